@@ -1,0 +1,55 @@
+# make repro   install what is pinned, run `dvc repro`, say where the reports are
+# make test    install what the tests need and run them
+# make ui      open MLflow on http://127.0.0.1:5000
+# make lock    renew the pins
+SHELL := /bin/bash
+PYTHON ?= python3
+UV_PIN := uv==0.13.8
+BIN := .venv/bin
+# Stages call `python`; they get this environment's. One thread per process: workers share the cores, not a matrix.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export OMP_NUM_THREADS ?= 1
+# Imports are slow without bytecode; Python writes it for what is used, which is a small part of what is installed.
+unexport PYTHONDONTWRITEBYTECODE
+RESULTS := 'papers/*/runs/mini/*/metrics.json' 'papers/*/runs/mini/*/history.csv'
+
+.PHONY: repro test ui lock install clean
+
+# The results are in git. A clone that has trained nothing yet trains them all anew; later only what changed.
+repro: $(BIN)/.installed
+	dvc repro $$(test -d .cells || echo --force)
+	@echo
+	@git diff --quiet -- $(RESULTS) && echo "Measured: the same as in git, bit for bit" \
+	  || { echo "Measured: not what is in git:"; git --no-pager diff --stat -- $(RESULTS); }
+	@echo "Reports:  reports/index.html (open it in a browser); reports/<paper>.html, .md, .tex"
+	@echo "Runs:     make ui"
+
+test: $(BIN)/.installed-test
+	python -m pytest -q
+
+ui: $(BIN)/.installed
+	mlflow ui --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///mlflow.db}" --host 127.0.0.1 --port $${PORT:-5000}
+
+install: $(BIN)/.installed
+
+$(BIN)/uv:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
+	  { echo "error: FedRepro needs Python 3.11 to 3.13, found $$($(PYTHON) --version 2>&1); try make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -m venv .venv || { rm -rf .venv; \
+	  echo "error: $(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(UV_PIN)
+
+$(BIN)/.installed: requirements.lock | $(BIN)/uv
+	$(BIN)/uv pip install --python $(BIN)/python --require-hashes -r requirements.lock
+	@touch $@
+
+$(BIN)/.installed-test: requirements-test.lock $(BIN)/.installed
+	$(BIN)/uv pip install --python $(BIN)/python --require-hashes -r requirements.lock -r requirements-test.lock
+	@touch $@
+
+lock: | $(BIN)/uv
+	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header requirements.in -o requirements.lock
+	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header requirements-test.in -o requirements-test.lock
+
+clean:
+	rm -rf .venv .cells data/*/ papers/*/partitions mlflow.db mlartifacts

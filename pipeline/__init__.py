@@ -1,0 +1,1 @@
+"""FedRepro: five federated-learning papers, from public data to their own tables."""

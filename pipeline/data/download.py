@@ -1,0 +1,226 @@
+"""Files from the net, and archives unpacked: whole and verified, or not there at all."""
+import contextlib
+import http.client
+import lzma
+import os
+import stat
+import sys
+import tarfile
+import time
+import urllib.error
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath, PureWindowsPath
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+from pipeline import files
+from pipeline.errors import DataError, FedReproError
+from pipeline.params import shorten
+
+BLOCK = 1 << 20
+TIMEOUT = 30.0                                        # seconds without a byte
+TRIES = 5
+PAUSE = 2.0                                           # seconds before the second try, doubled from try to try
+FINAL = {400, 401, 403, 404, 405, 410, 451}           # HTTP answers that another try does not change
+MIB = 1 << 20
+LARGEST = 200                                         # an archive that unpacks to more than so many times its size ...
+SMALL = 1024 * MIB                                    # ... and to more than this is refused
+# What tarfile, zipfile and the decompressors raise for a damaged (RuntimeError: encrypted) archive.
+DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, NotImplementedError)
+
+
+# -- fetching ----------------------------------------------------------------------------------------------
+
+def fetch(url: str, target: Path, checksum: str, *, tries: int = TRIES, pause: float = PAUSE, timeout: float = TIMEOUT) -> Path:
+    """Download `url` to `target` and return it; nothing is done when a verified `target` is there already.
+
+    checksum: "md5:..." or "sha256:...", compared before the file gets its final name. A cut download stays as
+    `<target>.part` and goes on from there. Only http and https. Raises DataError for a wrong checksum or when the
+    last try failed, FedReproError when the disk is full.
+    """
+    target = Path(target)
+    if target.exists():
+        check(target, checksum)
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(target.name + ".part")
+    for attempt in range(1, tries + 1):
+        try:
+            _transfer(url, part, timeout)
+            break
+        except (OSError, http.client.HTTPException) as error:     # URLError, time-outs and cut connections are OSErrors
+            if attempt == tries or _is_final(error):
+                raise DataError(f"{url}: cannot be downloaded ({_cause(error)})") from None
+            say(f"{target.name}: {_cause(error)}; trying again ({attempt + 1} of {tries})")
+            time.sleep(pause * 2 ** (attempt - 1))
+    try:
+        check(part, checksum, shown=target, origin=f" from {url}")
+    except DataError:
+        part.unlink()                                 # a wrong file cannot be continued into a right one
+        raise
+    os.replace(part, target)
+    return target
+
+
+def check(path: Path, checksum: str, shown: Path | None = None, origin: str = "") -> None:
+    """Raise DataError with both digests unless the file has the checksum "md5:..." or "sha256:..."."""
+    algorithm, expected = checksum.split(":")
+    found = files.checksum(path, algorithm)
+    if found != expected:
+        advice = "" if shown else "; remove it and run again"
+        raise DataError(f"{shorten(shown or path)}{origin}: {algorithm} {found}, expected {expected}{advice}")
+
+
+def _transfer(url: str, part: Path, timeout: float) -> None:
+    """One try: append to `part` what is still missing. Raises OSError or HTTPException when the connection breaks."""
+    have = part.stat().st_size if part.exists() else 0
+    request = urllib.request.Request(url, headers={"User-Agent": "FedRepro"} | ({"Range": f"bytes={have}-"} if have else {}))
+    try:
+        answer = _opener().open(request, timeout=timeout)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code != 416:
+            raise
+        if error.headers.get("Content-Range") == f"bytes */{have}":
+            return                                    # it was complete already
+        part.unlink()
+        raise urllib.error.URLError("the server holds another file than the one begun") from None
+    with answer:
+        if answer.status != 206 or not answer.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
+            have = 0                                  # the server ignores Range and sends the whole file
+        length = answer.headers.get("Content-Length")
+        total = have + int(length) if length else None
+        with _progress(part.name.removesuffix(".part"), have, total) as advance:
+            received = have + _append(answer, part, have, advance)
+    if total is not None and received < total:
+        raise ConnectionError(f"the connection was cut after {received:,} of {total:,} bytes")
+
+
+def _append(answer, part: Path, start: int, advance: Callable[[int], None]) -> int:
+    """Copy the answer's body to `part` from byte `start` on; returns the number of bytes copied."""
+    copied = 0
+    with _writing(part):
+        file = open(part, "r+b" if start else "wb")
+    with file:
+        file.seek(start)
+        while block := answer.read(BLOCK):
+            with _writing(part):
+                file.write(block)
+                file.flush()
+            copied += len(block)
+            advance(len(block))
+        os.fsync(file.fileno())
+    return copied
+
+
+@contextlib.contextmanager
+def _writing(part: Path) -> Iterator[None]:
+    """A failing write is no network failure: trying again would not help, and what is left would fill the disk."""
+    try:
+        yield
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise FedReproError(f"{shorten(part)}: cannot be written: {error.strerror or error}") from error
+
+
+def _opener() -> urllib.request.OpenerDirector:
+    """An opener that knows http and https alone, also when a server redirects."""
+    opener = urllib.request.OpenerDirector()
+    for handler in (urllib.request.ProxyHandler, urllib.request.UnknownHandler, urllib.request.HTTPHandler,
+                    urllib.request.HTTPSHandler, urllib.request.HTTPDefaultErrorHandler,
+                    urllib.request.HTTPRedirectHandler, urllib.request.HTTPErrorProcessor):
+        opener.add_handler(handler())
+    return opener
+
+
+def _is_final(error: Exception) -> bool:
+    if isinstance(error, urllib.error.HTTPError):
+        return error.code in FINAL
+    return isinstance(error, urllib.error.URLError) and "unknown url type" in str(error.reason)
+
+
+def _cause(error: Exception) -> str:
+    if isinstance(error, urllib.error.HTTPError):
+        return f"HTTP {error.code} {error.reason}"
+    return str(getattr(error, "reason", "") or error or type(error).__name__)
+
+
+@contextlib.contextmanager
+def _progress(name: str, have: int, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal; elsewhere a line at the beginning and none in between."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        size = f"{total / MIB:,.1f} MiB" if total else "size unknown"
+        say(f"downloading {name} ({size}{f', going on from {have / MIB:,.1f} MiB' if have else ''})")
+        yield lambda count: None
+        return
+    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task(name, total=total, completed=have)
+        yield lambda count: bar.update(task, advance=count)
+
+
+def say(text: str) -> None:
+    """A line for the person who waits."""
+    print(text, file=sys.stderr, flush=True)
+
+
+# -- unpacking ---------------------------------------------------------------------------------------------
+
+def extract(archive: Path, target: Path, wanted: Callable[[str], bool] = lambda name: True) -> Path:
+    """Unpack the wanted files of a .zip or .tar(.gz, .bz2, .xz) into the folder `target`, which appears whole or not at all.
+
+    Raises DataError for a damaged archive, one that would write outside `target` (absolute names, "..", links,
+    devices) or one that unpacks to absurdly much.
+    """
+    with files.replace_folder(target) as temporary:
+        try:
+            (_unzip if zipfile.is_zipfile(archive) else _untar)(archive, temporary, wanted)
+        except DAMAGED as error:
+            if isinstance(error, OSError) and error.errno:        # the file system's; gzip and bz2 give theirs no number
+                raise
+            raise DataError(f"{shorten(archive)}: cannot be unpacked ({error})") from None
+    return target
+
+
+def _unzip(archive: Path, target: Path, wanted: Callable[[str], bool]) -> None:
+    with zipfile.ZipFile(archive) as source:
+        chosen = []
+        for member in source.infolist():
+            kind = stat.S_IFMT(member.external_attr >> 16)        # 0 where the archive was not made on Unix
+            _refuse_escape(archive, member.filename, kind not in (0, stat.S_IFREG, stat.S_IFDIR))
+            if not member.is_dir() and wanted(member.filename):
+                chosen.append(member)
+        _refuse_bomb(archive, sum(member.file_size for member in chosen))
+        source.extractall(target, chosen)
+
+
+def _untar(archive: Path, target: Path, wanted: Callable[[str], bool]) -> None:
+    with tarfile.open(archive) as source:
+        chosen = []
+        for member in source:
+            _refuse_escape(archive, member.name, not (member.isfile() or member.isdir()))
+            if member.isfile() and wanted(member.name):
+                chosen.append(member)
+        while source.fileobj.read(BLOCK):             # to the very end, where gzip compares its own checksum
+            pass
+        _refuse_bomb(archive, sum(member.size for member in chosen))
+        source.extractall(target, chosen, filter="data")
+
+
+def _refuse_escape(archive: Path, name: str, special: bool) -> None:
+    """No data set's archive holds links, devices, absolute names or "..": each is refused, wherever it points."""
+    path = PurePosixPath(name.replace("\\", "/"))
+    if special:
+        raise DataError(f"{shorten(archive)}: {name!r} is a link or a device; refused")
+    if path.is_absolute() or ".." in path.parts or PureWindowsPath(name).drive:
+        raise DataError(f"{shorten(archive)}: {name!r} would be written outside the target folder; refused")
+
+
+def _refuse_bomb(archive: Path, unpacked: int) -> None:
+    if unpacked > SMALL and unpacked > LARGEST * archive.stat().st_size:
+        raise DataError(f"{shorten(archive)}: unpacks to {unpacked / MIB:,.0f} MiB, over {LARGEST} times its size; refused")

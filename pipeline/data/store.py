@@ -1,0 +1,179 @@
+"""The one form in which every data set lies on disk, whatever it came from: data/<set>/.
+
+images.npy uint8 (N, H, W, C) with C 1 or 3; labels.npy int64 (N,), -1 where there is no label; domains.npy int64
+(N,), an index into meta["domains"]; split.npy uint8 (N,), 0 training, 1 test; meta.json with the names, the
+source and the SHA-256 digest of each array. Reading needs NumPy alone.
+"""
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pipeline import files
+from pipeline.errors import DataError
+from pipeline.params import shorten
+
+ARRAYS = {"images.npy": np.dtype(np.uint8), "labels.npy": np.dtype(np.int64),
+          "domains.npy": np.dtype(np.int64), "split.npy": np.dtype(np.uint8)}
+META = "meta.json"
+TRAIN, TEST = 0, 1
+# Where the stage of a set stands that is neither downloaded nor copied. Not asked of the registry, whose wording
+# would then be part of the code that every trained cell depends on.
+BUNDLED = ("digits", "digit_domains", "photo_patches")
+UNIONS = ("digits4", "digit5")
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """A data set on its way to disk.
+
+    images: uint8 (N, H, W, C), or an iterable of blocks (n, H, W, C) for sets that are too big for memory;
+    labels, domains, split: (N,); classes: name of every label.
+    """
+    images: np.ndarray | Iterable[np.ndarray]
+    labels: np.ndarray
+    domains: np.ndarray
+    split: np.ndarray
+    classes: list[str]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A data set on disk: images (N, H, W, C) uint8 mapped read-only, the other arrays (N,) in memory, meta.json as a dict."""
+    images: np.ndarray
+    labels: np.ndarray
+    domains: np.ndarray
+    split: np.ndarray
+    meta: dict
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def write(folder: Path, images, labels, domains, split, meta: dict) -> dict:
+    """Write data/<set>/ as a whole or not at all, and return meta with shape and digests added.
+
+    `images` is an array or an iterable of blocks (see Arrays), written one after another so that a big set never
+    lies in memory. Raises DataError when the arrays do not fit each other or meta, FedReproError when there is no space.
+    """
+    others = {"labels.npy": labels, "domains.npy": domains, "split.npy": split}
+    with files.replace_folder(folder) as temporary:
+        shape = _write_images(temporary / "images.npy", images, len(labels), folder)
+        for name, values in others.items():
+            np.save(temporary / name, np.ascontiguousarray(values, dtype=ARRAYS[name]), allow_pickle=False)
+        digests = {name: files.sha256(temporary / name) for name in ARRAYS}
+        meta = {**meta, "shape": list(shape), "digests": digests, "digest": _over(digests)}
+        files.write_json(temporary / META, meta)
+        for name in ARRAYS:
+            files.sync(temporary / name)
+        _check(_load(temporary, folder), folder)
+    return meta
+
+
+def read(folder: Path) -> Stored:
+    """Open data/<set>/. Raises DataError naming the file, and the command that makes it, when one is missing or damaged.
+
+    Sizes, types and ranges are checked; the digests are not recomputed, see `verify`.
+    """
+    folder = Path(folder)
+    stored = _load(folder, folder)
+    _check(stored, folder)
+    return stored
+
+
+def verify(folder: Path) -> Stored:
+    """As `read`, and recompute every digest; DataError names the file, the expected digest and the one found."""
+    stored = read(folder)
+    for name, expected in stored.meta["digests"].items():
+        found = files.sha256(Path(folder) / name)
+        if found != expected:
+            raise _broken(folder, name, f"was altered: SHA-256 {found}, expected {expected}")
+    if _over(stored.meta["digests"]) != stored.meta["digest"]:
+        raise _broken(folder, META, f"was altered: digest {stored.meta['digest']}, expected {_over(stored.meta['digests'])}")
+    return stored
+
+
+def remake(folder: Path) -> str:
+    """The command that makes data/<set>/."""
+    name = Path(folder).name
+    if name in BUNDLED:
+        return f"dvc repro data@{name}"
+    return f"dvc repro data/dvc.yaml:{name if name in UNIONS else f'fetch@{name}'}"
+
+
+def _write_images(path: Path, images, count: int, folder: Path) -> tuple[int, ...]:
+    """Write blocks one after another behind an .npy header. No memory map: on a full disk that ends in a signal, not an error."""
+    blocks = iter([images] if isinstance(images, np.ndarray) else images)
+    first = next(blocks, None)
+    if first is None:
+        raise DataError(f"{shorten(folder)}: no images")
+    shape = (count, *first.shape[1:])
+    written = 0
+    with open(path, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
+        for block in _chain(first, blocks):
+            if block.dtype != np.uint8 or block.shape[1:] != shape[1:]:
+                raise DataError(f"{shorten(folder)}: images of type {block.dtype} and shape {block.shape[1:]}, "
+                                f"expected uint8 and {shape[1:]}")
+            file.write(np.ascontiguousarray(block).data)
+            written += len(block)
+    if written != count:
+        raise DataError(f"{shorten(folder)}: {written} images for {count} labels")
+    return shape
+
+
+def _chain(first: np.ndarray, rest: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
+    yield first
+    yield from rest
+
+
+def _load(folder: Path, shown: Path) -> Stored:
+    with _readable(shown, META):
+        meta = json.loads((folder / META).read_text(encoding="utf-8"))
+    arrays = {}
+    for name in ARRAYS:
+        with _readable(shown, name):
+            arrays[name] = np.load(folder / name, mmap_mode="r" if name == "images.npy" else None, allow_pickle=False)
+    return Stored(*arrays.values(), meta)
+
+
+@contextlib.contextmanager
+def _readable(folder: Path, name: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise _broken(folder, name, "is missing") from None
+    except (OSError, ValueError, EOFError) as error:          # a JSON error is a ValueError; NumPy raises all three
+        raise _broken(folder, name, f"cannot be read ({' '.join(str(error).split())})") from None
+
+
+def _check(stored: Stored, folder: Path) -> None:
+    """Types, sizes and ranges of what was read."""
+    meta = stored.meta
+    keys = {"set", "source", "deviation", "classes", "domains", "official_split", "shape", "inputs", "digests", "digest"}
+    if not isinstance(meta, dict) or not keys <= set(meta):
+        raise _broken(folder, META, f"lacks {', '.join(sorted(keys - set(meta)))}" if isinstance(meta, dict) else "is not a mapping")
+    shapes = dict.fromkeys(ARRAYS, tuple(meta["shape"][:1])) | {"images.npy": tuple(meta["shape"])}
+    for (name, kind), array in zip(ARRAYS.items(), (stored.images, stored.labels, stored.domains, stored.split), strict=True):
+        if array.dtype != kind or array.shape != shapes[name]:
+            raise _broken(folder, name, f"holds {array.dtype} {array.shape}, expected {kind} {shapes[name]}")
+    if stored.images.ndim != 4 or stored.images.shape[3] not in (1, 3) or not stored.images.flags.c_contiguous:
+        raise _broken(folder, "images.npy", f"holds images of shape {stored.images.shape}, expected (N, H, W, 1 or 3)")
+    ranges = {"labels.npy": (stored.labels, -1, len(meta["classes"])), "domains.npy": (stored.domains, 0, len(meta["domains"])),
+              "split.npy": (stored.split, 0, 2)}
+    for name, (values, low, high) in ranges.items():
+        if len(values) and not (low <= values.min() and values.max() < high):
+            raise _broken(folder, name, f"holds {values.min()} to {values.max()}, expected {low} to {high - 1}")
+
+
+def _broken(folder: Path, name: str, what: str) -> DataError:
+    return DataError(f"{shorten(Path(folder) / name)} {what}; make it with: {remake(folder)}")
+
+
+def _over(digests: dict[str, str]) -> str:
+    """One digest over those of the arrays."""
+    return hashlib.sha256("".join(digests[name] for name in ARRAYS).encode()).hexdigest()

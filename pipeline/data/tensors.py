@@ -1,0 +1,48 @@
+"""Stored images to network inputs."""
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pipeline.params import Data
+
+STATISTICS = {                                        # mean and standard deviation per channel, of images in [0, 1]
+    "half": ((0.5,) * 3, (0.5,) * 3),
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "cifar10": ((0.4914, 0.4824, 0.4467), (0.2471, 0.2435, 0.2616)),       # (125.3, 123.0, 113.9) / 255, (63.0, 62.1, 66.7) / 255
+}
+GREY = (0.299, 0.587, 0.114)                          # ITU-R 601, as Pillow converts
+CHUNK = 4096                                          # images resized at once
+
+
+def to_tensor(images: np.ndarray, data: Data) -> Tensor:
+    """uint8 (N, H, W, C) -> float32 (N, channels, size, size) in channels-last layout, resized and normalised.
+
+    Resizing is bilinear with antialiasing. One channel becomes three by repetition, three become one as grey.
+    """
+    out = torch.empty(len(images), data.channels, data.size, data.size).contiguous(memory_format=torch.channels_last)
+    for start in range(0, len(images), CHUNK):
+        chunk = torch.from_numpy(np.ascontiguousarray(images[start:start + CHUNK])).permute(0, 3, 1, 2).float().div_(255)
+        out[start:start + CHUNK] = _normalise(_resize(_channels(chunk, data.channels), data.size), data.normalise)
+    return out
+
+
+def _channels(x: Tensor, wanted: int) -> Tensor:
+    if x.shape[1] == wanted:
+        return x
+    if wanted == 3:
+        return x.expand(-1, 3, -1, -1)
+    return (x * torch.tensor(GREY).view(1, 3, 1, 1)).sum(1, keepdim=True)
+
+
+def _resize(x: Tensor, side: int) -> Tensor:
+    if x.shape[-2:] == (side, side):
+        return x
+    return F.interpolate(x, (side, side), mode="bilinear", antialias=True, align_corners=False)
+
+
+def _normalise(x: Tensor, how: str) -> Tensor:
+    if how == "none":
+        return x
+    mean, std = (torch.tensor(values[:x.shape[1]]).view(1, -1, 1, 1) for values in STATISTICS[how])
+    return (x - mean) / std

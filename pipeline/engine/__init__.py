@@ -1,0 +1,1 @@
+"""Runs methods: clients' state, local epochs, aggregation, checkpoints."""

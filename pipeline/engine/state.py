@@ -1,0 +1,109 @@
+"""Models and method state as plain values, so that a method can pass them around and a checkpoint can hold them."""
+from collections.abc import Iterable, Iterator
+
+import torch
+
+
+class Params(dict):
+    """One model's state: name -> tensor, trainable parameters and buffers. Names start with `features.` or `head.`."""
+
+    @property
+    def features(self) -> "Params":
+        return self._part("features.")
+
+    @property
+    def head(self) -> "Params":
+        return self._part("head.")
+
+    def _part(self, prefix: str) -> "Params":
+        return Params({name: value for name, value in self.items() if name.startswith(prefix)})
+
+    def joined(self, other: "Params") -> "Params":
+        """This model with the entries of `other` put over it."""
+        return Params({**self, **other})
+
+
+class Clients:
+    """Every client's model (or part of a model), in the order of the clients."""
+
+    def __init__(self, models: Iterable[Params]):
+        self._models = list(models)
+
+    def __iter__(self) -> Iterator[Params]:
+        return iter(self._models)
+
+    def __len__(self) -> int:
+        return len(self._models)
+
+    def __getitem__(self, client: int) -> Params:
+        return self._models[client]
+
+    @property
+    def features(self) -> "Clients":
+        return Clients(model.features for model in self)
+
+    @property
+    def heads(self) -> "Clients":
+        return Clients(model.head for model in self)
+
+    def joined(self, other: "Clients") -> "Clients":
+        """Each client's model with its entries of `other` put over it."""
+        return Clients(mine.joined(theirs) for mine, theirs in zip(self, other, strict=True))
+
+
+class State(dict):
+    """What a method keeps between rounds: named Params, Clients, tensors, numbers, lists and dicts of these."""
+    __getattr__ = dict.__getitem__
+
+
+def weighted_mean(models: Iterable[Params], weights: Iterable[float]) -> Params:
+    """sum_k (w_k / sum_j w_j) model_k, summed in float64 in the given order.
+
+    Integer entries (BatchNorm's counters) come from the first model with a positive weight. Models of weight 0
+    change nothing. Raises ValueError when no weight is positive.
+    """
+    pairs = [(model, float(weight)) for model, weight in zip(models, weights, strict=True) if weight > 0]
+    if not pairs:
+        raise ValueError("weighted_mean needs at least one positive weight")
+    total = sum(weight for _, weight in pairs)
+    first = pairs[0][0]
+    return Params({
+        name: _mean([(model[name], weight / total) for model, weight in pairs]) if value.is_floating_point() else value.clone()
+        for name, value in first.items()})
+
+
+def _mean(pairs: list[tuple[torch.Tensor, float]]) -> torch.Tensor:
+    if len(pairs) == 1:
+        return pairs[0][0].clone()
+    mean = torch.zeros_like(pairs[0][0], dtype=torch.float64)
+    for value, weight in pairs:
+        mean.add_(value, alpha=weight)
+    return mean.to(pairs[0][0].dtype)
+
+
+# -- plain containers for torch.save(weights_only) ---------------------------------------------------------
+
+_KINDS = {"params": Params, "state": State}
+
+
+def pack(value):
+    """Nested dicts and lists of tensors and numbers, which torch.load(weights_only=True) accepts."""
+    if isinstance(value, Clients):
+        return {"kind": "clients", "value": [pack(model) for model in value]}
+    if isinstance(value, dict):
+        kind = next((name for name, cls in _KINDS.items() if type(value) is cls), "dict")
+        return {"kind": kind, "value": {k: pack(v) for k, v in value.items()}}
+    if isinstance(value, (list, tuple)):
+        return [pack(v) for v in value]
+    return value
+
+
+def unpack(value):
+    """The inverse of `pack`; tuples come back as lists."""
+    if isinstance(value, list):
+        return [unpack(v) for v in value]
+    if not isinstance(value, dict):
+        return value
+    if value["kind"] == "clients":
+        return Clients(unpack(model) for model in value["value"])
+    return _KINDS.get(value["kind"], dict)({k: unpack(v) for k, v in value["value"].items()})

@@ -1,0 +1,27 @@
+"""The errors that a user can mend. A stage prints them as one line and exits with 2."""
+import difflib
+from collections.abc import Iterable
+
+
+class FedReproError(Exception):
+    """Base of every expected failure; its text is one line that names the file and the key."""
+
+
+class ParamError(FedReproError):
+    """A parameter file holds an unknown key, a wrong type or a value out of range."""
+
+
+class DataError(FedReproError):
+    """A data file is missing, truncated, altered or cannot be had without a manual step."""
+
+
+class TrainingError(FedReproError):
+    """Training cannot go on: the loss is no longer finite, or a method does not fit the scenario."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    """`unknown method 'fedporx' (nearest: 'fedprox')`: what was not found and what is closest to it."""
+    known = [str(k) for k in known]
+    near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
+    hint = f"nearest: {near[0]!r}" if near else "known: " + (", ".join(sorted(known)) or "none")
+    return f"unknown {kind} {str(name)!r} ({hint})"

@@ -1,0 +1,128 @@
+"""What is measured after a round: accuracies in percent, by client, domain or both (sheets partitions.md 5,
+conventions_global.md, common_hetero.md)."""
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipeline.engine.state import Clients
+from pipeline.engine.world import World
+from pipeline.models import Network
+
+BATCH = 1024
+Scores = Callable[[Network, Tensor], Tensor]                  # (network, images) -> (B, classes), larger is likelier
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """Images (N, C, H, W) and labels (N,) under a printed name (a client, a domain or `test`)."""
+    __test__ = False                                          # not a pytest class
+    name: str
+    images: Tensor
+    labels: Tensor
+
+
+@torch.inference_mode()
+def correct(network: Network, test: TestSet, top: int = 1, scores: Scores | None = None) -> int:
+    """How many test images have their label among the `top` largest scores (ties by torch.topk)."""
+    hits = 0
+    for start in range(0, len(test.labels), BATCH):
+        images, labels = test.images[start:start + BATCH], test.labels[start:start + BATCH]
+        logits = network(images) if scores is None else scores(network, images)
+        best = logits.argmax(1, keepdim=True) if top == 1 else logits.topk(min(top, logits.shape[1]), 1).indices
+        hits += int((best == labels[:, None]).any(1).sum())
+    return hits
+
+
+def measure(models: Clients, world: World, tests: Sequence[TestSet], kind: str, top: int = 1,
+            scores: Scores | None = None) -> tuple[dict[str, float], list[float]]:
+    """The measures of `params.Evaluation.tests` and each client's accuracy on its own test set, in percent.
+
+    A model that several clients share is evaluated once per test set. An empty test set gives NaN and is left out
+    of every mean.
+    """
+    table = _Table(models, world, tests, top, scores)
+    return {"clients": by_client, "domains": by_domain, "pooled": pooled, "cross": cross}[kind](table, world, tests)
+
+
+class _Table:
+    """accuracy[client, test set] in percent, computed when asked and once for equal models."""
+
+    def __init__(self, models, world, tests, top, scores):
+        self.models, self.world, self.tests, self.top, self.scores = models, world, tests, top, scores
+        self.known: dict[tuple[int, int], int] = {}
+
+    def hits(self, client: int, test: int) -> int:
+        model = self.models[client]
+        at = (id(model), test)
+        if at not in self.known:
+            self.known[at] = correct(self.world.network(client, model), self.tests[test], self.top, self.scores)
+        return self.known[at]
+
+    def accuracy(self, client: int, test: int) -> float:
+        n = len(self.tests[test].labels)
+        return 100 * self.hits(client, test) / n if n else math.nan
+
+    def shared(self) -> bool:
+        """Do all clients hold the same model?"""
+        return all(model is self.models[0] for model in self.models)
+
+
+def by_client(table, world, tests):
+    """Each client's model on its own test part: mean, mean weighted by test size, population std over clients."""
+    own = [table.accuracy(k, k) for k in range(len(tests))]
+    sizes = [len(test.labels) for test in tests]
+    weighted = 100 * sum(table.hits(k, k) for k in range(len(tests))) / sum(sizes)
+    return {"average": _mean(own), "weighted": weighted, "clients_std": float(np.nanstd(own))}, own
+
+
+def by_domain(table, world, tests):
+    """One test set per domain and their unweighted mean. Clients with models of their own are averaged within a domain."""
+    index = {test.name: j for j, test in enumerate(tests)}
+    own = [table.accuracy(k, index[client.domain]) for k, client in enumerate(world.clients)]
+    if table.shared():
+        measures = {test.name: table.accuracy(0, j) for j, test in enumerate(tests)}
+    else:
+        measures = {test.name: _mean([own[k] for k, c in enumerate(world.clients) if c.domain == test.name]) for test in tests}
+    return {"average": _mean(list(measures.values())), **measures}, own
+
+
+def pooled(table, world, tests):
+    """Every client's model on one common test set (or on several variants of it, such as clean and corrupted)."""
+    if len(tests) == 1:
+        own = [table.accuracy(k, 0) for k in range(len(world.clients))]
+        return {"average": _mean(own)}, own
+    measures = {f"{test.name}.{client.name}": table.accuracy(k, j)
+                for j, test in enumerate(tests) for k, client in enumerate(world.clients)}
+    averages = {f"{test.name}.AVG": _mean([measures[f"{test.name}.{c.name}"] for c in world.clients]) for test in tests}
+    own = [measures[f"{tests[0].name}.{client.name}"] for client in world.clients]
+    return {"average": averages[f"{tests[0].name}.AVG"], **averages, **measures}, own
+
+
+def cross(table, world, tests):
+    """FCCL+ Eq. 21 and 22: intra = own domain, inter = unweighted mean over the other domains; AVG over clients."""
+    domains = [test.name for test in tests]
+    own, inter = [], []
+    for k, client in enumerate(world.clients):
+        own.append(table.accuracy(k, domains.index(client.domain)))
+        inter.append(_mean([table.accuracy(k, j) for j, name in enumerate(domains) if name != client.domain]))
+    names = [client.name for client in world.clients]
+    return {"average": _mean(own), "intra.AVG": _mean(own), "inter.AVG": _mean(inter),
+            **{f"intra.{n}": v for n, v in zip(names, own)}, **{f"inter.{n}": v for n, v in zip(names, inter)}}, own
+
+
+def _mean(values: list[float]) -> float:
+    known = [v for v in values if not math.isnan(v)]
+    return sum(known) / len(known) if known else math.nan
+
+
+HEADLINE = {"clients": "weighted", "domains": "average", "pooled": "average", "cross": "average"}
+
+
+def last_mean(rows: list[dict], measure: str, last: int) -> float:
+    """Mean of a measure over the last `last` rounds that evaluated it; NaN when none did."""
+    values = [row[measure] for row in rows if row.get(measure) is not None and not math.isnan(row[measure])]
+    return _mean(values[-last:])

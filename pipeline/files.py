@@ -1,0 +1,144 @@
+"""Files that are whole or absent: everything is written under a temporary name in the same folder, then renamed."""
+import contextlib
+import csv
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from pipeline.errors import FedReproError
+from pipeline.params import shorten
+
+
+def checksum(path: Path, algorithm: str = "sha256") -> str:
+    """Hexadecimal digest of a file. md5 serves only to compare with what a data set's owner published."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False)).hexdigest()
+
+
+def sha256(path: Path) -> str:
+    """Hexadecimal SHA-256 digest of a file."""
+    return checksum(path, "sha256")
+
+
+def write_with(path: Path, write: Callable[[Path], object]) -> None:
+    """Call `write(temporary)`, then give what it wrote the name `path`. The folder is made where it is missing.
+
+    Raises FedReproError naming `path` when the file system refuses (no space, no permission); on any failure the
+    temporary file goes away and an older `path` stays as it was.
+    """
+    path = Path(path)
+    with _said(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = _temporary(path)
+        try:
+            write(temporary)
+            sync(temporary)
+            os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write bytes; all or nothing, see `write_with`."""
+    write_with(path, lambda temporary: temporary.write_bytes(content))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write UTF-8 text with line ends as given; all or nothing, see `write_with`."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write JSON with sorted keys; all or nothing. A NaN or infinity is refused, since JSON has none (FedReproError)."""
+    try:
+        text = json.dumps(value, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False)
+    except ValueError as error:
+        raise FedReproError(f"{shorten(path)}: not written: {error}") from None
+    write_text(path, text + "\n")
+
+
+def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence]) -> None:
+    """Write a header and rows of the same length; all or nothing, see `write_with`."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        if len(row) != len(columns):
+            raise ValueError(f"{len(row)} values for the {len(columns)} columns {', '.join(columns)}")
+        writer.writerow(row)
+    write_text(path, text.getvalue())
+
+
+@contextlib.contextmanager
+def replace_folder(target: Path) -> Iterator[Path]:
+    """Give an empty folder beside `target`; on success it becomes `target`, on failure it goes away.
+
+    An older `target` stays until the new one is complete. What a killed run left beside it is removed first.
+    Raises FedReproError when the file system refuses.
+    """
+    target = Path(target)
+    with _said(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = _temporary(target)
+        temporary.mkdir()
+        try:
+            yield temporary
+            _swap(temporary, target)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _swap(new: Path, target: Path) -> None:
+    """Rename `new` over `target`. A folder cannot be renamed over a full one, so the old one steps aside first."""
+    if not target.exists():
+        return os.replace(new, target)
+    old = _temporary(target, "old")
+    os.replace(target, old)
+    try:
+        os.replace(new, target)
+    except BaseException:
+        os.replace(old, target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _temporary(target: Path, kind: str = "new") -> Path:
+    """A free name beside `target` that holds this process's number; names of dead processes are cleared."""
+    left_over = re.compile(rf"\.{re.escape(target.name)}\.(\d+)\.{kind}")
+    for left in target.parent.iterdir():
+        found = left_over.fullmatch(left.name)
+        if found and (int(found[1]) == os.getpid() or not _alive(int(found[1]))):
+            shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
+    return target.with_name(f".{target.name}.{os.getpid()}.{kind}")
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:                           # it lives and belongs to someone else
+        pass
+    return True
+
+
+def sync(path: Path) -> None:
+    """Wait until the file is on the disk, so that a power cut after a renaming does not leave an empty one."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def _said(path: Path) -> Iterator[None]:
+    """An OSError inside becomes one line that names `path`."""
+    try:
+        yield
+    except OSError as error:
+        other = f" ({error.filename})" if error.filename and not str(error.filename).startswith(str(path.parent)) else ""
+        raise FedReproError(f"{shorten(path)}: cannot be written: {error.strerror or error}{other}") from error

@@ -1,0 +1,39 @@
+"""What a federated method is: state, a round, and what the clients hold between rounds."""
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from torch import Tensor
+
+from pipeline.engine.state import Clients, State
+from pipeline.engine.world import Batch, Handle, World
+from pipeline.losses import cross_entropy
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method states what differs from its neighbours; its fields are its hyper-parameters.
+
+    `headline` is the hook of the paper's tables: `pre`, before local training (what `deployed` returns), or `post`,
+    after local training and before upload. Both are measured.
+    """
+    headline: ClassVar[Literal["pre", "post"]] = "pre"
+
+    def init(self, world: World) -> State:
+        """What server and clients hold before the first round."""
+        raise NotImplementedError
+
+    def round(self, state: State, world: World) -> State:
+        """One communication round, from the server's message to its next aggregate."""
+        raise NotImplementedError
+
+    def deployed(self, state: State, world: World) -> Clients:
+        """The model each client would use now, after the server's message and before it trains again."""
+        raise NotImplementedError
+
+    def traffic(self, world: World) -> tuple[float, float]:
+        """Floating scalars that a client sends up and receives in a round, mean over clients."""
+        raise NotImplementedError
+
+    def loss(self, model: Handle, batch: Batch, shared: State, own: object) -> Tensor:
+        """Local objective on one mini-batch: cross-entropy, unless the method adds to it."""
+        return cross_entropy(model(batch.images), batch.labels)

@@ -1,0 +1,24 @@
+"""FedAvg: train at home, average by samples (McMahan et al. 2017, Algorithm 1)."""
+from dataclasses import dataclass
+
+from pipeline.engine.state import Clients, State
+from pipeline.engine.world import World
+from pipeline.methods.base import Method
+
+
+@dataclass(frozen=True)
+class FedAvg(Method):
+    """w <- sum_k (n_k / sum_j n_j) w_k after every client trained from w."""
+
+    def init(self, world: World) -> State:
+        return State(model=world.new_model())
+
+    def round(self, state: State, world: World) -> State:
+        models = world.local_epochs(world.everyone(state.model), self.loss, shared=state)
+        return State(model=world.average(models))
+
+    def deployed(self, state: State, world: World) -> Clients:
+        return world.everyone(state.model)
+
+    def traffic(self, world: World) -> tuple[float, float]:
+        return world.scalars(), world.scalars()

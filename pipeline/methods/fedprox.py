@@ -1,0 +1,22 @@
+"""FedProx: FedAvg with a pull towards the round's global model (Li et al. 2020, Eq. 2)."""
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from pipeline.engine.state import State
+from pipeline.engine.world import Batch, Handle
+from pipeline.losses import squared_distance
+from pipeline.methods.fedavg import FedAvg
+from pipeline.params import NonNegative
+
+
+@dataclass(frozen=True)
+class FedProx(FedAvg):
+    """CE + (mu / 2) ||w_k - w||^2 over all trainable tensors; w is what the server sent this round."""
+    mu: NonNegative = 0.01                # sheet: no default of the paper works for all; FCCL+ Table 7 has 0.01
+    legacy_scale: NonNegative = 1.0       # 0.01 gives the shrunk penalty of the RethinkFL code, for comparison only
+
+    def loss(self, model: Handle, batch: Batch, shared: State, own: object) -> Tensor:
+        fit = super().loss(model, batch, shared, own)
+        weight = self.mu * self.legacy_scale / 2
+        return fit + weight * squared_distance(model.params, shared.model) if weight else fit

@@ -1,0 +1,23 @@
+"""Local: every client trains alone (the papers' Local, BASE and Baseline rows)."""
+from dataclasses import dataclass
+
+from pipeline.engine.state import Clients, State
+from pipeline.engine.world import World
+from pipeline.methods.base import Method
+
+
+@dataclass(frozen=True)
+class Local(Method):
+    """No transfer; all clients of one network start from the same parameters."""
+
+    def init(self, world: World) -> State:
+        return State(models=world.new_models())
+
+    def round(self, state: State, world: World) -> State:
+        return State(models=world.local_epochs(state.models, self.loss))
+
+    def deployed(self, state: State, world: World) -> Clients:
+        return state.models
+
+    def traffic(self, world: World) -> tuple[float, float]:
+        return 0.0, 0.0

@@ -1,0 +1,90 @@
+"""The building blocks that the networks share, and the network itself: features, then a head."""
+from functools import reduce
+from operator import add
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Dropout(nn.Module):
+    """Inverted dropout whose mask comes from `generator`; None is torch's global generator.
+
+    A mask then depends on the key that seeded the generator and not on what was drawn before. It is drawn on
+    the generator's device, so that a CPU generator gives the same masks on a GPU.
+    """
+
+    def __init__(self, p: float):
+        super().__init__()
+        self.p = p
+        self.generator: torch.Generator | None = None
+
+    def forward(self, x):
+        if not self.training or self.p == 0:
+            return x
+        device = x.device if self.generator is None else self.generator.device
+        kept = torch.rand(x.shape, generator=self.generator, device=device) >= self.p
+        return x * kept.to(x.device, x.dtype) / (1 - self.p)
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}"
+
+
+def set_generator(network: nn.Module, generator: torch.Generator | None) -> None:
+    """Let every Dropout of `network` draw its masks from `generator`."""
+    for layer in network.modules():
+        if isinstance(layer, Dropout):
+            layer.generator = generator
+
+
+class Network(nn.Module):
+    """A classifier in two parts, which methods train, keep and average apart.
+
+    features  (B, C, H, W) -> representation (B, d), without dropout
+    head      representation (B, d) -> logits (B, classes)
+    width     d
+    Dropout acts between the two and holds no state, so every key of the state dict begins with `features.` or `head.`.
+    """
+
+    def __init__(self, features: nn.Module, head: nn.Linear, dropout: float = 0.0):
+        super().__init__()
+        self.features = features
+        self.head = head
+        self.dropout = Dropout(dropout)
+        self.width = head.in_features
+
+    def forward(self, x):
+        return self.head(self.dropout(self.features(x)))
+
+
+class Normalise(nn.Module):
+    """Rows (B, d) at length one; the zero row stays zero."""
+
+    def forward(self, x):
+        return F.normalize(x, dim=1, eps=1e-12)
+
+
+class Sum(nn.ModuleList):
+    """The sum of what the branches make of one input."""
+
+    def forward(self, x):
+        return reduce(add, (branch(x) for branch in self))
+
+
+class Concat(nn.ModuleList):
+    """What the branches make of one input, one behind the other along the channels."""
+
+    def forward(self, x):
+        return torch.cat([branch(x) for branch in self], dim=1)
+
+
+def conv_bn(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1,
+            bias: bool = False, activation: type[nn.Module] | None = nn.ReLU) -> nn.Sequential:
+    """Convolution that keeps the side (at stride 1), BatchNorm, activation."""
+    layers = [nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=bias), nn.BatchNorm2d(outputs)]
+    return nn.Sequential(*layers, *([activation()] if activation else []))
+
+
+def pooled(layers: list[nn.Module]) -> nn.Sequential:
+    """`layers`, then the mean over all pixels: (B, C, H, W) -> (B, d). At 32 x 32 this is the papers' 4 x 4 or 8 x 8 pool."""
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(1))

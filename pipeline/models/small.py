@@ -1,0 +1,74 @@
+"""The small networks of FedCCL, FedLSA and FedCRL: 5 x 5 convolutions without padding, then linear layers; no BatchNorm."""
+from dataclasses import dataclass
+
+from torch import nn
+
+from pipeline.errors import ParamError
+from pipeline.models.layers import Normalise
+
+KERNEL, POOL = 5, 2
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Widths of a small network.
+
+    encoder    convolutions (each with ReLU and 2 x 2 max-pooling), then hidden linear layers (each with ReLU)
+    projector  one linear layer to the representation, ReLU if `relu`, rows at length one if `normalised`
+    """
+    convolutions: tuple[int, ...]
+    hidden: tuple[int, ...]
+    features: int
+    relu: bool = True
+    normalised: bool = False
+    inputs: int | None = None            # numbers per sample, where the input is a vector
+
+
+STACKS = {
+    "cnn2": Stack((32, 64), (), 128),                               # FedCRL, Sec. V.A; kernels and channels from PFLlib
+    "fedavg_cnn": Stack((32, 64), (), 512),                         # PFLlib's FedAvgCNN
+    "cnn4": Stack((10, 20), (), 128),                               # FedCCL, MNIST; layers from FedProto's CNNMnist
+    "cnn5": Stack((6, 16), (120,), 128),                            # FedCCL, CIFAR-10; layers from FedProto's CNNCifar
+    "lenet": Stack((6, 16), (120,), 84),                            # FedLSA's baselines
+    "fedlsa": Stack((6, 16), (120,), 84, relu=False, normalised=True),   # FedLSA: z = encoder(x), h = nor(projector(z))
+    "simple_cnn": Stack((6, 16), (120, 84, 84), 256, relu=False),   # FCCL+, Table 18; MarsFL's SimpleCNN
+    "vit_head": Stack((), (), 128, inputs=192),                     # FedCCL, on the class token of a frozen ViT-Ti/16
+}
+
+
+def small(name: str, channels: int, size: int, features: int | None, relu: bool) -> tuple[nn.Sequential, int]:
+    """The features of STACKS[name] and their width.
+
+    features: another width of the representation; relu: False drops the ReLU behind it.
+    The result has the parts `encoder` and `projector`; FedLSA's z is `network.features.encoder(x)`.
+    Raises ParamError when the convolutions leave no pixel of a `size` x `size` image.
+    """
+    stack = STACKS[name]
+    layers, side = [], size
+    for outputs in stack.convolutions:
+        layers += [nn.Conv2d(channels, outputs, KERNEL), nn.ReLU(), nn.MaxPool2d(POOL)]
+        channels, side = outputs, (side - KERNEL + 1) // POOL
+    if stack.convolutions and side < 1:
+        raise ParamError(f"model {name!r}: images of {size} x {size} pixels are too small, the side must be at least {_least_side(stack)}")
+    layers.append(nn.Flatten(1))
+    inputs = stack.inputs or channels * side ** 2
+    for outputs in stack.hidden:
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+        inputs = outputs
+    width = features or stack.features
+    projector = nn.Sequential(nn.Linear(inputs, width))
+    if stack.relu and relu:
+        projector.append(nn.ReLU())
+    if stack.normalised:
+        projector.append(Normalise())
+    parts = nn.Sequential()
+    parts.add_module("encoder", nn.Sequential(*layers))
+    parts.add_module("projector", projector)
+    return parts, width
+
+
+def _least_side(stack):
+    side = 1
+    for _ in stack.convolutions:
+        side = side * POOL + KERNEL - 1
+    return side

@@ -1,0 +1,139 @@
+"""What a result depends on: the code that a method runs, the parameters, the data; and where it was made.
+
+DVC tracks files, not imports. `code_digest` hashes the modules that a cell really runs, without comments and
+docstrings, so that a new method or a reworded docstring leaves the other cells' results valid.
+"""
+import ast
+import dataclasses
+import hashlib
+import json
+import platform
+import subprocess
+import sys
+import typing
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+from pipeline import params
+from pipeline.params import ROOT, Cell
+
+# Modules that carry values or show them but compute no result. Default values that `params` holds
+# enter through `_defaults`.
+NEUTRAL = {"pipeline.params", "pipeline.errors", "pipeline.cli", "pipeline.files", "pipeline.provenance",
+           "pipeline.progress", "pipeline.tracking", "pipeline.results"}
+TRAINING = "pipeline.training"
+
+
+@cache
+def code_digest(*modules: str, root: Path = ROOT) -> str:
+    """sha256 over the modules and everything of `pipeline` that they import, comments and docstrings aside."""
+    closure: dict[str, str] = {}
+    waiting = list(modules)
+    while waiting:
+        name = waiting.pop()
+        path = _path(name, root)
+        if path is None or name in closure or name in NEUTRAL:
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        closure[name] = hashlib.sha256(repr(_meaning(tree)).encode()).hexdigest()
+        waiting += _imports(tree)
+    return _sha256(closure | _defaults())
+
+
+def method_digest(algorithm: str, root: Path = ROOT) -> str:
+    """Digest of the code that trains and evaluates one algorithm."""
+    return code_digest(TRAINING, f"pipeline.methods.{algorithm}", root=root)
+
+
+def cell_digest(cell: Cell, partition_digest: str, root: Path = ROOT) -> str:
+    """What a seed of this cell depends on; the list of seeds is left out, so that one more seed trains one more."""
+    scenario, algorithm, hyper = cell.resolve(root)
+    values = dataclasses.asdict(dataclasses.replace(scenario, seeds=[0]))
+    values["partition"]["kind"] = scenario.partition.kind
+    return _sha256({"scenario": _without_neutral(values), "algorithm": algorithm, "hyper": hyper,
+                    "partition": partition_digest, "code": method_digest(algorithm, root)})
+
+
+def all_digests(root: Path = ROOT) -> dict:
+    """The content of sources.yaml: {paper: {method: digest}} and one digest for each other kind of stage."""
+    digests: dict = {stage: code_digest(f"stages.{stage}", root=root) for stage in ("data", "partition", "report", "results")}
+    known = {path.stem for path in (root / "pipeline" / "methods").glob("*.py")}
+    for name in params.PAPERS:
+        paper = params.load_paper(name, root)
+        algorithms = {key: (values or {}).get("algorithm", key) for key, values in paper.methods.items()}
+        digests[name] = {key: method_digest(algorithm, root) for key, algorithm in sorted(algorithms.items())
+                         if algorithm in known}
+    return digests
+
+
+def machine() -> dict:
+    """Versions and platform, recorded with every result."""
+    packages = ("torch", "torchvision", "numpy", "pandas")
+    return {"python": platform.python_version(), "platform": f"{sys.platform}-{platform.machine()}",
+            **{name: metadata.version(name) for name in packages}}
+
+
+def git_state(root: Path = ROOT) -> dict:
+    """Commit of the work tree and whether code or parameters differ from it; empty outside a repository."""
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True).stdout.strip()
+    try:
+        return {"commit": git("rev-parse", "HEAD"),
+                "dirty": bool(git("status", "--porcelain", "--", "pipeline", "stages", "params.yaml", "papers/*/paper.yaml"))}
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+
+
+def _path(module: str, root: Path) -> Path | None:
+    base = root.joinpath(*module.split("."))
+    return next((p for p in (base.with_suffix(".py"), base / "__init__.py") if p.is_file()), None)
+
+
+def _imports(tree: ast.AST) -> list[str]:
+    """Modules of this repository that a module imports: `import a.b`, `from a import b` (b may be a module)."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return [name for name in found if name.split(".")[0] == "pipeline"]
+
+
+def _meaning(node):
+    """The tree as nested tuples, without docstrings, positions and empty fields; equal on Python 3.11 to 3.13."""
+    if isinstance(node, list):
+        return tuple(_meaning(item) for item in node)
+    if not isinstance(node, ast.AST):
+        return node
+    fields = dict(ast.iter_fields(node))
+    if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node, clean=False) is not None:
+        fields["body"] = fields["body"][1:]
+    return (type(node).__name__, tuple((k, _meaning(v)) for k, v in fields.items() if v not in (None, [])))
+
+
+def _defaults() -> dict:
+    """Default values of the scenario's schema. Neutral ones (None, False, 0, "") are left out, so that a new
+    optional key leaves old results valid; changing a default that means something does not."""
+    found, waiting = {}, [params.Scenario]
+    while waiting:
+        kind = waiting.pop()
+        for f in dataclasses.fields(kind):
+            if f.default is not dataclasses.MISSING and f.default:
+                found[f"{kind.__name__}.{f.name}"] = repr(f.default)
+        for hint in typing.get_type_hints(kind).values():
+            candidates = [hint, *typing.get_args(hint)]
+            waiting += [k for k in candidates if dataclasses.is_dataclass(k)]
+    return found
+
+
+def _without_neutral(value):
+    """Nested mappings without None and False: an optional key that is not used says nothing."""
+    if not isinstance(value, dict):
+        return value
+    return {k: _without_neutral(v) for k, v in value.items() if v is not None and v is not False}
+
+
+def _sha256(document) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True, default=str).encode()).hexdigest()

@@ -1,0 +1,173 @@
+"""What the pages show: one context per paper and one for the index, the same for every format."""
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.params import MINIATURE, ROOT, Cell, Paper, load_paper, load_params
+from pipeline.report.tables import Panel, Row, TableView, Value, mark, merge_heads, result_path, table_view
+from pipeline.report.words import bytes_words
+from pipeline.results import lower_is_better, ordered, summarise
+
+NAMES = {"fedccl": "FedCCL", "fcclplus": "FCCL+", "fedlsa": "FedLSA", "rahfl": "RAHFL", "fedcrl": "FedCRL"}
+IDEAS = {
+    "fedccl": "Clients send clusters of class features instead of plain means, and contrast their features with everyone's clusters.",
+    "fcclplus": "Clients with different networks agree on unlabelled public images and distil their own past so as not to forget.",
+    "fedlsa": "The server learns one anchor per class on the unit sphere; the features of every domain are drawn to it.",
+    "rahfl": "Clients with different networks and corrupted images learn from better clients only, and by contrast at home.",
+    "fedcrl": "Mean representations are shared and contrasted with; each client mixes in the shared model by its loss.",
+}
+MEASURES = {"average": "average", "weighted": "weighted by test size", "clients_std": "std. over clients"}
+FACTS = [["run", "hook"], ["run", "rounds"], ["run", "seeds"],
+         ["sent per client and round", "up, scalars"], ["sent per client and round", "down, scalars"],
+         ["sent per client and round", "both, bytes"]]
+PROVENANCE = ["runs", "data", "source", "data digest", "public data", "partition", "seeds", "device", "torch", "commit",
+              "wall time, s"]
+SHORT = 12                                       # characters shown of a digest
+
+
+@dataclass(frozen=True)
+class Note:
+    """What differs from the paper in a scenario."""
+    scenario: str
+    title: str
+    texts: list[str]
+
+
+@dataclass(frozen=True)
+class Mini:
+    """The miniature of a paper: its table, and figures where something was run."""
+    panel: Panel
+    done: int
+    planned: int
+    best: str                                    # "FedCRL 93.10", empty when nothing was run
+    headline: str                                # measure of `best` and of the curves
+    curves: str                                  # path of the figure from reports/, or empty
+    histogram: str
+
+
+@dataclass(frozen=True)
+class Page:
+    """Everything about one paper."""
+    key: str
+    name: str                                    # as the paper spells itself
+    paper: Paper
+    idea: str
+    mini: Mini
+    tables: list[TableView]
+    done: int                                    # cells of the grids that have a result
+    planned: int
+    provenance: Panel | None
+    notes: list[Note]
+
+
+def page(key: str, results: dict[Cell, dict], root: Path = ROOT) -> Page:
+    """The context of one paper."""
+    paper = load_paper(key, root)
+    own = {cell: result for cell, result in results.items() if cell.paper == key}
+    cells = {Cell(key, s, m) for grid in paper.grids.values() for s in grid.scenarios for m in grid.methods}
+    return Page(key=key, name=NAMES[key], paper=paper, idea=IDEAS[key], mini=miniature(key, paper, own, root),
+                tables=[table_view(table, key, paper, own, root) for table in paper.tables],
+                done=len(cells & own.keys()), planned=len(cells),
+                provenance=provenance(paper, own), notes=notes(paper, own))
+
+
+# -- the miniature -----------------------------------------------------------------------------------------------
+
+def miniature_runs(key: str, results: dict[Cell, dict], root: Path = ROOT) -> dict[Cell, dict | None]:
+    """The cells that params.yaml asks for, in its order; None where a cell has not run."""
+    asked = load_params(root).miniature.get(key)
+    cells = [Cell(key, MINIATURE, method) for method in (asked.methods if asked else [])]
+    return {cell: results.get(cell) for cell in cells}
+
+
+def miniature(key: str, paper: Paper, results: dict[Cell, dict], root: Path = ROOT) -> Mini:
+    """The miniature's table: methods down, measures and facts of the run across."""
+    runs = miniature_runs(key, results, root)
+    done = {cell: result for cell, result in runs.items() if result}
+    measures = _shown(name for result in done.values() for name in result["measures"]) or ["average"]
+    rows = [Row(paper.label(cell.method), [paper.label(cell.method)], _mini_values(cell, result, measures))
+            for cell, result in runs.items()]
+    for i, measure in enumerate(measures):
+        mark([row.values[i] for row in rows], lower_is_better(measure))
+    headline = next((result["headline"] for result in done.values()), "average")
+    best = max(done, key=lambda cell: summarise(done[cell]["measures"][headline]).mean, default=None)
+    histogram = Path("papers", key, "runs", MINIATURE, "clients.svg")
+    return Mini(Panel("", ["method"], merge_heads([_mini_head(m) for m in measures] + FACTS), rows),
+                done=len(done), planned=len(runs),
+                best=f"{paper.label(best.method)} {summarise(done[best]['measures'][headline]).mean:.2f}" if best else "",
+                headline=headline, curves=f"figures/{key}-{MINIATURE}.svg" if done else "",
+                histogram=f"../{histogram.as_posix()}" if (root / histogram).exists() else "")
+
+
+def _shown(names) -> list[str]:
+    """Measures of the scored model without the loss; within a group the mean over its members comes last."""
+    plain = [name for name in ordered(names) if name != "loss" and not name.startswith(("pre.", "post."))]
+    groups = list(dict.fromkeys(name.rpartition(".")[0] for name in plain))
+    return sorted(plain, key=lambda name: (groups.index(name.rpartition(".")[0]), name.endswith(".AVG")))
+
+
+def _mini_head(measure: str) -> list[str]:
+    group, _, name = measure.rpartition(".")
+    return [f"{group} accuracy, %" if group else "measured, %", MEASURES.get(name, name)]
+
+
+def _mini_values(cell: Cell, result: dict | None, measures: list[str]) -> list[Value]:
+    if result is None:
+        return [Value("missing") for _ in measures] + [Value("text") for _ in FACTS]
+    found, sent = result["measures"], result["traffic"]
+    values = [Value("measured", summarise(found[m]), run=result_path(cell)) if m in found else Value("outside") for m in measures]
+    facts = [result["hook"], str(result["rounds"]), ", ".join(map(str, result["seeds"])),
+             f"{sent['up']:,.0f}", f"{sent['down']:,.0f}", bytes_words(sent["bytes"])]
+    return values + [Value("text", text=fact) for fact in facts]
+
+
+# -- where the numbers come from -----------------------------------------------------------------------------------
+
+def _by_scenario(paper: Paper, results: dict[Cell, dict]) -> dict[str, list[dict]]:
+    """Finished runs of each scenario: the miniature first, then in the order of paper.yaml."""
+    order = dict.fromkeys([MINIATURE, *paper.scenarios])
+    found = {scenario: [result for cell, result in results.items() if cell.scenario == scenario] for scenario in order}
+    return {scenario: runs for scenario, runs in found.items() if runs}
+
+
+def scenario_title(paper: Paper, scenario: str) -> str:
+    """What a scenario is, or its name where paper.yaml has no title for it."""
+    return "miniature" if scenario == MINIATURE else paper.titles.get(scenario, scenario)
+
+
+def provenance(paper: Paper, results: dict[Cell, dict]) -> Panel | None:
+    """One row per scenario that has a run; a field lists every value that occurs in its runs."""
+    rows = []
+    for scenario, runs in _by_scenario(paper, results).items():
+        data, public = [run["data"] for run in runs], [run["public"] for run in runs if run["public"]]
+        fields = [[len(runs)], [d["set"] for d in data], [d["source"] for d in data], [d["digest"][:SHORT] for d in data],
+                  [f"{p['set']} ({p['source']}, {p['digest'][:SHORT]})" for p in public] or ["none"],
+                  [run["partition"][:SHORT] for run in runs], [", ".join(map(str, run["seeds"])) for run in runs],
+                  [run["device"] for run in runs], [run["versions"]["torch"] for run in runs], [_commit(run["git"]) for run in runs],
+                  [f"{sum(sum(run['seconds']) for run in runs):,.0f}"]]
+        title = scenario_title(paper, scenario)
+        rows.append(Row(title, [title], [Value("text", text=_distinct(values)) for values in fields]))
+    return Panel("", ["scenario"], merge_heads([[name] for name in PROVENANCE]), rows) if rows else None
+
+
+def _distinct(values) -> str:
+    return "; ".join(dict.fromkeys(map(str, values)))
+
+
+def _commit(git: dict) -> str:
+    """Short commit; a plus where code or parameters had uncommitted changes."""
+    return git["commit"][:SHORT] + ("+" if git.get("dirty") else "") if git else "unknown"
+
+
+def notes(paper: Paper, results: dict[Cell, dict]) -> list[Note]:
+    """Deviations from the paper: those that paper.yaml states and those of the data that was used."""
+    runs = _by_scenario(paper, results)
+    found = []
+    for scenario in dict.fromkeys([MINIATURE, *paper.scenarios]):
+        texts = [paper.notes.get(scenario, "")]
+        for run in runs.get(scenario, []):
+            for data in filter(None, (run["data"], run["public"])):
+                texts.append(f"{data['set']}: {data['deviation']}" if data["deviation"] else "")
+            texts += run.get("warnings", [])
+        if texts := [text for text in dict.fromkeys(texts) if text]:
+            found.append(Note(scenario, scenario_title(paper, scenario), texts))
+    return found

@@ -1,0 +1,119 @@
+"""The three output formats: a Jinja environment each, with its own escaping and its own look of a table position."""
+import re
+from functools import cache, partial
+
+import jinja2
+
+from pipeline.params import ROOT
+from pipeline.report.tables import Value
+
+TEMPLATES = ROOT / "reports" / "templates"
+FORMATS = ("md", "html", "tex")
+DASH = "—"                                       # planned, but not run
+WIDE = 8                                         # a table with more columns shows published below measured
+
+
+class Raw(str):
+    """Text that is already in the output format."""
+
+
+def join(escape, separator: str, texts: list[str]) -> Raw:
+    """Neighbouring positions of a table row."""
+    return Raw(separator.join(escape(text) for text in texts))
+
+
+# -- LaTeX ---------------------------------------------------------------------------------------------------------
+
+_TEX = {"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
+        "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "|": r"\textbar{}", "<": r"\textless{}", ">": r"\textgreater{}", "[": "{[}", "*": "{*}",
+        "±": r"$\pm$", "—": "---", "–": "--", "−": "$-$", "·": r"\textperiodcentered{}", "×": r"$\times$", "✓": r"\checkmark{}",
+        "Δ": r"$\Delta$", "≥": r"$\geq$", "≤": r"$\leq$", "→": r"$\rightarrow$", "²": r"\textsuperscript{2}", "…": r"\dots{}",
+        "“": "``", "”": "''", "‘": "`", "’": "'", "∞": r"$\infty$", "ℓ": r"$\ell$", "\u00a0": "~", "\u2009": r"\,"}
+_TEX |= {letter: f"${name}$" for letter, name in {
+    "α": r"\alpha", "β": r"\beta", "γ": r"\gamma", "ε": r"\epsilon", "η": r"\eta", "θ": r"\theta", "λ": r"\lambda", "μ": r"\mu",
+    "ξ": r"\xi", "σ": r"\sigma", "τ": r"\tau", "ω": r"\omega"}.items()}
+
+
+def tex(text) -> str:
+    """Escape for LaTeX; a character that the fonts of a plain installation lack is shown by its number."""
+    if isinstance(text, Raw):
+        return text
+    return "".join(_TEX.get(c) or (c if ord(c) < 0x180 else f"(U+{ord(c):04X})") for c in str(text))
+
+
+def tex_measured(value: Value) -> Raw:
+    """`\\textbf{71.23} ± 0.41`, the spread small; a dash where a run is missing."""
+    if value.state == "text":
+        return Raw(tex(value.text))
+    if value.state != "measured":
+        return Raw("---" if value.state == "missing" else "")
+    mean = {"best": r"\textbf{%s}", "second": r"\underline{%s}"}.get(value.mark, "%s") % value.mean
+    return Raw(mean + (rf"{{\scriptsize$\,\pm\,{value.spread}$}}" if value.spread else ""))
+
+
+def tex_rules(panel, depth: int) -> Raw:
+    """\\cmidrule under each merged header cell of a header row; the stub columns come first."""
+    at, rules = len(panel.stub) + 1, []
+    for head in panel.heads[depth]:
+        if head.span > 1 or len(panel.heads[depth]) > 1:
+            rules.append(rf"\cmidrule(lr){{{at}-{at + head.span - 1}}}")
+        at += head.span
+    return Raw("".join(rules))
+
+
+def tex_breakable(text: str) -> Raw:
+    """A long name that may break after its punctuation."""
+    return Raw(re.sub(r"(?<=[/:@-])", r"\\allowbreak{}", tex(text)))
+
+
+# -- Markdown --------------------------------------------------------------------------------------------------------
+
+def markdown(text) -> str:
+    """Escape what Markdown, its tables and embedded HTML would read as markup."""
+    return text if isinstance(text, Raw) else re.sub(r"([\\`*_|<>\[\]~])", r"\\\1", str(text))
+
+
+def markdown_value(value: Value) -> Raw:
+    """`**71.23** ± 0.41 (70.90)`: measured, then published in parentheses; a dash where a run is missing."""
+    published = f"({markdown(value.published)})" if value.published else ""
+    if value.state == "text":
+        measured = markdown(value.text)
+    elif value.state == "measured":
+        mean = {"best": "**{}**", "second": "<ins>{}</ins>"}.get(value.mark, "{}").format(value.mean)
+        measured = f"{mean} ± {value.spread}" if value.spread else mean
+    else:
+        measured = DASH if value.state == "missing" else ""
+    return Raw(" ".join(filter(None, (measured, published))))
+
+
+def markdown_code(text: str) -> Raw:
+    return Raw(f"`{text}`")
+
+
+FILTERS = {
+    "tex": {"measured": tex_measured, "rules": tex_rules, "breakable": tex_breakable, "cells": partial(join, tex, " & ")},
+    "md": {"value": markdown_value, "code": markdown_code, "cells": partial(join, markdown, " | "), "raw": Raw},
+}
+
+
+# -- environments ------------------------------------------------------------------------------------------------------
+
+@cache
+def environment(kind: str) -> jinja2.Environment:
+    """The Jinja environment of `md`, `html` or `tex`. HTML escapes by autoescape, the others every expression."""
+    options = {
+        "html": {"autoescape": True},
+        "md": {"finalize": markdown},
+        "tex": {"finalize": tex, "block_start_string": "<%", "block_end_string": "%>", "variable_start_string": "<<",
+                "variable_end_string": ">>", "comment_start_string": "<#", "comment_end_string": "#>"},
+    }[kind]
+    made = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), undefined=jinja2.StrictUndefined, trim_blocks=True,
+                              lstrip_blocks=True, keep_trailing_newline=True, **options)
+    made.filters.update(FILTERS.get(kind, {}))
+    made.globals.update(WIDE=WIDE, DASH=DASH)
+    return made
+
+
+def fill(template: str, kind: str, **context) -> str:
+    """Render reports/templates/<template>.<kind>.j2."""
+    return environment(kind).get_template(f"{template}.{kind}.j2").render(**context)

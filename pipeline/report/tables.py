@@ -1,0 +1,460 @@
+"""A table of a paper in the paper's own shape, with what was measured beside what was published.
+
+The published CSV holds one row per printed number in printed order. From that order come the panels (a table
+that is printed in stacked halves), the rows and the grouped columns. Measured numbers come from results alone;
+a published number is only ever the `published` text of a Value.
+"""
+import csv
+import re
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from statistics import fmean
+
+from pipeline.errors import ParamError
+from pipeline.params import DELTA, ROOT, Cell, Paper, Table, shorten
+from pipeline.report.words import method_words, option_words, pretty, setting_words, split_setting, variant
+from pipeline.results import Summary, lower_is_better, summarise
+
+BLANK = {"", "n/a"}
+DOUBT = re.compile("inconsistency|oddity|likely|filled from")
+MARKS = re.compile("mark|arrow|sign [+-]")    # of rank marks, arrows and signs, which a report does not show
+FIELDS = ["paper", "table", "setting", "dataset", "column", "method", "value", "std", "note"]
+
+
+# -- what a template shows -----------------------------------------------------------------------------------
+
+@dataclass
+class Value:
+    """One position of a table.
+
+    state: `measured`; `missing`, to be measured; `outside`, nothing here can be measured; `text`, a fact about
+    the run instead of a number.
+    """
+    state: str
+    number: Summary | None = None
+    published: str = ""
+    mark: str = ""                    # best, second
+    signed: bool = False              # a difference, shown with its sign
+    text: str = ""
+    run: str = ""                     # measured: path of result.json from the repository root; missing: DVC target
+
+    @property
+    def mean(self) -> str:
+        return f"{self.number.mean:{'+' if self.signed else ''}.2f}" if self.number else ""
+
+    @property
+    def spread(self) -> str:
+        return f"{self.number.std:.2f}" if self.number and self.number.std is not None else ""
+
+
+@dataclass(frozen=True)
+class Head:
+    """A header cell over `span` columns."""
+    text: str
+    span: int = 1
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str                         # the row in words
+    stub: list[str]                   # what the paper prints in front of the numbers, one text per stub column
+    values: list[Value]
+    mean: bool = False                # the mean over the other rows
+
+    @property
+    def comparable(self) -> bool:
+        """Whether measured and published numbers can stand in it side by side."""
+        return any(value.published and value.state in ("measured", "missing") for value in self.values)
+
+    @property
+    def published_only(self) -> bool:
+        """Whether nothing in it can be measured, although the paper prints something."""
+        return all(value.state == "outside" for value in self.values) and any(value.published for value in self.values)
+
+
+@dataclass
+class Panel:
+    """A block of rows under one header; a table printed in two halves has two."""
+    title: str
+    stub: list[str]                   # headings of the stub columns
+    heads: list[list[Head]]           # header rows, top first
+    rows: list[Row]
+
+    @property
+    def width(self) -> int:
+        return sum(head.span for head in self.heads[-1])
+
+    @property
+    def breaks(self) -> list[int]:
+        """Columns at which a group of the header's first row begins, except the first."""
+        edges, at = [], 0
+        for head in self.heads[0][:-1] if len(self.heads) > 1 else []:
+            at += head.span
+            edges.append(at)
+        return edges
+
+    @property
+    def columns(self) -> list[str]:
+        """Every column's headings in one line, for a format without merged header cells."""
+        spread = [[head.text for head in row for _ in range(head.span)] for row in self.heads]
+        return [" · ".join(dict.fromkeys(texts)) for texts in zip(*spread)]
+
+
+@dataclass
+class TableView:
+    key: str
+    number: str
+    title: str
+    about: str                        # what all columns share: setting and data set
+    note: str
+    panels: list[Panel]
+    measured: int                     # positions with a measured number
+    fillable: int                     # positions that runs fill, measured ones included
+    example: str                      # DVC target of the first cell that has not run, empty where there is none
+    remarks: list[str]                # what is wrong or uncertain in the published numbers
+    baseline: str                     # what a delta column is against
+
+    @property
+    def heading(self) -> str:
+        """`Table 2`; a table inset of a figure keeps the figure's number."""
+        return self.number if self.number.startswith("Fig") else f"Table {self.number}"
+
+    @property
+    def settings_only(self) -> bool:
+        return not self.fillable
+
+
+# -- reading ---------------------------------------------------------------------------------------------------
+
+def read_published(paper: str, table: Table, root: Path = ROOT) -> list[dict[str, str]]:
+    """The rows of a published CSV as text; ParamError where the file or one of its columns is missing."""
+    path = root / "papers" / paper / "published" / table.published
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file)
+            rows = list(reader)
+    except FileNotFoundError:
+        raise ParamError(f"{shorten(path)}: no such file, although paper.yaml names it for table {table.number}") from None
+    lost = [name for name in FIELDS if name not in (reader.fieldnames or [])]
+    if lost or not rows:
+        raise ParamError(f"{shorten(path)}: " + (f"the column {lost[0]!r} is missing" if lost else "no rows"))
+    return rows
+
+
+# -- the paper's shape -------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Place:
+    """A column of a table; setting is empty where it belongs to the rows."""
+    setting: str
+    dataset: str
+    column: str
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Which fields of a published row name its row and which its column."""
+    row: str                          # method, or for a table without methods dataset or setting
+    settings_in_rows: bool
+
+    def place(self, record) -> Place:
+        return Place("" if self.settings_in_rows or self.row == "setting" else record["setting"],
+                     "" if self.row == "dataset" else record["dataset"], record["column"])
+
+
+def shape_of(records) -> Shape:
+    """Rows are methods; a table of data sets or of sizes has none, and takes what differs least in its columns."""
+    settings = _per(records, "method", "setting")
+    if all(method in BLANK for method in settings):
+        columns = list(_per(records, "dataset", "column").values())
+        same = all(names == columns[0] for names in columns)
+        return Shape("dataset" if same else "setting", False)
+    several = len({record["setting"] for record in records}) > 1
+    return Shape("method", several and len(settings) > 1 and all(len(found) == 1 for found in settings.values()))
+
+
+def _per(records, key, value) -> dict[str, list[str]]:
+    """Distinct `value`s of each `key`, both in order of appearance."""
+    found: dict[str, list[str]] = {}
+    for record in records:
+        names = found.setdefault(record[key], [])
+        if record[value] not in names:
+            names.append(record[value])
+    return found
+
+
+def split_panels(records, row: str) -> list[list[dict]]:
+    """Cut where a row's name comes back after others: there the paper starts the next half of the table."""
+    panels: list[list[dict]] = []
+    seen: set[str] = set()
+    for name, run in groupby(records, key=lambda record: record[row]):
+        if not panels or name in seen and row == "method":
+            panels.append([])
+            seen = set()
+        seen.add(name)
+        panels[-1] += run
+    return panels
+
+
+def _row_names(panels, row: str) -> list[list[str]]:
+    """Each panel's rows; a panel that lacks rows of another one (lost in print) gets them back, empty."""
+    names = [list(dict.fromkeys(record[row] for record in panel)) for panel in panels]
+    return [next((other for other in names if set(own) < set(other)), own) for own in names]
+
+
+def _places(panel, shape: Shape) -> list[Place]:
+    """Columns in printed order, kept together by block; the baseline prints no delta, so delta may appear late."""
+    blocks: dict[tuple, list[Place]] = {}
+    for record in panel:
+        place = shape.place(record)
+        block = blocks.setdefault((place.setting, place.dataset), [])
+        if place not in block:
+            block.append(place)
+    return [place for block in blocks.values() for place in block]
+
+
+class Titles:
+    """Header texts of a table: what every column shares goes to the caption, what differs into header rows."""
+
+    def __init__(self, records, shape: Shape, title: str):
+        parts = {record["setting"]: split_setting(record["setting"]) for record in records}
+        first = next(iter(parts.values()))
+        self.shared = [part for part in first if all(part in other for other in parts.values())]
+        own = {setting: [setting_words(p) for p in found if p not in self.shared] for setting, found in parts.items()}
+        if len({len(found) for found in own.values()}) > 1:      # not comparable part by part
+            own = {setting: [", ".join(found)] for setting, found in own.items()}
+        self.settings = own
+        self.depth = len(next(iter(own.values())))
+        self.datasets = {record["dataset"] for record in records} if shape.row != "dataset" else set()
+        data = [name for name in self.datasets if name not in BLANK] if len(self.datasets) == 1 else []
+        about = data + [setting_words(part) for part in self.shared]
+        self.about = ", ".join(words for words in about if words.lower() not in title.lower())
+
+    def row(self, name: str) -> str:
+        """A row's name in words: of a setting, what the others do not share."""
+        return (self.setting(name) or "value") if name in self.settings else method_words(name)
+
+    def setting(self, name: str) -> str:
+        """A setting in words, without the parts that all settings of the table share."""
+        return ", ".join(self.settings.get(name, []))
+
+    def levels(self, place: Place) -> list[str]:
+        setting = self.settings.get(place.setting, [""] * self.depth)
+        dataset = place.dataset if len(self.datasets) > 1 and place.dataset not in BLANK else ""
+        return [*setting, dataset, pretty(place.column)]
+
+    def split(self, places) -> tuple[str, list[list[str]]]:
+        """(what the columns of a panel share, the differing levels of each column)."""
+        levels = [self.levels(place) for place in places]
+        last = len(levels[0]) - 1
+        differs = [i == last or len({texts[i] for texts in levels}) > 1 for i in range(last + 1)]
+        shared = [text for text, keep in zip(levels[0], differs) if text and not keep]
+        return ", ".join(shared), [[text for text, keep in zip(texts, differs) if keep] for texts in levels]
+
+
+def merge_heads(levels: list[list[str]]) -> list[list[Head]]:
+    """Header rows from each column's texts: neighbours that agree down to a level share one cell there."""
+    rows = []
+    for depth in range(len(levels[0])):
+        if depth == len(levels[0]) - 1:
+            rows.append([Head(texts[depth]) for texts in levels])
+        else:
+            runs = [list(run) for _, run in groupby(levels, key=lambda texts: texts[:depth + 1])]
+            rows.append([Head(run[0][depth], len(run)) for run in runs])
+    return rows
+
+
+def stub_of(names: list[str], row: str, words: list[str]) -> tuple[list[str], list[list[str]]]:
+    """(headings, texts of each row): `words`, or for an ablation, as the paper shows it, a check mark per component."""
+    variants = [variant(name) for name in names]
+    keys = list(dict.fromkeys(key for _, options in variants for key in options))
+    values = {key: [options.get(key) for _, options in variants] for key in keys}
+    keys = [key for key in keys if len(set(values[key])) > 1]
+    if not keys or not all(options for _, options in variants) or len({base for base, _ in variants}) > 1:
+        return [row], [[text] for text in words]
+    columns = [_checks(values[key]) for key in keys]
+    return [option_words(key) for key in keys], [list(texts) for texts in zip(*columns)]
+
+
+def _checks(values: list[str | None]) -> list[str]:
+    if set(values) <= {"0", "1", None}:
+        return ["✓" if value == "1" else "" for value in values]
+    return [value or "" for value in values]
+
+
+# -- filling in what was measured ----------------------------------------------------------------------------------
+
+class Filler:
+    """Finds the measured number for a position of one table."""
+
+    def __init__(self, paper_key: str, paper: Paper, table: Table, results: dict[Cell, dict]):
+        self.key, self.paper, self.table, self.results = paper_key, paper, table, results
+        self.planned = {(s, m): grid for grid, cells in paper.grids.items() for s in cells.scenarios for m in cells.methods}
+
+    def measure(self, setting: str, place: Place, label: str) -> str | None:
+        """The measure that a position shows; None where it shows none."""
+        block = self.table.block(setting, place.dataset, label)
+        return block and self.table.measure(block, place.column)
+
+    def value(self, setting: str, place: Place, label: str, printed: bool) -> Value:
+        """What was measured for a method in a column; missing where a grid plans it or the paper prints a number."""
+        measure, method = self.measure(setting, place, label), self.paper.method_of(self.table, label)
+        if measure is None or method is None:
+            return Value("outside")
+        cell = Cell(self.key, self.table.block(setting, place.dataset, label).scenario, method)
+        if cell in self.results:
+            measured = self.results[cell]["measures"].get(measure)
+            return Value("measured", summarise(measured), run=result_path(cell)) if measured else Value("missing")
+        target = self.target(cell)
+        return Value("missing", run=target) if target or printed else Value("outside")
+
+    def target(self, cell: Cell) -> str:
+        """`papers/fedcrl/dvc.yaml:main@practical-fedavg`: what `dvc repro` takes; empty where no grid holds the cell."""
+        grid = self.planned.get((cell.scenario, cell.method))
+        return f"papers/{self.key}/dvc.yaml:{grid}@{cell.scenario}-{cell.method}" if grid else ""
+
+    def is_mean(self, label: str) -> bool:
+        """Whether a printed row is the mean over the methods instead of one of them."""
+        return label in self.table.rows and self.table.rows[label] is None
+
+
+def result_path(cell: Cell) -> str:
+    """papers/<paper>/runs/<scenario>/<method>/result.json, as a link wants it."""
+    return f"papers/{cell.paper}/runs/{cell.scenario}/{cell.method}/result.json"
+
+
+class Body:
+    """The values of one panel: {(row name, place): Value}."""
+
+    def __init__(self, panel, names, places, shape: Shape, filler: Filler):
+        self.names, self.filler = names, filler
+        self.own_settings = {record[shape.row]: record["setting"] for record in panel} if shape.settings_in_rows else {}
+        self.printed = {(record[shape.row], shape.place(record)): record["value"] for record in panel}
+        self.plain = [place for place in places if place.column != DELTA]
+        self.methods = [name for name in names if not filler.is_mean(name)]
+        self.values = {(name, place): filler.value(self.setting(name, place), place, name, (name, place) in self.printed)
+                       for name in names for place in self.plain}
+        self._mark()
+        for name in names:
+            if name not in self.methods:
+                self._average(name)
+        for place in places:
+            if place.column == DELTA:
+                self._subtract(place)
+        for position, value in self.values.items():
+            value.published = self.printed.get(position, "")
+
+    def setting(self, name: str, place: Place) -> str:
+        return self.own_settings.get(name, place.setting)
+
+    def baseline(self, name: str, delta: Place) -> str:
+        """The method that paper.yaml names, else the one of the row's setting that is printed without a delta."""
+        block = [other for other in self.names if self.setting(other, delta) == self.setting(name, delta)]
+        return self.filler.table.baseline or next((other for other in block if (other, delta) not in self.printed), "")
+
+    def _mark(self):
+        for place in self.plain:
+            groups: dict[tuple, list[Value]] = {}
+            for name in self.methods:
+                setting = self.setting(name, place)
+                group = setting, lower_is_better(self.filler.measure(setting, place, name) or "")
+                groups.setdefault(group, []).append(self.values[name, place])
+            for (_, lower), values in groups.items():
+                mark(values, lower)
+
+    def _average(self, row: str):
+        """The mean over the methods, once every one of the column is measured."""
+        for place in self.plain:
+            others = [self.values[name, place] for name in self.methods]
+            if any(value.state == "missing" for value in others):
+                self.values[row, place] = Value("missing")
+            elif means := [value.number.mean for value in others if value.number]:
+                self.values[row, place] = Value("measured", Summary(fmean(means), None, 1))
+
+    def _subtract(self, delta: Place):
+        """Measured minus the measured baseline, in the last column of the block before delta."""
+        block = [place for place in self.plain if (place.setting, place.dataset) == (delta.setting, delta.dataset)]
+        for name in self.names:
+            baseline = self.baseline(name, delta)
+            other = self.values.get((baseline, block[-1]), Value("outside"))
+            self.values[name, delta] = difference(self.values[name, block[-1]], other) if name != baseline else Value("outside")
+
+
+def difference(value: Value, baseline: Value) -> Value:
+    """What a delta column shows; measured only where both numbers are."""
+    states = {value.state, baseline.state}
+    if states == {"measured"}:
+        number = Summary(value.number.mean - baseline.number.mean, None, value.number.seeds)
+        return Value("measured", number, signed=True)
+    return Value("outside" if "outside" in states else "missing", signed=True)
+
+
+def mark(values: list[Value], lower: bool) -> None:
+    """Best and second best of the measured values as shown (two decimals); ties share a mark, one alone has none."""
+    measured = [value for value in values if value.state == "measured"]
+    if len(measured) < 2:
+        return
+    shown = sorted({float(value.mean) for value in measured}, reverse=not lower)
+    names = dict(zip(shown, ("best", "second")))
+    for value in measured:
+        value.mark = names.get(float(value.mean), "")
+
+
+# -- the whole table -------------------------------------------------------------------------------------------------
+
+def table_view(key: str, paper_key: str, paper: Paper, results: dict[Cell, dict], root: Path = ROOT) -> TableView:
+    """Table `key` of paper.yaml, ready for a template."""
+    table = paper.tables[key]
+    records = read_published(paper_key, table, root)
+    shape = shape_of(records)
+    titles, filler = Titles(records, shape, table.title), Filler(paper_key, paper, table, results)
+    panels, counted = [], []
+    halves = split_panels(records, shape.row)
+    for half, names in zip(halves, _row_names(halves, shape.row)):
+        places = _places(half, shape)
+        body = Body(half, names, places, shape, filler)
+        panels.append(_panel(body, places, titles, shape.row))
+        counted += [body.values[name, place] for name in body.methods for place in body.plain]
+    return TableView(
+        key=key, number=table.number, title=table.title, about=titles.about, note=table.note, panels=panels,
+        measured=sum(value.state == "measured" for value in counted),
+        fillable=sum(value.state != "outside" for value in counted),
+        example=next((value.run for value in counted if value.state == "missing" and value.run), ""),
+        remarks=remarks_of(records),
+        baseline=_baseline_words(records, table))
+
+
+def _panel(body: Body, places: list[Place], titles: Titles, row: str) -> Panel:
+    title, levels = titles.split(places)
+    names = [titles.row(name) for name in body.names]
+    stub, texts = stub_of(body.names, row, names)
+    if body.own_settings:
+        stub = [*stub, "setting"]
+        texts = [[*text, titles.setting(body.own_settings.get(name, ""))] for name, text in zip(body.names, texts)]
+    rows = [Row(words, text, [body.values[name, place] for place in places], mean=name not in body.methods)
+            for name, words, text in zip(body.names, names, texts)]
+    return Panel(title, stub, merge_heads(levels), rows)
+
+
+def _baseline_words(records, table: Table) -> str:
+    if not any(record["column"] == DELTA for record in records):
+        return ""
+    return method_words(table.baseline) if table.baseline else "the row that the paper prints without it"
+
+
+def remarks_of(records) -> list[str]:
+    """The transcription's notes that put a number itself in doubt, each with the cells it is about."""
+    found: dict[str, list[str]] = {}
+    for record in records:
+        doubts = [part.strip() for part in record["note"].split(";") if DOUBT.search(part) and not MARKS.search(part)]
+        if doubts:
+            words = dict.fromkeys((method_words(record["method"]), record["dataset"], pretty(record["column"]), record["value"]))
+            found.setdefault("; ".join(doubts), []).append(" ".join(filter(None, words)))
+    return [f"{_few(cells)}: {note}" for note, cells in found.items()]
+
+
+def _few(texts: list[str], most: int = 3) -> str:
+    """The first few of a list, and how many more there are."""
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return "; ".join(texts[:most]) + more

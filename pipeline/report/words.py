@@ -1,0 +1,65 @@
+"""From the spelling of the published CSVs to words for a reader.
+
+The CSVs write settings as `practical(beta=0.1,N=20),test=clean`, method variants as `FedCCL[local=1,global=0]`
+and Greek letters by name; a page shows `practical (β = 0.1, N = 20)`, `FedCCL (local = 1, global = 0)`.
+"""
+import re
+
+GREEK = {"alpha": "α", "beta": "β", "gamma": "γ", "delta": "Δ", "eta": "η", "theta": "θ", "lambda": "λ", "mu": "μ",
+         "tau": "τ", "omega": "ω"}
+NAMES = {"hfl": "HFL", "asymhfl": "AsymHFL", "aug": "Aug", "dcl": "DCL", "supcon": "SupCon", "fccm": "FCCM", "fisl": "FISL",
+         "fntd": "FNTD", "sep": "separability", "com": "compactness"}       # components as the papers write them
+PHRASES = {"metric=inter": "inter-domain", "metric=intra": "intra-domain", "test=clean": "clean test",
+           "test=corrupted": "corrupted test"}
+_GREEK = re.compile(rf"(?<![A-Za-z])({'|'.join(GREEK)})(?![A-Za-z])")
+_OUTSIDE = re.compile(r",(?![^(\[]*[)\]])")               # a comma that no bracket encloses
+_VARIANT = re.compile(r"(?P<base>[^\[]+)\[(?P<options>.*)\]")
+
+
+def pretty(text: str) -> str:
+    """Greek letters, spaces for underscores (`T_f` stays), spaces around `=`, room before a bracket."""
+    text = _GREEK.sub(lambda found: GREEK[found[1]], text)
+    text = re.sub(r"(?<!\b[A-Z])_", " ", text)
+    text = re.sub(r"\s*=\s*", " = ", text)
+    return re.sub(r",(?=\S)", ", ", re.sub(r"(?<=\w)\(", " (", text))
+
+
+def split_setting(setting: str) -> list[str]:
+    """`practical(beta=0.1,N=20),test=clean` -> [`practical(beta=0.1,N=20)`, `test=clean`]."""
+    return [part for part in _OUTSIDE.split(setting) if part]
+
+
+def setting_words(part: str) -> str:
+    """One part of a setting; hyphens between words go, those of inter-domain and of values stay."""
+    if part in PHRASES:
+        return PHRASES[part]
+    key, equals, value = part.partition("=") if "(" not in part else (part, "", "")
+    return pretty(re.sub(r"(?<!inter)(?<!intra)(?<=[a-z])-", " ", key) + equals + value.replace("/", " / "))
+
+
+def variant(label: str) -> tuple[str, dict[str, str]]:
+    """`FedCCL[local=1,global=0]` -> (`FedCCL`, {`local`: `1`, `global`: `0`}); a plain name has no options."""
+    found = _VARIANT.fullmatch(label)
+    if not found:
+        return label, {}
+    return found["base"], dict(option.partition("=")[::2] for option in found["options"].split(","))
+
+
+def option_words(key: str) -> str:
+    """An option of a method variant, as the paper writes it where that is known."""
+    return NAMES.get(key) or pretty(key)
+
+
+def method_words(label: str) -> str:
+    """A method's name as running text."""
+    base, options = variant(label)
+    listed = ", ".join(f"{option_words(key)} = {value}" for key, value in options.items())
+    return f"{base} ({listed})" if listed else base
+
+
+def bytes_words(count: int) -> str:
+    """1,536 -> `1.5 kB`; powers of 1,000."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            return f"{count} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000

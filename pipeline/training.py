@@ -1,0 +1,335 @@
+"""Trains a cell: every seed in its own process, with checkpoints, from parameters and partition to result files."""
+import dataclasses
+import fcntl
+import json
+import math
+import multiprocessing
+import os
+import signal
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from multiprocessing import connection
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from pipeline import evaluation, files, methods, provenance, results, tracking
+from pipeline.data import partition, store
+from pipeline.data.tensors import to_tensor
+from pipeline.engine.state import pack, unpack
+from pipeline.engine.world import Client, World
+from pipeline.errors import FedReproError, ParamError, TrainingError
+from pipeline.params import ROOT, Cell, Scenario, load_paper
+from pipeline.progress import Progress
+
+CHECKPOINT_SECONDS = 20.0
+BYTES = 4                                                     # of a float32 scalar on the wire
+
+
+@dataclass(frozen=True)
+class Job:
+    """One seed of a cell, as a worker process gets it."""
+    cell: Cell
+    seed: int
+    digest: str
+    root: Path
+
+    @property
+    def folder(self) -> Path:
+        return self.root / ".cells" / self.digest
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / f"seed-{self.seed}.pt"
+
+    @property
+    def finished(self) -> Path:
+        return self.folder / f"seed-{self.seed}.json"
+
+
+def train_cell(cell: Cell, root: Path = ROOT) -> dict:
+    """Train what is missing of the cell and write metrics.json, history.csv and result.json; returns the result.
+
+    FEDREPRO_WORKERS (default: the cores) seeds run at once. A run that was killed goes on from its checkpoints.
+    """
+    scenario, algorithm, hyper = cell.resolve(root)
+    methods.load(algorithm, hyper, f"papers/{cell.paper}/paper.yaml: methods.{cell.method}")
+    _refuse_unbuilt(scenario, cell)
+    _, partition_meta = partition.read(_partition_folder(cell, root))
+    digest = provenance.cell_digest(cell, partition_meta["digest"], root)
+    jobs = [Job(cell, seed, digest, root) for seed in scenario.seeds]
+    started = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    with _only_one(jobs[0].folder, cell):
+        progress = Progress(cell, scenario)
+        follower = tracking.Follower(cell, {"hyper": hyper, "scenario": dataclasses.asdict(scenario)}, root)
+
+        def report(row: dict) -> None:
+            progress.report(row)
+            follower.report(row)
+
+        for finished in _train_seeds(jobs, report):
+            progress.seed_done(finished)
+        runs = [json.loads(job.finished.read_text()) for job in jobs]
+        result = _summarise(cell, scenario, algorithm, hyper, runs, partition_meta, digest, started, root)
+        _write(cell, result, runs, root)
+        follower.finish(result)
+        progress.cell_done(result)
+    return result
+
+
+def train_seed(job: Job, report: Callable[[dict], None] = lambda row: None) -> dict:
+    """Run one seed from its checkpoint, or from the start, to the last round."""
+    if job.finished.exists():
+        return json.loads(job.finished.read_text())
+    torch.set_num_threads(1)
+    scenario, algorithm, hyper = job.cell.resolve(job.root)
+    method = methods.load(algorithm, hyper, f"papers/{job.cell.paper}/paper.yaml: methods.{job.cell.method}")
+    world, tests = load_world(job.cell, scenario, job.seed, job.root)
+    begun = time.monotonic()
+    state, rows, own, spent = _resume(job)
+    if state is None:
+        state = method.init(world)
+        rows = [_row(world, method, state, tests, scenario)[0]]
+    saved = time.monotonic()
+    every = float(os.environ.get("FEDREPRO_CHECKPOINT_SECONDS", CHECKPOINT_SECONDS))
+    for world.round in range(rows[-1]["round"] + 1, scenario.training.rounds + 1):
+        world.trained = None
+        state = method.round(state, world)
+        row, own = _row(world, method, state, tests, scenario)
+        rows.append(row)
+        report({"seed": job.seed, **row})
+        if time.monotonic() - saved >= every:
+            saved = time.monotonic()
+            _save(job.checkpoint, {"state": pack(state), "rows": rows, "own": own, "seconds": spent + saved - begun})
+    finished = {"seed": job.seed, "rows": rows, "clients": own, "traffic": method.traffic(world), "hook": headline_hook(scenario, method),
+                "seconds": round(spent + time.monotonic() - begun, 1), "device": str(world.device)}
+    files.write_json(job.finished, finished)
+    job.checkpoint.unlink(missing_ok=True)
+    return finished
+
+
+def load_world(cell: Cell, scenario: Scenario, seed: int, root: Path = ROOT) -> tuple[World, list[evaluation.TestSet]]:
+    """The clients' data and the test sets as tensors on the device of FEDREPRO_DEVICE (default: a GPU if there is one)."""
+    device = os.environ.get("FEDREPRO_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")
+    folder = _partition_folder(cell, root)
+    parts, meta = partition.read(folder)
+    stored = store.read(root / "data" / scenario.data.set)
+    if stored.meta["digest"] != meta["data"]["digest"]:
+        raise ParamError(f"{folder}: made from other data than data/{scenario.data.set} now holds "
+                         f"(digest {meta['data']['digest'][:12]}, found {stored.meta['digest'][:12]}); run its partition stage again")
+
+    def tensors(indices):
+        images = to_tensor(stored.images[indices], scenario.data).to(device)
+        return images, torch.from_numpy(stored.labels[indices]).to(device)
+
+    clients = [Client(name, domain, _model(scenario, name, domain, cell), *tensors(indices))
+               for (name, domain), indices in zip(parts.clients, parts.train, strict=True)]
+    world = World(clients, scenario.training, len(stored.meta["classes"]), seed, device)
+    if scenario.evaluation.tests == "clients":
+        named = [(name, indices) for (name, _), indices in zip(parts.clients, parts.own_test, strict=True)]
+    elif scenario.evaluation.tests == "pooled":
+        named = [("test", [i for indices in parts.domain_test.values() for i in indices.tolist()])]
+    else:
+        named = list(parts.domain_test.items())
+    return world, [evaluation.TestSet(name, *tensors(indices)) for name, indices in named]
+
+
+def _model(scenario: Scenario, name: str, domain: str, cell: Cell):
+    if scenario.models is None:
+        return scenario.model
+    found = scenario.models.get(name) or scenario.models.get(domain)
+    if found is None:
+        raise ParamError(f"papers/{cell.paper}/paper.yaml: scenarios.{cell.scenario}.models: no network for client {name!r}")
+    return found
+
+
+def _refuse_unbuilt(scenario: Scenario, cell: Cell) -> None:
+    """What a scenario may ask for and the engine cannot do yet is refused, never left out in silence."""
+    asked = {"corruption": scenario.corruption is not None, "data.features": scenario.data.features != "pixels",
+             "data.augmentation": scenario.data.augmentation is not None, "evaluation.attack": scenario.evaluation.attack is not None,
+             "training.pretraining": scenario.training.pretraining is not None}
+    for key, wanted in asked.items():
+        if wanted:
+            raise TrainingError(f"papers/{cell.paper}/paper.yaml: scenarios.{cell.scenario}.{key}: this version cannot do that yet")
+
+
+def _partition_folder(cell: Cell, root: Path) -> Path:
+    return root / "papers" / cell.paper / "partitions" / cell.scenario
+
+
+# -- one round's measures ------------------------------------------------------------------------------------
+
+def _row(world: World, method, state, tests, scenario: Scenario) -> tuple[dict, list[float]]:
+    """A line of history.csv, and every client's accuracy under the headline hook.
+
+    The headline hook carries plain names, the other one its own prefix. Where each model must face large common test
+    sets, the other hook is measured only in the rounds that are reported.
+    """
+    row = {"round": world.round, "loss": _rounded(world.mean_loss())}
+    protocol, left = scenario.evaluation, scenario.training.rounds - world.round
+    if left >= protocol.last and world.round % protocol.every:
+        return row, []
+    own: list[float] = []
+    for hook in ("pre", "post"):
+        headline = hook == headline_hook(scenario, method)
+        if not headline and protocol.tests != "clients" and left >= protocol.last:
+            continue
+        models = method.deployed(state, world) if hook == "pre" else world.trained
+        if models is None:
+            continue                                          # nothing was trained yet: before the first round
+        measures, accuracies = evaluation.measure(models, world, tests, protocol.tests, protocol.top)
+        row |= {name if headline else f"{hook}.{name}": _rounded(value) for name, value in measures.items()}
+        own = [_rounded(a) for a in accuracies] if headline else own
+    return row, own
+
+
+def headline_hook(scenario: Scenario, method) -> str:
+    """`pre` or `post`: the scenario's choice where it makes one, else the method's own."""
+    return scenario.evaluation.hook or method.headline
+
+
+def _rounded(value: float) -> float | None:
+    return None if math.isnan(value) else round(value, 4)
+
+
+# -- seeds in parallel, checkpoints ----------------------------------------------------------------------------
+
+def _train_seeds(jobs: list[Job], report: Callable[[dict], None]) -> Iterator[dict]:
+    """Train the jobs, FEDREPRO_WORKERS at once, each in a process of its own; yields them as they finish."""
+    workers = min(len(jobs), int(os.environ.get("FEDREPRO_WORKERS", os.cpu_count() or 1)))
+    if workers <= 1:
+        yield from (train_seed(job, report) for job in jobs)
+        return
+    # A forked worker has torch imported already; CUDA and macOS need a fresh interpreter.
+    forks = sys.platform == "linux" and not torch.cuda.is_available()
+    context = multiprocessing.get_context("fork" if forks else "spawn")
+    waiting, running = list(jobs), {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < workers:
+                receiver, sender = context.Pipe(duplex=False)
+                process = context.Process(target=_worker, args=(waiting[0], sender), daemon=True)
+                process.start()
+                sender.close()
+                running[receiver] = (process, waiting.pop(0))
+            for receiver in connection.wait(list(running)):
+                process, job = running[receiver]
+                kind, value = _receive(receiver, process, job)
+                if kind == "row":
+                    report(value)
+                    continue
+                process.join()
+                del running[receiver]
+                if kind == "error":
+                    raise value
+                yield value
+    finally:
+        for process, _ in running.values():
+            process.terminate()
+
+
+def _worker(job: Job, sender) -> None:
+    """Train one seed and send ("row", ...) after every round, then ("done", ...) or ("error", ...)."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)              # Ctrl-C is for the parent, which stops us
+
+    def tell(row: dict) -> None:
+        if not multiprocessing.parent_process().is_alive():   # killed: end instead of training on unseen
+            os._exit(1)
+        sender.send(("row", row))
+
+    try:
+        sender.send(("done", train_seed(job, tell)))
+    except FedReproError as error:
+        sender.send(("error", error))
+
+
+def _receive(receiver, process, job: Job) -> tuple:
+    try:
+        return receiver.recv()
+    except EOFError:
+        process.join()
+        return "error", TrainingError(f"{job.cell}, seed {job.seed}: the worker ended with exit code {process.exitcode} "
+                                      "(-9 is often the system running out of memory); finished rounds are kept")
+
+
+def _save(path: Path, checkpoint: dict) -> None:
+    def write(temporary: Path) -> None:
+        with open(temporary, "wb") as file:                   # a path would hide a full disk behind a RuntimeError
+            torch.save(checkpoint, file)
+    files.write_with(path, write)
+
+
+def _resume(job: Job) -> tuple:
+    """(state, rows, clients' accuracies, seconds) of the last checkpoint, or (None, None, [], 0.0)."""
+    job.folder.mkdir(parents=True, exist_ok=True)
+    try:
+        saved = torch.load(job.checkpoint, weights_only=True, map_location="cpu")
+    except FileNotFoundError:
+        return None, None, [], 0.0
+    return unpack(saved["state"]), saved["rows"], saved["own"], saved["seconds"]
+
+
+@contextmanager
+def _only_one(folder: Path, cell: Cell):
+    """Wait while another process trains this cell: a stage that was killed above us can leave one behind."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"{cell}: another process is training this cell; waiting for it", file=sys.stderr, flush=True)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+# -- result files --------------------------------------------------------------------------------------------
+
+def _summarise(cell, scenario, algorithm, hyper, runs, partition_meta, digest, started, root) -> dict:
+    """result.json: the reported numbers of every seed and where they come from."""
+    last = scenario.evaluation.last
+    names = [n for n in dict.fromkeys(n for run in runs for row in run["rows"] for n in row) if n != "round"]
+
+    def means(k: int) -> dict[str, list[float]]:
+        values = {n: [_rounded(evaluation.last_mean(run["rows"], n, k)) for run in runs] for n in names}
+        return {n: v for n, v in values.items() if None not in v}
+
+    up, down = runs[0]["traffic"]
+    return results.seal({
+        "cell": str(cell), "paper": cell.paper, "scenario": cell.scenario, "method": cell.method,
+        "label": load_paper(cell.paper, root).label(cell.method),
+        "algorithm": algorithm, "hyper": hyper, "seeds": scenario.seeds, "rounds": scenario.training.rounds,
+        "hook": runs[0]["hook"], "last": last, "headline": evaluation.HEADLINE[scenario.evaluation.tests],
+        "measures": means(last), "final": means(1), "last3": means(3), "last5": means(5),
+        "clients": [run["clients"] for run in runs],
+        "traffic": {"up": up, "down": down, "bytes": round((up + down) * BYTES)},
+        "data": partition_meta["data"], "public": partition_meta["public"], "partition": partition_meta["digest"],
+        "warnings": partition_meta["warnings"],
+        "device": runs[0]["device"], "versions": provenance.machine(), "started": started,
+        "seconds": [run["seconds"] for run in runs], "git": provenance.git_state(root), "digest": digest})
+
+
+def metrics(result: dict) -> dict:
+    """metrics.json: the few numbers that `dvc metrics show` lists, the same keys for every cell, percent."""
+    headline = result["headline"]
+    seeds = result["measures"][headline]
+    clients = [[a for a in run if a is not None] for run in result["clients"]]
+    return {"accuracy": _rounded(statistics.fmean(seeds)), "accuracy_std": _rounded(statistics.stdev(seeds)) if len(seeds) > 1 else None,
+            "clients_std": _rounded(statistics.fmean(statistics.pstdev(run) for run in clients)),
+            **{k: _rounded(statistics.fmean(result[k][headline])) for k in ("last3", "last5", "final")},
+            "loss": _rounded(statistics.fmean(result["final"].get("loss", [math.nan]))),
+            "up": result["traffic"]["up"], "down": result["traffic"]["down"], "seeds": len(seeds), "rounds": result["rounds"]}
+
+
+def _write(cell: Cell, result: dict, runs: list[dict], root: Path) -> None:
+    folder = cell.folder(root)
+    folder.mkdir(parents=True, exist_ok=True)
+    history = pd.DataFrame([{"seed": run["seed"], **row} for run in runs for row in run["rows"]])
+    files.write_text(folder / "history.csv", history.to_csv(index=False, lineterminator="\n"))
+    files.write_json(folder / "metrics.json", metrics(result))
+    files.write_json(folder / "result.json", result)

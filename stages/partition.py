@@ -1,0 +1,74 @@
+"""Cut a scenario's data over its clients: `python stages/partition.py fedcrl/mini`."""
+import hashlib
+import io
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+
+from pipeline import files
+from pipeline.cli import stage
+from pipeline.data import histogram, store
+from pipeline.data import partition as cutting
+from pipeline.errors import ParamError, unknown
+from pipeline.params import ROOT, load_paper
+
+PUBLIC = 1                                            # told apart from the private draw of the same seed
+
+
+def partition(scenario: str) -> None:
+    """Write indices.npz and meta.json of <paper>/<scenario>, and the clients' label counts as CSV and SVG."""
+    paper, _, name = scenario.partition("/")
+    scenarios = load_paper(paper).scenarios
+    where = f"papers/{paper}/paper.yaml: scenarios.{name}" if name != "mini" else f"params.yaml: miniature.{paper}.scenario"
+    if name not in scenarios:
+        raise ParamError(f"papers/{paper}/paper.yaml: {unknown('scenario', name, scenarios)}")
+    settings = scenarios[name]
+    stored = store.verify(ROOT / "data" / settings.data.set)
+    pool = cutting.Pool.of(settings.data, stored.labels, stored.domains, stored.split, stored.meta, f"{where}.data")
+    parts = cutting.partition(settings.partition, pool, f"{where}.partition")
+    public = None
+    if settings.public is not None:
+        public = store.verify(ROOT / "data" / settings.public.set)
+        candidates = np.flatnonzero(public.split == 0)
+        if settings.public.size > len(candidates):
+            raise ParamError(f"{where}.public.size: {settings.public.size} of only {len(candidates)} images")
+        parts.public = np.sort(np.random.default_rng([settings.partition.seed, PUBLIC]).permutation(candidates)[:settings.public.size])
+    for warning in parts.warnings:
+        print(f"{scenario}: {warning}", file=sys.stderr)
+    _write(paper, name, parts, stored, public)
+
+
+def _write(paper: str, name: str, parts, stored, public) -> None:
+    arrays = cutting.to_arrays(parts)
+    digest = hashlib.sha256()
+    for key in sorted(arrays):
+        digest.update(key.encode() + np.ascontiguousarray(arrays[key], np.int64).tobytes())
+    sources = {kind: set_and_digest(found) for kind, found in (("data", stored), ("public", public))}
+    for found in sources.values():
+        digest.update((found or {}).get("digest", "").encode())
+    folder = ROOT / "papers" / paper
+    with files.replace_folder(folder / "partitions" / name) as new:
+        np.savez_compressed(new / "indices.npz", **arrays)
+        files.write_json(new / "meta.json", {"clients": parts.clients, "tests": list(parts.domain_test), "warnings": parts.warnings,
+                                             "digest": digest.hexdigest(), **sources})
+    counts = histogram.label_counts(parts, stored.labels, stored.meta["classes"])
+    runs = folder / "runs" / name
+    runs.mkdir(parents=True, exist_ok=True)
+    files.write_text(runs / "clients.csv", counts.to_csv(index=False, lineterminator="\n"))
+    picture = io.StringIO()
+    histogram.draw(counts, picture)
+    files.write_text(runs / "clients.svg", picture.getvalue())
+    print(f"{paper}/{name}: {len(parts.clients)} clients, {sum(map(len, parts.train))} training images, "
+          f"{min(map(len, parts.train))} to {max(map(len, parts.train))} each")
+
+
+def set_and_digest(stored) -> dict | None:
+    """What a result says of a stored set: its name, source, digest and how it differs from the canonical one."""
+    return None if stored is None else {key: stored.meta[key] for key in ("set", "source", "digest", "deviation")}
+
+
+if __name__ == "__main__":
+    stage(partition, "scenario")

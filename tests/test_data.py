@@ -1,0 +1,501 @@
+"""Files that are whole or absent, the form on disk, bundled sets, mirror files, composites, and which source serves."""
+import dataclasses
+import errno
+import hashlib
+import importlib.util
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from pipeline import files
+from pipeline.data import bundled, registry, sources, store
+from pipeline.errors import DataError, FedReproError
+from pipeline.params import ROOT
+
+MIRROR = Path(os.environ.get("FEDREPRO_MIRROR") or ROOT.parent / "shared" / "datasets")
+MIRRORED = [name for name, entry in registry.REGISTRY.items() if entry.mirror]
+needs_mirror = pytest.mark.skipif(not (MIRROR / "mnist.npz").exists(), reason="no mirror folder: set FEDREPRO_MIRROR")
+
+
+def tiny(name="tiny", n=4, side=2, channels=1, **meta):
+    """Arguments of store.write for a small set of two classes and two domains."""
+    labels, domains = np.arange(n) % 2, np.arange(n) // 2 % 2
+    images = np.arange(n * side * side * channels, dtype=np.uint8).reshape(n, side, side, channels)
+    described = {"set": name, "source": "bundled", "deviation": "", "classes": ["a", "b"], "domains": ["x", "y"],
+                 "official_split": True, "inputs": {}} | meta
+    return images, labels, domains, np.array([0, 0, 0, 1] * (n // 4)), described
+
+
+def everything(folder):
+    """Names of all files below a folder, hidden ones included."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.fixture
+def dead_process():
+    """The number of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+# -- files -------------------------------------------------------------------------------------------------
+
+def test_a_text_is_replaced_as_a_whole(tmp_path):
+    target = tmp_path / "deep" / "a.txt"
+    files.write_text(target, "one\n")
+    files.write_text(target, "zwei Ä\n")
+    assert target.read_bytes() == "zwei Ä\n".encode()
+    assert everything(tmp_path) == ["deep/a.txt"]
+
+
+def test_json_is_sorted_and_refuses_nan(tmp_path):
+    target = tmp_path / "a.json"
+    files.write_json(target, {"b": 1, "a": [0.1]})
+    assert target.read_text() == '{\n  "a": [\n    0.1\n  ],\n  "b": 1\n}\n'
+    with pytest.raises(FedReproError, match="a.json.*not written"):
+        files.write_json(target, {"a": float("nan")})
+    assert json.loads(target.read_text()) == {"a": [0.1], "b": 1}
+
+
+def test_csv(tmp_path):
+    files.write_csv(tmp_path / "a.csv", ["round", "name"], [(1, "a,b"), (2, "c")])
+    assert (tmp_path / "a.csv").read_bytes() == b'round,name\n1,"a,b"\n2,c\n'
+    with pytest.raises(ValueError, match="1 values for the 2 columns"):
+        files.write_csv(tmp_path / "a.csv", ["round", "name"], [(1,)])
+
+
+def test_digests(tmp_path):
+    (tmp_path / "a").write_bytes(b"abc")
+    assert files.sha256(tmp_path / "a") == hashlib.sha256(b"abc").hexdigest()
+    assert files.checksum(tmp_path / "a", "md5") == "900150983cd24fb0d6963f7d28e17f72"
+
+
+@pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, failure):
+    target = tmp_path / "a.txt"
+    files.write_text(target, "old")
+
+    def write(temporary):
+        temporary.write_text("half")
+        raise failure
+
+    with pytest.raises((FedReproError, KeyboardInterrupt)) as caught:
+        files.write_with(target, write)
+    if isinstance(failure, OSError):
+        assert str(caught.value).endswith("a.txt: cannot be written: No space left on device")
+    assert target.read_text() == "old" and everything(tmp_path) == ["a.txt"]
+
+
+def test_a_write_clears_what_a_killed_one_left(tmp_path, dead_process):
+    (tmp_path / f".a.txt.{dead_process}.new").write_text("half")
+    (tmp_path / f".a.txt.{os.getppid()}.new").write_text("another process at work")
+    (tmp_path / f".b.a.txt.{dead_process}.new").write_text("another file")
+    files.write_text(tmp_path / "a.txt", "whole")
+    assert everything(tmp_path) == [f".a.txt.{os.getppid()}.new", f".b.a.txt.{dead_process}.new", "a.txt"]
+
+
+def test_a_folder_is_replaced_as_a_whole(tmp_path, dead_process):
+    target = tmp_path / "set"
+    with files.replace_folder(target) as folder:
+        (folder / "old").write_text("1")
+    (tmp_path / f".set.{dead_process}.new").mkdir()
+    (tmp_path / f".set.{dead_process}.old").mkdir()
+    with files.replace_folder(target) as folder:
+        (folder / "new").write_text("2")
+        assert everything(target) == ["old"]
+    assert everything(target) == ["new"] and [path.name for path in tmp_path.iterdir()] == ["set"]
+
+
+def test_a_failed_folder_leaves_the_old_one_and_nothing_else(tmp_path):
+    target = tmp_path / "set"
+    with files.replace_folder(target) as folder:
+        (folder / "old").write_text("1")
+    with pytest.raises(FedReproError, match="set: cannot be written: No space"), files.replace_folder(target) as folder:
+        (folder / "half").write_text("2")
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert everything(tmp_path) == ["set/old"]
+
+
+def test_the_old_folder_comes_back_when_the_renaming_fails(tmp_path, monkeypatch):
+    target = tmp_path / "set"
+    with files.replace_folder(target) as folder:
+        (folder / "old").write_text("1")
+    rename = os.replace
+
+    def failing(source, destination):
+        if ".new" in str(source):
+            raise OSError(errno.EIO, "Input/output error")
+        rename(source, destination)
+
+    monkeypatch.setattr(files.os, "replace", failing)
+    with pytest.raises(FedReproError, match="Input/output error"), files.replace_folder(target) as folder:
+        (folder / "new").write_text("2")
+    assert everything(tmp_path) == ["set/old"]
+
+
+# -- the form on disk --------------------------------------------------------------------------------------
+
+def test_what_is_written_is_read(tmp_path):
+    images, labels, domains, split, meta = tiny()
+    written = store.write(tmp_path / "tiny", images, labels, domains, split, meta)
+    stored = store.read(tmp_path / "tiny")
+    assert isinstance(stored.images, np.memmap) and not stored.images.flags.writeable
+    for name, expected in (("images", images), ("labels", labels), ("domains", domains), ("split", split)):
+        np.testing.assert_array_equal(getattr(stored, name), expected)
+    assert (stored.images.dtype, stored.labels.dtype, stored.domains.dtype, stored.split.dtype) == (np.uint8, np.int64, np.int64, np.uint8)
+    assert stored.meta == written and stored.meta["shape"] == [4, 2, 2, 1] and len(stored) == 4
+    assert stored.meta["digests"]["labels.npy"] == files.sha256(tmp_path / "tiny" / "labels.npy")
+    assert store.verify(tmp_path / "tiny").meta["digest"] == written["digest"]
+
+
+def test_the_digest_depends_on_every_array(tmp_path):
+    arguments = tiny()
+    digest = store.write(tmp_path / "tiny", *arguments)["digest"]
+    assert store.write(tmp_path / "tiny", *arguments)["digest"] == digest
+    for i in range(4):
+        changed = list(arguments)
+        changed[i] = arguments[i][::-1].copy()
+        assert store.write(tmp_path / "tiny", *changed)["digest"] != digest, i
+
+
+def test_blocks_make_the_same_file_as_one_array(tmp_path):
+    images, *rest = tiny(n=8, channels=3)
+    whole = store.write(tmp_path / "a", images, *rest)
+    blocks = store.write(tmp_path / "b", iter([images[:3], images[3:4], images[4:].copy(order="F")]), *rest)
+    assert whole["digests"] == blocks["digests"]
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda a: a.update(images=a["images"][:3]), "3 images for 4 labels"),
+    (lambda a: a.update(images=a["images"].astype(np.float32)), "float32"),
+    (lambda a: a.update(images=iter([a["images"][:2], np.zeros((2, 3, 3, 1), np.uint8)])), r"\(3, 3, 1\), expected uint8 and \(2, 2, 1\)"),
+    (lambda a: a.update(images=iter([])), "no images"),
+    (lambda a: a.update(images=np.zeros((4, 2, 2, 2), np.uint8)), r"expected \(N, H, W, 1 or 3\)"),
+    (lambda a: a.update(labels=np.array([0, 1, 2, 0])), "labels.npy holds 0 to 2, expected -1 to 1"),
+    (lambda a: a.update(domains=np.array([0, 1, -1, 0])), "domains.npy holds -1 to 1"),
+    (lambda a: a.update(split=np.array([0, 1, 2, 0])), "split.npy holds 0 to 2"),
+    (lambda a: a.update(split=np.zeros(3)), r"split.npy holds uint8 \(3,\), expected uint8 \(4,\)"),
+    (lambda a: a["meta"].pop("source"), "meta.json lacks source"),
+])
+def test_arrays_that_do_not_fit_are_not_written(tmp_path, change, message):
+    arguments = dict(zip(("images", "labels", "domains", "split", "meta"), tiny(), strict=True))
+    change(arguments)
+    with pytest.raises(DataError, match=message):
+        store.write(tmp_path / "tiny", **arguments)
+    assert everything(tmp_path) == []
+
+
+def test_a_full_disk_leaves_the_old_set(tmp_path, monkeypatch):
+    images, *rest = tiny()
+    digest = store.write(tmp_path / "tiny", images, *rest)["digest"]
+    monkeypatch.setattr(np, "save", lambda *a, **k: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
+    with pytest.raises(FedReproError, match="tiny: cannot be written: No space left on device"):
+        store.write(tmp_path / "tiny", images + 1, *rest)
+    assert store.verify(tmp_path / "tiny").meta["digest"] == digest
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny"]
+
+
+@pytest.mark.parametrize("name", [*store.ARRAYS, "meta.json"])
+def test_a_missing_or_cut_file_is_named_with_the_command_that_makes_it(tmp_path, name):
+    store.write(tmp_path / "tiny", *tiny())
+    path = tmp_path / "tiny" / name
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(DataError, match=rf"{name} cannot be read .*; make it with: dvc repro data/dvc.yaml:fetch@tiny$"):
+        store.read(tmp_path / "tiny")
+    path.write_bytes(b"")
+    with pytest.raises(DataError, match=f"{name} cannot be read"):
+        store.read(tmp_path / "tiny")
+    path.unlink()
+    with pytest.raises(DataError, match=f"{name} is missing; make it with: dvc repro data/dvc.yaml:fetch@tiny"):
+        store.read(tmp_path / "tiny")
+
+
+def test_a_missing_set_is_named(tmp_path):
+    with pytest.raises(DataError, match="mnist/meta.json is missing; make it with: dvc repro data/dvc.yaml:fetch@mnist"):
+        store.read(tmp_path / "mnist")
+
+
+def test_an_array_of_another_type_is_refused(tmp_path):
+    store.write(tmp_path / "tiny", *tiny())
+    np.save(tmp_path / "tiny" / "labels.npy", np.zeros(4, np.int32))
+    with pytest.raises(DataError, match=r"labels.npy holds int32 \(4,\), expected int64 \(4,\)"):
+        store.read(tmp_path / "tiny")
+    np.save(tmp_path / "tiny" / "labels.npy", np.array([{}] * 4), allow_pickle=True)
+    with pytest.raises(DataError, match="labels.npy cannot be read"):       # pickled objects are never loaded
+        store.read(tmp_path / "tiny")
+
+
+def test_verify_names_the_altered_file_and_both_digests(tmp_path):
+    meta = store.write(tmp_path / "tiny", *tiny())
+    with open(tmp_path / "tiny" / "images.npy", "r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"\xff")
+    store.read(tmp_path / "tiny")
+    found = files.sha256(tmp_path / "tiny" / "images.npy")
+    with pytest.raises(DataError, match=f"images.npy was altered: SHA-256 {found}, expected {meta['digests']['images.npy']}"):
+        store.verify(tmp_path / "tiny")
+
+
+def test_reading_needs_numpy_alone():
+    heavy = "{'torch', 'sklearn', 'scipy', 'PIL', 'rich', 'pandas'}"
+    code = f"import sys, pipeline.data.store; print(sorted({heavy} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+# -- the registry ------------------------------------------------------------------------------------------
+
+def test_every_set_can_be_had_from_somewhere():
+    for name, entry in registry.REGISTRY.items():
+        assert entry.bundled or entry.parts or entry.canonical, name
+        assert set(entry.counts) <= set(entry.domains) and len(set(entry.domains)) == len(entry.domains), name
+        assert not entry.names or len(entry.names) == entry.classes, name
+        assert all(part in registry.REGISTRY for part in entry.parts), name
+
+
+def test_the_command_that_makes_a_set_names_a_stage_that_is_there():
+    here, below = (yaml.safe_load((ROOT / file).read_text())["stages"] for file in ("dvc.yaml", "data/dvc.yaml"))
+    assert set(here["data"]["matrix"]["set"]) == set(store.BUNDLED) == {n for n, e in registry.REGISTRY.items() if e.bundled}
+    assert set(below) - {"fetch"} == set(store.UNIONS) == {n for n, e in registry.REGISTRY.items() if e.parts}
+    assert set(below["fetch"]["matrix"]["set"]) == set(registry.REGISTRY) - set(store.BUNDLED) - set(store.UNIONS)
+    assert store.remake(Path("data/digits")) == "dvc repro data@digits"
+    assert store.remake(Path("data/digit5")) == "dvc repro data/dvc.yaml:digit5"
+    assert store.remake(Path("data/mnist")) == "dvc repro data/dvc.yaml:fetch@mnist"
+    assert all(set(below[union]["deps"]) == set(registry.REGISTRY[union].parts) for union in store.UNIONS)
+
+
+def test_what_is_downloaded_has_a_checksum():
+    for name, entry in registry.REGISTRY.items():
+        for file in entry.canonical.files if entry.canonical else ():
+            assert not file.urls or re.fullmatch("md5:[0-9a-f]{32}|sha256:[0-9a-f]{64}", file.checksum), (name, file.name)
+            assert all(url.startswith(("https://", "http://")) for url in file.urls), (name, file.name)
+
+
+def test_checksums_that_torchvision_knows_agree():
+    folder = Path(importlib.util.find_spec("torchvision").origin).parent / "datasets"
+    for name, module in (("mnist", "mnist"), ("fashion_mnist", "mnist"), ("emnist_letters", "mnist"), ("usps", "usps"), ("svhn", "svhn")):
+        source = (folder / f"{module}.py").read_text()
+        for file in registry.REGISTRY[name].canonical.files:
+            assert file.checksum.removeprefix("md5:") in source, (name, file.name)
+
+
+def test_an_unknown_set_names_the_nearest(tmp_path):
+    with pytest.raises(DataError, match=r"unknown data set 'fashionmnist' \(nearest: 'fashion_mnist'\)"):
+        sources.prepare("fashionmnist", tmp_path / "x")
+    with pytest.raises(DataError, match=r"unknown source 'miror' \(nearest: 'mirror'\)"):
+        sources.prepare("mnist", tmp_path / "mnist", "miror")
+    assert everything(tmp_path) == []
+
+
+# -- bundled sets ------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("name", store.BUNDLED)
+@pytest.mark.parametrize("source", ["auto", "canonical"])
+def test_bundled_sets_need_nothing_and_are_deterministic(tmp_path, monkeypatch, name, source):
+    monkeypatch.delenv("FEDREPRO_MIRROR", raising=False)
+    meta = sources.prepare(name, tmp_path / "a" / name, source)
+    again = sources.prepare(name, tmp_path / "b" / name, source)
+    stored = store.verify(tmp_path / "a" / name)
+    assert meta["digest"] == again["digest"] and meta["source"] == "bundled"
+    assert stored.meta["domains"] == list(registry.REGISTRY[name].domains)
+    assert tuple(meta["shape"][1:]) == registry.REGISTRY[name].shape
+    assert all(len(digest) == 64 for digest in meta["inputs"].values()) and meta["inputs"]
+
+
+def test_digits_are_the_scans_scaled_to_bytes(tmp_path):
+    from sklearn.datasets import load_digits
+    scans = load_digits()
+    sources.prepare("digits", tmp_path / "digits")
+    stored = store.read(tmp_path / "digits")
+    assert stored.images.shape == (1797, 8, 8, 1) and stored.images.max() == 255
+    np.testing.assert_array_equal(np.rint(stored.images[..., 0].astype(float) * 16 / 255), scans.images)
+    np.testing.assert_array_equal(stored.labels, scans.target)
+    share = np.bincount(stored.labels[stored.split == 1]) / np.bincount(stored.labels)
+    assert abs(share - 0.2).max() < 0.01
+
+
+def test_derived_domains_share_no_scan_and_hold_every_class():
+    scans, labels, _ = bundled._scans()
+    arrays, facts = bundled.make("digit_domains")
+    assert "derived" in facts["deviation"]
+    assert np.bincount(arrays.domains).tolist() == [450, 449, 449, 449]
+    for domain in range(4):
+        for part in (0, 1):
+            chosen = arrays.labels[(arrays.domains == domain) & (arrays.split == part)]
+            assert np.bincount(chosen, minlength=10).min() >= (8 if part else 30)
+    # A scan is recognised by its enlarged form, which the first domain holds unchanged.
+    enlarged = {np.asarray(Image.fromarray(scan).resize((16, 16), Image.Resampling.BILINEAR)).tobytes() for scan in scans}
+    scanned = arrays.images[arrays.domains == 0]
+    assert all(image[..., 0].tobytes() in enlarged for image in scanned)
+    assert len(arrays.labels) == len(scans) and np.bincount(arrays.labels).tolist() == np.bincount(labels).tolist()
+
+
+def test_derived_domains_look_different():
+    arrays, _ = bundled.make("digit_domains")
+    scanned, inverted, rotated, noisy = (arrays.images[arrays.domains == domain].astype(float) for domain in range(4))
+    corner = [images[:, 0, 0].mean() for images in (scanned, inverted, rotated, noisy)]
+    assert corner[1] > 150 > 40 > max(corner[0], corner[2], corner[3])          # a light ground in the second alone
+    grey = [np.abs(images - images.mean(axis=3, keepdims=True)).mean() for images in (scanned, inverted, rotated, noisy)]
+    assert grey[0] == grey[2] == 0 and grey[1] > 5 and grey[3] > 5              # colour in the second and fourth
+    assert np.unique(inverted[:, 0, 0], axis=0).shape[0] > 400                  # every ground has its own colour
+
+
+def test_patches_are_cut_from_the_photographs():
+    from sklearn.datasets import load_sample_images
+    arrays, _ = bundled.make("photo_patches")
+    china, flower = load_sample_images().images
+    assert len(arrays.images) == 2080 and set(arrays.labels) == {-1} and arrays.classes == []
+    np.testing.assert_array_equal(arrays.images[41], china[16:32, 16:32])
+    np.testing.assert_array_equal(arrays.images[1040], flower[:16, :16])
+
+
+# -- a mirror ----------------------------------------------------------------------------------------------
+
+@needs_mirror
+@pytest.mark.parametrize("name", MIRRORED)
+def test_the_mirror_files_load(tmp_path, monkeypatch, name):
+    monkeypatch.setenv("FEDREPRO_MIRROR", str(MIRROR))
+    entry = registry.REGISTRY[name]
+    meta = sources.prepare(name, tmp_path / name)
+    stored = store.read(tmp_path / name)
+    assert meta["source"] == "mirror" and meta["inputs"] == {entry.mirror.file: entry.mirror.sha256}
+    assert bool(meta["deviation"]) == (name != "mnist") and len(meta["classes"]) == entry.classes
+    for i, domain in enumerate(entry.domains):
+        here = stored.domains == i
+        counts = (int((here & (stored.split == 0)).sum()), int((here & (stored.split == 1)).sum()))
+        assert counts == (entry.mirror.counts or entry.counts)[domain]
+        assert set(stored.labels[here]) == set(range(entry.classes))
+        if not entry.official_split:
+            assert (np.diff(stored.labels[here]) >= 0).all()                   # the order of a class-sorted folder
+    assert stored.images[:200].std() > 30
+    if name == "cifar10":                             # lossless mosaics: the published channel means, to seven digits
+        means = stored.images[stored.split == 0].mean(axis=(0, 1, 2), dtype=np.float64) / 255
+        assert np.round(means, 7).tolist() == [0.4913997, 0.4821584, 0.4465309]
+
+
+@pytest.fixture
+def small_mirror(tmp_path, monkeypatch):
+    """A mirror folder with a small `office_caltech10.npz` in mosaics, and a registry that knows its digest."""
+    entry = registry.REGISTRY["office_caltech10"]
+    images = np.random.default_rng(0).integers(0, 256, (53, 8, 8, 3), dtype=np.uint8)
+    tiles = []
+    for part in (images[:50], images[50:]):
+        padded = np.zeros((-(-len(part) // 40) * 40, 8, 8, 3), np.uint8)
+        padded[:len(part)] = part
+        mosaic = padded.reshape(-1, 40, 8, 8, 3).swapaxes(1, 2).reshape(-1, 320, 3)
+        buffer = io.BytesIO()
+        Image.fromarray(mosaic).save(buffer, "PNG")
+        tiles.append(buffer.getvalue())
+    domain, y = np.arange(53) % 4, np.arange(53)[::-1] % 10
+    folder = tmp_path / "mirror"
+    folder.mkdir()
+    np.savez(folder / entry.mirror.file, x_blob=np.frombuffer(b"".join(tiles), np.uint8), per_tile=np.int64(50),
+             x_offsets=np.cumsum([0, *map(len, tiles)]), shape=np.array([8, 8, 3]), y=y, domain=domain,
+             domains=np.array(["Caltech", "amazon", "dslr", "webcam"]), classes=np.array([f"c{i}" for i in range(10)]))
+    counts = dict(zip(("caltech", "amazon", "dslr", "webcam"), ((int(n), 0) for n in np.bincount(domain)), strict=True))
+    mirror = dataclasses.replace(entry.mirror, sha256=files.sha256(folder / entry.mirror.file), counts=counts)
+    monkeypatch.setitem(registry.REGISTRY, "office_caltech10", dataclasses.replace(entry, mirror=mirror))
+    monkeypatch.setenv("FEDREPRO_MIRROR", str(folder))
+    return folder / entry.mirror.file, images, y, domain
+
+
+def test_mosaics_come_back_by_domain_and_class(tmp_path, small_mirror):
+    _, images, y, domain = small_mirror
+    sources.prepare("office_caltech10", tmp_path / "office_caltech10")
+    stored = store.verify(tmp_path / "office_caltech10")
+    assert stored.meta["domains"] == ["amazon", "caltech", "dslr", "webcam"] and stored.meta["official_split"] is False
+    renamed = np.array([1, 0, 2, 3])[domain]
+    order = sorted(range(53), key=lambda i: (renamed[i], y[i], i))
+    np.testing.assert_array_equal(stored.images, images[order])
+    np.testing.assert_array_equal(stored.labels, y[order])
+    np.testing.assert_array_equal(stored.domains, renamed[order])
+
+
+@pytest.mark.parametrize("damage", ["altered", "cut"])
+def test_a_damaged_mirror_file_is_named_with_both_digests(tmp_path, small_mirror, damage):
+    path = small_mirror[0]
+    expected = files.sha256(path)
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + b"\1" if damage == "altered" else content[:len(content) // 2])
+    with pytest.raises(DataError, match=f"office_caltech10.npz: sha256 {files.sha256(path)}, expected {expected}"):
+        sources.prepare("office_caltech10", tmp_path / "data" / "office_caltech10")
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_missing_mirror_is_said_with_the_expected_digest(tmp_path, monkeypatch):
+    digest = registry.REGISTRY["mnist"].mirror.sha256
+    monkeypatch.setenv("FEDREPRO_MIRROR", str(tmp_path))
+    with pytest.raises(DataError, match=rf"mnist.npz is missing; expected mnist.npz \(SHA-256 {digest}\)"):
+        sources.prepare("mnist", tmp_path / "mnist", "mirror")
+    with pytest.raises(DataError, match="svhn: no mirror has this set"):
+        sources.prepare("svhn", tmp_path / "svhn", "mirror")
+    monkeypatch.delenv("FEDREPRO_MIRROR")
+    with pytest.raises(DataError, match=f"FEDREPRO_MIRROR must name the folder that holds mnist.npz .SHA-256 {digest}"):
+        sources.prepare("mnist", tmp_path / "mnist", "mirror")
+    monkeypatch.setenv("FEDREPRO_MIRROR", str(tmp_path / "nowhere"))
+    with pytest.raises(DataError, match="nowhere is not a folder"):             # a typing error must not start a download
+        sources.prepare("mnist", tmp_path / "mnist", "auto")
+    assert everything(tmp_path) == []
+
+
+def test_auto_takes_the_official_files_where_the_mirror_has_none(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDREPRO_MIRROR", str(tmp_path))
+    with pytest.raises(DataError, match=r"pacs: download PACS from .*put it as PACS.zip into .*raw/pacs/, then run: "
+                                        r"dvc repro data/dvc.yaml:fetch@pacs; or name a folder with pacs.npz in FEDREPRO_MIRROR"):
+        sources.prepare("pacs", tmp_path / "data" / "pacs")
+
+
+def test_a_mirror_file_with_another_number_of_images_is_refused(tmp_path, small_mirror, monkeypatch):
+    entry = registry.REGISTRY["office_caltech10"]
+    mirror = dataclasses.replace(entry.mirror, counts=entry.counts)
+    monkeypatch.setitem(registry.REGISTRY, "office_caltech10", dataclasses.replace(entry, mirror=mirror))
+    with pytest.raises(DataError, match="domain amazon has 13 training and 0 test images in office_caltech10.npz, expected 958 and 0"):
+        sources.prepare("office_caltech10", tmp_path / "data" / "office_caltech10")
+    assert not (tmp_path / "data").exists()
+
+
+# -- unions ------------------------------------------------------------------------------------------------
+
+def test_a_composite_joins_prepared_parts(tmp_path):
+    sides = {"mnist": (28, 1), "usps": (16, 1), "svhn": (32, 3), "syn": (32, 3), "mnistm": (32, 3)}
+    parts = {}
+    for i, (name, (side, channels)) in enumerate(sides.items()):
+        grey = np.full((4 + i, side, side, channels), 10 * i, np.uint8)
+        split = np.arange(4 + i) == 0
+        parts[name] = store.write(tmp_path / name, grey, np.arange(4 + i), np.zeros(4 + i), split, {
+            "set": name, "source": "mirror" if channels == 1 else "canonical", "deviation": "sample" if name == "usps" else "",
+            "classes": list("0123456789"), "domains": [name], "official_split": True, "inputs": {}})
+    meta = sources.prepare("digit5", tmp_path / "digit5")
+    stored = store.verify(tmp_path / "digit5")
+    assert stored.images.shape == (4 + 5 + 6 + 7 + 8, 32, 32, 3) and meta["domains"] == ["mnist", "usps", "svhn", "syn", "mnistm"]
+    assert np.bincount(stored.domains).tolist() == [4, 5, 6, 7, 8]
+    for i in range(5):
+        here = stored.domains == i
+        assert set(np.unique(stored.images[here])) == {10 * i}
+        assert stored.labels[here].tolist() == list(range(4 + i)) and stored.split[here].tolist() == [1] + [0] * (3 + i)
+    assert meta["source"] == "canonical + mirror" and meta["deviation"] == "usps: sample"
+    assert meta["inputs"] == {name: part["digest"] for name, part in parts.items()}
+
+
+def test_grey_images_are_resized_and_repeated():
+    image = np.arange(28 * 28, dtype=np.int64).reshape(1, 28, 28, 1) * 255 // 783
+    block, = sources._coloured(image.astype(np.uint8), 32)
+    expected = np.asarray(Image.fromarray(image[0, ..., 0].astype(np.uint8)).resize((32, 32), Image.Resampling.BILINEAR))
+    for channel in range(3):
+        np.testing.assert_array_equal(block[0, ..., channel], expected)
+
+
+def test_a_composite_names_the_part_that_is_absent(tmp_path):
+    store.write(tmp_path / "mnist", *tiny("mnist"))
+    with pytest.raises(DataError, match="usps/meta.json is missing; make it with: dvc repro data/dvc.yaml:fetch@usps"):
+        sources.prepare("digits4", tmp_path / "digits4")
+    assert not (tmp_path / "digits4").exists()

@@ -1,0 +1,132 @@
+"""Accuracies by client, domain, pooled and crossed; numbers of partitions.md and common_hetero.md."""
+import dataclasses
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from pipeline import evaluation
+from pipeline.engine.state import Clients, Params
+from pipeline.evaluation import TestSet, correct, last_mean, measure
+
+
+class Fixed(nn.Module):
+    """A model whose accuracy on a test set is given: it answers class 0 for the first so many images, else class 1."""
+
+    def forward(self, images):
+        return torch.nn.functional.one_hot((images.flatten(1)[:, 0] >= images.flatten(1)[:, 1]).long(), 2).float()
+
+
+@dataclasses.dataclass
+class Person:
+    name: str
+    domain: str
+
+
+class FixedWorld:
+    """accuracy[i][j] of client i's model on test set j, made real by images that carry (position, wanted hits)."""
+
+    def __init__(self, hits, sizes, domains):
+        self.clients = [Person(d if len(set(domains)) == len(domains) else f"c{i}", d) for i, d in enumerate(domains)]
+        self.hits, self.sizes, self.names = hits, sizes, list(dict.fromkeys(domains))
+        self.calls = 0
+
+    def tests(self, names=None):
+        return [TestSet(name, torch.arange(n).float().view(n, 1, 1, 1), torch.zeros(n, dtype=torch.long))
+                for name, n in zip(names or self.names, self.sizes)]
+
+    def network(self, client, model):
+        self.calls += 1
+        world, row = self, self.hits[model["row"]]
+
+        class Network:
+            def __call__(self, images):
+                j = world.sizes.index(world.current)
+                return torch.nn.functional.one_hot((images.flatten() >= row[j]).long(), 2).float()
+        return Network()
+
+
+def own_models(n):
+    return Clients(Params({"row": i}) for i in range(n))
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Tell the fixed network which test set it sees (they differ in size)."""
+    real = evaluation.correct
+
+    def patched(world):
+        def inner(network, test, top=1, scores=None):
+            world.current = len(test.labels)
+            return real(network, test, top, scores)
+        monkeypatch.setattr(evaluation, "correct", inner)
+        return world
+    return patched
+
+
+def test_by_client_worked_example(counted):
+    """correct (9, 40, 1) of (10, 50, 4): weighted 78.125, mean 65, std over clients 28.5774 (ddof 0)."""
+    world = counted(FixedWorld([[9, 40, 1]] * 3, [10, 50, 4], ["a", "b", "c"]))
+    measures, own = measure(own_models(3), world, world.tests(), "clients")
+    assert measures["weighted"] == pytest.approx(78.125)
+    assert measures["average"] == pytest.approx(65.0)
+    assert measures["clients_std"] == pytest.approx(28.5774, abs=1e-4)
+    assert own == pytest.approx([90, 80, 25])
+
+
+def test_cross_worked_example(counted):
+    """Eq. 21 and 22 on acc = [[90,20,30,40],[10,80,50,60],[15,25,70,35],[5,45,55,95]]."""
+    acc = [[90, 20, 30, 40], [10, 80, 50, 60], [15, 25, 70, 35], [5, 45, 55, 95]]
+    sizes = [100, 200, 300, 400]
+    hits = [[a * n // 100 for a, n in zip(row, sizes)] for row in acc]
+    world = counted(FixedWorld(hits, sizes, ["M", "U", "SV", "SY"]))
+    measures, own = measure(own_models(4), world, world.tests(), "cross")
+    assert [measures[f"intra.{d}"] for d in ("M", "U", "SV", "SY")] == [90, 80, 70, 95] == own
+    assert [measures[f"inter.{d}"] for d in ("M", "U", "SV", "SY")] == pytest.approx([30, 40, 25, 35])
+    assert (measures["intra.AVG"], measures["inter.AVG"], measures["average"]) == pytest.approx((83.75, 32.5, 83.75))
+
+
+def test_domains_are_averaged_without_weights_and_a_shared_model_is_evaluated_once(counted):
+    world = counted(FixedWorld([[50, 100]], [100, 400], ["a", "b", "b"]))
+    one = Params({"row": 0})
+    measures, own = measure(Clients([one, one, one]), world, world.tests(), "domains")
+    assert measures == {"average": 37.5, "a": 50.0, "b": 25.0} and own == [50, 25, 25]
+    assert world.calls == 2
+
+
+def test_own_models_are_averaged_within_their_domain(counted):
+    world = counted(FixedWorld([[50, 0], [0, 100], [0, 200]], [100, 400], ["a", "b", "b"]))
+    measures, _ = measure(own_models(3), world, world.tests(), "domains")
+    assert measures == {"average": pytest.approx((50 + 37.5) / 2), "a": 50.0, "b": 37.5}
+
+
+def test_pooled_with_variants_gives_a_column_per_client(counted):
+    world = counted(FixedWorld([[80, 100], [60, 50]], [100, 200], ["theta0", "theta1"]))
+    measures, own = measure(own_models(2), world, world.tests(["clean", "corrupted"]), "pooled")
+    assert measures["clean.AVG"] == 70 and measures["corrupted.AVG"] == 37.5 and measures["corrupted.theta1"] == 25
+    assert own == [80, 60]
+
+
+def test_a_client_without_test_images_is_left_out(counted):
+    world = counted(FixedWorld([[5, 0, 4]] * 3, [10, 0, 8], ["a", "b", "c"]))
+    measures, own = measure(own_models(3), world, world.tests(), "clients")
+    assert measures["average"] == 50 and measures["weighted"] == 50 and math.isnan(own[1])
+
+
+def test_top_k():
+    logits = torch.tensor([[3., 2, 1], [1, 2, 3], [2, 3, 1]])
+    test = TestSet("x", logits, torch.tensor([1, 0, 1]))
+    assert [correct(lambda x: x, test, k) for k in (1, 2, 3)] == [1, 2, 3]
+
+
+def test_large_sets_are_evaluated_in_batches(monkeypatch):
+    monkeypatch.setattr(evaluation, "BATCH", 7)
+    labels = torch.arange(100) % 10
+    test = TestSet("x", torch.nn.functional.one_hot(labels, 10).float(), labels)
+    assert correct(lambda x: x, test) == 100
+
+
+def test_mean_of_the_last_rounds_skips_rounds_without_evaluation():
+    rows = [{"a": 10.0}, {"a": 20.0}, {}, {"a": 60.0}]
+    assert last_mean(rows, "a", 2) == 40 and last_mean(rows, "a", 5) == 30 and math.isnan(last_mean(rows, "b", 2))

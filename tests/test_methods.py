@@ -1,0 +1,168 @@
+"""Identities and worked numbers of fedavg.md, fedprox.md, local.md."""
+import dataclasses
+
+import pytest
+import torch
+
+from federation import B1, B2, TINY, equal, image_clients, image_world, params, run, tiny_world, training
+from pipeline import methods
+from pipeline.engine.state import State
+from pipeline.engine.world import World
+from pipeline.errors import ParamError
+from pipeline.losses import squared_distance
+from pipeline.methods.fedavg import FedAvg
+from pipeline.methods.fedprox import FedProx
+from pipeline.methods.local import Local
+
+
+def close(tensor, values):
+    torch.testing.assert_close(tensor, torch.tensor(values), atol=1e-6, rtol=0)
+
+
+# -- Local ---------------------------------------------------------------------------------------------------
+
+def both():
+    return B1[0] + B2[0], B1[1] + B2[1]
+
+
+def test_local_two_steps_of_the_tiny_head(monkeypatch):
+    world = tiny_world(monkeypatch, both())
+    world.round = 1
+    state = Local().round(State(models=world.everyone(params(TINY))), world)
+    close(state.models[0]["head.weight"], [[.570084, -.091011], [.029916, .191011]])
+    close(state.models[0]["head.bias"], [.003761, .096239])
+
+
+def test_local_first_loss_and_gradient_of_the_tiny_head(monkeypatch):
+    world, seen = tiny_world(monkeypatch, both()), []
+
+    def watched(model, batch, shared, own):
+        loss = Local().loss(model, batch, shared, own)
+        seen.append((loss.item(), *torch.autograd.grad(loss, list(model.params.values()), retain_graph=True)))
+        return loss
+
+    world.local_epochs(world.everyone(params(TINY)), watched)
+    assert seen[0][0] == pytest.approx(0.745029, abs=1e-6)
+    close(seen[0][1], [[-.494505, -.587982], [.494505, .587982]])
+    close(seen[0][2], [-.173683, .173683])
+    network = world.network(0, params(TINY))
+    at_start = torch.nn.functional.cross_entropy(network(torch.tensor(B2[0]).reshape(-1, 2, 1, 1)), torch.tensor(B2[1]))
+    assert at_start.item() == pytest.approx(0.817813, abs=1e-6)
+
+
+def test_local_sends_nothing():
+    assert Local().traffic(image_world()) == (0, 0)
+
+
+# -- FedAvg --------------------------------------------------------------------------------------------------
+
+def test_one_client_fedavg_is_local_bit_for_bit():
+    assert equal(run(FedAvg(), image_world((20,))).model, run(Local(), image_world((20,))).models[0])
+
+
+def test_permuting_clients_changes_nothing_but_rounding():
+    clients = image_clients()
+    a = run(FedAvg(), World(clients, training(), 10, 0)).model
+    b = run(FedAvg(), World(clients[::-1], training(), 10, 0)).model
+    for name in a:
+        torch.testing.assert_close(a[name], b[name], atol=1e-6, rtol=1e-5)
+
+
+def test_equal_clients_give_any_clients_model():
+    one = image_clients((20,))[0]
+    world = World([one] * 3, training(batch_size=20), 10, 0)
+    average = run(FedAvg(), world, 1).model
+    alone = run(FedAvg(), World([one], training(batch_size=20), 10, 0), 1).model
+    for name in average:
+        torch.testing.assert_close(average[name], alone[name], atol=1e-7, rtol=1e-6)
+
+
+def test_one_full_batch_step_is_the_centralised_step():
+    clients = image_clients()
+    federated = run(FedAvg(), World(clients, training(batch_size=64), 10, 0), 1).model
+    union = dataclasses.replace(clients[0], images=torch.cat([c.images for c in clients]), labels=torch.cat([c.labels for c in clients]))
+    central = run(FedAvg(), World([union], training(batch_size=64), 10, 0), 1).model
+    for name in federated:
+        torch.testing.assert_close(federated[name], central[name], atol=1e-6, rtol=1e-5)
+
+
+def test_fedavg_sends_the_model_both_ways():
+    world = image_world()
+    assert FedAvg().traffic(world) == (world.scalars(), world.scalars())
+
+
+def test_deployed_is_the_global_model_for_everyone():
+    world = image_world()
+    state = run(FedAvg(), world, 1)
+    assert all(model is state.model for model in FedAvg().deployed(state, world))
+
+
+# -- FedProx -------------------------------------------------------------------------------------------------
+
+def test_penalty_and_gradient_of_the_worked_example():
+    theta = {"a": torch.tensor([1., 2.], requires_grad=True), "b": torch.tensor([.5], requires_grad=True)}
+    anchor = {"a": torch.tensor([0., 4.]), "b": torch.tensor([1.])}
+    penalty = 0.1 / 2 * squared_distance(theta, anchor)
+    assert penalty.item() == pytest.approx(0.2625)
+    a, b = torch.autograd.grad(penalty, list(theta.values()))
+    close(a, [.1, -.2])
+    close(b, [-.05])
+    close(torch.tensor([1., 2.]) - .5 * (a + torch.tensor([.2, -.1])), [.85, 2.15])
+    close(torch.tensor([.5]) - .5 * (b + torch.tensor([.4])), [.325])
+
+
+def test_fedprox_two_steps_from_the_anchor_of_the_tiny_head(monkeypatch):
+    anchor = params({"head.weight": [[.4, 0], [0, .4]], "head.bias": [.1, 0]})
+    assert 1 / 2 * squared_distance(params(TINY), anchor).item() == pytest.approx(0.045, abs=1e-6)
+    world = tiny_world(monkeypatch, both())
+    state = FedProx(mu=1.0).round(State(model=anchor), world)
+    close(state.model["head.weight"], [[.457167, .091731], [-.057167, .308269]])
+    close(state.model["head.bias"], [.091207, .008793])
+
+
+def test_mu_zero_is_fedavg_bit_for_bit():
+    assert equal(run(FedProx(mu=0.0), image_world()).model, run(FedAvg(), image_world()).model)
+
+
+def test_one_step_per_round_is_fedavg_for_every_mu():
+    a = run(FedProx(mu=5.0), image_world(batch_size=64), 1).model
+    b = run(FedAvg(), image_world(batch_size=64), 1).model
+    assert equal(a, b)
+
+
+def test_a_large_mu_keeps_clients_at_the_anchor():
+    world = image_world(local_epochs=10)
+    start = world.new_model()
+    far = squared_distance(FedAvg().round(State(model=start), world).model, start)
+    near = squared_distance(FedProx(mu=10.0).round(State(model=start), world).model, start)      # lr * mu = 1
+    assert near < far / 5
+
+
+def test_frozen_parts_have_no_penalty():
+    world, sizes = image_world(), []
+    world.local_epochs(world.new_models(), lambda m, b, *_: sizes.append(set(m.params)) or m(b.images).sum(), trainable="head")
+    assert sizes[0] == {"head.weight", "head.bias"}
+
+
+def test_legacy_scale_shrinks_mu():
+    world = image_world()
+    assert equal(run(FedProx(mu=1.0, legacy_scale=0.01), world).model, run(FedProx(mu=0.01), world).model)
+
+
+# -- names and hyper-parameters ------------------------------------------------------------------------------
+
+def test_every_method_file_holds_one_loadable_method():
+    assert {"fedavg", "fedprox", "local"} <= set(methods.names())
+    for name in methods.names():
+        assert methods.load(name, {}, "f: methods.x").headline in ("pre", "post")
+
+
+@pytest.mark.parametrize("name, hyper, message", [
+    ("fedporx", {}, "unknown method 'fedporx' .nearest: 'fedprox'"),
+    ("fedprox", {"mue": 1}, "unknown key 'mue' .nearest: 'mu'"),
+    ("fedprox", {"mu": -1}, r"methods.x.mu: must be at least 0, found -1"),
+    ("fedprox", {"mu": "1e-2"}, "methods.x.mu: expected float, found '1e-2'"),
+    ("fedprox", {"mu": True}, "methods.x.mu: expected float, found True")])
+def test_bad_hyper_parameters(name, hyper, message):
+    with pytest.raises(ParamError, match=message):
+        methods.load(name, hyper, "papers/p/paper.yaml: methods.x")

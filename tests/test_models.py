@@ -1,0 +1,398 @@
+"""The networks: counts and shapes of the sheets, the split into features and head, dropout, and agreement with independent forms."""
+import copy
+from functools import cache
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torchvision.models.resnet import BasicBlock, ResNet
+
+from pipeline.errors import ParamError
+from pipeline.models import NAMES, Dropout, build, set_generator
+from pipeline.models.layers import Normalise, conv_bn, pooled
+from pipeline.models.mobile import Shuffle, SqueezeExcitation, Unused
+from pipeline.models.resnet import BLOCKS
+from pipeline.models.small import STACKS
+from pipeline.params import Model
+
+DEEP = [name for name in NAMES if name not in STACKS]
+NEVER_NEGATIVE = ["cnn2", "fedavg_cnn", "cnn4", "cnn5", "lenet", "vit_head", *BLOCKS, "mobilenetv2", "googlenet", "shufflenet"]
+
+
+def count(tensors):
+    return sum(t.numel() for t in tensors)
+
+
+@cache
+def outline(name, channels=3, size=32, classes=10):
+    """A network without storage, for counts and shapes."""
+    if name in DEEP and size != 32:                    # its layers do not depend on the size
+        return outline(name, channels, 32, classes)
+    with torch.device("meta"):
+        return build(Model(name), channels, size, classes)
+
+
+def images(name, batch=3, size=16, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn((batch, 192) if name == "vit_head" else (batch, 3, size, size), generator=generator)
+
+
+@cache
+def trained(name):
+    """A network in eval mode whose BatchNorm statistics are not the initial ones; not to be changed."""
+    torch.manual_seed(7)
+    network = build(Model(name), 3, 16, 5)
+    with torch.no_grad():
+        network(images(name, batch=8, seed=2))
+    return network.eval()
+
+
+# -- counts ------------------------------------------------------------------------------------------------
+
+DEEP_COUNTS = [                                   # name, width, parameters for 10, 31 and 65 classes, buffers
+    ("resnet10", 512, (4_903_242, 4_914_015, 4_931_457), 5_772),
+    ("resnet12", 512, (4_977_226, 4_987_999, 5_005_441), 6_030),
+    ("resnet18", 512, (11_173_962, 11_184_735, 11_202_177), 9_620),
+    ("resnet34", 512, (21_282_122, 21_292_895, 21_310_337), 17_060),
+    ("efficientnet", 320, (3_599_686, 3_606_427, 3_617_341), 39_569),
+    ("mobilenetv2", 1280, (2_296_922, 2_323_823, 2_367_377), 35_145),
+    ("googlenet", 1024, (6_166_250, 6_187_775, 6_222_625), 15_872),
+    ("shufflenet", 800, (887_582,), 19_825),
+]
+
+
+@pytest.mark.parametrize("name, width, parameters, buffers", DEEP_COUNTS)
+def test_counts_of_deep_networks(name, width, parameters, buffers):
+    for classes, expected in zip((10, 31, 65), parameters):
+        network = outline(name, classes=classes)
+        assert count(network.parameters()) == expected
+        assert count(network.buffers()) == buffers
+        assert network.width == width
+
+
+@pytest.mark.parametrize("name, channels, size, classes, expected", [
+    ("cnn4", 1, 28, 10, 47_658),
+    ("cnn5", 3, 32, 10, 67_770),
+    ("vit_head", 3, 224, 10, 25_994),
+    ("lenet", 3, 32, 10, 62_006),
+    ("fedlsa", 3, 32, 10, 62_006),
+    ("fedlsa", 3, 224, 7, 5_407_031),
+    ("fedlsa", 3, 225, 7, 5_407_031),
+    ("simple_cnn", 3, 32, 10, 92_626),
+    ("fedavg_cnn", 1, 28, 10, 582_026),
+])
+def test_counts_of_small_networks(name, channels, size, classes, expected):
+    network = outline(name, channels, size, classes)
+    assert count(network.parameters()) == expected
+    assert count(network.buffers()) == 0
+
+
+@pytest.mark.parametrize("channels, size, classes, phi, pi, theta", [
+    (3, 32, 10, 258_624, 1_290, 259_914),         # CIFAR-10
+    (3, 32, 100, 258_624, 12_900, 271_524),       # CIFAR-100
+    (1, 28, 47, 183_296, 6_063, 189_359),         # EMNIST
+])
+def test_counts_of_the_parts_of_cnn2(channels, size, classes, phi, pi, theta):
+    network = outline("cnn2", channels, size, classes)
+    parts = [count(part.parameters()) for part in (network.features, network.head, network)]
+    assert parts == [phi, pi, theta]
+
+
+# -- shapes ------------------------------------------------------------------------------------------------
+
+def shapes(network, kinds, inputs):
+    """Output shapes, without the batch, of the layers of these kinds, in order of use."""
+    seen = []
+    hooks = [layer.register_forward_hook(lambda _, __, out: seen.append(tuple(out.shape[1:])))
+             for layer in network.modules() if isinstance(layer, kinds)]
+    network(torch.empty(inputs, device="meta"))
+    for hook in hooks:
+        hook.remove()
+    return seen
+
+
+@pytest.mark.parametrize("name, inputs, expected", [
+    ("cnn2", (2, 3, 32, 32), [(32, 28, 28), (32, 14, 14), (64, 10, 10), (64, 5, 5), (1600,), (128,), (10,)]),
+    ("fedavg_cnn", (2, 1, 28, 28), [(32, 24, 24), (32, 12, 12), (64, 8, 8), (64, 4, 4), (1024,), (512,), (10,)]),
+    ("cnn4", (2, 1, 28, 28), [(10, 24, 24), (10, 12, 12), (20, 8, 8), (20, 4, 4), (320,), (128,), (10,)]),
+    ("cnn5", (2, 3, 32, 32), [(6, 28, 28), (6, 14, 14), (16, 10, 10), (16, 5, 5), (400,), (120,), (128,), (10,)]),
+    ("lenet", (2, 3, 32, 32), [(6, 28, 28), (6, 14, 14), (16, 10, 10), (16, 5, 5), (400,), (120,), (84,), (10,)]),
+    ("fedlsa", (2, 3, 224, 224), [(6, 220, 220), (6, 110, 110), (16, 106, 106), (16, 53, 53), (44_944,), (120,), (84,), (10,)]),
+    ("simple_cnn", (2, 3, 32, 32), [(6, 28, 28), (6, 14, 14), (16, 10, 10), (16, 5, 5), (400,), (120,), (84,), (84,), (256,), (10,)]),
+    ("vit_head", (2, 192), [(192,), (128,), (10,)]),
+])
+def test_layer_shapes_of_small_networks(name, inputs, expected):
+    channels, size = inputs[1], inputs[-1]
+    network = outline(name, channels, size)
+    assert shapes(network, (nn.Conv2d, nn.MaxPool2d, nn.Flatten, nn.Linear), inputs) == expected
+
+
+@pytest.mark.parametrize("name, at_32, at_16", [
+    ("resnet10", (512, 4, 4), (512, 2, 2)), ("resnet12", (512, 4, 4), (512, 2, 2)), ("resnet18", (512, 4, 4), (512, 2, 2)),
+    ("resnet34", (512, 4, 4), (512, 2, 2)), ("efficientnet", (320, 2, 2), (320, 1, 1)), ("mobilenetv2", (1280, 4, 4), (1280, 2, 2)),
+    ("googlenet", (1024, 8, 8), (1024, 4, 4)), ("shufflenet", (800, 4, 4), (800, 2, 2)),
+])
+def test_last_map_of_deep_networks(name, at_32, at_16):
+    network = outline(name)
+    for size, expected in ((32, at_32), (16, at_16)):
+        assert network.features[:-2](torch.empty(2, 3, size, size, device="meta")).shape[1:] == expected
+
+
+@pytest.mark.parametrize("name, channels, size", [
+    *((name, 1, 28) for name in NAMES if name != "vit_head"),
+    *((name, channels, size) for name in STACKS if name != "vit_head" for channels, size in ((1, 16), (3, 64), (3, 225))),
+])
+def test_grey_and_other_sizes(name, channels, size):
+    network = outline(name, channels, size, 7)
+    features = network.features(torch.empty(2, channels, size, size, device="meta"))
+    assert features.shape == (2, network.width)
+    assert network.head(features).shape == (2, 7)
+
+
+def test_stages_of_resnet34():
+    sides = [shape for shape in shapes(outline("resnet34"), nn.Conv2d, (1, 3, 32, 32)) if shape[0] == 256]
+    assert set(sides) == {(256, 8, 8)} and len(sides) == 2 * 6 + 1
+
+
+# -- the split ---------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("name", NAMES)
+def test_network_is_head_of_features(name):
+    network, x = trained(name), images(name)
+    with torch.no_grad():
+        logits = network(x)
+        assert torch.equal(logits, network.head(network.features(x)))
+        assert torch.equal(logits, network(x))
+    assert logits.shape == (3, 5)
+    assert network.head.in_features == network.width
+    assert {key.split(".")[0] for key in network.state_dict()} == {"features", "head"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_samples_do_not_depend_on_their_batch_in_eval_mode(name):
+    network, x = trained(name), images(name)
+    with torch.no_grad():
+        alone = torch.cat([network(x[i:i + 1]) for i in range(len(x))])
+        torch.testing.assert_close(network(x), alone, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "vit_head"])
+def test_channels_last_changes_nothing(name):
+    network, x = trained(name), images(name)
+    other = copy.deepcopy(network).to(memory_format=torch.channels_last)
+    with torch.no_grad():
+        torch.testing.assert_close(network(x), other(x.contiguous(memory_format=torch.channels_last)), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_state_dict_round_trip(name):
+    network, x = trained(name), images(name)
+    torch.manual_seed(8)
+    other = build(Model(name), 3, 16, 5).eval()
+    with torch.no_grad():
+        assert not torch.equal(other(x), network(x))
+        other.load_state_dict(network.state_dict(), strict=True)
+        assert torch.equal(other(x), network(x))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_sign_of_features(name):
+    with torch.no_grad():
+        features = trained(name).features(images(name))
+    assert bool((features < 0).any()) == (name not in NEVER_NEGATIVE)
+    assert features.std() > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_parameter_in_use_gets_a_gradient(name):
+    network = copy.deepcopy(trained(name)).train()
+    F.cross_entropy(network(images(name)), torch.tensor([0, 1, 4])).backward()
+    idle = [p for p in network.parameters() if p.grad is None]
+    assert not any(p.requires_grad for p in idle)
+    assert count(idle) == (1088 if name == "efficientnet" else 0)        # the first block's expansion, which the code never calls
+
+
+@pytest.mark.parametrize("name", list(STACKS))
+def test_small_networks_train_on_one_sample(name):
+    network = build(Model(name), 3, 16, 5).train()
+    assert network(images(name, batch=1)).shape == (1, 5)
+
+
+def test_initialisation_follows_the_global_seed():
+    def weights(seed):
+        torch.manual_seed(seed)
+        return nn.utils.parameters_to_vector(build(Model("cnn4"), 1, 16, 3).parameters())
+    assert torch.equal(weights(3), weights(3))
+    assert not torch.equal(weights(3), weights(4))
+
+
+# -- options and errors ------------------------------------------------------------------------------------
+
+def test_width_and_activation_of_the_representation():
+    torch.manual_seed(0)
+    relu = build(Model("cnn2", features=50), 3, 16, 5)
+    torch.manual_seed(0)
+    linear = build(Model("cnn2", features=50, activation="none"), 3, 16, 5)
+    x = images("cnn2")
+    assert relu.width == relu.head.in_features == 50
+    assert (linear.features(x) < 0).any()
+    assert torch.equal(relu.features(x), linear.features(x).relu())
+
+
+@pytest.mark.parametrize("model, size, text", [
+    (Model("resnet-34"), 32, "unknown model 'resnet-34' (nearest: 'resnet34')"),
+    (Model("cnn2"), 15, "model 'cnn2': images of 15 x 15 pixels are too small, the side must be at least 16"),
+    (Model("lenet"), 3, "model 'lenet': images of 3 x 3 pixels are too small, the side must be at least 16"),
+    (Model("resnet10", features=64), 32, "model 'resnet10': its representation is fixed, leave out 'features' and 'activation'"),
+    (Model("googlenet", activation="none"), 32, "model 'googlenet': its representation is fixed, leave out 'features' and 'activation'"),
+])
+def test_errors_are_one_line(model, size, text):
+    with pytest.raises(ParamError) as error:
+        build(model, 3, size, 10)
+    assert str(error.value) == text
+
+
+# -- dropout -----------------------------------------------------------------------------------------------
+
+def generator(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+def test_dropout_mask_depends_on_its_generator_alone():
+    layer, x = Dropout(0.3), torch.ones(40, 50)
+    outputs = []
+    for global_seed, seed in ((0, 5), (1, 5), (1, 6)):
+        torch.manual_seed(global_seed)
+        before = torch.get_rng_state()
+        layer.generator = generator(seed)
+        outputs.append(layer(x))
+        assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(outputs[0], outputs[1])
+    assert not torch.equal(outputs[0], outputs[2])
+    assert not torch.equal(layer(x), outputs[2]), "a generator goes on, it does not repeat one mask"
+
+
+def test_dropout_keeps_the_mean():
+    layer = Dropout(0.3)
+    layer.generator = generator(0)
+    out = layer(torch.ones(500, 200))
+    assert out.unique().tolist() == pytest.approx([0, 1 / 0.7])
+    assert out.mean().item() == pytest.approx(1.0, abs=0.01)            # standard error 0.002
+
+
+def test_dropout_without_generator_follows_the_global_seed():
+    layer, x = Dropout(0.5), torch.ones(100)
+    torch.manual_seed(3)
+    first = layer(x)
+    torch.manual_seed(3)
+    assert torch.equal(layer(x), first)
+    assert not torch.equal(layer(x), first)
+
+
+def test_dropout_is_the_identity_in_eval_mode_and_at_rate_zero():
+    x = torch.randn(4, 5)
+    assert Dropout(0.9).eval()(x) is x
+    assert Dropout(0.0).train()(x) is x
+
+
+def test_dropout_keeps_the_number_format():
+    assert Dropout(0.5)(torch.ones(8, dtype=torch.bfloat16)).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("model", [Model("cnn2", dropout=0.3), Model("efficientnet")])
+def test_dropout_acts_between_features_and_head(model):
+    network, x = build(model, 3, 16, 5).train(), images(model.name)
+    assert network.dropout.p == (0.3 if model.name == "cnn2" else 0.2)
+    with torch.no_grad():
+        features = network.features(x)
+        assert torch.equal(features, network.features(x))
+        set_generator(network, generator(1))
+        logits = network(x)
+        assert not torch.equal(network(x), logits)
+        set_generator(network, generator(1))
+        assert torch.equal(network(x), logits)
+        network.dropout.generator = generator(1)
+        torch.testing.assert_close(logits, network.head(network.dropout(features)))
+    set_generator(network, None)
+    assert network.dropout.generator is None
+
+
+# -- against independent forms -----------------------------------------------------------------------------
+
+def test_cnn2_by_hand():
+    torch.manual_seed(0)
+    network, x = build(Model("cnn2"), 3, 20, 4), images("cnn2", size=20)
+    w1, b1, w2, b2, w3, b3, w4, b4 = network.parameters()
+    out = F.max_pool2d(F.conv2d(x, w1, b1).relu(), 2)
+    out = F.max_pool2d(F.conv2d(out, w2, b2).relu(), 2)
+    out = F.linear(out.flatten(1), w3, b3).relu()
+    torch.testing.assert_close(network.features(x), out)
+    torch.testing.assert_close(network(x), F.linear(out, w4, b4))
+
+
+def test_fedlsa_classifies_the_normalised_projection():
+    torch.manual_seed(0)
+    network, x = build(Model("fedlsa"), 3, 32, 4), images("fedlsa", size=32)
+    z = network.features.encoder(x)
+    h = network.features(x)
+    assert z.shape == (3, 120) and h.shape == (3, 84)
+    assert (z >= 0).all() and (h < 0).any()
+    projected = network.features.projector[0](z)
+    torch.testing.assert_close(h, projected / projected.pow(2).sum(1, keepdim=True).sqrt())
+    torch.testing.assert_close(h.norm(dim=1), torch.ones(3))
+
+
+def test_normalise_leaves_a_zero_row():
+    assert torch.equal(Normalise()(torch.tensor([[0.0, 0.0], [3.0, 4.0]])), torch.tensor([[0.0, 0.0], [0.6, 0.8]]))
+
+
+@pytest.mark.parametrize("name", list(BLOCKS))
+def test_resnets_agree_with_torchvision(name):
+    """torchvision's ResNet with a 3 x 3 stem and no max-pooling creates the same layers in the same order."""
+    network, x = trained(name), images(name)
+    other = ResNet(BasicBlock, list(BLOCKS[name]), num_classes=5)
+    other.conv1, other.maxpool = nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.Identity()
+    other.load_state_dict(dict(zip(other.state_dict(), network.state_dict().values(), strict=True)))
+    with torch.no_grad():
+        torch.testing.assert_close(network(x), other.eval()(x), rtol=1e-4, atol=1e-5)
+
+
+def test_pooling_is_the_papers_pool_at_32():
+    maps = torch.randn(2, 6, 4, 4)
+    torch.testing.assert_close(pooled([])(maps), F.avg_pool2d(maps, 4).flatten(1))
+
+
+def test_shuffle_deals_channels_out():
+    channels = torch.arange(6.0).view(1, 6, 1, 1)
+    assert Shuffle(2)(channels).flatten().tolist() == [0, 3, 1, 4, 2, 5]
+    assert torch.equal(Shuffle(1)(channels), channels)
+
+
+def test_squeeze_excitation_by_hand():
+    layer = SqueezeExcitation(2, hidden=1)
+    for p, values in zip(layer.parameters(), ([1.0, 1.0], [0.0], [1.0, 0.0], [0.0, 0.0]), strict=True):
+        p.data = torch.tensor(values).view_as(p)
+    x = torch.tensor([[1.0, 3.0], [-2.0, 4.0]]).view(1, 2, 1, 2)         # channel means 2 and 1, so the hidden unit is 3 sigmoid(3)
+    gate = torch.sigmoid(3 * torch.sigmoid(torch.tensor(3.0)))
+    expected = torch.stack([x[0, 0] * gate, x[0, 1] * 0.5]).unsqueeze(0)
+    torch.testing.assert_close(layer(x), expected)
+
+
+def test_mobilenet_shortcuts_at_every_stride_one_block():
+    """14 of the 17 blocks keep the side; 4 of them change the width, so their shortcut has a convolution of its own."""
+    blocks = outline("mobilenetv2").features[1:-3]
+    shortcuts = [list(block)[1] for block in blocks if isinstance(block, nn.ModuleList)]
+    assert len(blocks) == 17
+    assert len(shortcuts) == 14
+    assert [s[0].weight.shape[:2] for s in shortcuts if isinstance(s, nn.Sequential)] == [(16, 32), (24, 16), (96, 64), (320, 160)]
+
+
+def test_efficientnet_skips_the_first_expansion():
+    unused = [layer for layer in outline("efficientnet").modules() if isinstance(layer, Unused)]
+    assert [count(layer.parameters()) for layer in unused] == [1088]
+
+
+def test_conv_bn_keeps_the_side():
+    for kernel in (1, 3, 5):
+        assert conv_bn(2, 4, kernel)(torch.randn(2, 2, 7, 7)).shape == (2, 4, 7, 7)

@@ -1,0 +1,126 @@
+"""Bad parameters: one line that names file and key, with the nearest known name."""
+import shutil
+
+import pytest
+import yaml
+
+from pipeline.errors import ParamError
+from pipeline.params import (ROOT, Cell, Dirichlet, Domains, Evaluation, Miniature, Optimiser, Params, Partition, Scenario,
+                             check, load_paper, load_params, read_yaml)
+
+SCENARIO = {"data": {"set": "digits"}, "partition": {"kind": "dirichlet", "clients": 5, "beta": 0.1}, "model": {"name": "cnn2"},
+            "training": {"rounds": 2, "batch_size": 16}, "evaluation": {"tests": "clients"}, "seeds": [0]}
+
+
+def changed(path: str, value):
+    document = yaml.safe_load(yaml.safe_dump(SCENARIO))
+    *parents, last = path.split(".")
+    at = document
+    for key in parents:
+        at = at[key]
+    at[last] = value
+    return document
+
+
+def test_a_good_scenario():
+    scenario = check(Scenario, SCENARIO, "f: s")
+    assert isinstance(scenario.partition, Dirichlet) and scenario.partition.beta == 0.1
+    assert scenario.training.optimiser == Optimiser() and scenario.evaluation.last == 5
+
+
+@pytest.mark.parametrize("path, value, message", [
+    ("training.rounds", 0, "f: s.training.rounds: must be at least 1, found 0"),
+    ("training.rounds", 2.5, "f: s.training.rounds: expected int, found 2.5"),
+    ("training.rounds", True, "f: s.training.rounds: expected int, found True"),
+    ("training.round", 3, "f: s.training: unknown key 'round' .nearest: 'rounds'"),
+    ("training.optimiser", {"name": "adamw"}, "optimiser.name: unknown value 'adamw' .nearest: 'adam'"),
+    ("training.optimiser", {"lr": 0}, "optimiser.lr: must be above 0, found 0"),
+    ("training.optimiser", {"lr": float("nan")}, "optimiser.lr: must be finite"),
+    ("training.optimiser", {"lr": "1e-3"}, "optimiser.lr: expected float, found '1e-3'"),
+    ("training.optimiser", {"name": "adam", "momentum": 0.9}, "momentum belongs to sgd"),
+    ("partition.kind", "dirichlett", "f: s.partition.kind: unknown kind 'dirichlett' .nearest: 'dirichlet'"),
+    ("partition", {"clients": 5}, "f: s.partition: expected a mapping with the key 'kind'"),
+    ("partition.beta", 0, "f: s.partition.beta: must be above 0"),
+    ("partition.train_share", 1.5, "f: s.partition.train_share: must be at most 1"),
+    ("data", "digits", "f: s.data: expected a mapping, found 'digits'"),
+    ("data.channels", 2, "f: s.data.channels: unknown value '2'"),
+    ("model", None, "give either 'model' or 'models'"),
+    ("seeds", [], "'seeds' must be different whole numbers"),
+    ("seeds", [1, 1], "'seeds' must be different whole numbers"),
+    ("seeds", [-1], r"f: s.seeds\[0\]: must be at least 0"),
+    ("evaluation.last", 0, "evaluation.last: must be at least 1"),
+    ("evaluation.tests", "domain", "unknown value 'domain' .nearest: 'domains'")])
+def test_bad_scenario(path, value, message):
+    with pytest.raises(ParamError, match=message):
+        check(Scenario, changed(path, value), "f: s")
+
+
+def test_a_missing_key_is_named():
+    document = changed("seeds", [0])
+    del document["training"]["rounds"]
+    with pytest.raises(ParamError, match="f: s.training: the key 'rounds' is missing"):
+        check(Scenario, document, "f: s")
+
+
+def test_share_is_a_number_or_a_mapping():
+    base = {"kind": "domains", "clients": {"a": 2}}
+    assert check(Partition, {**base, "share": 0.5}, "f") == Domains({"a": 2}, share=0.5)
+    assert check(Partition, {**base, "share": {"a": 0.5}}, "f").share == {"a": 0.5}
+    with pytest.raises(ParamError, match="f.share.a: must be at most 1, found 2"):
+        check(Partition, {**base, "share": {"a": 2}}, "f")
+
+
+def test_client_names_of_models_and_sizes_agree():
+    document = changed("partition", {"kind": "subset", "sizes": {"M": 10, "U": 10}})
+    del document["model"]
+    document["models"] = {"M": {"name": "resnet10"}, "V": {"name": "resnet12"}}
+    with pytest.raises(ParamError, match=r"'models' names \['M', 'V'\], 'partition.sizes' names \['M', 'U'\]"):
+        check(Scenario, document, "f: s")
+
+
+@pytest.mark.parametrize("text, message", [
+    ("a: 1\na: 2\n", "the key 'a' is given twice .*line 2"),
+    ("a: [1, 2\n", "x.yaml: .*expected ',' or ']'"),
+    ("a: !!python/object/apply:os.system ['true']\n", "x.yaml: could not determine a constructor")])
+def test_bad_yaml(tmp_path, text, message):
+    (tmp_path / "x.yaml").write_text(text)
+    with pytest.raises(ParamError, match=message):
+        read_yaml(tmp_path / "x.yaml")
+
+
+def test_merge_keys_work_and_may_be_overridden(tmp_path):
+    (tmp_path / "x.yaml").write_text("base: &b {lr: 1, momentum: 2}\nuse: {<<: *b, lr: 3}\n")
+    assert read_yaml(tmp_path / "x.yaml")["use"] == {"lr": 3, "momentum": 2}
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(ParamError, match="nothing.yaml: no such file"):
+        read_yaml(tmp_path / "nothing.yaml")
+
+
+@pytest.mark.parametrize("text, message", [
+    ("fedcrl/mini", "expected <paper>/<scenario>/<method>"),
+    ("fedcrll/mini/fedavg", "unknown paper 'fedcrll' .nearest: 'fedcrl'"),
+    ("fedcrl/minni/fedavg", "papers/fedcrl/paper.yaml: unknown scenario 'minni' .nearest: 'mini'"),
+    ("fedcrl/mini/fedagv", "papers/fedcrl/paper.yaml: unknown method 'fedagv' .nearest: 'fedavg'")])
+def test_bad_cell(text, message):
+    with pytest.raises(ParamError, match=message):
+        Cell.parse(text).resolve()
+
+
+def test_the_projects_own_parameters():
+    assert set(load_params().miniature) == {"fedccl", "fcclplus", "fedlsa", "rahfl", "fedcrl"}
+    for paper, miniature in load_params().miniature.items():
+        assert load_paper(paper).scenarios["mini"] == miniature.scenario
+        for method in miniature.methods:
+            assert Cell(paper, "mini", method).resolve()[1] in ("fedavg", "fedprox", "local")
+
+
+def test_a_grid_with_an_unknown_method_is_refused(tmp_path):
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    folder = tmp_path / "papers" / "fedlsa"
+    folder.mkdir(parents=True)
+    document = (ROOT / "papers" / "fedlsa" / "paper.yaml").read_text()
+    (folder / "paper.yaml").write_text(document.replace("grids:\n", "grids:\n  wrong: {scenarios: [], methods: [fedgaa]}\n", 1))
+    with pytest.raises(ParamError, match="grids.wrong.methods: unknown method 'fedgaa' .nearest: 'fedga'"):
+        load_paper("fedlsa", tmp_path)

@@ -1,0 +1,219 @@
+"""Numbers and identities of partitions.md, data_heterogeneous.md, fedccl.md and fedlsa.md."""
+import numpy as np
+import pytest
+
+from pipeline.data.partition import Pool, cut, dirichlet_counts, minimum_size, partition, pathological_counts, train_test
+from pipeline.errors import ParamError
+from pipeline.params import Data, Dirichlet, Domains, Pathological, Subset
+
+WHERE = "papers/x/paper.yaml: scenarios.y.partition"
+
+
+def pool(per_class=60, classes=10, domains=("only",), test_share=0.2, seed=0):
+    """A made-up set: `per_class` images of every class in every domain, a fifth of them official test images."""
+    rng = np.random.default_rng(seed)
+    labels = np.tile(np.repeat(np.arange(classes), per_class), len(domains))
+    number = np.repeat(np.arange(len(domains)), per_class * classes)
+    return Pool(labels, number, rng.random(len(labels)) < test_share, list(domains), classes)
+
+
+def everything(parts):
+    return np.concatenate([*parts.train, *parts.own_test])
+
+
+def test_cap_of_the_worked_example():
+    rows = np.array([[[.7, .2, .1], [.7, .2, .1], [.1, .1, .8]]])
+    assert cut(rows, np.array([10, 10, 10]))[0].tolist() == [[7, 7, 0], [2, 2, 1], [1, 1, 9]]
+
+
+def test_without_cap_the_third_class_is_cut_as_drawn():
+    rows = np.array([[[.5, .25, .25], [.5, .25, .25], [.5, .25, .25]]])
+    assert cut(rows, np.array([8, 8, 8]), cap=False)[0].tolist() == [[4, 4, 4], [2, 2, 2], [2, 2, 2]]
+
+
+def test_a_draw_that_cannot_be_renormalised_is_never_accepted():
+    # After class 0 clients 0 and 1 hold their share; class 1 lies on them alone.
+    rows = np.array([[[.5, .5, 0], [.5, .5, 0], [.5, .5, 0]]])
+    assert (cut(rows, np.array([10, 2, 2])) == -1).all()
+
+
+@pytest.mark.parametrize("total, clients, least", [(60000, 20, 40), (60000, 100, 40), (131600, 20, 40), (1000, 20, 25)])
+def test_minimum_size(total, clients, least):
+    assert minimum_size(total, clients, 0.75) == least
+
+
+def test_acceptance_at_the_papers_hardest_setting():
+    """CIFAR-10, 20 clients, beta 0.01: about 8e-5 of the draws are accepted; 10^6 tries find one."""
+    counts = dirichlet_counts(np.full(10, 6000), 20, 0.01, np.random.default_rng(1), least=40)
+    assert counts.sum(1).min() >= 40 and (counts.sum(0) == 6000).all()
+
+
+def test_acceptance_rate_of_the_default_setting():
+    rng = np.random.default_rng(0)
+    counts = cut(rng.dirichlet(np.full(20, 0.1), (2000, 10)), np.full(10, 6000))
+    assert abs((counts.sum(2).min(1) >= 40).mean() - 0.87) < 0.03
+
+
+@pytest.mark.parametrize("clients, beta", [(10, 0.1), (20, 1.0), (100, 1.0)])
+def test_dirichlet_uses_every_image_once_and_splits_three_to_one(clients, beta):
+    parts = partition(Dirichlet(clients, beta), pool(600), WHERE)
+    assert sorted(everything(parts)) == list(range(6000))
+    for train, test in zip(parts.train, parts.own_test):
+        m = len(train) + len(test)
+        assert m >= minimum_size(6000, clients, 0.75) and len(train) == int(0.75 * m)
+
+
+def test_dirichlet_on_the_training_part_keeps_the_official_test_set():
+    p = pool()
+    parts = partition(Dirichlet(5, 0.5, pool="train", min_samples=10), p, WHERE)
+    assert sorted(np.concatenate(parts.train)) == np.flatnonzero(~p.test).tolist()
+    assert sorted(parts.domain_test["only"]) == np.flatnonzero(p.test).tolist()
+
+
+def test_same_seed_same_partition_other_seed_another():
+    a, b, c = (partition(Dirichlet(5, 0.5, seed=s), pool(), WHERE) for s in (1, 1, 2))
+    assert all((x == y).all() for x, y in zip(a.train, b.train))
+    assert any(len(x) != len(y) or (x != y).any() for x, y in zip(a.train, c.train))
+
+
+def test_a_minimum_that_no_draw_meets_is_said_with_the_best_one():
+    with pytest.raises(ParamError, match=r"scenarios.y.partition.beta: in 5,000 draws .* 66 images; the best smallest client had \d+"):
+        partition(Dirichlet(9, 0.01, min_samples=66, tries=5000), pool(), WHERE)
+
+
+def test_more_clients_than_images():
+    with pytest.raises(ParamError, match="partition.clients: 700 clients for only 600 images"):
+        partition(Dirichlet(700, 1.0), pool(), WHERE)
+
+
+@pytest.mark.parametrize("m, train, test", [(41, 30, 11), (40, 30, 10), (3, 2, 1), (1, 1, 0)])
+def test_train_test_sizes(m, train, test):
+    a, b = train_test(np.arange(m), 0.75, np.random.default_rng(0))
+    assert (len(a), len(b)) == (train, test) and sorted([*a, *b]) == list(range(m))
+
+
+def owners(counts, c):
+    return np.flatnonzero(counts[:, c]).tolist()
+
+
+@pytest.mark.parametrize("balanced", [True, False])
+def test_pathological_ownership_of_cifar10(balanced):
+    counts = pathological_counts(np.full(10, 6000), Pathological(20, 2, balanced=balanced), np.random.default_rng(1), 40, WHERE)
+    assert [owners(counts, c) for c in range(10)] == [[4 * (c // 2) + i for i in range(4)] for c in range(10)]
+    assert (counts.sum(0) == 6000).all()
+    assert (len(np.unique(counts[counts > 0])) == 1) == balanced
+
+
+@pytest.mark.parametrize("clients, classes, k, per_class", [(20, 100, 20, 4), (20, 100, 10, 2), (20, 100, 50, 10), (100, 10, 2, 20)])
+def test_pathological_owners_per_class(clients, classes, k, per_class):
+    counts = pathological_counts(np.full(classes, 600), Pathological(clients, k), np.random.default_rng(0), 40, WHERE)
+    assert {len(owners(counts, c)) for c in range(classes)} == {per_class}
+    assert ((counts > 0).sum(1) == k).all()
+
+
+def test_pathological_emnist_leaves_seven_classes_unowned_and_says_so():
+    parts = partition(Pathological(20, 10), pool(100, 47), WHERE)
+    assert parts.warnings == ["classes 40, 41, 42, 43, 44, 45, 46 belong to no client; their 700 images are not used"]
+    assert sorted(everything(parts)) == list(range(4000))
+
+
+def test_pathological_random_owners_leave_no_class_out():
+    counts = pathological_counts(np.full(10, 60), Pathological(10, 3, owners="random"), np.random.default_rng(0), 5, WHERE)
+    assert (counts.sum(0) == 60).all() and ((counts > 0).sum(1) == 3).all()
+
+
+def test_more_classes_per_client_than_classes():
+    with pytest.raises(ParamError, match="partition.classes: 11 classes per client, but the set has 10"):
+        partition(Pathological(5, 11), pool(), WHERE)
+
+
+DOMAINS = ("MNIST", "USPS", "SVHN", "SYN")
+
+
+def test_fedlsa_clients_per_domain():
+    p = pool(domains=DOMAINS)
+    parts = partition(Domains({"MNIST": 1, "USPS": 4, "SVHN": 2, "SYN": 3}), p, WHERE)
+    assert [d for _, d in parts.clients] == ["MNIST", *["USPS"] * 4, *["SVHN"] * 2, *["SYN"] * 3]
+    assert len(set(np.concatenate(parts.train))) == sum(map(len, parts.train))
+    for (_, domain), train in zip(parts.clients, parts.train):
+        assert (p.domains[train] == DOMAINS.index(domain)).all() and not p.test[train].any()
+    assert {d: len(t) for d, t in parts.domain_test.items()} == {d: int((p.test & (p.domains == i)).sum()) for i, d in enumerate(DOMAINS)}
+
+
+def test_domain_share_and_too_large_a_share():
+    p = pool(domains=DOMAINS)
+    parts = partition(Domains(dict.fromkeys(DOMAINS, 2), share=0.1), p, WHERE)
+    assert [len(t) for t in parts.train] == [int(0.1 * (~p.test & (p.domains == i)).sum()) for i in range(4) for _ in range(2)]
+    with pytest.raises(ParamError, match="partition.share: 3 clients with 0.5 of MNIST"):
+        partition(Domains({"MNIST": 3}, share=0.5), p, WHERE)
+
+
+def test_fedccl_balanced_and_imbalanced_counts():
+    p = pool(domains=DOMAINS)
+    balanced = partition(Domains(dict.fromkeys(DOMAINS, 1), per_class=10), p, WHERE)
+    assert all((np.bincount(p.labels[t], minlength=10) == 10).all() for t in balanced.train)
+    skewed = partition(Domains(dict.fromkeys(DOMAINS, 1), per_class=10, beta=0.5), p, WHERE)
+    per_class = sum(np.bincount(p.labels[t], minlength=10) for t in skewed.train)
+    assert (per_class <= 40).all() and len({len(t) for t in skewed.train}) > 1
+
+
+def test_index_mod_10_gives_the_office_test_sizes():
+    """Office-Caltech: 224 / 190 / 58 / 30 test images (fedlsa.md); the training part is FCCL's 80 %."""
+    for total, test in ((1123, 224), (958, 190), (295, 58), (157, 30)):
+        p = Pool(np.sort(np.random.default_rng(0).integers(0, 10, total)), np.zeros(total, int), np.zeros(total, bool), ["x"], 10)
+        parts = partition(Domains({"x": 1}, test="index_mod_10"), p, WHERE)
+        assert (len(parts.domain_test["x"]), len(parts.train[0])) == (test, total - test)
+
+
+def test_random_test_share_of_pacs():
+    for total, test in ((1670, 501), (2048, 615), (2344, 704), (3929, 1179)):
+        p = Pool(np.zeros(total, int), np.zeros(total, int), np.zeros(total, bool), ["x"], 7)
+        assert len(partition(Domains({"x": 1}, test="random", test_share=0.3), p, WHERE).domain_test["x"]) == test
+
+
+def test_at_most_so_many_test_images_per_class():
+    p = pool(domains=DOMAINS)
+    parts = partition(Domains(dict.fromkeys(DOMAINS, 1), test_per_class=3), p, WHERE)
+    assert all((np.bincount(p.labels[t], minlength=10) == 3).all() for t in parts.domain_test.values())
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("stratified", [True, False])
+def test_private_subsets_have_their_sizes_for_any_seed(seed, stratified):
+    sizes = {"MNIST": 150, "USPS": 80, "SVHN": 400, "SYN": 180}
+    parts = partition(Subset(sizes, seed=seed, stratified=stratified), pool(domains=DOMAINS), WHERE)
+    assert [len(t) for t in parts.train] == list(sizes.values())
+    assert all(len(set(t)) == len(t) for t in parts.train)
+    if stratified:
+        counts = np.bincount(pool(domains=DOMAINS).labels[parts.train[0]], minlength=10)
+        assert counts.max() - counts.min() <= 6
+
+
+def test_rahfl_clients_draw_independently():
+    """Two draws of 1,000 from 5,000 share 200 on average, hypergeometric standard deviation 11.3."""
+    p = Pool(np.arange(5000) % 10, np.zeros(5000, int), np.zeros(5000, bool), ["cifar10"], 10)
+    parts = partition(Subset({"theta0": 1000, "theta1": 1000}, overlap=True), p, WHERE)
+    assert abs(len(np.intersect1d(*parts.train)) - 200) < 5 * 11.3
+    apart = partition(Subset({"theta0": 1000, "theta1": 1000}), p, WHERE)
+    assert len(np.intersect1d(*apart.train)) == 0
+
+
+def test_subset_with_label_skew_has_its_size():
+    p = Pool(np.arange(5000) % 10, np.zeros(5000, int), np.zeros(5000, bool), ["cifar10"], 10)
+    parts = partition(Subset({"theta0": 1000}, overlap=True, beta=1.0), p, WHERE)
+    counts = np.bincount(p.labels[parts.train[0]], minlength=10)
+    assert counts.sum() == 1000 and counts.max() > 2 * counts.min()
+
+
+def test_more_private_images_than_there_are():
+    with pytest.raises(ParamError, match=r"sizes.MNIST: 5000 images wanted, \d+ left"):
+        partition(Subset({"MNIST": 5000}), pool(domains=DOMAINS), WHERE)
+
+
+def test_printed_domain_names_and_an_unknown_one():
+    meta = {"domains": ["mnist", "usps"], "classes": list("0123456789")}
+    arrays = (np.arange(4) % 2, np.array([0, 1, 0, 1]), np.zeros(4))
+    p = Pool.of(Data("digits4", domains={"U": "usps"}), *arrays, meta, "f: data")
+    assert p.names == ["U"] and p.domains.tolist() == [-1, 0, -1, 0]
+    with pytest.raises(ParamError, match="f: data.domains.S: unknown domain 'upsp' .nearest: 'usps'"):
+        Pool.of(Data("digits4", domains={"S": "upsp"}), *arrays, meta, "f: data")

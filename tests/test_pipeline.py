@@ -1,0 +1,264 @@
+"""The pipeline as a user runs it, in a copy of the repository: stages, kill -9, workers, DVC's view of a change."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+CELL = "fedcrl/mini/fedprox"
+
+
+def copy_of_the_repository(target: Path) -> Path:
+    tracked = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
+    for name in filter(None, tracked):
+        if (ROOT / name).is_file() and not name.startswith("tests/"):
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, target / name)
+    return target
+
+
+def run(project: Path, *command: str, expect: int = 0, **environment: str) -> subprocess.CompletedProcess:
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+           "MLFLOW_TRACKING_URI": "", "FEDREPRO_MIRROR": "", **environment}
+    done = subprocess.run([*command], cwd=project, capture_output=True, text=True, env=env, timeout=300)
+    assert done.returncode == expect, f"{command} ended with {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done
+
+
+def stage(project: Path, name: str, *arguments: str, expect: int = 0, **environment: str) -> subprocess.CompletedProcess:
+    return run(project, sys.executable, f"stages/{name}.py", *arguments, expect=expect, **environment)
+
+
+def edit(path: Path, change) -> None:
+    document = yaml.safe_load(path.read_text())
+    change(document)
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Path:
+    """A copy with the bundled digits prepared and one short miniature partitioned."""
+    copy = copy_of_the_repository(tmp_path_factory.mktemp("project"))
+
+    def shorten(document):
+        scenario = document["miniature"]["fedcrl"]["scenario"]
+        scenario["training"]["rounds"], scenario["evaluation"]["last"] = 4, 2
+    edit(copy / "params.yaml", shorten)
+    stage(copy, "data", "digits")
+    stage(copy, "partition", "fedcrl/mini")
+    return copy
+
+
+def outputs(project: Path, cell: str = CELL) -> tuple[str, str]:
+    folder = project / "papers" / cell.split("/")[0] / "runs" / "/".join(cell.split("/")[1:])
+    return (folder / "metrics.json").read_text(), (folder / "history.csv").read_text()
+
+
+@pytest.fixture(scope="module")
+def reference(project) -> tuple[str, str]:
+    """The cell trained in one go, one seed after the other."""
+    stage(project, "train", CELL, FEDREPRO_WORKERS="1")
+    return outputs(project)
+
+
+def forget(project: Path) -> None:
+    shutil.rmtree(project / ".cells")
+    shutil.rmtree(project / "papers/fedcrl/runs/mini/fedprox", ignore_errors=True)
+
+
+def test_a_cell_learns_and_records_where_it_comes_from(project, reference):
+    metrics = json.loads(reference[0])
+    assert metrics["seeds"] == 2 and metrics["rounds"] == 4 and metrics["up"] == metrics["down"] > 0
+    result = json.loads((project / "papers/fedcrl/runs/mini/fedprox/result.json").read_text())
+    first = reference[1].splitlines()[1].split(",")
+    start = float(first[reference[1].splitlines()[0].split(",").index("weighted")])
+    assert metrics["accuracy"] > start + 10                       # four rounds are far better than the initial network
+    assert result["data"]["source"] == "bundled" and len(result["data"]["digest"]) == 64
+    assert result["hook"] == "pre" and len(result["clients"]) == 2 and len(result["clients"][0]) == 10
+    assert set(result["measures"]) >= {"average", "weighted", "clients_std", "post.average"}
+
+
+def test_two_workers_give_the_same_numbers(project, reference):
+    forget(project)
+    stage(project, "train", CELL, FEDREPRO_WORKERS="2")
+    assert outputs(project) == reference
+
+
+@pytest.mark.parametrize("after", [0.0, 1.0])
+def test_kill_9_loses_no_result(project, reference, after):
+    """Killed once the first checkpoint is there (and a little later), then run again: the same files, bit for bit."""
+    forget(project)
+    command = [sys.executable, "stages/train.py", CELL]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "FEDREPRO_WORKERS": "1", "FEDREPRO_CHECKPOINT_SECONDS": "0"}
+    process = subprocess.Popen(command, cwd=project, env=env, stderr=subprocess.DEVNULL, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not list(project.glob(".cells/*/seed-*.pt")):
+        assert process.poll() is None and time.monotonic() < deadline, "no checkpoint was written"
+        time.sleep(0.02)
+    time.sleep(after)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not (project / "papers/fedcrl/runs/mini/fedprox/metrics.json").exists()
+    resumed = stage(project, "train", CELL, FEDREPRO_WORKERS="1", FEDREPRO_CHECKPOINT_SECONDS="0")
+    assert outputs(project) == reference, resumed.stderr
+
+
+def test_a_killed_parent_takes_its_workers_along(project, reference):
+    """Workers of a parent that was killed end by themselves, and the next run has the same numbers."""
+    forget(project)
+    process = subprocess.Popen([sys.executable, "stages/train.py", CELL], cwd=project, stderr=subprocess.DEVNULL,
+                               env={**os.environ, "OMP_NUM_THREADS": "1", "FEDREPRO_WORKERS": "2", "FEDREPRO_CHECKPOINT_SECONDS": "0"})
+    deadline = time.monotonic() + 120
+    while not list(project.glob(".cells/*/seed-*.pt")):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    stage(project, "train", CELL, FEDREPRO_WORKERS="2")           # waits for the lock that the workers still hold
+    assert outputs(project) == reference
+
+
+def test_one_more_seed_trains_one_more(project, reference):
+    stage(project, "train", CELL)
+    finished = {path.name: path.stat().st_mtime_ns for path in project.glob(".cells/*/seed-*.json")}
+    original = (project / "params.yaml").read_text()
+    edit(project / "params.yaml", lambda d: d["miniature"]["fedcrl"]["scenario"].update(seeds=[0, 1, 2]))
+    stage(project, "train", CELL)
+    (project / "params.yaml").write_text(original)
+    now = {path.name: path.stat().st_mtime_ns for path in project.glob(".cells/*/seed-*.json")}
+    assert now.keys() - finished.keys() == {"seed-2.json"} and all(now[name] == finished[name] for name in finished)
+
+
+def test_a_stale_checkpoint_is_never_used(project, reference):
+    """Another mu has another digest: its cell folder is another one."""
+    before = set(project.glob(".cells/*/seed-0.json"))
+    original = (project / "papers/fedcrl/paper.yaml").read_text()
+    edit(project / "papers/fedcrl/paper.yaml", lambda d: d["methods"].update(fedprox={"label": "FedProx", "mu": 1.0}))
+    stage(project, "train", CELL)
+    changed = outputs(project)
+    (project / "papers/fedcrl/paper.yaml").write_text(original)
+    assert changed != reference and len(set(project.glob(".cells/*/seed-0.json")) - before) == 1
+
+
+@pytest.mark.parametrize("name, arguments, message", [
+    ("train", ["fedcrl/mini/fedporx"], "error: papers/fedcrl/paper.yaml: unknown method 'fedporx' (nearest: 'fedprox')"),
+    ("train", ["fedcrl/minni/fedavg"], "error: papers/fedcrl/paper.yaml: unknown scenario 'minni' (nearest: 'mini')"),
+    ("train", ["fedcrl"], "error: cell 'fedcrl': expected <paper>/<scenario>/<method>, such as fedcrl/mini/fedprox"),
+    ("partition", ["fedcrl/nothing"], "error: papers/fedcrl/paper.yaml: unknown scenario 'nothing'"),
+    ("data", ["digit"], "unknown data set 'digit' (nearest: 'digits')")])
+def test_wrong_names_cost_one_line(project, name, arguments, message):
+    done = stage(project, name, *arguments, expect=2)
+    assert message in done.stderr and len(done.stderr.strip().splitlines()) == 1 and done.stdout == ""
+
+
+@pytest.mark.parametrize("key, value, message", [
+    ("rounds", 0, "params.yaml: miniature.fedcrl.scenario.training.rounds: must be at least 1, found 0"),
+    ("batch_size", "16", "params.yaml: miniature.fedcrl.scenario.training.batch_size: expected int, found '16'"),
+    ("epochs", 3, "params.yaml: miniature.fedcrl.scenario.training: unknown key 'epochs' (nearest: 'local_epochs')")])
+def test_wrong_values_cost_one_line_and_no_result(project, reference, key, value, message):
+    stage(project, "train", CELL)
+    original = (project / "params.yaml").read_text()
+    edit(project / "params.yaml", lambda d: d["miniature"]["fedcrl"]["scenario"]["training"].update({key: value}))
+    done = stage(project, "train", CELL, expect=2)
+    (project / "params.yaml").write_text(original)
+    assert done.stderr.strip() == f"error: {message}" and outputs(project) == reference
+
+
+@pytest.mark.parametrize("change, message", [
+    ({"clients": 5000}, "miniature.fedcrl.scenario.partition.clients: 5000 clients for only 1797 images"),
+    ({"clients": 40, "beta": 0.01, "tries": 5000}, "miniature.fedcrl.scenario.partition.beta: in 5,000 draws of Dir(0.01) over 40 clients no draw")])
+def test_an_impossible_partition_leaves_the_old_one(project, change, message):
+    folder = project / "papers/fedcrl/partitions/mini"
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    original = (project / "params.yaml").read_text()
+    edit(project / "params.yaml", lambda d: d["miniature"]["fedcrl"]["scenario"]["partition"].update(change))
+    done = stage(project, "partition", "fedcrl/mini", expect=2)
+    (project / "params.yaml").write_text(original)
+    assert message in done.stderr and len(done.stderr.strip().splitlines()) == 1
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_partitions_are_the_same_every_time(project):
+    folder = project / "papers/fedcrl/partitions/mini"
+    before = json.loads((folder / "meta.json").read_text())["digest"], (project / "papers/fedcrl/runs/mini/clients.svg").read_bytes()
+    stage(project, "partition", "fedcrl/mini")
+    assert (json.loads((folder / "meta.json").read_text())["digest"], (project / "papers/fedcrl/runs/mini/clients.svg").read_bytes()) == before
+
+
+def test_no_space_is_one_line_and_leaves_nothing(project, reference):
+    """A limit on the file size stands for a full disk: the write fails half-way."""
+    forget(project)
+    script = "ulimit -f 1; exec \"$0\" stages/train.py " + CELL
+    done = subprocess.run(["bash", "-c", script, sys.executable], cwd=project, capture_output=True, text=True,
+                          env={**os.environ, "OMP_NUM_THREADS": "1", "FEDREPRO_WORKERS": "1"}, timeout=300)
+    assert done.returncode == 2 and "cannot be written" in done.stderr and "Traceback" not in done.stderr
+    assert not list(project.glob("papers/fedcrl/runs/mini/fedprox/.*")) and not list(project.glob(".cells/*/.*"))
+    stage(project, "train", CELL, FEDREPRO_WORKERS="1")
+    assert outputs(project) == reference
+
+
+def test_training_needs_neither_dvc_nor_mlflow_nor_the_other_libraries(project, reference):
+    """The training stage on a machine with torch, torchvision, numpy, pandas, PyYAML and Jinja2 alone."""
+    forget(project)
+    blocked = ["dvc", "mlflow", "pydantic", "rich", "sklearn", "scipy", "matplotlib", "PIL", "skimage", "timm"]
+    code = (f"import sys; sys.modules.update(dict.fromkeys({blocked})); sys.argv = ['train.py', '{CELL}']; "
+            "import runpy; runpy.run_path('stages/train.py', run_name='__main__')")
+    run(project, sys.executable, "-c", code, FEDREPRO_WORKERS="1")
+    assert outputs(project) == reference
+
+
+# -- DVC -----------------------------------------------------------------------------------------------------
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory) -> Path:
+    """A copy as a fresh clone has it: results and locks in git, no data, no partitions."""
+    copy = copy_of_the_repository(tmp_path_factory.mktemp("clone"))
+    run(copy, "git", "init", "-q")
+    return copy
+
+
+def would_run(clone: Path) -> list[str]:
+    lines = run(clone, "dvc", "repro", "--dry", "--allow-missing").stdout.splitlines()
+    return [line.split("'")[1] for line in lines if line.startswith("Running stage")]
+
+
+def test_a_fresh_clone_has_nothing_to_run(clone):
+    assert would_run(clone) == []
+
+
+def test_another_mu_re_runs_fedprox_of_that_paper_alone(clone):
+    path = clone / "papers/fedcrl/paper.yaml"
+    original = path.read_text()
+    edit(path, lambda d: d["methods"]["fedprox"].update(mu=0.5))
+    cells = [name for name in would_run(clone) if "@" in name]
+    path.write_text(original)
+    assert cells == ["fedcrl@fedprox"]
+
+
+def test_another_code_of_fedprox_re_runs_fedprox_of_every_paper(clone):
+    """Seen through sources.yaml, which the stage `sources` writes from the code."""
+    path = clone / "pipeline/methods/fedprox.py"
+    original, digests = path.read_text(), (clone / "sources.yaml").read_text()
+    path.write_text(original.replace("self.mu * self.legacy_scale / 2", "self.mu * self.legacy_scale / 3"))
+    run(clone, "python", "stages/sources.py")
+    changed = {(paper, method) for paper, methods in yaml.safe_load((clone / "sources.yaml").read_text()).items() if isinstance(methods, dict)
+               for method, digest in methods.items() if digest != yaml.safe_load(digests)[paper][method]}
+    path.write_text(original.replace("FedAvg with a pull", "FedAvg, but with a pull"))
+    run(clone, "python", "stages/sources.py")
+    reworded = (clone / "sources.yaml").read_text()
+    path.write_text(original)
+    assert {method for _, method in changed} == {"fedprox"} and len(changed) >= 3
+    assert reworded == digests                                     # a docstring is no change
+
+
+def test_every_papers_grid_parses(clone):
+    for paper in ("fedccl", "fcclplus", "fedlsa", "rahfl", "fedcrl"):
+        names = run(clone, "dvc", "stage", "list", "--name-only", f"papers/{paper}/dvc.yaml").stdout.splitlines()
+        assert any("partition@" in name for name in names) and len(names) > 5

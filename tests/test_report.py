@@ -1,0 +1,425 @@
+"""Reports and results: what was measured, what was published, and that neither passes for the other."""
+import csv
+import json
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import pytest
+import yaml
+
+from pipeline import results
+from pipeline.errors import FedReproError, ParamError
+from pipeline.params import PAPERS, ROOT, Cell, load_paper
+from pipeline.report import render
+from pipeline.report.context import page
+from pipeline.report.formats import markdown, tex
+from pipeline.report.tables import Value, mark, merge_heads, read_published, table_view
+from pipeline.report.words import bytes_words, method_words, pretty, setting_words, split_setting
+from pipeline.results import Summary
+
+SCENARIO = {"data": {"set": "digits"}, "partition": {"kind": "dirichlet", "clients": 2, "beta": 0.3}, "model": {"name": "cnn2"},
+            "training": {"rounds": 2, "batch_size": 8}, "evaluation": {"tests": "clients"}, "seeds": [0, 1]}
+PAPER = {
+    "name": "a paper", "title": "A & B: 100% of {everything}", "authors": "A. Müller, C. #1", "reference": "Journal_1 (2024)",
+    "scenarios": {"balanced": SCENARIO, "skewed": SCENARIO},
+    "methods": {"fedavg": {"label": "FedAvg"}, "fedprox": {"label": "FedProx"}, "ours": {"label": "Ours"}},
+    "grids": {"main": {"scenarios": ["balanced", "skewed"], "methods": ["fedavg", "fedprox", "ours"]}},
+    "titles": {"skewed": "Skewed_labels & sizes"}, "notes": {"skewed": "50% of the images; beta ~ 0.1"},
+    "tables": {
+        "table1": {"number": "1", "title": "Domains", "published": "table1.csv", "baseline": "FedAvg",
+                   "blocks": {"even,public=a|Digits": {"scenario": "balanced"}}, "columns": {"Avg": "average"}},
+        "table2": {"number": "2", "title": "Label skew", "published": "table2.csv", "rows": {"Averaged": None},
+                   "blocks": {"practical(beta=0.1,N=20)|CIFAR_10": {"scenario": "balanced"},
+                              "pathological(N=20)|CIFAR_10": {"scenario": "skewed"}},
+                   "columns": {"Acc.": "weighted", "Std.": "clients_std"}},
+        "table3": {"number": "3", "title": "Sizes", "published": "table3.csv"},
+    },
+}
+PUBLISHED = {
+    "table1": [("even,public=a", "Digits", column, method, value) for method, row in {
+        "FedAvg": [("M", "41.11"), ("Avg", "42.22")], "FedProx": [("M", "43.33"), ("Avg", "44.44"), ("delta", "+2.22")],
+        "Ours": [("M", "45.55"), ("Avg", "46.66"), ("delta", "+4.44")]}.items() for column, value in row],
+    "table2": [(setting, "CIFAR_10", column, method, f"{base + offset:.2f}") for method, base in (
+        ("FedAvg", 31.07), ("FedProx", 32.07), ("Ours", 33.07), ("Averaged", 32.03))
+        for setting, offset in (("practical(beta=0.1,N=20)", 0), ("pathological(N=20)", 20)) for column, offset in (
+            ("Acc.", offset), ("Std.", offset - 25))],
+    "table3": [("sizes", data, column, "", value) for data in ("Digits", "Others") for column, value in (("N", "7007"), ("size", "|theta|"))],
+}
+BALANCED = {"fedavg": {"M": [70.0, 72.0], "average": [60.0, 62.0], "weighted": [50.0, 51.0], "clients_std": [9.0, 9.0]},
+            "ours": {"M": [80.0, 81.0], "average": [66.5, 66.5], "weighted": [55.0, 56.0], "clients_std": [4.0, 5.0]}}
+
+
+# -- fixtures ------------------------------------------------------------------------------------------------------
+
+@pytest.fixture
+def root(tmp_path):
+    """A repository of five equal papers with two scenarios and three methods, and no runs."""
+    for name in PAPERS:
+        folder = tmp_path / "papers" / name
+        (folder / "published").mkdir(parents=True)
+        (folder / "paper.yaml").write_text(yaml.safe_dump(PAPER, sort_keys=False), encoding="utf-8")
+        for table, rows in PUBLISHED.items():
+            with (folder / "published" / f"{table}.csv").open("w", newline="") as file:
+                writer = csv.writer(file)
+                writer.writerow(["paper", "table", "setting", "dataset", "column", "method", "value", "std", "note"])
+                writer.writerows([name, table[5:], *row, "", ""] for row in rows)
+    miniature = {name: {"scenario": SCENARIO, "methods": ["fedavg", "ours"]} for name in PAPERS}
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump({"data": {}, "miniature": miniature}))
+    return tmp_path
+
+
+def write_run(root, name, measures, paper="fedcrl"):
+    """A finished cell, as the training stage leaves it."""
+    cell = Cell.parse(f"{paper}/{name}")
+    seeds = list(range(len(next(iter(measures.values())))))
+    folder = cell.folder(root)
+    folder.mkdir(parents=True)
+    document = results.seal({
+        "cell": str(cell), "paper": paper, "scenario": cell.scenario, "method": cell.method, "label": "x", "algorithm": cell.method,
+        "hyper": {}, "seeds": seeds, "rounds": 2, "hook": "post", "last": 1, "headline": "average", "measures": measures,
+        "final": measures, "last3": measures, "last5": measures, "clients": [[1.0]] * len(seeds),
+        "traffic": {"up": 1000, "down": 2000, "bytes": 12000}, "warnings": [],
+        "data": {"set": "digits", "source": "bundled", "digest": "a" * 64, "deviation": "every second image"}, "public": None,
+        "partition": "b" * 64, "device": "cpu", "versions": {"torch": "2.8.0"}, "started": "2025-01-01T00:00:00+00:00",
+        "seconds": [1.5] * len(seeds), "git": {"commit": "c" * 40, "dirty": True}, "digest": "d" * 64})
+    (folder / "result.json").write_text(json.dumps(document, indent=2, sort_keys=True))
+    header = ",".join(["seed,round,loss", *measures])
+    lines = [f"{s},{r},1.0," + ",".join(str(v[s] * r / 2) for v in measures.values()) for s in seeds for r in range(3)]
+    (folder / "history.csv").write_text("\n".join([header, *lines]) + "\n")
+    return folder / "result.json"
+
+
+@pytest.fixture
+def measured(root):
+    """The same with two of three methods run in one of two scenarios, and with a miniature."""
+    for method, measures in BALANCED.items():
+        write_run(root, f"balanced/{method}", measures)
+        write_run(root, f"mini/{method}", measures)
+    return root
+
+
+class Cells(HTMLParser):
+    """Every td as [(class of the span or link, text)], and the tags that were opened and not closed."""
+    VOID = {"meta", "link", "img", "br"}
+
+    def __init__(self, html):
+        super().__init__()
+        self.open, self.cells, self.heads = [], [], []
+        self.feed(html)
+        assert not self.open
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        if tag == "td":
+            self.cells.append({})
+        if tag == "th":
+            self.heads.append(attributes.get("scope"))
+        if tag not in self.VOID:
+            self.open.append((tag, attributes.get("class") or ""))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop()[0] == tag
+
+    def handle_data(self, data):
+        kinds = [c for _, names in self.open for c in names.split()]
+        if any(tag == "td" for tag, _ in self.open) and "vh" not in kinds:
+            kind = next((k for k in ("published", "empty", "std", "measured") if k in kinds), "text")
+            tag = self.open[-1][0]
+            if data.strip():
+                self.cells[-1][kind + {"b": " best", "u": " second"}.get(tag, "")] = data.strip()
+
+
+def cells_of(root, name="fedcrl"):
+    return Cells((root / "reports" / f"{name}.html").read_text(encoding="utf-8")).cells
+
+
+def view(root, table):
+    return table_view(table, "fedcrl", load_paper("fedcrl", root), results.collect(root), root)
+
+
+# -- results ---------------------------------------------------------------------------------------------------------
+
+def test_seal_survives_a_file_and_shows_every_change():
+    document = results.seal({"b": {2: [1.5], 10: "ä"}, "a": 1})
+    again = json.loads(json.dumps(document))
+    assert results.seal(again)["self"] == document["self"]
+    assert results.seal({**again, "a": 2})["self"] != document["self"]
+    with pytest.raises(ValueError):
+        results.seal({"a": float("nan")})
+
+
+def test_tidy_has_mean_and_sample_deviation_and_none_for_one_seed(root):
+    write_run(root, "mini/fedavg", {"average": [60.0, 62.0]})
+    write_run(root, "mini/ours", {"average": [70.0]})
+    table = results.tidy(results.collect(root))
+    assert list(table.columns) == results.COLUMNS
+    assert table["mean"].tolist() == [61.0, 70.0]
+    assert table["std"][0] == pytest.approx(2 ** 0.5) and table["std"].isna()[1]
+    assert table["seeds"].tolist() == [2, 1]
+
+
+def test_tampered_result_is_refused(measured):
+    path = measured / "papers/fedcrl/runs/balanced/ours/result.json"
+    path.write_text(path.read_text().replace("66.5", "96.5", 1))
+    with pytest.raises(FedReproError, match="balanced/ours/result.json"):
+        render(["fedcrl"], measured)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"self": "x"}'])
+def test_broken_result_is_refused(measured, content):
+    path = measured / "papers/fedcrl/runs/balanced/ours/result.json"
+    path.write_text(content)
+    with pytest.raises(FedReproError, match="ours/result.json"):
+        results.collect(measured)
+
+
+def test_result_in_another_cells_folder_is_refused(measured):
+    runs = measured / "papers/fedcrl/runs/balanced"
+    shutil.copytree(runs / "ours", runs / "fedprox")
+    with pytest.raises(FedReproError, match="fedcrl/balanced/fedprox"):
+        results.collect(measured)
+
+
+def test_history_of_a_cell(measured):
+    table = results.history(Cell("fedcrl", "mini", "ours"), measured)
+    assert table[table["round"] == 2]["average"].tolist() == [66.5, 66.5]
+    with pytest.raises(FedReproError, match="history.csv"):
+        results.history(Cell("fedcrl", "mini", "nobody"), measured)
+
+
+# -- measured beside published -------------------------------------------------------------------------------------------
+
+def test_measured_stands_beside_published(measured):
+    render(["fedcrl"], measured)
+    cells = cells_of(measured)
+    assert {"measured second": "71.00", "std": "± 1.41", "published": "41.11"} in cells
+    assert {"measured best": "80.50", "std": "± 0.71", "published": "45.55"} in cells
+    assert "<ins>71.00</ins> ± 1.41 (41.11)" in (measured / "reports/fedcrl.md").read_text()
+    assert r"\underline{71.00}{\scriptsize$\,\pm\,1.41$}" in (measured / "reports/fedcrl.tex").read_text()
+
+
+def test_a_cell_that_has_not_run_is_empty(measured):
+    render(["fedcrl"], measured)
+    assert {"empty": "—", "published": "43.33"} in cells_of(measured)
+    assert "| FedProx | — (43.33) | — (44.44) | — (+2.22) |" in (measured / "reports/fedcrl.md").read_text()
+
+
+def test_without_results_no_number_is_shown_as_measured(root):
+    render(root=root)
+    for name in PAPERS:
+        cells = cells_of(root, name)
+        assert sum("published" in cell for cell in cells) == sum(len(rows) for rows in PUBLISHED.values())
+        assert not [cell for cell in cells if any(kind.startswith(("measured", "std")) for kind in cell)]
+        tables = (root / "reports" / f"{name}.md").read_text().partition("### Table 1")[2]
+        in_cells = [position for line in tables.splitlines() if line.startswith("| ") for position in line.split(" | ")[1:]]
+        assert not [text for text in in_cells if re.search(r"\d", re.sub(r"\([^)]*\)", "", text))]
+        body = (root / "reports" / f"{name}.tex").read_text()
+        rows = [line for line in body.splitlines() if "&" in line and not line.startswith((r"\published", "method", "dataset", "&"))]
+        assert rows and not [row for row in rows if re.search(r"& [\d+-]+\.", row)]
+
+
+def test_the_page_says_how_to_run_what_is_missing(root):
+    render(["fedcrl"], root)
+    html = (root / "reports/fedcrl.html").read_text()
+    assert "dvc repro papers/fedcrl/dvc.yaml:main@balanced-fedavg" in html
+    assert "dvc repro papers/fedcrl/dvc.yaml</code>" in html
+    assert html.count("published settings") == 1
+
+
+def test_delta_is_measured_minus_measured_baseline(measured):
+    panel = view(measured, "table1").panels[0]
+    deltas = {row.name: row.values[-1] for row in panel.rows}
+    assert [head.text for head in panel.heads[-1]] == ["M", "Avg", "Δ"]
+    assert deltas["Ours"].mean == "+5.50" and deltas["Ours"].published == "+4.44"
+    assert deltas["FedProx"].state == "missing" and deltas["FedAvg"].state == "outside"
+
+
+def test_lower_is_better_for_the_spread_over_clients(measured):
+    rows = {row.name: row.values for row in view(measured, "table2").panels[0].rows}
+    assert [value.mark for value in rows["Ours"][:2]] == ["best", "best"]
+    assert [value.mark for value in rows["FedAvg"][:2]] == ["second", "second"]
+    assert rows["Ours"][1].mean == "4.50" and rows["FedAvg"][1].mean == "9.00"
+
+
+def test_averaged_row_waits_for_every_method_and_takes_no_mark(measured):
+    def averaged():
+        return view(measured, "table2").panels[0].rows[-1].values
+    assert [value.state for value in averaged()] == ["missing"] * 4
+    write_run(measured, "balanced/fedprox", {"weighted": [90.0], "clients_std": [0.0]})
+    assert [value.mean for value in averaged()] == ["65.33", "4.50", "", ""]
+    assert {value.mark for value in averaged()} == {""}
+
+
+@pytest.mark.parametrize("means, lower, marks", [
+    ([1.0, 3.0, 2.0], False, ["", "best", "second"]),
+    ([1.0, 3.0, 2.0], True, ["best", "", "second"]),
+    ([3.0, 3.0, 2.0, 2.0, 1.0], False, ["best", "best", "second", "second", ""]),
+    ([3.001, 3.002, 1.0], False, ["best", "best", "second"]),         # equal as shown
+    ([3.0], False, [""]),                                             # alone it is no comparison
+    ([], False, []),
+])
+def test_marks(means, lower, marks):
+    values = [Value("measured", Summary(mean, None, 1), published="99.99") for mean in means]
+    mark([*values, Value("missing", published="100.00")], lower)
+    assert [value.mark for value in values] == marks
+
+
+# -- the shape of the paper's tables ------------------------------------------------------------------------------------
+
+def test_header_rows_are_merged_by_group():
+    heads = merge_heads([["A", "x", "1"], ["A", "x", "2"], ["A", "y", "1"], ["B", "y", "1"]])
+    assert [[(head.text, head.span) for head in row] for row in heads] == [
+        [("A", 3), ("B", 1)], [("x", 2), ("y", 1), ("y", 1)], [("1", 1), ("2", 1), ("1", 1), ("1", 1)]]
+
+
+def test_shared_setting_goes_to_the_caption_and_differing_ones_to_the_header(root):
+    assert view(root, "table1").about == "Digits, even, public = a"
+    heads = view(root, "table2").panels[0].heads
+    assert [head.text for head in heads[0]] == ["practical (β = 0.1, N = 20)", "pathological (N = 20)"]
+    assert view(root, "table3").panels[0].stub == ["dataset"]
+
+
+def test_check_marks_for_components(root):
+    rows = [("even,public=a", "Digits", "Avg", f"Ours[hfl={a},dcl={b},rate={r}]", "1.0") for a, b, r in ((0, 0, 1), (1, 0, 2), (1, 1, 2))]
+    with (root / "papers/fedcrl/published/table1.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["paper", "table", "setting", "dataset", "column", "method", "value", "std", "note"])
+        writer.writerows(["fedcrl", "1", *row, "", ""] for row in rows)
+    panel = view(root, "table1").panels[0]
+    assert panel.stub == ["HFL", "DCL", "rate"]
+    assert [row.stub for row in panel.rows] == [["", "", "1"], ["✓", "", "2"], ["✓", "✓", "2"]]
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_every_published_number_of_the_papers_is_shown_once(name):
+    paper = load_paper(name)
+    for key, table in paper.tables.items():
+        shown = table_view(key, name, paper, {}, ROOT)
+        found = sorted(value.published for panel in shown.panels for row in panel.rows for value in row.values if value.published)
+        assert found == sorted(row["value"] for row in read_published(name, table)), key
+        assert all(len(row.values) == panel.width and len(row.stub) == len(panel.stub) for panel in shown.panels for row in panel.rows)
+        assert shown.measured == 0
+
+
+def test_missing_or_wrong_published_table_is_named(root):
+    path = root / "papers/fedcrl/published/table1.csv"
+    path.write_text("paper,table\n1,2\n")
+    with pytest.raises(ParamError, match="table1.csv.*'setting'"):
+        page("fedcrl", {}, root)
+    path.unlink()
+    with pytest.raises(ParamError, match="table1.csv: no such file"):
+        page("fedcrl", {}, root)
+
+
+# -- the rest of the page -----------------------------------------------------------------------------------------------------
+
+def test_miniature_comes_first_with_the_facts_of_its_runs(measured):
+    render(["fedcrl"], measured)
+    text = (measured / "reports/fedcrl.md").read_text()
+    assert text.index("not comparable with the paper") < text.index("### Table 1")
+    assert "| Ours | **66.50** ± 0.00 | **55.50** ± 0.71 | **4.50** ± 0.71 | **80.50** ± 0.71 | post | 2 | 0, 1 | 1,000 | 2,000 | 12.0 kB |" in text
+    svg = (measured / "reports/figures/fedcrl-mini.svg").read_text()
+    assert svg.count('id="line-') == 2 and "prefers-color-scheme: dark" in svg
+    assert 'src="figures/fedcrl-mini.svg"' in (measured / "reports/fedcrl.html").read_text()
+
+
+def test_histogram_is_shown_where_it_exists(measured):
+    render(["fedcrl"], measured)
+    assert "clients.svg" not in (measured / "reports/fedcrl.html").read_text()
+    (measured / "papers/fedcrl/runs/mini/clients.svg").write_text("<svg/>")
+    render(["fedcrl"], measured)
+    assert 'src="../papers/fedcrl/runs/mini/clients.svg"' in (measured / "reports/fedcrl.html").read_text()
+
+
+def test_provenance_and_deviations(measured):
+    text = page("fedcrl", results.collect(measured), measured)
+    assert [row.name for row in text.provenance.rows] == ["miniature", "balanced"]
+    assert [value.text for value in text.provenance.rows[1].values] == [
+        "2", "digits", "bundled", "a" * 12, "none", "b" * 12, "0, 1", "cpu", "2.8.0", "c" * 12 + "+", "6"]
+    notes = {note.scenario: note.texts for note in text.notes}
+    assert notes["balanced"] == ["digits: every second image"] and notes["skewed"] == ["50% of the images; beta ~ 0.1"]
+
+
+def test_index_counts_cells(measured):
+    render(["fedcrl"], measured)
+    text = (measured / "reports/index.md").read_text()
+    assert "2 of 6 measured | 2 of 2 methods measured; best average accuracy, %: Ours 66.50" in text
+    assert text.count("0 of 6 measured | not run") == 4
+    assert sorted(path.name for path in (measured / "reports").iterdir()) == [
+        "fedcrl.html", "fedcrl.md", "fedcrl.tex", "figures", "index.html", "index.md"]
+
+
+def test_html_is_well_formed_and_headers_have_a_scope(measured):
+    render(root=measured)
+    for name in ("fedcrl", "index"):
+        html = (measured / "reports" / f"{name}.html").read_text()
+        assert set(Cells(html).heads) <= {"col", "colgroup", "row"}
+        assert "A &amp; B: 100% of {everything}" in html
+        assert not re.search(r'(src|href)="(https?:)?//', html)
+
+
+def test_same_inputs_give_the_same_bytes(measured):
+    first = {path: path.read_bytes() for path in render(root=measured)}
+    assert {path: path.read_bytes() for path in render(root=measured)} == first
+
+
+def test_unknown_paper_names_the_nearest(root):
+    with pytest.raises(ParamError, match="unknown paper 'fedclr'"):
+        render(["fedclr"], root)
+
+
+def test_stage_says_one_line_and_exits_with_2():
+    done = subprocess.run([sys.executable, "stages/report.py", "fedclr"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == ["error: unknown paper 'fedclr' (nearest: 'fedcrl')"]
+
+
+# -- formats --------------------------------------------------------------------------------------------------------------------
+
+def test_tex_escapes_everything_special():
+    assert tex(r"a_b & 5% #1 {x} $y^2~\z") == (
+        r"a\_b \& 5\% \#1 \{x\} \$y\textasciicircum{}2\textasciitilde{}\textbackslash{}z")
+    assert tex("β ± 1, θ0 ✓ é 漢") == r"$\beta$ $\pm$ 1, $\theta$0 \checkmark{} é (U+6F22)"
+
+
+def test_markdown_escapes_tables_and_html():
+    assert markdown("|B_0| <b>*") == r"\|B\_0\| \<b\>\*"
+
+
+def test_tex_is_balanced(measured):
+    render(["fedcrl"], measured)
+    text = (measured / "reports/fedcrl.tex").read_text()
+    begun, open_now = re.findall(r"\\(begin|end)\{(\w+\*?)\}", text), []
+    for kind, name in begun:
+        if kind == "begin":
+            open_now.append(name)
+        else:
+            assert open_now.pop() == name
+    assert not open_now and len(begun) > 8
+    bare = re.sub(r"\\[\\{}]", "", text)
+    assert bare.count("{") == bare.count("}")
+    for columns, body in re.findall(r"\\begin\{tabular\}\{([lr]+)\}(.*?)\\end\{tabular\}", text, re.S):
+        for row in re.findall(r"^(.*&.*) \\\\$", body, re.M):
+            spans = sum(int(n) - 1 for n in re.findall(r"\\multicolumn\{(\d+)\}", row))
+            assert len(re.findall(r"(?<!\\)&", row)) + 1 + spans == len(columns), row
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_tex_compiles(measured):
+    render(["fedcrl"], measured)
+    done = subprocess.run(["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "fedcrl.tex"], cwd=measured / "reports",
+                          capture_output=True, text=True, errors="replace")
+    assert done.returncode == 0, done.stdout[-1500:]
+
+
+def test_words():
+    assert split_setting("practical(beta=0.1,N=20),test=clean") == ["practical(beta=0.1,N=20)", "test=clean"]
+    assert setting_words("practical(beta=0.1,N=20)") == "practical (β = 0.1, N = 20)"
+    assert setting_words("balanced-inter-domain") == "balanced inter-domain"
+    assert setting_words("public=tiny-imagenet") == "public = tiny-imagenet"
+    assert method_words("FedCCL[local=1,global=0]") == "FedCCL (local = 1, global = 0)"
+    assert [pretty(text) for text in ("theta0", "beta_joint", "T_f", "delta", "eta", "beta")] == ["θ0", "β joint", "T_f", "Δ", "η", "β"]
+    assert [bytes_words(n) for n in (999, 12_000, 5_400_000)] == ["999 B", "12.0 kB", "5.4 MB"]
