@@ -11,7 +11,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export OMP_NUM_THREADS ?= 1
 # Imports are slow without bytecode; Python writes it for what is used, which is a small part of what is installed.
 unexport PYTHONDONTWRITEBYTECODE
-RESULTS := 'papers/*/runs/mini/*/metrics.json' 'papers/*/runs/mini/*/history.csv'
+RESULTS := 'papers/*/metrics/mini/*.json' 'papers/*/runs/mini/*/history.csv'
 
 .PHONY: repro test ui lock install clean
 

@@ -82,7 +82,7 @@ def check(kind: Any, value: Any, where: str) -> Any:
     if origin is dict:
         if not isinstance(value, dict):
             raise ParamError(f"{where}: expected a mapping, found {value!r}")
-        return {str(k): check(args[1], item, f"{where}.{k}") for k, item in value.items()}
+        return {str(k): check(args[1], item, _at(where, k)) for k, item in value.items()}
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
@@ -106,21 +106,27 @@ def _check_union(kinds, value, where):
 
 
 def _check_dataclass(kind, value, where):
+    said = where.rstrip(":")
     if not isinstance(value, dict):
-        raise ParamError(f"{where}: expected a mapping, found {value!r}")
+        raise ParamError(f"{said}: expected a mapping, found {value!r}")
     fields = {f.name: f for f in dataclasses.fields(kind)}
     hints = typing.get_type_hints(kind, include_extras=True)
     for key in value:
         if key not in fields:
-            raise ParamError(f"{where}: {unknown('key', key, fields)}")
+            raise ParamError(f"{said}: {unknown('key', key, fields)}")
     for name, f in fields.items():
         if name not in value and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
-            raise ParamError(f"{where}: the key {name!r} is missing")
-    made = {k: check(hints[k], v, f"{where}.{k}") for k, v in value.items()}
+            raise ParamError(f"{said}: the key {name!r} is missing")
+    made = {k: check(hints[k], v, _at(where, k)) for k, v in value.items()}
     try:
         return kind(**made)
     except ValueError as error:                       # a rule over several keys, raised in __post_init__
         raise ParamError(f"{where}: {error}") from None
+
+
+def _at(where: str, key: object) -> str:
+    """`file: key`, `file: key.inner`."""
+    return f"{where} {key}" if where.endswith(":") else f"{where}.{key}"
 
 
 # -- a scenario --------------------------------------------------------------------------------------------
@@ -423,7 +429,7 @@ def shorten(path: Path) -> str:
 def load_params(root: Path = ROOT) -> Params:
     """params.yaml of the repository at `root`."""
     path = root / "params.yaml"
-    return check(Params, read_yaml(path), shorten(path))
+    return check(Params, read_yaml(path), f"{shorten(path)}:")
 
 
 @cache
@@ -432,7 +438,7 @@ def load_paper(name: str, root: Path = ROOT) -> Paper:
     if name not in PAPERS:
         raise ParamError(unknown("paper", name, PAPERS))
     path = root / "papers" / name / "paper.yaml"
-    paper = check(Paper, read_yaml(path), shorten(path))
+    paper = check(Paper, read_yaml(path), f"{shorten(path)}:")
     mini = load_params(root).miniature.get(name)
     if mini is not None:
         paper = dataclasses.replace(paper, scenarios={**paper.scenarios, MINIATURE: mini.scenario})
@@ -478,6 +484,9 @@ class Cell:
 
     def folder(self, root: Path = ROOT) -> Path:
         return root / "papers" / self.paper / "runs" / self.scenario / self.method
+
+    def metrics(self, root: Path = ROOT) -> Path:
+        return root / "papers" / self.paper / "metrics" / self.scenario / f"{self.method}.json"
 
     def resolve(self, root: Path = ROOT) -> tuple[Scenario, str, dict]:
         """(scenario, algorithm, hyper-parameters as written); raises ParamError for a name that is not there."""

@@ -1,7 +1,8 @@
 """The measured numbers: reading, checking and flattening what the training stage wrote.
 
 A cell leaves `papers/<paper>/runs/<scenario>/<method>/` with result.json (everything that was measured, sealed
-by its own hash), history.csv (one row per seed and evaluated round) and metrics.json (flat keys for DVC).
+by its own hash) and history.csv (one row per seed and evaluated round), and `papers/<paper>/metrics/<scenario>/<method>.json`
+(a few flat keys, for DVC).
 """
 import hashlib
 import json
@@ -109,3 +110,12 @@ def tidy(results: dict[Cell, dict]) -> pd.DataFrame:
             number = summarise(results[cell]["measures"][measure])
             rows.append((cell.paper, cell.scenario, cell.method, measure, number.mean, number.std, number.seeds))
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def curves(results: dict[Cell, dict], root: Path = ROOT) -> pd.DataFrame:
+    """Accuracy over rounds, mean over seeds: columns method, round, accuracy (the headline measure, percent)."""
+    tables = [pd.DataFrame(columns=["method", "round", "accuracy"])]
+    for cell, result in results.items():
+        means = history(cell, root).groupby("round")[result["headline"]].mean().dropna()
+        tables.append(pd.DataFrame({"method": result["label"], "round": means.index, "accuracy": means.to_numpy()}))
+    return pd.concat([t for t in tables if len(t)] or tables, ignore_index=True)

@@ -54,7 +54,7 @@ class Job:
 
 
 def train_cell(cell: Cell, root: Path = ROOT) -> dict:
-    """Train what is missing of the cell and write metrics.json, history.csv and result.json; returns the result.
+    """Train what is missing of the cell and write its metrics, history.csv and result.json; returns the result.
 
     FEDREPRO_WORKERS (default: the cores) seeds run at once. A run that was killed goes on from its checkpoints.
     """
@@ -315,12 +315,12 @@ def _summarise(cell, scenario, algorithm, hyper, runs, partition_meta, digest, s
 
 
 def metrics(result: dict) -> dict:
-    """metrics.json: the few numbers that `dvc metrics show` lists, the same keys for every cell, percent."""
+    """papers/<paper>/metrics/<scenario>/<method>.json: the few numbers that `dvc metrics show` lists, percent."""
     headline = result["headline"]
     seeds = result["measures"][headline]
-    clients = [[a for a in run if a is not None] for run in result["clients"]]
+    spread = result["measures"].get("clients_std") or [statistics.pstdev(a for a in run if a is not None) for run in result["clients"]]
     return {"accuracy": _rounded(statistics.fmean(seeds)), "accuracy_std": _rounded(statistics.stdev(seeds)) if len(seeds) > 1 else None,
-            "clients_std": _rounded(statistics.fmean(statistics.pstdev(run) for run in clients)),
+            "clients_std": _rounded(statistics.fmean(spread)),
             **{k: _rounded(statistics.fmean(result[k][headline])) for k in ("last3", "last5", "final")},
             "loss": _rounded(statistics.fmean(result["final"].get("loss", [math.nan]))),
             "up": result["traffic"]["up"], "down": result["traffic"]["down"], "seeds": len(seeds), "rounds": result["rounds"]}
@@ -331,5 +331,5 @@ def _write(cell: Cell, result: dict, runs: list[dict], root: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     history = pd.DataFrame([{"seed": run["seed"], **row} for run in runs for row in run["rows"]])
     files.write_text(folder / "history.csv", history.to_csv(index=False, lineterminator="\n"))
-    files.write_json(folder / "metrics.json", metrics(result))
     files.write_json(folder / "result.json", result)
+    files.write_json(cell.metrics(root), metrics(result))

@@ -57,8 +57,9 @@ def project(tmp_path_factory) -> Path:
 
 
 def outputs(project: Path, cell: str = CELL) -> tuple[str, str]:
-    folder = project / "papers" / cell.split("/")[0] / "runs" / "/".join(cell.split("/")[1:])
-    return (folder / "metrics.json").read_text(), (folder / "history.csv").read_text()
+    paper, scenario, method = cell.split("/")
+    return ((project / f"papers/{paper}/metrics/{scenario}/{method}.json").read_text(),
+            (project / f"papers/{paper}/runs/{scenario}/{method}/history.csv").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +106,7 @@ def test_kill_9_loses_no_result(project, reference, after):
     time.sleep(after)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    assert not (project / "papers/fedcrl/runs/mini/fedprox/metrics.json").exists()
+    assert not (project / "papers/fedcrl/runs/mini/fedprox/result.json").exists()
     resumed = stage(project, "train", CELL, FEDREPRO_WORKERS="1", FEDREPRO_CHECKPOINT_SECONDS="0")
     assert outputs(project) == reference, resumed.stderr
 
@@ -237,9 +238,11 @@ def test_another_mu_re_runs_fedprox_of_that_paper_alone(clone):
     path = clone / "papers/fedcrl/paper.yaml"
     original = path.read_text()
     edit(path, lambda d: d["methods"]["fedprox"].update(mu=0.5))
-    cells = [name for name in would_run(clone) if "@" in name]
+    status = json.loads(run(clone, "dvc", "status", "--json", "dvc.yaml").stdout)
     path.write_text(original)
-    assert cells == ["fedcrl@fedprox"]
+    cells = {name: change["changed deps"]["papers/fedcrl/paper.yaml"] for name, changes in status.items() if "@" in name
+             for change in changes if "papers/fedcrl/paper.yaml" in change.get("changed deps", {})}
+    assert cells == {"fedcrl@fedprox": {"methods.fedprox": "modified"}}
 
 
 def test_another_code_of_fedprox_re_runs_fedprox_of_every_paper(clone):
