@@ -64,7 +64,6 @@ def train_cell(cell: Cell, root: Path = ROOT) -> dict:
     _, partition_meta = partition.read(_partition_folder(cell, root))
     digest = provenance.cell_digest(cell, partition_meta["digest"], root)
     jobs = [Job(cell, seed, digest, root) for seed in scenario.seeds]
-    started = datetime.now(timezone.utc).isoformat(timespec="seconds")
     with _only_one(jobs[0].folder, cell):
         progress = Progress(cell, scenario)
         follower = tracking.Follower(cell, {"hyper": hyper, "scenario": dataclasses.asdict(scenario)}, root)
@@ -76,7 +75,7 @@ def train_cell(cell: Cell, root: Path = ROOT) -> dict:
         for finished in _train_seeds(jobs, report):
             progress.seed_done(finished)
         runs = [json.loads(job.finished.read_text()) for job in jobs]
-        result = _summarise(cell, scenario, algorithm, hyper, runs, partition_meta, digest, started, root)
+        result = _summarise(cell, scenario, algorithm, hyper, runs, partition_meta, digest, root)
         _write(cell, result, runs, root)
         follower.finish(result)
         progress.cell_done(result)
@@ -91,7 +90,7 @@ def train_seed(job: Job, report: Callable[[dict], None] = lambda row: None) -> d
     scenario, algorithm, hyper = job.cell.resolve(job.root)
     method = methods.load(algorithm, hyper, f"papers/{job.cell.paper}/paper.yaml: methods.{job.cell.method}")
     world, tests = load_world(job.cell, scenario, job.seed, job.root)
-    begun = time.monotonic()
+    begun, started = time.monotonic(), datetime.now(timezone.utc).isoformat(timespec="seconds")
     state, rows, own, spent = _resume(job)
     if state is None:
         state = method.init(world)
@@ -108,7 +107,8 @@ def train_seed(job: Job, report: Callable[[dict], None] = lambda row: None) -> d
             saved = time.monotonic()
             _save(job.checkpoint, {"state": pack(state), "rows": rows, "own": own, "seconds": spent + saved - begun})
     finished = {"seed": job.seed, "rows": rows, "clients": own, "traffic": method.traffic(world), "hook": headline_hook(scenario, method),
-                "seconds": round(spent + time.monotonic() - begun, 1), "device": str(world.device)}
+                "seconds": round(spent + time.monotonic() - begun, 1), "device": _device_name(world.device),
+                "versions": provenance.machine(), "started": started}
     files.write_json(job.finished, finished)
     job.checkpoint.unlink(missing_ok=True)
     return finished
@@ -138,6 +138,10 @@ def load_world(cell: Cell, scenario: Scenario, seed: int, root: Path = ROOT) -> 
     else:
         named = list(parts.domain_test.items())
     return world, [evaluation.TestSet(name, *tensors(indices)) for name, indices in named]
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 def _model(scenario: Scenario, name: str, domain: str, cell: Cell):
@@ -290,7 +294,7 @@ def _only_one(folder: Path, cell: Cell):
 
 # -- result files --------------------------------------------------------------------------------------------
 
-def _summarise(cell, scenario, algorithm, hyper, runs, partition_meta, digest, started, root) -> dict:
+def _summarise(cell, scenario, algorithm, hyper, runs, partition_meta, digest, root) -> dict:
     """result.json: the reported numbers of every seed and where they come from."""
     last = scenario.evaluation.last
     names = [n for n in dict.fromkeys(n for run in runs for row in run["rows"] for n in row) if n != "round"]
@@ -310,7 +314,7 @@ def _summarise(cell, scenario, algorithm, hyper, runs, partition_meta, digest, s
         "traffic": {"up": up, "down": down, "bytes": round((up + down) * BYTES)},
         "data": partition_meta["data"], "public": partition_meta["public"], "partition": partition_meta["digest"],
         "warnings": partition_meta["warnings"],
-        "device": runs[0]["device"], "versions": provenance.machine(), "started": started,
+        "device": runs[0]["device"], "versions": runs[0]["versions"], "started": min(run["started"] for run in runs),
         "seconds": [run["seconds"] for run in runs], "git": provenance.git_state(root), "digest": digest})
 
 
