@@ -4,7 +4,8 @@ from torch import nn
 
 from pipeline.engine import world as engine
 from pipeline.engine.state import Params
-from pipeline.engine.world import Client, World
+from pipeline.engine.phase import Client
+from pipeline.engine.world import World
 from pipeline.models import Network
 from pipeline.params import Model, Optimiser, Training
 

@@ -72,9 +72,16 @@ def weighted_mean(models: Iterable[Params], weights: Iterable[float]) -> Params:
         for name, value in first.items()})
 
 
-def _mean(pairs: list[tuple[torch.Tensor, float]]) -> torch.Tensor:
-    if len(pairs) == 1:
-        return pairs[0][0].clone()
+def combine(models: Iterable[Params], weights: Iterable[float]) -> Params:
+    """sum_k w_k model_k with weights of any sign or sum, in float64; integer entries from the first model."""
+    pairs = list(zip(models, weights, strict=True))
+    return Params({name: _mean([(model[name], weight) for model, weight in pairs], alone=False) if value.is_floating_point() else value.clone()
+                   for name, value in pairs[0][0].items()})
+
+
+def _mean(pairs: list[tuple[torch.Tensor, float]], alone: bool = True) -> torch.Tensor:
+    if alone and len(pairs) == 1:
+        return pairs[0][0].clone()                    # exactly: no rounding through its weight
     mean = torch.zeros_like(pairs[0][0], dtype=torch.float64)
     for value, weight in pairs:
         mean.add_(value, alpha=weight)

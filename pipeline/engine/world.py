@@ -1,58 +1,40 @@
 """What a method sees of the federation, and the verbs that it composes."""
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pipeline import keys
-from pipeline.engine.optimisers import Steps
-from pipeline.engine.state import Clients, Params, weighted_mean
-from pipeline.errors import TrainingError
+from pipeline.engine.handle import Handle
+from pipeline.engine.phase import Client, Loss, Outcome, Part, Phase, Step, batches, of_client
+from pipeline.engine.sequential import Sequential, load
+from pipeline.engine.stacked import Stacked
+from pipeline.engine.state import Clients, Params, combine, weighted_mean
+from pipeline.errors import ParamError, TrainingError, unknown
 from pipeline.models import Network, build
-from pipeline.models.layers import set_generator
 from pipeline.params import Model, Optimiser, Training
 
-Part = Literal["all", "features", "head"]
-
-
-class Batch(NamedTuple):
-    """Images (B, C, H, W) in float32 and labels (B,) in int64."""
-    images: Tensor
-    labels: Tensor
-
-
-class Handle:
-    """One client's model inside a loss: callable (images -> logits), with `features`, `head` and trainable `params`.
-
-    model(x) is model.head(model.features(x)); dropout, where the network has it, belongs to the head.
-    """
-
-    def __init__(self, network: Network):
-        self._network = network
-        self.features: Callable[[Tensor], Tensor] = network.features
-        self.params = Params((name, p) for name, p in network.named_parameters() if p.requires_grad)
-
-    def head(self, representations: Tensor) -> Tensor:
-        return self._network.head(self._network.dropout(representations))
-
-    def __call__(self, images: Tensor) -> Tensor:
-        return self.head(self.features(images))
-
-
-Loss = Callable[[Handle, Batch, object, object], Tensor]      # (model, batch, shared, own) -> scalar
+EXECUTORS = {"sequential": Sequential, "stacked": Stacked}
+PRECISIONS = {"fp32": None, "tf32": None, "bf16": torch.bfloat16}
+EVALUATION_BATCH = 1024
 
 
 @dataclass(frozen=True)
-class Client:
-    """A client's name, domain, network and training data, in memory on the device."""
-    name: str
-    domain: str
-    model: Model
-    images: Tensor                                            # (n, C, H, W), channels last
-    labels: Tensor                                            # (n,)
+class ClassMeans:
+    """Mean representation of every class at every client.
+
+    means (clients, classes, d), zero where a client has no sample of the class; counts (clients, classes) int64.
+    """
+    means: Tensor
+    counts: Tensor
+
+    @property
+    def present(self) -> Tensor:
+        """(clients, classes) bool: does the client hold the class?"""
+        return self.counts > 0
 
 
 class World:
@@ -70,8 +52,9 @@ class World:
         self.trained: Clients | None = None                   # what the clients hold after this round's last local phase
         self.loss: list[float] = []                           # mean training loss of each client in that phase
         self._last_finite = "none yet"
-        channels, side = self.clients[0].images.shape[1], self.clients[0].images.shape[-1]
-        self._networks = {model: self._new_network(model, channels, side) for model in {c.model for c in self.clients}}
+        self.logged: dict[str, Tensor] = {}                   # what losses logged in that phase: name -> (clients,)
+        self._networks = {model: self._new_network(model) for model in dict.fromkeys(c.model for c in self.clients)}
+        self.executor = _executor(self.device)(self.clients, self._networks, training, _precision(self.device))
 
     # -- models -------------------------------------------------------------------------------------------
 
@@ -103,21 +86,77 @@ class World:
     # -- training -----------------------------------------------------------------------------------------
 
     def local_epochs(self, models: Clients, loss: Loss, *, trainable: Part = "all", epochs: int | None = None,
-                     shared: object = None, own: Sequence | None = None, optimiser: Optimiser | None = None,
+                     shared: object = None, own: object = None, optimiser: Optimiser | None = None,
                      stream: str = "local") -> Clients:
         """Every client trains its model on its own data, with a new optimiser, and returns it.
 
-        `loss(model, batch, shared, own)` gives the scalar of one mini-batch; `own` holds one value per client.
-        `trainable` freezes the other part. Batches are drawn from the key (seed, stream, client, round, epoch), so
-        that methods with the same stream see the same batches. A client without data keeps its model.
+        `loss(model, batch, shared, own)` gives the scalar of one mini-batch, or (scalar, {name: scalar}) to have more
+        averaged over the phase, see `logged`. `shared` is the same for all; `own` is Clients, a tensor (clients, ...) or
+        a dict of these, of which a client sees its part. `trainable` freezes the other part. Batches are drawn from
+        the key (seed, stream, round, client, epoch), so that methods with the same stream see the same batches. A client
+        without data keeps its model.
         """
-        own = [None] * len(self.clients) if own is None else own
-        results = [self._train(k, model, loss, trainable, epochs or self.training.local_epochs, shared, own[k],
-                               optimiser or self.training.optimiser, stream)
-                   for k, model in enumerate(models)]
-        self.trained = Clients(model for model, _ in results)
-        self.loss = [value for _, value in results]
-        return self.trained
+        return self._run(Phase(models, loss, None, trainable, self.training.local_epochs if epochs is None else epochs,
+                               shared, own, optimiser or self.training.optimiser, 1, (self.seed, stream, self.round))).models
+
+    def local_steps(self, models: Clients, step: Step, *, trainable: Part = "all", epochs: int | None = None,
+                    shared: object = None, own: object = None, together: int = 1, stream: str = "local") -> tuple[Clients, object]:
+        """As `local_epochs` for methods whose rule is a step of their own: `step(model, batches, shared, own)` returns
+        (new trainable params, new own) from `together` batches, with `model.gradient` and `model.at`. -> (models, own)."""
+        outcome = self._run(Phase(models, None, step, trainable, self.training.local_epochs if epochs is None else epochs,
+                                  shared, own, self.training.optimiser, together, (self.seed, stream, self.round)))
+        return outcome.models, outcome.own
+
+    def _run(self, phase: Phase) -> Outcome:
+        if phase.epochs == 0:
+            return Outcome(phase.models, [math.nan] * len(self.clients), {}, phase.own)
+        outcome = self.executor.run(phase)
+        for client, value in zip(self.clients, outcome.losses):
+            if phase.loss is not None and len(client.labels) and not math.isfinite(value) and not self._no_step(client):
+                raise TrainingError(f"seed {self.seed}, round {self.round}, client {client.name}: the training loss is {value}; "
+                                    f"last finite loss: {self._last_finite}")
+            self._last_finite = f"{value:.4g} (round {self.round}, client {client.name})" if math.isfinite(value) else self._last_finite
+        self.trained, self.logged = outcome.models, outcome.logged
+        self.loss = outcome.losses if phase.loss is not None else self.loss
+        return outcome
+
+    def _no_step(self, client: Client) -> bool:
+        """Does the client have less than one usable batch?"""
+        return not batches(len(client.labels), self.training, self._networks[client.model])
+
+    # -- looking at clients ---------------------------------------------------------------------------------
+
+    def each(self, models: Clients, function: Callable, own: object = None) -> list:
+        """`function(model, images, labels, own)` for every client with data, its model in evaluation mode, its whole
+        training set at once; None for the others. For what is not a mini-batch loop: statistics, adaptive aggregation."""
+        return [function(Handle(self.network(k, model)), client.images, client.labels, of_client(own, k)) if len(client.labels) else None
+                for k, (client, model) in enumerate(zip(self.clients, models, strict=True))]
+
+    @torch.no_grad()
+    def representations(self, client: int, model: Params) -> Tensor:
+        """The client's training set through the features, evaluation mode, no dropout: (n, d)."""
+        network = self.network(client, model)
+        return torch.cat([network.features(part) for part in self.clients[client].images.split(EVALUATION_BATCH)])
+
+    def class_means(self, models: Clients) -> ClassMeans:
+        """Mean representation per client and class over the whole training set, in evaluation mode, without gradient
+        (conventions_global.md rule 4; partitions.md Eq. 3)."""
+        width = self._networks[self.clients[0].model].width
+        means = torch.zeros(len(self.clients), self.classes, width, device=self.device, dtype=self.clients[0].images.dtype)
+        counts = torch.zeros(len(self.clients), self.classes, dtype=torch.int64, device=self.device)
+        for k, (client, model) in enumerate(zip(self.clients, models, strict=True)):
+            if len(client.labels):
+                counts[k] = torch.bincount(client.labels, minlength=self.classes)
+                sums = torch.zeros_like(means[k]).index_add_(0, client.labels, self.representations(k, model))
+                means[k] = sums / counts[k].clamp(min=1)[:, None]
+        return ClassMeans(means, counts)
+
+    # -- at the server --------------------------------------------------------------------------------------
+
+    def mix(self, models: Clients, weights: Tensor) -> Clients:
+        """Client i gets sum_j weights[i, j] model_j, summed in float64. weights (clients, clients), of any sign."""
+        rows = weights.tolist()
+        return Clients(combine(models, row) for row in rows)
 
     def average(self, models: Clients) -> Params:
         """The mean of the clients' models (or parts), weighted by their numbers of training samples n_k, or uniform
@@ -133,64 +172,41 @@ class World:
     def network(self, client: int, model: Params) -> Network:
         """The client's network in evaluation mode, holding `model`; valid until the next call."""
         network = self._networks[self.clients[client].model]
-        _load(network, model)
+        load(network, model)
         return network.eval()
 
     # -- inside -------------------------------------------------------------------------------------------
 
-    def _new_network(self, model: Model, channels: int, side: int) -> Network:
-        return build(model, channels, side, self.classes).to(self.device, memory_format=torch.channels_last)
+    def _new_network(self, model: Model) -> Network:
+        images = self.clients[0].images
+        network = build(model, images.shape[1], images.shape[-1], self.classes)
+        return network.to(self.device, images.dtype, memory_format=torch.channels_last)
 
     def _initial(self, model: Model, owner: str) -> Params:
-        template = self._networks[model]
-        first = self.clients[0].images
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(keys.key(self.seed, "init", model.name, owner))
-            network = self._new_network(model, first.shape[1], first.shape[-1])
-        return Params((name, value.clone()) for name, value in network.state_dict().items() if name in template.state_dict())
-
-    def _train(self, client, model, loss, trainable, epochs, shared, own, optimiser, stream) -> tuple[Params, float]:
-        data, n = self.clients[client], self.sizes[client]
-        if n == 0:
-            return model, math.nan
-        network = self._networks[data.model]
-        _load(network, model)
-        network.train()
-        for name, parameter in network.named_parameters():
-            parameter.requires_grad_(trainable == "all" or name.startswith(trainable))
-        parameters = [p for p in network.parameters() if p.requires_grad]
-        optimise = Steps(optimiser, parameters)
-        handle, total, seen = Handle(network), torch.zeros((), device=self.device), 0
-        for epoch in range(epochs):
-            where = (self.seed, stream, data.name, self.round, epoch)
-            set_generator(network, keys.torch_generator("dropout", *where))
-            order = torch.randperm(n, generator=keys.torch_generator("batches", *where)).to(self.device)
-            images, labels = data.images.index_select(0, order), data.labels.index_select(0, order)
-            for start in self._starts(n, network):
-                batch = Batch(images[start:start + self.training.batch_size], labels[start:start + self.training.batch_size])
-                value = loss(handle, batch, shared, own)
-                value.backward()
-                optimise.step()
-                total += value.detach() * len(batch.labels)
-                seen += len(batch.labels)
-        mean = float(total) / seen if seen else math.nan
-        if seen and not math.isfinite(mean):
-            raise TrainingError(f"seed {self.seed}, round {self.round}, client {data.name}: the training loss is {mean}; "
-                                f"last finite loss: {self._last_finite}")
-        self._last_finite = f"{mean:.4g} (round {self.round}, client {data.name})"
-        return Params((name, value.detach().clone()) for name, value in network.state_dict().items()), mean
-
-    def _starts(self, n: int, network: nn.Module) -> range | list[int]:
-        """Where batches begin. A last incomplete one is kept unless drop_last; one of a single sample is left out
-        where the network has BatchNorm, which cannot normalise it."""
-        size = self.training.batch_size
-        starts = range(0, n - size + 1, size) if self.training.drop_last else range(0, n, size)
-        if n % size == 1 and any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in network.modules()):
-            return [start for start in starts if n - start > 1]
-        return starts
+            network = self._new_network(model)
+        return Params((name, value.clone()) for name, value in network.state_dict().items())
 
 
-@torch.no_grad()
-def _load(network: nn.Module, model: Params) -> None:
-    for name, value in network.state_dict().items():
-        value.copy_(model[name])
+def _executor(device: torch.device) -> type:
+    """FEDREPRO_EXECUTOR: `sequential` or `stacked`; by default stacked on a GPU, where launches count, else sequential."""
+    wanted = os.environ.get("FEDREPRO_EXECUTOR") or ("stacked" if device.type == "cuda" else "sequential")
+    if wanted not in EXECUTORS:
+        raise ParamError(f"FEDREPRO_EXECUTOR: {unknown('executor', wanted, EXECUTORS)}")
+    return EXECUTORS[wanted]
+
+
+def precision() -> str:
+    """FEDREPRO_PRECISION: `fp32` (default), `tf32` (matrix products on a GPU) or `bf16` (autocast); another arithmetic
+    is another result, so it is part of a cell's digest."""
+    wanted = os.environ.get("FEDREPRO_PRECISION") or "fp32"
+    if wanted not in PRECISIONS:
+        raise ParamError(f"FEDREPRO_PRECISION: {unknown('precision', wanted, PRECISIONS)}")
+    return wanted
+
+
+def _precision(device: torch.device) -> torch.dtype | None:
+    if device.type == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision() == "tf32"
+    return PRECISIONS[precision()]

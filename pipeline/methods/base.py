@@ -4,8 +4,9 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
+from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.state import Clients, State
-from pipeline.engine.world import Batch, Handle, World
+from pipeline.engine.world import World
 from pipeline.losses import cross_entropy
 
 
@@ -37,3 +38,7 @@ class Method:
     def loss(self, model: Handle, batch: Batch, shared: State, own: object) -> Tensor:
         """Local objective on one mini-batch: cross-entropy, unless the method adds to it."""
         return cross_entropy(model(batch.images), batch.labels)
+
+    def scores(self, model: Handle, images: Tensor, state: State) -> Tensor:
+        """(B, classes), larger is likelier: how the method predicts. The classifier, unless the method says otherwise."""
+        return model(images)

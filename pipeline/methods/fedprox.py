@@ -3,8 +3,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.state import State
-from pipeline.engine.world import Batch, Handle
 from pipeline.losses import squared_distance
 from pipeline.methods.fedavg import FedAvg
 from pipeline.params import NonNegative

@@ -1,4 +1,5 @@
 """The building blocks that the networks share, and the network itself: features, then a head."""
+from collections.abc import Callable
 from functools import reduce
 from operator import add
 
@@ -11,20 +12,26 @@ class Dropout(nn.Module):
     """Inverted dropout whose mask comes from `generator`; None is torch's global generator.
 
     A mask then depends on the key that seeded the generator and not on what was drawn before. It is drawn on
-    the generator's device, so that a CPU generator gives the same masks on a GPU.
+    the generator's device, so that a CPU generator gives the same masks on a GPU. Where networks are stepped together,
+    `given` (shape -> uniform numbers) takes the generator's place.
     """
 
     def __init__(self, p: float):
         super().__init__()
         self.p = p
         self.generator: torch.Generator | None = None
+        self.given: Callable[[torch.Size], torch.Tensor] | None = None
 
     def forward(self, x):
         if not self.training or self.p == 0:
             return x
+        return x * (self._uniform(x) >= self.p).to(x.dtype) / (1 - self.p)
+
+    def _uniform(self, x):
+        if self.given is not None:
+            return self.given(x.shape)
         device = x.device if self.generator is None else self.generator.device
-        kept = torch.rand(x.shape, generator=self.generator, device=device) >= self.p
-        return x * kept.to(x.device, x.dtype) / (1 - self.p)
+        return torch.rand(x.shape, generator=self.generator, device=device).to(x.device)
 
     def extra_repr(self) -> str:
         return f"p={self.p}"
@@ -64,6 +71,13 @@ class Normalise(nn.Module):
         return F.normalize(x, dim=1, eps=1e-12)
 
 
+class Mean(nn.Module):
+    """The mean over all pixels, (B, d, H, W) -> (B, d, 1, 1). (AdaptiveAvgPool2d has no rule for stacked networks.)"""
+
+    def forward(self, x):
+        return x.mean((2, 3), keepdim=True)
+
+
 class Sum(nn.ModuleList):
     """The sum of what the branches make of one input."""
 
@@ -87,4 +101,4 @@ def conv_bn(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int
 
 def pooled(layers: list[nn.Module]) -> nn.Sequential:
     """`layers`, then the mean over all pixels: (B, C, H, W) -> (B, d). At 32 x 32 this is the papers' 4 x 4 or 8 x 8 pool."""
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(1))
+    return nn.Sequential(*layers, Mean(), nn.Flatten(1))

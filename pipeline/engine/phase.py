@@ -1,0 +1,98 @@
+"""A local phase: what every client does with its data, and the draws that go with it. Executors carry it out."""
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from pipeline import keys
+from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.state import Clients, Params
+from pipeline.models import Network
+from pipeline.params import Model, Optimiser, Training
+
+Part = Literal["all", "features", "head"]
+Logged = dict[str, Tensor]                            # further scalars of a batch, averaged over the phase
+Loss = Callable[[Handle, Batch, object, object], Tensor | tuple[Tensor, Logged]]
+Step = Callable[[Handle, list[Batch], object, object], tuple[Params, object]]
+
+
+@dataclass(frozen=True)
+class Client:
+    """A client's name, domain, network and training data, in memory on the device."""
+    name: str
+    domain: str
+    model: Model
+    images: Tensor                                    # (n, C, H, W), channels last
+    labels: Tensor                                    # (n,)
+
+
+@dataclass
+class Phase:
+    """Either `loss` (an optimiser descends it) or `step` (a rule of the method's own) over `epochs` passes."""
+    models: Clients
+    loss: Loss | None
+    step: Step | None
+    trainable: Part
+    epochs: int
+    shared: object                                    # the same for every client
+    own: object                                       # None, Clients, a tensor (clients, ...) or a dict of these
+    optimiser: Optimiser
+    together: int                                     # batches that one step takes
+    key: tuple                                        # (seed, stream, round)
+
+
+@dataclass
+class Outcome:
+    """What a phase leaves: models, each client's mean loss (NaN without data), means of what was logged, `own` after steps."""
+    models: Clients
+    losses: list[float]
+    logged: dict[str, Tensor] = field(default_factory=dict)   # name -> (clients,)
+    own: object = None
+
+
+def order(phase: Phase, client: Client, epoch: int) -> Tensor:
+    """The permutation of a client's images in an epoch, (n,) on the CPU."""
+    return torch.randperm(len(client.labels), generator=keys.torch_generator("batches", *phase.key, client.name, epoch))
+
+
+def dropout_generator(phase: Phase, client: Client, epoch: int) -> torch.Generator:
+    return keys.torch_generator("dropout", *phase.key, client.name, epoch)
+
+
+def batches(n: int, training: Training, network: nn.Module, together: int = 1) -> list[tuple[int, int]]:
+    """(first, last + 1) of every batch. A last incomplete one is kept unless drop_last; one of a single sample is left
+    out where the network has BatchNorm, which cannot normalise it. With `together` > 1 a batch is what a step cuts into
+    that many equal pieces; a trailing one with fewer samples than pieces is left out (perfedavg.md)."""
+    size = training.batch_size * together
+    cuts = [(first, min(first + size, n)) for first in range(0, n, size)]
+    least = size if training.drop_last else max(together, 2 if has_batchnorm(network) else 1)
+    return [(first, last) for first, last in cuts if last - first >= least]
+
+
+def pieces(images: Tensor, labels: Tensor, together: int) -> list[Batch]:
+    """A batch cut into `together` equal batches; samples that are left over are not used."""
+    size = len(labels) // together
+    return [Batch(images[i * size:(i + 1) * size], labels[i * size:(i + 1) * size]) for i in range(together)]
+
+
+def has_batchnorm(network: nn.Module) -> bool:
+    return any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in network.modules())
+
+
+def trainable_names(network: Network, part: Part) -> list[str]:
+    """The parameters that a phase moves. Some networks hold frozen ones for the sake of their published counts."""
+    return [name for name, p in network.named_parameters() if p.requires_grad and (part == "all" or name.startswith(part))]
+
+
+def of_client(own: object, k: int) -> object:
+    """One client's share of `own`."""
+    if isinstance(own, dict):
+        return type(own)((name, of_client(value, k)) for name, value in own.items())
+    return None if own is None else own[k]
+
+
+def split_loss(value: Tensor | tuple[Tensor, Logged]) -> tuple[Tensor, Logged]:
+    """(loss, logged) of what a loss returned."""
+    return value if isinstance(value, tuple) else (value, {})

@@ -1,0 +1,34 @@
+"""Ditto: FedAvg, and beside it a personal model drawn to the global one (Li et al. 2021, Algorithm 1)."""
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.state import Clients, State
+from pipeline.engine.world import World
+from pipeline.losses import squared_distance
+from pipeline.methods.fedavg import FedAvg
+from pipeline.params import NonNegative, Whole
+
+
+@dataclass(frozen=True)
+class Ditto(FedAvg):
+    """min_v F_k(v) + (lambda / 2) ||v - w||^2 with w as received, constant over the personal pass."""
+    headline = "post"
+    lam: NonNegative = 1.0                # the released scripts'
+    personal_epochs: Whole = 1
+
+    def init(self, world: World) -> State:
+        return State(**super().init(world), personal=world.new_models())
+
+    def round(self, state: State, world: World) -> State:
+        models = world.local_epochs(world.everyone(state.model), self.loss, stream="global")
+        personal = world.local_epochs(state.personal, self.pull, shared=state.model, epochs=self.personal_epochs)
+        return State(model=world.average(models), personal=personal)
+
+    def pull(self, model: Handle, batch: Batch, shared: object, own: object) -> Tensor:
+        fit = self.loss(model, batch, shared, own)
+        return fit + self.lam / 2 * squared_distance(model.params, shared) if self.lam else fit
+
+    def deployed(self, state: State, world: World) -> Clients:
+        return state.personal

@@ -1,0 +1,36 @@
+"""MOON: FedAvg whose representations are drawn to the global model's and away from the client's last ones
+(Li, He, Song 2021, Eq. 3 and Algorithm 1)."""
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.state import Params, State
+from pipeline.engine.world import World
+from pipeline.losses import cross_entropy, model_contrast
+from pipeline.methods.fedavg import FedAvg
+from pipeline.params import NonNegative, Positive
+
+
+@dataclass(frozen=True)
+class Moon(FedAvg):
+    """CE + mu * model contrast; z is the input of the last linear layer, no extra projection head.
+
+    The first round has no previous model and is a FedAvg round, as in the released code.
+    """
+    mu: NonNegative = 5.0                 # released example for CIFAR-10; 1 elsewhere
+    tau: Positive = 0.5
+
+    def init(self, world: World) -> State:
+        return State(**super().init(world), previous=None)
+
+    def round(self, state: State, world: World) -> State:
+        models = world.local_epochs(world.everyone(state.model), self.loss, shared=state.model, own=state.previous)
+        return State(model=world.average(models), previous=models)
+
+    def loss(self, model: Handle, batch: Batch, shared: Params, own: object) -> Tensor:
+        if own is None or not self.mu:
+            return super().loss(model, batch, shared, own)
+        z = model.features(batch.images)
+        near, far = model.other(shared).features(batch.images), model.other(own).features(batch.images)
+        return cross_entropy(model.head(z), batch.labels) + self.mu * model_contrast(z, near, [far], self.tau)

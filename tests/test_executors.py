@@ -1,0 +1,174 @@
+"""The stacked executor does what the plain loop does: same batches, same masks, same numbers up to the order of sums."""
+import dataclasses
+
+import pytest
+import torch
+
+from federation import image_clients, image_world, run, training
+from pipeline.engine.stacked import Stacked
+from pipeline.engine.state import Clients, Params, State
+from pipeline.engine.world import World
+from pipeline.errors import ParamError
+from pipeline.losses import cross_entropy
+from pipeline.methods.ditto import Ditto
+from pipeline.methods.fedavg import FedAvg
+from pipeline.methods.fedprox import FedProx
+from pipeline.methods.fedrep import FedRep
+from pipeline.methods.local import Local
+from pipeline.methods.moon import Moon
+from pipeline.params import Model, Optimiser
+
+SIZES = (20, 33, 7, 33, 0, 1, 48)
+OPTIMISERS = [Optimiser("sgd", 0.05), Optimiser("sgd", 0.05, momentum=0.9, weight_decay=1e-3), Optimiser("adam", 0.003, weight_decay=1e-3)]
+
+
+def world(executor, monkeypatch, dtype=torch.float64, sizes=SIZES, model=Model("cnn4"), **changes):
+    monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
+    clients = [dataclasses.replace(c, images=c.images.to(dtype)) for c in image_clients(sizes, model)]
+    return World(clients, training(**changes), 10, 0)
+
+
+def largest_difference(a, b) -> float:
+    if isinstance(a, Params):
+        return max(float((a[name].double() - b[name].double()).abs().max()) for name in a)
+    if isinstance(a, Clients):
+        return max(largest_difference(x, y) for x, y in zip(a, b, strict=True))
+    if isinstance(a, dict):
+        return max(largest_difference(a[name], b[name]) for name in a)
+    assert a is None and b is None
+    return 0.0
+
+
+def agree(method, monkeypatch, within, **setting):
+    states = [run(method, world(executor, monkeypatch, **setting)) for executor in ("sequential", "stacked")]
+    assert largest_difference(*states) < within
+
+
+METHODS = [FedAvg(), FedProx(mu=0.1), Moon(mu=1.0), FedRep(head_epochs=2), Ditto(lam=0.5), Local()]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("optimiser", OPTIMISERS, ids=["sgd", "momentum", "adam"])
+def test_three_rounds_in_float64(method, optimiser, monkeypatch):
+    agree(method, monkeypatch, 1e-9, optimiser=optimiser, local_epochs=2)
+
+
+@pytest.mark.parametrize("method", METHODS[:5], ids=lambda m: type(m).__name__)
+def test_three_rounds_in_float32(method, monkeypatch):
+    agree(method, monkeypatch, 1e-4, dtype=torch.float32)
+
+
+def test_dropout_masks_are_the_same(monkeypatch):
+    agree(FedAvg(), monkeypatch, 1e-9, model=Model("cnn2", dropout=0.4), optimiser=Optimiser("adam", 0.003), local_epochs=2)
+
+
+def test_two_dropout_draws_per_step(monkeypatch):
+    def twice(model, batch, shared, own):
+        return cross_entropy(model(batch.images), batch.labels) + cross_entropy(model(batch.images.flip(3)), batch.labels)
+    ends = []
+    for executor in ("sequential", "stacked"):
+        w = world(executor, monkeypatch, model=Model("cnn2", dropout=0.4))
+        ends.append(w.local_epochs(w.new_models(), twice))
+    assert largest_difference(*ends) < 1e-9
+
+
+def test_batchnorm_keeps_each_clients_running_statistics(monkeypatch):
+    ends = []
+    for executor in ("sequential", "stacked"):
+        w = world(executor, monkeypatch, sizes=(8, 13, 5), model=Model("resnet10"), batch_size=4)
+        ends.append(w.local_epochs(w.new_models(), FedAvg().loss))
+    assert largest_difference(*ends) < 1e-8
+    name = "features.0.1.running_mean" if "features.0.1.running_mean" in ends[1][0] else next(n for n in ends[1][0] if n.endswith("running_mean"))
+    assert not torch.equal(ends[1][0][name], ends[1][1][name])
+    counters = [n for n in ends[1][0] if n.endswith("num_batches_tracked")]
+    assert [int(ends[1][k][counters[0]]) for k in range(3)] == [2, 3, 1]          # 13 and 5 leave a batch of one out
+
+
+def test_different_networks_are_groups(monkeypatch):
+    models = [Model("cnn4"), Model("cnn2"), Model("cnn4"), Model("cnn2"), Model("cnn4")]
+    agree(Local(), monkeypatch, 1e-9, sizes=(20, 33, 7, 16, 5), model=models)
+
+
+@pytest.mark.parametrize("drop_last", [True, False])
+def test_drop_last(drop_last, monkeypatch):
+    agree(FedAvg(), monkeypatch, 1e-9, drop_last=drop_last, sizes=(20, 33, 7))
+
+
+def test_what_a_loss_logs_is_averaged_per_client(monkeypatch):
+    def loss(model, batch, shared, own):
+        value = cross_entropy(model(batch.images), batch.labels)
+        return value, {"double": 2 * value, "one": torch.ones((), dtype=value.dtype)}
+    logged = []
+    for executor in ("sequential", "stacked"):
+        w = world(executor, monkeypatch)
+        w.local_epochs(w.new_models(), loss)
+        logged.append((w.loss, w.logged))
+        assert all(v == pytest.approx(2 * l, nan_ok=True) for v, l in zip(w.logged["double"].tolist(), w.loss))
+        assert w.logged["one"].isnan().tolist() == [n == 0 for n in SIZES]
+    torch.testing.assert_close(logged[0][1]["double"], logged[1][1]["double"], equal_nan=True)
+
+
+def test_own_values_of_every_kind(monkeypatch):
+    """Clients, a tensor with a row per client, and a dict of both reach the right client in both executors."""
+    def loss(model, batch, shared, own):
+        pull = sum((p - own["models"][name]).pow(2).sum() for name, p in model.params.items())
+        return cross_entropy(model(batch.images), batch.labels) * own["weight"] + shared * pull
+    ends = []
+    for executor in ("sequential", "stacked"):
+        w = world(executor, monkeypatch)
+        start = w.new_models()
+        other = w.local_epochs(start, FedAvg().loss)
+        own = State(models=other, weight=torch.arange(len(SIZES), dtype=torch.float64) / 10)
+        ends.append(w.local_epochs(start, loss, shared=0.3, own=own))
+    assert largest_difference(*ends) < 1e-9
+
+
+def test_steps_of_a_methods_own(monkeypatch):
+    """Two batches per step, a gradient at another point, own parameters that change."""
+    def step(model, batches, shared, own):
+        first = model.gradient(lambda m, b: cross_entropy(m(b.images), b.labels), batches[0])
+        moved = model.at({name: p - 0.1 * first[name] for name, p in model.params.items()})
+        second = moved.gradient(lambda m, b: cross_entropy(m(b.images), b.labels), batches[1])
+        new = Params((name, p - 0.05 * second[name]) for name, p in model.params.items())
+        return new, Params((name, 0.9 * value + 0.1 * new[name]) for name, value in own.items())
+    ends = []
+    for executor in ("sequential", "stacked"):
+        w = world(executor, monkeypatch, model=Model("cnn2", dropout=0.3))
+        start = w.new_models()
+        ends.append(w.local_steps(start, step, own=start, together=2, epochs=2))
+    assert largest_difference(ends[0][0], ends[1][0]) < 1e-9
+    assert largest_difference(ends[0][1], ends[1][1]) < 1e-9
+    assert largest_difference(ends[0][0], start) > 1e-3
+
+
+def test_short_memory_halves_the_stack_with_one_warning(monkeypatch, capsys):
+    plain = run(FedAvg(), world("sequential", monkeypatch), 1)
+    w = world("stacked", monkeypatch)
+    real, failures = Stacked._run, [1]
+
+    def short(self, phase):
+        if failures:
+            failures.pop()
+            raise torch.OutOfMemoryError("made up")
+        return real(self, phase)
+    monkeypatch.setattr(Stacked, "_run", short)
+    assert largest_difference(run(FedAvg(), w, 1), plain) < 1e-9
+    assert capsys.readouterr().err.count("stacks of 3 clients") == 1 and w.executor.most == 3
+
+
+def test_an_unknown_executor_or_precision_is_named(monkeypatch):
+    monkeypatch.setenv("FEDREPRO_EXECUTOR", "stackd")
+    with pytest.raises(ParamError, match="FEDREPRO_EXECUTOR: unknown executor 'stackd' .nearest: 'stacked'"):
+        image_world()
+    monkeypatch.setenv("FEDREPRO_EXECUTOR", "")
+    monkeypatch.setenv("FEDREPRO_PRECISION", "bf61")
+    with pytest.raises(ParamError, match="FEDREPRO_PRECISION: unknown precision 'bf61'"):
+        image_world()
+
+
+def test_bf16_is_near_and_not_equal(monkeypatch):
+    exact = run(FedAvg(), world("sequential", monkeypatch, dtype=torch.float32), 1)
+    monkeypatch.setenv("FEDREPRO_PRECISION", "bf16")
+    for executor in ("sequential", "stacked"):
+        near = run(FedAvg(), world(executor, monkeypatch, dtype=torch.float32), 1)
+        assert 0 < largest_difference(exact, near) < 1e-2
