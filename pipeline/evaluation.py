@@ -122,6 +122,44 @@ def _mean(values: list[float]) -> float:
 HEADLINE = {"clients": "weighted", "domains": "average", "pooled": "average", "cross": "average"}
 
 
+@torch.inference_mode()
+def representations(models: Clients, world: World, tests: Sequence[TestSet], limit: int = 5000) -> dict[str, np.ndarray]:
+    """What the models make of test images, for pictures: values (n, d) float16 before dropout, labels (n,), clients (n,)
+    (whose model it was) and ids (n,) (position in the concatenated test sets).
+
+    Every client embeds its own test set, or the one of its domain; a domain's images are dealt to its clients in turn.
+    At most `limit` images, as many of each class as there is room for; which ones depends on the test sets alone.
+    """
+    labels = torch.cat([test.labels for test in tests]).cpu().numpy()
+    starts = np.cumsum([0, *(len(test.labels) for test in tests)])
+    kept = set(_balanced(labels, limit).tolist())
+    found: dict[str, list] = {"values": [], "labels": [], "clients": [], "ids": []}
+    names = [test.name for test in tests]
+    used = [next((names.index(name) for name in (c.name, c.domain) if name in names), 0) for c in world.clients]
+    for k, j in enumerate(used):
+        mates = [i for i, other in enumerate(used) if other == j]
+        mine = [i for i in range(len(tests[j].labels)) if starts[j] + i in kept and mates[(starts[j] + i) % len(mates)] == k]
+        if not mine:
+            continue
+        network = world.network(k, models[k])
+        parts = torch.tensor(mine, device=tests[j].images.device).split(BATCH)
+        found["values"].append(torch.cat([network.features(tests[j].images[part]) for part in parts]).half().cpu().numpy())
+        found["ids"].append(starts[j] + np.array(mine))
+        found["labels"].append(labels[starts[j] + np.array(mine)])
+        found["clients"].append(np.full(len(mine), k))
+    if len({values.shape[1] for values in found["values"]}) > 1:
+        return {}                                             # different networks: no common space to draw
+    return {name: np.concatenate(parts) for name, parts in found.items()}
+
+
+def _balanced(labels: np.ndarray, limit: int) -> np.ndarray:
+    """Indices of at most `limit` images: a fixed shuffle of each class, dealt class by class until there are enough."""
+    rng = np.random.default_rng(0)
+    by_class = [rng.permutation(np.flatnonzero(labels == c)) for c in np.unique(labels)]
+    dealt = sorted((rank, c, index) for c, indices in enumerate(by_class) for rank, index in enumerate(indices))
+    return np.array([index for _, _, index in dealt[:limit]], dtype=np.int64)
+
+
 def last_mean(rows: list[dict], measure: str, last: int) -> float:
     """Mean of a measure over the last `last` rounds that evaluated it; NaN when none did."""
     values = [row[measure] for row in rows if row.get(measure) is not None and not math.isnan(row[measure])]

@@ -300,6 +300,7 @@ class Block:
     """Which scenario fills one (setting, dataset) block of a table, and which of its measures."""
     scenario: str
     measure: str = ""                                 # prefix of every measure of the block, e.g. "inter."
+    previous: str | None = None                       # scenario of the default setting: + better, - worse than there
 
 
 @dataclass(frozen=True)
@@ -310,6 +311,9 @@ class Table:
              another network) has a further key "<setting>|<dataset>|<printed method>"
     columns  printed column -> measure, where the names differ; null: printed, but nothing that a run measures
     rows     printed method -> key of `methods`, where it is not the label; null: a mean over the rows, not a method
+    marks    what the paper prints beside its numbers, shown of the measured ones: `rank`, the three best of a column,
+             `average`, better or worse than the row that is a mean
+    remarks  printed method -> a footnote to its row
     """
     number: str                                       # as printed: "2", "III"
     title: str
@@ -318,6 +322,8 @@ class Table:
     columns: dict[str, str | None] = field(default_factory=dict)
     rows: dict[str, str | None] = field(default_factory=dict)
     baseline: str | None = None                       # printed method that `delta` subtracts; null: each block's row without one
+    marks: list[Literal["rank", "average"]] = field(default_factory=list)
+    remarks: dict[str, str] = field(default_factory=dict)
     note: str = ""
 
     def block(self, setting: str, dataset: str, method: str) -> Block | None:
@@ -338,6 +344,9 @@ class Figure:
     title: str
     scenarios: list[str]
     methods: list[str] = field(default_factory=list)  # empty: every method that was run there
+    kind: Literal["curves", "embedding"] | None = None    # measures over rounds, t-SNE of representations; null: not drawn
+    measures: list[str] = field(default_factory=list)     # of curves: columns of history.csv; empty: the headline measure
+    window: Count = 1                                 # of curves: trailing mean over so many rounds
 
 
 @dataclass(frozen=True)
@@ -345,6 +354,13 @@ class Grid:
     """Cells to run: every scenario with every method. `dvc.yaml` has one matrix stage per grid."""
     scenarios: list[str]
     methods: list[str]
+
+
+@dataclass(frozen=True)
+class Communication:
+    """What the paper says that a client sends and receives in a round; shown beside what the methods count."""
+    source: str                                       # where it says so, and its symbols
+    counts: dict[str, str]                            # key of `methods` -> "2|θ|"
 
 
 @dataclass(frozen=True)
@@ -359,6 +375,7 @@ class Paper:
     grids: dict[str, Grid]
     tables: dict[str, Table]
     figures: dict[str, Figure] = field(default_factory=dict)
+    communication: Communication | None = None
     titles: dict[str, str] = field(default_factory=dict)   # scenario -> what it is; apart from the scenario, so that
     notes: dict[str, str] = field(default_factory=dict)    # scenario -> deviations;  a changed word re-runs nothing
     defaults: Any = None                              # YAML anchors to merge into scenarios; not read
@@ -456,10 +473,13 @@ def _references(paper: Paper) -> Iterator[tuple[str, str, str]]:
             yield from ((f"{kind}.{key}.scenarios", "scenario", name) for name in named.scenarios)
             yield from ((f"{kind}.{key}.methods", "method", name) for name in named.methods)
     for key, table in paper.tables.items():
-        yield from ((f"tables.{key}.blocks.{at}", "scenario", block.scenario) for at, block in table.blocks.items())
+        yield from ((f"tables.{key}.blocks.{at}", "scenario", name) for at, block in table.blocks.items()
+                    for name in (block.scenario, block.previous) if name is not None)
         yield from ((f"tables.{key}.rows.{row}", "method", name) for row, name in table.rows.items() if name is not None)
     for part in ("titles", "notes"):
         yield from ((part, "scenario", name) for name in getattr(paper, part))
+    if paper.communication:
+        yield from (("communication.counts", "method", name) for name in paper.communication.counts)
     for key, values in paper.methods.items():
         yield from ((f"methods.{key}.scenarios", "scenario", name) for name in (values or {}).get("scenarios", {}))
 

@@ -1,35 +1,45 @@
 """What the terminal shows while a cell trains: cell, seed, round, accuracy, time left."""
+import contextlib
+import json
+import os
 import sys
 import time
 
-from pipeline.evaluation import HEADLINE
 from pipeline.params import Cell, Scenario
 
 SECONDS_BETWEEN_LINES = 5.0
+SECONDS_BETWEEN_EVENTS = 0.5
 
 
 class Progress:
-    """Prints a line every few seconds, and one when the cell is done."""
+    """Prints a line every few seconds, and one when the cell is done.
+
+    Where FEDREPRO_EVENTS names a file, the same goes there as JSON lines, for a program that shows several cells
+    (pipeline/run.py).
+    """
 
     def __init__(self, cell: Cell, scenario: Scenario):
+        from pipeline.evaluation import HEADLINE              # imports torch, which `clock` alone does not need
         self.cell, self.rounds, self.seeds = cell, scenario.training.rounds, scenario.seeds
         self.measure = HEADLINE[scenario.evaluation.tests]
         self.done = dict.fromkeys(self.seeds, 0)              # rounds behind each seed
         self.fresh = 0                                        # rounds trained in this process, not resumed
         self.begun = self.shown = time.monotonic()
+        self.told = 0.0
 
     def report(self, row: dict) -> None:
         """A round of a seed is over: `row` is its line of history.csv."""
         self.done[row["seed"]] = row["round"]
         self.fresh += 1
         now = time.monotonic()
-        if now - self.shown < SECONDS_BETWEEN_LINES:
-            return
-        self.shown = now
-        left = sum(self.rounds - done for done in self.done.values())
-        accuracy = f"accuracy {row[self.measure]:5.2f} %" if row.get(self.measure) is not None else ""
-        self._print(f"seed {row['seed']}  round {row['round']}/{self.rounds}  {accuracy}  "
-                    f"{clock((now - self.begun) / self.fresh * left)} left")
+        left = (now - self.begun) / self.fresh * sum(self.rounds - done for done in self.done.values())
+        if now - self.told >= SECONDS_BETWEEN_EVENTS:
+            self.told = now
+            self._event(seed=row["seed"], round=row["round"], rounds=self.rounds, accuracy=row.get(self.measure), left=round(left, 1))
+        if now - self.shown >= SECONDS_BETWEEN_LINES:
+            self.shown = now
+            accuracy = f"accuracy {row[self.measure]:5.2f} %" if row.get(self.measure) is not None else ""
+            self._print(f"seed {row['seed']}  round {row['round']}/{self.rounds}  {accuracy}  {clock(left)} left")
 
     def seed_done(self, finished: dict) -> None:
         self.done[finished["seed"]] = self.rounds
@@ -39,9 +49,17 @@ class Progress:
         mean = sum(values) / len(values)
         self._print(f"{self.rounds} rounds, {len(values)} seeds: {result['headline']} accuracy {mean:.2f} % "
                     f"in {clock(time.monotonic() - self.begun)}")
+        self._event(seeds=len(values), accuracy=round(mean, 4), done=True)
 
     def _print(self, text: str) -> None:
         print(f"{str(self.cell):<32} {text}", file=sys.stderr, flush=True)
+
+    def _event(self, **event) -> None:
+        path = os.environ.get("FEDREPRO_EVENTS")
+        with contextlib.suppress(OSError):                    # a lost event costs a line of a display, never the run
+            if path:
+                with open(path, "a", encoding="utf-8") as file:
+                    file.write(json.dumps({"cell": str(self.cell), **event}) + "\n")
 
 
 def clock(seconds: float) -> str:

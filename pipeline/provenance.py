@@ -46,13 +46,14 @@ def method_digest(algorithm: str, root: Path = ROOT) -> str:
     return code_digest(TRAINING, f"pipeline.methods.{algorithm}", root=root)
 
 
-def cell_digest(cell: Cell, partition_digest: str, root: Path = ROOT) -> str:
+def cell_digest(cell: Cell, partition_digest: str, precision: str = "fp32", root: Path = ROOT) -> str:
     """What a seed of this cell depends on; the list of seeds is left out, so that one more seed trains one more."""
     scenario, algorithm, hyper = cell.resolve(root)
     values = dataclasses.asdict(dataclasses.replace(scenario, seeds=[0]))
     values["partition"]["kind"] = scenario.partition.kind
     return _sha256({"scenario": _without_neutral(values), "algorithm": algorithm, "hyper": hyper,
-                    "partition": partition_digest, "code": method_digest(algorithm, root)})
+                    "partition": partition_digest, "code": method_digest(algorithm, root),
+                    **({} if precision == "fp32" else {"precision": precision})})
 
 
 def all_digests(root: Path = ROOT) -> dict:

@@ -5,6 +5,7 @@ import json
 import math
 import multiprocessing
 import os
+import shutil
 import signal
 import statistics
 import sys
@@ -13,17 +14,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import lru_cache
 from multiprocessing import connection
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import torch
 
 from pipeline import evaluation, files, methods, provenance, results, tracking
 from pipeline.data import partition, store
 from pipeline.data.tensors import to_tensor
+from pipeline.engine.handle import Handle
+from pipeline.engine.phase import Client
 from pipeline.engine.state import pack, unpack
-from pipeline.engine.world import Client, World
+from pipeline.engine.world import World, precision
 from pipeline.errors import FedReproError, ParamError, TrainingError
 from pipeline.params import ROOT, Cell, Scenario, load_paper
 from pipeline.progress import Progress
@@ -49,6 +54,10 @@ class Job:
         return self.folder / f"seed-{self.seed}.pt"
 
     @property
+    def pictures(self) -> Path:
+        return self.folder / "representations.npz"
+
+    @property
     def finished(self) -> Path:
         return self.folder / f"seed-{self.seed}.json"
 
@@ -62,7 +71,7 @@ def train_cell(cell: Cell, root: Path = ROOT) -> dict:
     methods.load(algorithm, hyper, f"papers/{cell.paper}/paper.yaml: methods.{cell.method}")
     _refuse_unbuilt(scenario, cell)
     _, partition_meta = partition.read(_partition_folder(cell, root))
-    digest = provenance.cell_digest(cell, partition_meta["digest"], root)
+    digest = provenance.cell_digest(cell, partition_meta["digest"], precision(), root)
     jobs = [Job(cell, seed, digest, root) for seed in scenario.seeds]
     with _only_one(jobs[0].folder, cell):
         progress = Progress(cell, scenario)
@@ -76,7 +85,7 @@ def train_cell(cell: Cell, root: Path = ROOT) -> dict:
             progress.seed_done(finished)
         runs = [json.loads(job.finished.read_text()) for job in jobs]
         result = _summarise(cell, scenario, algorithm, hyper, runs, partition_meta, digest, root)
-        _write(cell, result, runs, root)
+        _write(cell, result, runs, jobs[0].pictures, root)
         follower.finish(result)
         progress.cell_done(result)
     return result
@@ -91,7 +100,7 @@ def train_seed(job: Job, report: Callable[[dict], None] = lambda row: None) -> d
     method = methods.load(algorithm, hyper, f"papers/{job.cell.paper}/paper.yaml: methods.{job.cell.method}")
     world, tests = load_world(job.cell, scenario, job.seed, job.root)
     begun, started = time.monotonic(), datetime.now(timezone.utc).isoformat(timespec="seconds")
-    state, rows, own, spent = _resume(job)
+    state, rows, own, spent = _resume(job, world.device)
     if state is None:
         state = method.init(world)
         rows = [_row(world, method, state, tests, scenario)[0]]
@@ -108,14 +117,25 @@ def train_seed(job: Job, report: Callable[[dict], None] = lambda row: None) -> d
             _save(job.checkpoint, {"state": pack(state), "rows": rows, "own": own, "seconds": spent + saved - begun})
     finished = {"seed": job.seed, "rows": rows, "clients": own, "traffic": method.traffic(world), "hook": headline_hook(scenario, method),
                 "seconds": round(spent + time.monotonic() - begun, 1), "device": _device_name(world.device),
-                "versions": provenance.machine(), "started": started}
+                "precision": precision(), "executor": type(world.executor).__name__.lower(), "versions": provenance.machine(), "started": started}
+    if job.seed == scenario.seeds[0]:
+        models = method.deployed(state, world) if finished["hook"] == "pre" else world.trained
+        _save_arrays(job.pictures, evaluation.representations(models, world, tests))
     files.write_json(job.finished, finished)
     job.checkpoint.unlink(missing_ok=True)
     return finished
 
 
-def load_world(cell: Cell, scenario: Scenario, seed: int, root: Path = ROOT) -> tuple[World, list[evaluation.TestSet]]:
-    """The clients' data and the test sets as tensors on the device of FEDREPRO_DEVICE (default: a GPU if there is one)."""
+def load_world(cell: Cell, scenario: Scenario, seed: int, root: Path = ROOT) -> tuple[World, tuple[evaluation.TestSet, ...]]:
+    """The federation of one seed and its test sets, on the device of FEDREPRO_DEVICE (default: a GPU if there is one)."""
+    clients, tests, classes = _load(cell, root)
+    return World(clients, scenario.training, classes, seed, clients[0].images.device), tests
+
+
+@lru_cache(maxsize=1)
+def _load(cell: Cell, root: Path) -> tuple[tuple[Client, ...], tuple[evaluation.TestSet, ...], int]:
+    """Clients, test sets and number of classes as tensors; read once, shared by the seeds that fork from this process."""
+    scenario = cell.resolve(root)[0]
     device = os.environ.get("FEDREPRO_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")
     folder = _partition_folder(cell, root)
     parts, meta = partition.read(folder)
@@ -128,16 +148,15 @@ def load_world(cell: Cell, scenario: Scenario, seed: int, root: Path = ROOT) -> 
         images = to_tensor(stored.images[indices], scenario.data).to(device)
         return images, torch.from_numpy(stored.labels[indices]).to(device)
 
-    clients = [Client(name, domain, _model(scenario, name, domain, cell), *tensors(indices))
-               for (name, domain), indices in zip(parts.clients, parts.train, strict=True)]
-    world = World(clients, scenario.training, len(stored.meta["classes"]), seed, device)
+    clients = tuple(Client(name, domain, _model(scenario, name, domain, cell), *tensors(indices))
+                    for (name, domain), indices in zip(parts.clients, parts.train, strict=True))
     if scenario.evaluation.tests == "clients":
         named = [(name, indices) for (name, _), indices in zip(parts.clients, parts.own_test, strict=True)]
     elif scenario.evaluation.tests == "pooled":
-        named = [("test", [i for indices in parts.domain_test.values() for i in indices.tolist()])]
+        named = [("test", np.concatenate(list(parts.domain_test.values())))]
     else:
         named = list(parts.domain_test.items())
-    return world, [evaluation.TestSet(name, *tensors(indices)) for name, indices in named]
+    return clients, tuple(evaluation.TestSet(name, *tensors(indices)) for name, indices in named), len(stored.meta["classes"])
 
 
 def _device_name(device: torch.device) -> str:
@@ -187,7 +206,8 @@ def _row(world: World, method, state, tests, scenario: Scenario) -> tuple[dict, 
         models = method.deployed(state, world) if hook == "pre" else world.trained
         if models is None:
             continue                                          # nothing was trained yet: before the first round
-        measures, accuracies = evaluation.measure(models, world, tests, protocol.tests, protocol.top)
+        measures, accuracies = evaluation.measure(models, world, tests, protocol.tests, protocol.top,
+                                                  lambda network, images: method.scores(Handle(network), images, state))
         row |= {name if headline else f"{hook}.{name}": _rounded(value) for name, value in measures.items()}
         own = [_rounded(a) for a in accuracies] if headline else own
     return row, own
@@ -212,6 +232,8 @@ def _train_seeds(jobs: list[Job], report: Callable[[dict], None]) -> Iterator[di
         return
     # A forked worker has torch imported already; CUDA and macOS need a fresh interpreter.
     forks = sys.platform == "linux" and not torch.cuda.is_available()
+    if forks and not all(job.finished.exists() for job in jobs):
+        _load(jobs[0].cell, jobs[0].root)
     context = multiprocessing.get_context("fork" if forks else "spawn")
     waiting, running = list(jobs), {}
     try:
@@ -269,11 +291,18 @@ def _save(path: Path, checkpoint: dict) -> None:
     files.write_with(path, write)
 
 
-def _resume(job: Job) -> tuple:
+def _save_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    def write(temporary: Path) -> None:
+        with open(temporary, "wb") as file:                   # a name would get the suffix .npz
+            np.savez_compressed(file, **arrays)
+    files.write_with(path, write)
+
+
+def _resume(job: Job, device: torch.device) -> tuple:
     """(state, rows, clients' accuracies, seconds) of the last checkpoint, or (None, None, [], 0.0)."""
     job.folder.mkdir(parents=True, exist_ok=True)
     try:
-        saved = torch.load(job.checkpoint, weights_only=True, map_location="cpu")
+        saved = torch.load(job.checkpoint, weights_only=True, map_location=device)
     except FileNotFoundError:
         return None, None, [], 0.0
     return unpack(saved["state"]), saved["rows"], saved["own"], saved["seconds"]
@@ -314,7 +343,7 @@ def _summarise(cell, scenario, algorithm, hyper, runs, partition_meta, digest, r
         "traffic": {"up": up, "down": down, "bytes": round((up + down) * BYTES)},
         "data": partition_meta["data"], "public": partition_meta["public"], "partition": partition_meta["digest"],
         "warnings": partition_meta["warnings"],
-        "device": runs[0]["device"], "versions": runs[0]["versions"], "started": min(run["started"] for run in runs),
+        "device": runs[0]["device"], "precision": runs[0]["precision"], "executor": runs[0]["executor"], "versions": runs[0]["versions"], "started": min(run["started"] for run in runs),
         "seconds": [run["seconds"] for run in runs], "git": provenance.git_state(root), "digest": digest})
 
 
@@ -330,9 +359,10 @@ def metrics(result: dict) -> dict:
             "up": result["traffic"]["up"], "down": result["traffic"]["down"], "seeds": len(seeds), "rounds": result["rounds"]}
 
 
-def _write(cell: Cell, result: dict, runs: list[dict], root: Path) -> None:
+def _write(cell: Cell, result: dict, runs: list[dict], pictures: Path, root: Path) -> None:
     folder = cell.folder(root)
     folder.mkdir(parents=True, exist_ok=True)
+    files.write_with(folder / "representations.npz", lambda temporary: shutil.copyfile(pictures, temporary))
     history = pd.DataFrame([{"seed": run["seed"], **row} for run in runs for row in run["rows"]])
     files.write_text(folder / "history.csv", history.to_csv(index=False, lineterminator="\n"))
     files.write_json(folder / "result.json", result)

@@ -10,6 +10,7 @@ from pipeline.models import Network
 from pipeline.params import Model, Optimiser, Training
 
 TINY = {"head.weight": [[.5, -.2], [.1, .3]], "head.bias": [0, .1]}       # the sheets' tiny head (local.md)
+MLP = {"features.1.weight": [[1., 0], [0, 1.]], "features.1.bias": [0, .1], **TINY}    # fedper.md: a ReLU layer below it
 B1 = ([[1., 2.], [-1., .5]], [0, 1])
 B2 = ([[.5, -1.], [2., 1.]], [1, 0])
 
@@ -30,17 +31,25 @@ def image_world(sizes=(20, 33, 7), seed=0, model=Model("cnn4"), **changes) -> Wo
     return World(image_clients(sizes, model), training(**changes), classes=10, seed=seed)
 
 
-def tiny_world(monkeypatch, *clients, batches_in_order=True, **changes) -> World:
-    """Clients of 2-vectors under a linear softmax; batches come in the order given."""
-    monkeypatch.setattr(engine, "build", lambda *_: Network(nn.Flatten(1), nn.Linear(2, 2)))
+def linear() -> Network:
+    return Network(nn.Flatten(1), nn.Linear(2, 2))
+
+
+def mlp() -> Network:
+    return Network(nn.Sequential(nn.Flatten(1), nn.Linear(2, 2), nn.ReLU()), nn.Linear(2, 2))
+
+
+def tiny_world(monkeypatch, *clients, batches_in_order=True, network=linear, dtype=torch.float32, classes=2, **changes) -> World:
+    """Clients of 2-vectors under a linear softmax or another network; batches of 2 come in the order given."""
+    monkeypatch.setattr(engine, "build", lambda *_: network())
     if batches_in_order:
         monkeypatch.setattr(torch, "randperm", lambda n, generator=None: torch.arange(n))
-    made = [Client(f"c{k}", "only", Model("tiny"), torch.tensor(x).reshape(-1, 2, 1, 1), torch.tensor(y)) for k, (x, y) in enumerate(clients)]
-    return World(made, training(batch_size=2, **changes), classes=2, seed=0)
+    made = [Client(f"c{k}", "only", Model("tiny"), torch.tensor(x, dtype=dtype).reshape(-1, 2, 1, 1), torch.tensor(y)) for k, (x, y) in enumerate(clients)]
+    return World(made, training(**{"batch_size": 2, **changes}), classes=classes, seed=0)
 
 
-def params(values: dict) -> Params:
-    return Params((name, torch.tensor(value, dtype=torch.float32)) for name, value in values.items())
+def params(values: dict, dtype=torch.float32) -> Params:
+    return Params((name, torch.tensor(value, dtype=dtype)) for name, value in values.items())
 
 
 def equal(a: Params, b: Params) -> bool:

@@ -130,3 +130,26 @@ def test_large_sets_are_evaluated_in_batches(monkeypatch):
 def test_mean_of_the_last_rounds_skips_rounds_without_evaluation():
     rows = [{"a": 10.0}, {"a": 20.0}, {}, {"a": 60.0}]
     assert last_mean(rows, "a", 2) == 40 and last_mean(rows, "a", 5) == 30 and math.isnan(last_mean(rows, "b", 2))
+
+
+def test_representations_are_the_same_images_for_every_method_and_deal_a_domain_to_its_clients():
+    from federation import image_clients, image_world
+    world = image_world(sizes=(5, 5, 5))
+    source = image_clients((30, 20))
+    tests = [TestSet("only", source[0].images, source[0].labels)]
+    first = evaluation.representations(world.new_models(), world, tests, limit=12)
+    assert first["values"].shape == (12, 128) and sorted(set(first["clients"])) == [0, 1, 2]
+    assert (first["labels"] == source[0].labels.numpy()[first["ids"]]).all()
+    other = evaluation.representations(world.local_epochs(world.new_models(), lambda m, b, *_: m(b.images).sum()), world, tests, limit=12)
+    assert (other["ids"] == first["ids"]).all() and (other["values"] != first["values"]).any()
+    network = world.network(int(first["clients"][0]), world.new_models()[0])
+    expected = network.features(source[0].images[first["ids"][:1]])
+    torch.testing.assert_close(torch.from_numpy(first["values"][:1]).float(), expected.detach(), atol=1e-3, rtol=1e-2)
+
+
+def test_representations_of_different_networks_share_no_space():
+    from federation import image_clients, image_world
+    from pipeline.params import Model
+    world = image_world(sizes=(5, 5), model=[Model("cnn4"), Model("lenet")])
+    source = image_clients((30,))[0]
+    assert evaluation.representations(world.new_models(), world, [TestSet("only", source.images, source.labels)]) == {}

@@ -98,14 +98,18 @@ def test_what_a_loss_logs_is_averaged_per_client(monkeypatch):
     def loss(model, batch, shared, own):
         value = cross_entropy(model(batch.images), batch.labels)
         return value, {"double": 2 * value, "one": torch.ones((), dtype=value.dtype)}
-    logged = []
+    logged, seconds = [], []
     for executor in ("sequential", "stacked"):
         w = world(executor, monkeypatch)
         w.local_epochs(w.new_models(), loss)
         logged.append((w.loss, w.logged))
+        seconds.append(w.logged_last["double"])
         assert all(v == pytest.approx(2 * l, nan_ok=True) for v, l in zip(w.logged["double"].tolist(), w.loss))
         assert w.logged["one"].isnan().tolist() == [n == 0 for n in SIZES]
     torch.testing.assert_close(logged[0][1]["double"], logged[1][1]["double"], equal_nan=True)
+    torch.testing.assert_close(*seconds, equal_nan=True)
+    one_batch = [k for k, n in enumerate(SIZES) if 0 < n <= 16]       # there the last batch is the mean
+    torch.testing.assert_close(seconds[0][one_batch], logged[0][1]["double"][one_batch])
 
 
 def test_own_values_of_every_kind(monkeypatch):

@@ -97,6 +97,33 @@ def test_deployed_is_the_global_model_for_everyone():
     assert all(model is state.model for model in FedAvg().deployed(state, world))
 
 
+def test_three_rounds_equal_a_plain_loop():
+    """The same batches and weights in twenty lines of PyTorch, with torch's own optimiser and a DataLoader's order of sums."""
+    from pipeline import keys
+    from pipeline.models import build
+    from pipeline.params import Model, Optimiser
+    clients, settings = image_clients(seed=1), training(optimiser=Optimiser("sgd", 0.05, 0.9), local_epochs=2)
+    world = World(clients, settings, 10, 0)
+    network = build(Model("cnn4"), 1, 16, 10)
+    weights = {name: value.clone() for name, value in FedAvg().init(world).model.items()}
+    for number in (1, 2, 3):
+        total = {name: torch.zeros_like(value) for name, value in weights.items()}
+        for client in clients:
+            network.load_state_dict(weights)
+            optimiser = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9)
+            for epoch in (0, 1):
+                order = torch.randperm(len(client.labels), generator=keys.torch_generator("batches", 0, "local", number, client.name, epoch))
+                for batch in order.split(16):
+                    optimiser.zero_grad()
+                    torch.nn.functional.cross_entropy(network(client.images[batch]), client.labels[batch]).backward()
+                    optimiser.step()
+            for name, value in network.state_dict().items():
+                total[name] += value * len(client.labels) / sum(world.sizes)
+        weights = total
+    ours = run(FedAvg(), world).model
+    assert max(float((ours[name] - weights[name]).abs().max()) for name in ours) < 1e-5
+
+
 # -- FedProx -------------------------------------------------------------------------------------------------
 
 def test_penalty_and_gradient_of_the_worked_example():

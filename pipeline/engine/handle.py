@@ -25,13 +25,20 @@ class Handle:
 
     def __init__(self, network: Network, tensors: Mapping[str, Tensor] | None = None, trainable: set[str] | None = None):
         self._network, self._tensors = network, tensors
+        self._known: tuple[Tensor, Tensor] | None = None
         named = dict(network.named_parameters()) if tensors is None else tensors
         wanted = {name for name, p in network.named_parameters() if p.requires_grad} if trainable is None else trainable
         self.params = Params((name, value) for name, value in named.items() if name in wanted)
 
     def features(self, images: Tensor) -> Tensor:
         """Representations (B, d), before dropout."""
+        if self._known is not None and images is self._known[0]:
+            return self._known[1]
         return self._call(self._network.features, "features.", images)
+
+    def know(self, images: Tensor, representations: Tensor) -> None:
+        """These very images have these representations, as long as the features do not learn."""
+        self._known = images, representations
 
     def head(self, representations: Tensor) -> Tensor:
         """Logits (B, classes)."""

@@ -49,6 +49,7 @@ class Outcome:
     models: Clients
     losses: list[float]
     logged: dict[str, Tensor] = field(default_factory=dict)   # name -> (clients,)
+    last: dict[str, Tensor] = field(default_factory=dict)     # the same of each client's last batch alone
     own: object = None
 
 

@@ -8,12 +8,15 @@ import torch
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import Client, Outcome, Phase, batches, dropout_generator, of_client, order, pieces, split_loss, trainable_names
+from pipeline.engine.phase import (Client, Logged, Outcome, Phase, batches, dropout_generator, has_batchnorm, of_client, order, pieces,
+                                   split_loss, trainable_names)
 from pipeline.engine.optimisers import Steps
 from pipeline.engine.state import Clients, Params
 from pipeline.models import Network
 from pipeline.models.layers import set_generator
 from pipeline.params import Model, Training
+
+FEATURE_BATCH = 256
 
 
 class Sequential:
@@ -26,45 +29,48 @@ class Sequential:
         """Every client trains; those without data keep their model."""
         run = self._descend if phase.loss is not None else self._step
         results = [run(phase, k, client) for k, client in enumerate(self.clients)]
-        names = next((logged.keys() for _, _, logged, _ in results if logged), ())
-        missing = {name: torch.tensor(math.nan) for name in names}
         return Outcome(Clients(model for model, *_ in results), [loss for _, loss, *_ in results],
-                       {name: torch.stack([(logged or missing)[name].cpu() for _, _, logged, _ in results]) for name in names},
+                       _by_client([means for _, _, means, _, _ in results]), _by_client([last for _, _, _, last, _ in results]),
                        phase.own if phase.step is None else _collect([own for *_, own in results]))
 
-    def _descend(self, phase: Phase, k: int, client: Client) -> tuple[Params, float, dict[str, Tensor], object]:
+    def _descend(self, phase: Phase, k: int, client: Client) -> tuple[Params, float, Logged, Logged, object]:
         own = of_client(phase.own, k)
         if not len(client.labels):
-            return phase.models[k], math.nan, {}, own
+            return phase.models[k], math.nan, {}, {}, own
         network = self.networks[client.model].train()
         load(network, phase.models[k])
         named = dict(network.named_parameters())
         parameters = [named[name] for name in trainable_names(network, phase.trainable)]
         handle, optimise = Handle(network, trainable=set(trainable_names(network, phase.trainable))), Steps(phase.optimiser, parameters)
-        total, sums, seen = torch.zeros((), device=client.images.device, dtype=torch.float64), {}, 0
+        total, sums, last, seen = torch.zeros((), device=client.images.device, dtype=torch.float64), {}, {}, 0
+        fixed = self._fixed_features(phase, client, network)
         for epoch in range(phase.epochs):
-            for batch in self._batches(phase, client, network, epoch):
+            for batch, chosen in self._batches(phase, client, network, epoch):
+                if fixed is not None:
+                    handle.know(batch.images, fixed.index_select(0, chosen))
                 with torch.autocast(client.images.device.type, self.autocast, enabled=self.autocast is not None):
                     loss, logged = split_loss(phase.loss(handle, batch, phase.shared, own))
                 optimise.step(torch.autograd.grad(loss, parameters, allow_unused=True))
                 size = len(batch.labels)
                 total += loss.detach() * size
                 for name, value in logged.items():
-                    sums[name] = sums.get(name, 0) + value.detach() * size
+                    last[name] = value.detach().double()
+                    sums[name] = sums.get(name, 0) + last[name] * size
                 seen += size
         model = Params((name, value.detach().clone()) for name, value in network.state_dict().items())
-        return model, float(total) / seen if seen else math.nan, {name: value / seen for name, value in sums.items()}, own
+        return model, float(total) / seen if seen else math.nan, {name: value / seen for name, value in sums.items()}, last, own
 
-    def _step(self, phase: Phase, k: int, client: Client) -> tuple[Params, float, dict[str, Tensor], object]:
-        model, own = phase.models[k], of_client(phase.own, k)
-        network = self.networks[client.model].train()
+    def _step(self, phase: Phase, k: int, client: Client) -> tuple[Params, float, Logged, Logged, object]:
+        network, own = self.networks[client.model].train(), of_client(phase.own, k)
+        statistics = {name for name, _ in network.named_buffers()}       # BatchNorm moves them in place: not the server's
+        model = Params((name, value.clone() if name in statistics else value) for name, value in phase.models[k].items())
         names = set(trainable_names(network, phase.trainable))
         for epoch in range(phase.epochs):
-            for batch in self._batches(phase, client, network, epoch):
+            for batch, _ in self._batches(phase, client, network, epoch):
                 handle = Handle(network, model, names)
                 moved, own = phase.step(handle, pieces(*batch, phase.together), phase.shared, own)
                 model = model.joined(moved)
-        return model, math.nan, {}, own
+        return model, math.nan, {}, {}, own
 
     def _batches(self, phase: Phase, client: Client, network: Network, epoch: int):
         """One gather per epoch, then views."""
@@ -72,7 +78,14 @@ class Sequential:
         set_generator(network, dropout_generator(phase, client, epoch))
         images, labels = client.images.index_select(0, chosen), client.labels.index_select(0, chosen)
         for first, last in batches(len(labels), self.training, network, phase.together):
-            yield Batch(images[first:last], labels[first:last])
+            yield Batch(images[first:last], labels[first:last]), chosen[first:last]
+
+    def _fixed_features(self, phase: Phase, client: Client, network: Network) -> Tensor | None:
+        """While the head alone learns, an image has the same representation all the time: computed once, (n, d)."""
+        if phase.trainable != "head" or has_batchnorm(network):
+            return None
+        with torch.no_grad(), torch.autocast(client.images.device.type, self.autocast, enabled=self.autocast is not None):
+            return torch.cat([network.features(part) for part in client.images.split(FEATURE_BATCH)])
 
 
 def load(network: Network, model: Params) -> None:
@@ -80,6 +93,12 @@ def load(network: Network, model: Params) -> None:
     with torch.no_grad():
         for name, value in network.state_dict().items():
             value.copy_(model[name])
+
+
+def _by_client(logged: list[Logged]) -> Logged:
+    """name -> (clients,), NaN for clients that did not train."""
+    names = next((found.keys() for found in logged if found), ())
+    return {name: torch.tensor([float(found[name]) if found else math.nan for found in logged], dtype=torch.float64) for name in names}
 
 
 def _collect(owns: list) -> object:

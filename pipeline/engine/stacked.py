@@ -40,7 +40,7 @@ class Stacked:
 
     def _run(self, phase: Phase) -> Outcome:
         n = len(self.clients)
-        models, losses, logged, owns = list(phase.models), [math.nan] * n, {}, [None] * n
+        models, owns, logged, last = list(phase.models), [None] * n, {}, {}
         for model in self.networks:
             members = [k for k in range(n) if self.clients[k].model == model and len(self.clients[k].labels)]
             members.sort(key=lambda k: -len(self.clients[k].labels))
@@ -50,11 +50,12 @@ class Stacked:
                 for row, k in enumerate(stack.members):
                     models[k] = stack.model(row)
                     owns[k] = _row(stack.own, row)
-                for name, values in stack.means().items():
-                    for k, value in zip(stack.members, values.tolist()):
-                        logged.setdefault(name, [math.nan] * n)[k] = value
-        losses = logged.pop("", losses)
-        return Outcome(Clients(models), losses, {name: torch.tensor(values) for name, values in logged.items()},
+                for found, values in ((logged, stack.means()), (last, stack.last)):
+                    for name, rows in values.items():
+                        found.setdefault(name, torch.full((n,), math.nan, dtype=torch.float64))[stack.members] = rows.cpu()
+        losses = logged.pop("", torch.full((n,), math.nan)).tolist()
+        last.pop("", None)
+        return Outcome(Clients(models), losses, logged, last,
                        phase.own if phase.step is None else _rejoin(phase.own, owns))
 
 
@@ -74,6 +75,7 @@ class _Stack:
         self.shared = phase.shared
         self.optimiser = StackedSteps(phase.optimiser, {name: self.tensors[name] for name in self.names}, len(members))
         self.sums: dict[str, Tensor] = {}
+        self.last: dict[str, Tensor] = {}
         self.seen = [0] * len(members)
         self.dropouts = [layer for layer in self.network.modules() if isinstance(layer, Dropout) and layer.p > 0]
 
@@ -115,8 +117,11 @@ class _Stack:
         for name, value in buffers.items():
             rows.write(self.tensors[name], value)
         for name, value in scalars.items():
-            total = self.sums.setdefault(name, torch.zeros(len(self.members), dtype=torch.float64, device=self.device))
-            rows.write(total, rows.read(total) + value.to(torch.float64) * size)
+            value = value.to(torch.float64)
+            for kept in (self.sums, self.last):
+                kept.setdefault(name, torch.zeros(len(self.members), dtype=torch.float64, device=self.device))
+            rows.write(self.sums[name], rows.read(self.sums[name]) + value * size)
+            rows.write(self.last[name], value)
         for row, _ in chosen:
             self.seen[row] += size
 

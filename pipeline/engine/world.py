@@ -52,9 +52,15 @@ class World:
         self.trained: Clients | None = None                   # what the clients hold after this round's last local phase
         self.loss: list[float] = []                           # mean training loss of each client in that phase
         self._last_finite = "none yet"
-        self.logged: dict[str, Tensor] = {}                   # what losses logged in that phase: name -> (clients,)
+        self.logged: dict[str, Tensor] = {}                   # what losses logged in that phase, mean: name -> (clients,)
+        self.logged_last: dict[str, Tensor] = {}              # the same of each client's last batch
         self._networks = {model: self._new_network(model) for model in dict.fromkeys(c.model for c in self.clients)}
         self.executor = _executor(self.device)(self.clients, self._networks, training, _precision(self.device))
+
+    @property
+    def width(self) -> int:
+        """Length d of a representation; the same for all clients wherever representations are compared."""
+        return self._networks[self.clients[0].model].width
 
     # -- models -------------------------------------------------------------------------------------------
 
@@ -109,14 +115,17 @@ class World:
 
     def _run(self, phase: Phase) -> Outcome:
         if phase.epochs == 0:
-            return Outcome(phase.models, [math.nan] * len(self.clients), {}, phase.own)
+            return Outcome(phase.models, [math.nan] * len(self.clients), own=phase.own)
         outcome = self.executor.run(phase)
-        for client, value in zip(self.clients, outcome.losses):
+        for client, model, value in zip(self.clients, outcome.models, outcome.losses):
             if phase.loss is not None and len(client.labels) and not math.isfinite(value) and not self._no_step(client):
                 raise TrainingError(f"seed {self.seed}, round {self.round}, client {client.name}: the training loss is {value}; "
                                     f"last finite loss: {self._last_finite}")
+            if phase.step is not None and not all(value.isfinite().all() for value in model.values()):
+                raise TrainingError(f"seed {self.seed}, round {self.round}, client {client.name}: a parameter is no longer finite; "
+                                    f"last finite loss: {self._last_finite}")
             self._last_finite = f"{value:.4g} (round {self.round}, client {client.name})" if math.isfinite(value) else self._last_finite
-        self.trained, self.logged = outcome.models, outcome.logged
+        self.trained, self.logged, self.logged_last = outcome.models, outcome.logged, outcome.last
         self.loss = outcome.losses if phase.loss is not None else self.loss
         return outcome
 
@@ -141,14 +150,13 @@ class World:
     def class_means(self, models: Clients) -> ClassMeans:
         """Mean representation per client and class over the whole training set, in evaluation mode, without gradient
         (conventions_global.md rule 4; partitions.md Eq. 3)."""
-        width = self._networks[self.clients[0].model].width
-        means = torch.zeros(len(self.clients), self.classes, width, device=self.device, dtype=self.clients[0].images.dtype)
+        means = torch.zeros(len(self.clients), self.classes, self.width, device=self.device, dtype=self.clients[0].images.dtype)
         counts = torch.zeros(len(self.clients), self.classes, dtype=torch.int64, device=self.device)
         for k, (client, model) in enumerate(zip(self.clients, models, strict=True)):
             if len(client.labels):
                 counts[k] = torch.bincount(client.labels, minlength=self.classes)
-                sums = torch.zeros_like(means[k]).index_add_(0, client.labels, self.representations(k, model))
-                means[k] = sums / counts[k].clamp(min=1)[:, None]
+                member = torch.nn.functional.one_hot(client.labels, self.classes).T.to(means.dtype)   # (C, n); a sum in fixed order
+                means[k] = member @ self.representations(k, model) / counts[k].clamp(min=1)[:, None]
         return ClassMeans(means, counts)
 
     # -- at the server --------------------------------------------------------------------------------------

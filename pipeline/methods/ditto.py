@@ -8,21 +8,25 @@ from pipeline.engine.state import Clients, State
 from pipeline.engine.world import World
 from pipeline.losses import squared_distance
 from pipeline.methods.fedavg import FedAvg
-from pipeline.params import NonNegative, Whole
+from pipeline.params import Count, NonNegative
 
 
 @dataclass(frozen=True)
 class Ditto(FedAvg):
-    """min_v F_k(v) + (lambda / 2) ||v - w||^2 with w as received, constant over the personal pass."""
+    """min_v F_k(v) + (lambda / 2) ||v - w||^2 with w as received, constant over the personal pass.
+
+    Two passes with optimisers of their own. Both draw from the stream that FedAvg and Local draw from, so that w is
+    FedAvg's for every lambda, and v is Local's for lambda 0, bit for bit.
+    """
     headline = "post"
     lam: NonNegative = 1.0                # the released scripts'
-    personal_epochs: Whole = 1
+    personal_epochs: Count = 1
 
     def init(self, world: World) -> State:
         return State(**super().init(world), personal=world.new_models())
 
     def round(self, state: State, world: World) -> State:
-        models = world.local_epochs(world.everyone(state.model), self.loss, stream="global")
+        models = world.local_epochs(world.everyone(state.model), self.loss)
         personal = world.local_epochs(state.personal, self.pull, shared=state.model, epochs=self.personal_epochs)
         return State(model=world.average(models), personal=personal)
 

@@ -1,28 +1,21 @@
 """FedRep: shared features, heads that stay home; the head first, then the features (Collins et al. 2021, Algorithm 1)."""
 from dataclasses import dataclass
 
-from pipeline.engine.state import Clients, State
+from pipeline.engine.state import State
 from pipeline.engine.world import World
-from pipeline.methods.base import Method
+from pipeline.methods.fedper import FedPer
 from pipeline.params import Whole
+from pipeline.server_mixing import client_mean
 
 
 @dataclass(frozen=True)
-class FedRep(Method):
-    """tau_h epochs on the head with the received features frozen, then the round's epochs on the features."""
-    head_epochs: Whole = 10               # tau_h, the recorded value for CIFAR-10
-
-    def init(self, world: World) -> State:
-        models = world.new_models()
-        return State(features=models[0].features, heads=models.heads)
+class FedRep(FedPer):
+    """tau_h epochs on the head with the received features frozen, then tau_b on the features with the new head frozen."""
+    head_epochs: Whole = 10               # tau_h, the recorded value for CIFAR-10 and CIFAR-100
+    feature_epochs: Whole | None = None   # tau_b: 1 and 5 are recorded for CIFAR-10 and CIFAR-100; None: the scenario's local epochs
+    uniform: bool = False                 # the paper's mean over clients; False: weighted by samples, as PFLlib
 
     def round(self, state: State, world: World) -> State:
         models = world.local_epochs(self.deployed(state, world), self.loss, trainable="head", epochs=self.head_epochs, stream="head")
-        models = world.local_epochs(models, self.loss, trainable="features")
-        return State(features=world.average(models.features), heads=models.heads)
-
-    def deployed(self, state: State, world: World) -> Clients:
-        return world.everyone(state.features).joined(state.heads)
-
-    def traffic(self, world: World) -> tuple[float, float]:
-        return world.scalars("features"), world.scalars("features")
+        models = world.local_epochs(models, self.loss, trainable="features", epochs=self.feature_epochs)
+        return State(features=client_mean(models.features, world, self.uniform), heads=models.heads)

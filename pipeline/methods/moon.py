@@ -9,7 +9,7 @@ from pipeline.engine.state import Params, State
 from pipeline.engine.world import World
 from pipeline.losses import cross_entropy, model_contrast
 from pipeline.methods.fedavg import FedAvg
-from pipeline.params import NonNegative, Positive
+from pipeline.params import Count, NonNegative, Positive
 
 
 @dataclass(frozen=True)
@@ -20,17 +20,19 @@ class Moon(FedAvg):
     """
     mu: NonNegative = 5.0                 # released example for CIFAR-10; 1 elsewhere
     tau: Positive = 0.5
+    buffer: Count = 1                     # how many of a client's last models it is kept away from
 
     def init(self, world: World) -> State:
-        return State(**super().init(world), previous=None)
+        return State(**super().init(world), previous=State())
 
     def round(self, state: State, world: World) -> State:
         models = world.local_epochs(world.everyone(state.model), self.loss, shared=state.model, own=state.previous)
-        return State(model=world.average(models), previous=models)
+        previous = [models, *state.previous.values()][:self.buffer]
+        return State(model=world.average(models), previous=State((str(age), last) for age, last in enumerate(previous)))
 
-    def loss(self, model: Handle, batch: Batch, shared: Params, own: object) -> Tensor:
-        if own is None or not self.mu:
+    def loss(self, model: Handle, batch: Batch, shared: Params, own: dict[str, Params]) -> Tensor:
+        if not own or not self.mu:
             return super().loss(model, batch, shared, own)
         z = model.features(batch.images)
-        near, far = model.other(shared).features(batch.images), model.other(own).features(batch.images)
-        return cross_entropy(model.head(z), batch.labels) + self.mu * model_contrast(z, near, [far], self.tau)
+        near, *far = (model.other(params).features(batch.images) for params in (shared, *own.values()))
+        return cross_entropy(model.head(z), batch.labels) + self.mu * model_contrast(z, near, far, self.tau)

@@ -46,7 +46,8 @@ def small(name: str, channels: int, size: int, features: int | None, relu: bool)
     stack = STACKS[name]
     layers, side = [], size
     for outputs in stack.convolutions:
-        layers += [nn.Conv2d(channels, outputs, KERNEL), nn.ReLU(), nn.MaxPool2d(POOL)]
+        # ReLU and maximum commute, value and gradient; behind the pool there is a quarter of the work.
+        layers += [nn.Conv2d(channels, outputs, KERNEL), nn.MaxPool2d(POOL), nn.ReLU()]
         channels, side = outputs, (side - KERNEL + 1) // POOL
     if stack.convolutions and side < 1:
         raise ParamError(f"model {name!r}: images of {size} x {size} pixels are too small, the side must be at least {_least_side(stack)}")

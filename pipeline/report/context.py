@@ -3,8 +3,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.params import MINIATURE, ROOT, Cell, Paper, load_paper, load_params
+from pipeline.report.communication import communication
+from pipeline.report.drawings import Drawing, FigureView, curves_of, figure_views
 from pipeline.report.tables import Panel, Row, TableView, Value, mark, merge_heads, result_path, table_view
-from pipeline.report.words import bytes_words
+from pipeline.report.words import scenario_title
 from pipeline.results import lower_is_better, ordered, summarise
 
 NAMES = {"fedccl": "FedCCL", "fcclplus": "FCCL+", "fedlsa": "FedLSA", "rahfl": "RAHFL", "fedcrl": "FedCRL"}
@@ -16,9 +18,7 @@ IDEAS = {
     "fedcrl": "Mean representations are shared and contrasted with; each client mixes in the shared model by its loss.",
 }
 MEASURES = {"average": "average", "weighted": "weighted by test size", "clients_std": "std. over clients"}
-FACTS = [["run", "hook"], ["run", "rounds"], ["run", "seeds"],
-         ["sent per client and round", "up, scalars"], ["sent per client and round", "down, scalars"],
-         ["sent per client and round", "both, bytes"]]
+FACTS = [["run", "hook"], ["run", "rounds"], ["run", "seeds"]]
 PROVENANCE = ["runs", "data", "source", "data digest", "public data", "partition", "seeds", "device", "torch", "commit",
               "wall time, s"]
 SHORT = 12                                       # characters shown of a digest
@@ -40,7 +40,7 @@ class Mini:
     planned: int
     best: str                                    # "FedCRL 93.10", empty when nothing was run
     headline: str                                # measure of `best` and of the curves
-    curves: str                                  # path of the figure from reports/, or empty
+    curves: Drawing | None
     histogram: str
 
 
@@ -53,19 +53,30 @@ class Page:
     idea: str
     mini: Mini
     tables: list[TableView]
+    figures: list[FigureView]
+    communication: list[Panel]                   # one per scenario that has a run
     done: int                                    # cells of the grids that have a result
     planned: int
     provenance: Panel | None
     notes: list[Note]
 
+    @property
+    def drawings(self) -> list[Drawing]:
+        """Every SVG that the page shows and that is drawn for it."""
+        drawn = [self.mini.curves, *(drawing for figure in self.figures for drawing in (figure.miniature, figure.drawing))]
+        return [drawing for drawing in drawn if drawing]
+
 
 def page(key: str, results: dict[Cell, dict], root: Path = ROOT) -> Page:
     """The context of one paper."""
     paper = load_paper(key, root)
-    own = {cell: result for cell, result in results.items() if cell.paper == key}
+    asked = miniature_runs(key, results, root)
+    own = {cell: result for cell, result in results.items() if cell.paper == key and (cell.scenario != MINIATURE or cell in asked)}
     cells = {Cell(key, s, m) for grid in paper.grids.values() for s in grid.scenarios for m in grid.methods}
     return Page(key=key, name=NAMES[key], paper=paper, idea=IDEAS[key], mini=miniature(key, paper, own, root),
                 tables=[table_view(table, key, paper, own, root) for table in paper.tables],
+                figures=figure_views(key, paper, own, root),
+                communication=[communication(scenario, paper, runs) for scenario, runs in _by_scenario(paper, own).items()],
                 done=len(cells & own.keys()), planned=len(cells),
                 provenance=provenance(paper, own), notes=notes(paper, own))
 
@@ -94,8 +105,14 @@ def miniature(key: str, paper: Paper, results: dict[Cell, dict], root: Path = RO
     return Mini(Panel("", ["method"], merge_heads([_mini_head(m) for m in measures] + FACTS), rows),
                 done=len(done), planned=len(runs),
                 best=f"{paper.label(best.method)} {summarise(done[best]['measures'][headline]).mean:.2f}" if best else "",
-                headline=headline, curves=f"figures/{key}-{MINIATURE}.svg" if done else "",
+                headline=headline, curves=_mini_curves(key, list(done), headline, paper, root) if done else None,
                 histogram=f"../{histogram.as_posix()}" if (root / histogram).exists() else "")
+
+
+def _mini_curves(key: str, cells: list[Cell], headline: str, paper: Paper, root: Path) -> Drawing:
+    """The headline accuracy of every method over the rounds, as measured."""
+    return curves_of(f"figures/{key}-{MINIATURE}.svg", {MINIATURE: cells}, [headline], paper, root, 1,
+                     f"Measured accuracy ({MEASURES.get(headline, headline)}) after each round; round 0 is before training.")
 
 
 def _shown(names) -> list[str]:
@@ -113,31 +130,28 @@ def _mini_head(measure: str) -> list[str]:
 def _mini_values(cell: Cell, result: dict | None, measures: list[str]) -> list[Value]:
     if result is None:
         return [Value("missing") for _ in measures] + [Value("text") for _ in FACTS]
-    found, sent = result["measures"], result["traffic"]
+    found = result["measures"]
     values = [Value("measured", summarise(found[m]), run=result_path(cell)) if m in found else Value("outside") for m in measures]
-    facts = [result["hook"], str(result["rounds"]), ", ".join(map(str, result["seeds"])),
-             f"{sent['up']:,.0f}", f"{sent['down']:,.0f}", bytes_words(sent["bytes"])]
+    facts = [result["hook"], str(result["rounds"]), ", ".join(map(str, result["seeds"]))]
     return values + [Value("text", text=fact) for fact in facts]
 
 
 # -- where the numbers come from -----------------------------------------------------------------------------------
 
-def _by_scenario(paper: Paper, results: dict[Cell, dict]) -> dict[str, list[dict]]:
-    """Finished runs of each scenario: the miniature first, then in the order of paper.yaml."""
-    order = dict.fromkeys([MINIATURE, *paper.scenarios])
-    found = {scenario: [result for cell, result in results.items() if cell.scenario == scenario] for scenario in order}
+def _by_scenario(paper: Paper, results: dict[Cell, dict]) -> dict[str, dict[Cell, dict]]:
+    """Finished runs of each scenario, the miniature first; scenarios and methods in the order of paper.yaml."""
+    place = {method: i for i, method in enumerate(paper.methods)}
+    cells = sorted(results, key=lambda cell: place.get(cell.method, len(place)))
+    found = {scenario: {cell: results[cell] for cell in cells if cell.scenario == scenario}
+             for scenario in dict.fromkeys([MINIATURE, *paper.scenarios])}
     return {scenario: runs for scenario, runs in found.items() if runs}
-
-
-def scenario_title(paper: Paper, scenario: str) -> str:
-    """What a scenario is, or its name where paper.yaml has no title for it."""
-    return "miniature" if scenario == MINIATURE else paper.titles.get(scenario, scenario)
 
 
 def provenance(paper: Paper, results: dict[Cell, dict]) -> Panel | None:
     """One row per scenario that has a run; a field lists every value that occurs in its runs."""
     rows = []
-    for scenario, runs in _by_scenario(paper, results).items():
+    for scenario, found in _by_scenario(paper, results).items():
+        runs = list(found.values())
         data, public = [run["data"] for run in runs], [run["public"] for run in runs if run["public"]]
         fields = [[len(runs)], [d["set"] for d in data], [d["source"] for d in data], [d["digest"][:SHORT] for d in data],
                   [f"{p['set']} ({p['source']}, {p['digest'][:SHORT]})" for p in public] or ["none"],
@@ -164,7 +178,7 @@ def notes(paper: Paper, results: dict[Cell, dict]) -> list[Note]:
     found = []
     for scenario in dict.fromkeys([MINIATURE, *paper.scenarios]):
         texts = [paper.notes.get(scenario, "")]
-        for run in runs.get(scenario, []):
+        for run in runs.get(scenario, {}).values():
             for data in filter(None, (run["data"], run["public"])):
                 texts.append(f"{data['set']}: {data['deviation']}" if data["deviation"] else "")
             texts += run.get("warnings", [])

@@ -1,9 +1,14 @@
 """Figures as SVG that read on light and on dark ground: colours are CSS variables, text stays text."""
 import io
+from itertools import product
 
+import numpy as np
 import pandas as pd
 from matplotlib import rc_context
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path as Outline
 from matplotlib.ticker import MaxNLocator
 
 INK, FAINT = "#24303c", "#b9c1ca"
@@ -11,47 +16,164 @@ NIGHT = {INK: "#dfe4ea", FAINT: "#4a545f"}       # what each colour becomes on d
 LINES = {"#1f5fa8": "#7fb4ee", "#c2501c": "#f29a6b", "#23743c": "#6fc98a", "#8a3a8f": "#d594da", "#8b6508": "#e0bd55",
          "#0f7480": "#62ccd8", "#a8284b": "#f08aa5", "#59636e": "#aab4be"}
 DASHES = ["-", (0, (5, 1.6)), (0, (1.4, 1.4))]   # tells lines apart once the colours repeat
+POINTS = {"#0072b2": "#56b4e9", "#d55e00": "#f0822d", "#009e73": "#2cc79b", "#b5528f": "#de9cc6", "#2b2b2b": "#f2e36a"}
+SHAPES = {                                       # strokes of a point (from, to) in units of REACH, and the legend's marker;
+    "o": [((0, 0), (0, 0))],                     # they tell labels apart once the colours repeat
+    "x": [((-1, -1), (1, 1)), ((-1, 1), (1, -1))],
+    "_": [((-1.3, 0), (1.3, 0))],
+    "|": [((0, -1.3), (0, 1.3))],
+}
+REACH = 0.013                                    # of half a panel's width
+MOST_POINTS = 2000                               # drawn per panel
+MOST_BANDS = 8                                   # with more lines the ranges of the seeds hide one another
 STYLE = {"svg.fonttype": "none", "svg.hashsalt": "fedrepro", "font.family": "sans-serif", "font.size": 9.5,
          "text.color": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK, "axes.edgecolor": FAINT,
          "axes.spines.top": False, "axes.spines.right": False, "axes.titleweight": "normal"}
+PIXELS = 96                                      # per inch, as a browser has it
 
 
-def curves(histories: dict[str, pd.DataFrame], measure: str, title: str) -> str:
-    """Accuracy over rounds: a line per method (mean over seeds) and the range of its seeds, as SVG text.
+# -- measures over rounds --------------------------------------------------------------------------------------------
 
-    histories: label -> history.csv of the cell; `measure` is the column drawn, in percent.
+def trailing_mean(values: pd.Series, window: int) -> pd.Series:
+    """s_t = mean(y_max(1,t-window+1) .. y_t) of a series over rounds, at the rounds that it has (partitions.md 5).
+
+    Rounds that were not evaluated count as absent; round 0, before training, is left out where anything is averaged.
     """
+    if window == 1:
+        return values
+    values = values[values.index > 0]
+    every = values.reindex(range(1, values.index.max() + 1)) if len(values) else values
+    return every.rolling(window, min_periods=1).mean()[values.index]
+
+
+def over_seeds(history: pd.DataFrame, measure: str, window: int = 1) -> pd.DataFrame:
+    """Columns mean, min, max over the seeds, by round, of a measure that is smoothed seed by seed."""
+    known = history.dropna(subset=[measure]).set_index("round")
+    smooth = [trailing_mean(seed[measure], window) for _, seed in known.groupby("seed")]
+    return pd.concat(smooth or [known[measure]]).groupby("round").agg(["mean", "min", "max"])
+
+
+def curves_size(columns: int, rows: int) -> tuple[int, int]:
+    """Pixels (width, height) of a figure of curves."""
+    return (730, 336) if columns == rows == 1 else (160 + 400 * columns, 40 + 250 * rows)
+
+
+def curves(columns: dict[str, dict[str, pd.DataFrame]], measures: list[str], window: int = 1) -> str:
+    """Measures (down) over rounds, one column of panels per scenario: a line per method (mean over seeds) and,
+    for a few methods, the range of the seeds; as SVG text.
+
+    columns: title -> method's label -> history.csv of the cell. The loss has its own unit, all else is in percent.
+    """
+    labels = list(dict.fromkeys(label for histories in columns.values() for label in histories))
+    width, height = curves_size(len(columns), len(measures))
     with rc_context(STYLE):
-        figure = Figure(figsize=(7.6, 3.5), layout="constrained")
-        axes = figure.add_subplot()
-        for i, (label, history) in enumerate(histories.items()):
-            rounds = history.dropna(subset=[measure]).groupby("round")[measure].agg(["mean", "min", "max"])
-            colour = list(LINES)[i % len(LINES)]
-            axes.plot(rounds.index, rounds["mean"], color=colour, label=label, linewidth=1.7, gid=f"line-{i}",
-                      linestyle=DASHES[i // len(LINES) % len(DASHES)], marker="o", markersize=2.6)
-            axes.fill_between(rounds.index, rounds["min"], rounds["max"], color=colour, alpha=0.16, linewidth=0)
-        axes.set_xlabel("round")
-        axes.set_ylabel("accuracy, %")
-        axes.set_title(title, loc="left", fontsize=9.5)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.grid(axis="y", color=FAINT, linewidth=0.5, alpha=0.6)
-        axes.tick_params(length=3)
-        axes.margins(x=0.015)
-        _legend(figure, axes)
+        figure = Figure(figsize=(width / PIXELS, height / PIXELS), layout="constrained")
+        grid = figure.subplots(len(measures), len(columns), squeeze=False, sharex="col", sharey="row")
+        for (row, measure), (column, title) in product(enumerate(measures), enumerate(columns)):
+            axes = grid[row, column]
+            for label, history in columns[title].items():
+                _line(axes, over_seeds(history, measure, window), labels.index(label), label, len(labels) <= MOST_BANDS)
+            _dress(axes, title if row == 0 else "", "training loss" if measure == "loss" else "accuracy, %",
+                   left=column == 0, bottom=row == len(measures) - 1)
+        _legend(figure, grid.flat)
         return _svg(figure)
 
 
-def _legend(figure: Figure, axes) -> None:
-    """Beside the plot, in the order of the last values, so that it reads like the ends of the lines."""
-    lines = sorted(axes.get_lines(), key=lambda line: line.get_ydata()[-1], reverse=True)
-    figure.legend(lines, [line.get_label() for line in lines], loc="outside right upper", frameon=False, handlelength=2.2)
+def _line(axes, rounds: pd.DataFrame, i: int, label: str, band: bool) -> None:
+    colour = list(LINES)[i % len(LINES)]
+    axes.plot(rounds.index, rounds["mean"], color=colour, label=label, linewidth=1.7, gid=f"line-{_place(axes)}-{i}",
+              linestyle=DASHES[i // len(LINES) % len(DASHES)], marker="o" if len(rounds) <= 30 else "", markersize=2.6)
+    if band:
+        axes.fill_between(rounds.index, rounds["min"], rounds["max"], color=colour, alpha=0.16, linewidth=0)
 
+
+def _place(axes) -> int:
+    return axes.figure.axes.index(axes)
+
+
+def _dress(axes, title: str, unit: str, left: bool, bottom: bool) -> None:
+    axes.set_title(title, loc="left", fontsize=9.5)
+    axes.set_ylabel(unit if left else "")
+    axes.set_xlabel("round" if bottom else "")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(axis="y", color=FAINT, linewidth=0.5, alpha=0.6)
+    axes.tick_params(length=3)
+    axes.margins(x=0.015)
+
+
+def _legend(figure: Figure, panels) -> None:
+    """Beside the plot, in the order of the last values of the first panel that has the line, to read like the ends of the lines."""
+    found = {}
+    for panel, axes in enumerate(panels):
+        for line in axes.get_lines():
+            found.setdefault(line.get_label(), (panel, -line.get_ydata()[-1], line))
+    order = sorted(found.values(), key=lambda place: place[:2])
+    figure.legend([line for *_, line in order], [line.get_label() for *_, line in order], loc="outside right upper", frameon=False,
+                  handlelength=2.2)
+
+
+# -- representations in the plane --------------------------------------------------------------------------------------
+
+def points_size(panels: int) -> tuple[int, int]:
+    """Pixels (width, height) of a figure of point clouds."""
+    return 60 + 340 * panels, 370
+
+
+def points(panels: dict[str, pd.DataFrame]) -> str:
+    """Point clouds side by side, coloured by label, as SVG text.
+
+    panels: title -> columns x, y, label; at most MOST_POINTS rows of each, evenly taken, are drawn.
+    """
+    labels = sorted({label for table in panels.values() for label in table["label"]})
+    width, height = points_size(len(panels))
+    with rc_context(STYLE | {"axes.spines.top": True, "axes.spines.right": True}):
+        figure = Figure(figsize=(width / PIXELS, height / PIXELS), layout="constrained")
+        for axes, (title, table) in zip(figure.subplots(1, len(panels), squeeze=False).flat, panels.items()):
+            shown = table.iloc[np.unique(np.linspace(0, len(table) - 1, min(len(table), MOST_POINTS)).round().astype(int))]
+            for label, (x, y) in _clouds(shown):
+                axes.add_patch(_cloud(x, y, labels.index(label)))
+            axes.set(xlim=(-1.06, 1.06), ylim=(-1.06, 1.06), xticks=[], yticks=[], aspect="equal")
+            axes.set_title(title, loc="left", fontsize=9.5)
+        handles = [Line2D([], [], linestyle="", marker=_shape(i), color=_point_colour(i), markersize=5) for i in range(len(labels))]
+        figure.legend(handles, [str(label) for label in labels], title="label", loc="outside right upper", frameon=False,
+                      handletextpad=0.1, ncols=1 + (len(labels) - 1) // 16)
+        return _svg(figure)
+
+
+def _clouds(table: pd.DataFrame):
+    """(label, (x, y)) with the whole table centred and scaled to [-1, 1]."""
+    place = table[["x", "y"]].to_numpy(float)
+    middle = (place.min(0) + place.max(0)) / 2
+    place = (place - middle) / max(np.abs(place - middle).max(), 1e-9)
+    for label in sorted(table["label"].unique()):
+        yield label, place[(table["label"] == label).to_numpy()].T
+
+
+def _cloud(x: np.ndarray, y: np.ndarray, i: int) -> PathPatch:
+    """All points of a label as one path of short strokes: a tenth of the bytes of a marker each."""
+    strokes = REACH * np.array(SHAPES[_shape(i)], float)                         # (strokes, 2 ends, 2)
+    ends = np.stack([x, y], 1)[:, None, None] + strokes                          # (points, strokes, 2 ends, 2)
+    outline = Outline(ends.reshape(-1, 2), [Outline.MOVETO, Outline.LINETO] * (len(x) * len(strokes)))
+    outline.should_simplify = False                                              # it would drop strokes of no length
+    width = 3.2 if _shape(i) == "o" else 1.1
+    return PathPatch(outline, fill=False, edgecolor=_point_colour(i), linewidth=width, capstyle="round", alpha=0.85, gid=f"label-{i}")
+
+
+def _point_colour(i: int) -> str:
+    return list(POINTS)[i % len(POINTS)]
+
+
+def _shape(i: int) -> str:
+    return list(SHAPES)[i // len(POINTS) % len(SHAPES)]
+
+
+# -- one file for day and night ------------------------------------------------------------------------------------------
 
 def _svg(figure: Figure) -> str:
     target = io.StringIO()
     figure.savefig(target, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = target.getvalue()
-    night = NIGHT | LINES
+    night = {INK: NIGHT[INK]} | {day: dark for day, dark in (NIGHT | LINES | POINTS).items() if day in text}
     day = "".join(f"--c{i}: {colour}; " for i, colour in enumerate(night))
     dark = "".join(f"--c{i}: {colour}; " for i, colour in enumerate(night.values()))
     for i, colour in enumerate(night):

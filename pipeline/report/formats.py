@@ -27,11 +27,12 @@ def join(escape, separator: str, texts: list[str]) -> Raw:
 _TEX = {"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
         "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "|": r"\textbar{}", "<": r"\textless{}", ">": r"\textgreater{}", "[": "{[}", "*": "{*}",
         "±": r"$\pm$", "—": "---", "–": "--", "−": "$-$", "·": r"\textperiodcentered{}", "×": r"$\times$", "✓": r"\checkmark{}",
-        "Δ": r"$\Delta$", "≥": r"$\geq$", "≤": r"$\leq$", "→": r"$\rightarrow$", "²": r"\textsuperscript{2}", "…": r"\dots{}",
+        "Δ": r"$\Delta$", "≥": r"$\geq$", "≤": r"$\leq$", "→": r"$\rightarrow$", "²": r"\textsuperscript{2}", "†": r"$\dagger$",
+        "‡": r"$\ddagger$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "Ω": r"$\Omega$", "…": r"\dots{}",
         "“": "``", "”": "''", "‘": "`", "’": "'", "∞": r"$\infty$", "ℓ": r"$\ell$", "\u00a0": "~", "\u2009": r"\,"}
 _TEX |= {letter: f"${name}$" for letter, name in {
     "α": r"\alpha", "β": r"\beta", "γ": r"\gamma", "ε": r"\epsilon", "η": r"\eta", "θ": r"\theta", "λ": r"\lambda", "μ": r"\mu",
-    "ξ": r"\xi", "σ": r"\sigma", "τ": r"\tau", "ω": r"\omega"}.items()}
+    "ξ": r"\xi", "π": r"\pi", "φ": r"\phi", "σ": r"\sigma", "τ": r"\tau", "ω": r"\omega"}.items()}
 
 
 def tex(text) -> str:
@@ -45,10 +46,18 @@ def tex_measured(value: Value) -> Raw:
     """`\\textbf{71.23} ± 0.41`, the spread small; a dash where a run is missing."""
     if value.state == "text":
         return Raw(tex(value.text))
+    if value.state == "quoted":
+        return Raw(rf"\published{{{tex(value.published)}}}")
     if value.state != "measured":
         return Raw("---" if value.state == "missing" else "")
     mean = {"best": r"\textbf{%s}", "second": r"\underline{%s}"}.get(value.mark, "%s") % value.mean
-    return Raw(mean + (rf"{{\scriptsize$\,\pm\,{value.spread}$}}" if value.spread else ""))
+    signs = "".join(rf"\textsuperscript{{{tex(sign.text)}}}" for sign in value.signs)
+    return Raw(mean + signs + (rf"{{\scriptsize$\,\pm\,{value.spread}$}}" if value.spread else ""))
+
+
+def tex_row(row) -> Raw:
+    """What stands in front of a row's numbers, with the letter of its footnote."""
+    return Raw(join(tex, " & ", row.stub) + (rf"\textsuperscript{{{row.note}}}" if row.note else ""))
 
 
 def tex_rules(panel, depth: int) -> Raw:
@@ -80,10 +89,17 @@ def markdown_value(value: Value) -> Raw:
         measured = markdown(value.text)
     elif value.state == "measured":
         mean = {"best": "**{}**", "second": "<ins>{}</ins>"}.get(value.mark, "{}").format(value.mean)
+        signs = "".join(markdown(sign.text) for sign in value.signs)
+        mean += f"<sup>{signs}</sup>" if signs else ""
         measured = f"{mean} ± {value.spread}" if value.spread else mean
     else:
         measured = DASH if value.state == "missing" else ""
     return Raw(" ".join(filter(None, (measured, published))))
+
+
+def markdown_row(row) -> Raw:
+    """What stands in front of a row's numbers, with the letter of its footnote."""
+    return Raw(join(markdown, " | ", row.stub) + (f" <sup>{row.note}</sup>" if row.note else ""))
 
 
 def markdown_code(text: str) -> Raw:
@@ -91,8 +107,8 @@ def markdown_code(text: str) -> Raw:
 
 
 FILTERS = {
-    "tex": {"measured": tex_measured, "rules": tex_rules, "breakable": tex_breakable, "cells": partial(join, tex, " & ")},
-    "md": {"value": markdown_value, "code": markdown_code, "cells": partial(join, markdown, " | "), "raw": Raw},
+    "tex": {"measured": tex_measured, "rules": tex_rules, "breakable": tex_breakable, "cells": partial(join, tex, " & "), "row": tex_row},
+    "md": {"value": markdown_value, "code": markdown_code, "row": markdown_row, "cells": partial(join, markdown, " | "), "raw": Raw},
 }
 
 

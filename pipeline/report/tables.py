@@ -6,35 +6,45 @@ a published number is only ever the `published` text of a Value.
 """
 import csv
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from statistics import fmean
+from string import ascii_lowercase
 
-from pipeline.errors import ParamError
+from pipeline.errors import ParamError, unknown
 from pipeline.params import DELTA, ROOT, Cell, Paper, Table, shorten
 from pipeline.report.words import method_words, option_words, pretty, setting_words, split_setting, variant
 from pipeline.results import Summary, lower_is_better, summarise
 
 BLANK = {"", "n/a"}
 DOUBT = re.compile("inconsistency|oddity|likely|filled from")
-MARKS = re.compile("mark|arrow|sign [+-]")    # of rank marks, arrows and signs, which a report does not show
+MARKS = re.compile("mark|arrow|sign [+-]")    # of rank marks, arrows and signs, which a report shows of measured numbers alone
+RANKS = ("*", "†", "‡")                       # best, second, third of a column
 FIELDS = ["paper", "table", "setting", "dataset", "column", "method", "value", "std", "note"]
 
 
 # -- what a template shows -----------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Sign:
+    """What stands behind a measured number, as in the paper: a rank mark, an arrow, a plus or minus."""
+    text: str
+    kind: str                         # rank, better, worse
+
 
 @dataclass
 class Value:
     """One position of a table.
 
     state: `measured`; `missing`, to be measured; `outside`, nothing here can be measured; `text`, a fact about
-    the run instead of a number.
+    the run instead of a number; `quoted`, the paper's own words where there is no number to stand beside them.
     """
     state: str
     number: Summary | None = None
     published: str = ""
     mark: str = ""                    # best, second
+    signs: list[Sign] = field(default_factory=list)
     signed: bool = False              # a difference, shown with its sign
     text: str = ""
     run: str = ""                     # measured: path of result.json from the repository root; missing: DVC target
@@ -61,6 +71,7 @@ class Row:
     stub: list[str]                   # what the paper prints in front of the numbers, one text per stub column
     values: list[Value]
     mean: bool = False                # the mean over the other rows
+    note: str = ""                    # letter of its footnote
 
     @property
     def comparable(self) -> bool:
@@ -114,6 +125,8 @@ class TableView:
     example: str                      # DVC target of the first cell that has not run, empty where there is none
     remarks: list[str]                # what is wrong or uncertain in the published numbers
     baseline: str                     # what a delta column is against
+    legend: str                       # what the signs mean that occur in it
+    footnotes: list[tuple[str, str]]  # (letter, text) of remarks on rows
 
     @property
     def heading(self) -> str:
@@ -309,6 +322,13 @@ class Filler:
         target = self.target(cell)
         return Value("missing", run=target) if target or printed else Value("outside")
 
+    def previous(self, setting: str, place: Place, label: str) -> Value:
+        """What was measured for the same method and measure in the default setting that a block varies."""
+        block, method = self.table.block(setting, place.dataset, label), self.paper.method_of(self.table, label)
+        result = self.results.get(Cell(self.key, block.previous, method)) if block and block.previous and method else None
+        measured = result and result["measures"].get(self.measure(setting, place, label))
+        return Value("measured", summarise(measured)) if measured else Value("outside")
+
     def target(self, cell: Cell) -> str:
         """`papers/fedcrl/dvc.yaml:main@practical-fedavg`: what `dvc repro` takes; empty where no grid holds the cell."""
         grid = self.planned.get((cell.scenario, cell.method))
@@ -339,6 +359,8 @@ class Body:
         for name in names:
             if name not in self.methods:
                 self._average(name)
+        for place in self.plain:
+            self._sign(place)
         for place in places:
             if place.column == DELTA:
                 self._subtract(place)
@@ -353,24 +375,45 @@ class Body:
         block = [other for other in self.names if self.setting(other, delta) == self.setting(name, delta)]
         return self.filler.table.baseline or next((other for other in block if (other, delta) not in self.printed), "")
 
+    def _groups(self, place: Place) -> dict[tuple[str, bool], list[str]]:
+        """Methods of a column that compare with one another: {(setting, lower is better): names}."""
+        groups: dict[tuple[str, bool], list[str]] = {}
+        for name in self.methods:
+            setting = self.setting(name, place)
+            groups.setdefault((setting, lower_is_better(self.filler.measure(setting, place, name) or "")), []).append(name)
+        return groups
+
     def _mark(self):
         for place in self.plain:
-            groups: dict[tuple, list[Value]] = {}
-            for name in self.methods:
-                setting = self.setting(name, place)
-                group = setting, lower_is_better(self.filler.measure(setting, place, name) or "")
-                groups.setdefault(group, []).append(self.values[name, place])
-            for (_, lower), values in groups.items():
-                mark(values, lower)
+            for (_, lower), names in self._groups(place).items():
+                mark([self.values[name, place] for name in names], lower)
+
+    def _printed(self, names: list[str], place: Place) -> list[Value]:
+        """The values of the methods for which the paper prints a number in a column."""
+        return [self.values[name, place] for name in names if (name, place) in self.printed]
 
     def _average(self, row: str):
-        """The mean over the methods, once every one of the column is measured."""
+        """The mean over the methods that the paper prints in a column, once every one of them is measured."""
         for place in self.plain:
-            others = [self.values[name, place] for name in self.methods]
+            others = self._printed(self.methods, place)
             if any(value.state == "missing" for value in others):
                 self.values[row, place] = Value("missing")
             elif means := [value.number.mean for value in others if value.number]:
                 self.values[row, place] = Value("measured", Summary(fmean(means), None, 1))
+
+    def _sign(self, place: Place):
+        """The paper's marks, of measured numbers: rank and arrow once the column is complete, plus and minus per method."""
+        asked = self.filler.table.marks
+        means = [self.values[name, place] for name in self.names if name not in self.methods]
+        for (setting, lower), names in self._groups(place).items():
+            printed = self._printed(names, place)
+            if "rank" in asked and all(value.state == "measured" for value in printed):
+                rank(printed, lower)
+            for name in names:
+                value = self.values[name, place]
+                for mean in means if "average" in asked else []:
+                    compare(value, mean, lower, "↑↓")
+                compare(value, self.filler.previous(setting, place, name), lower, "+−")
 
     def _subtract(self, delta: Place):
         """Measured minus the measured baseline, in the last column of the block before delta."""
@@ -392,13 +435,32 @@ def difference(value: Value, baseline: Value) -> Value:
 
 def mark(values: list[Value], lower: bool) -> None:
     """Best and second best of the measured values as shown (two decimals); ties share a mark, one alone has none."""
+    for value, name in _ranked(values, lower, ("best", "second")):
+        value.mark = name
+
+
+def rank(values: list[Value], lower: bool) -> None:
+    """The three best of the measured values get *, † and ‡; ties as for `mark`."""
+    for value, symbol in _ranked(values, lower, RANKS):
+        value.signs.append(Sign(symbol, "rank"))
+
+
+def _ranked(values: list[Value], lower: bool, names) -> list[tuple[Value, str]]:
+    """(value, name) of the measured values that hold the first places, compared as shown."""
     measured = [value for value in values if value.state == "measured"]
     if len(measured) < 2:
-        return
+        return []
     shown = sorted({float(value.mean) for value in measured}, reverse=not lower)
-    names = dict(zip(shown, ("best", "second")))
-    for value in measured:
-        value.mark = names.get(float(value.mean), "")
+    places = dict(zip(shown, names))
+    return [(value, places[float(value.mean)]) for value in measured if float(value.mean) in places]
+
+
+def compare(value: Value, other: Value, lower: bool, symbols: str) -> None:
+    """A sign for better (first of `symbols`) or worse than `other`, as shown; none where one is not measured or they are equal."""
+    if value.state != "measured" or other.state != "measured" or value.mean == other.mean:
+        return
+    better = (float(value.mean) < float(other.mean)) == lower
+    value.signs.append(Sign(symbols[0], "better") if better else Sign(symbols[1], "worse"))
 
 
 # -- the whole table -------------------------------------------------------------------------------------------------
@@ -409,12 +471,13 @@ def table_view(key: str, paper_key: str, paper: Paper, results: dict[Cell, dict]
     records = read_published(paper_key, table, root)
     shape = shape_of(records)
     titles, filler = Titles(records, shape, table.title), Filler(paper_key, paper, table, results)
+    notes = footnotes(paper_key, key, table, records, shape.row)
     panels, counted = [], []
     halves = split_panels(records, shape.row)
     for half, names in zip(halves, _row_names(halves, shape.row)):
         places = _places(half, shape)
         body = Body(half, names, places, shape, filler)
-        panels.append(_panel(body, places, titles, shape.row))
+        panels.append(_panel(body, places, titles, shape.row, {name: letter for name, (letter, _) in notes.items()}))
         counted += [body.values[name, place] for name in body.methods for place in body.plain]
     return TableView(
         key=key, number=table.number, title=table.title, about=titles.about, note=table.note, panels=panels,
@@ -422,17 +485,40 @@ def table_view(key: str, paper_key: str, paper: Paper, results: dict[Cell, dict]
         fillable=sum(value.state != "outside" for value in counted),
         example=next((value.run for value in counted if value.state == "missing" and value.run), ""),
         remarks=remarks_of(records),
-        baseline=_baseline_words(records, table))
+        baseline=_baseline_words(records, table),
+        legend=legend({sign.text for value in counted for sign in value.signs}, table),
+        footnotes=list(notes.values()))
 
 
-def _panel(body: Body, places: list[Place], titles: Titles, row: str) -> Panel:
+def footnotes(paper: str, key: str, table: Table, records, row: str) -> dict[str, tuple[str, str]]:
+    """{printed row: (letter, text)} of the table's remarks; ParamError for a row that is not printed."""
+    names = {record[row] for record in records}
+    for name in table.remarks:
+        if name not in names:
+            raise ParamError(f"papers/{paper}/paper.yaml: tables.{key}.remarks: {unknown('printed method', name, names)}")
+    return {name: (letter, text) for letter, (name, text) in zip(ascii_lowercase, table.remarks.items())}
+
+
+def legend(symbols: set[str], table: Table) -> str:
+    """What the signs mean that occur among the measured numbers of a table."""
+    means = " and ".join(f"“{name}”" for name, method in table.rows.items() if method is None)
+    lines = [(RANKS, "*, †, ‡: best, second and third measured number of a column"),
+             ("↑↓", f"↑, ↓: better, worse than the measured {means} of the column"),
+             ("+−", "+, −: better, worse than the same method measured in the default setting")]
+    found = [text for signs, text in lines if symbols & set(signs)]
+    if found and "clients_std" in table.columns.values():
+        found.append("for the standard deviation over clients lower is better")
+    return "; ".join(found) + "." if found else ""
+
+
+def _panel(body: Body, places: list[Place], titles: Titles, row: str, notes: dict[str, str]) -> Panel:
     title, levels = titles.split(places)
     names = [titles.row(name) for name in body.names]
     stub, texts = stub_of(body.names, row, names)
     if body.own_settings:
         stub = [*stub, "setting"]
         texts = [[*text, titles.setting(body.own_settings.get(name, ""))] for name, text in zip(body.names, texts)]
-    rows = [Row(words, text, [body.values[name, place] for place in places], mean=name not in body.methods)
+    rows = [Row(words, text, [body.values[name, place] for place in places], mean=name not in body.methods, note=notes.get(name, ""))
             for name, words, text in zip(body.names, names, texts)]
     return Panel(title, stub, merge_heads(levels), rows)
 

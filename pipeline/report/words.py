@@ -5,6 +5,8 @@ and Greek letters by name; a page shows `practical (β = 0.1, N = 20)`, `FedCCL 
 """
 import re
 
+from pipeline.params import MINIATURE, Paper
+
 GREEK = {"alpha": "α", "beta": "β", "gamma": "γ", "delta": "Δ", "eta": "η", "theta": "θ", "lambda": "λ", "mu": "μ",
          "tau": "τ", "omega": "ω"}
 NAMES = {"hfl": "HFL", "asymhfl": "AsymHFL", "aug": "Aug", "dcl": "DCL", "supcon": "SupCon", "fccm": "FCCM", "fisl": "FISL",
@@ -63,3 +65,8 @@ def bytes_words(count: int) -> str:
         if count < 1000 or unit == "GB":
             return f"{count} B" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1000
+
+
+def scenario_title(paper: Paper, scenario: str) -> str:
+    """What a scenario is, or its name where paper.yaml has no title for it."""
+    return "miniature" if scenario == MINIATURE else paper.titles.get(scenario, scenario)

@@ -1,0 +1,260 @@
+"""FedRepro beside an unmodified PFLlib checkout on one workload, one thread each, round by round in turn.
+
+    python benchmarks/against_pfllib.py --pfllib DIR --mnist data/mnist [--batch 16 64] [--methods FedAvg ...] [--rounds 6]
+
+DIR is a checkout of TsingZ0/PFLlib whose own requirements are importable. Workload: 16,000 MNIST training images, PFLlib's
+own Dirichlet(0.1) split over 20 clients and its 75/25 split (seed 1), FedAvgCNN, SGD 0.005, one local epoch, all clients
+in every round. Both programs run the same images; PFLlib drops the last incomplete batch, so FedRepro does too here.
+PFLlib's main.py runs as it is; hooks around Server.select_clients and Server.evaluate mark rounds and evaluations.
+Results go to benchmarks/results/ with versions and machine.
+"""
+import argparse
+import json
+import os
+import platform
+import random
+import resource
+import runpy
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+CLIENTS, SAMPLES, SEED = 20, 16_000, 1
+PFLLIB = {"FedAvg": [], "FedProto": ["-lam", "1"], "FedRep": [], "MOON": ["-mu", "1", "-tau", "0.5"], "Ditto": ["-mu", "0.1", "-pls", "1"],
+          "pFedMe": ["-lam", "15", "-bt", "1", "-lrp", "0.01"], "FedALA": []}
+OURS = {"FedAvg": ("fedavg", {}), "FedProto": ("fedproto", {"lam": 1.0}), "FedRep": ("fedrep", {"head_epochs": 1}),
+        "MOON": ("moon", {"mu": 1.0, "tau": 0.5}), "Ditto": ("ditto", {"lam": 0.1}),
+        "pFedMe": ("pfedme", {"lam": 15.0}), "FedALA": ("fedala", {})}
+
+
+# -- the workload ------------------------------------------------------------------------------------------------
+
+def prepare(pfllib: Path, mnist: Path) -> Path:
+    """Write the workload for PFLlib (its own npz files) and for us (one file); returns ours."""
+    import numpy as np
+    from pipeline.data import store
+    ours = pfllib / "dataset" / "fedrepro_workload.npz"
+    if ours.exists():
+        return ours
+    stored = store.read(mnist)
+    train = np.flatnonzero(stored.split == store.TRAIN)
+    chosen = np.sort(np.random.RandomState(SEED).permutation(train)[:SAMPLES])
+    images, labels = stored.images[chosen][..., 0], stored.labels[chosen]
+    values = ((images.astype(np.float32) / 255 - 0.5) / 0.5)[:, None]
+    sys.path.insert(0, str(pfllib / "dataset"))
+    from utils import dataset_utils
+    random.seed(SEED)
+    np.random.seed(SEED)
+    held, held_labels, statistic = dataset_utils.separate_data((np.arange(SAMPLES), labels), CLIENTS, 10, niid=True, balance=False,
+                                                               partition="dir", class_per_client=2)
+    train_parts, test_parts = dataset_utils.split_data(held, held_labels)
+    folder = pfllib / "dataset" / "MNIST"
+    for name in ("train", "test"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    as_images = [[{"x": values[d["x"]], "y": labels[d["x"]]} for d in parts] for parts in (train_parts, test_parts)]
+    dataset_utils.save_file(f"{folder}/config.json", f"{folder}/train/", f"{folder}/test/", *as_images, CLIENTS, 10, statistic, True, False, "dir")
+    arrays = {f"{kind}.{k}": d["x"] for kind, parts in (("train", train_parts), ("test", test_parts)) for k, d in enumerate(parts)}
+    np.savez(ours, values=values, labels=labels, **arrays)
+    return ours
+
+
+# -- workers: `go` on standard input runs a round, which answers with one JSON line --------------------------------
+
+def cpu() -> float:
+    mine, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return mine.ru_utime + mine.ru_stime + children.ru_utime + children.ru_stime
+
+
+def peak_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def pfllib_worker(pfllib: Path, method: str, batch: int) -> None:
+    """PFLlib's main.py with its rounds and evaluations timed from outside."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    os.chdir(pfllib / "system")
+    sys.path.insert(0, os.getcwd())
+    sys.modules.pop("utils", None)
+    import flcore.servers.serverbase as base
+    clock = {"round": -1, "wall": 0.0, "cpu": 0.0, "eval_wall": 0.0, "eval_cpu": 0.0, "depth": 0}
+
+    def next_round() -> None:
+        if clock["round"] >= 0:
+            wall, spent = time.perf_counter() - clock["wall"], cpu() - clock["cpu"]
+            answers.write(json.dumps({"wall": wall, "cpu": spent, "train_wall": wall - clock["eval_wall"],
+                                      "train_cpu": spent - clock["eval_cpu"], "mb": peak_mb()}) + "\n")
+        else:
+            answers.write('{"ready": true}\n')
+        if not sys.stdin.readline():
+            os._exit(0)
+        clock.update(round=clock["round"] + 1, eval_wall=0.0, eval_cpu=0.0, wall=time.perf_counter(), cpu=cpu())
+
+    original = base.Server.select_clients
+
+    def select_clients(server):
+        next_round()
+        return original(server)
+
+    def timed(function):
+        def inner(*arguments, **keywords):
+            clock["depth"] += 1
+            wall, spent = time.perf_counter(), cpu()
+            try:
+                return function(*arguments, **keywords)
+            finally:
+                clock["depth"] -= 1
+                if clock["depth"] == 0:
+                    clock["eval_wall"] += time.perf_counter() - wall
+                    clock["eval_cpu"] += cpu() - spent
+        return inner
+
+    def wrap(server):
+        for name in ("evaluate", "evaluate_personalized"):
+            if name in server.__dict__:
+                setattr(server, name, timed(server.__dict__[name]))
+
+    base.Server.select_clients = select_clients
+    wrap(base.Server)
+    base.Server.__init_subclass__ = classmethod(lambda server, **_: wrap(server))
+    sys.argv = ["main.py", "-data", "MNIST", "-m", "CNN", "-algo", method, "-gr", "1000", "-nc", str(CLIENTS), "-lbs", str(batch),
+                "-lr", "0.005", "-ls", "1", "-jr", "1.0", "-dev", "cpu", "-eg", "1", *PFLLIB[method]]
+    runpy.run_path("main.py", run_name="__main__")
+
+
+def our_worker(workload: Path, method: str, batch: int) -> None:
+    """The same rounds through the engine."""
+    import numpy as np
+    import torch
+    from pipeline import evaluation, methods
+    from pipeline.engine.phase import Client
+    from pipeline.engine.handle import Handle
+    from pipeline.engine.world import World
+    from pipeline.params import Model, Optimiser, Training
+    torch.set_num_threads(1)
+    with np.load(workload) as arrays:
+        values, labels = arrays["values"], torch.from_numpy(arrays["labels"])
+        parts = {kind: [arrays[f"{kind}.{k}"] for k in range(CLIENTS)] for kind in ("train", "test")}
+
+    def tensors(indices):
+        return torch.from_numpy(values[indices]).contiguous(memory_format=torch.channels_last), labels[indices]
+
+    model = Model("fedavg_cnn")
+    clients = [Client(str(k), "mnist", model, *tensors(parts["train"][k])) for k in range(CLIENTS)]
+    tests = [evaluation.TestSet(str(k), *tensors(parts["test"][k])) for k in range(CLIENTS)]
+    world = World(clients, Training(1000, batch, 1, Optimiser("sgd", 0.005), drop_last=True), 10, 0)
+    name, hyper = OURS[method]
+    algorithm = methods.load(name, hyper, "benchmark")
+    state = algorithm.init(world)
+    print('{"ready": true}', flush=True)
+    while sys.stdin.readline():
+        world.round += 1
+        wall, spent = time.perf_counter(), cpu()
+        state = algorithm.round(state, world)
+        train_wall, train_cpu = time.perf_counter() - wall, cpu() - spent
+        models = algorithm.deployed(state, world) if algorithm.headline == "pre" else world.trained
+        measures, _ = evaluation.measure(models, world, tests, "clients", 1, lambda net, x: algorithm.scores(Handle(net), x, state))
+        print(json.dumps({"wall": time.perf_counter() - wall, "cpu": cpu() - spent, "train_wall": train_wall, "train_cpu": train_cpu,
+                          "mb": peak_mb(), "accuracy": measures["weighted"]}), flush=True)
+
+
+# -- in turn -------------------------------------------------------------------------------------------------------
+
+class Worker:
+    """A gated process; `round()` lets it run one round."""
+
+    def __init__(self, name: str, arguments: list[str], **environment: str):
+        self.name, self.rows = name, []
+        env = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+        self.process = subprocess.Popen([sys.executable, __file__, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=subprocess.DEVNULL, text=True, env=env)
+        if not self.process.stdout.readline():
+            raise SystemExit(f"{name} did not start; run it alone to see why: {' '.join(arguments)}")
+
+    def round(self) -> None:
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if line:
+            self.rows.append(json.loads(line))
+
+    def median(self, key: str) -> float:
+        return statistics.median(row[key] for row in self.rows[1:]) if len(self.rows) > 1 else float("nan")
+
+    def stop(self) -> None:
+        self.process.stdin.close()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+
+
+def compare(pfllib: Path, workload: Path, method: str, batch: int, rounds: int) -> list[dict]:
+    """Medians after one warm-up round; ratio = PFLlib / ours in CPU seconds."""
+    shared = ["--worker", method, "--batch", str(batch)]
+    workers = [Worker("PFLlib", ["--pfllib", str(pfllib), *shared]), Worker("FedRepro fp32", ["--workload", str(workload), *shared]),
+               Worker("FedRepro bf16", ["--workload", str(workload), *shared], FEDREPRO_PRECISION="bf16")]
+    for _ in range(rounds + 1):
+        for worker in workers:
+            worker.round()
+    for worker in workers:
+        worker.stop()
+    rows = []
+    for worker in workers:
+        row = {"method": method, "batch": batch, "program": worker.name, "rounds": len(worker.rows) - 1}
+        for key in ("train_cpu", "cpu", "train_wall", "wall"):
+            row[key] = round(worker.median(key), 3)
+            pairs = [a[key] / b[key] for a, b in zip(workers[0].rows[1:], worker.rows[1:])]
+            row[f"{key}_ratio"] = round(statistics.median(pairs), 2) if pairs else None
+        row["peak_mb"] = round(max(r["mb"] for r in worker.rows)) if worker.rows else None
+        rows.append(row)
+        print(f"{method:9} b{batch:<3} {worker.name:14} n={row['rounds']:<2} train {row['train_cpu']:6.2f} CPU s {row['train_cpu_ratio']}x   "
+              f"train+eval {row['cpu']:6.2f} CPU s {row['cpu_ratio']}x   {row['peak_mb']} MB", flush=True)
+    return rows
+
+
+def machine() -> dict:
+    """What the numbers were measured on."""
+    model = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), "")
+    from importlib import metadata
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    return {"cpu": model, "cores": os.cpu_count(), "python": platform.python_version(), "torch": metadata.version("torch"),
+            "date": time.strftime("%Y-%m-%d"), "load": os.getloadavg()[0], "fedrepro": commit}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pfllib", type=Path, help="checkout of TsingZ0/PFLlib")
+    parser.add_argument("--mnist", type=Path, default=ROOT / "data" / "mnist", help="the prepared set (dvc repro data/dvc.yaml:fetch@mnist)")
+    parser.add_argument("--methods", nargs="+", default=["FedAvg"], choices=sorted(OURS))
+    parser.add_argument("--batch", nargs="+", type=int, default=[16, 64])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "against_pfllib.json")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--workload", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.worker and arguments.workload:
+        return our_worker(arguments.workload, arguments.worker, arguments.batch[0])
+    if arguments.pfllib is None:
+        parser.error("--pfllib DIR is missing")
+    pfllib = arguments.pfllib.resolve()
+    if arguments.worker:
+        return pfllib_worker(pfllib, arguments.worker, arguments.batch[0])
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=pfllib, capture_output=True, text=True).stdout.strip()
+    workload = prepare(pfllib, arguments.mnist)
+    rows = [row for method in arguments.methods for batch in arguments.batch
+            for row in compare(pfllib, workload, method, batch, arguments.rounds)]
+    arguments.out.parent.mkdir(exist_ok=True)
+    known = json.loads(arguments.out.read_text())["rows"] if arguments.out.exists() else []
+    fresh = {(row["method"], row["batch"]) for row in rows}
+    rows = [row for row in known if (row["method"], row["batch"]) not in fresh] + rows
+    arguments.out.write_text(json.dumps({"machine": machine(), "pfllib": commit, "rows": rows}, indent=1) + "\n")
+    print(f"written: {arguments.out}")
+
+
+if __name__ == "__main__":
+    main()

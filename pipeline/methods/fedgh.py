@@ -1,0 +1,42 @@
+"""FedGH: one global head, trained at the server on the clients' class means (Yi et al. 2023, Algorithm 1)."""
+from dataclasses import dataclass
+
+import torch
+
+from pipeline import keys
+from pipeline.engine.state import Clients, State
+from pipeline.engine.world import World
+from pipeline.methods.base import Method
+from pipeline.params import Count, NonNegative
+from pipeline.server import fit_head, vectors_sent
+
+
+@dataclass(frozen=True)
+class FedGH(Method):
+    """Clients train features and the received head, send a mean representation per class, and drop their head.
+
+    The server's own head takes one pass of SGD over all (mean, class) pairs, shuffled, each pair once whatever the
+    number of samples behind it. The released codes differ: one never moves the server's head, the other lets client 0
+    share it; neither is followed.
+    """
+    server_lr: NonNegative = 0.01         # declared in the released code; PFLlib 1.0, which can diverge
+    server_batch: Count = 16              # PFLlib: the clients' batch size; 1 goes pair by pair, as the paper does
+
+    def init(self, world: World) -> State:
+        models = world.new_models()
+        return State(features=models.features, head=models[0].head)
+
+    def round(self, state: State, world: World) -> State:
+        models = world.local_epochs(self.deployed(state, world), self.loss)
+        seen = world.class_means(models)
+        labels = seen.present.nonzero()[:, 1]                             # client by client, their classes in order
+        order = torch.randperm(len(labels), generator=keys.torch_generator("server", world.seed, world.round))
+        head = fit_head(state.head, seen.means[seen.present], labels, self.server_lr, self.server_batch, order)
+        return State(features=models.features, head=head)
+
+    def deployed(self, state: State, world: World) -> Clients:
+        return state.features.joined(world.everyone(state.head))
+
+    def traffic(self, world: World) -> tuple[float, float]:
+        up, _ = vectors_sent([client.labels for client in world.clients], world.new_models()[0]["head.weight"].shape[1])
+        return up, world.scalars("head")

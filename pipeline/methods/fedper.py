@@ -1,0 +1,25 @@
+"""FedPer: shared features, heads that stay home, trained together (Arivazhagan et al. 2019, Algorithm 1)."""
+from dataclasses import dataclass
+
+from pipeline.engine.state import Clients, State
+from pipeline.engine.world import World
+from pipeline.methods.base import Method
+
+
+@dataclass(frozen=True)
+class FedPer(Method):
+    """phi_k <- phi, one joint pass over (phi_k, pi_k), phi <- mean of the phi_k. The personal layers are the last one."""
+
+    def init(self, world: World) -> State:
+        models = world.new_models()
+        return State(features=models[0].features, heads=models.heads)
+
+    def round(self, state: State, world: World) -> State:
+        models = world.local_epochs(self.deployed(state, world), self.loss)
+        return State(features=world.average(models.features), heads=models.heads)
+
+    def deployed(self, state: State, world: World) -> Clients:
+        return world.everyone(state.features).joined(state.heads)
+
+    def traffic(self, world: World) -> tuple[float, float]:
+        return world.scalars("features"), world.scalars("features")

@@ -1,0 +1,64 @@
+"""FedProto: class means go up and down, and draw every client's representations together (Tan et al. 2022, Algorithm 1)."""
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.state import Clients, State
+from pipeline.engine.world import ClassMeans, World
+from pipeline.losses import cross_entropy, prototype_distance, prototype_scores
+from pipeline.methods.base import Method
+from pipeline.params import NonNegative
+from pipeline.server import aggregate_means, vectors_sent
+
+
+@dataclass(frozen=True)
+class FedProto(Method):
+    """CE + lambda * mean over samples and dimensions of (z - Cbar_y)^2; Cbar_c = mean over the owners' class means.
+
+    As published, every client keeps its model (networks may differ in all but d) and an image gets the class of the nearest
+    of the newest prototypes; before there are any, the classifier's. "With model parameter averaging" (FedCCL, FedLSA) the
+    models are averaged too, and the global classifier predicts. Prototypes are computed after local training, in
+    evaluation mode. The first round is plain cross-entropy.
+    """
+    lam: NonNegative = 1.0                # released code: 1 for MNIST and FEMNIST, 0.1 for CIFAR-10
+    averaging: bool = False
+    weighted: bool = False                # owners by their samples of the class; the code has the plain mean
+    prediction: Literal["prototype", "classifier"] | None = None      # None: prototype, with averaging the classifier
+
+    @property
+    def headline(self) -> Literal["pre", "post"]:
+        return "pre" if self.averaging else "post"
+
+    def init(self, world: World) -> State:
+        start = State(model=world.new_model()) if self.averaging else State(models=world.new_models())
+        return State(**start, prototypes=None)
+
+    def round(self, state: State, world: World) -> State:
+        models = world.local_epochs(self.deployed(state, world), self.loss, shared=state.prototypes)
+        prototypes = self.aggregate(world.class_means(models), state.prototypes)
+        return State(**{"model": world.average(models)} if self.averaging else {"models": models}, prototypes=prototypes)
+
+    def aggregate(self, seen: ClassMeans, previous: State | None) -> State:
+        return aggregate_means(seen.means, seen.counts if self.weighted else seen.present, previous)
+
+    def loss(self, model: Handle, batch: Batch, shared: State | None, own: object) -> Tensor:
+        if shared is None or not self.lam:
+            return super().loss(model, batch, shared, own)
+        z = model.features(batch.images)
+        return cross_entropy(model.head(z), batch.labels) + self.lam * prototype_distance(z, batch.labels, **shared)
+
+    def deployed(self, state: State, world: World) -> Clients:
+        return world.everyone(state.model) if self.averaging else state.models
+
+    def scores(self, model: Handle, images: Tensor, state: State) -> Tensor:
+        by = self.prediction or ("classifier" if self.averaging else "prototype")
+        if by == "classifier" or state.prototypes is None:
+            return super().scores(model, images, state)
+        return prototype_scores(model.features(images), **state.prototypes)
+
+    def traffic(self, world: World) -> tuple[float, float]:
+        up, down = vectors_sent([client.labels for client in world.clients], world.new_models()[0]["head.weight"].shape[1])
+        model = world.scalars() if self.averaging else 0.0
+        return model + up, model + down

@@ -1,0 +1,48 @@
+"""pFedMe: personal models on a spring to the client's copy of the global one (T. Dinh et al. 2020, Algorithm 1)."""
+from dataclasses import dataclass
+from typing import Literal
+
+from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.state import Params, State, combine
+from pipeline.engine.world import World
+from pipeline.methods.fedavg import FedAvg
+from pipeline.params import Count, NonNegative, Positive
+from pipeline.server_mixing import client_mean
+
+
+@dataclass(frozen=True)
+class PFedMe(FedAvg):
+    """Per batch: theta descends f + (lambda / 2) ||theta - w_k||^2 for K steps on that batch, then
+    w_k <- w_k - lr lambda (w_k - theta). Only w_k travels. Stable while inner_lr (lambda + L) < 2 and lr lambda < 1.
+
+    Scored after training is theta, before it the global w. Both levels take plain gradient steps.
+    """
+    headline = "post"
+    lam: NonNegative = 15.0               # released code, as are inner_steps and beta
+    inner_steps: Count = 5                # K
+    inner_lr: Positive = 0.01             # PFLlib's; the released code has 0.09 and, tuned, 0.1 to 0.01
+    lr: NonNegative = 0.01                # eta of the step on w_k; the released code's tuned value
+    beta: NonNegative = 1.0               # w <- (1 - beta) w + beta mean(w_k); up to 2 in the released code
+    start: Literal["warm", "reset"] = "warm"      # a batch's theta: the last batch's (all public codes), or w_k
+    decay: NonNegative = 0.0              # of theta: 0.001 in the released code, not in the paper
+    uniform: bool = False                 # the paper's mean over clients; False: weighted by samples, as the released code
+
+    def round(self, state: State, world: World) -> State:
+        received = world.everyone(state.model)
+        models, personal = world.local_steps(received, self.step, own=received)
+        world.trained = personal          # w_k is what travels, theta what the tables score
+        mean = client_mean(models, world, self.uniform)
+        return State(model=combine([state.model, mean], [1 - self.beta, self.beta]))
+
+    def step(self, model: Handle, batches: list[Batch], shared: object, theta: Params) -> tuple[Params, Params]:
+        """w_k and theta after one batch."""
+        w = model.params
+        inner = Params((name, (theta if self.start == "warm" else w)[name]) for name in w)
+        for _ in range(self.inner_steps):
+            gradient = model.at(inner).gradient(self._fit, batches[0])
+            inner = Params((name, t - self.inner_lr * (gradient[name] + self.lam * (t - w[name]) + self.decay * t)) for name, t in inner.items())
+        outer = Params((name, value - self.lr * self.lam * (value - inner[name])) for name, value in w.items())
+        return outer, theta.joined(inner)
+
+    def _fit(self, model: Handle, batch: Batch):
+        return self.loss(model, batch, None, None)

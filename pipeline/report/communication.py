@@ -1,0 +1,47 @@
+"""What a client sends and receives, and how evenly the clients fare, for every scenario that was run."""
+import math
+from statistics import fmean
+
+from pipeline.params import Cell, Paper
+from pipeline.report.tables import Panel, Row, Value, mark, merge_heads, result_path
+from pipeline.report.words import bytes_words, scenario_title
+from pipeline.results import summarise
+
+SENT = "per client and round"
+FAIRNESS = "accuracy of the clients, %"
+
+
+def worst_tenth(accuracies: list[float | None]) -> float | None:
+    """Mean accuracy of the worst tenth of the clients, one client at least; None for fewer than two with test images."""
+    known = sorted(accuracy for accuracy in accuracies if accuracy is not None)
+    return fmean(known[:math.ceil(len(known) / 10)]) if len(known) > 1 else None
+
+
+def communication(scenario: str, paper: Paper, runs: dict[Cell, dict]) -> Panel:
+    """A row per finished method of a scenario: scalars and bytes, the paper's own count, spread over clients, worst tenth."""
+    counted = bool(paper.communication)
+    spread = any("clients_std" in result["measures"] for result in runs.values())
+    heads = [[SENT, "up, scalars"], [SENT, "down, scalars"], [SENT, "both, bytes"]]
+    heads += [[SENT, "both, the paper's count"]] if counted else []
+    heads += [[FAIRNESS, "std."]] if spread else []
+    heads += [[FAIRNESS, "worst 10 %"]]
+    rows = [Row(paper.label(cell.method), [paper.label(cell.method)], _values(cell, result, paper, counted, spread)) for cell, result in runs.items()]
+    if spread:
+        mark([row.values[-2] for row in rows], lower=True)
+    mark([row.values[-1] for row in rows], lower=False)
+    return Panel(scenario_title(paper, scenario), ["method"], merge_heads(heads), rows)
+
+
+def _values(cell: Cell, result: dict, paper: Paper, counted: bool, spread: bool) -> list[Value]:
+    sent = result["traffic"]
+    values = [Value("text", text=text) for text in (f"{sent['up']:,.0f}", f"{sent['down']:,.0f}", bytes_words(sent["bytes"]))]
+    if counted:
+        values.append(Value("quoted", published=paper.communication.counts.get(cell.method, "")))
+    if spread:
+        values.append(_measured(cell, result["measures"].get("clients_std")))
+    worst = [worst_tenth(run) for run in result["clients"]]
+    return [*values, _measured(cell, None if None in worst else worst)]
+
+
+def _measured(cell: Cell, values: list[float] | None) -> Value:
+    return Value("measured", summarise(values), run=result_path(cell)) if values else Value("outside")
