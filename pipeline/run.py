@@ -81,7 +81,7 @@ def _summary(schedule: Schedule, display: "Plain", stopped: bool) -> int:
     parts = [f"{count[DONE]} of {total} stages run", *[f"{count[state]} {state}" for state in (UNCHANGED, FAILED, SKIPPED) if count[state]]]
     print(f"{', '.join(parts)} in {clock(time.monotonic() - display.begun)}", flush=True)
     for task in schedule.of(FAILED):
-        print(f"failed: {task.name}: {task.error()}\n        log: {os.path.relpath(task.log)}", file=sys.stderr)
+        print(f"failed: {task.name}: {task.error().removeprefix('error: ')}\n        log: {os.path.relpath(task.log)}", file=sys.stderr)
     if stopped:
         names = ", ".join(task.name for task in schedule.of(RUNNING))
         print(f"stopped{': ' * bool(names)}{names}; the same command goes on from here", file=sys.stderr)
@@ -196,7 +196,8 @@ class Table(Plain):
         from rich import box
         from rich.table import Table as Grid
         grid = Grid(box=box.SIMPLE_HEAD, caption=self.total(now), caption_justify="left", caption_style="bold")
-        for title, width, side in (("stage", 24, "left"), ("training", 22, "left"), ("accuracy", 8, "right"), ("time", 7, "right"), ("left", 7, "right")):
+        for title, width, side in (("stage", 24, "left"), ("training", 22, "left"),
+                                   ("accuracy", 8, "right"), ("time", 7, "right"), ("left", 7, "right")):
             grid.add_column(title, justify=side, min_width=width, no_wrap=True)
         for row in self.rows(now):
             grid.add_row(*row)

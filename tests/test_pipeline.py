@@ -111,6 +111,28 @@ def test_kill_9_loses_no_result(project, reference, after):
     assert outputs(project) == reference, resumed.stderr
 
 
+@pytest.mark.parametrize("method", ["fedpac", "fedamp", "pfedme"])
+def test_the_methods_with_the_most_state_resume(project, method, monkeypatch):
+    """Stopped dead after the second round's checkpoint: the resumed seed has the rows of one that ran through."""
+    from pipeline.params import Cell
+    from pipeline.training import Job, train_seed
+    monkeypatch.setenv("FEDREPRO_CHECKPOINT_SECONDS", "0")
+    cell = Cell("fedcrl", "mini", method)
+    whole = train_seed(Job(cell, 0, f"whole-{method}", project))
+    job = Job(cell, 0, f"stopped-{method}", project)
+
+    def stop(row):
+        if row["round"] == 3:
+            raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        train_seed(job, stop)
+    assert job.checkpoint.exists() and not job.finished.exists()
+    trained = []
+    resumed = train_seed(job, trained.append)
+    assert [row["round"] for row in trained] == [3, 4]
+    assert (resumed["rows"], resumed["clients"]) == (whole["rows"], whole["clients"]) and not job.checkpoint.exists()
+
+
 def test_a_killed_parent_takes_its_workers_along(project, reference):
     """Workers of a parent that was killed end by themselves, and the next run has the same numbers."""
     forget(project)

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 
+import numpy as np
+import pandas as pd
 import pytest
 import yaml
 
@@ -14,9 +16,11 @@ from pipeline import results
 from pipeline.errors import FedReproError, ParamError
 from pipeline.params import PAPERS, ROOT, Cell, load_paper
 from pipeline.report import render
+from pipeline.report.communication import worst_tenth
 from pipeline.report.context import page
+from pipeline.report.figures import over_seeds, trailing_mean
 from pipeline.report.formats import markdown, tex
-from pipeline.report.tables import Value, mark, merge_heads, read_published, table_view
+from pipeline.report.tables import Value, compare, mark, merge_heads, rank, read_published, table_view
 from pipeline.report.words import bytes_words, method_words, pretty, setting_words, split_setting
 from pipeline.results import Summary
 
@@ -33,10 +37,15 @@ PAPER = {
                    "blocks": {"even,public=a|Digits": {"scenario": "balanced"}}, "columns": {"Avg": "average"}},
         "table2": {"number": "2", "title": "Label skew", "published": "table2.csv", "rows": {"Averaged": None},
                    "blocks": {"practical(beta=0.1,N=20)|CIFAR_10": {"scenario": "balanced"},
-                              "pathological(N=20)|CIFAR_10": {"scenario": "skewed"}},
-                   "columns": {"Acc.": "weighted", "Std.": "clients_std"}},
+                              "pathological(N=20)|CIFAR_10": {"scenario": "skewed", "previous": "balanced"}},
+                   "columns": {"Acc.": "weighted", "Std.": "clients_std"}, "marks": ["rank", "average"],
+                   "remarks": {"FedProx": "not credible: 5_000 & more"}},
         "table3": {"number": "3", "title": "Sizes", "published": "table3.csv"},
     },
+    "figures": {"figure3": {"number": "3", "title": "Curves", "scenarios": ["balanced", "skewed"], "kind": "curves",
+                            "measures": ["weighted", "loss"], "window": 2},
+                "figure5": {"number": "5", "title": "Not drawn", "scenarios": ["balanced"]}},
+    "communication": {"source": "Sec. 5: |θ| counts", "counts": {"ours": "2|θ|"}},
 }
 PUBLISHED = {
     "table1": [("even,public=a", "Digits", column, method, value) for method, row in {
@@ -80,14 +89,14 @@ def write_run(root, name, measures, paper="fedcrl"):
     document = results.seal({
         "cell": str(cell), "paper": paper, "scenario": cell.scenario, "method": cell.method, "label": "x", "algorithm": cell.method,
         "hyper": {}, "seeds": seeds, "rounds": 2, "hook": "post", "last": 1, "headline": "average", "measures": measures,
-        "final": measures, "last3": measures, "last5": measures, "clients": [[1.0]] * len(seeds),
+        "final": measures, "last3": measures, "last5": measures, "clients": [[50.0 + seed, 90.0, None] for seed in seeds],
         "traffic": {"up": 1000, "down": 2000, "bytes": 12000}, "warnings": [],
         "data": {"set": "digits", "source": "bundled", "digest": "a" * 64, "deviation": "every second image"}, "public": None,
         "partition": "b" * 64, "device": "cpu", "versions": {"torch": "2.8.0"}, "started": "2025-01-01T00:00:00+00:00",
         "seconds": [1.5] * len(seeds), "git": {"commit": "c" * 40, "dirty": True}, "digest": "d" * 64})
     (folder / "result.json").write_text(json.dumps(document, indent=2, sort_keys=True))
     header = ",".join(["seed,round,loss", *measures])
-    lines = [f"{s},{r},1.0," + ",".join(str(v[s] * r / 2) for v in measures.values()) for s in seeds for r in range(3)]
+    lines = [f"{s},{r},{2.0 - r if r else ''}," + ",".join(str(v[s] * r / 2) for v in measures.values()) for s in seeds for r in range(3)]
     (folder / "history.csv").write_text("\n".join([header, *lines]) + "\n")
     return folder / "result.json"
 
@@ -250,7 +259,70 @@ def test_averaged_row_waits_for_every_method_and_takes_no_mark(measured):
     assert [value.state for value in averaged()] == ["missing"] * 4
     write_run(measured, "balanced/fedprox", {"weighted": [90.0], "clients_std": [0.0]})
     assert [value.mean for value in averaged()] == ["65.33", "4.50", "", ""]
-    assert {value.mark for value in averaged()} == {""}
+    assert {value.mark for value in averaged()} == {""} and not any(value.signs for value in averaged())
+
+
+def test_averaged_row_is_over_the_methods_that_the_paper_prints(measured):
+    path = measured / "papers/fedcrl/published/table2.csv"
+    lines = [line for line in path.read_text().splitlines(keepends=True) if not ("practical" in line and "FedProx" in line)]
+    path.write_text("".join(lines))
+    write_run(measured, "balanced/fedprox", {"weighted": [90.0], "clients_std": [0.0]})
+    assert [value.mean for value in view(measured, "table2").panels[0].rows[-1].values[:2]] == ["53.00", "6.75"]
+
+
+def signs(root, table="table2"):
+    return {row.name: ["".join(sign.text for sign in value.signs) for value in row.values]
+            for panel in view(root, table).panels for row in panel.rows}
+
+
+def test_rank_marks_and_arrows_wait_for_every_method_of_the_column(measured):
+    assert set(sum(signs(measured).values(), [])) == {""} and view(measured, "table2").legend == ""
+    write_run(measured, "balanced/fedprox", {"weighted": [90.0], "clients_std": [0.0]})
+    found = signs(measured)
+    assert [found[name][:2] for name in ("FedProx", "Ours", "FedAvg")] == [["*↑", "*↑"], ["†↓", "†"], ["‡↓", "‡↓"]]
+    assert [texts[2:] for texts in found.values()] == [["", ""]] * 4
+    assert view(measured, "table2").legend == ("*, †, ‡: best, second and third measured number of a column; ↑, ↓: better, worse than the "
+                                               "measured “Averaged” of the column; for the standard deviation over clients lower is better.")
+    assert set(sum(signs(measured, "table1").values(), [])) == {""}
+
+
+def test_plus_and_minus_compare_with_the_default_setting(measured):
+    write_run(measured, "skewed/ours", {"weighted": [60.0], "clients_std": [6.0]})
+    assert signs(measured)["Ours"] == ["", "", "+", "−"] and signs(measured)["FedAvg"] == [""] * 4
+    render(["fedcrl"], measured)
+    html = (measured / "reports/fedcrl.html").read_text()
+    assert '<span class="sign better">+</span>' in html and "in the default setting" in html
+    assert "60.00<sup>+</sup> (53.07)" in (measured / "reports/fedcrl.md").read_text()
+    assert r"60.00\textsuperscript{+}" in (measured / "reports/fedcrl.tex").read_text()
+
+
+@pytest.mark.parametrize("lower, shown", [(False, ["", "‡", "†", "*"]), (True, ["*", "*", "†", "‡"])])
+def test_ranks_share_a_mark_where_equal(lower, shown):
+    values = [Value("measured", Summary(mean, None, 1)) for mean in ((1.001, 1.002, 3.0, 4.0) if lower else (1.0, 2.0, 3.0, 4.0))]
+    rank([*values, Value("missing")], lower)
+    assert ["".join(sign.text for sign in value.signs) for value in values] == shown
+
+
+def test_no_arrow_between_numbers_that_are_equal_as_shown():
+    value, other = (Value("measured", Summary(mean, None, 1)) for mean in (1.001, 1.002))
+    compare(value, other, False, "↑↓")
+    compare(value, Value("missing"), False, "↑↓")
+    assert not value.signs
+
+
+def test_a_remark_is_a_footnote_of_its_row(measured):
+    render(["fedcrl"], measured)
+    html = (measured / "reports/fedcrl.html").read_text()
+    assert html.count('href="#table2-a"') == 1 and '<p class="run" id="table2-a"><sup>a</sup> not credible: 5_000 &amp; more</p>' in html
+    assert "| FedProx <sup>a</sup> | —" in (measured / "reports/fedcrl.md").read_text()
+    assert r"FedProx\textsuperscript{a} & ---" in (measured / "reports/fedcrl.tex").read_text()
+
+
+def test_a_remark_on_a_row_that_is_not_printed_is_refused(root):
+    path = root / "papers/fedcrl/paper.yaml"
+    path.write_text(path.read_text().replace("FedProx: 'not", "FedPorx: 'not"))
+    with pytest.raises(ParamError, match="tables.table2.remarks: unknown printed method 'FedPorx' .nearest: 'FedProx'"):
+        page("fedcrl", {}, root)
 
 
 @pytest.mark.parametrize("means, lower, marks", [
@@ -341,6 +413,70 @@ def test_provenance_and_deviations(measured):
         "2", "digits", "bundled", "a" * 12, "none", "b" * 12, "0, 1", "cpu", "2.8.0", "c" * 12 + "+", "6"]
     notes = {note.scenario: note.texts for note in text.notes}
     assert notes["balanced"] == ["digits: every second image"] and notes["skewed"] == ["50% of the images; beta ~ 0.1"]
+
+
+def test_communication_and_fairness_of_every_scenario_that_was_run(measured):
+    render(["fedcrl"], measured)
+    text = (measured / "reports/fedcrl.md").read_text().partition("## Communication and fairness")[2]
+    assert text.count("| FedAvg | 1,000 | 2,000 | 12.0 kB |  | <ins>9.00</ins> ± 0.00 | **50.50** ± 0.71 |") == 2
+    assert text.count(r"| Ours | 1,000 | 2,000 | 12.0 kB | (2\|θ\|) | **4.50** ± 0.71 | **50.50** ± 0.71 |") == 2
+    assert r"In parentheses the paper's count. Sec. 5: \|θ\| counts" in text
+    assert r"\published{2\textbar{}$\theta$\textbar{}}" in (measured / "reports/fedcrl.tex").read_text()
+
+
+def test_worst_tenth_of_the_clients():
+    assert worst_tenth([90.0, None, 50.0]) == 50.0
+    assert worst_tenth([float(n) for n in range(20)]) == 0.5 and worst_tenth([float(n) for n in range(21)]) == 1.0
+    assert worst_tenth([70.0]) is None
+
+
+def test_miniature_shows_only_the_methods_that_params_asks_for(measured):
+    write_run(measured, "mini/fedprox", BALANCED["ours"])
+    shown = page("fedcrl", results.collect(measured), measured)
+    assert [row.name for row in shown.communication[0].rows] == ["FedAvg", "Ours"]
+    assert shown.provenance.rows[0].values[0].text == "2"
+
+
+# -- figures --------------------------------------------------------------------------------------------------------------------
+
+def test_trailing_mean():
+    def smooth(values, window, index=None):
+        return trailing_mean(pd.Series(values, index or range(1, len(values) + 1), dtype=float), window).tolist()
+    assert smooth([1, 2, 3, 4, 5], 3) == [1, 1.5, 2, 3, 4]
+    assert smooth([9, 1, 2, 3], 3, [0, 1, 2, 3]) == [1, 1.5, 2]              # round 0 is before training
+    assert smooth([1, 2, 6], 3, [1, 3, 5]) == [1, 1.5, 4]                    # evaluated every second round
+    assert smooth([9, 1], 1, [0, 1]) == [9, 1]
+
+
+def test_seeds_are_smoothed_one_by_one():
+    history = pd.DataFrame({"seed": [0, 0, 0, 1, 1, 1], "round": [0, 1, 2] * 2, "loss": [np.nan, 1, 3, np.nan, 5, 5]})
+    assert over_seeds(history, "loss", 2).reset_index().to_numpy().tolist() == [[1, 3, 1, 5], [2, 3.5, 2, 5]]
+
+
+def test_curves_of_the_papers_scenarios_and_of_the_miniature(measured):
+    render(["fedcrl"], measured)
+    html = (measured / "reports/fedcrl.html").read_text()
+    for name, columns in (("fedcrl-figure3", 1), ("fedcrl-figure3-mini", 1)):
+        svg = (measured / f"reports/figures/{name}.svg").read_text()
+        assert svg.count('id="line-') == 2 * 2 * columns and "training loss" in svg
+        assert html.count(f'src="figures/{name}.svg"') == 1
+    assert "trailing mean of 2 rounds" in html and 'id="figure5"' not in html
+    text = (measured / "reports/fedcrl.md").read_text()
+    assert "![Measured accuracy (weighted by test size) and training loss over rounds, one line per method: balanced](figures/fedcrl-figure3.svg)" in text
+    assert "\n\n\n" not in text
+
+
+def test_a_figure_without_runs_says_how_to_get_it(root):
+    render(["fedcrl"], root)
+    assert "Figure 3: Curves</h3>\n<p class=\"run\">Nothing measured yet" in (root / "reports/fedcrl.html").read_text()
+    assert not (root / "reports/figures").exists()
+
+
+def test_a_measure_without_values_is_named(measured):
+    path = measured / "papers/fedcrl/runs/balanced/ours/history.csv"
+    path.write_text(path.read_text().replace("weighted", "other"))
+    with pytest.raises(FedReproError, match="balanced/ours/history.csv: the column 'weighted' is missing"):
+        render(["fedcrl"], measured)
 
 
 def test_index_counts_cells(measured):

@@ -61,7 +61,8 @@ def diamond(tmp_path_factory) -> Path:
     folder = repository(tmp_path_factory.mktemp("diamond"), first=stub("first", "in"), left=stub("left", "first", does="sleep 1.5"),
                         right=stub("right", "first", does="sleep 1.5"))
     (folder / "sub").mkdir()
-    last = {"cmd": "cd ..; " + TIMED.format("last", "true", "left.txt right.txt"), "deps": ["../left.txt", "../right.txt"], "outs": [{"../last.txt": {"cache": False}}]}
+    last = {"cmd": "cd ..; " + TIMED.format("last", "true", "left.txt right.txt"),
+            "deps": ["../left.txt", "../right.txt"], "outs": [{"../last.txt": {"cache": False}}]}
     (folder / "sub" / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"last": last}}))
     run(folder, "sub/dvc.yaml:last", "--jobs", "2")
     return folder
@@ -102,7 +103,7 @@ def test_a_failed_stage_stops_only_what_needs_it(tmp_path):
     folder = repository(tmp_path, bad=stub("bad", "in", does=fails), late=stub("late", "bad"),
                         other=stub("other", "in", does="sleep 0.5"), end=stub("end", "other"))
     said = run(folder, "-j", "2", expect=1)
-    assert "2 of 4 stages run, 1 failed, 1 skipped" in said and f"failed: bad: error: the reason\n        log: {Path('.cells/logs/bad.log')}" in said
+    assert "2 of 4 stages run, 1 failed, 1 skipped" in said and f"failed: bad: the reason\n        log: {Path('.cells/logs/bad.log')}" in said
     assert sorted(ran(folder)) == ["bad", "end", "other"]
     (folder / "mended").touch()
     run(folder)

@@ -69,9 +69,10 @@ def curves_of(path: str, runs: dict[str, list[Cell]], measures: list[str], paper
     methods = {cell.method for found in runs.values() for cell in found}
     band = " Shaded: the range of the seeds." if len(methods) <= figures.MOST_BANDS else ""
     titles = {scenario: scenario_title(paper, scenario) for scenario in runs}
+    lossless = " Methods that descend no single loss (pFedMe, Per-FedAvg) have no line there." if "loss" in measures else ""
     return Drawing(path, f"Measured {' and '.join(_measure_words(m) for m in measures)} over rounds, one line per method: "
                    + "; ".join(titles.values()),
-                   f"{caption} Mean over seeds.{band}", figures.curves_size(len(runs), len(measures)),
+                   f"{caption} Mean over seeds.{band}{lossless}", figures.curves_size(len(runs), len(measures)),
                    partial(_draw_curves, {titles[scenario]: found for scenario, found in runs.items()}, measures, paper, root, window))
 
 
@@ -83,7 +84,7 @@ def _draw_curves(runs: dict[str, list[Cell]], measures: list[str], paper: Paper,
 def _history(cell: Cell, measures: list[str], root: Path) -> pd.DataFrame:
     table = history(cell, root)
     for measure in measures:
-        if measure not in table or table[measure].isna().all():
+        if measure != "loss" and (measure not in table or table[measure].isna().all()):
             raise FedReproError(f"{shorten(cell.folder(root) / 'history.csv')}: the column {measure!r} is missing or empty")
     return table
 
@@ -103,9 +104,10 @@ def _embedding(key, name, figure: Figure, scenarios, paper, results, root) -> Dr
     titles = {cell: paper.label(cell.method) + (f", {scenario_title(paper, cell.scenario)}" if several else "") for cell in found}
     facts = "; ".join(f"{titles[cell]} {kept.silhouette:.3f}" for cell, kept in found.items())
     clients = max(kept.points["client"].nunique() for kept in found.values())
-    drawn = f", {figures.MOST_POINTS:,} of them drawn" if max(len(kept.points) for kept in found.values()) > figures.MOST_POINTS else ""
-    caption = (f"t-SNE of the representations of {max(len(kept.points) for kept in found.values()):,} test images{drawn}, of {clients} clients, "
-               f"coloured by label. Cosine silhouette of the representations themselves by label, −1 to 1: {facts}.")
+    images = max(len(kept.points) for kept in found.values())
+    drawn = f", {figures.MOST_POINTS:,} of them drawn" if images > figures.MOST_POINTS else ""
+    caption = (f"t-SNE of the representations of {images:,} test images{drawn}, of {clients} clients; "
+               f"colour and shape by label. Cosine silhouette of the representations themselves by label, −1 to 1: {facts}.")
     panels = {f"{titles[cell]}: silhouette {kept.silhouette:.3f}": kept.points for cell, kept in found.items()}
     return Drawing(_path(key, name, scenarios), f"t-SNE of representations, one panel per method: {', '.join(titles.values())}", caption,
                    figures.points_size(len(panels)), partial(figures.points, panels))

@@ -72,6 +72,8 @@ def curves(columns: dict[str, dict[str, pd.DataFrame]], measures: list[str], win
         for (row, measure), (column, title) in product(enumerate(measures), enumerate(columns)):
             axes = grid[row, column]
             for label, history in columns[title].items():
+                if measure == "loss" and (measure not in history or history[measure].isna().all()):
+                    continue                          # its steps descend no single loss
                 _line(axes, over_seeds(history, measure, window), labels.index(label), label, len(labels) <= MOST_BANDS)
             _dress(axes, title if row == 0 else "", "training loss" if measure == "loss" else "accuracy, %",
                    left=column == 0, bottom=row == len(measures) - 1)

@@ -27,8 +27,8 @@ def join(escape, separator: str, texts: list[str]) -> Raw:
 _TEX = {"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
         "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "|": r"\textbar{}", "<": r"\textless{}", ">": r"\textgreater{}", "[": "{[}", "*": "{*}",
         "±": r"$\pm$", "—": "---", "–": "--", "−": "$-$", "·": r"\textperiodcentered{}", "×": r"$\times$", "✓": r"\checkmark{}",
-        "Δ": r"$\Delta$", "≥": r"$\geq$", "≤": r"$\leq$", "→": r"$\rightarrow$", "²": r"\textsuperscript{2}", "†": r"$\dagger$",
-        "‡": r"$\ddagger$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "Ω": r"$\Omega$", "…": r"\dots{}",
+        "Δ": r"$\Delta$", "≥": r"$\geq$", "≤": r"$\leq$", "→": r"$\rightarrow$", "²": r"\textsuperscript{2}",
+        "†": r"$\dagger$", "‡": r"$\ddagger$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "Ω": r"$\Omega$", "…": r"\dots{}",
         "“": "``", "”": "''", "‘": "`", "’": "'", "∞": r"$\infty$", "ℓ": r"$\ell$", "\u00a0": "~", "\u2009": r"\,"}
 _TEX |= {letter: f"${name}$" for letter, name in {
     "α": r"\alpha", "β": r"\beta", "γ": r"\gamma", "ε": r"\epsilon", "η": r"\eta", "θ": r"\theta", "λ": r"\lambda", "μ": r"\mu",
