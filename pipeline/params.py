@@ -508,6 +508,10 @@ class Cell:
     def metrics(self, root: Path = ROOT) -> Path:
         return root / "papers" / self.paper / "metrics" / self.scenario / f"{self.method}.json"
 
+    def representations(self, root: Path = ROOT) -> Path:
+        """Apart from `runs/`, which is in git: reports must not depend on what a fresh clone lacks."""
+        return root / "papers" / self.paper / "representations" / self.scenario / f"{self.method}.npz"
+
     def resolve(self, root: Path = ROOT) -> tuple[Scenario, str, dict]:
         """(scenario, algorithm, hyper-parameters as written); raises ParamError for a name that is not there."""
         paper = load_paper(self.paper, root)

@@ -362,7 +362,7 @@ def metrics(result: dict) -> dict:
 def _write(cell: Cell, result: dict, runs: list[dict], pictures: Path, root: Path) -> None:
     folder = cell.folder(root)
     folder.mkdir(parents=True, exist_ok=True)
-    files.write_with(folder / "representations.npz", lambda temporary: shutil.copyfile(pictures, temporary))
+    files.write_with(cell.representations(root), lambda temporary: shutil.copyfile(pictures, temporary))
     history = pd.DataFrame([{"seed": run["seed"], **row} for run in runs for row in run["rows"]])
     files.write_text(folder / "history.csv", history.to_csv(index=False, lineterminator="\n"))
     files.write_json(folder / "result.json", result)

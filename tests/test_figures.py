@@ -23,7 +23,8 @@ def write_representations(root, cell, spread, n=48, **changed):
     labels = np.arange(n) % 3
     arrays = {"values": (np.eye(8)[labels] + spread * rng.normal(size=(n, 8))).astype(np.float16), "labels": labels,
               "clients": labels % 2, "ids": np.arange(n)} | changed
-    np.savez(cell.folder(root) / "representations.npz", **{name: array for name, array in arrays.items() if array is not None})
+    cell.representations(root).parent.mkdir(parents=True, exist_ok=True)
+    np.savez(cell.representations(root), **{name: array for name, array in arrays.items() if array is not None})
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def test_embedding_is_kept_and_drawn_without_the_representations(drawn):
     assert lines[0] == "x,y,label,client" and len(lines) == 49
     assert all(re.fullmatch(r"-?\d+\.\d{3},-?\d+\.\d{3},[012],[01]", line) for line in lines[1:])
     assert [path.read_bytes() for path in embedding.update("fedcrl", drawn)] == first
-    for path in drawn.glob("papers/*/runs/*/*/representations.npz"):
+    for path in drawn.glob("papers/*/representations/*/*.npz"):
         path.unlink()
     render(["fedcrl"], drawn)
     svg = (drawn / "reports/figures/fedcrl-figure4.svg").read_text()
@@ -69,16 +70,16 @@ def test_silhouette_is_that_of_the_representations(drawn):
 ])
 def test_broken_representations_are_named(drawn, changed, message):
     write_representations(drawn, OURS, 0.1, **changed)
-    with pytest.raises(FedReproError, match=f"balanced/ours/representations.npz: .*{message}"):
+    with pytest.raises(FedReproError, match=f"balanced/ours.npz: .*{message}"):
         embedding.compute(OURS, drawn)
 
 
 def test_a_cell_needs_a_figure_and_representations(drawn):
-    (OURS.folder(drawn) / "representations.npz").write_bytes(b"PK")
-    with pytest.raises(FedReproError, match="ours/representations.npz: not representations"):
+    (OURS.representations(drawn)).write_bytes(b"PK")
+    with pytest.raises(FedReproError, match="ours.npz: not representations"):
         embedding.update("fedcrl/balanced/ours", drawn)
-    (OURS.folder(drawn) / "representations.npz").unlink()
-    with pytest.raises(FedReproError, match="ours/representations.npz: no such file"):
+    (OURS.representations(drawn)).unlink()
+    with pytest.raises(FedReproError, match="ours.npz: no such file"):
         embedding.update("fedcrl/balanced/ours", drawn)
     with pytest.raises(FedReproError, match="no figure of kind 'embedding' shows the cell fedcrl/balanced/fedprox"):
         embedding.update("fedcrl/balanced/fedprox", drawn)

@@ -378,6 +378,8 @@ def test_dvc_has_a_stage_for_every_cell_of_the_grids(paper, stages):
     at = f"papers/{paper}/dvc.yaml:"
     expected = {f"{at}partition@{scenario}" for scenario in document.scenarios if scenario != "mini"} | {f"{at}report"}
     expected |= {f"{at}{key}@{s}-{m}" for key, grid in document.grids.items() for s in grid.scenarios for m in grid.methods}
+    expected |= {f"{at}figures@{s}-{m}" for figure in document.figures.values() if figure.kind == "embedding"
+                 for s in figure.scenarios for m in figure.methods}
     assert {stage for stage in stages if stage.startswith(at)} == expected
 
 

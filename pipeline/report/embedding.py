@@ -1,4 +1,4 @@
-"""t-SNE of representations: computed once from a cell's representations.npz, kept as a small CSV that any clone can draw."""
+"""t-SNE of representations: computed once from a cell's representations, kept as a small CSV that any clone can draw."""
 import json
 import zipfile
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def compute(cell: Cell, root: Path = ROOT) -> Embedding:
     from sklearn.metrics import silhouette_score
     from threadpoolctl import threadpool_limits
 
-    values, labels, clients = _representations(cell.folder(root) / "representations.npz")
+    values, labels, clients = _representations(cell.representations(root))
     with threadpool_limits(1):
         places = TSNE(2, perplexity=min(PERPLEXITY, (len(values) - 1) / 3), init="pca", learning_rate="auto",
                       random_state=SEED).fit_transform(values)
@@ -49,7 +49,7 @@ def compute(cell: Cell, root: Path = ROOT) -> Embedding:
 
 
 def _representations(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(values (n, d) float32, labels (n,), clients (n,)) of representations.npz."""
+    """(values (n, d) float32, labels (n,), clients (n,)) of a cell."""
     try:
         with np.load(path) as file:
             values, labels, clients = file["values"].astype(np.float32), file["labels"], file["clients"]
@@ -104,7 +104,7 @@ def update(what: str, root: Path = ROOT) -> list[Path]:
     paper = load_paper(name, root)
     wanted = [(key, cell) for key, figure in paper.figures.items() if figure.kind == "embedding" for cell in cells(name, paper, figure)]
     if what == name:
-        wanted = [(key, cell) for key, cell in wanted if (cell.folder(root) / "representations.npz").exists()]
+        wanted = [(key, cell) for key, cell in wanted if (cell.representations(root)).exists()]
     elif not (wanted := [(key, cell) for key, cell in wanted if cell == Cell.parse(what)]):
         raise FedReproError(f"papers/{name}/paper.yaml: no figure of kind 'embedding' shows the cell {what}")
     return [write(key, cell, compute(cell, root), root) for key, cell in wanted]
