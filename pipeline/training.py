@@ -55,7 +55,7 @@ class Job:
 
     @property
     def pictures(self) -> Path:
-        return self.folder / "representations.npz"
+        return self.folder / f"seed-{self.seed}.npz"
 
     @property
     def finished(self) -> Path:
@@ -112,15 +112,15 @@ def train_seed(job: Job, report: Callable[[dict], None] = lambda row: None) -> d
         row, own = _row(world, method, state, tests, scenario)
         rows.append(row)
         report({"seed": job.seed, **row})
-        if time.monotonic() - saved >= every:
+        # None after the last round: what follows needs the models that a round leaves in the world, so it is trained again.
+        if world.round < scenario.training.rounds and time.monotonic() - saved >= every:
             saved = time.monotonic()
             _save(job.checkpoint, {"state": pack(state), "rows": rows, "own": own, "seconds": spent + saved - begun})
     finished = {"seed": job.seed, "rows": rows, "clients": own, "traffic": method.traffic(world), "hook": headline_hook(scenario, method),
                 "seconds": round(spent + time.monotonic() - begun, 1), "device": _device_name(world.device),
                 "precision": precision(), "executor": type(world.executor).__name__.lower(), "versions": provenance.machine(), "started": started}
-    if job.seed == scenario.seeds[0]:
-        models = method.deployed(state, world) if finished["hook"] == "pre" else world.trained
-        _save_arrays(job.pictures, evaluation.representations(models, world, tests))
+    models = method.deployed(state, world) if finished["hook"] == "pre" else world.trained
+    _save_arrays(job.pictures, evaluation.representations(models, world, tests))
     files.write_json(job.finished, finished)
     job.checkpoint.unlink(missing_ok=True)
     return finished

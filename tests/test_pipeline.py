@@ -133,6 +133,22 @@ def test_the_methods_with_the_most_state_resume(project, method, monkeypatch):
     assert (resumed["rows"], resumed["clients"]) == (whole["rows"], whole["clients"]) and not job.checkpoint.exists()
 
 
+def test_a_kill_after_the_last_round_resumes(project, monkeypatch):
+    """Between the last round and the finished file: a method that is scored after training still has its models."""
+    from pipeline.params import Cell
+    from pipeline.training import Job, train_seed
+    monkeypatch.setenv("FEDREPRO_CHECKPOINT_SECONDS", "0")
+    cell = Cell("fedcrl", "mini", "ditto")
+    whole = train_seed(Job(cell, 0, "whole-ditto", project))
+    job = Job(cell, 0, "stopped-ditto", project)
+    with monkeypatch.context() as patch:
+        patch.setattr("pipeline.training._save_arrays", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            train_seed(job)
+    resumed = train_seed(job)
+    assert (resumed["rows"], resumed["clients"]) == (whole["rows"], whole["clients"]) and job.pictures.exists()
+
+
 def test_a_killed_parent_takes_its_workers_along(project, reference):
     """Workers of a parent that was killed end by themselves, and the next run has the same numbers."""
     forget(project)

@@ -1,5 +1,5 @@
 """A local phase: what every client does with its data, and the draws that go with it. Executors carry it out."""
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
