@@ -8,9 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pipeline import attacks
+from pipeline.engine.handle import Handle
 from pipeline.engine.state import Clients
 from pipeline.engine.world import World
 from pipeline.models import Network
+from pipeline.params import Attack
 
 BATCH = 1024
 Scores = Callable[[Network, Tensor], Tensor]                  # (network, images) -> (B, classes), larger is likelier
@@ -69,6 +72,29 @@ class _Table:
     def shared(self) -> bool:
         """Do all clients hold the same model?"""
         return all(model is self.models[0] for model in self.models)
+
+
+def under_attack(models: Clients, world: World, tests: Sequence[TestSet], attack: Attack) -> dict[str, float]:
+    """`fgsm` and `pgd`: accuracy in percent on the first test set, every image moved against the very model that is scored;
+    mean over the clients, equal models once (adversarial.md, Evaluation). Images must be in [0, 1]."""
+    rules = {"fgsm": lambda *batch: attacks.fgsm(*batch, attack.eps),
+             "pgd": lambda *batch: attacks.pgd(*batch, attack.eps, attack.step, attack.steps, attack.random_start)}
+    test, known = tests[0], {}
+    for k, model in enumerate(models):
+        if id(model) not in known:
+            network = world.network(k, model)
+            known[id(model)] = {name: _robust(network, test, rule) for name, rule in rules.items()}
+    return {name: _mean([known[id(model)][name] for model in models]) for name in rules}
+
+
+def _robust(network: Network, test: TestSet, rule: Callable) -> float:
+    hits, handle = 0, Handle(network)
+    for start in range(0, len(test.labels), BATCH):
+        images, labels = test.images[start:start + BATCH], test.labels[start:start + BATCH]
+        moved = rule(handle, images, labels)
+        with torch.inference_mode():
+            hits += int((network(moved).argmax(1) == labels).sum())
+    return 100 * hits / len(test.labels)
 
 
 def by_client(table, world, tests):

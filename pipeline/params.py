@@ -209,6 +209,7 @@ class Subset:
     test: Literal["official", "index_mod_10"] = "official"
     test_per_class: Count | None = None
     stratified: bool = False
+    heldout: Count | None = None                      # labelled training images that no client gets, to compare clients by (RAHFL)
     seed: Whole = 0
 
 
@@ -222,6 +223,7 @@ class Model:
     features: Count | None = None                     # width of the representation, where the network has a choice
     dropout: Annotated[float, Range(low=0, high=0.99)] | None = None   # None: the network's own (0, EfficientNet 0.2)
     activation: Literal["relu", "none"] = "relu"      # after the representation layer (partitions.md, rep_activation)
+    projector: Count | None = None                    # width of a projector of the representation (RAHFL's networks: 1024)
 
 
 @dataclass(frozen=True)
@@ -291,6 +293,17 @@ class Scenario:
             raise ValueError(f"'seeds' must be different whole numbers, found {self.seeds}")
         if self.models is not None and isinstance(self.partition, Subset) and set(self.models) != set(self.partition.sizes):
             raise ValueError(f"'models' names {sorted(self.models)}, 'partition.sizes' names {sorted(self.partition.sizes)}")
+
+        if self.evaluation.attack is not None and self.data.normalise != "none":
+            raise ValueError("'evaluation.attack' needs images in [0, 1]: set 'data.normalise' to none")
+
+    def with_networks(self, changes: object, where: str) -> "Scenario":
+        """This scenario with `changes` (keys of Model) over the network of every client: {name: fedlsa}, {projector: 1024}."""
+        def changed(model: Model) -> Model:
+            given = {k: v for k, v in dataclasses.asdict(model).items() if v is not None}
+            return check(Model, {**given, **changes} if isinstance(changes, dict) else changes, where)
+        return dataclasses.replace(self, model=self.model and changed(self.model),
+                                   models=self.models and {name: changed(model) for name, model in self.models.items()})
 
 
 # -- the tables of a paper -----------------------------------------------------------------------------------
@@ -371,7 +384,7 @@ class Paper:
     authors: str
     reference: str
     scenarios: dict[str, Scenario]
-    methods: dict[str, dict[str, Any]]                # key -> {algorithm?, label?, hyper-parameters..., scenarios?}
+    methods: dict[str, dict[str, Any]]                # key -> {algorithm?, label?, model?, hyper-parameters..., scenarios?}
     grids: dict[str, Grid]
     tables: dict[str, Table]
     figures: dict[str, Figure] = field(default_factory=dict)
@@ -401,6 +414,7 @@ class Miniature:
 @dataclass(frozen=True)
 class DataChoice:
     source: Literal["auto", "mirror", "canonical"] = "auto"   # for sets that are not bundled; auto: mirror, then canonical
+    weights: Literal["pretrained", "untrained"] = "pretrained"   # of the frozen ViT-Ti/16; untrained: where its weights cannot be had
 
 
 @dataclass(frozen=True)
@@ -524,4 +538,7 @@ class Cell:
         algorithm = values.pop("algorithm", self.method)
         values.pop("label", None)
         values |= values.pop("scenarios", {}).get(self.scenario, {})     # hyper-parameters that differ in a scenario
-        return paper.scenarios[self.scenario], algorithm, values
+        scenario = paper.scenarios[self.scenario]
+        if (network := values.pop("model", None)) is not None:           # a method with a network of its own
+            scenario = scenario.with_networks(network, f"{file}: methods.{self.method}.model")
+        return scenario, algorithm, values

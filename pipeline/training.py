@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import lru_cache
 from multiprocessing import connection
 from pathlib import Path
 
@@ -23,13 +22,12 @@ import pandas as pd
 import torch
 
 from pipeline import evaluation, files, methods, provenance, results, tracking
-from pipeline.data import partition, store
-from pipeline.data.tensors import to_tensor
+from pipeline.data import partition
 from pipeline.engine.handle import Handle
-from pipeline.engine.phase import Client
 from pipeline.engine.state import pack, unpack
 from pipeline.engine.world import World, precision
-from pipeline.errors import FedReproError, ParamError, TrainingError
+from pipeline.errors import FedReproError, TrainingError
+from pipeline.loading import load, load_world, partition_folder
 from pipeline.params import ROOT, Cell, Scenario, load_paper
 from pipeline.progress import Progress
 
@@ -69,8 +67,7 @@ def train_cell(cell: Cell, root: Path = ROOT) -> dict:
     """
     scenario, algorithm, hyper = cell.resolve(root)
     methods.load(algorithm, hyper, f"papers/{cell.paper}/paper.yaml: methods.{cell.method}")
-    _refuse_unbuilt(scenario, cell)
-    _, partition_meta = partition.read(_partition_folder(cell, root))
+    _, partition_meta = partition.read(partition_folder(cell, root))
     digest = provenance.cell_digest(cell, partition_meta["digest"], precision(), root)
     jobs = [Job(cell, seed, digest, root) for seed in scenario.seeds]
     with _only_one(jobs[0].folder, cell):
@@ -126,64 +123,8 @@ def train_seed(job: Job, report: Callable[[dict], None] = lambda row: None) -> d
     return finished
 
 
-def load_world(cell: Cell, scenario: Scenario, seed: int, root: Path = ROOT) -> tuple[World, tuple[evaluation.TestSet, ...]]:
-    """The federation of one seed and its test sets, on the device of FEDREPRO_DEVICE (default: a GPU if there is one)."""
-    clients, tests, classes = _load(cell, root)
-    return World(clients, scenario.training, classes, seed, clients[0].images.device), tests
-
-
-@lru_cache(maxsize=1)
-def _load(cell: Cell, root: Path) -> tuple[tuple[Client, ...], tuple[evaluation.TestSet, ...], int]:
-    """Clients, test sets and number of classes as tensors; read once, shared by the seeds that fork from this process."""
-    scenario = cell.resolve(root)[0]
-    device = os.environ.get("FEDREPRO_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")
-    folder = _partition_folder(cell, root)
-    parts, meta = partition.read(folder)
-    stored = store.read(root / "data" / scenario.data.set)
-    if stored.meta["digest"] != meta["data"]["digest"]:
-        raise ParamError(f"{folder}: made from other data than data/{scenario.data.set} now holds "
-                         f"(digest {meta['data']['digest'][:12]}, found {stored.meta['digest'][:12]}); run its partition stage again")
-
-    def tensors(indices):
-        images = to_tensor(stored.images[indices], scenario.data).to(device)
-        return images, torch.from_numpy(stored.labels[indices]).to(device)
-
-    clients = tuple(Client(name, domain, _model(scenario, name, domain, cell), *tensors(indices))
-                    for (name, domain), indices in zip(parts.clients, parts.train, strict=True))
-    if scenario.evaluation.tests == "clients":
-        named = [(name, indices) for (name, _), indices in zip(parts.clients, parts.own_test, strict=True)]
-    elif scenario.evaluation.tests == "pooled":
-        named = [("test", np.concatenate(list(parts.domain_test.values())))]
-    else:
-        named = list(parts.domain_test.items())
-    return clients, tuple(evaluation.TestSet(name, *tensors(indices)) for name, indices in named), len(stored.meta["classes"])
-
-
 def _device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-
-
-def _model(scenario: Scenario, name: str, domain: str, cell: Cell):
-    if scenario.models is None:
-        return scenario.model
-    found = scenario.models.get(name) or scenario.models.get(domain)
-    if found is None:
-        raise ParamError(f"papers/{cell.paper}/paper.yaml: scenarios.{cell.scenario}.models: no network for client {name!r}")
-    return found
-
-
-def _refuse_unbuilt(scenario: Scenario, cell: Cell) -> None:
-    """What a scenario may ask for and the engine cannot do yet is refused, never left out in silence."""
-    asked = {"corruption": scenario.corruption is not None, "data.features": scenario.data.features != "pixels",
-             "data.augmentation": scenario.data.augmentation is not None, "evaluation.attack": scenario.evaluation.attack is not None,
-             "training.pretraining": scenario.training.pretraining is not None}
-    for key, wanted in asked.items():
-        if wanted:
-            raise TrainingError(f"papers/{cell.paper}/paper.yaml: scenarios.{cell.scenario}.{key}: this version cannot do that yet")
-
-
-def _partition_folder(cell: Cell, root: Path) -> Path:
-    return root / "papers" / cell.paper / "partitions" / cell.scenario
 
 
 # -- one round's measures ------------------------------------------------------------------------------------
@@ -208,6 +149,8 @@ def _row(world: World, method, state, tests, scenario: Scenario) -> tuple[dict, 
             continue                                          # nothing was trained yet: before the first round
         measures, accuracies = evaluation.measure(models, world, tests, protocol.tests, protocol.top,
                                                   lambda network, images: method.scores(Handle(network), images, state))
+        if headline and protocol.attack and left < protocol.last:
+            measures |= evaluation.under_attack(models, world, tests, protocol.attack)
         row |= {name if headline else f"{hook}.{name}": _rounded(value) for name, value in measures.items()}
         own = [_rounded(a) for a in accuracies] if headline else own
     return row, own
@@ -233,7 +176,7 @@ def _train_seeds(jobs: list[Job], report: Callable[[dict], None]) -> Iterator[di
     # A forked worker has torch imported already; CUDA and macOS need a fresh interpreter.
     forks = sys.platform == "linux" and not torch.cuda.is_available()
     if forks and not all(job.finished.exists() for job in jobs):
-        _load(jobs[0].cell, jobs[0].root)
+        load(jobs[0].cell, jobs[0].root)
     context = multiprocessing.get_context("fork" if forks else "spawn")
     waiting, running = list(jobs), {}
     try:

@@ -14,6 +14,7 @@ from pipeline.errors import ParamError, unknown
 from pipeline.params import Data, Dirichlet, Domains, Partition, Pathological, Subset
 
 BLOCK = 4096                                          # Dirichlet draws tried at once
+HELDOUT = 2                                           # told apart from the private draw of the same seed
 
 
 @dataclass(frozen=True)
@@ -48,13 +49,15 @@ class Pool:
 
 @dataclass
 class Parts:
-    """Index arrays into the stored set: each client's training and own test images, each domain's test images."""
+    """Index arrays into the stored set: each client's training and own test images, each domain's test images, and the
+    training images that no client gets; `public` indexes the public set."""
     clients: list[tuple[str, str]]                    # (printed name, printed domain)
     train: list[np.ndarray]
     own_test: list[np.ndarray]
     domain_test: dict[str, np.ndarray]
     warnings: list[str] = field(default_factory=list)
     public: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    heldout: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 def partition(settings: Partition, pool: Pool, where: str) -> Parts:
@@ -281,6 +284,9 @@ def _subsets(settings: Subset, pool: Pool, rng, where) -> Parts:
     if not by_domain and len(pool.names) > 1:
         _known(settings.sizes, pool.names, f"{where}.sizes", "domain")
     tests = {name: domain_split(pool, i, settings, rng) for i, name in enumerate(pool.names)}
+    first = pool.names[0]
+    apart = np.random.default_rng([settings.seed, HELDOUT]).permutation(tests[first][0])[:settings.heldout or 0]
+    tests = {name: (inside[~np.isin(inside, apart)], test) for name, (inside, test) in tests.items()}
     left = {name: rng.permutation(inside) for name, (inside, _) in tests.items()}
     clients, train, own_test = [], [], []
     for name, size in settings.sizes.items():
@@ -294,7 +300,7 @@ def _subsets(settings: Subset, pool: Pool, rng, where) -> Parts:
         clients.append((name, domain))
         train.append(np.sort(part))
         own_test.append(tests[domain][1])
-    return Parts(clients, train, own_test, {name: test for name, (_, test) in tests.items()})
+    return Parts(clients, train, own_test, {name: test for name, (_, test) in tests.items()}, heldout=np.sort(apart))
 
 
 def _choose(candidates, size, labels, settings, rng) -> np.ndarray:
@@ -331,7 +337,7 @@ def _known(names, known, where, kind) -> None:
 def to_arrays(parts: Parts) -> dict[str, np.ndarray]:
     """The arrays of indices.npz."""
     return {**{f"train.{k}": a for k, a in enumerate(parts.train)}, **{f"own_test.{k}": a for k, a in enumerate(parts.own_test)},
-            **{f"domain_test.{name}": a for name, a in parts.domain_test.items()}, "public": parts.public}
+            **{f"domain_test.{name}": a for name, a in parts.domain_test.items()}, "public": parts.public, "heldout": parts.heldout}
 
 
 def read(folder: Path) -> tuple[Parts, dict]:
@@ -342,6 +348,7 @@ def read(folder: Path) -> tuple[Parts, dict]:
             count = len(meta["clients"])
             return Parts([tuple(c) for c in meta["clients"]], [arrays[f"train.{k}"] for k in range(count)],
                          [arrays[f"own_test.{k}"] for k in range(count)],
-                         {name: arrays[f"domain_test.{name}"] for name in meta["tests"]}, meta["warnings"], arrays["public"]), meta
+                         {name: arrays[f"domain_test.{name}"] for name in meta["tests"]}, meta["warnings"], arrays["public"],
+                         arrays["heldout"]), meta
     except (FileNotFoundError, KeyError, ValueError) as error:
         raise ParamError(f"{folder}: not a complete partition ({error}); run the partition stage of this scenario first") from None

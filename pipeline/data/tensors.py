@@ -1,4 +1,6 @@
 """Stored images to network inputs."""
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -25,6 +27,28 @@ def to_tensor(images: np.ndarray, data: Data) -> Tensor:
         chunk = torch.from_numpy(np.ascontiguousarray(images[start:start + CHUNK])).permute(0, 3, 1, 2).float().div_(255)
         out[start:start + CHUNK] = _normalise(_resize(_channels(chunk, data.channels), data.size), data.normalise)
     return out
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """Between what a network takes and the images themselves, for what changes pictures: augmentations, corruptions."""
+    normalise: str = "half"
+
+    def bytes(self, images: Tensor) -> Tensor:
+        """Network inputs (B, C, H, W) -> uint8 of the same shape."""
+        mean, std = self._statistics(images)
+        return (images * std + mean).mul(255).round().clamp(0, 255).to(torch.uint8)
+
+    def inputs(self, pixels: Tensor, like: Tensor) -> Tensor:
+        """Pixels in [0, 255], uint8 or floating (B, C, H, W) -> network inputs in the dtype and layout of `like`."""
+        mean, std = self._statistics(like)
+        return ((pixels.to(like.dtype) / 255 - mean) / std).contiguous(memory_format=torch.channels_last)
+
+    def _statistics(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        channels = images.shape[1]
+        values = ((0.0,) * channels, (1.0,) * channels) if self.normalise == "none" else (v[:channels] for v in STATISTICS[self.normalise])
+        mean, std = (torch.tensor(v, dtype=images.dtype, device=images.device).view(1, -1, 1, 1) for v in values)
+        return mean, std
 
 
 def _channels(x: Tensor, wanted: int) -> Tensor:

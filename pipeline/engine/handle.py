@@ -6,14 +6,30 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
+from pipeline import keys
 from pipeline.engine.state import Params
-from pipeline.models import Network
+from pipeline.errors import TrainingError
+from pipeline.models import Dropout, Network
 
 
 class Batch(NamedTuple):
-    """Images (B, C, H, W) and labels (B,) in int64."""
+    """Images (B, C, H, W), labels (B,) in int64, and further views of the same images where the phase makes some."""
     images: Tensor
     labels: Tensor
+    views: tuple[Tensor, ...] = ()
+
+
+class Draws:
+    """Random numbers for one client's losses, from a generator of its own on the CPU."""
+
+    def __init__(self, generator: torch.Generator):
+        self.generator = generator
+
+    def uniform(self, shape: torch.Size) -> Tensor:
+        return torch.rand(shape, generator=self.generator)
+
+    def normal(self, shape: torch.Size) -> Tensor:
+        return torch.randn(shape, generator=self.generator)
 
 
 class Handle:
@@ -23,8 +39,9 @@ class Handle:
     `tensors` (names as in the state dict) replace the network's own parameters and buffers.
     """
 
-    def __init__(self, network: Network, tensors: Mapping[str, Tensor] | None = None, trainable: set[str] | None = None):
-        self._network, self._tensors = network, tensors
+    def __init__(self, network: Network, tensors: Mapping[str, Tensor] | None = None, trainable: set[str] | None = None,
+                 draws: Draws | None = None):
+        self._network, self._tensors, self._draws = network, tensors, draws
         self._known: tuple[Tensor, Tensor] | None = None
         named = dict(network.named_parameters()) if tensors is None else tensors
         wanted = {name for name, p in network.named_parameters() if p.requires_grad} if trainable is None else trainable
@@ -45,15 +62,43 @@ class Handle:
         return self._call(self._network.head, "head.", self._network.dropout(representations))
 
     def __call__(self, images: Tensor) -> Tensor:
-        return self.head(self.features(images))
+        return self.head(self.features(images)[:, :self._network.width])
 
-    def other(self, model: Params) -> "Teacher":
-        """The same network holding another model (the server's, an older one) as a constant, in evaluation mode."""
-        return Teacher(self._network, model, set())
+    def project(self, representations: Tensor) -> Tensor:
+        """Embeddings (B, e) by the network's projector, where its scenario gives it one (params.Model.projector)."""
+        if not hasattr(self._network, "projector"):
+            raise TrainingError("this method needs a projector: give its row `model: {projector: <width>}`")
+        return self._call(self._network.projector, "projector.", representations)
+
+    def other(self, model: Params, training: bool = False) -> "Teacher":
+        """The same network holding another model (the server's, an older one) as a constant: without gradient and dropout,
+        BatchNorm with its running statistics, or with the batch's where `training`; either way they do not move."""
+        return Teacher(self._network, model, training)
 
     def at(self, params: Mapping[str, Tensor]) -> "Handle":
         """This model with other trainable parameters."""
-        return Handle(self._network, {**self._tensors, **params}, set(self.params))
+        return Handle(self._network, {**self._tensors, **params}, set(self.params), self._draws)
+
+    def normal(self, like: Tensor) -> Tensor:
+        """Standard normal numbers in the shape of `like`, the client's own; the same ones whatever the executor."""
+        return self._own_draws().normal(like.shape).to(like)
+
+    def uniform(self, like: Tensor) -> Tensor:
+        """Uniform numbers of [0, 1), likewise."""
+        return self._own_draws().uniform(like.shape).to(like)
+
+    def _own_draws(self) -> Draws:
+        if self._draws is None:                               # outside training: the same numbers at every evaluation
+            self._draws = Draws(keys.torch_generator("evaluation"))
+        return self._draws
+
+    def input_gradient(self, loss: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+        """d loss(images) / d images, a constant of the shape of `images`; the parameters get no gradient from it."""
+        if self._tensors is not None:
+            return torch.func.grad(loss)(images.detach()).detach()
+        with torch.enable_grad():
+            leaf = images.detach().requires_grad_()
+            return torch.autograd.grad(loss(leaf), leaf)[0]
 
     def gradient(self, loss: Callable[["Handle", Batch], Tensor], batch: Batch) -> Params:
         """d loss(model, batch) / d params. For steps (World.local_steps), whose models are values."""
@@ -67,13 +112,23 @@ class Handle:
 
 
 class Teacher(Handle):
-    """A model that is only looked at: no gradient, no dropout, BatchNorm with its running statistics."""
+    """A model that is only looked at, see Handle.other."""
+
+    def __init__(self, network: Network, model: Params, training: bool):
+        super().__init__(network, model, set())
+        self._training = training
 
     def _call(self, module, prefix, x):
-        training = self._network.training
-        self._network.eval()
+        before = [(layer, layer.training) for layer in self._network.modules()]
+        for layer, _ in before:
+            layer.training = self._training and not isinstance(layer, Dropout)
+        tensors = self._tensors
+        if self._training:                                    # BatchNorm writes its statistics into what it is given
+            self._tensors = {name: value.clone() for name, value in tensors.items()}
         try:
             with torch.no_grad():
                 return super()._call(module, prefix, x)
         finally:
-            self._network.train(training)
+            self._tensors = tensors
+            for layer, training in before:
+                layer.training = training

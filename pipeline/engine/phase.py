@@ -15,6 +15,7 @@ from pipeline.params import Model, Optimiser, Training
 Part = Literal["all", "features", "head"]
 Logged = dict[str, Tensor]                            # further scalars of a batch, averaged over the phase
 Loss = Callable[[Handle, Batch, object, object], Tensor | tuple[Tensor, Logged]]
+Views = Callable[[Tensor, torch.Generator], tuple[Tensor, ...]]
 Step = Callable[[Handle, list[Batch], object, object], tuple[Params, object]]
 
 
@@ -41,11 +42,14 @@ class Phase:
     optimiser: Optimiser
     together: int                                     # batches that one step takes
     key: tuple                                        # (seed, stream, round)
+    views: Views | None = None                        # what a batch's images become before a loss sees them
+    extra: Clients | None = None                      # further values that each client's optimiser moves; its loss sees them as `own`
 
 
 @dataclass
 class Outcome:
-    """What a phase leaves: models, each client's mean loss (NaN without data), means of what was logged, `own` after steps."""
+    """What a phase leaves: models, each client's mean loss (NaN without data), means of what was logged, `own` after steps,
+    or `extra` after training."""
     models: Clients
     losses: list[float]
     logged: dict[str, Tensor] = field(default_factory=dict)   # name -> (clients,)
@@ -58,8 +62,17 @@ def order(phase: Phase, client: Client, epoch: int) -> Tensor:
     return torch.randperm(len(client.labels), generator=keys.torch_generator("batches", *phase.key, client.name, epoch))
 
 
-def dropout_generator(phase: Phase, client: Client, epoch: int) -> torch.Generator:
-    return keys.torch_generator("dropout", *phase.key, client.name, epoch)
+def generator(purpose: str, phase: Phase, client: Client, epoch: int) -> torch.Generator:
+    """The client's own numbers of an epoch, for `dropout`, `noise` (what its loss draws) or `views`."""
+    return keys.torch_generator(purpose, *phase.key, client.name, epoch)
+
+
+def seen_as(phase: Phase, images: Tensor, labels: Tensor, numbers: torch.Generator) -> Batch:
+    """The batch that the loss gets: the images as they are, or what the phase's views make of them."""
+    if phase.views is None:
+        return Batch(images, labels)
+    first, *others = phase.views(images, numbers)
+    return Batch(first, labels, tuple(others))
 
 
 def batches(n: int, training: Training, network: nn.Module, together: int = 1) -> list[tuple[int, int]]:
@@ -72,10 +85,11 @@ def batches(n: int, training: Training, network: nn.Module, together: int = 1) -
     return [(first, last) for first, last in cuts if last - first >= least]
 
 
-def pieces(images: Tensor, labels: Tensor, together: int) -> list[Batch]:
+def pieces(batch: Batch, together: int) -> list[Batch]:
     """A batch cut into `together` equal batches; samples that are left over are not used."""
-    size = len(labels) // together
-    return [Batch(images[i * size:(i + 1) * size], labels[i * size:(i + 1) * size]) for i in range(together)]
+    size = len(batch.labels) // together
+    cuts = [slice(i * size, (i + 1) * size) for i in range(together)]
+    return [Batch(batch.images[cut], batch.labels[cut], tuple(view[cut] for view in batch.views)) for cut in cuts]
 
 
 def has_batchnorm(network: nn.Module) -> bool:

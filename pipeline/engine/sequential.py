@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import (Client, Logged, Outcome, Phase, batches, dropout_generator, has_batchnorm, of_client, order, pieces,
+from pipeline.engine.handle import Draws, Handle
+from pipeline.engine.phase import (Client, Logged, Outcome, Phase, batches, generator, has_batchnorm, of_client, order, pieces, seen_as,
                                    split_loss, trainable_names)
 from pipeline.engine.optimisers import Steps
 from pipeline.engine.state import Clients, Params
@@ -31,20 +31,24 @@ class Sequential:
         results = [run(phase, k, client) for k, client in enumerate(self.clients)]
         return Outcome(Clients(model for model, *_ in results), [loss for _, loss, *_ in results],
                        _by_client([means for _, _, means, _, _ in results]), _by_client([last for _, _, _, last, _ in results]),
-                       phase.own if phase.step is None else _collect([own for *_, own in results]))
+                       phase.own if phase.step is None and phase.extra is None else _collect([own for *_, own in results]))
 
     def _descend(self, phase: Phase, k: int, client: Client) -> tuple[Params, float, Logged, Logged, object]:
-        own = of_client(phase.own, k)
+        own = of_client(phase.own if phase.extra is None else phase.extra, k)
         if not len(client.labels):
             return phase.models[k], math.nan, {}, {}, own
+        if phase.extra is not None:
+            own = Params((name, value.detach().clone().requires_grad_()) for name, value in own.items())
         network = self.networks[client.model].train()
         load(network, phase.models[k])
         named = dict(network.named_parameters())
         parameters = [named[name] for name in trainable_names(network, phase.trainable)]
-        handle, optimise = Handle(network, trainable=set(trainable_names(network, phase.trainable))), Steps(phase.optimiser, parameters)
+        parameters += [] if phase.extra is None else own.values()
+        optimise = Steps(phase.optimiser, parameters)
         total, sums, last, seen = torch.zeros((), device=client.images.device, dtype=torch.float64), {}, {}, 0
         fixed = self._fixed_features(phase, client, network)
         for epoch in range(phase.epochs):
+            handle = Handle(network, None, set(trainable_names(network, phase.trainable)), Draws(generator("noise", phase, client, epoch)))
             for batch, chosen in self._batches(phase, client, network, epoch):
                 if fixed is not None:
                     handle.know(batch.images, fixed.index_select(0, chosen))
@@ -58,6 +62,7 @@ class Sequential:
                     sums[name] = sums.get(name, 0) + last[name] * size
                 seen += size
         model = Params((name, value.detach().clone()) for name, value in network.state_dict().items())
+        own = own if phase.extra is None else Params((name, value.detach()) for name, value in own.items())
         return model, float(total) / seen if seen else math.nan, {name: value / seen for name, value in sums.items()}, last, own
 
     def _step(self, phase: Phase, k: int, client: Client) -> tuple[Params, float, Logged, Logged, object]:
@@ -66,23 +71,25 @@ class Sequential:
         model = Params((name, value.clone() if name in statistics else value) for name, value in phase.models[k].items())
         names = set(trainable_names(network, phase.trainable))
         for epoch in range(phase.epochs):
+            draws = Draws(generator("noise", phase, client, epoch))
             for batch, _ in self._batches(phase, client, network, epoch):
-                handle = Handle(network, model, names)
-                moved, own = phase.step(handle, pieces(*batch, phase.together), phase.shared, own)
+                handle = Handle(network, model, names, draws)
+                moved, own = phase.step(handle, pieces(batch, phase.together), phase.shared, own)
                 model = model.joined(moved)
         return model, math.nan, {}, {}, own
 
     def _batches(self, phase: Phase, client: Client, network: Network, epoch: int):
         """One gather per epoch, then views."""
         chosen = order(phase, client, epoch).to(client.images.device)
-        set_generator(network, dropout_generator(phase, client, epoch))
+        set_generator(network, generator("dropout", phase, client, epoch))
+        numbers = generator("views", phase, client, epoch)
         images, labels = client.images.index_select(0, chosen), client.labels.index_select(0, chosen)
         for first, last in batches(len(labels), self.training, network, phase.together):
-            yield Batch(images[first:last], labels[first:last]), chosen[first:last]
+            yield seen_as(phase, images[first:last], labels[first:last], numbers), chosen[first:last]
 
     def _fixed_features(self, phase: Phase, client: Client, network: Network) -> Tensor | None:
         """While the head alone learns, an image has the same representation all the time: computed once, (n, d)."""
-        if phase.trainable != "head" or has_batchnorm(network):
+        if phase.trainable != "head" or phase.views is not None or has_batchnorm(network):
             return None
         with torch.no_grad(), torch.autocast(client.images.device.type, self.autocast, enabled=self.autocast is not None):
             return torch.cat([network.features(part) for part in client.images.split(FEATURE_BATCH)])

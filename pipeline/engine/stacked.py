@@ -6,17 +6,20 @@ incomplete batches are stepped in groups of equal length. Nothing is fetched fro
 """
 import math
 import sys
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.handle import Batch, Draws, Handle
 from pipeline.engine.optimisers import Rows, StackedSteps
-from pipeline.engine.phase import Client, Outcome, Phase, batches, dropout_generator, order, pieces, split_loss, trainable_names
+from pipeline.engine.phase import Client, Outcome, Phase, batches, generator, order, pieces, seen_as, split_loss, trainable_names
 from pipeline.engine.state import Clients, Params
 from pipeline.models import Network
 from pipeline.models.layers import Dropout
 from pipeline.params import Model, Training
+
+EXTRA = "extra."                                              # before the names of what a phase trains beside the models
 
 
 class Stacked:
@@ -49,14 +52,14 @@ class Stacked:
                 stack.train()
                 for row, k in enumerate(stack.members):
                     models[k] = stack.model(row)
-                    owns[k] = _row(stack.own, row)
+                    owns[k] = stack.result(row)
                 for found, values in ((logged, stack.means()), (last, stack.last)):
                     for name, rows in values.items():
                         found.setdefault(name, torch.full((n,), math.nan, dtype=torch.float64))[stack.members] = rows.cpu()
         losses = logged.pop("", torch.full((n,), math.nan)).tolist()
         last.pop("", None)
-        return Outcome(Clients(models), losses, logged, last,
-                       phase.own if phase.step is None else _rejoin(phase.own, owns))
+        own = _rejoin(phase.own if phase.extra is None else phase.extra, owns)
+        return Outcome(Clients(models), losses, logged, last, phase.own if phase.step is None and phase.extra is None else own)
 
 
 class _Stack:
@@ -70,6 +73,10 @@ class _Stack:
         self.device = self.clients[0].images.device
         self.names = trainable_names(self.network, phase.trainable)
         self.tensors = {name: torch.stack([phase.models[k][name] for k in members]) for name in phase.models[members[0]]}
+        if phase.extra is not None:
+            extra = {EXTRA + name: value for name, value in _stack_own(phase.extra, members).items()}
+            self.tensors |= extra
+            self.names += extra
         self.buffers = [name for name, _ in self.network.named_buffers()]
         self.own = _stack_own(phase.own, members)
         self.shared = phase.shared
@@ -91,28 +98,33 @@ class _Stack:
         cuts = [batches(len(c.labels), self.training, self.network, self.phase.together) for c in self.clients]
         for epoch in range(self.phase.epochs):
             orders = [order(self.phase, c, epoch).to(self.device, non_blocking=True) for c in self.clients]
-            self.generators = [dropout_generator(self.phase, c, epoch) for c in self.clients]
+            self.generators = [generator("dropout", self.phase, c, epoch) for c in self.clients]
+            self.noise = [generator("noise", self.phase, c, epoch) for c in self.clients]
+            self.views = [generator("views", self.phase, c, epoch) for c in self.clients]
             for step in range(max(map(len, cuts))):
                 for size, chosen in _groups(cuts, step):
                     self._step([(row, cuts[row][step]) for row in chosen], size, orders)
 
     def _step(self, chosen: list[tuple[int, tuple[int, int]]], size: int, orders: list[Tensor]) -> None:
         index = [orders[row][first:last] for row, (first, last) in chosen]
-        images = torch.stack([self.clients[row].images.index_select(0, i) for (row, _), i in zip(chosen, index)])
-        labels = torch.stack([self.clients[row].labels.index_select(0, i) for (row, _), i in zip(chosen, index)])
+        batches = [seen_as(self.phase, self.clients[row].images.index_select(0, i), self.clients[row].labels.index_select(0, i), self.views[row])
+                   for (row, _), i in zip(chosen, index)]
+        batch = Batch(torch.stack([b.images for b in batches]), torch.stack([b.labels for b in batches]),
+                      tuple(map(torch.stack, zip(*(b.views for b in batches)))))
         rows = Rows([row for row, _ in chosen], self.device)
         position = torch.arange(len(chosen), device=self.device)          # tells the clients apart inside vmap
         self._let_draw([self.generators[row] for row, _ in chosen])
+        draws = _StackedDraws(self, [self.noise[row] for row, _ in chosen])
         tensors = {name: rows.read(value) for name, value in self.tensors.items()}
         own = _read(self.own, rows)
         if self.phase.step is not None:
-            moved, new_own = torch.func.vmap(self._one_rule, randomness="same")(tensors, images, labels, own, position)
+            moved, new_own = torch.func.vmap(partial(self._one_rule, draws), randomness="same")(tensors, batch, own, position)
             _write(self.own, new_own, rows)
             for name, value in moved.items():
                 rows.write(self.tensors[name], value)
             return
         moving = {name: tensors.pop(name) for name in self.names}
-        gradients, buffers, scalars = torch.func.vmap(self._one_gradient, randomness="same")(moving, tensors, images, labels, own, position)
+        gradients, buffers, scalars = torch.func.vmap(partial(self._one_gradient, draws), randomness="same")(moving, tensors, batch, own, position)
         self.optimiser.step(gradients, rows)
         for name, value in buffers.items():
             rows.write(self.tensors[name], value)
@@ -125,40 +137,64 @@ class _Stack:
         for row, _ in chosen:
             self.seen[row] += size
 
-    def _one_gradient(self, moving, rest, images, labels, own, position):
+    def _one_gradient(self, draws, moving, rest, batch, own, position):
         """One client's gradients, new buffers and scalars (the loss under the empty name)."""
         def loss(moving):
             buffers = {name: rest[name].clone() for name in self.buffers}
             self.position = position
-            handle = Handle(self.network, {**rest, **buffers, **moving}, set(self.names))
+            model, extra = _apart({**rest, **buffers, **moving})
+            handle = Handle(self.network, model, set(self.names), draws)
             with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
-                value, logged = split_loss(self.phase.loss(handle, Batch(images, labels), self.shared, _wrap(own)))
+                value, logged = split_loss(self.phase.loss(handle, Batch(*batch), self.shared, extra or _wrap(own)))
             return value, (buffers, {"": value, **logged})
         gradients, (buffers, scalars) = torch.func.grad(loss, has_aux=True)(moving)
         return gradients, buffers, scalars
 
-    def _one_rule(self, tensors, images, labels, own, position):
+    def _one_rule(self, draws, tensors, batch, own, position):
         self.position = position
-        handle = Handle(self.network, tensors, set(self.names))
-        moved, own = self.phase.step(handle, pieces(images, labels, self.phase.together), self.shared, _wrap(own))
+        handle = Handle(self.network, tensors, set(self.names), draws)
+        moved, own = self.phase.step(handle, pieces(Batch(*batch), self.phase.together), self.shared, _wrap(own))
         return dict(moved), _plain(own)
 
     def _let_draw(self, generators: list[torch.Generator]) -> None:
         """Dropout takes each client's mask from the client's own generator, in the order and shapes of the plain loop.
         (vmap's randomness "same" lets the draw through; the index by position is what makes it differ by client.)"""
-        def uniform(shape: torch.Size) -> Tensor:
-            drawn = torch.stack([torch.rand(shape, generator=g) for g in generators]).to(self.device, non_blocking=True)
-            return drawn.index_select(0, self.position.view(1)).squeeze(0)
         for layer in self.dropouts:
-            layer.given = uniform
+            layer.given = _StackedDraws(self, generators).uniform
 
     def model(self, row: int) -> Params:
-        return Params((name, value[row]) for name, value in self.tensors.items())
+        return _apart({name: value[row] for name, value in self.tensors.items()})[0]
+
+    def result(self, row: int):
+        """The client's `own` after steps, or its extra values after training."""
+        return _row(self.own, row) if self.phase.extra is None else _apart({name: value[row] for name, value in self.tensors.items()})[1]
 
     def means(self) -> dict[str, Tensor]:
         """Sample-weighted means per client, fetched from the device here and nowhere else."""
         seen = torch.tensor(self.seen, dtype=torch.float64)
         return {name: total.cpu() / seen for name, total in self.sums.items()}
+
+
+class _StackedDraws(Draws):
+    """Every client's numbers from its own generator, as in the plain loop; inside vmap each client sees its own."""
+
+    def __init__(self, stack: _Stack, generators: list[torch.Generator]):
+        self.stack, self.generators = stack, generators
+
+    def uniform(self, shape: torch.Size) -> Tensor:
+        return self._pick([torch.rand(shape, generator=g) for g in self.generators])
+
+    def normal(self, shape: torch.Size) -> Tensor:
+        return self._pick([torch.randn(shape, generator=g) for g in self.generators])
+
+    def _pick(self, drawn: list[Tensor]) -> Tensor:
+        return torch.stack(drawn).to(self.stack.device, non_blocking=True).index_select(0, self.stack.position.view(1)).squeeze(0)
+
+
+def _apart(tensors: dict[str, Tensor]) -> tuple[Params, Params]:
+    """(the model's values, what is trained beside it)."""
+    extra = Params((name.removeprefix(EXTRA), value) for name, value in tensors.items() if name.startswith(EXTRA))
+    return Params((name, value) for name, value in tensors.items() if not name.startswith(EXTRA)), extra
 
 
 def _groups(cuts: list[list[tuple[int, int]]], step: int) -> list[tuple[int, list[int]]]:

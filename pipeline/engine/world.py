@@ -1,25 +1,31 @@
 """What a method sees of the federation, and the verbs that it composes."""
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from pipeline import keys
-from pipeline.engine.handle import Handle
-from pipeline.engine.phase import Client, Loss, Outcome, Part, Phase, Step, batches, of_client
+from pipeline.data import augmentations
+from pipeline.data.tensors import Pixels
+from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.phase import Client, Loss, Outcome, Part, Phase, Step, Views, batches, of_client
+from pipeline.engine.public import Look, Public, Shown, least_batch, step_together
 from pipeline.engine.sequential import Sequential, load
 from pipeline.engine.stacked import Stacked
 from pipeline.engine.state import Clients, Params, combine, weighted_mean
 from pipeline.errors import ParamError, TrainingError, unknown
+from pipeline.losses import cross_entropy
 from pipeline.models import Network, build
-from pipeline.params import Model, Optimiser, Training
+from pipeline.params import Data, Model, Optimiser, Training
+from pipeline.params import Public as PublicSettings
 
 EXECUTORS = {"sequential": Sequential, "stacked": Stacked}
 PRECISIONS = {"fp32": None, "tf32": None, "bf16": torch.bfloat16}
 EVALUATION_BATCH = 1024
+AUGMENTATIONS = {None: None, "crop_flip": augmentations.plain}
 
 
 @dataclass(frozen=True)
@@ -40,8 +46,9 @@ class ClassMeans:
 class World:
     """The clients of one seed of a cell, and the engine's verbs. A method reads it and never changes it."""
 
-    def __init__(self, clients: Sequence[Client], training: Training, classes: int, seed: int,
-                 device: torch.device | str = "cpu"):
+    def __init__(self, clients: Sequence[Client], training: Training, classes: int, seed: int, device: torch.device | str = "cpu", *,
+                 data: Data | None = None, public: tuple[Tensor, PublicSettings] | None = None,
+                 heldout: Batch | None = None, test: Batch | None = None):
         self.clients = list(clients)
         self.training = training
         self.classes = classes
@@ -55,7 +62,18 @@ class World:
         self.logged: dict[str, Tensor] = {}                   # what losses logged in that phase, mean: name -> (clients,)
         self.logged_last: dict[str, Tensor] = {}              # the same of each client's last batch
         self._networks = {model: self._new_network(model) for model in dict.fromkeys(c.model for c in self.clients)}
+        self.pixels = Pixels() if data is None else Pixels(data.normalise)
+        self.augmentation = AUGMENTATIONS[None if data is None else data.augmentation]
+        self._public = None if public is None else Public(*public, self.pixels)
+        self._public_key: tuple = ()                          # of the batch that `public_batches` gave last
+        self.heldout = heldout                                # labelled images that no client has, where a scenario sets some aside
+        self.test = test                                      # test images under the scenario's corruption
         self.executor = _executor(self.device)(self.clients, self._networks, training, _precision(self.device))
+
+    @property
+    def homogeneous(self) -> bool:
+        """Do all clients hold one architecture?"""
+        return len({client.model for client in self.clients}) == 1
 
     @property
     def width(self) -> int:
@@ -66,17 +84,21 @@ class World:
 
     def new_model(self) -> Params:
         """Fresh parameters of the one network that all clients share, the same for every method at this seed."""
-        models = {client.model for client in self.clients}
-        if len(models) > 1:
+        if not self.homogeneous:
             raise TrainingError(f"this method averages models, but the clients hold different networks: "
-                                f"{', '.join(sorted(m.name for m in models))}")
-        return self._initial(next(iter(models)), "shared")
+                                f"{', '.join(sorted({client.model.name for client in self.clients}))}")
+        return self._initial(self.clients[0].model, "shared")
 
     def new_models(self) -> Clients:
-        """Fresh parameters for every client: the shared ones where all hold one network, else its own draw each."""
-        if len({client.model for client in self.clients}) == 1:
-            return self.everyone(self.new_model())
-        return Clients(self._initial(client.model, client.name) for client in self.clients)
+        """Parameters for every client: the shared ones where all hold one network, else its own draw each. Where the scenario
+        has pretraining, each has then trained alone on the cross-entropy for so many epochs."""
+        if self.homogeneous:
+            models = self.everyone(self.new_model())
+        else:
+            models = Clients(self._initial(client.model, client.name) for client in self.clients)
+        if self.training.pretraining:
+            models = self.local_epochs(models, _cross_entropy, epochs=self.training.pretraining, stream="pretraining")
+        return models
 
     def everyone(self, model: Params) -> Clients:
         """The server's model at every client."""
@@ -93,7 +115,7 @@ class World:
 
     def local_epochs(self, models: Clients, loss: Loss, *, trainable: Part = "all", epochs: int | None = None,
                      shared: object = None, own: object = None, optimiser: Optimiser | None = None,
-                     stream: str = "local") -> Clients:
+                     stream: str = "local", views: Views | None = None) -> Clients:
         """Every client trains its model on its own data, with a new optimiser, and returns it.
 
         `loss(model, batch, shared, own)` gives the scalar of one mini-batch, or (scalar, {name: scalar}) to have more
@@ -101,21 +123,42 @@ class World:
         a dict of these, of which a client sees its part. `trainable` freezes the other part. Batches are drawn from
         the key (seed, stream, round, client, epoch), so that methods with the same stream see the same batches. A client
         without data keeps its model.
+
+        `views(images, generator)` makes of a batch's pixels, uint8 (B, C, H, W), a tuple of as many images each, uint8 or
+        floating in [0, 255]: the first becomes batch.images, the others batch.views. Without it the scenario's augmentation acts.
         """
-        return self._run(Phase(models, loss, None, trainable, self.training.local_epochs if epochs is None else epochs,
-                               shared, own, optimiser or self.training.optimiser, 1, (self.seed, stream, self.round))).models
+        return self._run(self._phase(models, loss, None, trainable, epochs, shared, own, stream, optimiser=optimiser, views=views)).models
+
+    def local_epochs_with(self, models: Clients, extra: Clients, loss: Loss, *, shared: object = None, epochs: int | None = None,
+                          stream: str = "local") -> tuple[Clients, Clients]:
+        """As `local_epochs` for a client that trains further values beside its model, with the same optimiser: `extra`,
+        floating tensors that never leave it and that its loss sees as `own`. -> (models, extra)."""
+        outcome = self._run(self._phase(models, loss, None, "all", epochs, shared, None, stream, extra=extra))
+        return outcome.models, outcome.own
 
     def local_steps(self, models: Clients, step: Step, *, trainable: Part = "all", epochs: int | None = None,
                     shared: object = None, own: object = None, together: int = 1, stream: str = "local") -> tuple[Clients, object]:
         """As `local_epochs` for methods whose rule is a step of their own: `step(model, batches, shared, own)` returns
         (new trainable params, new own) from `together` batches, with `model.gradient` and `model.at`. -> (models, own)."""
-        outcome = self._run(Phase(models, None, step, trainable, self.training.local_epochs if epochs is None else epochs,
-                                  shared, own, self.training.optimiser, together, (self.seed, stream, self.round)))
+        outcome = self._run(self._phase(models, None, step, trainable, epochs, shared, own, stream, together=together))
         return outcome.models, outcome.own
+
+    def _phase(self, models, loss, step, trainable, epochs, shared, own, stream, *, optimiser=None, together=1, views=None, extra=None) -> Phase:
+        return Phase(models, loss, step, trainable, self.training.local_epochs if epochs is None else epochs, shared, own,
+                     optimiser or self.training.optimiser, together, (self.seed, stream, self.round), self._inputs_of(views), extra)
+
+    def _inputs_of(self, views: Views | None) -> Views | None:
+        """The views as network inputs; without any, the scenario's augmentation, if it has one."""
+        if views is None and self.augmentation is not None:
+            def views(pixels, numbers):
+                return (self.augmentation(pixels, numbers),)
+        if views is None:
+            return None
+        return lambda images, numbers: tuple(self.pixels.inputs(view, images) for view in views(self.pixels.bytes(images), numbers))
 
     def _run(self, phase: Phase) -> Outcome:
         if phase.epochs == 0:
-            return Outcome(phase.models, [math.nan] * len(self.clients), own=phase.own)
+            return Outcome(phase.models, [math.nan] * len(self.clients), own=phase.own if phase.extra is None else phase.extra)
         outcome = self.executor.run(phase)
         for client, model, value in zip(self.clients, outcome.models, outcome.losses):
             if phase.loss is not None and len(client.labels) and not math.isfinite(value) and not self._no_step(client):
@@ -132,6 +175,49 @@ class World:
     def _no_step(self, client: Client) -> bool:
         """Does the client have less than one usable batch?"""
         return not batches(len(client.labels), self.training, self._networks[client.model])
+
+    # -- public data ------------------------------------------------------------------------------------------
+
+    @property
+    def public(self) -> Tensor:
+        """All public images, (N, C, H, W)."""
+        return self._forum.images
+
+    @property
+    def public_size(self) -> int:
+        """Images of one pass over the public data, what drop_last leaves out not counted."""
+        return sum(last - first for first, last in self._forum.cuts(least_batch(self._networks)))
+
+    @property
+    def _forum(self) -> Public:
+        if self._public is None:
+            raise TrainingError("this method needs public data: give the scenario a `public` set")
+        return self._public
+
+    def public_batches(self, views: Views | None = None) -> Iterator[Tensor] | Iterator[list[tuple[Tensor, ...]]]:
+        """The round's public batches (B, C, H, W), one after the other, augmented as the scenario says, the same for all.
+        With `views`, see `local_epochs`: of every batch a list over clients of (images, view, ...), the views each client's own."""
+        for images, self._public_key in self._forum.batches(self.seed, self.round, least_batch(self._networks)):
+            yield images if views is None else self._forum.seen_by(self.clients, images, views, self._public_key)
+
+    def collaborate(self, models: Clients, images: Tensor | list, look: Look, agree: Callable[[list[Shown]], list],
+                    loss: Callable[[Shown, object, object], Tensor], *, own: object = None, optimiser: Optimiser | None = None) -> Clients:
+        """One public batch (common_hetero.md, Round): every client shows what its model makes of it, the server turns that
+        into what each gets back, and each takes one step of a new optimiser.
+
+        look(model, images, own) -> tensor or dict of tensors, with their graph; training mode, so that BatchNorm's statistics
+        move. agree(shown by each client, as constants) -> what each receives; None: no step for that one.
+        loss(shown, received, own) -> scalar. `images` the same for all, or a list of what each client sees. `optimiser` by
+        default Adam at the scenario's rate without weight decay. All look before the first one moves.
+        """
+        return step_together(self.clients, self._networks, models, images, look, agree, loss, own,
+                             optimiser or Optimiser("adam", self.training.optimiser.lr), self._public_key, _precision(self.device))
+
+    def synchronised(self, models: Clients) -> Clients:
+        """The uniform average at every client where all hold one architecture and the scenario averages so (FCCL+, Table 15;
+        homogeneous_table15.md); else the models as they are."""
+        averages = self.homogeneous and self.training.averaging == "uniform"
+        return self.everyone(weighted_mean(models, [1] * len(self.clients))) if averages else models
 
     # -- looking at clients ---------------------------------------------------------------------------------
 
@@ -195,6 +281,10 @@ class World:
             torch.manual_seed(keys.key(self.seed, "init", model.name, owner))
             network = self._new_network(model)
         return Params((name, value.clone()) for name, value in network.state_dict().items())
+
+
+def _cross_entropy(model: Handle, batch: Batch, shared: object, own: object) -> Tensor:
+    return cross_entropy(model(batch.images), batch.labels)
 
 
 def _executor(device: torch.device) -> type:

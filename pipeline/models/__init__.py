@@ -5,7 +5,7 @@ from torch import nn
 
 from pipeline.errors import ParamError, unknown
 from pipeline.models.googlenet import googlenet
-from pipeline.models.layers import Dropout, Network, set_generator
+from pipeline.models.layers import Dropout, Network, projector, set_generator
 from pipeline.models.mobile import efficientnet, mobilenetv2, shufflenet
 from pipeline.models.resnet import BLOCKS, resnet
 from pipeline.models.small import STACKS, small
@@ -35,4 +35,5 @@ def build(model: Model, channels: int, size: int, classes: int) -> Network:
     else:
         raise ParamError(unknown("model", model.name, NAMES))
     dropout = DROPOUT.get(model.name, 0.0) if model.dropout is None else model.dropout
-    return Network(features, nn.Linear(width, classes), dropout)
+    head = nn.Linear(width, classes)
+    return Network(features, head, dropout, projector(width, model.projector) if model.projector else None)

@@ -50,18 +50,22 @@ class Network(nn.Module):
     features  (B, C, H, W) -> representation (B, d), without dropout
     head      representation (B, d) -> logits (B, classes)
     width     d
-    Dropout acts between the two and holds no state, so every key of the state dict begins with `features.` or `head.`.
+    projector representation (B, d) -> embedding (B, e), where a scenario asks for one; no part of the classifier
+    Dropout acts between the two and holds no state, so every key of the state dict begins with `features.`, `head.` or
+    `projector.`. Features of more than d numbers describe a distribution (FedSR): the first d are its mean.
     """
 
-    def __init__(self, features: nn.Module, head: nn.Linear, dropout: float = 0.0):
+    def __init__(self, features: nn.Module, head: nn.Linear, dropout: float = 0.0, projector: nn.Module | None = None):
         super().__init__()
         self.features = features
         self.head = head
+        if projector is not None:
+            self.projector = projector
         self.dropout = Dropout(dropout)
         self.width = head.in_features
 
     def forward(self, x):
-        return self.head(self.dropout(self.features(x)))
+        return self.head(self.dropout(self.features(x)[:, :self.width]))
 
 
 class Normalise(nn.Module):
@@ -97,6 +101,13 @@ def conv_bn(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int
     """Convolution that keeps the side (at stride 1), BatchNorm, activation."""
     layers = [nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=bias), nn.BatchNorm2d(outputs)]
     return nn.Sequential(*layers, *([activation()] if activation else []))
+
+
+def projector(width: int, outputs: int) -> nn.Sequential:
+    """The projector of RAHFL's networks: three linear layers without bias, each with BatchNorm, the last one's without weights."""
+    return nn.Sequential(nn.Linear(width, outputs, bias=False), nn.BatchNorm1d(outputs), nn.ReLU(),
+                         nn.Linear(outputs, outputs, bias=False), nn.BatchNorm1d(outputs), nn.ReLU(),
+                         nn.Linear(outputs, outputs, bias=False), nn.BatchNorm1d(outputs, affine=False))
 
 
 def pooled(layers: list[nn.Module]) -> nn.Sequential:

@@ -14,13 +14,15 @@ class Stack:
     """Widths of a small network.
 
     encoder    convolutions (each with ReLU and 2 x 2 max-pooling), then hidden linear layers (each with ReLU)
-    projector  one linear layer to the representation, ReLU if `relu`, rows at length one if `normalised`
+    projector  one linear layer to the representation, ReLU if `relu`, rows at length one if `normalised`; twice as wide
+               if `gaussian`: mean and spread of every entry
     """
     convolutions: tuple[int, ...]
     hidden: tuple[int, ...]
     features: int
     relu: bool = True
     normalised: bool = False
+    gaussian: bool = False
     inputs: int | None = None            # numbers per sample, where the input is a vector
 
 
@@ -31,6 +33,8 @@ STACKS = {
     "cnn5": Stack((6, 16), (120,), 128),                            # FedCCL, CIFAR-10; layers from FedProto's CNNCifar
     "lenet": Stack((6, 16), (120,), 84),                            # FedLSA's baselines
     "fedlsa": Stack((6, 16), (120,), 84, relu=False, normalised=True),   # FedLSA: z = encoder(x), h = nor(projector(z))
+    "lenet_gaussian": Stack((6, 16), (120,), 84, relu=False, gaussian=True),     # FedSR on FedLSA's baselines' network
+    "cnn4_gaussian": Stack((10, 20), (), 128, relu=False, gaussian=True),
     "simple_cnn": Stack((6, 16), (120, 84, 84), 256, relu=False),   # FCCL+, Table 18; MarsFL's SimpleCNN
     "vit_head": Stack((), (), 128, inputs=192),                     # FedCCL, on the class token of a frozen ViT-Ti/16
 }
@@ -57,7 +61,7 @@ def small(name: str, channels: int, size: int, features: int | None, relu: bool)
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
         inputs = outputs
     width = features or stack.features
-    projector = nn.Sequential(nn.Linear(inputs, width))
+    projector = nn.Sequential(nn.Linear(inputs, 2 * width if stack.gaussian else width))
     if stack.relu and relu:
         projector.append(nn.ReLU())
     if stack.normalised:

@@ -1,0 +1,105 @@
+"""Public images that server and clients share, and the step that clients take together on a batch of them."""
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pipeline import keys
+from pipeline.data import augmentations
+from pipeline.data.tensors import Pixels
+from pipeline.engine.handle import Draws, Handle
+from pipeline.engine.optimisers import Steps
+from pipeline.engine.phase import Client, Views, has_batchnorm, of_client, trainable_names
+from pipeline.engine.state import Clients, Params
+from pipeline.models import Network, set_generator
+from pipeline.params import Model, Optimiser
+from pipeline.params import Public as Settings
+
+AUGMENTATIONS = {"none": None, "weak": augmentations.weak, "strong": augmentations.strong,
+                 "crop_flip_rotate": augmentations.crop_flip_rotate}
+Shown = Tensor | dict[str, Tensor]
+Look = Callable[[Handle, Tensor, object], Shown]
+
+
+@dataclass(frozen=True)
+class Public:
+    """Unlabelled images (N, C, H, W) as network inputs, and how a round goes through them."""
+    images: Tensor
+    settings: Settings
+    pixels: Pixels
+
+    def cuts(self, least: int) -> list[tuple[int, int]]:
+        """(first, last + 1) of every batch of a pass; an incomplete one is left out with drop_last, or below `least` images."""
+        n, size = len(self.images), self.settings.batch_size
+        cuts = [(first, min(first + size, n)) for first in range(0, n, size)]
+        return [(a, b) for a, b in cuts if b - a >= (size if self.settings.drop_last else least)]
+
+    def batches(self, seed: int, round: int, least: int) -> Iterator[tuple[Tensor, tuple]]:
+        """(images of a batch, its key) of every pass of a round: a keyed permutation, augmented alike for all."""
+        augment = AUGMENTATIONS[self.settings.augmentation]
+        for epoch in range(self.settings.epochs):
+            key = (seed, round, epoch)
+            order = torch.randperm(len(self.images), generator=keys.torch_generator("public", *key)).to(self.images.device)
+            numbers = keys.torch_generator("public views", *key)
+            for first, last in self.cuts(least):
+                images = self.images.index_select(0, order[first:last])
+                if augment is not None:
+                    images = self.pixels.inputs(augment(self.pixels.bytes(images), numbers), images)
+                yield images, (*key, first)
+
+    def seen_by(self, clients: list[Client], images: Tensor, views: Views, key: tuple) -> list[tuple[Tensor, ...]]:
+        """What each client makes of one batch: (images, then every view), drawn from its own numbers."""
+        pixels = self.pixels.bytes(images)
+        return [(images, *(self.pixels.inputs(view, images) for view in views(pixels, keys.torch_generator("public own views", *key, c.name))))
+                for c in clients]
+
+
+def least_batch(networks: dict[Model, Network]) -> int:
+    """BatchNorm cannot normalise a single image."""
+    return 2 if any(has_batchnorm(network) for network in networks.values()) else 1
+
+
+def step_together(clients: list[Client], networks: dict[Model, Network], models: Clients, images: Tensor | list[Tensor], look: Look,
+                  agree: Callable[[list[Shown]], list], loss: Callable[[Shown, object, object], Tensor], own: object,
+                  optimiser: Optimiser, key: tuple, autocast: torch.dtype | None = None) -> Clients:
+    """See World.collaborate. On a GPU every client has a stream of its own, so that networks too small to fill it overlap."""
+    device = clients[0].images.device
+    streams = [torch.cuda.Stream(device) for _ in clients] if device.type == "cuda" else [None] * len(clients)
+    moving, held, shown = [], [], []
+    for k, (client, model) in enumerate(zip(clients, models, strict=True)):
+        network = networks[client.model].train()
+        tensors = {name: value.detach().clone() for name, value in model.items()}
+        moving.append({name: tensors[name].requires_grad_() for name in trainable_names(network, "all")})
+        held.append(tensors)
+        set_generator(network, keys.torch_generator("public dropout", *key, client.name))
+        handle = Handle(network, tensors, set(moving[-1]), Draws(keys.torch_generator("public noise", *key, client.name)))
+        seen = images[k] if isinstance(images, list) else images
+        with _on(streams[k]), torch.autocast(device.type, autocast, enabled=autocast is not None):
+            shown.append(look(handle, seen, of_client(own, k)))
+    _wait(device)
+    received = agree([_constant(one) for one in shown])
+    _wait(device)
+    for k, message in enumerate(received):
+        if message is not None:
+            with _on(streams[k]):
+                parameters = list(moving[k].values())
+                gradients = torch.autograd.grad(loss(shown[k], message, of_client(own, k)), parameters, allow_unused=True)
+                Steps(optimiser, parameters).step(gradients)
+    _wait(device)
+    return Clients(Params((name, value.detach()) for name, value in tensors.items()) for tensors in held)
+
+
+def _constant(shown: Shown) -> Shown:
+    return {name: value.detach() for name, value in shown.items()} if isinstance(shown, dict) else shown.detach()
+
+
+def _on(stream):
+    return nullcontext() if stream is None else torch.cuda.stream(stream)
+
+
+def _wait(device: torch.device) -> None:
+    """Between what clients do on their streams and what the server does with all of it."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

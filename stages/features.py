@@ -1,0 +1,32 @@
+"""Frozen features of one data set into data/<set>-vit_tiny/: `python stages/features.py office_caltech10`."""
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from pipeline.cli import stage
+from pipeline.data import features, store
+from pipeline.params import ROOT, load_params
+
+SECONDS = 5.0
+
+
+def compute(name: str) -> None:
+    """Put every image of data/<set> through the frozen ViT-Ti/16 once."""
+    begun = said = time.monotonic()
+
+    def report(done: int, total: int) -> None:
+        nonlocal said
+        now = time.monotonic()
+        if done == total or now - said >= SECONDS:
+            said = now
+            print(f"data/{name}-vit_tiny: {done} of {total} images, {now - begun:.0f} s", flush=True)
+
+    meta = features.write(ROOT / "data" / f"{name}-vit_tiny", store.verify(ROOT / "data" / name),
+                          load_params().data.weights == "pretrained", report)
+    print(f"data/{name}-vit_tiny: {meta['model']}, {meta['weights']}, weights {meta['weights_digest'][:12]}")
+
+
+if __name__ == "__main__":
+    stage(compute, "name")
