@@ -16,7 +16,7 @@ from pipeline.models import Network
 from pipeline.params import Attack
 
 BATCH = 1024
-Scores = Callable[[Network, Tensor], Tensor]                  # (network, images) -> (B, classes), larger is likelier
+Scores = Callable[[Network, Tensor, int], Tensor]             # (network, images, client) -> (B, classes), larger is likelier
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class TestSet:
 
 
 @torch.inference_mode()
-def correct(network: Network, test: TestSet, top: int = 1, scores: Scores | None = None) -> int:
+def correct(network: Network, test: TestSet, top: int = 1, scores: Callable[[Network, Tensor], Tensor] | None = None) -> int:
     """How many test images have their label among the `top` largest scores (ties by torch.topk)."""
     hits = 0
     for start in range(0, len(test.labels), BATCH):
@@ -62,7 +62,8 @@ class _Table:
         model = self.models[client]
         at = (id(model), test)
         if at not in self.known:
-            self.known[at] = correct(self.world.network(client, model), self.tests[test], self.top, self.scores)
+            scores = None if self.scores is None else lambda network, images: self.scores(network, images, client)
+            self.known[at] = correct(self.world.network(client, model), self.tests[test], self.top, scores)
         return self.known[at]
 
     def accuracy(self, client: int, test: int) -> float:

@@ -69,6 +69,13 @@ def prototype_distance(z: Tensor, labels: Tensor, vectors: Tensor, known: Tensor
     return (gap if known is None else torch.where(known[labels][:, None], gap, 0.0)).pow(2).mean()
 
 
+def class_sums(z: Tensor, labels: Tensor, classes: int) -> dict[str, Tensor]:
+    """What a batch adds to its client's class means, per sample: `class_sum` (C, d) and `class_count` (C,). z (B, d) is taken as a
+    constant. A loss that logs it lets World.running_class_means give the means of what a phase saw in passing."""
+    member = (labels[:, None] == torch.arange(classes, device=labels.device)).to(z.dtype)
+    return {"class_sum": member.T @ z.detach() / len(labels), "class_count": member.mean(0)}
+
+
 def prototype_scores(z: Tensor, vectors: Tensor, known: Tensor) -> Tensor:
     """(B, C): minus the mean squared distance of z (B, d) to every class's vector (C, d), -inf where it is not known."""
     distances = torch.cdist(z, vectors, compute_mode="donot_use_mm_for_euclid_dist").pow(2) / z.shape[1]

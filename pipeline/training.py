@@ -136,6 +136,7 @@ def _row(world: World, method, state, tests, scenario: Scenario) -> tuple[dict, 
     sets, the other hook is measured only in the rounds that are reported.
     """
     row = {"round": world.round, "loss": _rounded(world.mean_loss())}
+    row |= {f"method.{name}": _rounded(value) for name, value in method.diagnostics(state).items()}
     protocol, left = scenario.evaluation, scenario.training.rounds - world.round
     if left >= protocol.last and world.round % protocol.every:
         return row, []
@@ -148,7 +149,7 @@ def _row(world: World, method, state, tests, scenario: Scenario) -> tuple[dict, 
         if models is None:
             continue                                          # nothing was trained yet: before the first round
         measures, accuracies = evaluation.measure(models, world, tests, protocol.tests, protocol.top,
-                                                  lambda network, images: method.scores(Handle(network), images, state))
+                                                  lambda network, images, client: method.scores(Handle(network, client=client), images, state))
         if headline and protocol.attack and left < protocol.last:
             measures |= evaluation.under_attack(models, world, tests, protocol.attack)
         row |= {name if headline else f"{hook}.{name}": _rounded(value) for name, value in measures.items()}

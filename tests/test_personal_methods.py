@@ -1,6 +1,7 @@
 """Identities and worked numbers of the personalised baselines: fedper, lgfedavg, pfedme, perfedavg, fedamp, fedala, ditto,
 fedrep and moon.md."""
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -803,3 +804,12 @@ def test_a_run_goes_on_from_a_checkpoint(method, tmp_path):
     torch.save(pack(method.round(state, again)), tmp_path / "state.pt")
     state = unpack(torch.load(tmp_path / "state.pt", weights_only=True))
     assert all_equal(go(state, image_world((5, 18)), 2, 3), whole)
+
+
+@pytest.mark.parametrize("method", [PFedMe(), PerFedAvg(), PerFedAvg(variant="hf"), PerFedAvg(meta="adam")], ids=repr)
+@pytest.mark.parametrize("executor", ["sequential", "stacked"])
+def test_rules_of_their_own_record_a_training_loss(method, executor, monkeypatch):
+    monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
+    world = image_world(sizes=(20, 0, 33))
+    run(method, world, rounds=1)
+    assert math.isnan(world.loss[1]) and all(1 < world.loss[k] < 4 for k in (0, 2))      # near log 10 after one round

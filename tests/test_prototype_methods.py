@@ -772,3 +772,36 @@ def test_traffic_of_the_papers_networks(channels, side, classes, fedavg, proto, 
     client = dataclasses.replace(image_clients((1,), Model("cnn2"))[0], images=torch.zeros(classes, channels, side, side), labels=torch.arange(classes))
     world = World([client], training(), classes, 0)
     assert [sum(m.traffic(world)) for m in (FedAvg(), FedProto(), FedGH(), FedCRL())] == [fedavg, proto, gh, crl]
+
+
+# -- readings of released codes ---------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("executor", ["sequential", "stacked"])
+def test_running_class_means_are_those_of_a_model_that_stands_still(executor, monkeypatch):
+    """What a phase saw in passing is what a pass afterwards sees, if nothing moved in between."""
+    monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
+    world = image_world(sizes=(20, 0, 1, 33), optimiser=Optimiser(lr=1e-30), local_epochs=2)
+    method = FedProto(means="running")
+    models = world.local_epochs(world.new_models(), method.loss)
+    running, after = world.running_class_means(), world.class_means(models)
+    torch.testing.assert_close(running.means, after.means, rtol=0, atol=1e-5)
+    assert torch.equal(running.counts, after.counts)
+
+
+def test_running_means_lag_behind_a_model_that_moves():
+    evaluated, running = (run(FedProto(means=means), image_world()) for means in ("eval", "running"))
+    assert not torch.allclose(evaluated.prototypes.vectors, running.prototypes.vectors)
+    assert torch.equal(evaluated.prototypes.known, running.prototypes.known)
+
+
+def test_candidates_may_be_the_classes_that_a_client_trains_on(monkeypatch):
+    """fedproto.md: [1.2, 1.9] is class 2 among all, class 1 among {0, 1}."""
+    world = tiny_world(monkeypatch, ([[1., 0.], [0., 1.]], [0, 1]), ([[1., 1.]], [2]), classes=3)
+    prototypes = State(vectors=torch.tensor([[2., 0], [0, 3], [2, 2]]), known=torch.ones(3, dtype=torch.bool))
+    state = State(FedProto().init(world), prototypes=prototypes)
+    queries = torch.tensor([1.2, 1.9]).view(1, 2, 1, 1)
+
+    def predicted(method, client):
+        return int(method.scores(Handle(world.network(client, state.models[client]), client=client), queries, state).argmax())
+    assert [predicted(FedProto(), k) for k in (0, 1)] == [2, 2]
+    assert [predicted(FedProto(candidates="own"), k) for k in (0, 1)] == [1, 2]

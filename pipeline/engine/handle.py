@@ -36,12 +36,14 @@ class Handle:
     """A model: callable (images -> logits), with `features`, `head` and trainable `params`.
 
     model(x) is model.head(model.features(x)); dropout, where the network has it, belongs to the head.
-    `tensors` (names as in the state dict) replace the network's own parameters and buffers.
+    `tensors` (names as in the state dict) replace the network's own parameters and buffers. `client` is whose model it is, where
+    models are scored.
     """
 
     def __init__(self, network: Network, tensors: Mapping[str, Tensor] | None = None, trainable: set[str] | None = None,
-                 draws: Draws | None = None):
+                 draws: Draws | None = None, client: int | None = None):
         self._network, self._tensors, self._draws = network, tensors, draws
+        self.client = client
         self._known: tuple[Tensor, Tensor] | None = None
         named = dict(network.named_parameters()) if tensors is None else tensors
         wanted = {name for name, p in network.named_parameters() if p.requires_grad} if trainable is None else trainable
@@ -60,6 +62,10 @@ class Handle:
     def head(self, representations: Tensor) -> Tensor:
         """Logits (B, classes)."""
         return self._call(self._network.head, "head.", self._network.dropout(representations))
+
+    @property
+    def classes(self) -> int:
+        return self._network.head.out_features
 
     def __call__(self, images: Tensor) -> Tensor:
         return self.head(self.features(images)[:, :self._network.width])
@@ -102,7 +108,12 @@ class Handle:
 
     def gradient(self, loss: Callable[["Handle", Batch], Tensor], batch: Batch) -> Params:
         """d loss(model, batch) / d params. For steps (World.local_steps), whose models are values."""
-        return Params(torch.func.grad(lambda params: loss(self.at(params), batch))(dict(self.params)))
+        return self.gradient_and_loss(loss, batch)[0]
+
+    def gradient_and_loss(self, loss: Callable[["Handle", Batch], Tensor], batch: Batch) -> tuple[Params, Tensor]:
+        """The same, and the loss itself."""
+        gradient, value = torch.func.grad_and_value(lambda params: loss(self.at(params), batch))(dict(self.params))
+        return Params(gradient), value
 
     def _call(self, module, prefix, x):
         if self._tensors is None:

@@ -13,10 +13,10 @@ from pipeline.models import Network
 from pipeline.params import Model, Optimiser, Training
 
 Part = Literal["all", "features", "head"]
-Logged = dict[str, Tensor]                            # further scalars of a batch, averaged over the phase
+Logged = dict[str, Tensor]                            # further numbers of a batch, averaged over the phase
 Loss = Callable[[Handle, Batch, object, object], Tensor | tuple[Tensor, Logged]]
 Views = Callable[[Tensor, torch.Generator], tuple[Tensor, ...]]
-Step = Callable[[Handle, list[Batch], object, object], tuple[Params, object]]
+Step = Callable[[Handle, list[Batch], object, object], tuple[Params, object] | tuple[Params, object, Logged]]
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Outcome:
     or `extra` after training."""
     models: Clients
     losses: list[float]
-    logged: dict[str, Tensor] = field(default_factory=dict)   # name -> (clients,)
+    logged: dict[str, Tensor] = field(default_factory=dict)   # name -> (clients, ...)
     last: dict[str, Tensor] = field(default_factory=dict)     # the same of each client's last batch alone
     own: object = None
 
@@ -106,6 +106,12 @@ def of_client(own: object, k: int) -> object:
     if isinstance(own, dict):
         return type(own)((name, of_client(value, k)) for name, value in own.items())
     return None if own is None else own[k]
+
+
+def loss_first(logged: list[Logged]) -> Logged:
+    """What a step logged, its `loss` under the empty name, as a phase with a loss has it."""
+    values = dict(logged[0]) if logged else {}
+    return {"": values.pop("loss"), **values} if "loss" in values else values
 
 
 def split_loss(value: Tensor | tuple[Tensor, Logged]) -> tuple[Tensor, Logged]:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from pipeline.engine.handle import Draws, Handle
-from pipeline.engine.phase import (Client, Logged, Outcome, Phase, batches, generator, has_batchnorm, of_client, order, pieces, seen_as,
-                                   split_loss, trainable_names)
+from pipeline.engine.phase import (Client, Logged, Outcome, Phase, batches, generator, has_batchnorm, loss_first, of_client, order, pieces,
+                                   seen_as, split_loss, trainable_names)
 from pipeline.engine.optimisers import Steps
 from pipeline.engine.state import Clients, Params
 from pipeline.models import Network
@@ -45,7 +45,7 @@ class Sequential:
         parameters = [named[name] for name in trainable_names(network, phase.trainable)]
         parameters += [] if phase.extra is None else own.values()
         optimise = Steps(phase.optimiser, parameters)
-        total, sums, last, seen = torch.zeros((), device=client.images.device, dtype=torch.float64), {}, {}, 0
+        means = _Means()
         fixed = self._fixed_features(phase, client, network)
         for epoch in range(phase.epochs):
             handle = Handle(network, None, set(trainable_names(network, phase.trainable)), Draws(generator("noise", phase, client, epoch)))
@@ -55,28 +55,24 @@ class Sequential:
                 with torch.autocast(client.images.device.type, self.autocast, enabled=self.autocast is not None):
                     loss, logged = split_loss(phase.loss(handle, batch, phase.shared, own))
                 optimise.step(torch.autograd.grad(loss, parameters, allow_unused=True))
-                size = len(batch.labels)
-                total += loss.detach() * size
-                for name, value in logged.items():
-                    last[name] = value.detach().double()
-                    sums[name] = sums.get(name, 0) + last[name] * size
-                seen += size
+                means.add(len(batch.labels), {"": loss, **logged})
         model = Params((name, value.detach().clone()) for name, value in network.state_dict().items())
         own = own if phase.extra is None else Params((name, value.detach()) for name, value in own.items())
-        return model, float(total) / seen if seen else math.nan, {name: value / seen for name, value in sums.items()}, last, own
+        return model, *means.result(), own
 
     def _step(self, phase: Phase, k: int, client: Client) -> tuple[Params, float, Logged, Logged, object]:
         network, own = self.networks[client.model].train(), of_client(phase.own, k)
         statistics = {name for name, _ in network.named_buffers()}       # BatchNorm moves them in place: not the server's
         model = Params((name, value.clone() if name in statistics else value) for name, value in phase.models[k].items())
-        names = set(trainable_names(network, phase.trainable))
+        names, means = set(trainable_names(network, phase.trainable)), _Means()
         for epoch in range(phase.epochs):
             draws = Draws(generator("noise", phase, client, epoch))
             for batch, _ in self._batches(phase, client, network, epoch):
                 handle = Handle(network, model, names, draws)
-                moved, own = phase.step(handle, pieces(batch, phase.together), phase.shared, own)
+                moved, own, *logged = phase.step(handle, pieces(batch, phase.together), phase.shared, own)
+                means.add(len(batch.labels), loss_first(logged))
                 model = model.joined(moved)
-        return model, math.nan, {}, {}, own
+        return model, *means.result(), own
 
     def _batches(self, phase: Phase, client: Client, network: Network, epoch: int):
         """One gather per epoch, then views."""
@@ -95,6 +91,25 @@ class Sequential:
             return torch.cat([network.features(part) for part in client.images.split(FEATURE_BATCH)])
 
 
+class _Means:
+    """Sample-weighted means of what the batches of a phase gave; the loss under the empty name."""
+
+    def __init__(self):
+        self.sums, self.last, self.seen = {}, {}, 0
+
+    def add(self, size: int, values: Logged) -> None:
+        for name, value in values.items():
+            self.last[name] = value.detach().double()
+            self.sums[name] = self.sums.get(name, 0) + self.last[name] * size
+        self.seen += size
+
+    def result(self) -> tuple[float, Logged, Logged]:
+        """(loss or NaN, means, the last batch's)."""
+        means = {name: total / self.seen for name, total in self.sums.items()}
+        self.last.pop("", None)
+        return float(means.pop("", math.nan)), means, self.last
+
+
 def load(network: Network, model: Params) -> None:
     """Put a model's values into a network."""
     with torch.no_grad():
@@ -103,9 +118,10 @@ def load(network: Network, model: Params) -> None:
 
 
 def _by_client(logged: list[Logged]) -> Logged:
-    """name -> (clients,), NaN for clients that did not train."""
-    names = next((found.keys() for found in logged if found), ())
-    return {name: torch.tensor([float(found[name]) if found else math.nan for found in logged], dtype=torch.float64) for name in names}
+    """name -> (clients, ...) on the CPU, NaN for clients that did not train."""
+    first = next((found for found in logged if found), {})
+    return {name: torch.stack([(found[name] if found else torch.full_like(value, math.nan)).cpu() for found in logged])
+            for name, value in first.items()}
 
 
 def _collect(owns: list) -> object:

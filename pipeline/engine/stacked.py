@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pipeline.engine.handle import Batch, Draws, Handle
 from pipeline.engine.optimisers import Rows, StackedSteps
-from pipeline.engine.phase import Client, Outcome, Phase, batches, generator, order, pieces, seen_as, split_loss, trainable_names
+from pipeline.engine.phase import Client, Outcome, Phase, batches, generator, loss_first, order, pieces, seen_as, split_loss, trainable_names
 from pipeline.engine.state import Clients, Params
 from pipeline.models import Network
 from pipeline.models.layers import Dropout
@@ -55,7 +55,7 @@ class Stacked:
                     owns[k] = stack.result(row)
                 for found, values in ((logged, stack.means()), (last, stack.last)):
                     for name, rows in values.items():
-                        found.setdefault(name, torch.full((n,), math.nan, dtype=torch.float64))[stack.members] = rows.cpu()
+                        found.setdefault(name, torch.full((n, *rows.shape[1:]), math.nan, dtype=torch.float64))[stack.members] = rows.cpu()
         losses = logged.pop("", torch.full((n,), math.nan)).tolist()
         last.pop("", None)
         own = _rejoin(phase.own if phase.extra is None else phase.extra, owns)
@@ -118,20 +118,24 @@ class _Stack:
         tensors = {name: rows.read(value) for name, value in self.tensors.items()}
         own = _read(self.own, rows)
         if self.phase.step is not None:
-            moved, new_own = torch.func.vmap(partial(self._one_rule, draws), randomness="same")(tensors, batch, own, position)
+            moved, new_own, scalars = torch.func.vmap(partial(self._one_rule, draws), randomness="same")(tensors, batch, own, position)
             _write(self.own, new_own, rows)
             for name, value in moved.items():
                 rows.write(self.tensors[name], value)
+            self._note(scalars, rows, chosen, size)
             return
         moving = {name: tensors.pop(name) for name in self.names}
         gradients, buffers, scalars = torch.func.vmap(partial(self._one_gradient, draws), randomness="same")(moving, tensors, batch, own, position)
         self.optimiser.step(gradients, rows)
         for name, value in buffers.items():
             rows.write(self.tensors[name], value)
-        for name, value in scalars.items():
+        self._note(scalars, rows, chosen, size)
+
+    def _note(self, logged: dict[str, Tensor], rows: Rows, chosen: list, size: int) -> None:
+        for name, value in logged.items():
             value = value.to(torch.float64)
             for kept in (self.sums, self.last):
-                kept.setdefault(name, torch.zeros(len(self.members), dtype=torch.float64, device=self.device))
+                kept.setdefault(name, torch.zeros(len(self.members), *value.shape[1:], dtype=torch.float64, device=self.device))
             rows.write(self.sums[name], rows.read(self.sums[name]) + value * size)
             rows.write(self.last[name], value)
         for row, _ in chosen:
@@ -153,8 +157,8 @@ class _Stack:
     def _one_rule(self, draws, tensors, batch, own, position):
         self.position = position
         handle = Handle(self.network, tensors, set(self.names), draws)
-        moved, own = self.phase.step(handle, pieces(Batch(*batch), self.phase.together), self.shared, _wrap(own))
-        return dict(moved), _plain(own)
+        moved, own, *logged = self.phase.step(handle, pieces(Batch(*batch), self.phase.together), self.shared, _wrap(own))
+        return dict(moved), _plain(own), loss_first(logged)
 
     def _let_draw(self, generators: list[torch.Generator]) -> None:
         """Dropout takes each client's mask from the client's own generator, in the order and shapes of the plain loop.
@@ -172,7 +176,7 @@ class _Stack:
     def means(self) -> dict[str, Tensor]:
         """Sample-weighted means per client, fetched from the device here and nowhere else."""
         seen = torch.tensor(self.seen, dtype=torch.float64)
-        return {name: total.cpu() / seen for name, total in self.sums.items()}
+        return {name: total.cpu() / seen.view(-1, *[1] * (total.ndim - 1)) for name, total in self.sums.items()}
 
 
 class _StackedDraws(Draws):

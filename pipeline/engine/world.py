@@ -59,7 +59,7 @@ class World:
         self.trained: Clients | None = None                   # what the clients hold after this round's last local phase
         self.loss: list[float] = []                           # mean training loss of each client in that phase
         self._last_finite = "none yet"
-        self.logged: dict[str, Tensor] = {}                   # what losses logged in that phase, mean: name -> (clients,)
+        self.logged: dict[str, Tensor] = {}                   # what losses logged in that phase, mean: name -> (clients, ...)
         self.logged_last: dict[str, Tensor] = {}              # the same of each client's last batch
         self._networks = {model: self._new_network(model) for model in dict.fromkeys(c.model for c in self.clients)}
         self.pixels = Pixels() if data is None else Pixels(data.normalise)
@@ -139,7 +139,8 @@ class World:
     def local_steps(self, models: Clients, step: Step, *, trainable: Part = "all", epochs: int | None = None,
                     shared: object = None, own: object = None, together: int = 1, stream: str = "local") -> tuple[Clients, object]:
         """As `local_epochs` for methods whose rule is a step of their own: `step(model, batches, shared, own)` returns
-        (new trainable params, new own) from `together` batches, with `model.gradient` and `model.at`. -> (models, own)."""
+        (new trainable params, new own) or (params, own, {name: scalar}), see `logged`, from `together` batches, with
+        `model.gradient` and `model.at`; a scalar `loss` is the training loss. -> (models, own)."""
         outcome = self._run(self._phase(models, None, step, trainable, epochs, shared, own, stream, together=together))
         return outcome.models, outcome.own
 
@@ -164,12 +165,13 @@ class World:
             if phase.loss is not None and len(client.labels) and not math.isfinite(value) and not self._no_step(client):
                 raise TrainingError(f"seed {self.seed}, round {self.round}, client {client.name}: the training loss is {value}; "
                                     f"last finite loss: {self._last_finite}")
-            if phase.step is not None and not all(value.isfinite().all() for value in model.values()):
+            if phase.step is not None and not all(tensor.isfinite().all() for tensor in model.values()):
                 raise TrainingError(f"seed {self.seed}, round {self.round}, client {client.name}: a parameter is no longer finite; "
                                     f"last finite loss: {self._last_finite}")
             self._last_finite = f"{value:.4g} (round {self.round}, client {client.name})" if math.isfinite(value) else self._last_finite
         self.trained, self.logged, self.logged_last = outcome.models, outcome.logged, outcome.last
-        self.loss = outcome.losses if phase.loss is not None else self.loss
+        if phase.loss is not None or any(map(math.isfinite, outcome.losses)):     # not every rule of a method's own has a loss
+            self.loss = outcome.losses
         return outcome
 
     def _no_step(self, client: Client) -> bool:
@@ -244,6 +246,14 @@ class World:
                 member = torch.nn.functional.one_hot(client.labels, self.classes).T.to(means.dtype)   # (C, n); a sum in fixed order
                 means[k] = member @ self.representations(k, model) / counts[k].clamp(min=1)[:, None]
         return ClassMeans(means, counts)
+
+    def running_class_means(self) -> ClassMeans:
+        """The same of the representations that the last phase saw in passing, in training mode and while the model moved, over
+        all its epochs: what released codes send. Its loss must have logged `losses.class_sums`."""
+        sums, counts = (self.logged[name].to(self.device).nan_to_num(0) for name in ("class_sum", "class_count"))
+        means = sums / torch.where(counts > 0, counts, 1.0)[..., None]
+        epochs = torch.tensor(self.sizes, device=self.device)[:, None]
+        return ClassMeans(means.to(self.clients[0].images.dtype), (counts * epochs).round().long().clamp(min=(counts > 0).long()))
 
     # -- at the server --------------------------------------------------------------------------------------
 

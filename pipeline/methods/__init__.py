@@ -19,5 +19,5 @@ def load(algorithm: str, hyper: dict, where: str) -> Method:
         raise ParamError(f"{where}: {unknown('method', algorithm, names())}")
     module = importlib.import_module(f"pipeline.methods.{algorithm}")
     kind = next(value for value in vars(module).values()
-                if dataclasses.is_dataclass(value) and issubclass(value, Method) and value.__module__ == module.__name__)
+                if isinstance(value, type) and issubclass(value, Method) and value.__module__ == module.__name__)
     return check(kind, hyper, where)

@@ -39,6 +39,10 @@ class Method:
         """Local objective on one mini-batch: cross-entropy, unless the method adds to it."""
         return cross_entropy(model(batch.images), batch.labels)
 
+    def diagnostics(self, state: State) -> dict[str, float]:
+        """Numbers of the method's own that a reader wants to see over the rounds; columns `method.<name>` of history.csv."""
+        return {}
+
     def scores(self, model: Handle, images: Tensor, state: State) -> Tensor:
         """(B, classes), larger is likelier: how the method predicts. The classifier, unless the method says otherwise."""
         return model(images)

@@ -48,6 +48,9 @@ class FedALA(FedAvg):
         models = Clients(adaptive_mix(mine, received, a) for mine, a in zip(local, weights, strict=True))
         return State(models=models, weights=weights, starting=state.starting * (epochs == 0), epochs=epochs)
 
+    def diagnostics(self, state: State) -> dict[str, float]:
+        return {"mixing_epochs": float(state.epochs.mean())}
+
     def deployed(self, state: State, world: World) -> Clients:
         return state.models
 

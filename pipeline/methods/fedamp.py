@@ -48,6 +48,9 @@ class FedAMP(Method):
     def deployed(self, state: State, world: World) -> Clients:
         return state.models
 
+    def diagnostics(self, state: State) -> dict[str, float]:
+        return {"self_weight": state.self_weight, "rescaled": state.rescaled}
+
     def traffic(self, world: World) -> tuple[float, float]:
         return world.scalars(), world.scalars()
 

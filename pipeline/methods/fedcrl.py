@@ -78,6 +78,9 @@ class FedCRL(Method):
     def deployed(self, state: State, world: World) -> Clients:
         return state.models
 
+    def diagnostics(self, state: State) -> dict[str, float]:
+        return {} if state.share is None else {"tau": float(state.share.mean())}
+
     def traffic(self, world: World) -> tuple[float, float]:
         up, down = vectors_sent([client.labels for client in world.clients], world.width)
         return world.scalars("features") + up, world.scalars("features") + down

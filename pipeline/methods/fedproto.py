@@ -2,12 +2,14 @@
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.phase import Logged
 from pipeline.engine.state import Clients, State
 from pipeline.engine.world import ClassMeans, World
-from pipeline.losses import cross_entropy, prototype_distance, prototype_scores
+from pipeline.losses import class_sums, cross_entropy, prototype_distance, prototype_scores
 from pipeline.methods.base import Method
 from pipeline.params import NonNegative
 from pipeline.server import aggregate_means, vectors_sent
@@ -26,6 +28,8 @@ class FedProto(Method):
     averaging: bool = False
     weighted: bool = False                # owners by their samples of the class; the code has the plain mean
     prediction: Literal["prototype", "classifier"] | None = None      # None: prototype, with averaging the classifier
+    candidates: Literal["all", "own"] = "all"     # of a client's images: every class with a prototype, or the classes it trains on
+    means: Literal["eval", "running"] = "eval"    # class means after training, or of what the phase saw in passing (released codes)
 
     @property
     def headline(self) -> Literal["pre", "post"]:
@@ -33,21 +37,24 @@ class FedProto(Method):
 
     def init(self, world: World) -> State:
         start = State(model=world.new_model()) if self.averaging else State(models=world.new_models())
-        return State(**start, prototypes=None)
+        owned = torch.stack([torch.bincount(client.labels, minlength=world.classes) > 0 for client in world.clients])
+        return State(**start, prototypes=None, owned=owned)
 
     def round(self, state: State, world: World) -> State:
         models = world.local_epochs(self.deployed(state, world), self.loss, shared=state.prototypes)
-        prototypes = self.aggregate(world.class_means(models), state.prototypes)
-        return State(**{"model": world.average(models)} if self.averaging else {"models": models}, prototypes=prototypes)
+        seen = world.class_means(models) if self.means == "eval" else world.running_class_means()
+        prototypes = self.aggregate(seen, state.prototypes)
+        return State(**{"model": world.average(models)} if self.averaging else {"models": models}, prototypes=prototypes, owned=state.owned)
 
     def aggregate(self, seen: ClassMeans, previous: State | None) -> State:
         return aggregate_means(seen.means, seen.counts if self.weighted else seen.present, previous)
 
-    def loss(self, model: Handle, batch: Batch, shared: State | None, own: object) -> Tensor:
-        if shared is None or not self.lam:
-            return super().loss(model, batch, shared, own)
+    def loss(self, model: Handle, batch: Batch, shared: State | None, own: object) -> Tensor | tuple[Tensor, Logged]:
         z = model.features(batch.images)
-        return cross_entropy(model.head(z), batch.labels) + self.lam * prototype_distance(z, batch.labels, **shared)
+        fit = cross_entropy(model.head(z), batch.labels)
+        if shared is not None and self.lam:
+            fit = fit + self.lam * prototype_distance(z, batch.labels, **shared)
+        return fit if self.means == "eval" else (fit, class_sums(z, batch.labels, model.classes))
 
     def deployed(self, state: State, world: World) -> Clients:
         return world.everyone(state.model) if self.averaging else state.models
@@ -56,7 +63,8 @@ class FedProto(Method):
         by = self.prediction or ("classifier" if self.averaging else "prototype")
         if by == "classifier" or state.prototypes is None:
             return super().scores(model, images, state)
-        return prototype_scores(model.features(images), **state.prototypes)
+        scores = prototype_scores(model.features(images), **state.prototypes)
+        return scores if self.candidates == "all" else scores.masked_fill(~state.owned[model.client], -torch.inf)
 
     def traffic(self, world: World) -> tuple[float, float]:
         up, down = vectors_sent([client.labels for client in world.clients], world.new_models()[0]["head.weight"].shape[1])

@@ -8,6 +8,7 @@ from torch import Tensor
 from pipeline import keys
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.optimisers import BETA1, BETA2, EPS
+from pipeline.engine.phase import Logged
 from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import World
 from pipeline.methods.fedavg import FedAvg
@@ -37,15 +38,15 @@ class PerFedAvg(FedAvg):
                                       together=2 if self.variant == "fo" else 3)
         return State(model=client_mean(models, world, self.uniform))
 
-    def step(self, model: Handle, batches: list[Batch], shared: object, own: dict | None) -> tuple[Params, dict | None]:
-        """w after one meta step, and Adam's moments."""
+    def step(self, model: Handle, batches: list[Batch], shared: object, own: dict | None) -> tuple[Params, dict | None, Logged]:
+        """w after one meta step, Adam's moments, and the loss of the adapted model on D'."""
         adapted = _moved(model.params, model.gradient(self._fit, batches[0]), self.alpha)
-        direction = model.at(adapted).gradient(self._fit, batches[1])
+        direction, loss = model.at(adapted).gradient_and_loss(self._fit, batches[1])
         if self.variant == "hf":
             direction = _moved(direction, self._hessian_times(model, direction, batches[2]), self.alpha)
         if own is None:
-            return _moved(model.params, direction, self.beta), None
-        return self._adam(model.params, direction, own)
+            return _moved(model.params, direction, self.beta), None, {"loss": loss}
+        return *self._adam(model.params, direction, own), {"loss": loss}
 
     def deployed(self, state: State, world: World) -> Clients:
         """Each client's adapted copy; its batch is drawn from (seed, "adaptation", round, client), without dropout."""

@@ -3,6 +3,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.phase import Logged
 from pipeline.engine.state import Params, State, combine
 from pipeline.engine.world import World
 from pipeline.methods.fedavg import FedAvg
@@ -34,15 +35,17 @@ class PFedMe(FedAvg):
         mean = client_mean(models, world, self.uniform)
         return State(model=combine([state.model, mean], [1 - self.beta, self.beta]))
 
-    def step(self, model: Handle, batches: list[Batch], shared: object, theta: Params) -> tuple[Params, Params]:
-        """w_k and theta after one batch."""
+    def step(self, model: Handle, batches: list[Batch], shared: object, theta: Params) -> tuple[Params, Params, Logged]:
+        """w_k and theta after one batch; the loss of the theta that the batch found."""
         w = model.params
         inner = Params((name, (theta if self.start == "warm" else w)[name]) for name in w)
+        losses = []
         for _ in range(self.inner_steps):
-            gradient = model.at(inner).gradient(self._fit, batches[0])
+            gradient, loss = model.at(inner).gradient_and_loss(self._fit, batches[0])
+            losses.append(loss)
             inner = Params((name, t - self.inner_lr * (gradient[name] + self.lam * (t - w[name]) + self.decay * t)) for name, t in inner.items())
         outer = Params((name, value - self.lr * self.lam * (value - inner[name])) for name, value in w.items())
-        return outer, theta.joined(inner)
+        return outer, theta.joined(inner), {"loss": losses[0]}
 
     def _fit(self, model: Handle, batch: Batch):
         return self.loss(model, batch, None, None)
