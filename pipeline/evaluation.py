@@ -76,15 +76,15 @@ class _Table:
 
 
 def under_attack(models: Clients, world: World, tests: Sequence[TestSet], attack: Attack) -> dict[str, float]:
-    """`fgsm` and `pgd`: accuracy in percent on the first test set, every image moved against the very model that is scored;
-    mean over the clients, equal models once (adversarial.md, Evaluation). Images must be in [0, 1]."""
+    """`fgsm` and `pgd`: accuracy in percent, every image moved against the very model that is scored; mean over the test sets and
+    over the clients, equal models once (adversarial.md, Evaluation). Images must be in [0, 1]."""
     rules = {"fgsm": lambda *batch: attacks.fgsm(*batch, attack.eps),
              "pgd": lambda *batch: attacks.pgd(*batch, attack.eps, attack.step, attack.steps, attack.random_start)}
-    test, known = tests[0], {}
+    known: dict[int, dict[str, float]] = {}
     for k, model in enumerate(models):
         if id(model) not in known:
             network = world.network(k, model)
-            known[id(model)] = {name: _robust(network, test, rule) for name, rule in rules.items()}
+            known[id(model)] = {name: _mean([_robust(network, test, rule) for test in tests]) for name, rule in rules.items()}
     return {name: _mean([known[id(model)][name] for model in models]) for name in rules}
 
 
@@ -95,7 +95,7 @@ def _robust(network: Network, test: TestSet, rule: Callable) -> float:
         moved = rule(handle, images, labels)
         with torch.inference_mode():
             hits += int((network(moved).argmax(1) == labels).sum())
-    return 100 * hits / len(test.labels)
+    return 100 * hits / len(test.labels) if len(test.labels) else math.nan
 
 
 def by_client(table, world, tests):

@@ -58,7 +58,7 @@ def cell_digest(cell: Cell, partition_digest: str, precision: str = "fp32", root
 
 def all_digests(root: Path = ROOT) -> dict:
     """The content of sources.yaml: {paper: {method: digest}} and one digest for each other kind of stage."""
-    digests: dict = {stage: code_digest(f"stages.{stage}", root=root) for stage in ("data", "partition", "figures", "report", "results")}
+    digests: dict = {stage: code_digest(f"stages.{stage}", root=root) for stage in ("data", "partition", "features", "corrupt", "figures", "report", "results")}
     known = {path.stem for path in (root / "pipeline" / "methods").glob("*.py")}
     for name in params.PAPERS:
         paper = params.load_paper(name, root)

@@ -113,7 +113,7 @@ def train_seed(job: Job, report: Callable[[dict], None] = lambda row: None) -> d
         if world.round < scenario.training.rounds and time.monotonic() - saved >= every:
             saved = time.monotonic()
             _save(job.checkpoint, {"state": pack(state), "rows": rows, "own": own, "seconds": spent + saved - begun})
-    finished = {"seed": job.seed, "rows": rows, "clients": own, "traffic": method.traffic(world), "hook": headline_hook(scenario, method),
+    finished = {"seed": job.seed, "rows": rows, "clients": own, "traffic": method.traffic(world, state), "hook": headline_hook(scenario, method),
                 "seconds": round(spent + time.monotonic() - begun, 1), "device": _device_name(world.device),
                 "precision": precision(), "executor": type(world.executor).__name__.lower(), "versions": provenance.machine(), "started": started}
     models = method.deployed(state, world) if finished["hook"] == "pre" else world.trained

@@ -265,7 +265,7 @@ def test_every_set_can_be_had_from_somewhere():
 def test_the_command_that_makes_a_set_names_a_stage_that_is_there():
     here, below = (yaml.safe_load((ROOT / file).read_text())["stages"] for file in ("dvc.yaml", "data/dvc.yaml"))
     assert set(here["data"]["matrix"]["set"]) == set(store.BUNDLED) == {n for n, e in registry.REGISTRY.items() if e.bundled}
-    assert set(below) - {"fetch"} == set(store.UNIONS) == {n for n, e in registry.REGISTRY.items() if e.parts}
+    assert set(below) - {"fetch", "features", "corrupted"} == set(store.UNIONS) == {n for n, e in registry.REGISTRY.items() if e.parts}
     assert set(below["fetch"]["matrix"]["set"]) == set(registry.REGISTRY) - set(store.BUNDLED) - set(store.UNIONS)
     assert store.remake(Path("data/digits")) == "dvc repro data@digits"
     assert store.remake(Path("data/digit5")) == "dvc repro data/dvc.yaml:digit5"

@@ -14,7 +14,7 @@ from pipeline.data import registry
 from pipeline.data.partition import Pool, partition
 from pipeline.errors import ParamError
 from pipeline.models import NAMES
-from pipeline.params import DELTA, PAPERS, ROOT, Block, Cell, Domains, Subset, Table, load_paper, load_params
+from pipeline.params import DELTA, PAPERS, ROOT, Block, Cell, Domains, Grid, Subset, Table, load_paper, load_params
 
 KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 # Blocks that state a setting or a cost; no run measures them.
@@ -79,8 +79,9 @@ def test_every_scenario_is_used_and_described(paper):
 
 
 @pytest.mark.parametrize("paper", PAPERS)
-def test_every_method_is_a_row_or_runs_in_the_miniature(paper):
-    used = {method for _, method in cells(paper)} | set(load_params().miniature[paper].methods)
+def test_every_method_is_a_row_or_drawn_or_runs_in_the_miniature(paper):
+    drawn = {method for figure in load_paper(paper).figures.values() for method in figure.methods}
+    used = {method for _, method in cells(paper)} | drawn | set(load_params().miniature[paper].methods)
     assert used == set(load_paper(paper).methods)
 
 
@@ -111,9 +112,8 @@ def test_grids_hold_every_printed_cell_that_can_run(paper):
     planned = {(s, m) for grid in document.grids.values() for s in grid.scenarios for m in grid.methods}
     for _, method in planned:
         assert document.methods[method].get("algorithm", method) in methods.names(), method
-    for scenario, method in cells(paper) - planned:
-        attacked = document.scenarios[scenario].evaluation.attack is not None
-        assert attacked or document.methods[method].get("algorithm", method) not in methods.names(), (scenario, method)
+    assert cells(paper) <= planned
+    assert {(s, m) for figure in document.figures.values() for s in figure.scenarios for m in figure.methods} <= planned
 
 
 def test_a_hyper_parameter_can_differ_in_a_scenario():
@@ -123,7 +123,7 @@ def test_a_hyper_parameter_can_differ_in_a_scenario():
 
 @pytest.mark.parametrize("old, new, message", [
     ("rows: &rows {Averaged: null}", "rows: &rows {Averaged: fedavgg}", "tables.table2.rows.Averaged: unknown method 'fedavgg' .nearest: 'fedavg'"),
-    ("scenarios: [cifar10-dir-01]\n", "scenarios: [cifar10-dri-01]\n", "figures.figure4.scenarios: unknown scenario 'cifar10-dri-01'"),
+    ("scenarios: [cifar10-dir-01]\n    methods: [fedavg, fedcrl]", "scenarios: [cifar10-dri-01]\n    methods: [fedavg, fedcrl]", "figures.figure4.scenarios: unknown scenario 'cifar10-dri-01'"),
     ("scenarios: {emnist-dir-01: &one", "scenarios: {emnist-dir-02: &one", "methods.moon.scenarios: unknown scenario 'emnist-dir-02'")])
 def test_a_wrong_reference_is_named(tmp_path, old, new, message):
     text = (ROOT / "papers/fedcrl/paper.yaml").read_text()
@@ -377,12 +377,16 @@ def test_dvc_has_a_stage_for_every_cell_of_the_grids(paper, stages):
     document = load_paper(paper)
     at = f"papers/{paper}/dvc.yaml:"
     expected = {f"{at}partition@{scenario}" for scenario in document.scenarios if scenario != "mini"} | {f"{at}report"}
-    expected |= {f"{at}{key}@{s}-{m}" for key, grid in document.grids.items() for s in grid.scenarios for m in grid.methods}
+    expected |= {f"{at}{key}@{s}-{m}" for key, grid in document.grids.items() if key != "full" for s in grid.scenarios for m in grid.methods}
     expected |= {f"{at}figures@{s}-{m}" for figure in document.figures.values() if figure.kind == "embedding"
                  for s in figure.scenarios for m in figure.methods}
     assert {stage for stage in stages if stage.startswith(at)} == expected
+    full = document.grids.get("full", Grid([], []))           # in a folder of its own, for the size of the lock
+    assert {stage for stage in stages if stage.startswith(f"papers/{paper}/full/")} == \
+        {f"papers/{paper}/full/dvc.yaml:main@{s}-{m}" for s in full.scenarios for m in full.methods}
 
 
 def test_dvc_can_bring_every_data_set(stages):
     expected = {f"data/dvc.yaml:{name if entry.parts else f'fetch@{name}'}" for name, entry in registry.REGISTRY.items() if not entry.bundled}
+    expected |= {"data/dvc.yaml:corrupted", *(f"data/dvc.yaml:features@{name}" for name in ("digit5", "office_caltech10", "domainnet"))}
     assert {stage for stage in stages if stage.startswith("data/")} == expected

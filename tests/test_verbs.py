@@ -146,6 +146,15 @@ def test_a_teacher_in_training_mode_uses_batch_statistics_and_keeps_its_own():
     assert not there.requires_grad
 
 
+def test_a_teacher_has_no_dropout(monkeypatch):
+    w = world(monkeypatch, sizes=(8,), model=Model("cnn2", dropout=0.5))
+    model, images = w.new_model(), w.clients[0].images
+    handle = Handle(w.network(0, model).train())
+    for training in (False, True):
+        assert torch.equal(handle.other(model, training)(images), w.network(0, model)(images))
+        w.network(0, model).train()
+
+
 # -- public batches -----------------------------------------------------------------------------------------------
 
 def forum(monkeypatch, sizes=(20, 0, 12), models=None, dtype=torch.float64, n=50, pretraining=None, executor="sequential", **settings):
@@ -269,3 +278,11 @@ def test_a_batch_with_views_is_cut_into_pieces():
     batch = Batch(torch.arange(6.), torch.arange(6), (torch.arange(6.) + 10,))
     first, second = pieces(batch, 2)
     assert first.views[0].tolist() == [10, 11, 12] and second.images.tolist() == [3, 4, 5]
+
+
+def test_an_attack_leaves_batchnorm_alone():
+    w = World([Client("c", "only", Model("resnet10"), torch.rand(4, 3, 32, 32), torch.arange(4))], training(), 10, 0)
+    network = w.network(0, w.new_model()).train()
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    Handle(network).input_gradient(lambda x: cross_entropy(network(x), torch.arange(4)), w.clients[0].images)
+    assert network.training and all(torch.equal(before[name], value) for name, value in network.state_dict().items())

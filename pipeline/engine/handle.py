@@ -1,9 +1,10 @@
 """One client's model as a method sees it inside a loss or a step."""
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
 
 from pipeline import keys
@@ -99,12 +100,14 @@ class Handle:
         return self._draws
 
     def input_gradient(self, loss: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-        """d loss(images) / d images, a constant of the shape of `images`; the parameters get no gradient from it."""
-        if self._tensors is not None:
-            return torch.func.grad(loss)(images.detach()).detach()
-        with torch.enable_grad():
-            leaf = images.detach().requires_grad_()
-            return torch.autograd.grad(loss(leaf), leaf)[0]
+        """d loss(images) / d images, a constant of the shape of `images`, with the model in evaluation mode; the parameters get no
+        gradient from it, BatchNorm's statistics do not move."""
+        with _mode(self._network, lambda layer: False):
+            if self._tensors is not None:
+                return torch.func.grad(loss)(images.detach()).detach()
+            with torch.enable_grad():
+                leaf = images.detach().requires_grad_()
+                return torch.autograd.grad(loss(leaf), leaf)[0]
 
     def gradient(self, loss: Callable[["Handle", Batch], Tensor], batch: Batch) -> Params:
         """d loss(model, batch) / d params. For steps (World.local_steps), whose models are values."""
@@ -129,17 +132,28 @@ class Teacher(Handle):
         super().__init__(network, model, set())
         self._training = training
 
+    def head(self, representations: Tensor) -> Tensor:
+        return self._call(self._network.head, "head.", representations)
+
     def _call(self, module, prefix, x):
-        before = [(layer, layer.training) for layer in self._network.modules()]
-        for layer, _ in before:
-            layer.training = self._training and not isinstance(layer, Dropout)
         tensors = self._tensors
         if self._training:                                    # BatchNorm writes its statistics into what it is given
             self._tensors = {name: value.clone() for name, value in tensors.items()}
         try:
-            with torch.no_grad():
+            with torch.no_grad(), _mode(self._network, lambda layer: self._training and not isinstance(layer, Dropout)):
                 return super()._call(module, prefix, x)
         finally:
             self._tensors = tensors
-            for layer, training in before:
-                layer.training = training
+
+
+@contextmanager
+def _mode(network: Network, training: Callable[[nn.Module], bool]) -> Iterator[None]:
+    """Every layer in the mode that `training` says, and afterwards as it was."""
+    before = [(layer, layer.training) for layer in network.modules()]
+    for layer, _ in before:
+        layer.training = training(layer)
+    try:
+        yield
+    finally:
+        for layer, was in before:
+            layer.training = was

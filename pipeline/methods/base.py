@@ -31,7 +31,7 @@ class Method:
         """The model each client would use now, after the server's message and before it trains again."""
         raise NotImplementedError
 
-    def traffic(self, world: World) -> tuple[float, float]:
+    def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         """Floating scalars that a client sends up and receives in a round, mean over clients."""
         raise NotImplementedError
 

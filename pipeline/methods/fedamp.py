@@ -51,7 +51,7 @@ class FedAMP(Method):
     def diagnostics(self, state: State) -> dict[str, float]:
         return {"self_weight": state.self_weight, "rescaled": state.rescaled}
 
-    def traffic(self, world: World) -> tuple[float, float]:
+    def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         return world.scalars(), world.scalars()
 
     @staticmethod

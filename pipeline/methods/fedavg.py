@@ -20,5 +20,5 @@ class FedAvg(Method):
     def deployed(self, state: State, world: World) -> Clients:
         return world.everyone(state.model)
 
-    def traffic(self, world: World) -> tuple[float, float]:
+    def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         return world.scalars(), world.scalars()

@@ -81,6 +81,6 @@ class FedCRL(Method):
     def diagnostics(self, state: State) -> dict[str, float]:
         return {} if state.share is None else {"tau": float(state.share.mean())}
 
-    def traffic(self, world: World) -> tuple[float, float]:
+    def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         up, down = vectors_sent([client.labels for client in world.clients], world.width)
         return world.scalars("features") + up, world.scalars("features") + down

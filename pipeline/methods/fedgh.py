@@ -37,6 +37,6 @@ class FedGH(Method):
     def deployed(self, state: State, world: World) -> Clients:
         return state.features.joined(world.everyone(state.head))
 
-    def traffic(self, world: World) -> tuple[float, float]:
+    def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         up, _ = vectors_sent([client.labels for client in world.clients], world.new_models()[0]["head.weight"].shape[1])
         return up, world.scalars("head")

@@ -52,6 +52,6 @@ class FedPAC(FedPer):
         z = model.features(batch.images)
         return cross_entropy(model.head(z), batch.labels) + self.lam * prototype_distance(z, batch.labels, **shared)
 
-    def traffic(self, world: World) -> tuple[float, float]:
+    def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         up, down = vectors_sent([client.labels for client in world.clients], world.width)
         return world.scalars() + 2 * up + 1, world.scalars() + down

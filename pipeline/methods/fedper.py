@@ -21,5 +21,5 @@ class FedPer(Method):
     def deployed(self, state: State, world: World) -> Clients:
         return world.everyone(state.features).joined(state.heads)
 
-    def traffic(self, world: World) -> tuple[float, float]:
+    def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         return world.scalars("features"), world.scalars("features")

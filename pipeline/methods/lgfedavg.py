@@ -26,5 +26,5 @@ class LGFedAvg(Method):
     def deployed(self, state: State, world: World) -> Clients:
         return state.features.joined(world.everyone(state.head))
 
-    def traffic(self, world: World) -> tuple[float, float]:
+    def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         return world.scalars("head"), world.scalars("head")

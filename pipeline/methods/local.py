@@ -19,5 +19,5 @@ class Local(Method):
     def deployed(self, state: State, world: World) -> Clients:
         return state.models
 
-    def traffic(self, world: World) -> tuple[float, float]:
+    def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         return 0.0, 0.0

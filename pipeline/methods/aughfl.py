@@ -1,0 +1,89 @@
+"""AugHFL: those whose answers stand firm under augmentation weigh more when clients learn from each other
+(Fang, Ye, Yang 2023)."""
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pipeline.data.augmentations import augmix, plain
+from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.state import Clients, State
+from pipeline.engine.world import World
+from pipeline.losses_distillation import knowledge_distillation, weighted_distillation
+from pipeline.losses_views import consistent_cross_entropy
+from pipeline.methods_public import Collaborative, averaged
+from pipeline.params import NonNegative
+
+SMALLEST_SPREAD = 1e-12                               # kappa of a client whose views agree to the last digit
+SMALLEST_SUM = 1e-7                                   # beside the sum of all 1 / kappa, as released
+CLAMP = (1e-7, 1.0)                                   # of the released collaborative loss
+
+
+@dataclass(frozen=True)
+class AugHFL(Collaborative):
+    """Collaborative: sum_{i != k} w_i KL(p_i || p_k) on the clean public view, where w_i falls with how far client i's answers to
+    two AugMix versions of its own are from that. Local: CE + mu JSD over the plain view and two AugMix versions of it.
+
+    The weights sum to one over all clients, the own one included, and are not scaled again without it, as released.
+    Read as RAHFL's tables need it: nine operations that no corruption of the benchmark uses (the code takes all
+    thirteen), one normalisation, clean public images, and the loss that the code means. `released_bug` has the released one:
+    it cuts the student's *log*-probabilities to [1e-7, 1], where none lies, so that no gradient is left and only BatchNorm's
+    statistics move.
+    """
+    mu: NonNegative = 12.0
+    operations: Literal["nine", "all"] = "nine"
+    released_bug: bool = False
+
+    def batches(self, state: State, world: World) -> Iterable[list[tuple[Tensor, ...]]]:
+        return world.public_batches(views=self.mixed)
+
+    def look(self, model: Handle, images: tuple[Tensor, ...], own: object) -> dict[str, Tensor]:
+        clean, *mixed = model(torch.cat(images)).split(len(images[0]))
+        return {"logits": clean, "kappa": sum(knowledge_distillation(z, clean) for z in mixed)}
+
+    def agree(self, shown: list[dict[str, Tensor]], state: State, world: World) -> list:
+        weights, logits = firmness_weights(torch.stack([seen["kappa"] for seen in shown])), torch.stack([seen["logits"] for seen in shown])
+        others = [[i for i in range(len(shown)) if i != k] for k in range(len(shown))]
+        return [{"logits": logits[rest], "weights": weights[rest]} if rest else None for rest in others]
+
+    def agreement(self, shown: dict[str, Tensor], received: dict[str, Tensor], own: object) -> Tensor:
+        if self.released_bug:
+            return released_loss(shown["logits"], received["logits"], received["weights"])
+        return weighted_distillation(shown["logits"], received["logits"], received["weights"])
+
+    def learn(self, models: Clients, state: State, world: World) -> Clients:
+        return world.local_epochs(models, self.loss, views=self.views, optimiser=self.local_optimiser(world))
+
+    def loss(self, model: Handle, batch: Batch, shared: object, own: object) -> Tensor:
+        return consistent_cross_entropy(model(torch.cat([batch.images, *batch.views])), batch.labels, self.mu)
+
+    def mixed(self, pixels: Tensor, numbers: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Two AugMix versions."""
+        mix = partial(augmix, operations=self.operations)
+        return mix(pixels, numbers), mix(pixels, numbers)
+
+    def views(self, pixels: Tensor, numbers: torch.Generator) -> tuple[Tensor, ...]:
+        x = plain(pixels, numbers)
+        return x, *self.mixed(x, numbers)
+
+    def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
+        passed = self.passed(world)
+        logits = float(sum(passed) * world.classes)
+        return logits + len(passed) + averaged(world), (len(world.clients) - 1) * logits + averaged(world)
+
+
+def firmness_weights(kappa: Tensor) -> Tensor:
+    """w (K,) = (1 / kappa_i) / sum_j 1 / kappa_j. kappa (K,) >= 0: KL(clean || AugMix), summed over both versions."""
+    firmness = 1 / (kappa.clamp(min=0) + SMALLEST_SPREAD)
+    return firmness / (firmness.sum() + SMALLEST_SUM)
+
+
+def released_loss(student: Tensor, teachers: Tensor, weights: Tensor) -> Tensor:
+    """The collaborative loss of the released code, whose gradient is zero. student (B, C), teachers (m, B, C) logits, weights (m,)."""
+    log_q = F.log_softmax(student, dim=1).clamp(*CLAMP)
+    targets = F.softmax(teachers, dim=-1).clamp(*CLAMP)
+    return sum(weight * F.kl_div(log_q, target, reduction="batchmean") for weight, target in zip(weights, targets, strict=True))

@@ -1,0 +1,68 @@
+"""FCCL: clients make the same classes of their logits correlate on public data, and remember at home (Huang et al. 2022)."""
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from torch import Tensor
+
+from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.state import Clients, State
+from pipeline.engine.world import World
+from pipeline.losses import cross_entropy
+from pipeline.losses_distillation import correlation_distance, cross_correlation, knowledge_distillation
+from pipeline.methods_public import MeanLogits
+from pipeline.params import Count, NonNegative, Range
+
+
+@dataclass(frozen=True)
+class FCCL(MeanLogits):
+    """Public: sum_u (1 - M_uu)^2 + lambda sum_{u != v} (1 + M_uv)^2 with M = correlation of Z_i with Zbar (Eq. 1 and 2).
+    Private: CE + KL to the model of the last round's end + KL to theta*, trained on private data alone (Eq. 19 of FCCL+).
+
+    Clients start from theta*: the scenario's pretraining, or `pretraining` epochs where it has none. One reading of teachers
+    for FCCL and FCCL+ within a comparison: `teacher_mode: train` of the journal code, `eval` of the conference's.
+    """
+    lam: NonNegative = 0.0051
+    off_target: Annotated[float, Range(low=-1, high=1)] = -1.0    # of different classes; 0: decorrelated, as in Barlow Twins
+    pearson: bool = False                 # Eq. 1 to the letter; the codes have (B - 1) / B of it
+    consensus: Literal["mean", "conference"] = "mean"         # conference code: own share of Zbar by the last round's model, eval mode
+    teacher_mode: Literal["train", "eval"] = "train"          # of BatchNorm in the teachers
+    pretraining: Count = 50               # epochs of BASE (FCCL+ Sec. 4.1)
+
+    def init(self, world: World) -> State:
+        models = self.start(world)
+        return State(models=models, pretrained=models)
+
+    def start(self, world: World) -> Clients:
+        """theta*."""
+        models = world.new_models()
+        if world.training.pretraining:
+            return models
+        return world.local_epochs(models, super().loss, epochs=self.pretraining, stream="pretraining")
+
+    def own(self, state: State, world: World) -> Clients | None:
+        return state.models if self.consensus == "conference" else None
+
+    def look(self, model: Handle, images: Tensor, own: object) -> dict[str, Tensor]:
+        seen = super().look(model, images, own)
+        return {**seen, "before": model.other(own)(images)} if self.consensus == "conference" else seen
+
+    def agree(self, shown: list[dict[str, Tensor]], state: State, world: World) -> list[Tensor]:
+        received = super().agree(shown, state, world)
+        if self.consensus == "mean":
+            return received
+        return [zbar + (seen["before"] - seen["sent"]) / len(shown) for zbar, seen in zip(received, shown)]
+
+    def agreement(self, shown: dict[str, Tensor], received: Tensor, own: object) -> Tensor:
+        return correlation_distance(cross_correlation(shown["logits"], received, self.pearson), self.lam, self.off_target)
+
+    def learn(self, models: Clients, state: State, world: World) -> Clients:
+        own = State(previous=state.models, pretrained=state.pretrained)
+        return world.local_epochs(models, self.loss, own=own, optimiser=self.local_optimiser(world))
+
+    def loss(self, model: Handle, batch: Batch, shared: object, own: dict) -> Tensor:
+        logits = model(batch.images)
+        return cross_entropy(logits, batch.labels) + sum(
+            knowledge_distillation(logits, self.taught(model, own[teacher], batch.images)) for teacher in ("previous", "pretrained"))
+
+    def taught(self, model: Handle, teacher: Clients, images: Tensor) -> Tensor:
+        return model.other(teacher, training=self.teacher_mode == "train")(images)

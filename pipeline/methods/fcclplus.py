@@ -1,0 +1,128 @@
+"""FCCL+: FCCL's correlation and the similarity of instances on public data; at home, distil what is not the target
+(Huang et al. 2023, Algorithm 1)."""
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.phase import trainable_names
+from pipeline.engine.state import Clients, Params, State
+from pipeline.engine.world import World
+from pipeline.losses import cross_entropy
+from pipeline.losses_distillation import (elastic_penalty, instance_similarity, knowledge_distillation, non_target_distillation,
+                                          similarity_distillation)
+from pipeline.methods.fccl import FCCL
+from pipeline.methods_public import mean
+from pipeline.params import NonNegative, Positive, Share
+
+FISHER_CHUNK = 8                                              # samples whose gradients are held at once
+
+
+@dataclass(frozen=True)
+class FCCLPlus(FCCL):
+    """Public: L_FCCM + omega L_FISL (Eq. 6). Private: CE + tau^2 L_FNTD with the model of the last round's end as teacher (Eq. 14);
+    before the first round that is the client's first model. No pretraining.
+
+    `local`: what keeps the client from forgetting. fntd; kd over all classes (Eq. 10); ce: nothing; ewc, whose weight is
+    `ewc`; fccl: FCCL's two teachers, and then its theta* to start from (Table 10 without FNTD). `kd_share`: the first part of
+    every round's local epochs is under kd, the rest under fntd (Table 17), each part with its own optimiser.
+    `second_forward`: features for FISL by a forward of their own, as in the code. They are taken before dropout.
+    """
+    mu: Positive = 0.02                   # Sec. 4.1 and the code; Table 7 prints 0.002
+    omega: NonNegative = 3.0
+    tau: Positive = 3.0                   # the code has 1 for Office-Caltech and Office-Home
+    fccm: bool = True
+    local: Literal["fntd", "kd", "ce", "ewc", "fccl"] = "fntd"
+    kd_share: Share = 0.0
+    ewc: NonNegative = 0.7
+    renormalise: bool = False             # FNTD over the C - 1 other classes: Eq. 12 in place of Eq. 13
+    tau_squared: bool = True              # as the code and Eq. 10; Eq. 14 has no factor
+    teacher: Literal["previous", "collaborated"] = "previous"     # collaborated: theta^e, after this round's public phase (Fig. 9)
+
+    def __post_init__(self):
+        if self.kd_share and self.local != "fntd":
+            raise ValueError("'kd_share' goes with local: fntd")
+        if not self.fccm and not self.omega:
+            raise ValueError("'fccm: false' with 'omega: 0' leaves nothing to agree on")
+
+    def init(self, world: World) -> State:
+        return super().init(world) if self.local == "fccl" else State(models=world.new_models())
+
+    def look(self, model: Handle, images: Tensor, own: object) -> dict[str, Tensor]:
+        z = model.features(images)
+        logits = model.head(z)
+        seen = {"sent": logits, "logits": logits}
+        if self.omega:
+            seen["similarity"] = instance_similarity(model.features(images) if self.second_forward else z, self.mu)
+        return {**seen, "before": model.other(own)(images)} if self.consensus == "conference" else seen
+
+    def agree(self, shown: list[dict[str, Tensor]], state: State, world: World) -> list[dict[str, Tensor]]:
+        together = {"similarity": mean(seen["similarity"] for seen in shown)} if self.omega else {}
+        return [{"logits": zbar, **together} for zbar in super().agree(shown, state, world)]
+
+    def agreement(self, shown: dict[str, Tensor], received: dict[str, Tensor], own: object) -> Tensor:
+        correlation = super().agreement(shown, received["logits"], own) if self.fccm else 0.0
+        return correlation + (self.omega * similarity_distillation(shown["similarity"], received["similarity"]) if self.omega else 0.0)
+
+    def learn(self, models: Clients, state: State, world: World) -> Clients:
+        own = State(previous=models if self.teacher == "collaborated" else state.models)
+        if self.local == "fccl":
+            own["pretrained"] = state.pretrained
+        if self.local == "ewc":
+            own["fisher"] = fisher(own.previous, world)
+        first, optimiser = round(self.kd_share * world.training.local_epochs), self.local_optimiser(world)
+        models = world.local_epochs(models, self.all_classes, own=own, epochs=first, optimiser=optimiser, stream="local under kd")
+        return world.local_epochs(models, self.loss, own=own, epochs=world.training.local_epochs - first, optimiser=optimiser)
+
+    def loss(self, model: Handle, batch: Batch, shared: object, own: dict) -> Tensor:
+        if self.local == "fccl":
+            return super().loss(model, batch, shared, own)
+        if self.local == "kd":
+            return self.all_classes(model, batch, shared, own)
+        logits = model(batch.images)
+        fit = cross_entropy(logits, batch.labels)
+        if self.local == "ewc":
+            return fit + self.ewc * elastic_penalty(model.params, own["previous"], own["fisher"])
+        if self.local == "fntd":
+            taught = self.taught(model, own["previous"], batch.images)
+            return fit + self.scale * non_target_distillation(logits, taught, batch.labels, self.tau, self.renormalise)
+        return fit
+
+    def all_classes(self, model: Handle, batch: Batch, shared: object, own: dict) -> Tensor:
+        """CE + tau^2 KL over all classes (Eq. 10)."""
+        logits = model(batch.images)
+        distilled = knowledge_distillation(logits, self.taught(model, own["previous"], batch.images), self.tau)
+        return cross_entropy(logits, batch.labels) + self.scale * distilled
+
+    @property
+    def scale(self) -> float:
+        return self.tau ** 2 if self.tau_squared else 1.0
+
+    def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
+        """Beside the logits, the B (B - 1) similarities of every public batch, up and down."""
+        up, down = super().traffic(world)
+        sizes = self.passed(world)
+        more = (sum(b * (b - 1) for b in sizes) if self.omega else 0) - (0 if self.fccm else sum(sizes) * world.classes)
+        return up + more, down + more
+
+
+def fisher(models: Clients, world: World) -> Clients:
+    """Every client's diagonal empirical Fisher information: mean over its samples of the squared gradient of log p(label), in
+    evaluation mode; zero for a client without data. Trainable tensors only."""
+    found = []
+    for k, (client, model) in enumerate(zip(world.clients, models, strict=True)):
+        network = world.network(k, model)
+        names = trainable_names(network, "all")
+        handle, total = Handle(network, model, set(names)), Params((name, torch.zeros_like(model[name])) for name in names)
+
+        def squares(image: Tensor, label: Tensor) -> dict[str, Tensor]:
+            gradient = handle.gradient(lambda m, b: cross_entropy(m(b.images), b.labels), Batch(image[None], label[None]))
+            return {name: value.pow(2) for name, value in gradient.items()}
+
+        for images, labels in zip(client.images.split(FISHER_CHUNK), client.labels.split(FISHER_CHUNK)):
+            for name, value in torch.func.vmap(squares)(images, labels).items() if len(labels) else ():
+                total[name] += value.sum(0) / len(client.labels)
+        found.append(total)
+    return Clients(found)

@@ -1,0 +1,112 @@
+"""FedMatch among different networks: consistency between clients on public data, and weights in two parts (after Jeong et al. 2021)."""
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pipeline.data import augmentations
+from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.phase import trainable_names
+from pipeline.engine.state import Clients, Params, State
+from pipeline.engine.world import World
+from pipeline.losses_distillation import disjoint_penalty, inter_client_consistency, majority_labels, pseudo_label_loss
+from pipeline.methods_public import Collaborative, averaged
+from pipeline.params import NonNegative, Share, Whole
+
+PSI_START = 0.2                                               # psi begins as this share of sigma
+PROBE = 256                                                   # public images that tell which clients are alike
+
+
+@dataclass(frozen=True)
+class FedMatch(Collaborative):
+    """theta = sigma + psi. Public batches move psi on
+        lam_i (1 / H) sum_h KL(p_h || p_i) + lam_a CE(vote, p_i(A(x))) + lam_l2 ||sigma - psi||^2 + lam_l1 ||psi||_1,
+    the first two over the samples of which p_i is confident (at least kappa); private ones move sigma on lam_s CE.
+
+    A reconstruction: FCCL+ compares with FedMatch among different networks and has not released how. Kept are the two ideas it
+    names. Networks differ, so that helpers send answers instead of weights; they are the H clients whose mean answer to a fixed
+    public probe is nearest, chosen anew every round. A is the strong public augmentation. `decomposed: false`: one part, psi = 0
+    and no penalties, public and private steps move theta. `pseudo_labels: false`: consistency alone.
+    """
+    helpers: Whole = 2
+    kappa: Share = 0.75
+    lam_i: NonNegative = 1e-2
+    lam_a: NonNegative = 1e-2
+    lam_s: NonNegative = 1.0              # the original's 10 means little under Adam
+    lam_l1: NonNegative = 1e-4
+    lam_l2: NonNegative = 10.0
+    decomposed: bool = True
+    pseudo_labels: bool = True
+
+    def init(self, world: World) -> State:
+        """`models` are theta, what a client answers with; psi holds trainable tensors alone."""
+        sigma, share = world.new_models(), PSI_START if self.decomposed else 0.0
+        psi = Clients(Params((name, share * model[name]) for name in trainable_names(world.network(k, model), "all"))
+                      for k, model in enumerate(sigma))
+        models = Clients(model.joined(Params((name, model[name] + value) for name, value in part.items()))
+                         for model, part in zip(sigma, psi))
+        return State(models=models, psi=psi, helpers=[])
+
+    def round(self, state: State, world: World) -> State:
+        state = self.prepare(state, world)
+        agreed = self.collaborate(state, world)
+        psi = difference(agreed, difference(state.models, state.psi)) if self.decomposed else state.psi   # sigma stood still
+        models = self.learn(world.synchronised(agreed), state, world)
+        return State({**state, "models": models, "psi": world.synchronised(psi)})
+
+    def prepare(self, state: State, world: World) -> State:
+        return State({**state, "helpers": nearest(self.answers(state.models, world), self.helpers)})
+
+    @torch.no_grad()
+    def answers(self, models: Clients, world: World) -> Tensor:
+        """(K, C): each client's mean soft prediction for the probe, in evaluation mode."""
+        probe = world.public[:PROBE]
+        return torch.stack([F.softmax(world.network(k, model)(probe), dim=1).mean(0) for k, model in enumerate(models)])
+
+    def batches(self, state: State, world: World) -> Iterable[list]:
+        return world.public_batches(views=lambda pixels, numbers: (augmentations.strong(pixels, numbers),))
+
+    def own(self, state: State, world: World) -> Clients:
+        return difference(state.models, state.psi)
+
+    def look(self, model: Handle, images: tuple[Tensor, Tensor], own: Params) -> dict[str, Tensor]:
+        weak, strong = images
+        seen = {"p": F.softmax(model(weak), dim=1), "strong": model(strong)}
+        if self.decomposed:
+            psi = Params((name, value - own[name]) for name, value in model.params.items())
+            seen["penalty"] = disjoint_penalty(own, psi, self.lam_l1, self.lam_l2)
+        return seen
+
+    def agree(self, shown: list[dict[str, Tensor]], state: State, world: World) -> list[Tensor]:
+        """The helpers' answers to the same images (H, B, C)."""
+        answers = torch.stack([seen["p"] for seen in shown])
+        return [answers[mine] for mine in state.helpers]
+
+    def agreement(self, shown: dict[str, Tensor], received: Tensor, own: object) -> Tensor:
+        p = shown["p"]
+        confident = p.detach().amax(1) >= self.kappa
+        value = self.lam_i * inter_client_consistency(p, received, confident)
+        if self.pseudo_labels:
+            value = value + self.lam_a * pseudo_label_loss(shown["strong"], majority_labels(p, received), confident)
+        return value + shown["penalty"] if self.decomposed else value
+
+    def loss(self, model: Handle, batch: Batch, shared: object, own: object) -> Tensor:
+        return self.lam_s * super().loss(model, batch, shared, own)
+
+    def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
+        """Answers to every public image up, H clients' down; sigma and psi where they are averaged."""
+        answers, parts = float(sum(self.passed(world)) * world.classes), (2 if self.decomposed else 1) * averaged(world)
+        return answers + parts, min(self.helpers, len(world.clients) - 1) * answers + parts
+
+
+def nearest(answers: Tensor, count: int) -> list[list[int]]:
+    """For each of K rows of answers (K, C) the `count` nearest others (all, where there are fewer); of equals the first."""
+    distances = torch.cdist(answers.double(), answers.double(), compute_mode="donot_use_mm_for_euclid_dist").tolist()
+    return [sorted((j for j in range(len(row)) if j != k), key=row.__getitem__)[:count] for k, row in enumerate(distances)]
+
+
+def difference(models: Clients, parts: Clients) -> Clients:
+    """models - parts for the tensors that `parts` has."""
+    return Clients(Params((name, model[name] - value) for name, value in part.items()) for model, part in zip(models, parts, strict=True))

@@ -1,0 +1,95 @@
+"""FedPCL: representations are contrasted with the global class means and with every client's own (Tan et al. 2022)."""
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.state import Clients, Params, State
+from pipeline.engine.world import World
+from pipeline.losses import cross_entropy, prototype_scores
+from pipeline.losses_prototype import batch_contrast, prototype_sets_contrast, unit, unit_class_means
+from pipeline.methods.base import Method
+from pipeline.params import NonNegative, Positive
+from pipeline.server import aggregate_means, vectors_sent
+
+
+@dataclass(frozen=True)
+class FedPCL(Method):
+    """CE + L_g + L_p. Both contrast the unit representation with unit class means by inner products: L_g with the mean over
+    the clients that hold a class, L_p with each client's set in turn, where a class that it lacks is the global one.
+
+    By default as in FedCCL's tables, "with model parameter averaging", with cross-entropy and the averaged classifier. The
+    published form is `averaging=False, ce=False, inference="local_prototype", normalise_head=True`: models stay home, the
+    first round only collects class means, and the nearest of a client's own class means predicts.
+    """
+    tau: Positive = 0.07
+    global_weight: NonNegative = 1.0      # of L_g
+    local_weight: NonNegative = 1.0       # of L_p
+    averaging: bool = True
+    ce: bool = True
+    inference: Literal["classifier", "local_prototype"] = "classifier"
+    normalise_head: bool = False          # the classifier sees unit representations too, as in the released network
+    exclude_positive: bool = False        # the paper's denominators: only labels other than the sample's
+    contrast: Literal["paper", "official"] = "paper"      # official: the released loss, anchors are class means, summed over sets, no L_g
+
+    def init(self, world: World) -> State:
+        start = State(model=world.new_model()) if self.averaging else State(models=world.new_models())
+        return State(**start, prototypes=None, means=None, present=None)
+
+    def round(self, state: State, world: World) -> State:
+        models = self.trained(state, world)
+        if self.ce or state.prototypes is not None:
+            models = world.local_epochs(models, self.loss, shared=self.message(state, world))
+        seen = unit_class_means(world, models)
+        prototypes = aggregate_means(seen.means, seen.present, state.prototypes)
+        return State(**{"model": world.average(models)} if self.averaging else {"models": models},
+                     prototypes=prototypes, means=seen.means, present=seen.present)
+
+    def message(self, state: State, world: World) -> State | None:
+        """Global prototypes (C, d), and the padded sets (N, C, d) of the clients with data."""
+        if state.prototypes is None:
+            return None
+        padded = torch.where(state.present[..., None], state.means, state.prototypes.vectors)
+        return State(prototypes=state.prototypes, sets=padded[torch.tensor([n > 0 for n in world.sizes])])
+
+    def loss(self, model: Handle, batch: Batch, shared: State | None, own: object) -> Tensor:
+        z = model.features(batch.images)
+        fit = cross_entropy(model.head(unit(z) if self.normalise_head else z), batch.labels)
+        fit = fit if self.ce else 0 * fit                     # as the released code: weight decay still acts on the head
+        return fit if shared is None else fit + self.contrasts(model, batch, z, shared)
+
+    def contrasts(self, model: Handle, batch: Batch, z: Tensor, shared: State) -> Tensor:
+        if self.contrast == "official":                       # two views; without augmentation they are the same
+            z = torch.cat([z, model.features(batch.views[0]) if batch.views else z])
+            terms = [batch_contrast(unit(z), batch.labels.repeat(2), prototypes, self.tau) for prototypes in shared.sets]
+            return self.local_weight * torch.stack(terms).sum()
+        value = torch.zeros((), dtype=z.dtype, device=z.device)
+        average, known = shared.prototypes.vectors, shared.prototypes.known
+        for weight, sets in ((self.global_weight, average[None]), (self.local_weight, shared.sets)):
+            if weight:
+                value = value + weight * prototype_sets_contrast(unit(z), batch.labels, sets, self.tau, known, self.exclude_positive)
+        return value
+
+    def trained(self, state: State, world: World) -> Clients:
+        """What clients train from."""
+        return world.everyone(state.model) if self.averaging else state.models
+
+    def deployed(self, state: State, world: World) -> Clients:
+        models = self.trained(state, world)
+        if self.inference == "classifier":
+            return models
+        return Clients(Params(model) for model in models)     # one each: an averaged model predicts differently for every client
+
+    def scores(self, model: Handle, images: Tensor, state: State) -> Tensor:
+        z = model.features(images)
+        if self.inference == "classifier" or state.prototypes is None:
+            return model.head(unit(z) if self.normalise_head else z)
+        mine = State(vectors=state.means[model.client], known=state.present[model.client])
+        return prototype_scores(unit(z), **(mine if mine.known.any() else state.prototypes))     # a client without data: the global ones
+
+    def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
+        up, _ = vectors_sent([client.labels for client in world.clients], world.width)
+        model = world.scalars() if self.averaging else 0.0
+        return model + up, model + world.classes * world.width + up * len(world.clients)

@@ -1,0 +1,82 @@
+"""FedProto where the clients' networks differ: class means in a space that all of them project into (Tan et al. 2022; as a
+baseline of RAHFL)."""
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.phase import Logged
+from pipeline.engine.state import Clients, State
+from pipeline.engine.world import EVALUATION_BATCH, ClassMeans, World
+from pipeline.losses import class_sums, cross_entropy, prototype_distance, prototype_scores
+from pipeline.methods.base import Method
+from pipeline.params import NonNegative
+from pipeline.server import aggregate_means, vectors_sent
+
+
+@dataclass(frozen=True)
+class FedProtoHetero(Method):
+    """CE + lam * mean over samples and dimensions of (h - G_y)^2, h the embedding; G_c = mean over the owners' class means.
+
+    h is the output of the projector that RAHFL gives every network (1024 numbers); `features` takes the representation itself,
+    where all networks have one width. No public data and no averaging. The first round is plain cross-entropy, but embeds its
+    batches all the same. The classifier predicts, as for every row of RAHFL's tables.
+
+    `means`: `running` are those of the embeddings that local training makes in passing, each before its step, as the official
+    code has them of the last epoch; RAHFL has one epoch, of several all count (HtFLlib). `eval`: of one more pass after
+    training, in evaluation mode.
+    """
+    headline = "post"
+    lam: NonNegative = 1.0
+    space: Literal["projector", "features"] = "projector"
+    means: Literal["running", "eval"] = "running"
+    weighted: bool = False                # owners by their samples of the class; the code has the plain mean
+    prediction: Literal["classifier", "prototype"] = "classifier"
+
+    def init(self, world: World) -> State:
+        return State(models=world.new_models(), prototypes=None)
+
+    def round(self, state: State, world: World) -> State:
+        models = world.local_epochs(state.models, self.loss, shared=state.prototypes)
+        seen = world.running_class_means() if self.means == "running" else self.class_means(models, world)
+        weights = seen.counts if self.weighted else seen.present
+        return State(models=models, prototypes=aggregate_means(seen.means, weights, state.prototypes))
+
+    def loss(self, model: Handle, batch: Batch, shared: State | None, own: object) -> tuple[Tensor, Logged]:
+        z = model.features(batch.images)
+        fit, h = cross_entropy(model.head(z), batch.labels), self.embedding(model, z)
+        if shared is not None and self.lam:
+            fit = fit + self.lam * prototype_distance(h, batch.labels, **shared)
+        return fit, class_sums(h, batch.labels, model.classes) if self.means == "running" else {}
+
+    def embedding(self, model: Handle, z: Tensor) -> Tensor:
+        return model.project(z) if self.space == "projector" else z
+
+    def class_means(self, models: Clients, world: World) -> ClassMeans:
+        """As World.class_means, of embeddings."""
+        def seen(model: Handle, images: Tensor, labels: Tensor, own: object) -> tuple[Tensor, Tensor]:
+            with torch.no_grad():
+                h = torch.cat([self.embedding(model, model.features(part)) for part in images.split(EVALUATION_BATCH)])
+            sums = class_sums(h, labels, world.classes)
+            counts = torch.bincount(labels, minlength=world.classes)
+            return sums["class_sum"] * (len(labels) / counts.clamp(min=1))[:, None], counts
+        found = world.each(models, seen)
+        means, counts = next(one for one in found if one is not None)
+        none = torch.zeros_like(means), torch.zeros_like(counts)
+        return ClassMeans(*(torch.stack(values) for values in zip(*(one or none for one in found))))
+
+    def deployed(self, state: State, world: World) -> Clients:
+        return state.models
+
+    def scores(self, model: Handle, images: Tensor, state: State) -> Tensor:
+        if self.prediction == "classifier" or state.prototypes is None:
+            return super().scores(model, images, state)
+        return prototype_scores(self.embedding(model, model.features(images)), **state.prototypes)
+
+    def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
+        width = world.clients[0].model.projector if self.space == "projector" else world.width
+        up, down = vectors_sent([client.labels for client in world.clients], width)
+        counts = up / width if self.weighted else 0.0         # one number for every class mean
+        return up + counts, down

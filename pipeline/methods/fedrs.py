@@ -1,0 +1,46 @@
+"""FedRS: the logits of classes that a client lacks are scaled down in its softmax (Li & Zhan 2021)."""
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.state import Params, State
+from pipeline.engine.world import World
+from pipeline.errors import TrainingError
+from pipeline.losses_regularisers import restricted_cross_entropy, restricted_scale
+from pipeline.methods.fedavg import FedAvg
+from pipeline.params import Share
+
+
+@dataclass(frozen=True)
+class FedRS(FedAvg):
+    """CE of q_c = alpha_kc (w_c . z), in training only; alpha_kc = 1 for the client's own classes, else alpha.
+
+    The released classifier has no bias: it is zero from the start, and no step moves it.
+    """
+    alpha: Share = 0.5                    # recommended in the paper
+    mode: Literal["hard", "soft"] = "hard"    # soft: by the classes' sizes, as in the released code
+    bias: bool = False                    # True: a bias that is learned, added without the scale
+
+    def init(self, world: World) -> State:
+        if world.network(0, model := world.new_model()).dropout.p:
+            raise TrainingError("FedRS makes its logits from the representation itself: its network can have no dropout")
+        if not self.bias and "head.bias" in model:
+            model = model.joined(Params({"head.bias": torch.zeros_like(model["head.bias"])}))
+        return State(model=model)
+
+    def round(self, state: State, world: World) -> State:
+        counts = torch.stack([torch.bincount(client.labels, minlength=world.classes) for client in world.clients])
+        scale = restricted_scale(counts, self.alpha, self.mode)
+        models = world.local_epochs(world.everyone(state.model), self.loss, own=scale.to(state.model["head.weight"]))
+        return State(model=world.average(models))
+
+    def loss(self, model: Handle, batch: Batch, shared: object, own: Tensor) -> Tensor:
+        return restricted_cross_entropy(model.features(batch.images), batch.labels, model.params["head.weight"], own,
+                                        model.params["head.bias"] if self.bias else None)
+
+    def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
+        scalars = world.scalars() - (0 if self.bias else world.classes)
+        return scalars, scalars

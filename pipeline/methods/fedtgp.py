@@ -1,0 +1,75 @@
+"""FedTGP: the server trains prototypes that lie apart by a margin (Zhang et al. 2024, Algorithm 1)."""
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from pipeline import keys
+from pipeline.engine.state import Params, State
+from pipeline.engine.world import ClassMeans, World
+from pipeline.losses_regularisers import class_gaps
+from pipeline.methods.fedproto import FedProto
+from pipeline.params import Count, NonNegative, Positive, Whole
+from pipeline.server import vectors_sent
+from pipeline.server_networks import class_vectors, descend, margin_gradient, new_network
+
+
+@dataclass(frozen=True)
+class FedTGP(FedProto):
+    """FedProto whose prototypes come from a generator at the server. It learns, from all class means that went up, to give
+    each the nearest prototype of its own class: CE of -(||p - G_j|| + m [j = c]), m the largest gap between a class and its
+    nearest neighbour, at most `cap`. All classes' prototypes go down, also those that no client holds.
+
+    The generator lives on from round to round; its optimiser, plain SGD, is new in each.
+    """
+    lam: NonNegative | None = None        # None: 10, the released command's; 1 where models are averaged
+    server_epochs: Whole = 500            # FedLSA, for its server; released command 100, its default 1000
+    server_lr: Positive | None = None     # None: the clients' rate, as released
+    server_batch: Count | None = None     # None: the clients' batch size, as released
+    full_batch: bool = False              # all class means in one batch, instead of shuffled ones
+    cap: Positive = 100.0
+    margin: Literal["nearest", "farthest"] = "nearest"    # released code; farthest: the largest distance of all pairs
+
+    def __post_init__(self):
+        if self.lam is None:
+            object.__setattr__(self, "lam", 1.0 if self.averaging else 10.0)
+
+    def init(self, world: World) -> State:
+        start = super().init(world)
+        head = (start.model if self.averaging else start.models[0])["head.weight"]
+        generator = keys.torch_generator("server", world.seed, "prototypes")
+        return State(**start, generator=new_network(world.classes, world.width, world.width, generator, head))
+
+    def round(self, state: State, world: World) -> State:
+        models = world.local_epochs(self.deployed(state, world), self.loss, shared=state.prototypes)
+        seen = world.class_means(models) if self.means == "eval" else world.running_class_means()
+        generator = self.train(state.generator, seen, world)
+        vectors = class_vectors(generator)
+        prototypes = State(vectors=vectors, known=torch.ones(world.classes, dtype=torch.bool, device=vectors.device))
+        kept = {"model": world.average(models)} if self.averaging else {"models": models}
+        return State(**{**state, **kept, "prototypes": prototypes, "generator": generator})
+
+    def train(self, generator: Params, seen: ClassMeans, world: World) -> Params:
+        """Server epochs over all (class mean, class) pairs: client by client, their classes in order, then shuffled."""
+        centres = self.aggregate(seen, None)
+        margin = min(float(class_gaps(**centres, to=self.margin).max()), self.cap)
+        points, labels = seen.means[seen.present].cpu(), seen.present.nonzero()[:, 1].cpu()
+
+        def gradient(vectors: Tensor, chosen: Tensor) -> Tensor:
+            return margin_gradient(points[chosen], labels[chosen], vectors, margin)
+        return descend(generator, gradient, self.batches(len(labels), world), self.server_lr or world.training.optimiser.lr)
+
+    def batches(self, pairs: int, world: World) -> Iterator[Tensor]:
+        rng = keys.torch_generator("server", world.seed, world.round)
+        for _ in range(self.server_epochs if pairs else 0):
+            if self.full_batch:
+                yield torch.arange(pairs)
+            else:
+                yield from torch.randperm(pairs, generator=rng).split(self.server_batch or world.training.batch_size)
+
+    def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
+        up, _ = vectors_sent([client.labels for client in world.clients], world.width)
+        model = world.scalars() if self.averaging else 0.0
+        return model + up, model + float(world.classes * world.width)

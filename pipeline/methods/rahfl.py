@@ -1,0 +1,147 @@
+"""RAHFL: clients learn only from those that do at least as well, and at home from several views of each image
+(Fang, Ye, Du 2025, Eq. 2 to 13)."""
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pipeline.data.augmentations import augmix, plain, simple
+from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.state import Clients, Params, State
+from pipeline.engine.world import EVALUATION_BATCH, World
+from pipeline.errors import TrainingError
+from pipeline.losses_distillation import weighted_distillation
+from pipeline.losses_views import consistent_cross_entropy, supervised_contrast, view_distillation
+from pipeline.methods_public import Collaborative, averaged
+from pipeline.params import Count, NonNegative, Positive
+
+BASE_TAU = 0.07                                       # the released contrast is scaled by tau_c / 0.07 (Khosla et al.'s code)
+
+
+@dataclass(frozen=True)
+class RAHFL(Collaborative):
+    """Collaborative: the mean over M_kq = 1 of KL(p_q || p_k); M from the clients' accuracies at the start of the round.
+    Local: CE(x) + mu JSD(x, x'_1, x'_2) + l_c + gamma l_d; x plain, x'_1 and x'_2 AugMix versions of it, x'' a simple view.
+
+    One forward on [x, x'_1, x'_2] gives CE and JSD, a second one on [x, x'_1, x''] the features of l_c and l_d, which are
+    scaled to length one; both in training mode, so BatchNorm's statistics move twice.
+
+    Ablations: `asymmetric` off is HFL, learning from all others; `augmix` off is the cross-entropy alone; `contrast` `none`
+    leaves l_c and l_d out, `supcon` contrasts x with x'_1 and has no l_d; M is renewed every `matrix_every` rounds.
+
+    `acc_source`: which labelled images measure the clients. The code takes the test file of the experiment, `test`, which
+    chooses teachers by the test set; the paper says a part of the generic test data. `heldout` are images that no
+    client holds; `private` a client's own training images, which do not compare clients on equal terms. The state has the
+    accuracies on heldout and on test images wherever the scenario has them.
+
+    `contrast_form` and `distillation_form`: the released code, which made the numbers, or Eq. 5 and Eq. 6 to 8: sums over
+    anchors instead of means, no factor tau_c / 0.07, no inner exponential, the own view left out, no stopped gradient.
+    """
+    mu: NonNegative = 12.0                # Sec. 4.1, as the next three
+    gamma: NonNegative = 1.0
+    tau_c: Positive = 0.2
+    tau_d: Positive = 0.2
+    asymmetric: bool = True
+    augmix: bool = True
+    contrast: Literal["dcl", "supcon", "none"] = "dcl"
+    matrix_every: Count = 1
+    acc_source: Literal["heldout", "test", "private"] = "heldout"
+    contrast_form: Literal["code", "paper"] = "code"
+    distillation_form: Literal["code", "paper"] = "code"
+
+    def __post_init__(self):
+        if self.contrast != "none" and not self.augmix:
+            raise ValueError(f"contrast: {self.contrast} compares AugMix views, so it needs augmix: true")
+
+    # -- learning from others -----------------------------------------------------------------------------
+
+    def prepare(self, state: State, world: World) -> State:
+        if not self.asymmetric or (world.round - 1) % self.matrix_every:
+            return state
+        accuracies = self.accuracies(state.models, world)
+        return State({**state, "accuracies": accuracies, "matrix": transfer_matrix(accuracies[self.acc_source])})
+
+    def accuracies(self, models: Clients, world: World) -> State:
+        """source -> (K,) shares of right answers, of every source that the scenario has; `private` only where it decides."""
+        common = {name: batch for name, batch in (("heldout", world.heldout), ("test", world.test)) if batch is not None}
+        found = State((name, torch.stack([accuracy(world, k, model, batch.images, batch.labels) for k, model in enumerate(models)]))
+                      for name, batch in common.items())
+        if self.acc_source == "private":
+            found["private"] = torch.stack([accuracy(world, k, model, client.images, client.labels)
+                                            for k, (client, model) in enumerate(zip(world.clients, models, strict=True))])
+        if self.acc_source not in found:
+            raise TrainingError(f"acc_source: {self.acc_source} needs labelled images that this scenario does not set aside")
+        return found
+
+    def agree(self, shown: list[Tensor], state: State, world: World) -> list[Tensor | None]:
+        matrix = state.matrix if self.asymmetric else 1 - torch.eye(len(shown))
+        logits = torch.stack(shown)
+        chosen = [row.nonzero()[:, 0].to(logits.device) for row in matrix]
+        return [logits[teachers] if len(teachers) else None for teachers in chosen]
+
+    def agreement(self, shown: Tensor, received: Tensor, own: object) -> Tensor:
+        return weighted_distillation(shown, received, torch.full((len(received),), 1 / len(received), device=received.device))
+
+    # -- learning at home ---------------------------------------------------------------------------------
+
+    def learn(self, models: Clients, state: State, world: World) -> Clients:
+        return world.local_epochs(models, self.loss, views=self.views if self.augmix else None, optimiser=self.local_optimiser(world))
+
+    def views(self, pixels: Tensor, numbers: torch.Generator) -> tuple[Tensor, ...]:
+        """(x, x'_1, x'_2), and x'' for the DCL."""
+        x = plain(pixels, numbers)
+        views = x, augmix(x, numbers), augmix(x, numbers)
+        return (*views, simple(pixels, numbers)) if self.contrast == "dcl" else views
+
+    def loss(self, model: Handle, batch: Batch, shared: object, own: object) -> Tensor:
+        if not self.augmix:
+            return super().loss(model, batch, shared, own)
+        x, first, second = batch.images, *batch.views[:2]
+        fit = consistent_cross_entropy(model(torch.cat([x, first, second])), batch.labels, self.mu)
+        if self.contrast == "none":
+            return fit
+        seen = [x, first] if self.contrast == "supcon" else [x, first, batch.views[2]]
+        z = F.normalize(model.features(torch.cat(seen)), dim=1).split(len(x))
+        if self.contrast == "supcon":
+            return fit + self.contrasted(torch.cat(z), batch.labels)
+        clean, strong, weak = z
+        fit = fit + self.contrasted(torch.cat([clean, weak]), batch.labels)
+        return fit + self.gamma * self.distilled(clean, weak, strong) if self.gamma else fit
+
+    def contrasted(self, z: Tensor, labels: Tensor) -> Tensor:
+        """l_c, Eq. 5."""
+        scale = self.tau_c / BASE_TAU if self.contrast_form == "code" else len(z)
+        return scale * supervised_contrast(z, labels, self.tau_c)
+
+    def distilled(self, clean: Tensor, weak: Tensor, strong: Tensor) -> Tensor:
+        """l_d, Eq. 8."""
+        scale = 1 if self.distillation_form == "code" else len(clean)
+        return scale * view_distillation(clean, weak, strong, self.tau_d, self.distillation_form)
+
+    def diagnostics(self, state: State) -> dict[str, float]:
+        """Mean accuracy in percent by every source that teachers could have been chosen by."""
+        return {f"accuracy.{name}": 100 * float(found.nanmean()) for name, found in state.get("accuracies", {}).items()}
+
+    def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
+        """Where no two accuracies are equal, a client has (K - 1) / 2 teachers in the mean over clients; ties are not counted."""
+        others = len(world.clients) - 1
+        logits = float(sum(self.passed(world)) * world.classes)
+        up, teachers = (logits + 1 / self.matrix_every, others / 2) if self.asymmetric else (logits, others)
+        return up + averaged(world), teachers * logits + averaged(world)
+
+
+def transfer_matrix(accuracies: Tensor) -> Tensor:
+    """M (K, K): 1 where client p learns from q, ACC_p <= ACC_q and q != p (Eq. 12); equals teach each other. A client whose
+    accuracy (K,) is NaN neither learns nor teaches."""
+    return (accuracies[:, None] <= accuracies[None, :]).int().fill_diagonal_(0)
+
+
+@torch.no_grad()
+def accuracy(world: World, client: int, model: Params, images: Tensor, labels: Tensor) -> Tensor:
+    """Share of right answers () in float64, evaluation mode; NaN without images."""
+    network = world.network(client, model)
+    right = sum((network(part).argmax(1) == truth).sum()
+                for part, truth in zip(images.split(EVALUATION_BATCH), labels.split(EVALUATION_BATCH), strict=True))
+    return torch.tensor(float(right) / len(labels) if len(labels) else torch.nan, dtype=torch.float64)

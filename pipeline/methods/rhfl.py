@@ -1,0 +1,65 @@
+"""RHFL: clients learn from each other's answers on public data, from the confident ones more, and at home against wrong labels
+(Fang & Ye 2022, Algorithm 1)."""
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.state import State
+from pipeline.engine.world import World
+from pipeline.losses_distillation import confidence_weights, symmetric_cross_entropy, weighted_distillation
+from pipeline.methods_public import Collaborative
+from pipeline.params import NonNegative, Optimiser
+
+
+@dataclass(frozen=True)
+class RHFL(Collaborative):
+    """L_col^k = sum_{i != k} W_i KL(softmax(Z_i) || softmax(Z_k)); at home alpha CE + beta RCE.
+
+    W is set once a round from the private losses at the round's start and at the last one's. It sums to 1 over all clients,
+    the own weight included, while the first round has 1 / (K - 1) each: kept as published. As in the code, losses are measured in
+    training mode, which moves the running statistics of BatchNorm. A client without data has a loss that stands still.
+    `reweighted: false` is HFL, with 1 / (K - 1) in every round.
+
+    Pretraining, where a scenario has it, is the engine's and on plain cross-entropy (RHFL's own was on SL).
+    """
+    alpha: NonNegative = 0.1
+    beta: NonNegative = 1.0
+    eta: NonNegative = 0.5                # `beta` in RHFL's code
+    reweighted: bool = True
+    guarded: bool = False                 # uniform W where the losses rise on the whole, which turns its order round
+
+    def init(self, world: World) -> State:
+        return State(**super().init(world), losses=None, weights=None)
+
+    def prepare(self, state: State, world: World) -> State:
+        others = max(len(world.clients) - 1, 1)
+        uniform = torch.full((len(world.clients),), 1 / others, dtype=torch.float64)
+        if not self.reweighted:
+            return State({**state, "weights": uniform})
+        measure = Optimiser("sgd", 0.0)                       # at rate 0 a pass moves nothing but running statistics
+        models = world.local_epochs(state.models, self.loss, trainable="head", epochs=1, optimiser=measure, stream="confidence")
+        losses = torch.tensor(world.loss, dtype=torch.float64)
+        known = state.losses is not None and len(losses) > 1
+        weights = confidence_weights(state.losses.cpu(), losses, self.eta, self.guarded) if known else uniform
+        return State(models=models, losses=losses, weights=weights)
+
+    def agree(self, shown: list[Tensor], state: State, world: World) -> list[dict[str, Tensor] | None]:
+        if len(shown) == 1:
+            return [None]
+        answers, others = torch.stack(shown), 1 - torch.eye(len(shown), dtype=torch.float64)
+        return [{"answers": answers, "weights": (state.weights.cpu() * row).to(answers)} for row in others]
+
+    def agreement(self, shown: Tensor, received: dict[str, Tensor], own: object) -> Tensor:
+        return weighted_distillation(shown, received["answers"], received["weights"])
+
+    def loss(self, model: Handle, batch: Batch, shared: object, own: object) -> Tensor:
+        return symmetric_cross_entropy(model(batch.images), batch.labels, self.alpha, self.beta)
+
+    def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
+        """All others' answers come down; where the server sends their weighted mean instead, which has the same gradient, as
+        many numbers as go up."""
+        up, down = super().traffic(world)
+        answers = float(sum(self.passed(world)) * world.classes)
+        return up + float(self.reweighted), down + (len(world.clients) - 2) * answers

@@ -1,0 +1,394 @@
+"""Worked numbers and identities of the terms that draw answers together: fedmd, feddf, fedmatch, rhfl, fccl and fcclplus.md."""
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from pipeline.engine.state import Params
+from pipeline.losses_distillation import (confidence_weights, correlation_distance, cross_correlation, disjoint_penalty, elastic_penalty,
+                                          instance_similarity, inter_client_consistency, knowledge_distillation, majority_labels,
+                                          non_target_distillation, pseudo_label_loss, reverse_cross_entropy, similarity_distillation,
+                                          symmetric_cross_entropy, weighted_distillation)
+
+DOUBLE = torch.float64
+Z1, Z2, Z3 = (torch.tensor(z, dtype=DOUBLE) for z in (                       # the toy logits of fedmd.md
+    [[2, 0, -1], [.5, 1.5, 0], [-1, 0, 2], [1, -1, .5]],
+    [[1, .5, -.5], [0, 2, -1], [.5, -.5, 1], [0, 1, 1]],
+    [[3, -1, 0], [1, 1, -1], [0, .5, 1.5], [2, -.5, -1]]))
+TOY = [Z1, Z2, Z3]
+ZBAR = torch.stack(TOY).mean(0)
+Y = torch.tensor([0, 1, 2, 0])
+H1, H2, H3 = (torch.tensor(h, dtype=DOUBLE) for h in (                       # the features of fcclplus.md
+    [[1, 0], [1, 1], [0, 2], [3, 1]], [[1, 0, 1], [0, 1, 1], [2, 1, 0], [1, 1, 1]], [[.5, .5], [1, 2], [2, 1], [0, 1]]))
+
+
+def close(value, wanted, atol=1e-6):
+    torch.testing.assert_close(torch.as_tensor(value, dtype=DOUBLE), torch.tensor(wanted, dtype=DOUBLE), atol=atol, rtol=0)
+
+
+def gradient(loss, at):
+    leaf = at.clone().requires_grad_()
+    return torch.autograd.grad(loss(leaf), leaf)[0]
+
+
+# -- knowledge distillation ------------------------------------------------------------------------------------
+
+def test_feddf_of_the_toy_logits():
+    close([knowledge_distillation(z, ZBAR) for z in TOY], [0.043328, 0.212533, 0.140444])
+    close(knowledge_distillation(Z1, ZBAR, tau=2.0), 0.017461)
+    close(gradient(lambda z: knowledge_distillation(z, ZBAR), Z1)[0], [0.002031, 0.004615, -0.006646])
+
+
+@pytest.mark.parametrize("tau", [1.0, 2.0])
+def test_feddf_gradient_is_the_difference_of_probabilities(tau):
+    wanted = (F.softmax(Z1 / tau, 1) - F.softmax(ZBAR / tau, 1)) / (len(Z1) * tau)
+    torch.testing.assert_close(gradient(lambda z: knowledge_distillation(z, ZBAR, tau), Z1), wanted)
+
+
+def test_equal_clients_have_nothing_to_distil():
+    close(knowledge_distillation(Z1, Z1), 0.0)
+    assert gradient(lambda z: knowledge_distillation(z, Z1), Z1).abs().max() < 1e-16
+
+
+def test_a_constant_per_row_changes_no_distillation():
+    shift = torch.tensor([[1.], [-2.], [.5], [7.]], dtype=DOUBLE)
+    torch.testing.assert_close(knowledge_distillation(Z1 + shift, ZBAR - 2 * shift, 3.0), knowledge_distillation(Z1, ZBAR, 3.0))
+    torch.testing.assert_close(non_target_distillation(Z1 + shift, Z2 - shift, Y, 3.0), non_target_distillation(Z1, Z2, Y, 3.0))
+
+
+def test_logits_that_softmax_then_log_would_lose():
+    """Beyond 100 or so the logarithm of a softmax is -inf in float32; log_softmax is not."""
+    z = torch.tensor([[0., 200.], [300., 0.]]).requires_grad_()
+    value = knowledge_distillation(z, torch.tensor([[200., 0.], [300., 0.]]))
+    assert value.item() == pytest.approx(100.0) and torch.autograd.grad(value, z)[0].isfinite().all()
+
+
+def test_a_teacher_gets_no_gradient():
+    teacher, z = ZBAR.clone().requires_grad_(), Z1.clone().requires_grad_()
+    (knowledge_distillation(z, teacher) + non_target_distillation(z, teacher, Y) + non_target_distillation(z, teacher, Y, renormalise=True)
+     + weighted_distillation(z, teacher[None], torch.ones(1))).backward()
+    assert teacher.grad is None and z.grad.abs().max() > 0
+
+
+# -- HFL and RHFL ----------------------------------------------------------------------------------------------
+
+FIRST_W = [0.335424, 0.314247, 0.350329]
+
+
+def col(k, weights, z=None):
+    """L_col of client k in the toy federation."""
+    weights = torch.tensor([0. if i == k else w for i, w in enumerate(weights)], dtype=DOUBLE)
+    return weighted_distillation(TOY[k] if z is None else z, torch.stack(TOY), weights)
+
+
+def test_hfl_and_rhfl_of_the_toy_logits():
+    close([col(k, [.5] * 3) for k in range(3)], [0.257000, 0.426732, 0.442064])
+    close([col(k, FIRST_W) for k in range(3)], [0.167331, 0.294631, 0.282351])
+    close(gradient(lambda z: col(0, [.5] * 3, z), Z1)[0], [0.025600, -0.015032, -0.010568])
+
+
+def test_one_averaged_target_has_the_same_gradient():
+    w = torch.tensor(FIRST_W[1:], dtype=DOUBLE)
+    target = sum(v * F.softmax(z, 1) for v, z in zip(w, TOY[1:])) / w.sum()
+    torch.testing.assert_close(gradient(lambda z: col(0, FIRST_W, z), Z1), w.sum() * (F.softmax(Z1, 1) - target) / len(Z1))
+
+
+def test_identical_clients_have_no_collaborative_loss():
+    close(weighted_distillation(Z1, torch.stack([Z1, Z1]), torch.tensor([.3, .9])), 0.0)
+
+
+@pytest.mark.parametrize("previous, current, weights", [((1.2, .9, 1.5), (1.0, .8, 1.2), (0.335424, 0.314247, 0.350329)),
+                                                        ((1.0, .9, 1.5), (1.1, .8, 1.2), (0.233405, 0.341304, 0.425291))])
+def test_confidence_weights_of_the_sheet(previous, current, weights):
+    got = confidence_weights(torch.tensor(previous, dtype=DOUBLE), torch.tensor(current, dtype=DOUBLE), eta=0.5)
+    close(got, weights)
+    close(got.sum(), 1.0)
+
+
+def weights(previous, current, **options):
+    return confidence_weights(torch.tensor(previous, dtype=DOUBLE), torch.tensor(current, dtype=DOUBLE), 0.5, **options)
+
+
+def test_equal_efficiency_weighs_all_alike():
+    close(weights([1.2, 2.4, .6], [1., 2., .5]), [1 / 3] * 3)
+    close(weights([1., 2., .5], [1., 2., .5]), [1 / 3] * 3)                   # the sum of F is 0: nothing to divide by
+
+
+def test_rising_losses_turn_the_order_round_unless_guarded():
+    literal = weights([1., 1., 1.], [1.1, 1.5, 1.2])
+    assert literal.argmax() == 1 and literal.argmin() == 0                    # the client whose loss rises most weighs most
+    close(weights([1., 1., 1.], [1.1, 1.5, 1.2], guarded=True), [1 / 3] * 3)
+    close(weights([1.2, .9, 1.5], [1.0, .8, 1.2], guarded=True), FIRST_W)     # where losses fall the guard does nothing
+
+
+def test_a_client_without_data_has_a_loss_that_stands_still():
+    torch.testing.assert_close(weights([1.2, math.nan, 1.5], [1.0, math.nan, 1.2]), weights([1.2, 1., 1.5], [1.0, 1., 1.2]))
+
+
+@pytest.mark.parametrize("z, ce, rce, total", [(Z1, .339754, 2.555367, 2.589343), (Z2, .810026, 4.392743, 4.473746)])
+def test_symmetric_cross_entropy_of_the_toy_logits(z, ce, rce, total):
+    close(F.cross_entropy(z, Y), ce)
+    close(reverse_cross_entropy(z, Y), rce)
+    close(symmetric_cross_entropy(z, Y, alpha=0.1, beta=1.0), total)
+
+
+def test_reverse_cross_entropy_at_its_ends():
+    saturated, uniform = 1000 * F.one_hot(Y, 3).to(DOUBLE), torch.zeros(4, 3, dtype=DOUBLE)
+    close(reverse_cross_entropy(saturated, Y), 2 * 1e-7 * 9.210340, atol=1e-12)
+    close(symmetric_cross_entropy(saturated, Y, 0.1, 1.0), 0.0, atol=2e-6)
+    close(reverse_cross_entropy(uniform, Y), 9.210340 * 2 / 3)
+    assert reverse_cross_entropy(uniform.float(), Y).item() == pytest.approx(9.210340 * 2 / 3, abs=1e-6)
+
+
+def test_reverse_cross_entropy_learns_through_the_prediction():
+    wanted = gradient(lambda z: 9.210340371976182 * (1 - F.softmax(z, 1)[range(4), Y]).mean(), Z2)
+    torch.testing.assert_close(gradient(lambda z: reverse_cross_entropy(z, Y), Z2), wanted)
+
+
+# -- FCCM ----------------------------------------------------------------------------------------------------
+
+LAM = 0.0051
+
+
+def fccm(z, zbar=ZBAR, lam=LAM, off_target=-1.0, pearson=False):
+    return correlation_distance(cross_correlation(z, zbar.detach(), pearson), lam, off_target)
+
+
+def test_fccm_of_the_toy_logits():
+    exact = cross_correlation(Z1, ZBAR, pearson=True)
+    close(exact, [[.973729, -.157872, -.806675], [-.236164, .907294, -.403608], [-.900699, -.116688, .919496]])
+    torch.testing.assert_close(cross_correlation(Z1, ZBAR), 0.75 * exact)
+    close([fccm(z, pearson=True) for z in TOY], [0.028392, 0.354562, 0.095687])
+    close([fccm(z) for z in TOY], [0.286649, 0.741866, 0.405491])
+    close([fccm(Z1, off_target=0.0, pearson=True), fccm(Z1, off_target=0.0)], [0.024533, 0.276105])
+
+
+def test_fccm_gradient_goes_through_the_own_logits_alone():
+    close(gradient(fccm, Z1)[0], [-0.022825, 0.072081, -0.047886])
+    undetached = gradient(lambda z: correlation_distance(cross_correlation(z, (z + Z2 + Z3) / 3), LAM), Z1)
+    close(undetached[0], [-0.015559, 0.046073, -0.020785])
+
+
+def test_the_code_standardises_and_divides_by_the_batch():
+    """M as the released code computes it, step by step."""
+    def standard(z):
+        return (z - z.mean(0)) / z.std(0)
+    torch.testing.assert_close(cross_correlation(Z1, ZBAR), standard(Z1).T @ standard(ZBAR) / len(Z1))
+
+
+def test_correlation_is_numpys():
+    joint = torch.corrcoef(torch.cat([Z1, ZBAR], 1).T)
+    torch.testing.assert_close(cross_correlation(Z1, ZBAR, pearson=True), joint[:3, 3:])
+
+
+def test_correlation_distance_at_its_ends():
+    eye = torch.eye(3, dtype=DOUBLE)
+    close(correlation_distance(2 * eye - 1, LAM), 0.0)
+    close(correlation_distance(eye, LAM), 0.030600)
+    close(correlation_distance(eye, LAM, off_target=0.0), 0.0)
+    c, r = 10, -1 / 9                                         # the best that identical clients can reach for C > 2
+    best = torch.full((c, c), r, dtype=DOUBLE).fill_diagonal_(1.0)
+    close(correlation_distance(best, LAM), 0.362667)
+    close(correlation_distance(best, LAM), LAM * c * (c - 2) ** 2 / (c - 1))
+
+
+def test_correlation_of_identical_clients():
+    """Diagonal 1 in the paper's form; (B - 1) / B in the code's, which leaves C / B^2 of the loss."""
+    close(cross_correlation(Z1, Z1, pearson=True).diagonal(), [1.] * 3)
+    close(fccm(Z1, Z1, lam=0.0, pearson=True), 0.0)
+    close(fccm(Z1, Z1, lam=0.0), 3 / 16)
+
+
+def test_two_opposite_classes_and_identical_clients_reach_zero():
+    z = torch.stack([Z1[:, 0], -Z1[:, 0]], 1)
+    close(fccm(z, z, pearson=True), 0.0)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_correlation_does_not_know_scale_and_shift_of_a_column(which):
+    pair = [Z1, ZBAR]
+    pair[which] = pair[which] * torch.tensor([.5, 3., 10.]) + torch.tensor([1., -2., .3])
+    torch.testing.assert_close(cross_correlation(*pair), cross_correlation(Z1, ZBAR))
+
+
+def test_a_constant_column_correlates_with_nothing_and_a_batch_of_one_is_harmless():
+    z = Z1.clone()
+    z[:, 1] = 4.0
+    assert cross_correlation(z, ZBAR)[1].tolist() == [0., 0., 0.] and gradient(fccm, z).isfinite().all()
+    assert fccm(Z1[:1], ZBAR[:1]).isfinite() and gradient(lambda a: fccm(a, ZBAR[:1]), Z1[:1]).isfinite().all()
+
+
+# -- FISL ----------------------------------------------------------------------------------------------------
+
+FEATURES = [H1, H2, H3]
+
+
+def fisl(features, mu):
+    together = torch.stack([instance_similarity(h, mu) for h in FEATURES]).mean(0)
+    return similarity_distillation(instance_similarity(features, mu), together)
+
+
+def test_fisl_of_the_toy_features():
+    close(instance_similarity(H1, 0.5)[0], [1.414214, 0, 1.897367])
+    close(torch.stack([instance_similarity(h, 0.5) for h in FEATURES]).mean(0)[0], [1.437193, 1.054093, 1.648191])
+    close([fisl(h, 0.5) for h in FEATURES], [0.065867, 0.047036, 0.048417])
+    close([fisl(h, 0.02) for h in FEATURES], [0.714222, 5.701085, 5.841970])
+    together = torch.stack([instance_similarity(h, 0.5) for h in FEATURES]).mean(0)
+    got = gradient(lambda h: similarity_distillation(instance_similarity(h, 0.5), together), H1)
+    close(got[0], [0, -0.134539])
+    close(got[1], [-0.049227, 0.049227])
+
+
+def test_fccm_and_fisl_together():
+    close(fccm(Z1) + 3 * fisl(H1, 0.5), 0.484251)
+    close(fccm(Z1, pearson=True) + 3 * fisl(H1, 0.5), 0.225994)
+
+
+def test_similarities_are_all_but_the_diagonal_in_order():
+    """A genuine 0 stays, which the selection S != 0 of Eq. 4 would lose."""
+    cosines = F.normalize(H2, dim=1) @ F.normalize(H2, dim=1).T
+    wanted = torch.stack([torch.cat([row[:b], row[b + 1:]]) for b, row in enumerate(cosines)]) / 0.3
+    torch.testing.assert_close(instance_similarity(H2, 0.3), wanted)
+    assert instance_similarity(H1, 0.5)[0, 1] == 0 and instance_similarity(H1, 0.5).shape == (4, 3)
+
+
+def test_scaling_rotation_and_padding_leave_similarities():
+    c, s = math.cos(0.7), math.sin(0.7)
+    turned = 2.5 * H1 @ torch.tensor([[c, -s], [s, c]], dtype=DOUBLE)
+    others = instance_similarity(F.pad(turned, (0, 3)), 0.02)
+    torch.testing.assert_close(others, instance_similarity(H1, 0.02))
+    close(similarity_distillation(others, instance_similarity(H1, 0.02)), 0.0)
+
+
+def test_a_single_public_image_has_no_similarities():
+    s = instance_similarity(H1[:1], 0.02)
+    assert s.shape == (1, 0) and similarity_distillation(s, s).item() == 0.0
+
+
+# -- FNTD ----------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("student, teacher, tau, kd, plain, renormalised", [
+    (Z1, Z2, 1.0, .353010, 0.460326, 0.186682), (Z1, Z2, 3.0, .437672, 0.953548, 0.201108),
+    (Z2, Z1, 1.0, .292712, -0.031824, None), (Z2, Z1, 3.0, .422202, -0.460222, 0.199744)])
+def test_fntd_of_the_toy_logits(student, teacher, tau, kd, plain, renormalised):
+    close(tau ** 2 * knowledge_distillation(student, teacher, tau), kd)
+    close(tau ** 2 * non_target_distillation(student, teacher, Y, tau), plain)
+    if renormalised is not None:
+        close(tau ** 2 * non_target_distillation(student, teacher, Y, tau, renormalise=True), renormalised)
+
+
+def test_fntd_gradients_of_the_sheet():
+    def of(renormalise):
+        return gradient(lambda z: 9 * non_target_distillation(z, Z2, Y, 3.0, renormalise), Z1)[0]
+    close(of(False), [0.236142, -0.137569, -0.098573])
+    close(of(True), [0, 0, 0])
+
+
+def test_fntd_pushes_the_target_down_and_the_rest_as_derived():
+    tau, b = 3.0, 4
+    s, t = F.softmax(Z1 / tau, 1), F.softmax(Z2 / tau, 1)
+    target, at = F.one_hot(Y, 3).bool(), t[range(4), Y][:, None]
+    wanted = torch.where(target, s * (1 - at), s * (1 - at) - t) * tau / b
+    got = gradient(lambda z: tau ** 2 * non_target_distillation(z, Z2, Y, tau), Z1)
+    torch.testing.assert_close(got, wanted)
+    assert (got[target] > 0).all()
+    assert gradient(lambda z: non_target_distillation(z, Z2, Y, tau, True), Z1)[target].abs().max() == 0
+
+
+def test_a_student_like_its_teacher():
+    close(non_target_distillation(Z1, Z1, Y, 3.0), 0.0)
+    p = F.softmax(Z1, 1)[range(4), Y]
+    torch.testing.assert_close(gradient(lambda z: non_target_distillation(z, Z1, Y), Z1)[range(4), Y], p * (1 - p) / 4)
+    assert gradient(lambda z: non_target_distillation(z, Z1, Y, 3.0, True), Z1).abs().max() < 1e-16
+
+
+def test_kd_is_the_targets_term_and_the_rest():
+    s, t = F.log_softmax(Z1 / 3, 1)[range(4), Y], F.log_softmax(Z2 / 3, 1)[range(4), Y]
+    together = (t.exp() * (t - s)).mean() + non_target_distillation(Z1, Z2, Y, 3.0)
+    torch.testing.assert_close(knowledge_distillation(Z1, Z2, 3.0), together)
+
+
+def test_renormalised_fntd_does_not_see_the_target_logit():
+    moved = Z1 + 5 * F.one_hot(Y, 3)
+    torch.testing.assert_close(non_target_distillation(moved, Z2, Y, 3.0, True), non_target_distillation(Z1, Z2, Y, 3.0, True))
+    assert abs(float(non_target_distillation(moved, Z2, Y, 3.0) - non_target_distillation(Z1, Z2, Y, 3.0))) > 0.05
+
+
+@pytest.mark.parametrize("renormalise", [False, True])
+def test_fntd_of_logits_far_apart_stays_finite(renormalise):
+    z, t = torch.tensor([[500., 0., -500.]]), torch.tensor([[-500., 500., 0.]])
+    for tau in (1.0, 0.5):
+        assert gradient(lambda a: non_target_distillation(a, t, torch.tensor([0]), tau, renormalise), z).isfinite().all()
+
+
+def test_local_loss_of_the_sheet():
+    close(F.cross_entropy(Z1, Y) + 9 * non_target_distillation(Z1, Z2, Y, 3.0), 1.293302)
+    close(F.cross_entropy(Z1, Y) + knowledge_distillation(Z1, Z2) + knowledge_distillation(Z1, Z3), 0.853754)
+    close([F.cross_entropy(Z1, Y), knowledge_distillation(Z1, Z2), knowledge_distillation(Z1, Z3)], [.339754, .353010, .160989])
+
+
+def test_elastic_penalty_of_the_sheet():
+    at, anchor, information = (Params(w=torch.tensor(v, dtype=DOUBLE)) for v in ((1, 2, 3), (1, 1.5, 2), (.2, .4, .1)))
+    close(0.7 * elastic_penalty(at, anchor, information), 0.140000)
+
+
+def test_losses_of_the_local_phase_run_under_vmap():
+    """The stacked executor's; a batch of clients gives what each gives alone."""
+    z, t = torch.stack([Z1, Z2]), torch.stack([Z2, Z1])
+
+    def all_terms(z, t):
+        return (knowledge_distillation(z, t, 3.0) + non_target_distillation(z, t, Y, 3.0) + non_target_distillation(z, t, Y, 3.0, True)
+                + symmetric_cross_entropy(z, Y, 0.1, 1.0))
+    together = torch.func.vmap(torch.func.grad(all_terms))(z, t)
+    for k in range(2):
+        torch.testing.assert_close(together[k], gradient(lambda a: all_terms(a, t[k]), z[k]))
+
+
+# -- FedMatch ------------------------------------------------------------------------------------------------
+
+LOCAL, HELPERS, HARD = F.softmax(3 * Z1, 1), torch.stack([F.softmax(3 * Z2, 1), F.softmax(3 * Z3, 1)]), 2 * Z2
+ALL, NONE = torch.ones(4, dtype=torch.bool), torch.zeros(4, dtype=torch.bool)
+
+
+def test_fedmatch_of_the_toy_logits():
+    close(LOCAL.amax(1), [0.997405, 0.942599, 0.997405, 0.815921])
+    assert (LOCAL.amax(1) >= 0.75).all()
+    consistency = inter_client_consistency(LOCAL, HELPERS, ALL)
+    close(consistency, 0.765480)
+    labels = majority_labels(LOCAL, HELPERS)
+    assert labels.tolist() == [0, 1, 2, 0]
+    close(0.01 * consistency + 0.01 * pseudo_label_loss(HARD, labels, ALL), 0.016348)
+    sigma, psi = Params(w=torch.tensor([1., 2, -1], dtype=DOUBLE)), Params(w=torch.tensor([.2, .4, -.2], dtype=DOUBLE))
+    close(disjoint_penalty(sigma, psi, l1=1e-4, l2=10.0), 38.400080)
+
+
+def test_without_a_confident_sample_the_data_terms_are_zero():
+    assert inter_client_consistency(LOCAL, HELPERS, NONE).item() == pseudo_label_loss(HARD, Y, NONE).item() == 0.0
+    assert gradient(lambda z: pseudo_label_loss(z, Y, NONE), HARD).abs().max() == 0
+
+
+def test_only_confident_samples_count():
+    some = torch.tensor([True, False, True, False])
+    alone = inter_client_consistency(LOCAL[some], HELPERS[:, some], ALL[some])
+    torch.testing.assert_close(inter_client_consistency(LOCAL, HELPERS, some), alone)
+    torch.testing.assert_close(pseudo_label_loss(HARD, Y, some), F.cross_entropy(HARD[some], Y[some]))
+
+
+def test_helpers_like_the_client_and_no_helpers():
+    close(inter_client_consistency(LOCAL, torch.stack([LOCAL, LOCAL]), ALL), 0.0)
+    assert inter_client_consistency(LOCAL, HELPERS[:0], ALL).item() == 0.0
+    assert majority_labels(LOCAL, HELPERS[:0]).tolist() == LOCAL.argmax(1).tolist()
+
+
+def test_the_smallest_class_wins_a_draw():
+    one = torch.eye(3, dtype=DOUBLE)
+    assert majority_labels(one[[2]], one[[1]][None]).tolist() == [1]
+    assert majority_labels(one[[2]], torch.stack([one[[1]], one[[0]]])).tolist() == [0]
+    assert majority_labels(one[[0]], torch.stack([one[[2]], one[[2]]])).tolist() == [2]
+
+
+def test_helpers_get_no_gradient():
+    local, helpers = LOCAL.clone().requires_grad_(), HELPERS.clone().requires_grad_()
+    inter_client_consistency(local, helpers, ALL).backward()
+    assert helpers.grad is None and local.grad.abs().max() > 0

@@ -1,0 +1,242 @@
+"""Worked numbers and identities of finch.md, and vectors per class made with it."""
+import numpy as np
+import pytest
+import torch
+from scipy.sparse.csgraph import connected_components
+
+from pipeline import clustering
+from pipeline.clustering import by_class, class_averages, cluster_means, finch, first_neighbours, keep_missing, representatives
+from pipeline.engine.state import State
+from pipeline.errors import TrainingError
+
+TWELVE = torch.tensor([[1, .02], [1, .10], [1, .35], [1, .48], [.02, 1], [.12, 1], [.5, 1], [.6, 1],
+                       [-1, .1], [-1, .15], [-1, -.3], [-1, -.45]])
+
+
+def counts(partitions):
+    return [len(column.unique()) for column in partitions.T]
+
+
+def same_partition(a, b) -> bool:
+    """Up to the names of the labels."""
+    return len(set(zip(a.tolist(), b.tolist()))) == len(set(a.tolist())) == len(set(b.tolist()))
+
+
+def same_partitions(a, b) -> bool:
+    return a.shape == b.shape and all(same_partition(x, y) for x, y in zip(a.T, b.T))
+
+
+def inputs(many=60, seed=0):
+    """Rows without near ties: Gaussian, rectified (with rows of zeros) and in groups."""
+    rng = np.random.default_rng(seed)
+    for trial in range(many):
+        n, d = int(rng.integers(1, 120)), int(rng.integers(3, 40))
+        x = rng.normal(size=(n, d))
+        if trial % 3 == 1:
+            x = np.maximum(x, 0)
+        elif trial % 3 == 2:
+            x = 3 * rng.normal(size=(6, d))[rng.integers(0, 6, n)] + .3 * x
+        yield torch.from_numpy(x.astype(np.float32))
+
+
+def neighbours_by_hand(x):
+    unit = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+    distance = 1 - unit @ unit.T
+    np.fill_diagonal(distance, np.inf)
+    return (distance.argmin(1) if len(x) > 1 else np.zeros(1, int)), distance
+
+
+def links_by_hand(towards):
+    """The sheet's M: in how many ways i and j are linked."""
+    n = len(towards)
+    m = np.array([[(towards[i] == j) + 0 + (towards[j] == i) + (towards[i] == towards[j]) for j in range(n)] for i in range(n)])
+    np.fill_diagonal(m, 0)
+    return m
+
+
+def finch_by_hand(rows, early_exit):
+    """The sheet's steps, on dense matrices."""
+    rows = rows.double().numpy()
+    points, found, least = rows, [], None
+    while True:
+        towards, distance = neighbours_by_hand(points)
+        m = links_by_hand(towards)
+        weighted = np.where(m > 0, m * np.where(np.isinf(distance), 0, distance), 0)
+        count, merged = connected_components((m > 0) if least is None else (m > 0) & (weighted <= least))
+        labels = merged[found[-1]] if found else merged
+        if found and (count == 1 or count == len(points)):
+            break
+        found.append(labels)
+        if len(found) > 1 and len(points) - count == 1:
+            break
+        if early_exit and len(found) == 1 and len(rows) > 2:
+            least = weighted.max()
+        points = np.stack([rows[labels == c].mean(0) for c in range(count)])
+    return torch.from_numpy(np.stack(found, axis=1))
+
+
+# -- worked numbers --------------------------------------------------------------------------------------------
+
+def test_twelve_points_in_the_plane():
+    found = finch(TWELVE)
+    assert found.dtype == torch.int64 and counts(found) == [6, 3]
+    assert found[:, 0].tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+    assert found[:, 1].tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]
+    torch.testing.assert_close(representatives(TWELVE, "finch"), torch.tensor([[1, .2375], [.31, 1], [-1, -.125]]))
+    assert len(representatives(TWELVE, "first")) == 6
+    torch.testing.assert_close(representatives(TWELVE, "mean"), TWELVE.mean(0, keepdim=True))
+    assert counts(finch(TWELVE, early_exit=True)) == [6]
+
+
+def test_three_and_four_points():
+    four = finch(torch.tensor([[1, 0], [1, .1], [0, 1], [.1, 1]]))
+    assert counts(four) == [2] and four[:, 0].tolist() == [0, 0, 1, 1]
+    assert finch(torch.tensor([[1., 0], [0, 1], [-1, 0]])).tolist() == [[0], [0], [0]]
+
+
+@pytest.mark.parametrize("early_exit", [False, True])
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_up_to_three_rows_are_one_cluster(n, early_exit):
+    for seed in range(20):
+        rows = torch.randn(n, 4, generator=torch.Generator().manual_seed(seed))
+        assert finch(rows, early_exit).tolist() == [[0]] * n
+        torch.testing.assert_close(representatives(rows, "finch"), rows.mean(0, keepdim=True))
+
+
+def test_no_rows_have_no_clusters():
+    assert finch(torch.zeros(0, 4)).shape == (0, 1)
+    assert representatives(torch.zeros(0, 4), "finch").shape == (0, 4)
+
+
+@pytest.mark.parametrize("n", [4, 5])
+def test_four_or_five_rows_are_one_or_two_clusters(n):
+    seen = {counts(finch(torch.randn(n, 3, generator=torch.Generator().manual_seed(seed))))[-1] for seed in range(50)}
+    assert seen == {1, 2}
+
+
+# -- identities ------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("early_exit", [False, True])
+def test_the_sheets_steps_on_dense_matrices(early_exit):
+    depths = set()
+    for rows in inputs():
+        wanted = finch_by_hand(rows, early_exit)
+        assert same_partitions(finch(rows, early_exit), wanted)
+        depths.add(wanted.shape[1])
+    assert len(depths) > 1                                    # some of them have several levels
+
+
+def test_components_of_first_neighbours_are_those_of_the_links():
+    for rows in inputs(30):
+        towards, _ = neighbours_by_hand(rows.double().numpy())
+        wanted = connected_components(links_by_hand(towards) > 0)[1]
+        assert same_partition(finch(rows)[:, 0], torch.from_numpy(wanted))
+
+
+def test_positive_scales_of_rows_change_no_neighbour():
+    for rows in inputs(30):
+        scales = torch.linspace(.1, 9, len(rows))[:, None]
+        unit = torch.nn.functional.normalize
+        assert torch.equal(first_neighbours(unit(rows.double())), first_neighbours(unit((rows * scales).double())))
+        assert same_partition(finch(rows)[:, 0], finch(rows * scales)[:, 0])
+
+
+def test_permuting_rows_permutes_labels():
+    for rows in inputs(30):
+        if (rows == 0).all(1).any():
+            continue                                          # rows of zeros are equally far from all: a tie goes to the first
+        order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
+        assert same_partitions(finch(rows[order]), finch(rows)[order])
+
+
+def test_every_level_is_coarser_and_joins_whole_clusters():
+    for rows in inputs():
+        found = finch(rows)
+        found_counts = counts(found)
+        assert all(fine > coarse for fine, coarse in zip(found_counts, found_counts[1:]))
+        assert found_counts[0] <= max(1, len(rows) // 2) and (found_counts == [1] or 1 not in found_counts)
+        for fine, coarse in zip(found.T, found.T[1:]):
+            assert len(set(zip(fine.tolist(), coarse.tolist()))) == len(fine.unique())
+
+
+def test_means_of_a_later_level_are_of_rows_not_of_means():
+    rows = torch.cat([TWELVE, torch.tensor([[1, .021]])])     # the right group's first clusters have three and two rows
+    assert counts(finch(rows)) == [6, 3]
+    torch.testing.assert_close(representatives(rows, "finch")[0], rows[[0, 1, 2, 3, 12]].mean(0))
+
+
+# -- what it must bear --------------------------------------------------------------------------------------------
+
+def test_equal_rows_go_to_the_first_and_stay_together():
+    rows = torch.tensor([[.3, .7, .1]]).repeat(5, 1)
+    assert first_neighbours(torch.nn.functional.normalize(rows.double())).tolist() == [1, 0, 0, 0, 0]
+    assert finch(rows).tolist() == [[0]] * 5
+
+
+def test_rows_of_zeros_are_at_distance_one_of_all():
+    assert finch(torch.zeros(6, 3)).tolist() == [[0]] * 6
+    rows = torch.tensor([[1, .1], [1, .2], [-1, 0], [0, 0], [-1, .1]])
+    unit = torch.nn.functional.normalize(rows.double(), dim=1)
+    assert first_neighbours(unit).tolist() == [1, 0, 4, 0, 2]
+    assert first_neighbours(unit[:4]).tolist() == [1, 0, 3, 0]            # nearer than what points away
+    assert finch(rows).tolist() == [[0], [0], [1], [0], [1]] and representatives(rows, "finch").isfinite().all()
+
+
+def test_blocks_change_nothing(monkeypatch):
+    rows = torch.randn(100, 8, generator=torch.Generator().manual_seed(0))
+    whole = finch(rows)
+    monkeypatch.setattr(clustering, "BLOCK", 7)
+    assert torch.equal(finch(rows), whole)
+
+
+def test_thousands_of_rows_on_one_thread():
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.randn(4, 128, generator=generator)
+    group = torch.arange(6000) % 4
+    rows = (centres[group] + .05 * torch.randn(6000, 128, generator=generator)).relu()
+    found = finch(rows)
+    assert torch.equal(found, finch(rows))
+    assert all(len(group[found[:, 0] == c].unique()) == 1 for c in range(counts(found)[0]))
+
+
+def test_the_input_stays_and_needs_no_gradient():
+    rows = TWELVE.clone().double().requires_grad_()
+    assert counts(finch(rows)) == [6, 3] and torch.equal(rows, TWELVE.double())
+    assert not representatives(rows, "finch").requires_grad
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_rows_that_are_not_finite_are_refused(bad):
+    with pytest.raises(TrainingError, match="not finite"):
+        finch(torch.tensor([[1., 0], [bad, 1], [0, 1]]))
+
+
+# -- several vectors per class -----------------------------------------------------------------------------------
+
+def test_cluster_means_are_summed_in_float64():
+    rows = torch.tensor([[1e8], [1.], [-1e8], [4.]])
+    assert cluster_means(rows, torch.tensor([0, 0, 0, 1])).tolist() == [[pytest.approx(1 / 3)], [4.]]
+    assert cluster_means(rows.double(), np.array([1, 0, 0, 0])).dtype == torch.float64
+
+
+def test_by_class_keeps_classes_apart():
+    rows, labels = torch.cat([TWELVE, -TWELVE[:1]]), torch.tensor([7] * 12 + [2])
+    found = by_class(rows, labels, "finch")
+    assert found.classes.tolist() == [2, 7, 7, 7]
+    torch.testing.assert_close(found.vectors, torch.tensor([[-1, -.02], [1, .2375], [.31, 1], [-1, -.125]]))
+    none = by_class(rows[:0], labels[:0], "finch")
+    assert none.vectors.shape == (0, 2) and none.classes.shape == (0,) and none.classes.dtype == torch.int64
+
+
+def test_missing_classes_keep_all_their_vectors():
+    old = State(vectors=torch.tensor([[1., 1], [2, 2], [3, 3]]), classes=torch.tensor([0, 1, 1]), owners=torch.tensor([4, 5, 6]))
+    new = State(vectors=torch.tensor([[9., 9]]), classes=torch.tensor([0]), owners=torch.tensor([7]))
+    kept = keep_missing(new, old)
+    assert kept.vectors.tolist() == [[9, 9], [2, 2], [3, 3]]
+    assert kept.classes.tolist() == [0, 1, 1] and kept.owners.tolist() == [7, 5, 6]
+    assert keep_missing(new, None) is new
+
+
+def test_class_averages():
+    found = class_averages(torch.tensor([[1., 0], [0, 1], [4, 4]]), torch.tensor([2, 2, 0]), 4)
+    assert found.vectors.tolist() == [[4, 4], [0, 0], [.5, .5], [0, 0]] and found.known.tolist() == [True, False, True, False]
