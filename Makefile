@@ -32,7 +32,7 @@ test: $(BIN)/.installed-test
 	python -m pytest -q
 
 ui: $(BIN)/.installed
-	mlflow ui --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///mlflow.db}" --host 127.0.0.1 --port $${PORT:-5000}
+	MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false mlflow ui --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///mlflow.db}" --host 127.0.0.1 --port $${PORT:-5000}
 
 install: $(BIN)/.installed
 
@@ -44,15 +44,15 @@ $(BIN)/uv:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(UV_PIN)
 
 $(BIN)/.installed: requirements.lock | $(BIN)/uv
-	$(BIN)/uv pip install --python $(BIN)/python --require-hashes -r requirements.lock
+	$(BIN)/uv pip install --python $(BIN)/python --no-deps --require-hashes -r requirements.lock
 	@touch $@
 
 $(BIN)/.installed-test: requirements-test.lock $(BIN)/.installed
-	$(BIN)/uv pip install --python $(BIN)/python --require-hashes -r requirements.lock -r requirements-test.lock
+	$(BIN)/uv pip install --python $(BIN)/python --no-deps --require-hashes -r requirements.lock -r requirements-test.lock
 	@touch $@
 
 lock: | $(BIN)/uv
-	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header requirements.in -o requirements.lock
+	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --override overrides.txt requirements.in -o requirements.lock
 	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header requirements-test.in -o requirements-test.lock
 
 clean:

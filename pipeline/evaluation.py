@@ -15,7 +15,7 @@ from pipeline.engine.world import World
 from pipeline.models import Network
 from pipeline.params import Attack
 
-BATCH = 1024
+BATCH, PUBLIC = 1024, 512
 Scores = Callable[[Network, Tensor, int], Tensor]             # (network, images, client) -> (B, classes), larger is likelier
 
 
@@ -156,6 +156,7 @@ def representations(models: Clients, world: World, tests: Sequence[TestSet], lim
 
     Every client embeds its own test set, or the one of its domain; a domain's images are dealt to its clients in turn.
     At most `limit` images, as many of each class as there is room for; which ones depends on the test sets alone.
+    With public data also logits (clients, n, C) float16 of the same public images, the first PUBLIC of them.
     """
     labels = torch.cat([test.labels for test in tests]).cpu().numpy()
     starts = np.cumsum([0, *(len(test.labels) for test in tests)])
@@ -174,9 +175,13 @@ def representations(models: Clients, world: World, tests: Sequence[TestSet], lim
         found["ids"].append(starts[j] + np.array(mine))
         found["labels"].append(labels[starts[j] + np.array(mine)])
         found["clients"].append(np.full(len(mine), k))
+    agreed = {}
+    if world.shares_public:
+        images = world.public[:PUBLIC]
+        agreed["logits"] = np.stack([world.network(k, model)(images).half().cpu().numpy() for k, model in enumerate(models)])
     if len({values.shape[1] for values in found["values"]}) > 1:
-        return {}                                             # different networks: no common space to draw
-    return {name: np.concatenate(parts) for name, parts in found.items()}
+        return agreed                                         # different networks: no common space to draw
+    return {name: np.concatenate(parts) for name, parts in found.items()} | agreed
 
 
 def _balanced(labels: np.ndarray, limit: int) -> np.ndarray:

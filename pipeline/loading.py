@@ -1,4 +1,5 @@
 """From a scenario's files to the federation of one seed: clients, test sets and public images as tensors on the device."""
+import hashlib
 import os
 from functools import lru_cache
 from pathlib import Path
@@ -8,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline.data import corruptions, features, partition, store
+from pipeline.data import corrupted, features, partition, store
 from pipeline.data.store import Stored
 from pipeline.data.tensors import to_tensor
 from pipeline.engine.handle import Batch
@@ -58,6 +59,25 @@ def load(cell: Cell, root: Path = ROOT) -> Federation:
     return Federation(clients, _tests(scenario, parts, pooled, pictures), len(stored.meta["classes"]), public, heldout, judged)
 
 
+def inputs(cell: Cell, root: Path = ROOT) -> dict:
+    """The partition's meta.json; its `digest` also over the features or corrupted images that the scenario takes, `data` with their
+    deviations."""
+    scenario = cell.resolve(root)[0]
+    _, meta = partition.read(partition_folder(cell, root))
+    folder, added = root / "data" / scenario.data.set, {}
+    if scenario.data.features != "pixels":
+        found = features.meta(folder.with_name(f"{folder.name}-{scenario.data.features}"))
+        added["features"] = found["digest"]
+        meta["data"]["deviation"] = "; ".join(filter(None, [meta["data"]["deviation"], "" if found["trained"] else "features of an untrained network"]))
+    if scenario.corruption is not None:
+        found = corrupted.read(corrupted.folder_of(folder))
+        added["corrupted"] = found.digest
+        meta["data"]["deviation"] = found.meta["deviation"]
+    if added:
+        meta["digest"] = hashlib.sha256("".join([meta["digest"], *added.values()]).encode()).hexdigest()
+    return meta
+
+
 def partition_folder(cell: Cell, root: Path = ROOT) -> Path:
     return root / "papers" / cell.paper / "partitions" / cell.scenario
 
@@ -81,7 +101,10 @@ class _Pictures:
         self.scenario, self.stored, self.device = scenario, stored, device
         data, rate = scenario.data, scenario.corruption
         self.vectors = features.read(root / "data" / f"{data.set}-{data.features}", stored) if data.features != "pixels" else None
-        self.damage = None if rate is None else corruptions.read(root / "data" / f"{data.set}-corrupted", stored)
+        self.damage = None if rate is None else corrupted.read(corrupted.folder_of(root / "data" / data.set))
+        if self.damage is not None and self.damage.meta["corruption"]["clean"] != stored.meta["digest"]:
+            raise ParamError(f"data/{data.set}-corrupted: made from other images than data/{data.set} now holds; "
+                             f"run `python stages/corrupt.py {data.set}` again")
 
     def clean(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
         return self._tensors(self.stored.images, indices)
@@ -94,7 +117,7 @@ class _Pictures:
         if self.damage is None:
             return self.clean(indices)
         images, labels = self.clean(indices)
-        hit = torch.from_numpy(self.damage.chosen(indices, self.scenario.corruption)).to(images.device)
+        hit = torch.from_numpy(self.damage.chosen(self.scenario.corruption)[indices]).to(images.device)
         return torch.where(hit[:, None, None, None], self.corrupted(indices)[0], images).contiguous(memory_format=torch.channels_last), labels
 
     def judged(self, indices: np.ndarray) -> Batch:

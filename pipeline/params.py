@@ -352,14 +352,24 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure whose curves or points come from cells: which scenarios and methods it draws."""
+    """A figure whose curves or points come from cells: which scenarios and methods it draws.
+
+    kind: curves, measures over rounds; sweep, measures against a number that the cells differ in (of a method's: the first of
+    `methods` is the one that the others vary); embedding, t-SNE of representations; margins, between class means; matrix,
+    cross-correlations of the clients' logits.
+    """
     number: str
     title: str
     scenarios: list[str]
     methods: list[str] = field(default_factory=list)  # empty: every method that was run there
-    kind: Literal["curves", "embedding"] | None = None    # measures over rounds, t-SNE of representations; null: not drawn
-    measures: list[str] = field(default_factory=list)     # of curves: columns of history.csv; empty: the headline measure
+    kind: Literal["curves", "sweep", "embedding", "margins", "matrix"] | None = None    # see below; null: not drawn
+    measures: list[str] = field(default_factory=list)     # of curves: columns of history.csv; of a sweep: measures; empty: the headline
     window: Count = 1                                 # of curves: trailing mean over so many rounds
+    over: list[str] = field(default_factory=list)     # of a sweep, a panel each: a number of the scenario (partition.beta) or of the method (tau)
+
+    def __post_init__(self):
+        if (self.kind == "sweep") != bool(self.over):
+            raise ValueError("a figure of kind 'sweep' needs 'over', and no other has it")
 
 
 @dataclass(frozen=True)
@@ -396,6 +406,17 @@ class Paper:
     def label(self, method: str) -> str:
         """The method's name as the paper's tables print it."""
         return (self.methods.get(method) or {}).get("label", method)
+
+    def stage(self, cell: "Cell") -> str:
+        """The DVC stage that makes a cell, as `dvc repro` takes it; empty where no grid holds it."""
+        if cell.scenario == MINIATURE:
+            return f"{cell.paper}@{cell.method}"
+        grid = next((name for name, g in self.grids.items() if cell.scenario in g.scenarios and cell.method in g.methods), None)
+        if grid is None:
+            return ""
+        # A grid too big for one lock stands in a folder of its own.
+        at = f"papers/{cell.paper}/full/dvc.yaml:main" if grid == "full" else f"papers/{cell.paper}/dvc.yaml:{grid}"
+        return f"{at}@{cell.scenario}-{cell.method}"
 
     def method_of(self, table: Table, printed: str) -> str | None:
         """Key of the method in a printed row; None for a row that is a mean over the others, or an unknown one."""

@@ -35,10 +35,16 @@ def code_digest(*modules: str, root: Path = ROOT) -> str:
         path = _path(name, root)
         if path is None or name in closure or name in NEUTRAL:
             continue
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        closure[name] = hashlib.sha256(repr(_meaning(tree)).encode()).hexdigest()
-        waiting += _imports(tree)
+        closure[name], imported = _module(path.read_text(encoding="utf-8"))
+        waiting += imported
     return _sha256(closure | _defaults())
+
+
+@cache
+def _module(source: str) -> tuple[str, list[str]]:
+    """(digest of what a module means, modules of this repository that it imports); methods share most modules."""
+    tree = ast.parse(source)
+    return hashlib.sha256(repr(_meaning(tree)).encode()).hexdigest(), _imports(tree)
 
 
 def method_digest(algorithm: str, root: Path = ROOT) -> str:
@@ -58,7 +64,7 @@ def cell_digest(cell: Cell, partition_digest: str, precision: str = "fp32", root
 
 def all_digests(root: Path = ROOT) -> dict:
     """The content of sources.yaml: {paper: {method: digest}} and one digest for each other kind of stage."""
-    digests: dict = {stage: code_digest(f"stages.{stage}", root=root) for stage in ("data", "partition", "features", "corrupt", "figures", "report", "results")}
+    digests: dict = {stage: code_digest(f"stages.{stage}", root=root) for stage in ("data", "partition", "features", "corrupt", "contact_sheet", "figures", "report", "results")}
     known = {path.stem for path in (root / "pipeline" / "methods").glob("*.py")}
     for name in params.PAPERS:
         paper = params.load_paper(name, root)
@@ -71,8 +77,18 @@ def all_digests(root: Path = ROOT) -> dict:
 def machine() -> dict:
     """Versions and platform, recorded with every result."""
     packages = ("torch", "torchvision", "numpy", "pandas")
-    return {"python": platform.python_version(), "platform": f"{sys.platform}-{platform.machine()}",
+    return {"python": platform.python_version(), "platform": f"{sys.platform}-{platform.machine()}", "processor": _processor(),
             **{name: metadata.version(name) for name in packages}}
+
+
+def _processor() -> str:
+    """Name and vector instructions of the processor, as Linux tells: another one rounds sums otherwise."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    known = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in reversed(lines))}
+    return " ".join([known.get("model name", ""), *sorted({"avx2", "avx512f", "amx_tile"} & set(known.get("flags", "").split()))])
 
 
 def git_state(root: Path = ROOT) -> dict:

@@ -6,18 +6,24 @@ by its own hash) and history.csv (one row per seed and evaluated round), and `pa
 """
 import hashlib
 import json
+import math
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
-from pipeline.errors import FedReproError
-from pipeline.params import ROOT, Cell, shorten
+from pipeline.errors import FedReproError, unknown
+from pipeline.params import PAPERS, ROOT, Cell, load_paper, shorten
 
 COLUMNS = ["paper", "scenario", "method", "measure", "mean", "std", "seeds"]
 FIRST = ("average", "weighted", "clients_std")    # the order in which a reader wants the measures
 LOWER_IS_BETTER = ("clients_std", "loss")
+KEYS = {"cell": str, "paper": str, "scenario": str, "method": str, "label": str, "algorithm": str, "hyper": dict, "seeds": list,
+        "rounds": int, "hook": str, "last": int, "headline": str, "measures": dict, "clients": list, "traffic": dict,
+        "data": dict, "public": (dict, type(None)), "partition": str, "warnings": list, "device": str, "versions": dict, "started": str,
+        "seconds": list, "git": dict, "digest": str}
+ROUNDED = 0.002                                   # a mean of numbers with four decimals, against the rounded mean
 
 
 @dataclass(frozen=True)
@@ -59,13 +65,22 @@ def read(path: Path) -> dict:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         sealed = document["self"] == _hash(document)
-    except (ValueError, KeyError, TypeError) as error:
+    except ValueError as error:
+        raise FedReproError(f"{shorten(path)}: not whole JSON, perhaps cut short: {error}; run the cell again") from None
+    except (KeyError, TypeError) as error:
         raise FedReproError(f"{shorten(path)}: not a result: {error!r}") from None
     if not sealed:
         raise FedReproError(f"{shorten(path)}: 'self' is not the hash of the rest; the file was altered, run the cell again")
+    for key, kind in KEYS.items():
+        if not isinstance(document.get(key, FedReproError), kind):
+            wrong = "is missing" if key not in document else f"is a {type(document[key]).__name__}"
+            raise FedReproError(f"{shorten(path)}: the key {key!r} {wrong}; another version of FedRepro wrote it, run the cell again")
     folder = "/".join((path.parts[-5], *path.parts[-3:-1]))
     if document["cell"] != folder:
         raise FedReproError(f"{shorten(path)}: 'cell' is {document['cell']!r}, but the folder is that of {folder!r}")
+    for measure, values in document["measures"].items():
+        if len(values) != len(document["seeds"]):
+            raise FedReproError(f"{shorten(path)}: {len(values)} values of {measure!r} for {len(document['seeds'])} seeds")
     return document
 
 
@@ -78,6 +93,74 @@ def collect(root: Path = ROOT) -> dict[Cell, dict]:
     return found
 
 
+@dataclass(frozen=True)
+class Problem:
+    """A file that cannot be used, and the cell that is missing for it."""
+    text: str                                     # one line that names the file
+    cell: Cell | None = None
+
+
+def survey(root: Path = ROOT) -> tuple[dict[Cell, dict], list[Problem]]:
+    """As `collect`, but a cell with a file that cannot be trusted is left out and told, and the others stay.
+
+    Beside what `read` refuses: a cell that paper.yaml does not know, and a history.csv or metrics file that says
+    something else than result.json.
+    """
+    found, problems = {}, []
+    for path in sorted(root.glob("papers/*/runs/*/*/result.json")):
+        cell = Cell(path.parts[-5], *path.parts[-3:-1])
+        try:
+            _check_names(cell, path, root)
+            document = read(path)
+            _check_history(cell, document, root)
+            _check_metrics(cell, document, root)
+        except FedReproError as error:
+            problems.append(Problem(str(error), cell))
+        else:
+            found[cell] = document
+    return found, problems
+
+
+def _check_names(cell: Cell, path: Path, root: Path) -> None:
+    """The paper, scenario and method of a result must be there; an old name is not quietly left out of the tables."""
+    if cell.paper not in PAPERS:
+        raise FedReproError(f"{shorten(path)}: {unknown('paper', cell.paper, PAPERS)}")
+    paper = load_paper(cell.paper, root)
+    for kind, name, known in (("scenario", cell.scenario, paper.scenarios), ("method", cell.method, paper.methods)):
+        if name not in known:
+            raise FedReproError(f"{shorten(path)}: {unknown(kind, name, known)}; delete the folder, or run the cell under its new name")
+
+
+def _check_history(cell: Cell, result: dict, root: Path) -> None:
+    """Every seed to its last round, and the reported number the mean over the last ones."""
+    path, table = shorten(cell.folder(root) / "history.csv"), history(cell, root)
+    headline = result["headline"]
+    for at, seed in enumerate(result["seeds"]):
+        rows = table[table["seed"] == seed]
+        if rows.empty or rows["round"].max() != result["rounds"]:
+            last = "no row" if rows.empty else f"no round after {rows['round'].max():g}"
+            raise FedReproError(f"{path}: {last} of seed {seed}, although result.json has {result['rounds']} rounds; the file was cut")
+        if headline in result["measures"] and headline in table:
+            mean = pd.to_numeric(rows[headline], errors="coerce").dropna().tail(result["last"]).mean()
+            if not abs(mean - result["measures"][headline][at]) <= ROUNDED:
+                raise FedReproError(f"{path}: the last rounds of seed {seed} give {headline} {mean:.4f}, result.json says "
+                                    f"{result['measures'][headline][at]}; the file was cut or altered, run the cell again")
+
+
+def _check_metrics(cell: Cell, result: dict, root: Path) -> None:
+    """metrics/<scenario>/<method>.json, which DVC shows, must say the same; it may be absent."""
+    path = cell.metrics(root)
+    if not path.exists():
+        return
+    try:
+        shown = json.loads(path.read_text(encoding="utf-8"))["accuracy"]
+        same = math.isclose(shown, statistics.fmean(result["measures"][result["headline"]]), abs_tol=ROUNDED)
+    except (ValueError, KeyError, TypeError) as error:
+        raise FedReproError(f"{shorten(path)}: not the metrics of a cell: {error!r}") from None
+    if not same:
+        raise FedReproError(f"{shorten(path)}: accuracy {shown} is not that of result.json; the file was altered, run the cell again")
+
+
 def history(cell: Cell, root: Path = ROOT) -> pd.DataFrame:
     """history.csv of a cell: seed, round (0 is before training), loss, then measures in percent.
 
@@ -88,7 +171,7 @@ def history(cell: Cell, root: Path = ROOT) -> pd.DataFrame:
         table = pd.read_csv(path)
     except FileNotFoundError:
         raise FedReproError(f"{shorten(path)}: no such file, although the cell has a result.json") from None
-    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
         raise FedReproError(f"{shorten(path)}: not a table: {error}") from None
     for name in ("seed", "round"):
         if name not in table:

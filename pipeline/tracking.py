@@ -17,11 +17,16 @@ import pandas as pd
 
 from pipeline import results
 from pipeline.errors import FedReproError
-from pipeline.params import ROOT, Cell, load_paper
+from pipeline.params import MINIATURE, ROOT, Cell, load_paper
 
 LIVE_AFTER = 30.0                                     # seconds that a cell must last to be followed live
 FLUSH = 10.0                                          # seconds between two batches of a live run
 BATCH = 1000                                          # metrics that MLflow takes in one call
+NOTE = """{title}
+
+A run is a seed of a cell, named scenario/method/seed. A column block of a table: search `tags.scenario = "mini"`, tick the runs,
+Compare; or group by the tag `method` for the mean over the seeds. `reported/...` are the numbers that the report prints; metrics
+without a prefix are the model that the paper's tables score, `pre.` and `post.` the other one, before or after local training."""
 
 
 def uri(root: Path = ROOT) -> str:
@@ -100,6 +105,7 @@ class _Store:
     def __init__(self, root: Path):
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+        os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")      # two lines for every run
         import mlflow                                 # seconds to import, and absent on machines that only train
         self.root, self.client = root, mlflow.MlflowClient(uri(root))
         self.entities = mlflow.entities
@@ -111,7 +117,9 @@ class _Store:
             with _locked(self.root):
                 found = self.client.get_experiment_by_name(paper)
                 local = None if uri(self.root).startswith("http") else (self.root / "mlartifacts").as_uri()
-                self.experiments[paper] = found.experiment_id if found else self.client.create_experiment(paper, artifact_location=local)
+                self.experiments[paper] = found.experiment_id if found else self.client.create_experiment(
+                    paper, artifact_location=local, tags={"mlflow.experimentKind": "custom_model_development", "mlflow.note.content":
+                                                          NOTE.format(title=load_paper(paper, self.root).title)})
         return self.experiments[paper]
 
     def known(self, result: dict, seed: int) -> bool:
@@ -123,10 +131,10 @@ class _Store:
         """A new run named scenario/method/seed; an unfinished one that a killed process left is removed first."""
         for left in self._search(cell.paper, f"tags.cell = '{cell}' and tags.seed = '{seed}' and attributes.status = 'RUNNING'"):
             self.client.delete_run(left.info.run_id)
-        tables = [t.number for t in load_paper(cell.paper, self.root).tables.values()
-                  if any(block.scenario == cell.scenario for block in t.blocks.values())]
-        tags = {"paper": cell.paper, "scenario": cell.scenario, "method": cell.method, "seed": str(seed), "cell": str(cell),
-                "table": ", ".join(tables)}
+        paper = load_paper(cell.paper, self.root)
+        tables = [t.number for t in paper.tables.values() if any(block.scenario == cell.scenario for block in t.blocks.values())]
+        tags = {"paper": cell.paper, "scenario": cell.scenario, "method": cell.method, "label": paper.label(cell.method), "seed": str(seed),
+                "cell": str(cell), "table": ", ".join(tables) or "miniature" * (cell.scenario == MINIATURE)}
         name = f"{cell.scenario}/{cell.method}/seed {seed}"
         run = self.client.create_run(self.experiment(cell.paper), start_time=started, tags=tags, run_name=name).info.run_id
         parameters = [self.entities.Param(key, str(value)[:6000]) for key, value in sorted(_flat(values).items())]
@@ -149,7 +157,7 @@ class _Store:
         tags = {"fedrepro.result": result["self"], "fedrepro.digest": result["digest"], "hook": result["hook"],
                 "git.commit": result["git"].get("commit", ""), "git.dirty": str(result["git"].get("dirty", "")).lower(),
                 "data.set": result["data"]["set"], "data.source": result["data"]["source"], "data.digest": result["data"]["digest"],
-                "partition.digest": result["partition"], "device": result["device"], "dvc.stage": _stage(cell, self.root)}
+                "partition.digest": result["partition"], "device": result["device"], "dvc.stage": load_paper(cell.paper, self.root).stage(cell)}
         self.client.log_batch(run, metrics=reported, tags=[self.entities.RunTag(key, str(value)) for key, value in tags.items()])
         for name in ("result.json", "history.csv"):
             self.client.log_artifact(run, str(cell.folder(self.root) / name))
@@ -183,15 +191,6 @@ def _flat(values: dict, prefix: str = "") -> dict:
         elif value is not None:
             flat[f"{prefix}{key}"] = value
     return flat
-
-
-def _stage(cell: Cell, root: Path) -> str:
-    """The DVC stage that makes the cell, as `dvc repro` takes it."""
-    if cell.scenario == "mini":
-        return f"{cell.paper}@{cell.method}"
-    grids = load_paper(cell.paper, root).grids
-    grid = next((name for name, g in grids.items() if cell.scenario in g.scenarios and cell.method in g.methods), "?")
-    return f"papers/{cell.paper}/dvc.yaml:{grid}@{cell.scenario}-{cell.method}"
 
 
 @contextlib.contextmanager

@@ -22,12 +22,11 @@ import pandas as pd
 import torch
 
 from pipeline import evaluation, files, methods, provenance, results, tracking
-from pipeline.data import partition
 from pipeline.engine.handle import Handle
 from pipeline.engine.state import pack, unpack
 from pipeline.engine.world import World, precision
 from pipeline.errors import FedReproError, TrainingError
-from pipeline.loading import load, load_world, partition_folder
+from pipeline.loading import inputs, load, load_world
 from pipeline.params import ROOT, Cell, Scenario, load_paper
 from pipeline.progress import Progress
 
@@ -67,10 +66,10 @@ def train_cell(cell: Cell, root: Path = ROOT) -> dict:
     """
     scenario, algorithm, hyper = cell.resolve(root)
     methods.load(algorithm, hyper, f"papers/{cell.paper}/paper.yaml: methods.{cell.method}")
-    _, partition_meta = partition.read(partition_folder(cell, root))
+    partition_meta = inputs(cell, root)
     digest = provenance.cell_digest(cell, partition_meta["digest"], precision(), root)
     jobs = [Job(cell, seed, digest, root) for seed in scenario.seeds]
-    with _only_one(jobs[0].folder, cell):
+    with _only_one(jobs[0].folder, cell), _marked(jobs[0].folder / "error.json", cell):
         progress = Progress(cell, scenario)
         follower = tracking.Follower(cell, {"hyper": hyper, "scenario": dataclasses.asdict(scenario)}, root)
 
@@ -117,7 +116,8 @@ def train_seed(job: Job, report: Callable[[dict], None] = lambda row: None) -> d
                 "seconds": round(spent + time.monotonic() - begun, 1), "device": _device_name(world.device),
                 "precision": precision(), "executor": type(world.executor).__name__.lower(), "versions": provenance.machine(), "started": started}
     models = method.deployed(state, world) if finished["hook"] == "pre" else world.trained
-    _save_arrays(job.pictures, evaluation.representations(models, world, tests))
+    arrays, vectors = evaluation.representations(models, world, tests), method.vectors(state)
+    _save_arrays(job.pictures, arrays if vectors is None else {**arrays, "vectors": vectors.half().cpu().numpy()})
     files.write_json(job.finished, finished)
     job.checkpoint.unlink(missing_ok=True)
     return finished
@@ -263,6 +263,17 @@ def _only_one(folder: Path, cell: Cell):
             print(f"{cell}: another process is training this cell; waiting for it", file=sys.stderr, flush=True)
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def _marked(path: Path, cell: Cell):
+    """Leave the error of a failed cell beside its checkpoints, for `pipeline.status`; none once it runs through."""
+    try:
+        yield
+    except FedReproError as error:
+        files.write_json(path, {"cell": str(cell), "error": str(error), "precision": precision()})
+        raise
+    path.unlink(missing_ok=True)
 
 
 # -- result files --------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Renders the report of one paper, or of all five, and the index page."""
+"""Renders the report of one paper, or of all five, and the index page; a file that cannot be used ends it with 2 after the rest is written."""
 import sys
 from pathlib import Path
 

@@ -1,4 +1,5 @@
 """t-SNE of representations: what is computed once, what is kept, and how the page draws it."""
+import json
 import re
 import subprocess
 import sys
@@ -11,7 +12,9 @@ from test_report import PAPER, measured, root, write_run  # noqa: F401  (fixture
 
 from pipeline.errors import FedReproError
 from pipeline.params import PAPERS, ROOT, Cell, load_paper
-from pipeline.report import embedding, figures, render
+from pipeline.report import embedding, figures, geometry, render
+from pipeline.report.drawings import figure_views
+from pipeline.results import collect, seal
 
 FIGURE = {"figure4": {"number": "4", "title": "t-SNE", "scenarios": ["balanced"], "methods": ["fedavg", "ours"], "kind": "embedding"}}
 OURS, FEDAVG = Cell("fedcrl", "balanced", "ours"), Cell("fedcrl", "balanced", "fedavg")
@@ -81,7 +84,7 @@ def test_a_cell_needs_a_figure_and_representations(drawn):
     (OURS.representations(drawn)).unlink()
     with pytest.raises(FedReproError, match="ours.npz: no such file"):
         embedding.update("fedcrl/balanced/ours", drawn)
-    with pytest.raises(FedReproError, match="no figure of kind 'embedding' shows the cell fedcrl/balanced/fedprox"):
+    with pytest.raises(FedReproError, match="no figure of kind 'embedding' or 'margins' or 'matrix' shows the cell fedcrl/balanced/fedprox"):
         embedding.update("fedcrl/balanced/fedprox", drawn)
     assert [path.name for path in embedding.update("fedcrl", drawn)] == ["figure4-balanced-fedavg.csv"]
 
@@ -114,3 +117,131 @@ def test_stage_says_one_line_and_exits_with_2():
     done = subprocess.run([sys.executable, "stages/figures.py", "fedclr"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr.splitlines() == ["error: unknown paper 'fedclr' (nearest: 'fedcrl')"]
+
+
+# -- sweeps --------------------------------------------------------------------------------------------------------------
+
+def paper_with(root, **document):
+    """FedCRL's paper.yaml in the repository of the tests, changed; what the reports have of it."""
+    (root / "papers/fedcrl/paper.yaml").write_text(yaml.safe_dump(PAPER | document, sort_keys=False))
+    load_paper.cache_clear()
+    return load_paper("fedcrl", root)
+
+
+def finished(root, cell, mean, **hyper):
+    """A result that `collect` accepts, with its headline at mean -1 and +1."""
+    write_run(root, f"{cell.scenario}/{cell.method}", {"average": [mean - 1, mean + 1]})
+    path = cell.folder(root) / "result.json"
+    document = json.loads(path.read_text())
+    document["hyper"] = hyper
+    document.pop("self")
+    path.write_text(json.dumps(seal(document)))
+
+
+def drawing_of(root, paper, name):
+    view, = [view for view in figure_views("fedcrl", paper, {c: r for c, r in collect(root).items() if c.paper == "fedcrl"}, root) if view.key == name]
+    return view
+
+
+def test_a_sweep_over_a_number_of_the_scenario(root):  # noqa: F811
+    scenarios = dict(PAPER["scenarios"])
+    skewed = {f"dir-{i}": scenarios["balanced"] | {"partition": {"kind": "dirichlet", "clients": 2, "beta": beta}} for i, beta in enumerate((5.0, 0.05, 0.5))}
+    paper = paper_with(root, scenarios=scenarios | skewed, grids={"main": {"scenarios": list(skewed), "methods": ["fedavg", "ours"]}},
+                       figures={"figure5": {"number": "5", "title": "beta", "scenarios": list(skewed), "kind": "sweep", "over": ["partition.beta"]}})
+    view = drawing_of(root, paper, "figure5")
+    assert view.drawing is None and view.miniature is None
+    assert view.command == "python -m pipeline.run " + " ".join(f"'papers/fedcrl/dvc.yaml:main@dir-{i}-*'" for i in range(3))
+    finished(root, Cell("fedcrl", "dir-0", "fedavg"), 90)
+    assert drawing_of(root, paper, "figure5").drawing is None       # a point is no line
+    finished(root, Cell("fedcrl", "dir-1", "fedavg"), 60)
+    finished(root, Cell("fedcrl", "dir-0", "ours"), 95)
+    view = drawing_of(root, paper, "figure5")
+    lines = view.drawing.draw.args[0]["beta"]["accuracy (average)"]
+    assert list(lines) == ["FedAvg"] and lines["FedAvg"]["x"].tolist() == [0.05, 5.0] and lines["FedAvg"]["mean"].tolist() == [60.0, 90.0]
+    svg = view.drawing.draw()
+    assert svg.count('id="sweep-') == 1 and ">0.05<" in svg and ">beta<" in svg and "_nolegend_" not in svg and "prefers-color-scheme: dark" in svg
+    assert view.command == "python -m pipeline.run 'papers/fedcrl/dvc.yaml:main@dir-1-*' 'papers/fedcrl/dvc.yaml:main@dir-2-*'"
+
+
+def test_a_sweep_over_two_numbers_of_the_method_keeps_the_other_at_its_first_value(root):  # noqa: F811
+    rows = {"ours": (0.1, 1.0), "ours-a": (1.0, 1.0), "ours-b": (10.0, 1.0), "ours-c": (0.1, 3.0)}
+    methods = PAPER["methods"] | {key: {"label": key, "algorithm": "fedprox", "alpha": a, "lam": lam} for key, (a, lam) in rows.items()}
+    paper = paper_with(root, methods=methods, figures={"figure5": {"number": "5", "title": "alpha, lambda", "scenarios": ["balanced"],
+                                                                   "methods": list(rows), "kind": "sweep", "over": ["alpha", "lam"]}})
+    for i, (key, (a, lam)) in enumerate(rows.items()):
+        finished(root, Cell("fedcrl", "balanced", key), 50 + i, alpha=a, lam=lam)
+    panels = drawing_of(root, paper, "figure5").drawing.draw.args[0]
+    (line,), (other,) = (list(rows["accuracy (average)"].values()) for rows in panels.values())
+    assert list(panels) == ["alpha", "lam"]
+    assert line["x"].tolist() == [0.1, 1.0, 10.0] and line["mean"].tolist() == [50, 51, 52] and line["std"].tolist() == pytest.approx([2 ** 0.5] * 3)
+    assert other["x"].tolist() == [1.0, 3.0] and other["mean"].tolist() == [50, 53]
+
+
+@pytest.mark.parametrize("figure, message", [
+    ({"kind": "sweep"}, "figures.figure5: a figure of kind 'sweep' needs 'over'"),
+    ({"kind": "curves", "over": ["tau"]}, "figures.figure5: a figure of kind 'sweep' needs 'over'"),
+    ({"kind": "swep", "over": ["tau"]}, "unknown value 'swep' .nearest: 'sweep'.")])
+def test_a_sweep_needs_its_number(root, figure, message):  # noqa: F811
+    with pytest.raises(FedReproError, match=message):
+        paper_with(root, figures={"figure5": {"number": "5", "title": "t", "scenarios": ["balanced"]} | figure})
+
+
+# -- margins and matrices --------------------------------------------------------------------------------------------------
+
+def test_margins_are_distances_to_the_nearest_prototype():
+    points = np.array([[0, 0], [3, 4], [0, 1], [np.nan, np.nan]])
+    assert geometry.margins(points)[:3].tolist() == [1.0, pytest.approx(18 ** 0.5), 1.0] and np.isnan(geometry.margins(points)[3])
+    assert np.isnan(geometry.margins(points[[0, 3]])).all()         # nothing to be apart from
+
+
+def test_means_over_clients_can_lie_closer_than_any_clients_own():
+    """Two clients whose classes lie 2 apart, crosswise: their means coincide (FedLSA Fig. 1's margin decay)."""
+    values = np.array([[1.0, 0], [-1, 0], [-1, 0], [1, 0]])
+    table = geometry.margin_table(values, np.array([0, 1, 0, 1]), np.array([0, 0, 1, 1]))
+    assert table.to_dict("list") == {"label": [0, 1], "clients": [2.0, 2.0], "mean": [0.0, 0.0]}
+    alone = geometry.margin_table(values[:3], np.array([0, 1, 0]), np.array([0, 0, 1]))     # client 1 lacks class 1
+    assert alone.to_dict("list") == {"label": [0, 1], "clients": [2.0, 2.0], "mean": [1.0, 1.0]}
+
+
+def test_cross_correlation_is_the_one_of_the_loss():
+    torch = pytest.importorskip("torch")
+    losses = pytest.importorskip("pipeline.losses_distillation")
+    logits = np.random.default_rng(0).normal(size=(3, 20, 4))
+    ours = geometry.cross_correlation(logits[0], logits.mean(0))
+    theirs = losses.cross_correlation(torch.from_numpy(logits[0]), torch.from_numpy(logits.mean(0)), pearson=True)
+    assert np.allclose(ours, theirs.numpy()) and np.allclose(np.diag(geometry.cross_correlation(logits[0], logits[0])), 1)
+    logits[0][:, 2] = 7.0
+    assert (geometry.cross_correlation(logits[0], logits[1])[2] == 0).all()
+
+
+KINDS = {"figure1": {"number": "1", "title": "Margins", "scenarios": ["balanced"], "methods": ["fedavg", "ours"], "kind": "margins"},
+         "figure8": {"number": "8", "title": "Correlations", "scenarios": ["balanced"], "methods": ["ours"], "kind": "matrix"}}
+
+
+def test_margins_and_matrices_are_kept_and_drawn_without_the_representations(drawn):
+    paper = paper_with(drawn, figures=KINDS)
+    write_representations(drawn, OURS, 0.05, logits=np.random.default_rng(0).normal(size=(4, 30, 3)).astype(np.float16))
+    assert drawing_of(drawn, paper, "figure1").command == "python stages/figures.py fedcrl"
+    written = embedding.update("fedcrl", drawn)
+    assert {path.name for path in written} == {"figure1-balanced-fedavg.csv", "figure1-balanced-ours.csv", "figure8-balanced-ours.csv"}
+    for path in drawn.glob("papers/*/representations/*/*.npz"):
+        path.unlink()
+    view = drawing_of(drawn, paper, "figure1")
+    svg = view.drawing.draw()
+    assert view.command == "" and svg.count('id="clients-') == svg.count('id="mean-') == 2 and "prefers-color-scheme: dark" in svg
+    assert f"{geometry.read('margins', 'figure1', OURS, drawn)['mean'].mean():.3f}" in view.drawing.caption
+    matrices = drawing_of(drawn, paper, "figure8").drawing
+    assert [list(row) for row in matrices.draw.args[0].values()] == [[f"client {k}" for k in range(4)]] and "client 3" in matrices.draw()
+    path = embedding.kept("figure1", OURS, drawn)
+    path.write_text(path.read_text() + "9,1,1\n")
+    with pytest.raises(FedReproError, match="figure1-balanced-ours.csv: not the margins of a cell"):
+        drawing_of(drawn, paper, "figure1")
+
+
+@pytest.mark.parametrize("logits, message", [
+    (None, "no logits of all clients on common images"), (np.zeros((3, 4)), r"logits \(3, 4\), expected"), (np.full((2, 3, 4), np.nan), "all of them finite")])
+def test_without_logits_there_is_no_matrix(drawn, logits, message):
+    paper_with(drawn, figures=KINDS)
+    write_representations(drawn, OURS, 0.05, logits=logits)
+    with pytest.raises(FedReproError, match=f"balanced/ours.npz: .*{message}"):
+        geometry.compute("matrix", OURS, drawn)

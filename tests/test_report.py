@@ -135,7 +135,7 @@ class Cells(HTMLParser):
     def handle_data(self, data):
         kinds = [c for _, names in self.open for c in names.split()]
         if any(tag == "td" for tag, _ in self.open) and "vh" not in kinds:
-            kind = next((k for k in ("published", "empty", "std", "measured") if k in kinds), "text")
+            kind = next((k for k in ("apart", "published", "empty", "std", "measured") if k in kinds), "text")
             tag = self.open[-1][0]
             if data.strip():
                 self.cells[-1][kind + {"b": " best", "u": " second"}.get(tag, "")] = data.strip()
@@ -143,6 +143,11 @@ class Cells(HTMLParser):
 
 def cells_of(root, name="fedcrl"):
     return Cells((root / "reports" / f"{name}.html").read_text(encoding="utf-8")).cells
+
+
+def unlinked(text):
+    """Markdown without its links."""
+    return re.sub(r"(?<!!)\[([^\]]*)\]\([^)]*\)", r"\1", text)
 
 
 def view(root, table):
@@ -170,11 +175,88 @@ def test_tidy_has_mean_and_sample_deviation_and_none_for_one_seed(root):
     assert table["seeds"].tolist() == [2, 1]
 
 
-def test_tampered_result_is_refused(measured):
-    path = measured / "papers/fedcrl/runs/balanced/ours/result.json"
-    path.write_text(path.read_text().replace("66.5", "96.5", 1))
-    with pytest.raises(FedReproError, match="balanced/ours/result.json"):
+OURS = "papers/fedcrl/runs/balanced/ours"
+
+
+def _rewrite(path, change):
+    """Change a result and seal it again, as another version would have written it."""
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(results.seal(document)))
+
+
+DAMAGES = {
+    "cut": (lambda path: path.write_text(path.read_text()[:400]), "ours/result.json: not whole JSON, perhaps cut short"),
+    "altered": (lambda path: path.write_text(path.read_text().replace("66.5", "96.5", 1)), "ours/result.json: 'self' is not the hash of the rest"),
+    "older": (lambda path: _rewrite(path, lambda d: d.pop("clients")), "ours/result.json: the key 'clients' is missing; another version of FedRepro"),
+    "typed": (lambda path: _rewrite(path, lambda d: d.update(seeds=2)), "ours/result.json: the key 'seeds' is a int; another version"),
+    "seeds": (lambda path: _rewrite(path, lambda d: d.update(seeds=[0])), "ours/result.json: 2 values of 'M' for 1 seeds"),
+    "history cut": (lambda path: _tail(path.parent / "history.csv"), "ours/history.csv: no row of seed 1, although result.json has 2 rounds"),
+    "history altered": (lambda path: _swap(path.parent / "history.csv", "66.5", "69.5"), "ours/history.csv: the last rounds of seed 0 give average 69.5"),
+    "history gone": (lambda path: (path.parent / "history.csv").unlink(), "ours/history.csv: no such file"),
+    "metrics cut": (lambda path: _metrics(path, '{"accuracy": '), "metrics/balanced/ours.json: not the metrics of a cell"),
+    "metrics altered": (lambda path: _metrics(path, '{"accuracy": 99.0}'), "metrics/balanced/ours.json: accuracy 99.0 is not that of result.json"),
+}
+
+
+def _tail(path):
+    path.write_text("\n".join(path.read_text().splitlines()[:4]) + "\n")
+
+
+def _swap(path, old, new):
+    path.write_text(path.read_text().replace(old, new))
+
+
+def _metrics(path, text):
+    folder = path.parents[3] / "metrics" / "balanced"
+    folder.mkdir(parents=True)
+    (folder / "ours.json").write_text(text)
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_file_that_cannot_be_used_is_named_and_the_rest_is_rendered(measured, name):
+    damage, message = DAMAGES[name]
+    damage(measured / OURS / "result.json")
+    with pytest.raises(FedReproError) as raised:
         render(["fedcrl"], measured)
+    assert message in str(raised.value)
+    html, text = ((measured / f"reports/fedcrl.{kind}").read_text() for kind in ("html", "md"))
+    assert '<span class="measured empty broken" title="not shown: ' in html and "80.50" not in html.partition('id="tables"')[2]
+    assert "| Ours | **!** (45.55)" in text and "71.00" in text
+    for page_text in (html, (measured / "reports/index.html").read_text()):
+        assert message.replace("'", "&#39;") in page_text
+    assert 'id="ours"' not in (measured / "reports/runs/fedcrl/balanced.html").read_text()
+    assert (measured / "reports/fedcrl.tex").exists() and "66.50" in (measured / "reports/fedcrl.tex").read_text()       # the miniature
+
+
+def test_a_result_of_an_unknown_method_or_scenario_is_named(measured):
+    runs = measured / "papers/fedcrl/runs"
+    shutil.copytree(runs / "balanced/ours", runs / "balanced/fedporx")
+    shutil.copytree(runs / "balanced/ours", runs / "balancd/ours")
+    found, problems = results.survey(measured)
+    assert len(found) == 4 and [problem.cell for problem in problems] == [Cell("fedcrl", "balancd", "ours"), Cell("fedcrl", "balanced", "fedporx")]
+    assert "balancd/ours/result.json: unknown scenario 'balancd' (nearest: 'balanced')" in problems[0].text
+    assert "fedporx/result.json: unknown method 'fedporx' (nearest: 'fedprox')" in problems[1].text
+    with pytest.raises(FedReproError, match="2 problems, which reports/index.html lists; the first: .*balancd"):
+        render(["fedcrl"], measured)
+    assert "80.50" in (measured / "reports/fedcrl.md").read_text()
+
+
+def test_the_command_ends_with_2_after_it_has_rendered_the_rest(measured):
+    (measured / OURS / "result.json").write_text("{")
+    script = f"from pathlib import Path; from pipeline import cli, report; cli.stage(lambda: report.render(root=Path({str(measured)!r})))"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and "ours/result.json: not whole JSON" in done.stderr
+    assert all((measured / f"reports/{name}.html").exists() for name in (*PAPERS, "index"))
+
+
+def test_a_figure_that_cannot_be_drawn_leaves_the_others(measured):
+    for method in ("ours", "fedavg"):
+        _swap(measured / f"papers/fedcrl/runs/balanced/{method}/history.csv", "weighted", "other")
+    with pytest.raises(FedReproError):
+        render(["fedcrl"], measured)
+    html = (measured / "reports/fedcrl.html").read_text()
+    assert "Not drawn: " in html and 'src="figures/fedcrl-figure3-mini.svg"' in html and "71.00" in html
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"self": "x"}'])
@@ -204,10 +286,20 @@ def test_history_of_a_cell(measured):
 def test_measured_stands_beside_published(measured):
     render(["fedcrl"], measured)
     cells = cells_of(measured)
-    assert {"measured second": "71.00", "std": "± 1.41", "published": "41.11"} in cells
-    assert {"measured best": "80.50", "std": "± 0.71", "published": "45.55"} in cells
-    assert "<ins>71.00</ins> ± 1.41 (41.11)" in (measured / "reports/fedcrl.md").read_text()
-    assert r"\underline{71.00}{\scriptsize$\,\pm\,1.41$}" in (measured / "reports/fedcrl.tex").read_text()
+    assert {"measured second": "71.00", "std": "± 1.41", "published": "41.11", "apart": "+29.89"} in cells
+    assert {"measured best": "80.50", "std": "± 0.71", "published": "45.55", "apart": "+34.95"} in cells
+    assert ("<ins>[71.00](../papers/fedcrl/runs/balanced/fedavg/result.json)</ins> ± 1.41 (41.11, +29.89)"
+            in (measured / "reports/fedcrl.md").read_text())
+    text = (measured / "reports/fedcrl.tex").read_text()
+    assert r"\underline{71.00}{\scriptsize$\,\pm\,1.41$}" in text and r"\published{41.11 {\tiny +29.89}}" in text
+
+
+def test_no_difference_to_a_garbled_number_or_of_a_difference(measured):
+    path = measured / "papers/fedcrl/published/table2.csv"
+    path.write_text(path.read_text().replace("Acc.,Ours,33.07,,", "Acc.,Ours,3.07,,likely=33.07"))
+    values = {row.name: row.values for row in view(measured, "table2").panels[0].rows}
+    assert values["Ours"][0].published == "3.07" and values["Ours"][0].apart == "" and values["FedAvg"][0].apart == "+19.43"
+    assert view(measured, "table1").panels[0].rows[2].values[-1].apart == ""
 
 
 def test_a_cell_that_has_not_run_is_empty(measured):
@@ -233,7 +325,8 @@ def test_without_results_no_number_is_shown_as_measured(root):
 def test_the_page_says_how_to_run_what_is_missing(root):
     render(["fedcrl"], root)
     html = (root / "reports/fedcrl.html").read_text()
-    assert "dvc repro papers/fedcrl/dvc.yaml:main@balanced-fedavg" in html
+    command = "dvc repro papers/fedcrl/dvc.yaml:main@balanced-fedavg"
+    assert f"One cell: <code>{command}</code>" in html and f'<span class="measured empty" title="not run: {command}">—</span>' in html
     assert "dvc repro papers/fedcrl/dvc.yaml</code>" in html
     assert html.count("published settings") == 1
 
@@ -292,7 +385,7 @@ def test_plus_and_minus_compare_with_the_default_setting(measured):
     render(["fedcrl"], measured)
     html = (measured / "reports/fedcrl.html").read_text()
     assert '<span class="sign better">+</span>' in html and "in the default setting" in html
-    assert "60.00<sup>+</sup> (53.07)" in (measured / "reports/fedcrl.md").read_text()
+    assert "60.00<sup>+</sup> (53.07, +6.93)" in unlinked((measured / "reports/fedcrl.md").read_text())
     assert r"60.00\textsuperscript{+}" in (measured / "reports/fedcrl.tex").read_text()
 
 
@@ -390,7 +483,7 @@ def test_missing_or_wrong_published_table_is_named(root):
 
 def test_miniature_comes_first_with_the_facts_of_its_runs(measured):
     render(["fedcrl"], measured)
-    text = (measured / "reports/fedcrl.md").read_text()
+    text = unlinked((measured / "reports/fedcrl.md").read_text())
     assert text.index("not comparable with the paper") < text.index("### Table 1")
     assert "| Ours | **66.50** ± 0.00 | **55.50** ± 0.71 | **4.50** ± 0.71 | **80.50** ± 0.71 | post | 2 | 0, 1 |" in text
     svg = (measured / "reports/figures/fedcrl-mini.svg").read_text()
@@ -412,12 +505,12 @@ def test_provenance_and_deviations(measured):
     assert [value.text for value in text.provenance.rows[1].values] == [
         "2", "digits", "bundled", "a" * 12, "none", "b" * 12, "0, 1", "cpu", "2.8.0", "c" * 12 + "+", "6"]
     notes = {note.scenario: note.texts for note in text.notes}
-    assert notes["balanced"] == ["digits: every second image"] and notes["skewed"] == ["50% of the images; beta ~ 0.1"]
+    assert notes["balanced"] == ["digits: every second image."] and notes["skewed"] == ["50% of the images; beta ~ 0.1."]
 
 
 def test_communication_and_fairness_of_every_scenario_that_was_run(measured):
     render(["fedcrl"], measured)
-    text = (measured / "reports/fedcrl.md").read_text().partition("## Communication and fairness")[2]
+    text = unlinked((measured / "reports/fedcrl.md").read_text()).partition("## Communication and fairness")[2]
     assert text.count("| FedAvg | 1,000 | 2,000 | 12.0 kB |  | <ins>9.00</ins> ± 0.00 | **50.50** ± 0.71 |") == 2
     assert text.count(r"| Ours | 1,000 | 2,000 | 12.0 kB | (2\|θ\|) | **4.50** ± 0.71 | **50.50** ± 0.71 |") == 2
     assert r"In parentheses the paper's count. Sec. 5: \|θ\| counts" in text
@@ -482,18 +575,18 @@ def test_a_measure_without_values_is_named(measured):
 def test_index_counts_cells(measured):
     render(["fedcrl"], measured)
     text = (measured / "reports/index.md").read_text()
-    assert "2 of 6 measured | 2 of 2 methods measured; best average accuracy, %: Ours 66.50" in text
-    assert text.count("0 of 6 measured | not run") == 4
+    assert "2 of 6 measured |  | 2 of 2 methods measured; best average accuracy, %: Ours 66.50" in text
+    assert text.count("0 of 6 measured |  | not run") == 4
     assert sorted(path.name for path in (measured / "reports").iterdir()) == [
-        "fedcrl.html", "fedcrl.md", "fedcrl.tex", "figures", "index.html", "index.md"]
+        "fedcrl.html", "fedcrl.md", "fedcrl.tex", "figures", "index.html", "index.md", "runs"]
 
 
 def test_html_is_well_formed_and_headers_have_a_scope(measured):
     render(root=measured)
-    for name in ("fedcrl", "index"):
+    for name in ("fedcrl", "index", "runs/fedcrl/balanced"):
         html = (measured / "reports" / f"{name}.html").read_text()
         assert set(Cells(html).heads) <= {"col", "colgroup", "row"}
-        assert "A &amp; B: 100% of {everything}" in html
+        assert "A &amp; B: 100% of {everything}" in html or "/" in name
         assert not re.search(r'(src|href)="(https?:)?//', html)
 
 
@@ -525,9 +618,8 @@ def test_markdown_escapes_tables_and_html():
     assert markdown("|B_0| <b>*") == r"\|B\_0\| \<b\>\*"
 
 
-def test_tex_is_balanced(measured):
-    render(["fedcrl"], measured)
-    text = (measured / "reports/fedcrl.tex").read_text()
+def check_tex(text):
+    """Environments and braces are closed, and every row of every table has as many positions as the table has columns."""
     begun, open_now = re.findall(r"\\(begin|end)\{(\w+\*?)\}", text), []
     for kind, name in begun:
         if kind == "begin":
@@ -537,10 +629,18 @@ def test_tex_is_balanced(measured):
     assert not open_now and len(begun) > 8
     bare = re.sub(r"\\[\\{}]", "", text)
     assert bare.count("{") == bare.count("}")
-    for columns, body in re.findall(r"\\begin\{tabular\}\{([lr]+)\}(.*?)\\end\{tabular\}", text, re.S):
+    text = re.sub(r">\{\\raggedright\\arraybackslash\}p\{[^}]*\}", "l", text)
+    tables = re.findall(r"\\begin\{(?:tabular|longtable)\}\{([lr]+)\}(.*?)\\end\{(?:tabular|longtable)\}", text, re.S)
+    assert len(tables) == len(re.findall(r"\\begin\{(?:tabular|longtable)\}", text))
+    for columns, body in tables:
         for row in re.findall(r"^(.*&.*) \\\\$", body, re.M):
             spans = sum(int(n) - 1 for n in re.findall(r"\\multicolumn\{(\d+)\}", row))
             assert len(re.findall(r"(?<!\\)&", row)) + 1 + spans == len(columns), row
+
+
+def test_tex_is_balanced(measured):
+    render(["fedcrl"], measured)
+    check_tex((measured / "reports/fedcrl.tex").read_text())
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")

@@ -181,6 +181,10 @@ class World:
     # -- public data ------------------------------------------------------------------------------------------
 
     @property
+    def shares_public(self) -> bool:
+        return self._public is not None
+
+    @property
     def public(self) -> Tensor:
         """All public images, (N, C, H, W)."""
         return self._forum.images

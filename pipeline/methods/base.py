@@ -43,6 +43,10 @@ class Method:
         """Numbers of the method's own that a reader wants to see over the rounds; columns `method.<name>` of history.csv."""
         return {}
 
+    def vectors(self, state: State) -> Tensor | None:
+        """(C, d) what the server sends per class, where the method has one vector for each; kept for pictures."""
+        return None
+
     def scores(self, model: Handle, images: Tensor, state: State) -> Tensor:
         """(B, classes), larger is likelier: how the method predicts. The classifier, unless the method says otherwise."""
         return model(images)

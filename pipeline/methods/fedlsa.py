@@ -79,6 +79,9 @@ class FedLSA(FedAvg):
             return fit + self.lam * anchor_distance(h, batch.labels, shared)
         return fit + self.lam * prototype_contrast(h, batch.labels, shared, self.tau, similarity=self.similarity)
 
+    def vectors(self, state: State) -> Tensor:
+        return state.anchors
+
     @property
     def similarity(self) -> Callable[[Tensor, Tensor], Tensor]:
         return cosine if self.unit else F.linear              # of h (B, L) with anchors (C, L)

@@ -66,6 +66,11 @@ class FedProto(Method):
         scores = prototype_scores(model.features(images), **state.prototypes)
         return scores if self.candidates == "all" else scores.masked_fill(~state.owned[model.client], -torch.inf)
 
+    def vectors(self, state: State) -> Tensor | None:
+        if state.prototypes is None:
+            return None
+        return state.prototypes.vectors.masked_fill(~state.prototypes.known[:, None], torch.nan)
+
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         up, down = vectors_sent([client.labels for client in world.clients], world.new_models()[0]["head.weight"].shape[1])
         model = world.scalars() if self.averaging else 0.0

@@ -2,33 +2,60 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from pipeline.errors import ParamError, unknown
+from pipeline.errors import FedReproError, ParamError, unknown
 from pipeline.files import write_text
 from pipeline.params import PAPERS, ROOT
-from pipeline.report.context import page
+from pipeline.report.context import Page, page
 from pipeline.report.formats import FORMATS, fill
-from pipeline.results import collect
+from pipeline.results import Problem, survey
 
 
 def render(papers: Iterable[str] = PAPERS, root: Path = ROOT) -> list[Path]:
-    """Write reports/<paper>.md, .html, .tex and the figures of the given papers, and the index of all five.
+    """Write reports/<paper>.md, .html, .tex, the run pages and the figures of the given papers, and the index of all five.
 
-    The same inputs give the same bytes. Raises FedReproError for an unknown paper, a missing or malformed
-    published table, or a result that was altered.
+    The same inputs give the same bytes. Raises FedReproError for an unknown paper or a malformed published table; for a
+    result that cannot be used only after all the rest is written, and the pages name the file.
     """
     papers = list(papers)
     for name in papers:
         if name not in PAPERS:
             raise ParamError(unknown("paper", name, PAPERS))
-    results = collect(root)
-    pages = {name: page(name, results, root) for name in PAPERS}
-    files = {}
+    results, problems = survey(root)
+    pages = {name: page(name, results, root, problems) for name in PAPERS}
+    files, failed = {}, {}
+    for name in papers:
+        drawn, failed[name] = _draw(pages[name])
+        files |= drawn
+    said = [*dict.fromkeys([problem.text for problem in problems] + [text for name in PAPERS for text in pages[name].problems]
+                           + [text for name in papers for text in failed[name].values()])]
     for name in papers:
         for kind in FORMATS:
-            files[f"{name}.{kind}"] = fill("paper", kind, page=pages[name], pages=pages)
-        files |= {drawing.path: drawing.draw() for drawing in pages[name].drawings}
+            files[f"{name}.{kind}"] = fill("paper", kind, page=pages[name], pages=pages, failed=failed[name])
+        files |= {runs.path: fill("runs", "html", page=runs, pages=pages) for runs in pages[name].runs}
+        _clear(root / "reports" / "runs" / name, keep={Path(runs.path).name for runs in pages[name].runs})
     for kind in ("md", "html"):
-        files[f"index.{kind}"] = fill("index", kind, pages=pages)
+        files[f"index.{kind}"] = fill("index", kind, pages=pages, problems=said)
     for name, text in files.items():
         write_text(root / "reports" / name, text)
+    if said:
+        count = "" if len(said) == 1 else f"{len(said)} problems, which reports/index.html lists; the first: "
+        raise FedReproError(count + said[0])
     return [root / "reports" / name for name in files]
+
+
+def _draw(page: Page) -> tuple[dict[str, str], dict[str, str]]:
+    """({path: SVG}, {path: why it could not be drawn}) of a page's figures."""
+    drawn, failed = {}, {}
+    for drawing in page.drawings:
+        try:
+            drawn[drawing.path] = drawing.draw()
+        except FedReproError as error:
+            failed[drawing.path] = str(error)
+    return drawn, failed
+
+
+def _clear(folder: Path, keep: set[str]) -> None:
+    """Remove the run pages of scenarios that have no run any more."""
+    for path in folder.glob("*.html"):
+        if path.name not in keep:
+            path.unlink()

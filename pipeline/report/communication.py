@@ -3,7 +3,7 @@ import math
 from statistics import fmean
 
 from pipeline.params import Cell, Paper
-from pipeline.report.tables import Panel, Row, Value, mark, merge_heads, result_path
+from pipeline.report.tables import Panel, Row, Value, mark, merge_heads
 from pipeline.report.words import bytes_words, scenario_title
 from pipeline.results import summarise
 
@@ -44,4 +44,4 @@ def _values(cell: Cell, result: dict, paper: Paper, counted: bool, spread: bool)
 
 
 def _measured(cell: Cell, values: list[float] | None) -> Value:
-    return Value("measured", summarise(values), run=result_path(cell)) if values else Value("outside")
+    return Value("measured", summarise(values), cell=cell) if values else Value("outside")

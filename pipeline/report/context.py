@@ -1,13 +1,18 @@
 """What the pages show: one context per paper and one for the index, the same for every format."""
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.errors import FedReproError
 from pipeline.params import MINIATURE, ROOT, Cell, Paper, load_paper, load_params
+from pipeline.report.claims import Printed, read_claims
 from pipeline.report.communication import communication
 from pipeline.report.drawings import Drawing, FigureView, curves_of, figure_views
-from pipeline.report.tables import Panel, Row, TableView, Value, mark, merge_heads, result_path, table_view
-from pipeline.report.words import scenario_title
-from pipeline.results import lower_is_better, ordered, summarise
+from pipeline.report.runs import RunsPage, departures, runs_page
+from pipeline.report.tables import Panel, Row, TableView, Value, mark, merge_heads, table_view
+from pipeline.report.verdicts import Judgement, Verdict, judge, orders, variants
+from pipeline.report.words import MEASURES, scenario_title
+from pipeline.results import Problem, lower_is_better, ordered, summarise
 
 NAMES = {"fedccl": "FedCCL", "fcclplus": "FCCL+", "fedlsa": "FedLSA", "rahfl": "RAHFL", "fedcrl": "FedCRL"}
 IDEAS = {
@@ -17,7 +22,6 @@ IDEAS = {
     "rahfl": "Clients with different networks and corrupted images learn from better clients only, and by contrast at home.",
     "fedcrl": "Mean representations are shared and contrasted with; each client mixes in the shared model by its loss.",
 }
-MEASURES = {"average": "average", "weighted": "weighted by test size", "clients_std": "std. over clients"}
 FACTS = [["run", "hook"], ["run", "rounds"], ["run", "seeds"]]
 PROVENANCE = ["runs", "data", "source", "data digest", "public data", "partition", "seeds", "device", "torch", "commit",
               "wall time, s"]
@@ -53,12 +57,16 @@ class Page:
     idea: str
     mini: Mini
     tables: list[TableView]
+    judgement: Judgement                         # over all tables
+    elsewhere: list[Verdict]                     # on claims about figures, or in words
     figures: list[FigureView]
     communication: list[Panel]                   # one per scenario that has a run
     done: int                                    # cells of the grids that have a result
     planned: int
     provenance: Panel | None
     notes: list[Note]
+    runs: list[RunsPage]
+    problems: list[str]                          # files that could not be used, one line each
 
     @property
     def drawings(self) -> list[Drawing]:
@@ -67,18 +75,51 @@ class Page:
         return [drawing for drawing in drawn if drawing]
 
 
-def page(key: str, results: dict[Cell, dict], root: Path = ROOT) -> Page:
-    """The context of one paper."""
+def page(key: str, results: dict[Cell, dict], root: Path = ROOT, problems: list[Problem] | None = None) -> Page:
+    """The context of one paper. `problems`: what could not be read; the page says so where the numbers are missing."""
     paper = load_paper(key, root)
     asked = miniature_runs(key, results, root)
     own = {cell: result for cell, result in results.items() if cell.paper == key and (cell.scenario != MINIATURE or cell in asked)}
+    broken = {problem.cell: problem.text for problem in problems or [] if problem.cell and problem.cell.paper == key}
     cells = {Cell(key, s, m) for grid in paper.grids.values() for s in grid.scenarios for m in grid.methods}
-    return Page(key=key, name=NAMES[key], paper=paper, idea=IDEAS[key], mini=miniature(key, paper, own, root),
-                tables=[table_view(table, key, paper, own, root) for table in paper.tables],
-                figures=figure_views(key, paper, own, root),
-                communication=[communication(scenario, paper, runs) for scenario, runs in _by_scenario(paper, own).items()],
+    said, by_scenario = notes(paper, own, root), _by_scenario(paper, own)
+    tables, elsewhere = judged(key, paper, own, said, root, broken)
+    figures, undrawn = _figures(key, paper, own, root)
+    once = [table.judgement for table in tables if table.key not in variants(paper)]        # a claim counts once
+    everything = Judgement([v for judgement in once for v in judgement.verdicts] + elsewhere,
+                           [order for judgement in once for order in judgement.orders], several=True)
+    texts = {note.scenario: note.texts for note in said}
+    return Page(key=key, name=NAMES[key], paper=paper, idea=IDEAS[key], mini=miniature(key, paper, own, root, broken),
+                tables=tables, judgement=everything, elsewhere=elsewhere, figures=figures,
+                communication=[communication(scenario, paper, runs) for scenario, runs in by_scenario.items()],
                 done=len(cells & own.keys()), planned=len(cells),
-                provenance=provenance(paper, own), notes=notes(paper, own))
+                provenance=provenance(paper, own), notes=said,
+                runs=[runs_page(key, NAMES[key], paper, scenario, runs, texts.get(scenario, []), root)
+                      for scenario, runs in by_scenario.items()],
+                problems=[*broken.values(), *undrawn])
+
+
+def judged(key: str, paper: Paper, results: dict[Cell, dict], said: list[Note], root: Path,
+           broken: dict[Cell, str]) -> tuple[list[TableView], list[Verdict]]:
+    """Every table with its verdict and the deviations that it stands under; verdicts on claims that are about no table."""
+    printed = Printed(key, paper, root)
+    claims, again, views = read_claims(key, paper, root), variants(paper), []
+    for name in paper.tables:
+        view = table_view(name, key, paper, results, root, broken)
+        base, variant = again.get(name, (name, ""))
+        judgement = Judgement([judge(claim, key, paper, results, printed, variant) for claim in claims if claim.table == base],
+                              orders(name, key, paper, results, printed))
+        deviations = [(note.title, " ".join(note.texts)) for note in said if note.scenario in view.scenarios]
+        views.append(dataclasses.replace(view, judgement=judgement, deviations=deviations))
+    return views, [judge(claim, key, paper, results, printed) for claim in claims if not claim.table]
+
+
+def _figures(key: str, paper: Paper, results: dict[Cell, dict], root: Path) -> tuple[list[FigureView], list[str]]:
+    """The figures, or none and why."""
+    try:
+        return figure_views(key, paper, results, root), []
+    except FedReproError as error:
+        return [], [str(error)]
 
 
 # -- the miniature -----------------------------------------------------------------------------------------------
@@ -90,12 +131,12 @@ def miniature_runs(key: str, results: dict[Cell, dict], root: Path = ROOT) -> di
     return {cell: results.get(cell) for cell in cells}
 
 
-def miniature(key: str, paper: Paper, results: dict[Cell, dict], root: Path = ROOT) -> Mini:
+def miniature(key: str, paper: Paper, results: dict[Cell, dict], root: Path = ROOT, broken: dict[Cell, str] | None = None) -> Mini:
     """The miniature's table: methods down, measures and facts of the run across."""
     runs = miniature_runs(key, results, root)
     done = {cell: result for cell, result in runs.items() if result}
     measures = _shown(name for result in done.values() for name in result["measures"]) or ["average"]
-    rows = [Row(paper.label(cell.method), [paper.label(cell.method)], _mini_values(cell, result, measures))
+    rows = [Row(paper.label(cell.method), [paper.label(cell.method)], _mini_values(cell, result, measures, (broken or {}).get(cell, "")))
             for cell, result in runs.items()]
     for i, measure in enumerate(measures):
         mark([row.values[i] for row in rows], lower_is_better(measure))
@@ -127,11 +168,11 @@ def _mini_head(measure: str) -> list[str]:
     return [f"{group} accuracy, %" if group else "measured, %", MEASURES.get(name, name)]
 
 
-def _mini_values(cell: Cell, result: dict | None, measures: list[str]) -> list[Value]:
+def _mini_values(cell: Cell, result: dict | None, measures: list[str], problem: str) -> list[Value]:
     if result is None:
-        return [Value("missing") for _ in measures] + [Value("text") for _ in FACTS]
+        return [Value("missing", problem=problem) for _ in measures] + [Value("text") for _ in FACTS]
     found = result["measures"]
-    values = [Value("measured", summarise(found[m]), run=result_path(cell)) if m in found else Value("outside") for m in measures]
+    values = [Value("measured", summarise(found[m]), cell=cell) if m in found else Value("outside") for m in measures]
     facts = [result["hook"], str(result["rounds"]), ", ".join(map(str, result["seeds"]))]
     return values + [Value("text", text=fact) for fact in facts]
 
@@ -172,16 +213,21 @@ def _commit(git: dict) -> str:
     return git["commit"][:SHORT] + ("+" if git.get("dirty") else "") if git else "unknown"
 
 
-def notes(paper: Paper, results: dict[Cell, dict]) -> list[Note]:
-    """Deviations from the paper: those that paper.yaml states and those of the data that was used."""
+def notes(paper: Paper, results: dict[Cell, dict], root: Path = ROOT) -> list[Note]:
+    """Deviations from the paper: those that paper.yaml states, those of the data and those of the runs."""
     runs = _by_scenario(paper, results)
     found = []
     for scenario in dict.fromkeys([MINIATURE, *paper.scenarios]):
-        texts = [paper.notes.get(scenario, "")]
-        for run in runs.get(scenario, {}).values():
+        texts, differ = [paper.notes.get(scenario, "")], {}
+        for cell, run in runs.get(scenario, {}).items():
             for data in filter(None, (run["data"], run["public"])):
-                texts.append(f"{data['set']}: {data['deviation']}" if data["deviation"] else "")
+                other = "" if data["source"] == "canonical" else f"from {data['source']}, not from its canonical source"
+                texts.append(f"{data['set']}: {data['deviation'] or other}" if data["deviation"] or other else "")
             texts += run.get("warnings", [])
+            for text in departures(cell, run, paper, root):
+                differ.setdefault(text, []).append(paper.label(cell.method))
+        texts += [f"{', '.join(labels) if len(labels) < len(runs[scenario]) else 'all methods'}: {text}" for text, labels in differ.items()]
         if texts := [text for text in dict.fromkeys(texts) if text]:
-            found.append(Note(scenario, scenario_title(paper, scenario), texts))
+            sentences = [text if text.endswith((".", "!", "?")) else f"{text}." for text in texts]
+            found.append(Note(scenario, scenario_title(paper, scenario), sentences))
     return found

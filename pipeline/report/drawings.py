@@ -1,6 +1,6 @@
 """Which figures a page shows, of the paper's own scenarios and of the miniature, with the words beside them."""
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
@@ -8,9 +8,9 @@ import pandas as pd
 
 from pipeline.errors import FedReproError
 from pipeline.params import MINIATURE, ROOT, Cell, Figure, Paper, shorten
-from pipeline.report import embedding, figures
+from pipeline.report import embedding, figures, geometry
 from pipeline.report.words import scenario_title
-from pipeline.results import history
+from pipeline.results import history, summarise
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class FigureView:
     title: str
     drawing: Drawing | None
     miniature: Drawing | None
+    command: str                                      # runs the figure's own cells that are missing; empty where it has all
 
     @property
     def heading(self) -> str:
@@ -39,11 +40,28 @@ class FigureView:
 
 def figure_views(key: str, paper: Paper, results: dict[Cell, dict], root: Path = ROOT) -> list[FigureView]:
     """The paper's figures that can be drawn, in its order."""
-    draw = {"curves": _curves, "embedding": _embedding}
+    draw = {"curves": _curves, "sweep": _sweep, "embedding": _embedding, "margins": _margins, "matrix": _matrices}
     return [FigureView(name, figure.number, figure.title,
                        draw[figure.kind](key, name, figure, figure.scenarios, paper, results, root),
-                       draw[figure.kind](key, name, figure, [MINIATURE], paper, results, root))
+                       draw[figure.kind](key, name, figure, [MINIATURE], paper, results, root),
+                       _command(key, name, figure, paper, results, root))
             for name, figure in paper.figures.items() if figure.kind]
+
+
+def _command(key: str, name: str, figure: Figure, paper: Paper, results, root: Path) -> str:
+    """`python -m pipeline.run 'papers/fedcrl/dvc.yaml:main@cifar10-dir-01-*'`, for the scenarios of which a planned cell is missing."""
+    missing = {(grid, cell.scenario): None for grid, cells in paper.grids.items() for scenario in figure.scenarios for method in cells.methods
+               if scenario in cells.scenarios and method in (figure.methods or cells.methods)
+               and (cell := Cell(key, scenario, method)) not in results}
+    if missing:
+        stages = [f"'papers/{key}/dvc.yaml:{grid}@{scenario}-*'" for grid, scenario in missing]
+        return f"python -m pipeline.run {' '.join(stages)}" + _KEPT.get(figure.kind, "").format(key=key)
+    lacking = figure.kind in _KEPT and any(cell in results and cell.scenario in figure.scenarios and not embedding.kept(name, cell, root).exists()
+                                           for cell in embedding.cells(key, paper, figure))
+    return f"python stages/figures.py {key}" if lacking else ""
+
+
+_KEPT = dict.fromkeys(("embedding", "margins", "matrix"), "; python stages/figures.py {key}")       # kinds made from representations
 
 
 def _path(key: str, name: str, scenarios: list[str]) -> str:
@@ -93,6 +111,98 @@ def _measure_words(measure: str) -> str:
     return {"loss": "training loss", "weighted": "accuracy (weighted by test size)"}.get(measure, f"accuracy ({measure})")
 
 
+# -- measures against a number -------------------------------------------------------------------------------------------
+
+def _sweep(key, name, figure: Figure, scenarios, paper, results, root) -> Drawing | None:
+    cells = [cell for scenario in scenarios for method in figure.methods or paper.methods if (cell := Cell(key, scenario, method)) in results]
+    measures = figure.measures or [results[cells[0]]["headline"]] if cells else []
+    panels = {over: {_measure_words(measure): lines for measure in measures if (lines := _lines(over, measure, cells, figure, paper, results))}
+              for over in figure.over}
+    panels = {over.rpartition(".")[2]: rows for over, rows in panels.items() if rows}
+    if not panels:
+        return None
+    what = " and ".join(_measure_words(measure) for measure in measures)
+    numbers = " and ".join(panels)
+    return Drawing(_path(key, name, scenarios), f"Measured {what} against {numbers}",
+                   f"Measured {what} against {numbers}. Mean over seeds; bars: standard deviation over seeds. Points that were not run are not there.",
+                   figures.sweep_size(len(panels), len(measures)), partial(figures.sweep, panels))
+
+
+def _lines(over: str, measure: str, cells: list[Cell], figure: Figure, paper: Paper, results) -> dict[str, pd.DataFrame]:
+    """label -> x, mean, std by x, of lines with two points or more.
+
+    A number of the scenario gives a line per method, one of the method a line per scenario, in which all else that the figure
+    varies stays as in its first method.
+    """
+    found: dict[str, list] = {}
+    for cell in cells:
+        values, hyper = asdict(paper.scenarios[cell.scenario]), results[cell]["hyper"]
+        of_scenario = "." in over
+        number = _number(values, over) if of_scenario else hyper.get(over)
+        if not of_scenario and not _varies_only(over, cell, figure, results):
+            number = None
+        if isinstance(number, (int, float)) and results[cell]["measures"].get(measure):
+            label = paper.label(cell.method) if of_scenario else scenario_title(paper, cell.scenario)
+            summary = summarise(results[cell]["measures"][measure])
+            found.setdefault(label, []).append((float(number), summary.mean, summary.std))
+    tables = {label: pd.DataFrame(points, columns=["x", "mean", "std"]).drop_duplicates("x").astype(float).sort_values("x")
+              for label, points in found.items()}
+    return {label: table for label, table in tables.items() if len(table) > 1}
+
+
+def _number(values: dict, over: str):
+    for key in over.split("."):
+        values = values.get(key) if isinstance(values, dict) else None
+    return values
+
+
+def _varies_only(over: str, cell: Cell, figure: Figure, results) -> bool:
+    """Whether the cell's other swept numbers are those of the figure's first method in the same scenario."""
+    first = results.get(Cell(cell.paper, cell.scenario, figure.methods[0])) if figure.methods else None
+    base = first["hyper"] if first else {}
+    return all(results[cell]["hyper"].get(key) == base.get(key) for key in figure.over if key != over and "." not in key)
+
+
+# -- how class means lie -------------------------------------------------------------------------------------------------
+
+def _kept(kind: str, key, name, figure: Figure, scenarios, paper, results, root) -> dict[Cell, pd.DataFrame]:
+    """What is kept of the figure's cells that have a result."""
+    cells = [cell for cell in embedding.cells(key, paper, figure) if cell.scenario in scenarios and cell in results]
+    return {cell: table for cell in cells if (table := geometry.read(kind, name, cell, root)) is not None}
+
+
+def _margins(key, name, figure: Figure, scenarios, paper, results, root) -> Drawing | None:
+    found = _kept("margins", key, name, figure, scenarios, paper, results, root)
+    if not found:
+        return None
+    titles = _titles(found, paper)
+    facts = "; ".join(f"{titles[cell]} {table['mean'].mean():.3f} against {table['clients'].mean():.3f}" for cell, table in found.items())
+    caption = ("Margin of a class: the L2 distance from its prototype to the nearest other. Prototypes are class means of the representations of "
+               "test images; ring: the client with the largest margin, disc: the means over clients. Every panel has a scale of its own. "
+               f"Mean over classes, disc against ring: {facts}.")
+    return Drawing(_path(key, name, scenarios), f"Margins between class means, one panel per method: {', '.join(titles.values())}", caption,
+                   figures.margins_size(len(found)), partial(figures.margins, {titles[cell]: table for cell, table in found.items()}))
+
+
+def _matrices(key, name, figure: Figure, scenarios, paper, results, root) -> Drawing | None:
+    found = _kept("matrix", key, name, figure, scenarios, paper, results, root)
+    if not found:
+        return None
+    titles = _titles(found, paper)
+    rows = {titles[cell]: {f"client {client}": one.pivot(index="row", columns="column", values="value").to_numpy()
+                           for client, one in table.groupby("client")} for cell, table in found.items()}
+    most = max(len(row) for row in rows.values())
+    return Drawing(_path(key, name, scenarios), f"Cross-correlation matrices of every client's logits, a row per method: {', '.join(titles.values())}",
+                   "Cross-correlation of each client's logits with the mean logits of all clients, by class, on the same public images: blue positive, "
+                   "orange negative, the fuller the larger.", figures.matrices_size(len(rows), most), partial(figures.matrices, rows))
+
+
+def _titles(found, paper: Paper) -> dict[Cell, str]:
+    """Method of every cell, with its scenario where there are several."""
+    several = len({cell.scenario for cell in found}) > 1
+    return {cell: paper.label(cell.method) + (f", {scenario_title(paper, cell.scenario)}" if several else "") for cell in found}
+
+
 # -- representations in the plane --------------------------------------------------------------------------------------
 
 def _embedding(key, name, figure: Figure, scenarios, paper, results, root) -> Drawing | None:
@@ -100,8 +210,7 @@ def _embedding(key, name, figure: Figure, scenarios, paper, results, root) -> Dr
     found = {cell: kept for cell in cells if (kept := embedding.read(name, cell, root))}
     if not found:
         return None
-    several = len({cell.scenario for cell in found}) > 1
-    titles = {cell: paper.label(cell.method) + (f", {scenario_title(paper, cell.scenario)}" if several else "") for cell in found}
+    titles = _titles(found, paper)
     facts = "; ".join(f"{titles[cell]} {kept.silhouette:.3f}" for cell, kept in found.items())
     clients = max(kept.points["client"].nunique() for kept in found.values())
     images = max(len(kept.points) for kept in found.values())

@@ -1,4 +1,7 @@
-"""t-SNE of representations: computed once from a cell's representations, kept as a small CSV that any clone can draw."""
+"""t-SNE of representations: computed once from a cell's representations, kept as a small CSV that any clone can draw.
+
+`update` does so for every figure that is made from representations, those of `geometry` too.
+"""
 import json
 import zipfile
 from collections.abc import Iterator
@@ -40,7 +43,7 @@ def compute(cell: Cell, root: Path = ROOT) -> Embedding:
     from sklearn.metrics import silhouette_score
     from threadpoolctl import threadpool_limits
 
-    values, labels, clients = _representations(cell.representations(root))
+    values, labels, clients = representations(cell.representations(root))
     with threadpool_limits(1):
         places = TSNE(2, perplexity=min(PERPLEXITY, (len(values) - 1) / 3), init="pca", learning_rate="auto",
                       random_state=SEED).fit_transform(values)
@@ -48,7 +51,7 @@ def compute(cell: Cell, root: Path = ROOT) -> Embedding:
     return Embedding(pd.DataFrame({"x": places[:, 0], "y": places[:, 1], "label": labels, "client": clients}), silhouette)
 
 
-def _representations(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def representations(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(values (n, d) float32, labels (n,), clients (n,)) of a cell."""
     try:
         with np.load(path) as file:
@@ -96,15 +99,18 @@ def read(figure: str, cell: Cell, root: Path = ROOT) -> Embedding | None:
 
 
 def update(what: str, root: Path = ROOT) -> list[Path]:
-    """Compute and keep the embeddings of a cell (`fedcrl/mini/fedavg`), or of every cell of a paper that has representations.
+    """Compute and keep what figures show of a cell (`fedcrl/mini/fedavg`), or of every cell of a paper that has representations.
 
     FedReproError for a cell that no figure of its paper shows, or one without representations.
     """
+    from pipeline.report import geometry              # which builds on this module
+    makers = {"embedding": lambda figure, cell, root: write(figure, cell, compute(cell, root), root),
+              "margins": geometry.maker("margins"), "matrix": geometry.maker("matrix")}
     name = what.partition("/")[0]
     paper = load_paper(name, root)
-    wanted = [(key, cell) for key, figure in paper.figures.items() if figure.kind == "embedding" for cell in cells(name, paper, figure)]
+    wanted = [(key, figure.kind, cell) for key, figure in paper.figures.items() if figure.kind in makers for cell in cells(name, paper, figure)]
     if what == name:
-        wanted = [(key, cell) for key, cell in wanted if (cell.representations(root)).exists()]
-    elif not (wanted := [(key, cell) for key, cell in wanted if cell == Cell.parse(what)]):
-        raise FedReproError(f"papers/{name}/paper.yaml: no figure of kind 'embedding' shows the cell {what}")
-    return [write(key, cell, compute(cell, root), root) for key, cell in wanted]
+        wanted = [(key, kind, cell) for key, kind, cell in wanted if (cell.representations(root)).exists()]
+    elif not (wanted := [(key, kind, cell) for key, kind, cell in wanted if cell == Cell.parse(what)]):
+        raise FedReproError(f"papers/{name}/paper.yaml: no figure of kind {' or '.join(map(repr, makers))} shows the cell {what}")
+    return [makers[kind](key, cell, root) for key, kind, cell in wanted]

@@ -7,9 +7,9 @@ import pandas as pd
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import PathPatch
+from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path as Outline
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, NullLocator
 
 INK, FAINT = "#24303c", "#b9c1ca"
 NIGHT = {INK: "#dfe4ea", FAINT: "#4a545f"}       # what each colour becomes on dark ground
@@ -107,11 +107,117 @@ def _legend(figure: Figure, panels) -> None:
     """Beside the plot, in the order of the last values of the first panel that has the line, to read like the ends of the lines."""
     found = {}
     for panel, axes in enumerate(panels):
-        for line in axes.get_lines():
+        for line in (line for line in axes.get_lines() if not line.get_label().startswith("_")):       # not the caps of error bars
             found.setdefault(line.get_label(), (panel, -line.get_ydata()[-1], line))
     order = sorted(found.values(), key=lambda place: place[:2])
     figure.legend([line for *_, line in order], [line.get_label() for *_, line in order], loc="outside right upper", frameon=False,
                   handlelength=2.2)
+
+
+# -- measures against a number ---------------------------------------------------------------------------------------
+
+def sweep_size(panels: int, rows: int) -> tuple[int, int]:
+    """Pixels (width, height) of a figure of sweeps."""
+    return 200 + 360 * panels, 50 + 240 * rows
+
+
+def sweep(panels: dict[str, dict[str, dict[str, pd.DataFrame]]]) -> str:
+    """Measures against a number: one column of panels per number, one row per measure, a line per label; as SVG text.
+
+    panels: number's name -> measure's words -> label -> columns x, mean, std (NaN for one seed), by x. Bars: +- std over the seeds.
+    """
+    labels = list(dict.fromkeys(label for rows in panels.values() for lines in rows.values() for label in lines))
+    rows = max(len(measures) for measures in panels.values())
+    width, height = sweep_size(len(panels), rows)
+    with rc_context(STYLE):
+        figure = Figure(figsize=(width / PIXELS, height / PIXELS), layout="constrained")
+        grid = figure.subplots(rows, len(panels), squeeze=False, sharex="col", sharey="row")
+        for column, (name, measures) in enumerate(panels.items()):
+            for row, (words, lines) in enumerate(measures.items()):
+                axes = grid[row, column]
+                for label, table in lines.items():
+                    _sweep_line(axes, table, labels.index(label), label)
+                _number_axis(axes, sorted({x for table in lines.values() for x in table["x"]}))
+                axes.set_ylabel(words if column == 0 else "")
+                axes.set_xlabel(name if row == rows - 1 else "")
+                axes.grid(axis="y", color=FAINT, linewidth=0.5, alpha=0.6)
+                axes.tick_params(length=3)
+        _legend(figure, grid.flat)
+        return _svg(figure)
+
+
+def _sweep_line(axes, table: pd.DataFrame, i: int, label: str) -> None:
+    colour = list(LINES)[i % len(LINES)]
+    axes.plot(table["x"], table["mean"], color=colour, label=label, linewidth=1.7, marker="o", markersize=4, gid=f"sweep-{_place(axes)}-{i}",
+              linestyle=DASHES[i // len(LINES) % len(DASHES)])
+    axes.errorbar(table["x"], table["mean"], yerr=table["std"].fillna(0), color=colour, fmt="none", capsize=2.5, linewidth=1)
+
+
+def _number_axis(axes, numbers: list[float]) -> None:
+    """A tick at every number; a logarithmic axis where they span more than a power of ten."""
+    if numbers[0] > 0 and numbers[-1] / numbers[0] > 10:
+        axes.set_xscale("log")
+    axes.set_xticks(numbers, [f"{x:g}" for x in numbers])
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+# -- how class means lie ---------------------------------------------------------------------------------------------------
+
+def margins_size(panels: int) -> tuple[int, int]:
+    """Pixels (width, height) of a figure of margins."""
+    return 190 + 300 * panels, 300
+
+
+def margins(panels: dict[str, pd.DataFrame]) -> str:
+    """Margin per class, one panel per method with a scale of its own: ring, the best client's; disc, that of the means over clients.
+
+    panels: title -> columns label, clients, mean.
+    """
+    ring, disc = list(LINES)[7], list(LINES)[1]
+    width, height = margins_size(len(panels))
+    with rc_context(STYLE):
+        figure = Figure(figsize=(width / PIXELS, height / PIXELS), layout="constrained")
+        for i, (axes, (title, table)) in enumerate(zip(figure.subplots(1, len(panels), squeeze=False).flat, panels.items())):
+            place = np.arange(len(table))
+            axes.vlines(place, table[["clients", "mean"]].min(axis=1), table[["clients", "mean"]].max(axis=1), color=FAINT, linewidth=1)
+            axes.plot(place, table["clients"], linestyle="", marker="o", markerfacecolor="none", color=ring, label="best client", gid=f"clients-{i}")
+            axes.plot(place, table["mean"], linestyle="", marker="o", color=disc, label="mean over clients", gid=f"mean-{i}")
+            axes.set_title(title, loc="left", fontsize=9.5)
+            axes.set_xticks(place, [str(label) for label in table["label"]])
+            axes.set_xlabel("class")
+            axes.set_ylabel("margin" if i == 0 else "")
+            axes.set_ylim(0, 1.1 * table[["clients", "mean"]].max(axis=None))
+            axes.tick_params(length=3)
+        _legend(figure, figure.axes[:1])
+        return _svg(figure)
+
+
+def matrices_size(rows: int, columns: int) -> tuple[int, int]:
+    """Pixels (width, height) of a figure of matrices."""
+    return 60 + 190 * columns, 50 + 200 * rows
+
+
+def matrices(rows: dict[str, dict[str, np.ndarray]]) -> str:
+    """Square matrices of numbers from -1 to 1, a row per method, a column per client: positive blue, negative orange, the fuller the larger.
+
+    rows: method -> client -> (C, C).
+    """
+    most = max(len(found) for found in rows.values())
+    width, height = matrices_size(len(rows), most)
+    with rc_context(STYLE | {"axes.spines.top": True, "axes.spines.right": True}):
+        figure = Figure(figsize=(width / PIXELS, height / PIXELS), layout="constrained")
+        grid = figure.subplots(len(rows), most, squeeze=False)
+        for line, (method, found) in zip(grid, rows.items()):
+            for axes in line[len(found):]:
+                axes.set_axis_off()
+            for i, (axes, (client, values)) in enumerate(zip(line, found.items())):
+                for u, v in np.argwhere(np.abs(values) >= 0.005):
+                    axes.add_patch(Rectangle((v - 0.5, u - 0.5), 1, 1, linewidth=0, facecolor=list(LINES)[0 if values[u, v] > 0 else 1],
+                                             alpha=float(min(abs(values[u, v]), 1))))
+                axes.set(xlim=(-0.5, len(values) - 0.5), ylim=(len(values) - 0.5, -0.5), xticks=[], yticks=[], aspect="equal")
+                axes.set_title(client, loc="left", fontsize=9.5)
+                axes.set_ylabel(method if i == 0 else "")
+        return _svg(figure)
 
 
 # -- representations in the plane --------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import jinja2
 
 from pipeline.params import ROOT
 from pipeline.report.tables import Value
+from pipeline.report.verdicts import MEANINGS, ordinal
 
 TEMPLATES = ROOT / "reports" / "templates"
 FORMATS = ("md", "html", "tex")
@@ -49,10 +50,16 @@ def tex_measured(value: Value) -> Raw:
     if value.state == "quoted":
         return Raw(rf"\published{{{tex(value.published)}}}")
     if value.state != "measured":
-        return Raw("---" if value.state == "missing" else "")
+        return Raw(("!" if value.problem else "---") if value.state == "missing" else "")
     mean = {"best": r"\textbf{%s}", "second": r"\underline{%s}"}.get(value.mark, "%s") % value.mean
     signs = "".join(rf"\textsuperscript{{{tex(sign.text)}}}" for sign in value.signs)
     return Raw(mean + signs + (rf"{{\scriptsize$\,\pm\,{value.spread}$}}" if value.spread else ""))
+
+
+def tex_published(value: Value) -> Raw:
+    """The published number, and behind it how far the measured one lies from it."""
+    apart = rf" {{\tiny {tex(value.apart)}}}" if value.apart else ""
+    return Raw(rf"\published{{{tex(value.published)}{apart}}}" if value.published else "")
 
 
 def tex_row(row) -> Raw:
@@ -83,17 +90,18 @@ def markdown(text) -> str:
 
 
 def markdown_value(value: Value) -> Raw:
-    """`**71.23** ± 0.41 (70.90)`: measured, then published in parentheses; a dash where a run is missing."""
-    published = f"({markdown(value.published)})" if value.published else ""
+    """`**71.23** ± 0.41 (70.90, +0.33)`: measured, in parentheses published and the difference; a dash where a run is missing."""
+    published = f"({', '.join(filter(None, (markdown(value.published), value.apart)))})" if value.published else ""
     if value.state == "text":
         measured = markdown(value.text)
     elif value.state == "measured":
-        mean = {"best": "**{}**", "second": "<ins>{}</ins>"}.get(value.mark, "{}").format(value.mean)
+        mean = f"[{value.mean}](../{value.file})" if value.file else value.mean
+        mean = {"best": "**{}**", "second": "<ins>{}</ins>"}.get(value.mark, "{}").format(mean)
         signs = "".join(markdown(sign.text) for sign in value.signs)
         mean += f"<sup>{signs}</sup>" if signs else ""
         measured = f"{mean} ± {value.spread}" if value.spread else mean
     else:
-        measured = DASH if value.state == "missing" else ""
+        measured = ("**!**" if value.problem else DASH) if value.state == "missing" else ""
     return Raw(" ".join(filter(None, (measured, published))))
 
 
@@ -107,7 +115,8 @@ def markdown_code(text: str) -> Raw:
 
 
 FILTERS = {
-    "tex": {"measured": tex_measured, "rules": tex_rules, "breakable": tex_breakable, "cells": partial(join, tex, " & "), "row": tex_row},
+    "tex": {"measured": tex_measured, "published": tex_published, "rules": tex_rules,
+            "breakable": tex_breakable, "cells": partial(join, tex, " & "), "row": tex_row},
     "md": {"value": markdown_value, "code": markdown_code, "row": markdown_row, "cells": partial(join, markdown, " | "), "raw": Raw},
 }
 
@@ -125,8 +134,8 @@ def environment(kind: str) -> jinja2.Environment:
     }[kind]
     made = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), undefined=jinja2.StrictUndefined, trim_blocks=True,
                               lstrip_blocks=True, keep_trailing_newline=True, **options)
-    made.filters.update(FILTERS.get(kind, {}))
-    made.globals.update(WIDE=WIDE, DASH=DASH)
+    made.filters.update(FILTERS.get(kind, {}), ordinal=ordinal)
+    made.globals.update(WIDE=WIDE, DASH=DASH, MEANINGS=MEANINGS)
     return made
 
 

@@ -4,7 +4,6 @@ The published CSV holds one row per printed number in printed order. From that o
 that is printed in stacked halves), the rows and the grouped columns. Measured numbers come from results alone;
 a published number is only ever the `published` text of a Value.
 """
-import csv
 import re
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -13,15 +12,16 @@ from statistics import fmean
 from string import ascii_lowercase
 
 from pipeline.errors import ParamError, unknown
-from pipeline.params import DELTA, ROOT, Cell, Paper, Table, shorten
-from pipeline.report.words import method_words, option_words, pretty, setting_words, split_setting, variant
+from pipeline.params import DELTA, ROOT, Cell, Paper, Table
+from pipeline.report.published import printed_number, read_published
+from pipeline.report.verdicts import Judgement
+from pipeline.report.words import method_words, minus, option_words, pretty, setting_words, split_setting, variant
 from pipeline.results import Summary, lower_is_better, summarise
 
 BLANK = {"", "n/a"}
 DOUBT = re.compile("inconsistency|oddity|likely|filled from")
 MARKS = re.compile("mark|arrow|sign [+-]")    # of rank marks, arrows and signs, which a report shows of measured numbers alone
 RANKS = ("*", "†", "‡")                       # best, second, third of a column
-FIELDS = ["paper", "table", "setting", "dataset", "column", "method", "value", "std", "note"]
 
 
 # -- what a template shows -----------------------------------------------------------------------------------
@@ -43,11 +43,14 @@ class Value:
     state: str
     number: Summary | None = None
     published: str = ""
+    printed: float | None = None      # the published number, where it is one and not garbled
     mark: str = ""                    # best, second
     signs: list[Sign] = field(default_factory=list)
     signed: bool = False              # a difference, shown with its sign
     text: str = ""
-    run: str = ""                     # measured: path of result.json from the repository root; missing: DVC target
+    cell: Cell | None = None          # of a measured number: the run that it comes from
+    target: str = ""                  # of a missing one: what `dvc repro` takes to measure it
+    problem: str = ""                 # of a missing one: why the result that is there cannot be used
 
     @property
     def mean(self) -> str:
@@ -56,6 +59,30 @@ class Value:
     @property
     def spread(self) -> str:
         return f"{self.number.std:.2f}" if self.number and self.number.std is not None else ""
+
+    @property
+    def apart(self) -> str:
+        """Measured minus published, of the numbers as shown; empty for a difference, which says it already."""
+        if self.state != "measured" or self.printed is None or self.signed:
+            return ""
+        return minus(f"{float(self.mean) - self.printed:+.2f}")
+
+    @property
+    def page(self) -> str:
+        """Where the run is described, from reports/."""
+        return f"runs/{self.cell.paper}/{self.cell.scenario}.html#{self.cell.method}" if self.cell else ""
+
+    @property
+    def file(self) -> str:
+        """result.json of the run, from the repository's root."""
+        return result_path(self.cell) if self.cell else ""
+
+    @property
+    def hint(self) -> str:
+        """Why there is no number, and what would give one."""
+        if self.problem:
+            return f"not shown: {self.problem}"
+        return f"not run: dvc repro {self.target}" if self.target else "not run"
 
 
 @dataclass(frozen=True)
@@ -122,11 +149,16 @@ class TableView:
     panels: list[Panel]
     measured: int                     # positions with a measured number
     fillable: int                     # positions that runs fill, measured ones included
+    waiting: int                      # cells that have not run
     example: str                      # DVC target of the first cell that has not run, empty where there is none
+    problems: list[str]               # results that cannot be used
     remarks: list[str]                # what is wrong or uncertain in the published numbers
     baseline: str                     # what a delta column is against
     legend: str                       # what the signs mean that occur in it
     footnotes: list[tuple[str, str]]  # (letter, text) of remarks on rows
+    scenarios: list[str]              # that a measured number comes from
+    judgement: Judgement = field(default_factory=lambda: Judgement([], []))
+    deviations: list[tuple[str, str]] = field(default_factory=list)     # (scenario in words, what differs from the paper)
 
     @property
     def heading(self) -> str:
@@ -136,23 +168,6 @@ class TableView:
     @property
     def settings_only(self) -> bool:
         return not self.fillable
-
-
-# -- reading ---------------------------------------------------------------------------------------------------
-
-def read_published(paper: str, table: Table, root: Path = ROOT) -> list[dict[str, str]]:
-    """The rows of a published CSV as text; ParamError where the file or one of its columns is missing."""
-    path = root / "papers" / paper / "published" / table.published
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file)
-            rows = list(reader)
-    except FileNotFoundError:
-        raise ParamError(f"{shorten(path)}: no such file, although paper.yaml names it for table {table.number}") from None
-    lost = [name for name in FIELDS if name not in (reader.fieldnames or [])]
-    if lost or not rows:
-        raise ParamError(f"{shorten(path)}: " + (f"the column {lost[0]!r} is missing" if lost else "no rows"))
-    return rows
 
 
 # -- the paper's shape -------------------------------------------------------------------------------------------
@@ -301,9 +316,8 @@ def _checks(values: list[str | None]) -> list[str]:
 class Filler:
     """Finds the measured number for a position of one table."""
 
-    def __init__(self, paper_key: str, paper: Paper, table: Table, results: dict[Cell, dict]):
-        self.key, self.paper, self.table, self.results = paper_key, paper, table, results
-        self.planned = {(s, m): grid for grid, cells in paper.grids.items() for s in cells.scenarios for m in cells.methods}
+    def __init__(self, paper_key: str, paper: Paper, table: Table, results: dict[Cell, dict], problems: dict[Cell, str]):
+        self.key, self.paper, self.table, self.results, self.problems = paper_key, paper, table, results, problems
 
     def measure(self, setting: str, place: Place, label: str) -> str | None:
         """The measure that a position shows; None where it shows none."""
@@ -318,9 +332,9 @@ class Filler:
         cell = Cell(self.key, self.table.block(setting, place.dataset, label).scenario, method)
         if cell in self.results:
             measured = self.results[cell]["measures"].get(measure)
-            return Value("measured", summarise(measured), run=result_path(cell)) if measured else Value("missing")
-        target = self.target(cell)
-        return Value("missing", run=target) if target or printed else Value("outside")
+            return Value("measured", summarise(measured), cell=cell) if measured else Value("missing", problem=_unmeasured(cell, measure))
+        target, problem = self.target(cell), self.problems.get(cell, "")
+        return Value("missing", target=target, problem=problem) if target or printed or problem else Value("outside")
 
     def previous(self, setting: str, place: Place, label: str) -> Value:
         """What was measured for the same method and measure in the default setting that a block varies."""
@@ -331,12 +345,15 @@ class Filler:
 
     def target(self, cell: Cell) -> str:
         """`papers/fedcrl/dvc.yaml:main@practical-fedavg`: what `dvc repro` takes; empty where no grid holds the cell."""
-        grid = self.planned.get((cell.scenario, cell.method))
-        return f"papers/{self.key}/dvc.yaml:{grid}@{cell.scenario}-{cell.method}" if grid else ""
+        return self.paper.stage(cell)
 
     def is_mean(self, label: str) -> bool:
         """Whether a printed row is the mean over the methods instead of one of them."""
         return label in self.table.rows and self.table.rows[label] is None
+
+
+def _unmeasured(cell: Cell, measure: str) -> str:
+    return f"{result_path(cell)}: the measure {measure!r} is missing; another version of FedRepro wrote it, run the cell again"
 
 
 def result_path(cell: Cell) -> str:
@@ -351,6 +368,8 @@ class Body:
         self.names, self.filler = names, filler
         self.own_settings = {record[shape.row]: record["setting"] for record in panel} if shape.settings_in_rows else {}
         self.printed = {(record[shape.row], shape.place(record)): record["value"] for record in panel}
+        self.numbers = {(record[shape.row], shape.place(record)): printed_number(record)
+                        for record in panel if "likely=" not in record["note"]}
         self.plain = [place for place in places if place.column != DELTA]
         self.methods = [name for name in names if not filler.is_mean(name)]
         self.values = {(name, place): filler.value(self.setting(name, place), place, name, (name, place) in self.printed)
@@ -366,6 +385,7 @@ class Body:
                 self._subtract(place)
         for position, value in self.values.items():
             value.published = self.printed.get(position, "")
+            value.printed = self.numbers.get(position)
 
     def setting(self, name: str, place: Place) -> str:
         return self.own_settings.get(name, place.setting)
@@ -465,12 +485,13 @@ def compare(value: Value, other: Value, lower: bool, symbols: str) -> None:
 
 # -- the whole table -------------------------------------------------------------------------------------------------
 
-def table_view(key: str, paper_key: str, paper: Paper, results: dict[Cell, dict], root: Path = ROOT) -> TableView:
-    """Table `key` of paper.yaml, ready for a template."""
+def table_view(key: str, paper_key: str, paper: Paper, results: dict[Cell, dict], root: Path = ROOT,
+               problems: dict[Cell, str] | None = None) -> TableView:
+    """Table `key` of paper.yaml, ready for a template but for its verdict. `problems`: cells whose result cannot be used."""
     table = paper.tables[key]
     records = read_published(paper_key, table, root)
     shape = shape_of(records)
-    titles, filler = Titles(records, shape, table.title), Filler(paper_key, paper, table, results)
+    titles, filler = Titles(records, shape, table.title), Filler(paper_key, paper, table, results, problems or {})
     notes = footnotes(paper_key, key, table, records, shape.row)
     panels, counted = [], []
     halves = split_panels(records, shape.row)
@@ -483,11 +504,14 @@ def table_view(key: str, paper_key: str, paper: Paper, results: dict[Cell, dict]
         key=key, number=table.number, title=table.title, about=titles.about, note=table.note, panels=panels,
         measured=sum(value.state == "measured" for value in counted),
         fillable=sum(value.state != "outside" for value in counted),
-        example=next((value.run for value in counted if value.state == "missing" and value.run), ""),
+        waiting=len({value.target for value in counted if value.state == "missing" and value.target}),
+        example=next((value.target for value in counted if value.state == "missing" and value.target), ""),
+        problems=list(dict.fromkeys(value.problem for value in counted if value.problem)),
         remarks=remarks_of(records),
         baseline=_baseline_words(records, table),
         legend=legend({sign.text for value in counted for sign in value.signs}, table),
-        footnotes=list(notes.values()))
+        footnotes=list(notes.values()),
+        scenarios=list(dict.fromkeys(value.cell.scenario for value in counted if value.cell)))
 
 
 def footnotes(paper: str, key: str, table: Table, records, row: str) -> dict[str, tuple[str, str]]:

@@ -13,6 +13,7 @@ NAMES = {"hfl": "HFL", "asymhfl": "AsymHFL", "aug": "Aug", "dcl": "DCL", "supcon
          "fntd": "FNTD", "sep": "separability", "com": "compactness"}       # components as the papers write them
 PHRASES = {"metric=inter": "inter-domain", "metric=intra": "intra-domain", "test=clean": "clean test",
            "test=corrupted": "corrupted test"}
+MEASURES = {"average": "average", "weighted": "weighted by test size", "clients_std": "std. over clients"}
 _GREEK = re.compile(rf"(?<![A-Za-z])({'|'.join(GREEK)})(?![A-Za-z])")
 _OUTSIDE = re.compile(r",(?![^(\[]*[)\]])")               # a comma that no bracket encloses
 _VARIANT = re.compile(r"(?P<base>[^\[]+)\[(?P<options>.*)\]")
@@ -57,6 +58,11 @@ def method_words(label: str) -> str:
     base, options = variant(label)
     listed = ", ".join(f"{option_words(key)} = {value}" for key, value in options.items())
     return f"{base} ({listed})" if listed else base
+
+
+def minus(number: str) -> str:
+    """`-0.41` with the minus sign that is as wide as the plus."""
+    return number.replace("-", "−")
 
 
 def bytes_words(count: int) -> str:

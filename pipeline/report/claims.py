@@ -1,0 +1,344 @@
+"""What a paper's text claims, as papers/<paper>/claims.csv holds it: one row a claim, one grammar for all papers.
+
+A claim expects something of the difference `left - right` (of `left` alone where `right` is empty).
+
+    expression  operand { " - " operand | " + " operand }
+    operand     a number, a selector, or max(expression), min(expression), mean(expression)
+    selector    term { "|" term }, a term is key=value or key!=value
+
+`table`, `dataset`, `column` and `method` are the fields of a published row; `setting` is a whole setting or one part of
+it, and any other key is a part `key=value` of the setting. `method=A & B` is several methods; without a method, or with
+`method!=A`, a selector is every method that the table prints there (a row that is a mean over the methods is none). A
+selector of several numbers stands inside max, min or mean, where a difference goes method by method, or on the right of
+a rank. `scenario=..|measure=..|method=..` is a number that the paper gives in no table, but that a run measures.
+
+    expected    >x  <x  >=x  <=x    the difference is above or below x
+                abs<x               it is closer to 0 than x
+                =x                  it is x as printed: its sign, and its size
+                ~x                  it is about x, within 0.5
+                rank<=k [low]       left is among the k highest (lowest) of right
+                figure, text        the claim is about a figure, or in words that no number settles
+"""
+import csv
+import operator
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import reduce
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.errors import ParamError, unknown
+from pipeline.params import ROOT, Paper, shorten
+from pipeline.report.published import printed_number, read_published
+from pipeline.report.words import split_setting
+
+COLUMNS = ["id", "claim", "left", "right", "expected", "where", "slip"]
+ABOUT = 0.5                                       # what "about" may be off
+PRINTED = 0.011                                   # two numbers with two decimals, and their difference with two decimals
+FOLDS = {"max": np.maximum, "min": np.minimum, "mean": operator.add}
+BOUNDS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
+
+
+@dataclass(frozen=True)
+class Spot:
+    """One number that a claim speaks of: a position of a table, or (without a table) a measure of a scenario."""
+    method: str                                   # as printed
+    table: str = ""                               # key in paper.yaml
+    setting: str = ""
+    dataset: str = ""
+    column: str = ""
+    scenario: str = ""
+    measure: str = ""
+
+
+Look = Callable[[Spot], float | np.ndarray]       # gives the number of a spot; arrays of one shape work as well
+Values = list[tuple[str, float | np.ndarray]]     # (method, number)
+
+
+# -- expressions -------------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Number:
+    value: float
+    spots: tuple[Spot, ...] = ()
+
+    def values(self, look: Look) -> Values:
+        return [("", self.value)]
+
+
+@dataclass(frozen=True)
+class Select:
+    spots: tuple[Spot, ...]
+
+    def values(self, look: Look) -> Values:
+        return [(spot.method, look(spot)) for spot in self.spots]
+
+
+@dataclass(frozen=True)
+class Fold:
+    kind: str                                     # max, min, mean
+    inner: "Node"
+
+    @property
+    def spots(self) -> tuple[Spot, ...]:
+        return self.inner.spots
+
+    def values(self, look: Look) -> Values:
+        numbers = [number for _, number in self.inner.values(look)]
+        folded = reduce(FOLDS[self.kind], numbers)
+        return [("", folded / len(numbers) if self.kind == "mean" else folded)]
+
+
+@dataclass(frozen=True)
+class Sum:
+    """Terms with their signs. Lists of methods must be the same ones; a single number stands against all of a list."""
+    terms: tuple[tuple[int, "Node"], ...]
+
+    @property
+    def spots(self) -> tuple[Spot, ...]:
+        return tuple(spot for _, term in self.terms for spot in term.spots)
+
+    def values(self, look: Look) -> Values:
+        lists = [(sign, term.values(look)) for sign, term in self.terms]
+        longest = max((values for _, values in lists), key=len)
+        total = {method: 0.0 for method, _ in longest}
+        for sign, values in lists:
+            numbers = {method: values[0][1] for method in total} if len(values) == 1 else dict(values)
+            if numbers.keys() != total.keys() or len(numbers) != len(longest):
+                raise ValueError("the sides of a difference have different methods")
+            total = {method: total[method] + sign * numbers[method] for method in total}
+        return list(total.items())
+
+
+Node = Number | Select | Fold | Sum
+
+
+# -- claims ------------------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Expected:
+    """What a claim expects of its difference; `kind` is bound, abs, size, value, about, rank, figure or text."""
+    kind: str
+    number: float = 0.0
+    sign: str = ""                                # of a bound
+    low: bool = False                             # of a rank: the lowest numbers are the best
+    text: str = ""                                # as written
+
+    @property
+    def testable(self) -> bool:
+        return self.kind not in ("figure", "text")
+
+    @property
+    def sized(self) -> bool:
+        """Whether the paper gives the size of the difference, so that its sign and its size can be compared."""
+        return self.kind in ("size", "about") and self.number != 0
+
+    def fits(self, value: float) -> bool:
+        """Whether one value is as claimed. Of a sized claim this is the sign alone."""
+        if self.kind == "bound":
+            return bool(BOUNDS[self.sign](value, self.number))
+        if self.kind == "abs":
+            return abs(value) < self.number
+        if self.kind == "rank":
+            return value <= self.number
+        if self.sized:
+            return value * self.number > 0
+        return abs(value - self.number) <= PRINTED
+
+
+@dataclass(frozen=True)
+class Claim:
+    id: str
+    text: str
+    expected: Expected
+    where: str                                    # the paper's table or figure
+    slip: str                                     # what the paper's own tables say instead, where they contradict it
+    left: Node | None = None
+    right: Node | None = None                     # None: left alone
+    table: str = ""                               # key of the table that shows it; empty where it is about no table
+    spots: tuple[Spot, ...] = field(default=(), repr=False)
+
+    def difference(self, look: Look):
+        """left - right, or the rank of left among right (1 is the best)."""
+        [(method, left)] = self.left.values(look)
+        if self.expected.kind == "rank":
+            others = [value for name, value in self.right.values(look) if name != method]
+            return 1.0 + sum((value < left) if self.expected.low else (value > left) for value in others)
+        return left - self.right.values(look)[0][1] if self.right else left
+
+    def stands(self, value: float) -> bool:
+        """Whether a difference of printed numbers is what the text says, size included."""
+        if self.expected.sized:
+            return abs(value - self.expected.number) <= (ABOUT if self.expected.kind == "about" else PRINTED)
+        return self.expected.fits(value)
+
+
+class Printed:
+    """The published tables of a paper, as claims ask for them. ParamError for a table that cannot be read."""
+
+    def __init__(self, key: str, paper: Paper, root: Path = ROOT):
+        self.paper = paper
+        self.records = {name: read_published(key, table, root) for name, table in paper.tables.items()}
+        self.numbers = {self.spot(name, record): printed_number(record) for name, records in self.records.items() for record in records}
+
+    @staticmethod
+    def spot(table: str, record: dict[str, str]) -> Spot:
+        return Spot(record["method"], table, record["setting"], record["dataset"], record["column"])
+
+    def is_mean(self, table: str, method: str) -> bool:
+        """Whether a printed row is a mean over the methods."""
+        rows = self.paper.tables[table].rows
+        return method in rows and rows[method] is None
+
+
+def read_claims(key: str, paper: Paper, root: Path = ROOT) -> list[Claim]:
+    """The claims of a paper in the order of the file, none where the file is missing; ParamError names file, line and what is wrong."""
+    path = root / "papers" / key / "claims.csv"
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file)
+        rows = list(reader)
+    if reader.fieldnames != COLUMNS:
+        raise ParamError(f"{shorten(path)}: the columns must be {','.join(COLUMNS)}")
+    printed, claims = Printed(key, paper, root), {}
+    for line, row in enumerate(rows, 2):
+        if row["id"] in claims:
+            raise ParamError(f"{shorten(path)}:{line}: the id {row['id']!r} is given twice")
+        try:
+            claims[row["id"]] = parse_claim(row, printed)
+        except ValueError as error:
+            raise ParamError(f"{shorten(path)}:{line}: {row['id']}: {error}") from None
+    return list(claims.values())
+
+
+# -- parsing -----------------------------------------------------------------------------------------------------
+
+def parse_claim(row: dict[str, str], printed: Printed) -> Claim:
+    """One row of claims.csv; ValueError says what is wrong with it."""
+    if None in row or None in row.values():
+        raise ValueError(f"{len(COLUMNS)} fields are needed")
+    expected = parse_expected(row["expected"], alone=not row["right"])
+    said = {"id": row["id"], "text": row["claim"], "expected": expected, "where": row["where"], "slip": row["slip"]}
+    if not expected.testable:
+        if row["left"] or row["right"]:
+            raise ValueError(f"{expected.kind!r} compares nothing, but a side is given")
+        return Claim(**said)
+    left = parse(row["left"], printed)
+    right = parse(row["right"], printed) if row["right"] else None
+    claim = Claim(**said, left=left, right=right, table=next((spot.table for spot in left.spots), ""),
+                  spots=tuple(dict.fromkeys((*left.spots, *(right.spots if right else ())))))
+    ranked = expected.kind == "rank"
+    for side in filter(None, (left, None if ranked else right)):
+        if len(side.values(lambda spot: 0.0)) > 1:
+            raise ValueError("a selector of several numbers stands inside max, min or mean, or on the right of a rank")
+    if ranked and (right is None or not isinstance(left, Select) or left.spots[0] not in right.spots):
+        raise ValueError("a rank needs one selected number on the left that is among those on the right")
+    return claim
+
+
+def parse_expected(text: str, alone: bool = False) -> Expected:
+    """`>0`, `abs<1`, `=8.47`, `~2`, `rank<=3 low`, `figure`; ValueError for anything else. Alone: there is no right side."""
+    if text in ("figure", "text"):
+        return Expected(text, text=text)
+    if found := re.fullmatch(r"rank<=(\d+)( low)?", text):
+        return Expected("rank", float(found[1]), low=bool(found[2]), text=text)
+    if found := re.fullmatch(r"(>=|<=|>|<|abs<|=|~)([+-]?\d+(?:\.\d+)?)", text):
+        sign, number = found[1], float(found[2])
+        kind = {"abs<": "abs", "=": "value" if alone else "size", "~": "about"}.get(sign, "bound")
+        return Expected(kind, number, sign if kind == "bound" else "", text=text)
+    raise ValueError(f"expected {text!r} is none of >x, <x, >=x, <=x, abs<x, =x, ~x, rank<=k, figure, text")
+
+
+def parse(text: str, printed: Printed) -> Node:
+    """An expression; ValueError where it cannot be read or selects nothing."""
+    terms = list(_terms(text))
+    if len(terms) > 1:
+        return Sum(tuple((sign, _operand(term, printed)) for sign, term in terms))
+    return _operand(text, printed)
+
+
+def _terms(text: str) -> Iterator[tuple[int, str]]:
+    """Cut at " - " and " + " that stand in no bracket."""
+    depth, begin, sign = 0, 0, 1
+    for at, letter in enumerate(text):
+        depth += (letter in "([") - (letter in ")]")
+        if depth == 0 and text[at:at + 3] in (" - ", " + "):
+            yield sign, text[begin:at]
+            begin, sign = at + 3, -1 if text[at + 1] == "-" else 1
+    if depth:
+        raise ValueError(f"brackets do not match in {text!r}")
+    yield sign, text[begin:]
+
+
+def _operand(text: str, printed: Printed) -> Node:
+    text = text.strip()
+    if re.fullmatch(r"[+-]?\d+(\.\d+)?", text):
+        return Number(float(text))
+    if found := re.fullmatch(r"(max|min|mean)\((.*)\)", text):
+        return Fold(found[1], parse(found[2], printed))
+    return Select(tuple(_select(text, printed)))
+
+
+def _select(text: str, printed: Printed) -> list[Spot]:
+    """The spots of a selector, in printed order."""
+    terms = []
+    for term in text.split("|"):
+        key, equals, value = term.partition("=")
+        if not equals:
+            raise ValueError(f"{term!r} is not key=value in {text!r}")
+        terms.append((key.removesuffix("!"), value, key.endswith("!")))
+    keys = [key for key, _, _ in terms]
+    if "scenario" in keys:
+        return [_run(dict(zip(keys, (value for _, value, _ in terms))), printed.paper)]
+    number = next((value for key, value, _ in terms if key == "table"), "")
+    table = number if number in printed.records else f"table{number}"
+    if table not in printed.records:
+        raise ValueError(unknown("table", number, [name.removeprefix("table") for name in printed.records]))
+    records = printed.records[table]
+    others = [term for term in terms if term[0] not in ("table", "method")]
+    here = [record for record in records if all(_matches(record, *term) for term in others)]
+    if not here:
+        lost = [term for term in others if not any(_matches(record, *term) for record in records)] or others
+        raise ValueError(f"table {number} prints nothing with " + "|".join(f"{key}{'!' * negated}={value}" for key, value, negated in lost))
+    return _of_methods(table, here, records, [term for term in terms if term[0] == "method"], printed)
+
+
+def _of_methods(table: str, here, records, terms, printed: Printed) -> list[Spot]:
+    """Named methods at every position, also where the scan lost the number; else all that are printed there."""
+    named = [name for _, value, negated in terms if not negated for name in value.split(" & ")]
+    without = {value for _, value, negated in terms if negated}
+    known = {record["method"] for record in records}
+    for name in (*named, *without):
+        if name not in known:
+            raise ValueError(unknown("printed method", name, known))
+    if named:
+        places = dict.fromkeys((record["setting"], record["dataset"], record["column"]) for record in here)
+        return [Spot(name, table, *place) for name in named for place in places]
+    spots = [printed.spot(table, record) for record in here
+             if record["method"] not in without and not printed.is_mean(table, record["method"])]
+    if not spots:
+        raise ValueError("no method is left")
+    return spots
+
+
+def _matches(record: dict[str, str], key: str, value: str, negated: bool) -> bool:
+    if key in ("dataset", "column"):
+        same = record[key] == value
+    elif key == "setting":
+        same = value == record["setting"] or value in split_setting(record["setting"])
+    else:
+        same = f"{key}={value}" in split_setting(record["setting"])
+    return same != negated
+
+
+def _run(terms: dict[str, str], paper: Paper) -> Spot:
+    if sorted(terms) != ["measure", "method", "scenario"]:
+        raise ValueError("a run is scenario=..|measure=..|method=..")
+    labels = [paper.label(method) for method in paper.methods]
+    for kind, known in (("scenario", paper.scenarios), ("method", labels)):
+        if terms[kind] not in known:
+            raise ValueError(unknown(kind, terms[kind], known))
+    return Spot(terms["method"], scenario=terms["scenario"], measure=terms["measure"])

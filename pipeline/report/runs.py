@@ -1,0 +1,145 @@
+"""Where a measured number comes from: a page per scenario that was run, with a section per method."""
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from pipeline.params import MINIATURE, ROOT, Cell, Paper, Scenario
+from pipeline.report.tables import result_path
+from pipeline.report.words import MEASURES, bytes_words, scenario_title
+from pipeline.results import Summary, history, ordered, summarise
+
+WIDTH, HEIGHT = 600, 120                         # of a curve, in units of its own
+HOOKS = {"pre": "that the server hands out", "post": "after the round's local training"}
+POINTS = 120                                     # of a line at most; a longer run is drawn at every so many rounds
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The headline accuracy over rounds, a line per seed, as SVG path data."""
+    measure: str
+    lines: list[str]
+    low: float
+    high: float
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished cell."""
+    cell: Cell
+    label: str
+    facts: list[tuple[str, str]]
+    measures: list[tuple[str, Summary, list[float]]]      # (name, over seeds, of each seed)
+    seeds: list[int]
+    curve: Curve | None
+
+    @property
+    def file(self) -> str:
+        return result_path(self.cell)
+
+
+@dataclass(frozen=True)
+class RunsPage:
+    """Every finished cell of a scenario."""
+    key: str                                     # of the paper
+    paper: str                                   # as it spells itself
+    scenario: str
+    title: str
+    protocol: str                                # the scenario as YAML
+    histogram: str                               # SVG of the partition, from the repository's root; empty where it was not drawn
+    notes: list[str]                             # what differs from the paper
+    runs: list[Run]
+
+    @property
+    def path(self) -> str:
+        """From reports/."""
+        return f"runs/{self.key}/{self.scenario}.html"
+
+
+def runs_page(key: str, name: str, paper: Paper, scenario: str, results: dict[Cell, dict], notes: list[str], root: Path = ROOT) -> RunsPage:
+    """The page of one scenario, from the results of its cells."""
+    histogram = Path("papers", key, "runs", scenario, "clients.svg")
+    return RunsPage(key, name, scenario, scenario_title(paper, scenario), _protocol(paper.scenarios[scenario]),
+                    histogram.as_posix() if (root / histogram).exists() else "", notes,
+                    [_run(cell, result, paper, root) for cell, result in results.items()])
+
+
+def _run(cell: Cell, result: dict, paper: Paper, root: Path) -> Run:
+    measures = [(name, summarise(result["measures"][name]), result["measures"][name]) for name in ordered(result["measures"])]
+    return Run(cell, paper.label(cell.method), _facts(cell, result), measures, result["seeds"], _curve(cell, result, root))
+
+
+def _facts(cell: Cell, result: dict) -> list[tuple[str, str]]:
+    git, sent = result["git"], result["traffic"]
+    reported = f"mean over the last {result['last']} that were evaluated" if result["last"] > 1 else "last"
+    state = git["commit"] + (" with uncommitted changes" if git.get("dirty") else "") if git else "unknown"
+    facts = [("algorithm", result["algorithm"]),
+             ("hyper-parameters", ", ".join(f"{name} = {value}" for name, value in result["hyper"].items()) or "the method's defaults"),
+             ("seeds", ", ".join(map(str, result["seeds"]))),
+             ("rounds", f"{result['rounds']}; reported is the {reported}"), ("scored model", HOOKS.get(result["hook"], result["hook"])),
+             ("data", _set(result["data"])), ("public data", _set(result["public"]) if result["public"] else ""),
+             ("partition", result["partition"]), ("git commit", state), ("device", result["device"]),
+             ("executor", ", ".join(filter(None, (result.get("executor"), result.get("precision"))))),
+             ("versions", ", ".join(f"{name} {value}" for name, value in result["versions"].items())),
+             ("started", result["started"]),
+             ("wall time", ", ".join(f"{seconds:,.0f} s" for seconds in result["seconds"]) + " (by seed)"),
+             ("sent per client and round", f"{sent['up']:,.0f} scalars up, {sent['down']:,.0f} down, {bytes_words(sent['bytes'])}"),
+             ("digest of code and parameters", result["digest"])]
+    return [(name, text) for name, text in facts if text]
+
+
+def _set(data: dict) -> str:
+    """Name, source and digest of a data set, and how it differs from the canonical one."""
+    return f"{data['set']} ({data['source']}), digest {data['digest']}" + (f"; {data['deviation']}" if data["deviation"] else "")
+
+
+def _protocol(scenario: Scenario) -> str:
+    """A scenario as YAML, without the keys that say nothing."""
+    values = dataclasses.asdict(scenario)
+    values["partition"] = {"kind": scenario.partition.kind, **values["partition"]}
+    return yaml.safe_dump(_said(values), sort_keys=False, default_flow_style=False, allow_unicode=True, width=110)
+
+
+def _said(value):
+    if not isinstance(value, dict):
+        return value
+    return {key: _said(item) for key, item in value.items() if item is not None and item != {}}
+
+
+def _curve(cell: Cell, result: dict, root: Path) -> Curve | None:
+    table, measure = history(cell, root), result["headline"]
+    if measure not in table:
+        return None
+    seeds = [rows[["round", measure]].dropna().to_numpy(float) for _, rows in table.groupby("seed")]
+    seeds = [rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), POINTS)).astype(int))] for rows in seeds if len(rows)]
+    if not seeds:
+        return None
+    values = np.concatenate(seeds)
+    (first, low), (last, high) = values.min(0), values.max(0)
+
+    def line(rows) -> str:
+        at = (rows - (first, low)) / (max(last - first, 1), max(high - low, 1e-9)) * (WIDTH, -HEIGHT) + (0, HEIGHT)
+        return "M" + "L".join(f"{x:.0f} {y:.0f}" for x, y in at)
+
+    return Curve(f"accuracy ({MEASURES.get(measure, measure)})", [line(rows) for rows in seeds], float(low), float(high), int(last))
+
+
+def departures(cell: Cell, result: dict, paper: Paper, root: Path = ROOT) -> list[str]:
+    """How a run differs from what paper.yaml (for the miniature: params.yaml) asks for now."""
+    scenario, _, hyper = cell.resolve(root)
+    file = "params.yaml" if cell.scenario == MINIATURE else "paper.yaml"
+    found = []
+    if result["rounds"] != scenario.training.rounds:
+        found.append(f"{result['rounds']} rounds instead of {scenario.training.rounds}")
+    if missing := [seed for seed in scenario.seeds if seed not in result["seeds"]]:
+        found.append(f"{len(scenario.seeds) - len(missing)} of {len(scenario.seeds)} seeds")
+    if result["hyper"] != hyper:
+        found.append(f"run with {_words(result['hyper'])}, {file} now has {_words(hyper)}")
+    return found
+
+
+def _words(hyper: dict) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in hyper.items()) or "the method's defaults"

@@ -1,0 +1,68 @@
+"""Corrupt every image of a data set once, for all rates of corruption: `python stages/corrupt.py cifar10`."""
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+
+from pipeline.cli import stage
+from pipeline.data import corrupted, store
+from pipeline.data.corruptions import KINDS, SEVERITIES, corrupt_set
+from pipeline.data.corruptions.weather import SYNTHETIC, find_ice
+from pipeline.data.store import TEST, TRAIN
+from pipeline.errors import ParamError
+from pipeline.params import ROOT
+from pipeline.progress import clock
+
+SEED = 0                                              # one corrupted set for all clients, rounds and seeds of training
+SECONDS = 5.0
+PARTS = {"train": TRAIN, "test": TEST}
+
+
+def corrupt(name: str, max_severity: str | None = None) -> None:
+    """Write data/<set>-corrupted from data/<set>: types uniform over 15, severities uniform from 1 to 4."""
+    highest = _severity(max_severity)
+    stored = store.verify(ROOT / "data" / name)
+    folder = corrupted.folder_of(ROOT / "data" / name)
+    clean, total = corrupted.rgb(stored.images), len(stored)
+    images = np.empty_like(clean)
+    kind, severity, rank = np.zeros(total, np.uint8), np.zeros(total, np.uint8), np.full(total, -1, np.int32)
+    begun = said = time.monotonic()
+    behind = 0
+
+    def report(done: int) -> None:
+        nonlocal said
+        now, done = time.monotonic(), behind + done
+        if now - said >= SECONDS:
+            said = now
+            print(f"data/{folder.name}: {done:,} of {total:,} images, {clock((now - begun) / done * (total - done))} left",
+                  file=sys.stderr, flush=True)
+
+    for part, code in PARTS.items():
+        here = stored.split == code
+        made = corrupt_set(clean[here], SEED, highest, part, report)
+        images[here], kind[here], severity[here] = made.images, made.kind, made.severity
+        if code == TRAIN:
+            rank[here] = made.rank
+        behind += int(here.sum())
+    ice = find_ice()
+    facts = {"seed": SEED, "max_severity": highest, "kinds": list(KINDS), "frost": ice.source}
+    resized = f"resized to {clean.shape[1]}x{clean.shape[2]} RGB" if stored.images.shape[1:] != clean.shape[1:] else ""
+    frost = f"frost from a {SYNTHETIC}, not from photographs" if ice.source == SYNTHETIC else ""
+    meta = corrupted.write(folder, stored, images, kind, severity, rank, facts, "; ".join(filter(None, (resized, frost))), ice.inputs)
+    print(f"data/{folder.name}: {total:,} images in {clock(time.monotonic() - begun)}, severities 1 to {highest}, "
+          f"frost: {ice.source}, digest {meta['corruption']['digest'][:12]}")
+
+
+def _severity(text: str | None) -> int:
+    if text is None:
+        return 4
+    if text not in map(str, range(1, SEVERITIES + 1)):
+        raise ParamError(f"max_severity: {text!r}, expected 1 to {SEVERITIES}")
+    return int(text)
+
+
+if __name__ == "__main__":
+    stage(corrupt, "name", max_severity="highest severity, 1 to 5; without it 4, as in RAHFL's released code (its text: 5)")

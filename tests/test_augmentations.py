@@ -1,0 +1,538 @@
+"""Operations equal Pillow's on real images; draws have the sheet's probabilities; every image has its own."""
+import math
+
+import numpy as np
+import pytest
+import torch
+import torchvision.transforms.functional as TF
+from PIL import Image, ImageEnhance, ImageFilter, ImageOps
+from sklearn.datasets import load_sample_images
+from torchvision.transforms import ColorJitter, RandomResizedCrop
+
+from pipeline import keys
+from pipeline.data import augmentations as views
+from pipeline.data import image_operations as ops
+
+N = 128
+BILINEAR = Image.Resampling.BILINEAR
+VIEWS = [views.plain, views.augmix, views.simple, views.weak, views.strong, views.crop_flip_rotate]
+WHOLE_BYTES = [view for view in VIEWS if view is not views.augmix]
+
+
+def draw(*parts):
+    return keys.torch_generator("test", *parts)
+
+
+@pytest.fixture(scope="module")
+def arrays():
+    """(N, 32, 32, 3): patches of two photographs, from cloudless sky to petals."""
+    cut = [photo[:416].reshape(13, 32, 20, 32, 3).swapaxes(1, 2).reshape(-1, 32, 32, 3) for photo in load_sample_images().images]
+    return np.ascontiguousarray(np.concatenate(cut)[::4][:N])
+
+
+@pytest.fixture(scope="module", params=["RGB", "L"])
+def batch(request, arrays):
+    """(tensor, Pillow images), coloured and grey."""
+    pillow = [Image.fromarray(array).convert(request.param) for array in arrays]
+    return stack(pillow), pillow
+
+
+def stack(pillow):
+    arrays = np.stack([np.asarray(image) for image in pillow])
+    arrays = arrays if arrays.ndim == 4 else arrays[..., None]
+    return torch.from_numpy(arrays).permute(0, 3, 1, 2).contiguous()
+
+
+def assert_pillow(ours, pillow, levels=0, share=0.0):
+    """At most `share` of the values differ, by at most `levels` grey levels; uint8 of the same shape."""
+    expected = stack(pillow)
+    assert ours.dtype == torch.uint8 and ours.shape == expected.shape
+    gap = (ours.int() - expected.int()).abs()
+    assert gap.max() <= levels and (gap > 0).double().mean() <= share
+
+
+def each(pillow, operation, *strengths):
+    return [operation(image, *(strength[i].item() for strength in strengths)) for i, image in enumerate(pillow)]
+
+
+# -- operations against Pillow -------------------------------------------------------------------------------
+
+def test_autocontrast_and_equalize_are_pillows(batch):
+    images, pillow = batch
+    assert_pillow(ops.autocontrast(images), each(pillow, ImageOps.autocontrast))
+    assert_pillow(ops.equalize(images), each(pillow, ImageOps.equalize))
+
+
+def test_equalize_of_few_values_is_pillows():
+    """Two values; one odd pixel (steps round down to 0); a channel of 300 equal pixels, whose table leaves 0 .. 255."""
+    values = torch.zeros(4, 1, 32, 32, dtype=torch.uint8)
+    values[0, :, :16] = 200
+    values[1, :, 0, 0] = 77
+    values[2, :, :10, :30] = 5
+    values[2, :, 10:] = 250
+    values[3] = torch.arange(1024).view(32, 32) // 4
+    assert_pillow(ops.equalize(values), [ImageOps.equalize(Image.fromarray(v[0].numpy())) for v in values])
+
+
+def test_posterize_and_solarize_are_pillows(batch):
+    images, pillow = batch
+    bits, threshold = torch.randint(1, 9, (N,), generator=draw("bits")), torch.randint(0, 257, (N,), generator=draw("threshold"))
+    assert_pillow(ops.posterize(images, bits), each(pillow, ImageOps.posterize, bits))
+    assert_pillow(ops.solarize(images, threshold), each(pillow, ImageOps.solarize, threshold))
+
+
+@pytest.mark.parametrize("name", ["brightness", "contrast", "color", "sharpness"])
+def test_enhancers_are_pillows(batch, name):
+    images, pillow = batch
+    factor = torch.rand(N, generator=draw(name), dtype=torch.float64) * 2
+    enhancer = getattr(ImageEnhance, name.capitalize())
+    assert_pillow(getattr(ops, name)(images, factor), each(pillow, lambda image, f: enhancer(image).enhance(f), factor))
+
+
+def test_grey_is_pillows(batch):
+    images, pillow = batch
+    assert_pillow(ops.grey(images), each(pillow, lambda image: image.convert("L")))
+    assert_pillow(ops.grayscale(images), each(pillow, lambda image: image.convert("L").convert(image.mode)))
+
+
+def test_hue_is_torchvisions_on_pillow_images(batch):
+    images, pillow = batch
+    turn = torch.rand(N, generator=draw("hue"), dtype=torch.float64) - 0.5
+    assert_pillow(ops.hue(images, turn), each(pillow, TF.adjust_hue, turn))
+
+
+def test_hue_of_every_primary_mixture_is_torchvisions():
+    """Where two channels are equal, where one is 0, and where all are."""
+    steps = torch.tensor([0, 1, 64, 127, 128, 254, 255], dtype=torch.uint8)
+    colours = torch.cartesian_prod(steps, steps, steps).T[None, :, None]                      # (1, 3, 1, 343)
+    image = Image.fromarray(colours[0].permute(1, 2, 0).numpy())
+    turns = torch.linspace(-0.5, 0.5, 41, dtype=torch.float64)
+    assert_pillow(ops.hue(colours.expand(41, -1, -1, -1), turns), [TF.adjust_hue(image, turn.item()) for turn in turns])
+
+
+def test_rotation_is_pillows(batch):
+    images, pillow = batch
+    degrees = torch.randint(-9, 10, (N,), generator=draw("rotate"))
+    turned = ops.affine(images, ops.rotation(degrees, 32, 32))
+    assert_pillow(turned, each(pillow, lambda image, d: image.rotate(d, BILINEAR), degrees), levels=1, share=1e-4)   # sums in another order
+
+
+@pytest.mark.parametrize("column", [1, 3])
+def test_shears_are_pillows(batch, column):
+    images, pillow = batch
+    maps = torch.tensor([1.0, 0, 0, 0, 1, 0], dtype=torch.float64).repeat(N, 1)
+    maps[:, column] += torch.rand(N, generator=draw("shear", column), dtype=torch.float64) * 0.18 - 0.09
+    sheared = [image.transform((32, 32), Image.Transform.AFFINE, row.tolist(), BILINEAR) for image, row in zip(pillow, maps)]
+    assert_pillow(ops.affine(images, maps), sheared, levels=1, share=1e-4)
+
+
+@pytest.mark.parametrize("column", [2, 5])
+def test_translations_are_pillows(batch, column):
+    images, pillow = batch
+    maps = torch.tensor([1.0, 0, 0, 0, 1, 0], dtype=torch.float64).repeat(N, 1)
+    maps[:, column] += torch.randint(-3, 4, (N,), generator=draw("translate", column))
+    moved = [image.transform((32, 32), Image.Transform.AFFINE, row.tolist(), BILINEAR) for image, row in zip(pillow, maps)]
+    assert_pillow(ops.affine(images, maps), moved)
+
+
+def test_rotation_to_the_nearest_pixel_is_pillows(batch):
+    images, pillow = batch
+    degrees = torch.rand(N, generator=draw("nearest"), dtype=torch.float64) * 30 - 15
+    assert_pillow(ops.affine_nearest(images, ops.rotation(degrees, 32, 32)), each(pillow, Image.Image.rotate, degrees))
+
+
+def test_blur_is_pillows(batch):
+    images, pillow = batch
+    radius = torch.rand(N, generator=draw("blur"), dtype=torch.float64) * 1.9 + 0.1
+    blurred = each(pillow, lambda image, r: image.filter(ImageFilter.GaussianBlur(r)), radius)
+    assert_pillow(ops.gaussian_blur(images, radius), blurred, levels=1, share=1e-3)          # 32-bit sums: ties fall elsewhere
+
+
+@pytest.mark.parametrize("size", [32, 20])
+def test_resized_crops_are_pillows(batch, size):
+    """Up and down. Pillow resizes rows first; since version 13 not where columns shrink much more, so both passes are asked for."""
+    images, pillow = batch
+    boxes = torch.randint(4, 33, (2, N), generator=draw("box", size))
+    corners = (torch.rand(2, N, generator=draw("corner", size)) * (33 - boxes)).long()
+    cut = [image.crop((x, y, x + w, y + h)) for image, y, x, h, w in zip(pillow, *corners.tolist(), *boxes.tolist())]
+    twice = [image.resize((size, image.height), BILINEAR).resize((size, size), BILINEAR) for image in cut]
+    ours = ops.resized_crop(images, *corners, *boxes, size)
+    assert_pillow(ours, twice)
+    assert_pillow(ours, [image.resize((size, size), BILINEAR) for image in cut], levels=1, share=0.1)
+
+
+# -- identities ----------------------------------------------------------------------------------------------
+
+def test_strength_nought_changes_nothing(batch):
+    images, _ = batch
+    maps = torch.tensor([1.0, 0, 0, 0, 1, 0], dtype=torch.float64).repeat(N, 1)
+    nought = torch.zeros(N)
+    same = [ops.posterize(images, torch.full((N,), 8)), ops.solarize(images, torch.full((N,), 256)), ops.affine(images, maps),
+            ops.affine(images, ops.rotation(nought, 32, 32)), ops.affine_nearest(images, maps), ops.gaussian_blur(images, nought),
+            ops.resized_crop(images, *torch.zeros(2, N).long(), *torch.full((2, N), 32), 32)]
+    same += [operation(images, torch.ones(N)) for operation in (ops.brightness, ops.contrast, ops.color, ops.sharpness)]
+    assert all(torch.equal(images, result) for result in same)
+
+
+def test_a_flat_image_stays_flat():
+    flat = torch.arange(256).to(torch.uint8)[:, None, None, None].expand(256, 3, 32, 32)
+    assert torch.equal(ops.equalize(flat), flat)
+    assert torch.equal(ops.autocontrast(flat), flat)
+    assert torch.equal(views.plain(flat, draw()), flat)
+    assert torch.equal(views.weak(flat, draw()), flat)
+    assert torch.equal(ops.gaussian_blur(flat, torch.linspace(0.1, 2, 256)), flat)
+    turned = ops.affine(flat, ops.rotation(torch.full((256,), 7.0), 32, 32))
+    assert torch.equal(turned[:, :, 8:-8, 8:-8], flat[:, :, 8:-8, 8:-8])                     # black comes in at the corners only
+    simple = views.simple(flat, draw())
+    assert torch.equal(simple, simple[:, :, :1, :1].expand_as(simple))                       # its colour may change
+
+
+def test_inputs_are_left_alone(batch):
+    images, _ = batch
+    before = images.clone()
+    for view in VIEWS:
+        view(images, draw())
+    assert torch.equal(images, before)
+
+
+# -- AugMix --------------------------------------------------------------------------------------------------
+
+def place(name):
+    return views.ALL.index(name)
+
+
+def reference_augmix(image, depth, drawn, level, sign, weights, share):
+    """Alg. 1 with Pillow, one image."""
+    total = np.zeros_like(np.asarray(image), dtype=np.float64)
+    for i, weight in enumerate(weights):
+        chained = image.copy()
+        for step in range(depth[i]):
+            chained = reference_operation(chained, views.ALL[drawn[i][step]], level[i][step], sign[i][step])
+        total += weight * np.asarray(chained, dtype=np.float64)
+    return (1 - share) * np.asarray(image, dtype=np.float64) + share * total
+
+
+def reference_operation(image, name, level, sign):
+    """The table of the sheet, as the reference reads it."""
+    affine = {"shear_x": (1, sign * 0.03 * level, 0, 0, 1, 0), "shear_y": (1, 0, 0, sign * 0.03 * level, 1, 0),
+              "translate_x": (1, 0, sign * int(level * 32 / 30), 0, 1, 0), "translate_y": (1, 0, 0, 0, 1, sign * int(level * 32 / 30))}
+    if name in affine:
+        return image.transform((32, 32), Image.Transform.AFFINE, affine[name], BILINEAR)
+    enhancers = {"color": ImageEnhance.Color, "contrast": ImageEnhance.Contrast, "brightness": ImageEnhance.Brightness,
+                 "sharpness": ImageEnhance.Sharpness}
+    if name in enhancers:
+        return enhancers[name](image).enhance(0.18 * level + 0.1)
+    return {"autocontrast": lambda: ImageOps.autocontrast(image), "equalize": lambda: ImageOps.equalize(image),
+            "posterize": lambda: ImageOps.posterize(image, 4 - int(0.4 * level)),
+            "rotate": lambda: image.rotate(sign * int(3 * level), BILINEAR),
+            "solarize": lambda: ImageOps.solarize(image, 256 - int(25.6 * level))}[name]()
+
+
+def draws(n, names):
+    g = draw("augmix", n, names)
+    shape = (n, 3, 3)
+    return (torch.randint(1, 4, (n, 3), generator=g), torch.randint(names, shape, generator=g),
+            torch.rand(shape, generator=g, dtype=torch.float64) * 2.9 + 0.1, torch.randint(0, 2, shape, generator=g).double() * 2 - 1)
+
+
+@pytest.mark.parametrize("names", [9, 13])
+def test_augmix_is_its_algorithm_on_pillow_images(batch, names):
+    images, pillow = batch
+    depth, drawn, level, sign = draws(N, names)
+    weights = torch.rand(N, 3, generator=draw("weights")).softmax(1)
+    share = torch.rand(N, generator=draw("share"))
+    ours = views.mix(images, views.chains(images, depth, drawn, level, sign), weights, share)
+    expected = [reference_augmix(pillow[i], *(part[i].tolist() for part in (depth, drawn, level, sign, weights, share))) for i in range(N)]
+    expected = torch.from_numpy(np.stack(expected)).reshape(N, 32, 32, -1).permute(0, 3, 1, 2)
+    gap = (ours - expected).abs()
+    # a bilinear value one level off may be taken across a threshold by the operation after it
+    assert (gap > 1e-3).double().mean() < 1e-3 and gap.median() < 1e-4
+
+
+def test_share_nought_and_idle_chains_leave_the_image(batch):
+    images, _ = batch
+    depth, drawn, level, sign = draws(N, 9)
+    chained = views.chains(images, depth, drawn, level, sign)
+    weights = torch.rand(N, 3, generator=draw("weights")).softmax(1)
+    assert torch.equal(views.mix(images, chained, weights, torch.zeros(N)), images.float())
+    idle = views.chains(images, torch.zeros_like(depth), drawn, level, sign)
+    assert torch.equal(idle, images[:, None].expand_as(idle))
+    mixed = views.mix(images, idle, weights, torch.rand(N, generator=draw("share")))
+    torch.testing.assert_close(mixed, images.float(), rtol=1e-6, atol=1e-4)
+
+
+def test_operations_of_one_value_at_a_time_keep_a_flat_image_flat():
+    flat = torch.arange(256).to(torch.uint8)[:, None, None, None].expand(256, 3, 32, 32)
+    depth, _, level, sign = draws(256, 9)
+    pointwise = torch.tensor([place(name) for name in ("autocontrast", "equalize", "posterize", "solarize")])
+    drawn = pointwise[torch.randint(4, (256, 3, 3), generator=draw("pointwise"))]
+    chained = views.chains(flat, depth, drawn, level, sign)
+    mixed = views.mix(flat, chained, torch.full((256, 3), 1 / 3), torch.full((256,), 0.5))
+    assert torch.equal(mixed, mixed[:, :, :1, :1].expand_as(mixed))
+
+
+def test_augmix_is_an_unrounded_float_within_the_images_range(batch):
+    images, _ = batch
+    mixed = views.augmix(images, draw())
+    assert mixed.dtype == torch.float32 and mixed.shape == images.shape
+    assert mixed.min() >= 0 and mixed.max() < 255.001 and (mixed != mixed.round()).any()
+
+
+def test_two_augmix_views_differ(batch):
+    images, _ = batch
+    generator = draw("two")
+    first, second = views.augmix(images, generator), views.augmix(images, generator)
+    assert ((first - second).flatten(1).abs().amax(1) > 0).double().mean() > 0.95            # the sky has little to differ in
+
+
+def test_all_operations_are_reached_only_when_asked(batch, monkeypatch):
+    images, _ = batch
+    called = []
+    for name in ("color", "contrast", "brightness", "sharpness"):
+        original = getattr(ops, name)
+        monkeypatch.setattr(ops, name, lambda *a, name=name, original=original: called.append(name) or original(*a))
+    views.augmix(images, draw())
+    assert not called
+    views.augmix(images, draw(), operations="all")
+    assert set(called) == {"color", "contrast", "brightness", "sharpness"}
+
+
+# -- the sheet's numbers -------------------------------------------------------------------------------------
+
+MANY = 400_000
+LEVELS = 0.1 + 2.9 * (torch.arange(MANY, dtype=torch.float64) + 0.5) / MANY                  # every level alike
+
+
+def chance(condition):
+    return condition.double().mean().item()
+
+
+def test_probabilities_of_magnitudes():
+    assert chance(views.magnitude("posterize", LEVELS) == 3) == pytest.approx(0.172414, abs=1e-5)
+    assert chance(views.magnitude("translate_x", LEVELS) == 0) == pytest.approx(0.288793, abs=1e-5)
+    assert chance(views.magnitude("translate_y", LEVELS) == 3) == pytest.approx(0.064655, abs=1e-5)
+    assert chance(views.magnitude("rotate", LEVELS) == 0) == pytest.approx(0.080460, abs=1e-5)
+
+
+def test_ranges_at_severity_3():
+    ranges = {"posterize": (3, 4), "rotate": (0, 8), "solarize": (180, 254), "shear_x": (0.003, 0.09), "shear_y": (0.003, 0.09),
+              "translate_x": (0, 3), "translate_y": (0, 3), "color": (0.118, 0.64), "contrast": (0.118, 0.64),
+              "brightness": (0.118, 0.64), "sharpness": (0.118, 0.64)}
+    for name, (low, high) in ranges.items():
+        strength = views.magnitude(name, LEVELS)
+        assert (strength.min().item(), strength.max().item()) == pytest.approx((low, high), abs=1e-5), name
+    assert views.magnitude("posterize", torch.tensor([2.4999, 2.5])).tolist() == [4, 3]
+    assert set(ranges) | {"autocontrast", "equalize"} == set(views.ALL) and len(views.NINE) == 9 and len(views.ALL) == 13
+
+
+@pytest.fixture(scope="module")
+def drawn_by_augmix():
+    """What `augmix` draws for 50,000 tiny images: depth, operations, levels, signs, weights, shares."""
+    seen = {}
+    with pytest.MonkeyPatch.context() as patch:
+        names = ("depth", "drawn", "level", "sign")
+        patch.setattr(views, "chains", lambda images, *drawn: seen.update(zip(names, drawn)) or images[:, None])
+        patch.setattr(views, "mix", lambda images, _, weights, share: seen.update(weights=weights, share=share) or images.float())
+        views.augmix(torch.zeros(50_000, 1, 1, 1, dtype=torch.uint8), draw("draws"))
+    return seen
+
+
+def test_draws_of_augmix(drawn_by_augmix):
+    """150,000 depths and weights, 450,000 operations and levels: tolerances of about four standard errors."""
+    d = {name: values.double() for name, values in drawn_by_augmix.items()}
+    assert d["depth"].mean().item() == pytest.approx(2, abs=0.009)
+    assert [chance(d["depth"] == k) for k in (1, 2, 3)] == pytest.approx([1 / 3] * 3, abs=0.005)
+    assert [chance(d["drawn"] == k) for k in range(9)] == pytest.approx([1 / 9] * 9, abs=0.002)
+    assert chance(d["sign"] == 1) == pytest.approx(0.5, abs=0.003) and set(d["sign"].unique().tolist()) == {-1, 1}
+    assert d["level"].min() >= 0.1 and d["level"].max() <= 3 and d["level"].mean().item() == pytest.approx(1.55, abs=0.005)
+    assert d["weights"].sum(1) == pytest.approx(torch.ones(50_000).numpy(), abs=1e-5)
+    assert d["weights"].mean(0).tolist() == pytest.approx([1 / 3] * 3, abs=0.005)
+    assert d["weights"].var(0).tolist() == pytest.approx([1 / 18] * 3, abs=0.0015)
+    assert (d["share"].mean().item(), d["share"].var().item()) == pytest.approx((1 / 2, 1 / 12), abs=0.005)
+    steps = d["drawn"].flatten(0, 1)
+    assert chance(steps[:, 0] == steps[:, 1]) == pytest.approx(1 / 9, abs=0.004)              # drawn with replacement
+
+
+# -- crops and flips -----------------------------------------------------------------------------------------
+
+def numbered(n, side=32):
+    """n equal images whose first channel holds the column of a pixel, the second its row (both from 1), the third 9."""
+    rows, columns = torch.meshgrid(torch.arange(1, side + 1), torch.arange(1, side + 1), indexing="ij")
+    return torch.stack([columns, rows, torch.full_like(rows, 9)]).to(torch.uint8).expand(n, -1, -1, -1).contiguous()
+
+
+def test_plain_is_one_of_the_162_crops_and_flips_of_the_reflected_image(arrays):
+    image = stack([Image.fromarray(arrays[70])])
+    padded = torch.nn.functional.pad(image.float(), (4, 4, 4, 4), mode="reflect").to(torch.uint8)[0]
+    crops = [padded[:, y:y + 32, x:x + 32] for y in range(9) for x in range(9)]
+    possible = {crop.numpy().tobytes() for crop in crops} | {crop.flip(2).numpy().tobytes() for crop in crops}
+    seen = [view.numpy().tobytes() for view in views.plain(image.expand(3000, -1, -1, -1), draw("plain"))]
+    assert set(seen) == possible and len(possible) == 162
+    counts = np.unique(np.array([hash(s) for s in seen]), return_counts=True)[1]
+    assert ((counts - 3000 / 162) ** 2).sum() / (3000 / 162) < 230                            # chi-square, 161 degrees: P < 0.0003
+
+
+def test_public_crop_is_padded_with_black():
+    seen = views.weak(numbered(4000), draw("padded"), crop="padded")
+    columns, rows = seen[:, 0, 16], seen[:, 1, :, 16]
+    flipped = columns[:, 15] > columns[:, 16]
+    assert chance(flipped) == pytest.approx(0.5, abs=0.035)
+    left = torch.where(flipped, columns[:, 15].int() - 17, columns[:, 16].int() - 17)        # 0 where the crop lies in the middle
+    top = rows[:, 16].int() - 17
+    for offset in (left, top):
+        assert [chance(offset == k) for k in range(-4, 5)] == pytest.approx([1 / 9] * 9, abs=0.025)
+    black = (seen == 0).all(1).flatten(1).sum(1)
+    assert torch.equal(black, 1024 - (32 - left.abs()) * (32 - top.abs()))
+
+
+def test_crop_flip_rotate_is_the_padded_crop_turned_by_up_to_15_degrees(arrays):
+    images = stack([Image.fromarray(a) for a in arrays])
+    ours = views.crop_flip_rotate(images, draw("public"))
+    generator = draw("public")
+    upright = views.weak(images, generator, crop="padded")
+    degrees = torch.rand(N, generator=generator, dtype=torch.float64) * 30 - 15
+    assert_pillow(ours, [TF.rotate(Image.fromarray(image.permute(1, 2, 0).numpy()), d.item()) for image, d in zip(upright, degrees)])
+
+
+def boxes(n, side, monkeypatch):
+    """Boxes that `weak` draws."""
+    seen = []
+    monkeypatch.setattr(ops, "resized_crop", lambda images, *box: seen.append(box) or images)
+    views.weak(torch.zeros(n, 1, side, side, dtype=torch.uint8), draw("boxes", side))
+    return torch.stack(seen[0][:4]).double()
+
+
+@pytest.mark.parametrize("side", [32, 40])
+def test_boxes_are_torchvisions(side, monkeypatch):
+    """Mean and spread of height, width, area share and corner beside torchvision's own draws."""
+    ours = boxes(100_000, side, monkeypatch)
+    torch.manual_seed(0)
+    image = torch.zeros(1, side, side)
+    theirs = torch.tensor([RandomResizedCrop.get_params(image, [0.2, 1.0], [3 / 4, 4 / 3]) for _ in range(10_000)]).double().T
+    assert (ours[:2] >= 0).all() and (ours[0] + ours[2] <= side).all() and (ours[1] + ours[3] <= side).all()
+    for mine, their in ((ours[i], theirs[i]) for i in range(4)):
+        assert mine.mean().item() == pytest.approx(their.mean().item(), abs=4 * their.std().item() / 100)
+        assert mine.std().item() == pytest.approx(their.std().item(), rel=0.03)
+    share, ratio = ours[2] * ours[3] / side ** 2, ours[3] / ours[2]
+    assert share.min() > 0.17 and share.max() <= 1 and ratio.min() > 0.65 and ratio.max() < 1.54      # whole pixels widen the bounds
+    assert chance((ours[2] == side) & (ours[3] == side)) < 0.02
+
+
+def test_simple_crops_the_padded_image(monkeypatch):
+    seen = []
+    original = ops.resized_crop
+    monkeypatch.setattr(ops, "resized_crop", lambda images, *box: seen.append(images) or original(images, *box))
+    images = numbered(4)
+    assert views.simple(images, draw()).shape == images.shape
+    expected = torch.nn.functional.pad(images.float(), (4, 4, 4, 4), mode="reflect").to(torch.uint8)
+    assert torch.equal(seen[0], expected)
+
+
+# -- colours -------------------------------------------------------------------------------------------------
+
+def test_jitter_is_torchvisions_in_the_drawn_order(arrays):
+    assert ColorJitter(0.4).brightness == (0.6, 1.4) and ColorJitter(hue=0.1).hue == (-0.1, 0.1)       # the ranges below
+    pillow = [Image.fromarray(array) for array in arrays]
+    ours = views._jittered(stack(pillow), draw("jitter"))
+    generator = draw("jitter")
+    chosen = torch.rand(N, generator=generator) < 0.8
+    order = torch.rand(N, 4, generator=generator).argsort(1)
+    factors = 0.6 + 0.8 * torch.rand(3, N, generator=generator, dtype=torch.float64)
+    turn = -0.1 + 0.2 * torch.rand(N, generator=generator, dtype=torch.float64)
+    adjust = (TF.adjust_brightness, TF.adjust_contrast, TF.adjust_saturation, TF.adjust_hue)
+    for i in chosen.nonzero()[:, 0].tolist():
+        for operation in order[i].tolist():
+            pillow[i] = adjust[operation](pillow[i], (*factors[:, i], turn[i])[operation].item())
+    assert_pillow(ours, pillow)
+
+
+def test_shares_of_jittered_grey_blurred_and_flipped_images(monkeypatch):
+    """2,000 images; four standard errors are at most 0.045."""
+    images, counted = torch.zeros(2000, 3, 8, 8, dtype=torch.uint8), {}
+    original = views._where
+
+    def counting(chosen, images, operation, *strengths):
+        counted.setdefault(operation.__name__, []).append(chosen)
+        return original(chosen, images, operation, *strengths)
+    monkeypatch.setattr(views, "_where", counting)
+    views.simple(images, draw("shares"))
+    shares = {name: chance(torch.stack(chosen).any(0)) for name, chosen in counted.items()}
+    expected = {"brightness": 0.8, "contrast": 0.8, "color": 0.8, "hue": 0.8, "grayscale": 0.2, "gaussian_blur": 0.5}
+    assert shares == pytest.approx(expected, abs=0.045)
+    steps = torch.stack([torch.stack(counted[name]) for name in ("brightness", "contrast", "color", "hue")])   # (operation, step, image)
+    jittered = steps.any(1).all(0)
+    assert (steps.sum(1) == jittered).all()                                                  # each operation once, or none of them
+    assert len(steps[..., jittered].int().argmax(1).T.unique(dim=0)) == 24                   # in every order
+    assert chance(views._flipped(numbered(2000), draw("flip"))[:, 0, 0, 0] == 32) == pytest.approx(0.5, abs=0.045)
+
+
+def test_strong_is_weak_with_other_colours(arrays):
+    images = stack([Image.fromarray(a) for a in arrays])
+    for crop in ("resized", "padded"):
+        weak, strong = views.weak(images, draw("strong"), crop), views.strong(images, draw("strong"), crop)
+        same = (weak == strong).flatten(1).all(1)
+        assert 0 < chance(same) < 0.35                                                       # 16 % see neither jitter nor grey
+        assert torch.equal(weak[same], strong[same])
+
+
+# -- draws ---------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_one_seed_gives_one_result_and_images_have_their_own_draws(view):
+    rng = np.random.default_rng(3)
+    image = torch.from_numpy(rng.integers(0, 256, (1, 3, 32, 32), dtype=np.uint8))
+    images = image.expand(64, -1, -1, -1)
+    first, again, other = view(images, draw(1)), view(images, draw(1)), view(images, draw(2))
+    assert torch.equal(first, again) and not torch.equal(first, other)
+    assert len(first.unique(dim=0)) > 50
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_draws_do_not_depend_on_the_images(view, arrays):
+    """As many numbers are drawn whatever the images: generators agree afterwards."""
+    images = stack([Image.fromarray(a) for a in arrays])
+    first, second = draw(1), draw(1)
+    view(images, first)
+    view(torch.zeros(N, 1, 32, 32, dtype=torch.uint8), second)
+    assert torch.equal(first.get_state(), second.get_state())
+
+
+@pytest.mark.parametrize("view", WHOLE_BYTES)
+@pytest.mark.parametrize(("channels", "side"), [(1, 28), (3, 16), (3, 64)])
+def test_other_sizes_and_grey_images(view, channels, side):
+    images = numbered(16, side)[:, :channels].contiguous(memory_format=torch.channels_last)
+    seen = view(images, draw())
+    assert seen.dtype == torch.uint8 and seen.shape == images.shape
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("n", [0, 1])
+def test_a_batch_of_one_and_of_none(view, n):
+    assert view(numbered(1)[:n], draw()).shape == (n, 3, 32, 32)
+
+
+def test_the_plain_view_is_crop_flip():
+    assert views.crop_flip is views.plain
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_gpu_gives_the_same_views(view, arrays):
+    """Sums in another order may cross a rounding bound now and then."""
+    images = stack([Image.fromarray(a) for a in arrays])
+    here, there = view(images, draw()), view(images.cuda(), draw())
+    assert there.is_cuda
+    gap = (here.double() - there.cpu().double()).abs()
+    assert (gap > 1e-3).double().mean() < 1e-3
+
+
+def test_pillows_box_blur_stands_for_a_gaussian():
+    """The spread of a blurred point is the radius: the approximation keeps the variance."""
+    weights = []
+    for radius in (0.5, 1.0, 2.0):
+        point = torch.zeros(1, 1, 33, 33)
+        point[0, 0, :, 16] = 1.0
+        step = ops.gaussian_blur((point * 255).to(torch.uint8), torch.tensor([radius]))[0, 0, 16].double()
+        place = torch.arange(33.0) - 16
+        weights.append(math.sqrt((step * place ** 2).sum() / step.sum()))
+    assert weights == pytest.approx([0.5, 1.0, 2.0], abs=0.05)

@@ -1,0 +1,540 @@
+"""The corruptions against the numbers of the method sheet, against slow loops, and the corrupted set on disk."""
+import dataclasses
+import io
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+from scipy import ndimage
+
+import stages.contact_sheet as sheet_stage
+import stages.corrupt as stage
+from pipeline.data import corrupted, store
+from pipeline.data.corruptions import KINDS, corrupt, corrupt_set
+from pipeline.data.corruptions import tools, weather
+from pipeline.data.corruptions.blur import defocus_kernel, zoom_factors
+from pipeline.data.corruptions.digital import affine_places
+from pipeline.data.corruptions.tools import Draws
+from pipeline.errors import DataError, ParamError
+from pipeline.report import contact_sheet
+
+LEVELS = (1, 2, 3, 4, 5)
+FIXED = ("brightness", "contrast", "defocus_blur", "jpeg_compression", "pixelate", "zoom_blur")              # without a draw
+
+
+def grid():
+    h, w, c = np.meshgrid(np.arange(32), np.arange(32), np.arange(3), indexing="ij")
+    return ((7 * h + 13 * w + 31 * c + h * w // 3) % 256).astype(np.uint8)
+
+
+def photos(count=6):
+    """Images with edges and flat parts; not the same one twice."""
+    image = contact_sheet.bundled_image()
+    return np.stack([np.roll(image, 5 * i, 1) for i in range(count)])
+
+
+@pytest.fixture(autouse=True)
+def same_ice(monkeypatch):
+    """The synthetic texture, whether or not the photographs are installed."""
+    ice = weather.synthetic_ice()
+    for module in (weather, stage, sheet_stage, contact_sheet):
+        monkeypatch.setattr(module, "find_ice", lambda: ice)
+
+
+# -- the sheet's numeric checks ----------------------------------------------------------------------------
+
+def test_the_sheets_image():
+    image = grid()
+    assert round(image.mean(), 6) == 128.868164
+    assert [image[place].tolist() for place in ((0, 0), (10, 20), (31, 31))] == [[0, 31, 62], [140, 171, 202], [172, 203, 234]]
+
+
+@pytest.mark.parametrize("name, expected, tolerance", [
+    ("brightness", (7.9229, 15.2347, 21.4551, 27.0270, 36.3896), 0.01),
+    ("contrast", (15.8549, 31.6989, 38.0439, 44.3848, 53.8919), 0.01),
+    ("defocus_blur", (2.8031, 6.4378, 9.4388), 0.01),
+    ("zoom_blur", (21.0785, 21.9606, 25.6172, 28.9479, 32.3193), 0.01),
+    ("pixelate", (3.4183, 6.7035, 7.6045, 11.5537, 16.3076), 0.01),
+    ("jpeg_compression", (22.91, 26.64, 27.40, 28.07, 29.04), 0.5)])
+def test_mean_change_of_the_sheets_image(name, expected, tolerance):
+    assert [change(name, severity) for severity in range(1, len(expected) + 1)] == pytest.approx(expected, abs=tolerance)
+
+
+def test_mean_change_by_defocus_where_the_mean_is_a_whole_number():
+    assert [change("defocus_blur", severity) for severity in (4, 5)] == pytest.approx([12.9564, 15.8975], abs=0.03)
+
+
+def change(name, severity):
+    return np.abs(corrupt(grid()[None], name, severity)[0].astype(int) - grid()).mean()
+
+
+@pytest.mark.parametrize("name, severity, place, expected", [
+    ("contrast", 5, (10, 20), (129, 135, 140)), ("brightness", 3, (10, 20), (166, 203, 240)), ("zoom_blur", 5, (10, 20), (126, 157, 188)),
+    ("defocus_blur", 5, (0, 0), (13, 44, 75)), ("pixelate", 5, (0, 0), (11, 42, 73))])
+def test_pixels_of_the_sheets_image(name, severity, place, expected):
+    assert tuple(corrupt(grid()[None], name, severity)[0][place]) == expected
+
+
+@pytest.mark.parametrize("radius, alias, centre, edge, corner", [
+    (0.3, 0.4, 0.844973, 0.037126, 0.001631), (0.4, 0.5, 0.619347, 0.083820, 0.011344), (0.5, 0.6, 0.445213, 0.111015, 0.027682),
+    (1, 0.2, 0.200000, 0.199998, 1e-6), (1.5, 0.1, 0.111111, 0.111111, 0.111111)])
+def test_defocus_kernels(radius, alias, centre, edge, corner):
+    kernel = defocus_kernel(radius, alias)
+    assert kernel[[2, 2, 1], [2, 1, 1]] == pytest.approx([centre, edge, corner], abs=1e-6)
+    assert kernel.sum() == pytest.approx(1, abs=1e-12) and np.array_equal(kernel, kernel[::-1, ::-1].T)
+
+
+@pytest.mark.parametrize("radius, sigma, first", [
+    (6, 1, (0.570348, 0.345934, 0.077188, 0.006336)), (6, 1.5, (0.420173, 0.336448, 0.172738, 0.056864)),
+    (6, 2, (0.332598, 0.293517, 0.201731, 0.107979)), (8, 2, (0.332598, 0.293517, 0.201731, 0.107979)),
+    (9, 2.5, (0.275233, 0.254072, 0.199860, 0.133970))])
+def test_motion_weights(radius, sigma, first):
+    weights = tools.motion_weights(radius, sigma)
+    assert len(weights) == 2 * radius + 1 and weights.sum() == pytest.approx(1)
+    assert weights[:4] == pytest.approx(first, abs=1e-6)
+
+
+def test_zoom_factors():
+    factors = [zoom_factors(severity) for severity in LEVELS]
+    assert [len(values) for values in factors] == [7, 12, 16, 21, 26]
+    assert [values[-1] for values in factors] == pytest.approx([1.06, 1.11, 1.15, 1.20, 1.25])
+    assert factors[4][-1] == 1.2500000000000002 and round(26 * factors[4][-1]) == 33
+
+
+# -- the sheet's identities --------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("severity", LEVELS)
+@pytest.mark.parametrize("name", ["defocus_blur", "zoom_blur", "pixelate", "glass_blur", "motion_blur", "contrast", "elastic_transform"])
+def test_a_constant_image_stays(name, severity):
+    flat = np.broadcast_to(np.arange(256, dtype=np.uint8)[:, None, None, None], (256, 32, 32, 3)).copy()
+    flat[..., 1] = 255 - flat[..., 1]
+    assert np.array_equal(corrupt(flat, name, severity), flat)
+
+
+def test_brightness_of_white_and_black():
+    white, black = np.full((1, 32, 32, 3), 255, np.uint8), np.zeros((1, 32, 32, 3), np.uint8)
+    for severity, grey in zip(LEVELS, (12, 25, 38, 51, 76), strict=True):                   # 255 c = 12.75, 25.5, 38.25, 51, 76.5
+        assert np.array_equal(corrupt(white, "brightness", severity), white)
+        assert np.unique(corrupt(black, "brightness", severity)).tolist() == [grey]
+
+
+@pytest.mark.parametrize("severity, std", list(zip(LEVELS, (10.2, 15.3, 20.4, 22.95, 25.5), strict=True)))
+def test_noise_on_mid_grey(severity, std):
+    grey = np.full((64, 32, 32, 3), 128, np.uint8)
+    noisy = corrupt(grey, "gaussian_noise", severity).astype(float)
+    assert noisy.std() == pytest.approx(std, rel=0.01) and noisy.mean() == pytest.approx(127.5, abs=0.3)
+    photons = (500, 250, 100, 75, 50)[severity - 1]
+    assert corrupt(grey, "shot_noise", severity).astype(float).std() == pytest.approx(255 * (128 / 255 / photons) ** 0.5, rel=0.02)
+
+
+@pytest.mark.parametrize("severity, amount", list(zip(LEVELS, (0.01, 0.02, 0.03, 0.05, 0.07), strict=True)))
+def test_impulses_hit_values_not_pixels(severity, amount):
+    out = corrupt(np.full((64, 32, 32, 3), 100, np.uint8), "impulse_noise", severity)
+    hit = out != 100
+    assert set(np.unique(out)) == {0, 100, 255}
+    assert hit.mean() == pytest.approx(amount, rel=0.06)
+    assert (out[hit] == 255).mean() == pytest.approx(0.5, abs=0.03)
+    assert (hit[..., 0] & hit[..., 1]).mean() == pytest.approx(amount**2, abs=0.0006)
+
+
+def test_contrast_keeps_the_channels_means():
+    for severity in LEVELS:
+        lost = grid().mean((0, 1)) - corrupt(grid()[None], "contrast", severity)[0].mean((0, 1))
+        assert (0 <= lost).all() and (lost < 1).all()                                       # only the fraction is cut off
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_severity_0_is_the_image(name):
+    assert np.array_equal(corrupt(photos(), name, 0), photos())
+
+
+# -- definitions, against slow loops and by hand -----------------------------------------------------------
+
+@pytest.mark.parametrize("severity, sigma, rounds", [(1, 0.05, 1), (4, 0.25, 2)])
+@pytest.mark.parametrize("exchange", ["copy", "swap"])
+def test_glass_blur_as_a_loop_over_pixels(severity, sigma, rounds, exchange):
+    """The copy is what NumPy makes of `x[a], x[b] = x[b], x[a]` with views; the swap exchanges."""
+    images = photos(3)
+    draws = Draws("glass_blur", range(3))
+    steps = [draws.integers(-1, 1, 30, 30, 2) for _ in range(rounds)]
+    expected = []
+    for n, image in enumerate(images):
+        x = (ndimage.gaussian_filter(image / 255, (sigma, sigma, 0), mode="nearest") * 255 + 1e-6).astype(np.uint8)
+        for step in steps:
+            for h in range(31, 1, -1):
+                for w in range(31, 1, -1):
+                    dx, dy = step[n, h - 2, w - 2]
+                    if exchange == "copy":
+                        x[h, w], x[h + dy, w + dx] = x[h + dy, w + dx], x[h, w]
+                    else:
+                        x[h, w], x[h + dy, w + dx] = x[h + dy, w + dx].copy(), x[h, w].copy()
+        expected.append((ndimage.gaussian_filter(x / 255, (sigma, sigma, 0), mode="nearest") * 255 + 1e-6).astype(np.uint8))
+    assert np.array_equal(corrupt(images, "glass_blur", severity, exchange=exchange), np.stack(expected))
+
+
+def test_a_swap_loses_no_pixel_and_a_copy_does():
+    images = np.arange(3 * 1024, dtype=np.int64).reshape(1, 32, 32, 3).astype(np.uint8)     # sigma 0.05 does not blur
+    values = {how: np.sort(corrupt(images, "glass_blur", 1, exchange=how).ravel()) for how in ("copy", "swap")}
+    assert np.array_equal(values["swap"], np.sort(images.ravel()))
+    assert not np.array_equal(values["copy"], values["swap"])
+
+
+@pytest.mark.parametrize("degrees", [-45.0, -20.0, 0.0, 33.3, -90.0, -135.0])
+def test_motion_blur_as_the_sheet_writes_it(degrees):
+    image, angle = grid().astype(float), np.deg2rad(degrees)
+    weights = np.exp(-np.arange(13) ** 2 / (2 * 1.5**2))
+    weights /= weights.sum()
+    expected = np.zeros_like(image)
+    for y in range(32):
+        for x in range(32):
+            for i, weight in enumerate(weights):
+                row, column = y + int(np.ceil(i * np.sin(angle) - 0.5)), x + int(np.ceil(i * np.cos(angle) - 0.5))
+                expected[y, x] += weight * image[min(max(row, 0), 31), min(max(column, 0), 31)]
+    assert tools.motion(image[None], 6, 1.5, np.array([degrees]))[0] == pytest.approx(expected, abs=1e-9)
+
+
+def test_zoom_enlarges_about_the_centre():
+    """1.25 times: 26 rows become 33 (32 without arange's last bit); the ramp keeps its slope of 25 / 32 and its place."""
+    ramp = np.broadcast_to(np.arange(32.0), (32, 32))
+    assert tools.zoomed(ramp, 1.2500000000000002)[5] == pytest.approx(3 + np.arange(32) * 25 / 32)
+    assert tools.zoomed(ramp, 1.25)[5] == pytest.approx(3 + np.arange(32) * 25 / 31)
+    assert np.array_equal(tools.zoomed(ramp, 1.0), ramp)
+
+
+def test_plasma_by_hand():
+    """Noise 1 everywhere at the two coarsest levels: the wibble enters squared and is divided by the decay once a level."""
+    noise = np.zeros((2, 1023))
+    noise[0, 0] = 1                                   # the centre alone
+    noise[1, :3 + 12] = 1
+    one, two = (weather.plasma(noise[i:i + 1], 2)[0] for i in range(2))
+    assert one.min() == 0 == one[0, 0] and one.max() == 1 == one[16, 16]
+    assert [one[0, 16], one[16, 0], one[8, 8]] == pytest.approx([0.5, 0.5, 0.5])            # (0 + 0 + c + c) / 4, (0 + c/2 + c/2 + c) / 4
+    # With draws of 1: centre 100^2, middles of the sides 10000 / 2 + 100^2, then (0 + 15000 + 15000 + 10000) / 4 + 50^2.
+    rise = two[16, 16] - two[0, 0]
+    assert [(two[0, 16] - two[0, 0]) / rise, (two[8, 8] - two[0, 0]) / rise] == pytest.approx([1.5, 1.25])
+
+
+def test_fog_on_white_spans_what_the_cloud_allows():
+    """(1 + c P) / (1 + c) with P from 0 to 1; black has maximum 0 and stays black."""
+    white = np.full((4, 32, 32, 3), 255, np.uint8)
+    for severity, amount in zip(LEVELS, (0.2, 0.5, 0.75, 1, 1.5), strict=True):
+        foggy = corrupt(white, "fog", severity)
+        assert (foggy.min((1, 2, 3)) == int(255 / (1 + amount))).all() and (foggy.max((1, 2, 3)) >= 254).all()
+        assert (foggy[..., 0] == foggy[..., 1]).all() and (foggy[..., 0] == foggy[..., 2]).all()
+        assert not corrupt(white * 0, "fog", severity).any()
+
+
+def test_snow_on_black_is_pale_and_symmetric():
+    """(1 - mix) / 2 everywhere, plus a layer and the layer turned by 180 degrees."""
+    black = np.zeros((8, 32, 32, 3), np.uint8)
+    for severity, mix in zip(LEVELS, (0.95, 0.9, 0.9, 0.85, 0.8), strict=True):
+        snowy = corrupt(black, "snow", severity)
+        assert np.array_equal(snowy, snowy[:, ::-1, ::-1])
+        assert snowy.min() == int(255 * (1 - mix) / 2) and len(np.unique(snowy)) > 20
+        assert (snowy[..., 0] == snowy[..., 2]).all()
+
+
+@pytest.mark.parametrize("severity, mean, std, zoom, threshold, radius, sigma, mix", [
+    (1, 0.1, 0.2, 1, 0.6, 8, 3, 0.95), (2, 0.1, 0.2, 1, 0.5, 10, 4, 0.9), (3, 0.15, 0.3, 1.75, 0.55, 10, 4, 0.9),
+    (4, 0.25, 0.3, 2.25, 0.6, 12, 6, 0.85), (5, 0.3, 0.3, 1.25, 0.65, 14, 12, 0.8)])
+def test_snow_step_by_step(severity, mean, std, zoom, threshold, radius, sigma, mix):
+    images, draws = photos(3), Draws("snow", range(3))
+    noise, angles = mean + std * draws.normal(32, 32), draws.uniform(-135, -45)
+    out = corrupt(images, "snow", severity)
+    side = int(np.ceil(32 / zoom))
+    top = (32 - side) // 2
+    for image, layer, angle, found in zip(images, noise, angles, out, strict=True):
+        layer = ndimage.zoom(layer[top:top + side, top:top + side], zoom, order=1)
+        layer = layer[(len(layer) - 32) // 2:][:32, (len(layer) - 32) // 2:][:, :32]
+        layer = (np.clip(np.where(layer < threshold, 0, layer), 0, 1) * 255).astype(np.uint8)
+        layer = tools.motion(layer[None, ..., None].astype(float), radius, sigma, np.array([angle]))[0].astype(np.uint8) / 255
+        x = image / 255
+        grey = (0.299 * x[..., 0] + 0.587 * x[..., 1] + 0.114 * x[..., 2])[..., None]
+        x = mix * x + (1 - mix) * np.maximum(x, grey * 1.5 + 0.5)
+        expected = (np.clip(x + layer + np.rot90(layer, 2), 0, 1) * 255).astype(int)
+        assert np.abs(expected - found).max() <= 2 and (expected == found).mean() > 0.99        # sums of cut values may differ
+
+
+def test_frost_adds_shares():
+    ice = weather.Ice((np.full((40, 50, 3), (100, 150, 200), np.uint8),), "flat", {})
+    draws = Draws("frost", range(2))
+    for severity, (keep, amount) in zip(LEVELS, ((1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45)), strict=True):
+        out = weather.frost(np.full((2, 32, 32, 3), 77, np.uint8), severity, draws, ice)
+        expected = keep * 77 + amount * np.array([100, 150, 200])
+        assert np.abs(out - np.floor(expected)).max() <= 1 and np.array_equal(out.min((0, 1, 2)), out.max((0, 1, 2)))
+
+
+def test_frost_cuts_every_picture_at_every_place():
+    """Corners are uniform over the picture's size minus 32, that number itself excluded."""
+    def coded(which):
+        rows, columns = np.mgrid[:36, :35]
+        return np.stack([np.full_like(rows, which * 40), rows * 7, columns * 7], 2).astype(np.uint8)
+    ice = weather.Ice(tuple(coded(i) for i in range(5)), "coded", {})
+    cuts = weather.frost(np.zeros((1200, 32, 32, 3), np.uint8), 5, Draws("frost", range(1200)), ice) / 0.45
+    places = np.rint(cuts[:, 0, 0] / (40, 7, 7))
+    found, times = np.unique(places, axis=0, return_counts=True)
+    assert {tuple(place) for place in found} == {(which, row, column) for which in range(5) for row in range(4) for column in range(3)}
+    assert times.min() > 5
+    assert np.array_equal(np.rint(cuts[:, 31, 31] / (40, 7, 7)), places + (0, 31, 31))
+
+
+def test_elastic_without_a_shift_is_the_identity_and_the_three_points_move():
+    rows, columns = affine_places(np.zeros((1, 3, 2)))
+    y, x = np.mgrid[:32, :32]
+    assert rows[0] == pytest.approx(y) and columns[0] == pytest.approx(x)
+    shift = np.array([[[2.0, -1], [0, 3], [-2, 1]]])
+    rows, columns = affine_places(shift)
+    for (x, y), (dx, dy) in zip(((26, 26), (26, 6), (6, 6)), shift[0].astype(int), strict=True):
+        assert [columns[0, y + dy, x + dx], rows[0, y + dy, x + dx]] == pytest.approx([x, y])
+
+
+@pytest.mark.parametrize("severity, alpha, sigma, corner", [
+    (1, 0, 0, 2.56), (2, 1.6, 6.4, 2.24), (3, 2.56, 1.92, 1.92), (4, 3.2, 1.28, 1.6), (5, 3.2, 0.96, 0.96)])
+def test_elastic_by_scipys_sampling(severity, alpha, sigma, corner):
+    """First the affine map with reflect-101 ("mirror" in SciPy), then the displacement with "reflect"."""
+    images, draws = photos(3), Draws("elastic_transform", range(3))
+    shift, noise = draws.uniform(-corner, corner, 3, 2), draws.uniform(-1, 1, 2, 32, 32)
+    out = corrupt(images, "elastic_transform", severity)
+    y, x = np.mgrid[:32, :32].astype(float)
+    for n, image in enumerate(images):
+        points = np.array([[26.0, 26], [26, 6], [6, 6]])
+        forward = np.linalg.lstsq(np.c_[points, np.ones(3)], points + shift[n], rcond=None)[0].T          # (2, 3)
+        columns, rows = np.linalg.inv(forward[:, :2]) @ (np.stack([x.ravel(), y.ravel()]) - forward[:, 2:])
+        dx, dy = (alpha * ndimage.gaussian_filter(values, sigma, mode="reflect", truncate=3) for values in noise[n])
+        for channel in range(3):
+            warped = ndimage.map_coordinates(image[..., channel] / 255, [rows, columns], order=1, mode="mirror").reshape(32, 32)
+            bent = ndimage.map_coordinates(warped, [y + dy, x + dx], order=1, mode="reflect")
+            assert np.array_equal(out[n, ..., channel], (np.clip(bent, 0, 1) * 255 + 1e-6).astype(np.uint8))
+
+
+def test_borders():
+    index = np.arange(-3, 35)
+    assert tools.reflect(index)[[0, 1, 2, -3, -2, -1]].tolist() == [2, 1, 0, 31, 30, 29]
+    assert tools.reflect_101(index)[[0, 1, 2, -3, -2, -1]].tolist() == [3, 2, 1, 30, 29, 28]
+
+
+# -- keys --------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("name", KINDS)
+def test_an_image_does_not_depend_on_its_batch(name):
+    images = photos()
+    whole = corrupt(images, name, 3, seed=7)
+    assert np.array_equal(corrupt(images[[4, 1]], name, 3, seed=7, indices=[4, 1]), whole[[4, 1]])
+    others = [corrupt(images, name, 3, seed=8), corrupt(images, name, 3, seed=7, indices=range(6, 12)),
+              corrupt(images, name, 3, seed=7, part="test")]
+    assert all(np.array_equal(whole, other) == (name in FIXED) for other in others)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_more_severity_changes_more(name):
+    """Between the ends; glass, snow, elastic and frost of the reference are not monotonic in between. Elastic's affine part shrinks."""
+    images = photos()
+    far = [np.abs(corrupt(images, name, severity).astype(int) - images).mean() for severity in (1, 5)]
+    assert far[0] > 0.5 and (far[0] < far[1]) == (name != "elastic_transform")
+
+
+def test_what_cannot_be_corrupted_is_said():
+    with pytest.raises(ValueError, match="known: gaussian_noise"):
+        corrupt(photos(), "spatter", 1)
+    with pytest.raises(ValueError, match="severity 6, expected 0 to 5"):
+        corrupt(photos(), "fog", 6)
+    with pytest.raises(ValueError, match=r"expected uint8 and \(N, 32, 32, 3\)"):
+        corrupt(photos()[:, :16], "fog", 1)
+    with pytest.raises(ValueError, match="max_severity 0"):
+        corrupt_set(photos(), 0, max_severity=0)
+
+
+# -- frost's pictures --------------------------------------------------------------------------------------
+
+def test_photographs_are_found_without_an_import_and_shrunk_as_opencv_does(tmp_path, monkeypatch):
+    folder = tmp_path / "imagecorruptions" / "frost"
+    folder.mkdir(parents=True)
+    (folder.parent / "__init__.py").write_text("raise ImportError('heavy')")
+    draw = np.random.default_rng(0)
+    rgba = draw.integers(0, 256, (203, 252, 4)).astype(np.uint8)
+    for name in weather.PHOTOS:
+        image = Image.fromarray(rgba)
+        (image if name.endswith("png") else image.convert("RGB")).save(folder / name)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert weather._photo_folder() == folder
+    ice = weather.photographs(folder)
+    assert ice.pictures[0].shape == (41, 50, 3) and np.array_equal(ice.pictures[0][3, 4], rgba[17, 22, :3])
+    assert set(ice.inputs) == set(weather.PHOTOS) and "imagecorruptions" not in sys.modules
+    (folder / "frost5.jpg").unlink()
+    assert weather._photo_folder() is None
+
+
+def test_the_synthetic_ice_is_big_enough_and_always_the_same():
+    ice, again = weather.synthetic_ice(), weather.synthetic_ice()
+    assert len(ice.pictures) == 5 and ice.source == "synthetic texture"
+    for picture, same in zip(ice.pictures, again.pictures, strict=True):
+        assert np.array_equal(picture, same) and min(picture.shape[:2]) > 32
+        assert 20 < picture[..., 0].std() < 45 and picture[..., 2].mean() > picture[..., 0].mean()
+
+
+# -- the corrupted set -------------------------------------------------------------------------------------
+
+def test_corrupt_set_draws_types_severities_and_an_order():
+    images = np.broadcast_to(grid(), (3000, 32, 32, 3))[:, :, :, :]
+    made = corrupt_set(np.ascontiguousarray(images), seed=3)
+    assert np.sort(made.rank).tolist() == list(range(3000)) and not np.array_equal(made.rank, np.arange(3000))
+    assert np.bincount(made.kind, minlength=15) == pytest.approx(200, abs=60)               # over 4 standard deviations
+    assert np.bincount(made.severity, minlength=6)[[0, 5]].tolist() == [0, 0]
+    assert np.bincount(made.severity)[1:] == pytest.approx(750, abs=100)
+    for i in (0, 17, 2999):
+        alone = corrupt(images[i:i + 1], KINDS[made.kind[i]], int(made.severity[i]), seed=3, indices=[i])
+        assert np.array_equal(made.images[i], alone[0])
+
+
+def test_corrupt_set_again_other_seeds_and_five_levels():
+    images, seen = np.repeat(photos(), 20, 0), []
+    one, two, test, five = (corrupt_set(images, 0, progress=seen.append), corrupt_set(images, 0), corrupt_set(images, 0, part="test"),
+                            corrupt_set(images, 0, max_severity=5))
+    assert all(np.array_equal(getattr(one, f.name), getattr(two, f.name)) for f in dataclasses.fields(one))
+    assert not np.array_equal(one.kind, test.kind) and not np.array_equal(one.rank, test.rank)
+    assert set(five.severity) == {1, 2, 3, 4, 5} and seen[-1] == len(images) and seen == sorted(seen)
+    assert len(corrupt_set(images[:0], 0).rank) == 0
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory):
+    """data/tiny (32x32 RGB, 100 training and 20 test images) and data/tiny-corrupted."""
+    root = tmp_path_factory.mktemp("root")
+    images = np.repeat(photos(12), 10, 0)
+    split = (np.arange(120) % 6 == 5).astype(np.uint8)
+    meta = {"set": "tiny", "source": "bundled", "deviation": "small", "classes": ["a", "b"], "domains": ["tiny"], "official_split": True,
+            "inputs": {}}
+    store.write(root / "data" / "tiny", images, np.arange(120) % 2, np.zeros(120), split, meta)
+    with pytest.MonkeyPatch.context() as patch:
+        ice = weather.synthetic_ice()
+        for module in (weather, stage):
+            patch.setattr(module, "find_ice", lambda: ice)
+        patch.setattr(stage, "ROOT", root)
+        stage.corrupt("tiny")
+    return root
+
+
+def test_rates_choose_exactly_so_many_images(federation):
+    clean, dirty = store.read(federation / "data" / "tiny"), corrupted.read(federation / "data" / "tiny-corrupted")
+    train = clean.split == 0
+    before = np.zeros(120, bool)
+    for xi, count in ((0.0, 0), (0.005, 0), (0.29, 29), (0.5, 50), (0.999, 99), (1.0, 100)):
+        chosen = dirty.chosen(xi)
+        assert chosen[train].sum() == count and chosen[~train].all() and (chosen | ~before).all()
+        images = dirty.apply(clean, xi)
+        assert np.array_equal(images[~chosen], clean.images[~chosen]) and np.array_equal(images[chosen], dirty.images[chosen])
+        before = chosen & train
+    assert (dirty.images != clean.images).any((1, 2, 3)).mean() > 0.95
+    with pytest.raises(ValueError, match="rate 1.5"):
+        dirty.chosen(1.5)
+
+
+def test_rate_0_gives_the_bytes_of_the_training_images(federation):
+    clean, dirty = store.read(federation / "data" / "tiny"), corrupted.read(federation / "data" / "tiny-corrupted")
+    train = clean.split == 0
+    assert dirty.apply(clean, 0.0)[train].tobytes() == clean.images[train].tobytes()
+    assert corrupted.rgb(clean.images).tobytes() == clean.images.tobytes()
+
+
+def test_the_corrupted_set_keeps_labels_and_says_how_it_was_made(federation):
+    clean, other = store.read(federation / "data" / "tiny"), store.verify(federation / "data" / "tiny-corrupted")
+    assert np.array_equal(clean.labels, other.labels) and np.array_equal(clean.split, other.split)
+    facts = other.meta["corruption"]
+    assert facts == {"of": "tiny", "clean": clean.meta["digest"], "seed": 0, "max_severity": 4, "kinds": list(KINDS),
+                     "frost": "synthetic texture", "digest": facts["digest"]}
+    assert other.meta["deviation"] == "small; frost from a synthetic texture, not from photographs"
+    assert other.meta["inputs"] == {"tiny": clean.meta["digest"]}
+
+
+def test_another_clean_set_is_refused(federation):
+    dirty, clean = corrupted.read(federation / "data" / "tiny-corrupted"), store.read(federation / "data" / "tiny")
+    with pytest.raises(DataError, match="made from other images than data/tiny now holds .*run `python stages/corrupt.py tiny`"):
+        dirty.apply(dataclasses.replace(clean, meta=clean.meta | {"digest": "0" * 64}), 0.5)
+
+
+def test_missing_and_damaged_files_are_named(federation, tmp_path, monkeypatch):
+    monkeypatch.setattr(stage, "ROOT", tmp_path)
+    (tmp_path / "data").mkdir()
+    subprocess.run(["cp", "-r", federation / "data" / "tiny", tmp_path / "data"], check=True)
+    folder = tmp_path / "data" / "tiny-corrupted"
+    with pytest.raises(DataError, match="no corrupted images there; run `python stages/corrupt.py tiny`"):
+        corrupted.read(folder)
+    stage.corrupt("tiny", "5")
+    assert corrupted.read(folder).severity.max() == 5
+    rank = np.load(folder / "rank.npy")
+    np.save(folder / "rank.npy", rank[::-1].copy())
+    with pytest.raises(DataError, match=r"rank.npy does not fit split.npy"):
+        corrupted.read(folder)
+    np.save(folder / "rank.npy", np.where(rank < 0, rank, (rank + 1) % 100).astype(np.int32))
+    with pytest.raises(DataError, match="rank.npy was altered"):
+        store.verify(folder)
+    np.save(folder / "kind.npy", rank)
+    with pytest.raises(DataError, match=r"kind.npy holds int32 \(120,\), expected uint8"):
+        corrupted.read(folder)
+    (folder / "severity.npy").write_bytes(b"")
+    with pytest.raises(DataError, match="(kind|severity).npy"):
+        corrupted.read(folder)
+    subprocess.run(["cp", folder.with_name("tiny") / "meta.json", folder], check=True)
+    with pytest.raises(DataError, match="not marked as corrupted"):
+        corrupted.read(folder)
+
+
+def test_the_stage_makes_the_same_twice_and_keeps_the_old_if_it_fails(federation, tmp_path, monkeypatch, capsys):
+    folder = federation / "data" / "tiny-corrupted"
+    before = corrupted.read(folder).digest
+    monkeypatch.setattr(stage, "ROOT", federation)
+    monkeypatch.setattr(stage, "SECONDS", 0.0)
+    stage.corrupt("tiny")
+    said = capsys.readouterr()
+    assert corrupted.read(folder).digest == before and before[:12] in said.out
+    assert "data/tiny-corrupted: 120 of 120 images, 0:00 left" in said.err
+    monkeypatch.setattr(corrupted.files, "sync", lambda path: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(Exception, match="No space left"):
+        stage.corrupt("tiny")
+    assert corrupted.read(folder).digest == before
+    assert sorted(path.name for path in (federation / "data").iterdir()) == ["tiny", "tiny-corrupted"]
+    with pytest.raises(ParamError, match="max_severity: '7', expected 1 to 5"):
+        stage.corrupt("tiny", "7")
+
+
+def test_the_bundled_digits_become_32_by_32_in_colour(tmp_path, monkeypatch):
+    from pipeline.data import sources
+    monkeypatch.setattr(stage, "ROOT", tmp_path)
+    sources.prepare("digits", tmp_path / "data" / "digits")
+    stage.corrupt("digits")
+    clean, dirty = store.read(tmp_path / "data" / "digits"), corrupted.read(tmp_path / "data" / "digits-corrupted")
+    images = dirty.apply(clean, 0.5)
+    assert images.shape == (1797, 32, 32, 3) and dirty.chosen(0.5)[clean.split == 0].sum() == 1437 // 2
+    assert "resized to 32x32 RGB" in dirty.meta["deviation"]
+    plain = corrupted.rgb(clean.images)
+    assert np.array_equal(plain[..., 0], plain[..., 2]) and plain[5].mean() == pytest.approx(clean.images[5].mean(), abs=3)
+    assert np.array_equal(images[~dirty.chosen(0.5)], plain[~dirty.chosen(0.5)])
+
+
+def test_reading_needs_neither_scipy_nor_torch(federation):
+    """What trains reads the set; SciPy and the corruptions are the stage's alone."""
+    code = ("import sys; from pathlib import Path; from pipeline.data import corrupted; corrupted.read(Path(sys.argv[1])); "
+            "print(json.dumps([m for m in ('scipy', 'torch', 'pipeline.data.corruptions') if m in sys.modules]))")
+    done = subprocess.run([sys.executable, "-c", "import json; " + code, federation / "data" / "tiny-corrupted"],
+                          capture_output=True, text=True, check=True, cwd=stage.Path(stage.__file__).parent.parent)
+    assert json.loads(done.stdout) == []
+
+
+# -- the contact sheet -------------------------------------------------------------------------------------
+
+def test_contact_sheet_shows_every_image_at_its_place(tmp_path, monkeypatch):
+    monkeypatch.setattr(sheet_stage, "ROOT", tmp_path)
+    sheet_stage.draw()
+    page = np.asarray(Image.open(tmp_path / "papers/rahfl/figures/corruptions.png").convert("RGB"))
+    image = contact_sheet.bundled_image()
+    for column, name in enumerate(KINDS):
+        for row in range(5):
+            top, left = contact_sheet._corner(row, column)
+            shown = page[top:top + contact_sheet.CELL, left:left + contact_sheet.CELL][1::3, 1::3]
+            assert np.array_equal(shown, corrupt(image[None], name, row + 1)[0]), (name, row)
+    again = io.BytesIO()
+    contact_sheet.contact_sheet(image, again)
+    assert again.getvalue() == (tmp_path / "papers/rahfl/figures/corruptions.png").read_bytes()

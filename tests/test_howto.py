@@ -1,0 +1,122 @@
+"""docs/adding-*.md, followed word for word in a copy of the repository: what they add runs and appears in the reports."""
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+from test_pipeline import ROOT, copy_of_the_repository, edit, run, stage
+
+FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def steps(page: str) -> list[tuple[str, dict, str]]:
+    """(language, what stands after it, content) of every code block of a page, in its order."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    return [(language, dict(word.split("=", 1) for word in shlex.split(about)), content) for language, about, content in FENCE.findall(text)]
+
+
+def follow(page: str, project: Path) -> list[str]:
+    """Do what a page says; what its commands printed."""
+    printed = []
+    for language, about, content in steps(page):
+        if "file" in about:
+            path = project / about["file"]
+            assert not path.exists(), f"{page} makes {path.name}, which is there"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content)
+        elif "at" in about:
+            edit(project / about["into"], lambda document: put(document, about["at"].split("."), yaml.safe_load(content)))
+        elif "into" in about:
+            path, mark = project / about["into"], about["after"]
+            before, found, after = path.read_text().partition(mark + "\n")
+            assert found, f"{about['into']} has no line that ends with {mark!r}"
+            path.write_text(before + found + content + after)
+        else:
+            assert language == "sh", f"{page}: a block of {language} that nobody follows"
+            done = run(project, "bash", "-euo", "pipefail", "-c", content, PYTHONDONTWRITEBYTECODE="", FEDREPRO_TRACKING="off")
+            printed.append(done.stdout)
+    return printed
+
+
+def put(document, keys: list[str], value) -> None:
+    """Add to the mapping or to the list at `keys`."""
+    for key in keys:
+        document = document[key]
+    if isinstance(document, list):
+        document += value
+    else:
+        assert not document.keys() & value.keys(), "a key that is there already"
+        document |= value
+
+
+@pytest.fixture
+def project(tmp_path) -> Path:
+    """A copy with its tests' helper, and a FedCRL miniature of one round."""
+    copy = copy_of_the_repository(tmp_path)
+    (copy / "tests").mkdir()
+    for name in ("federation.py", "conftest.py"):
+        (copy / "tests" / name).write_text((ROOT / "tests" / name).read_text())
+    run(copy, "git", "init", "-q")
+
+    def shorten(document):
+        scenario = document["miniature"]["fedcrl"]["scenario"]
+        scenario["training"]["rounds"], scenario["evaluation"]["last"], scenario["seeds"] = 1, 1, [0]
+    edit(copy / "params.yaml", shorten)
+    return copy
+
+
+def rows(project: Path, page: str, label: str) -> list[str]:
+    """Rows of the tables of a Markdown report that begin with a label."""
+    return [line for line in (project / "reports" / page).read_text().splitlines() if re.match(rf"\| *{re.escape(label)} *\|", line)]
+
+
+def test_adding_a_method(project):
+    printed = follow("adding-a-method.md", project)
+    assert "2 passed" in printed[-1]
+    result = json.loads((project / "papers/fedcrl/runs/mini/fedhalf/result.json").read_text())
+    assert any(f"{result['measures']['weighted'][0]:.2f}" in row for row in rows(project, "fedcrl.md", "FedHalf"))
+    assert result["hyper"] == {"rate": 0.5} and result["rounds"] == 1
+    edit(project / "papers/fedcrl/paper.yaml", lambda document: document["methods"]["fedhalf"].update(rate=1.5))
+    assert "methods.fedhalf.rate: must be at most 1, found 1.5" in stage(project, "train", "fedcrl/mini/fedhalf", expect=2).stderr
+
+
+def test_adding_a_data_set(project):
+    printed = follow("adding-a-data-set.md", project)
+    assert printed[1].splitlines()[-1] == "canonical [120, 24, 24, 3] ['dark', 'light']"
+    result = json.loads((project / "papers/fedlsa/runs/shapes/fedavg/result.json").read_text())
+    assert result["data"]["set"] == "shapes" and result["data"]["source"] == "canonical"
+    assert any("shapes" in line and result["data"]["digest"][:12] in line for line in (project / "reports/fedlsa.md").read_text().splitlines())
+
+
+def test_a_data_set_without_its_file_says_what_to_do(project):
+    """The archive not fetched: the page's manual step is what the error says."""
+    entry, = [step for step in steps("adding-a-data-set.md") if "after" in step[1]]
+    path = project / entry[1]["into"]
+    path.write_text(path.read_text().replace(entry[1]["after"] + "\n", entry[1]["after"] + "\n" + entry[2], 1))
+    assert "put it as shapes.zip into data/raw/shapes/" in stage(project, "data", "shapes", expect=2).stderr
+
+
+def test_adding_a_scenario(project):
+    printed = follow("adding-a-scenario.md", project)
+    names = [f"papers/fedcrl/dvc.yaml:main@digits-dir-1-{method}" for method in ("fedavg", "fedcrl")]
+    assert printed[0].split()[:2] == names
+    text = (project / "reports/fedcrl.md").read_text()
+    assert "Ours, not the paper's, on the bundled digits" in text and "Not of the paper; its protocol on the bundled digits" in text
+    for method, label in (("fedavg", "FedAvg"), ("fedcrl", "FedCRL")):
+        result = json.loads((project / f"papers/fedcrl/runs/digits-dir-1/{method}/result.json").read_text())
+        mean = sum(result["measures"]["weighted"]) / 2
+        assert any(f"{mean:.2f}" in row for row in rows(project, "fedcrl.md", label))
+    assert run(project, "python", "-m", "pipeline.status", "fedcrl", "--stages", "table A").stdout.strip() == ""
+
+
+def test_adding_a_paper(project):
+    printed = follow("adding-a-paper.md", project)
+    assert re.search(r"toy, all cells +4 +4 +\. +\. +\. +\.$", printed[-1], re.MULTILINE)
+    for scenario in ("mini", "digits-dir-05"):
+        for method, label, published in (("fedavg", "FedAvg", "88"), ("fedprox", "FedProx", "89")):
+            result = json.loads((project / f"papers/toy/runs/{scenario}/{method}/result.json").read_text())
+            assert any(f"{result['measures']['weighted'][0]:.2f}" in row and (scenario == "mini" or published in row)
+                       for row in rows(project, "toy.md", label))
+    assert "toy.html" in (project / "reports/index.html").read_text()

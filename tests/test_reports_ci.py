@@ -1,0 +1,122 @@
+"""CI's check of what is committed: reports that differ, numbers that moved, and the pages it lays out."""
+import copy
+import json
+import re
+import subprocess
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+
+import pytest
+import yaml
+from test_pipeline import ROOT, copy_of_the_repository, run
+
+LOADER = SourceFileLoader("ci_reports", str(ROOT / ".ci" / "reports"))
+ci = module_from_spec(spec_from_loader("ci_reports", LOADER))
+LOADER.exec_module(ci)
+
+METRICS = {"accuracy": 90.0, "accuracy_std": 1.0, "loss": 0.5, "up": 10.0, "down": 10.0, "seeds": 2, "rounds": 5}
+HERE = {"versions": {"torch": "2", "processor": "A"}, "device": "cpu", "executor": "sequential", "precision": "fp32"}
+COMMITTED = {"metrics": METRICS, "history": "seed,round\n0,0\n", "result": HERE}
+
+
+def commit(repository: Path, message: str) -> None:
+    run(repository, "git", "add", "-A")
+    run(repository, "git", "-c", "user.name=test", "-c", "user.email=test@localhost", "commit", "-qm", message)
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory) -> Path:
+    """A copy of the repository whose reports are those of its results."""
+    copied = copy_of_the_repository(tmp_path_factory.mktemp("committed"))
+    run(copied, "git", "init", "-q")
+    run(copied, "python", "stages/results.py")
+    run(copied, "python", "stages/report.py")
+    commit(copied, "as rendered")
+    return copied
+
+
+def test_a_report_that_was_edited_is_named(repository, capsys):
+    ci.same_reports(repository)
+    assert "come out as committed" in capsys.readouterr().out
+    page = repository / "reports/fedcrl.md"
+    page.write_text(page.read_text() + "better than ever\n")
+    commit(repository, "an edited report")
+    with pytest.raises(ci.Different, match=r"1 committed reports differ: reports/fedcrl.md$"):
+        ci.same_reports(repository)
+    run(repository, "git", "reset", "-q", "--hard", "HEAD~1")
+
+
+def test_a_change_that_was_not_run_is_named(repository):
+    parameters = repository / "params.yaml"
+    original = parameters.read_text()
+    parameters.write_text(original + "# changed\n")
+    with pytest.raises(ci.Different, match="dvc repro would run .*sources"):
+        ci.nothing_to_run(repository)
+    parameters.write_text(original)
+
+
+def test_the_cell_is_random_unless_it_is_given(repository, capsys):
+    drawn = {ci.choose(repository, None) for _ in range(40)}
+    assert len(drawn) > 3 and all((repository / "papers" / cell.split("/")[0] / "metrics/mini" / f"{cell.split('/')[2]}.json").exists() for cell in drawn)
+    assert "drawn: " in capsys.readouterr().out
+    assert ci.choose(repository, "fedcrl/mini/fedavg") == "fedcrl/mini/fedavg"
+    assert capsys.readouterr().out == "given: fedcrl/mini/fedavg (again: .ci/reports --cell fedcrl/mini/fedavg)\n"
+    with pytest.raises(ci.Different, match="--cell fedcrl/mini/nothing: no such committed cell; there are .*fedcrl/mini/fedavg"):
+        ci.choose(repository, "fedcrl/mini/nothing")
+
+
+@pytest.mark.parametrize("metrics, history, versions, exact, outcome", [
+    ({}, None, {}, True, "bit for bit"),
+    ({}, "seed,round\n0,1\n", {}, False, "Different: on the same machine type not bit for bit .*: the curves alone"),
+    ({"accuracy": 90.0001}, None, {}, False, "Different: on the same machine type .*: accuracy 90.0 -> 90.0001"),
+    ({"accuracy": 94.9, "loss": 9.0}, None, {"processor": "B"}, False, r"within 5 points .*\(accuracy 90.0 -> 94.9, loss 0.5 -> 9.0\)"),
+    ({"accuracy": 94.9}, None, {"processor": "B"}, True, "Different: on the same machine type"),
+    ({"accuracy": 95.1}, None, {"processor": "B"}, False, "Different: accuracy 95.10 %, committed 90.00 %: more than 5 points apart"),
+    ({"accuracy": float("nan")}, None, {"processor": "B"}, False, "Different: accuracy nan %"),
+    ({"up": 11.0}, None, {"torch": "3"}, False, "Different: not the committed numbers: up 10.0 -> 11.0")])
+def test_what_counts_as_the_same_number(metrics, history, versions, exact, outcome):
+    now = copy.deepcopy(COMMITTED)
+    now["metrics"] |= metrics
+    now["history"] = history or now["history"]
+    now["result"]["versions"] |= versions
+    try:
+        said = ci.compare(COMMITTED, now, exact)
+    except ci.Different as error:
+        said = f"Different: {error}"
+    assert re.search(outcome, said)
+
+
+def test_a_result_that_names_no_processor_is_not_held_to_its_bits():
+    """Those made before the processor was recorded."""
+    old = copy.deepcopy(COMMITTED)
+    del old["result"]["versions"]["processor"]
+    assert ci.compare(old, old | {"metrics": METRICS | {"accuracy": 91.0}}).startswith("within 5 points")
+
+
+def test_the_pages_lack_nothing_that_they_link_to(repository, tmp_path):
+    site = tmp_path / "site"
+    ci.lay_out(repository, site)
+    pages = [site / "index.html", *site.glob("reports/*.html")]
+    assert len(pages) == 7
+    for page in pages:
+        links = re.findall(r'(?:href|src)="([^"#:]+)[#"]', page.read_text()) + re.findall(r"url=([^\"]+)", page.read_text())
+        assert links and not [link for link in links if not (page.parent / link).exists()]
+    ci.lay_out(repository, site)                                    # replaces what it made
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "precious.txt").write_text("")
+    with pytest.raises(ci.Different, match="there is something else in it"):
+        ci.lay_out(repository, tmp_path / "other")
+    assert (tmp_path / "other" / "precious.txt").exists()
+
+
+def test_the_workflow_runs_the_same_script():
+    text = (ROOT / ".github/workflows/reports.yml").read_text()
+    jobs = yaml.safe_load(text)["jobs"]
+    commands = [step.get("run", "") for step in jobs["check"]["steps"]]
+    assert "make install" in commands and any(command.startswith(".venv/bin/python .ci/reports --site _site") for command in commands)
+    assert ".venv/bin/python .ci/reports" in (ROOT / ".ci/run").read_text()
+    uses = [step["uses"] for job in jobs.values() for step in job["steps"] if "uses" in step]
+    assert uses and all(re.fullmatch(r"actions/[a-z-]+@v\d+", name) for name in uses)
+    assert "${{ inputs" not in "".join(commands)                    # an input never becomes part of a command
+    assert json.dumps(yaml.safe_load(text)["permissions"]) == '{"contents": "read"}'
