@@ -29,7 +29,7 @@ repro: $(BIN)/.installed
 	@echo "Runs:     make ui"
 
 test: $(BIN)/.installed-test
-	python -m pytest -q
+	python -m pytest -q -n auto --dist loadfile
 
 ui: $(BIN)/.installed
 	MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false mlflow ui --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///mlflow.db}" --host 127.0.0.1 --port $${PORT:-5000}

@@ -45,7 +45,9 @@ def train(key: str) -> dict:
         state = method.round(state, world)
 
         def weighted(models):
-            return round(evaluation.measure(models, world, tests, "clients", 1, lambda n, x: method.scores(Handle(n), x, state))[0]["weighted"], 2)
+            def scores(network, images, client):
+                return method.scores(Handle(network, client=client), images, state)
+            return round(evaluation.measure(models, world, tests, "clients", 1, scores)[0]["weighted"], 2)
         rows.append({"round": world.round, "pre": weighted(method.deployed(state, world)), "post": weighted(world.trained)})
     return {"method": key, "headline": method.headline, "rounds": rows, "cpu_seconds": round(time.process_time() - start, 1)}
 

@@ -6,7 +6,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from pipeline.cli import stage
 from pipeline.params import shorten
-from pipeline.report.embedding import update
+from pipeline.report.computed import update
 
 
 def figures(what: str) -> None:

@@ -12,7 +12,7 @@ from test_report import PAPER, measured, root, write_run  # noqa: F401  (fixture
 
 from pipeline.errors import FedReproError
 from pipeline.params import PAPERS, ROOT, Cell, load_paper
-from pipeline.report import embedding, figures, geometry, render
+from pipeline.report import computed, embedding, figures, geometry, render
 from pipeline.report.drawings import figure_views
 from pipeline.results import collect, seal
 
@@ -41,13 +41,13 @@ def drawn(measured):  # noqa: F811
 
 
 def test_embedding_is_kept_and_drawn_without_the_representations(drawn):
-    written = embedding.update("fedcrl", drawn)
+    written = computed.update("fedcrl", drawn)
     assert [path.name for path in written] == ["figure4-balanced-fedavg.csv", "figure4-balanced-ours.csv"]
     first = [path.read_bytes() for path in written]
     lines = written[1].read_text().splitlines()
     assert lines[0] == "x,y,label,client" and len(lines) == 49
     assert all(re.fullmatch(r"-?\d+\.\d{3},-?\d+\.\d{3},[012],[01]", line) for line in lines[1:])
-    assert [path.read_bytes() for path in embedding.update("fedcrl", drawn)] == first
+    assert [path.read_bytes() for path in computed.update("fedcrl", drawn)] == first
     for path in drawn.glob("papers/*/representations/*/*.npz"):
         path.unlink()
     render(["fedcrl"], drawn)
@@ -80,13 +80,13 @@ def test_broken_representations_are_named(drawn, changed, message):
 def test_a_cell_needs_a_figure_and_representations(drawn):
     (OURS.representations(drawn)).write_bytes(b"PK")
     with pytest.raises(FedReproError, match="ours.npz: not representations"):
-        embedding.update("fedcrl/balanced/ours", drawn)
+        computed.update("fedcrl/balanced/ours", drawn)
     (OURS.representations(drawn)).unlink()
     with pytest.raises(FedReproError, match="ours.npz: no such file"):
-        embedding.update("fedcrl/balanced/ours", drawn)
+        computed.update("fedcrl/balanced/ours", drawn)
     with pytest.raises(FedReproError, match="no figure of kind 'embedding' or 'margins' or 'matrix' shows the cell fedcrl/balanced/fedprox"):
-        embedding.update("fedcrl/balanced/fedprox", drawn)
-    assert [path.name for path in embedding.update("fedcrl", drawn)] == ["figure4-balanced-fedavg.csv"]
+        computed.update("fedcrl/balanced/fedprox", drawn)
+    assert [path.name for path in computed.update("fedcrl", drawn)] == ["figure4-balanced-fedavg.csv"]
 
 
 @pytest.mark.parametrize("change", [
@@ -198,9 +198,45 @@ def test_means_over_clients_can_lie_closer_than_any_clients_own():
     """Two clients whose classes lie 2 apart, crosswise: their means coincide (FedLSA Fig. 1's margin decay)."""
     values = np.array([[1.0, 0], [-1, 0], [-1, 0], [1, 0]])
     table = geometry.margin_table(values, np.array([0, 1, 0, 1]), np.array([0, 0, 1, 1]))
-    assert table.to_dict("list") == {"label": [0, 1], "clients": [2.0, 2.0], "mean": [0.0, 0.0]}
+    assert table[["label", "clients", "mean"]].to_dict("list") == {"label": [0, 1], "clients": [2.0, 2.0], "mean": [0.0, 0.0]}
     alone = geometry.margin_table(values[:3], np.array([0, 1, 0]), np.array([0, 0, 1]))     # client 1 lacks class 1
-    assert alone.to_dict("list") == {"label": [0, 1], "clients": [2.0, 2.0], "mean": [1.0, 1.0]}
+    assert alone[["label", "clients", "mean"]].to_dict("list") == {"label": [0, 1], "clients": [2.0, 2.0], "mean": [1.0, 1.0]}
+    assert table["vectors"].isna().all()                            # the server sends nothing per class
+
+
+def test_margins_of_what_the_server_sends():
+    """Anchors of four classes, one of them unknown, another one not among the test images: 3-4-5, then 0 to its nearest."""
+    values, labels = np.array([[1.0, 0], [-1, 0], [0, 3]]), np.array([0, 1, 3])
+    vectors = np.array([[0, 0], [3, 4], [0, 1], [np.nan, np.nan]])
+    table = geometry.margin_table(values, labels, np.zeros(3, int), vectors)
+    assert table["label"].tolist() == [0, 1, 3] and table["vectors"][:2].tolist() == [1.0, pytest.approx(18 ** 0.5)] and np.isnan(table["vectors"][2])
+
+
+def test_the_vectors_are_kept_and_drawn_where_there_are_some(drawn):
+    paper = paper_with(drawn, figures=KINDS)
+    vectors = np.eye(8)[:3].astype(np.float16)                      # sqrt 2 apart
+    vectors[2] = np.nan
+    write_representations(drawn, OURS, 0.05, vectors=vectors)
+    for cell in (FEDAVG, OURS):
+        geometry.maker("margins")("figure1", cell, drawn)
+    lines = embedding.kept("figure1", OURS, drawn).read_text().splitlines()
+    assert lines[0] == "label,clients,mean,vectors" and [line.rpartition(",")[2] for line in lines[1:]] == ["1.4142", "1.4142", ""]
+    drawing = drawing_of(drawn, paper, "figure1").drawing
+    svg = drawing.draw()
+    assert 'id="vectors-1"' in svg and 'id="vectors-0"' not in svg and "sent by the server" in svg and "nan" not in svg.lower()
+    assert "diamond: the vectors that the server sends" in drawing.caption and drawing.caption.endswith(", diamond 1.414.")
+    write_representations(drawn, OURS, 0.05)
+    geometry.maker("margins")("figure1", OURS, drawn)
+    drawing = drawing_of(drawn, paper, "figure1").drawing
+    assert "diamond" not in drawing.caption and "sent by the server" not in drawing.draw()
+
+
+@pytest.mark.parametrize("vectors, message", [
+    (np.zeros(3), r"vectors \(3,\), expected"), (np.zeros((2, 8)), "a row for each of the labels to 2"), (np.full((3, 8), np.inf), "finite or NaN")])
+def test_broken_vectors_are_named(drawn, vectors, message):
+    write_representations(drawn, OURS, 0.05, vectors=vectors)
+    with pytest.raises(FedReproError, match=f"balanced/ours.npz: {message}" if message.startswith("vec") else f"balanced/ours.npz: vectors .*{message}"):
+        geometry.compute("margins", OURS, drawn)
 
 
 def test_cross_correlation_is_the_one_of_the_loss():
@@ -222,7 +258,7 @@ def test_margins_and_matrices_are_kept_and_drawn_without_the_representations(dra
     paper = paper_with(drawn, figures=KINDS)
     write_representations(drawn, OURS, 0.05, logits=np.random.default_rng(0).normal(size=(4, 30, 3)).astype(np.float16))
     assert drawing_of(drawn, paper, "figure1").command == "python stages/figures.py fedcrl"
-    written = embedding.update("fedcrl", drawn)
+    written = computed.update("fedcrl", drawn)
     assert {path.name for path in written} == {"figure1-balanced-fedavg.csv", "figure1-balanced-ours.csv", "figure8-balanced-ours.csv"}
     for path in drawn.glob("papers/*/representations/*/*.npz"):
         path.unlink()
@@ -233,7 +269,7 @@ def test_margins_and_matrices_are_kept_and_drawn_without_the_representations(dra
     matrices = drawing_of(drawn, paper, "figure8").drawing
     assert [list(row) for row in matrices.draw.args[0].values()] == [[f"client {k}" for k in range(4)]] and "client 3" in matrices.draw()
     path = embedding.kept("figure1", OURS, drawn)
-    path.write_text(path.read_text() + "9,1,1\n")
+    path.write_text(path.read_text() + "9,1,1,1\n")
     with pytest.raises(FedReproError, match="figure1-balanced-ours.csv: not the margins of a cell"):
         drawing_of(drawn, paper, "figure1")
 

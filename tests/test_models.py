@@ -146,8 +146,8 @@ def test_last_map_of_deep_networks(name, at_32, at_16):
 def test_grey_and_other_sizes(name, channels, size):
     network = outline(name, channels, size, 7)
     features = network.features(torch.empty(2, channels, size, size, device="meta"))
-    assert features.shape == (2, network.width)
-    assert network.head(features).shape == (2, 7)
+    assert features.shape == (2, network.width * (2 if name.endswith("_gaussian") else 1))
+    assert network.head(features[:, :network.width]).shape == (2, 7)
 
 
 def test_stages_of_resnet34():
@@ -162,7 +162,7 @@ def test_network_is_head_of_features(name):
     network, x = trained(name), images(name)
     with torch.no_grad():
         logits = network(x)
-        assert torch.equal(logits, network.head(network.features(x)))
+        assert torch.equal(logits, network.head(network.features(x)[:, :network.width]))     # of a Gaussian, its mean
         assert torch.equal(logits, network(x))
     assert logits.shape == (3, 5)
     assert network.head.in_features == network.width
@@ -217,6 +217,22 @@ def test_every_parameter_in_use_gets_a_gradient(name):
 def test_small_networks_train_on_one_sample(name):
     network = build(Model(name), 3, 16, 5).train()
     assert network(images(name, batch=1)).shape == (1, 5)
+
+
+@pytest.mark.parametrize("name, parameters", [("resnet10", 2_625_536), ("resnet12", 2_625_536), ("shufflenet", 2_920_448), ("mobilenetv2", 3_411_968)])
+def test_projectors_of_rahfl_have_the_published_counts(name, parameters):
+    with torch.device("meta"):
+        projector = build(Model(name, projector=1024), 3, 32, 10).projector
+    assert count(projector.parameters()) == parameters
+    assert count(projector.buffers()) == 6147
+
+
+def test_a_gaussian_network_doubles_the_representation_layer():
+    """fedsr.md: the layer feeding the classifier (84) is doubled to 168 outputs, the head stays."""
+    with torch.device("meta"):
+        plain, gaussian = (build(Model(name), 3, 32, 10) for name in ("lenet", "lenet_gaussian"))
+    assert count(gaussian.parameters()) - count(plain.parameters()) == 84 * 120 + 84
+    assert gaussian.head.weight.shape == plain.head.weight.shape
 
 
 def test_initialisation_follows_the_global_seed():

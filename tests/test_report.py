@@ -11,17 +11,20 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from pipeline import results
 from pipeline.errors import FedReproError, ParamError
 from pipeline.params import PAPERS, ROOT, Cell, load_paper
-from pipeline.report import render
+from pipeline.report import contact_sheet, pictures, render
+from pipeline.report.claims import parse_expected
 from pipeline.report.communication import worst_tenth
 from pipeline.report.context import page
 from pipeline.report.figures import over_seeds, trailing_mean
 from pipeline.report.formats import markdown, tex
 from pipeline.report.tables import Value, compare, mark, merge_heads, rank, read_published, table_view
-from pipeline.report.words import bytes_words, method_words, pretty, setting_words, split_setting
+from pipeline.report.words import bytes_words, measure_words, method_label, method_words, pretty, setting_words, split_setting
 from pipeline.results import Summary
 
 SCENARIO = {"data": {"set": "digits"}, "partition": {"kind": "dirichlet", "clients": 2, "beta": 0.3}, "model": {"name": "cnn2"},
@@ -63,11 +66,10 @@ BALANCED = {"fedavg": {"M": [70.0, 72.0], "average": [60.0, 62.0], "weighted": [
 
 # -- fixtures ------------------------------------------------------------------------------------------------------
 
-@pytest.fixture
-def root(tmp_path):
+def found(path):
     """A repository of five equal papers with two scenarios and three methods, and no runs."""
     for name in PAPERS:
-        folder = tmp_path / "papers" / name
+        folder = path / "papers" / name
         (folder / "published").mkdir(parents=True)
         (folder / "paper.yaml").write_text(yaml.safe_dump(PAPER, sort_keys=False), encoding="utf-8")
         for table, rows in PUBLISHED.items():
@@ -76,8 +78,13 @@ def root(tmp_path):
                 writer.writerow(["paper", "table", "setting", "dataset", "column", "method", "value", "std", "note"])
                 writer.writerows([name, table[5:], *row, "", ""] for row in rows)
     miniature = {name: {"scenario": SCENARIO, "methods": ["fedavg", "ours"]} for name in PAPERS}
-    (tmp_path / "params.yaml").write_text(yaml.safe_dump({"data": {}, "miniature": miniature}))
-    return tmp_path
+    (path / "params.yaml").write_text(yaml.safe_dump({"data": {}, "miniature": miniature}))
+    return path
+
+
+@pytest.fixture
+def root(tmp_path):
+    return found(tmp_path)
 
 
 def write_run(root, name, measures, paper="fedcrl"):
@@ -85,7 +92,7 @@ def write_run(root, name, measures, paper="fedcrl"):
     cell = Cell.parse(f"{paper}/{name}")
     seeds = list(range(len(next(iter(measures.values())))))
     folder = cell.folder(root)
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     document = results.seal({
         "cell": str(cell), "paper": paper, "scenario": cell.scenario, "method": cell.method, "label": "x", "algorithm": cell.method,
         "hyper": {}, "seeds": seeds, "rounds": 2, "hook": "post", "last": 1, "headline": "average", "measures": measures,
@@ -491,6 +498,14 @@ def test_miniature_comes_first_with_the_facts_of_its_runs(measured):
     assert 'src="figures/fedcrl-mini.svg"' in (measured / "reports/fedcrl.html").read_text()
 
 
+def test_a_methods_own_numbers_are_no_accuracies_of_the_miniature(measured):
+    write_run(measured, "mini/ours", BALANCED["ours"] | {"method.anchors": [3.0, 3.0], "pgd": [10.0, 12.0]})
+    heads = page("fedcrl", results.collect(measured), measured).mini.panel.columns
+    assert "measured, % · under PGD" in heads and not [head for head in heads if "anchors" in head]
+    render(["fedcrl"], measured)
+    assert "method.anchors" in (measured / "reports/runs/fedcrl/mini.html").read_text()
+
+
 def test_histogram_is_shown_where_it_exists(measured):
     render(["fedcrl"], measured)
     assert "clients.svg" not in (measured / "reports/fedcrl.html").read_text()
@@ -561,8 +576,68 @@ def test_curves_of_the_papers_scenarios_and_of_the_miniature(measured):
 
 def test_a_figure_without_runs_says_how_to_get_it(root):
     render(["fedcrl"], root)
-    assert "Figure 3: Curves</h3>\n<p class=\"run\">Nothing measured yet" in (root / "reports/fedcrl.html").read_text()
+    command = "python -m pipeline.run 'papers/fedcrl/dvc.yaml:main@balanced-*' 'papers/fedcrl/dvc.yaml:main@skewed-*'"
+    html, text = ((root / f"reports/fedcrl.{kind}").read_text() for kind in ("html", "md"))
+    assert f"Figure 3: Curves</h3>\n<p class=\"run\">Nothing measured yet: <code>{command}</code>.</p>" in html.replace("&#39;", "'")
+    assert f"### Figure 3: Curves\n\nNothing measured yet: `{command}`\n" in text
     assert not (root / "reports/figures").exists()
+
+
+def test_a_figure_that_lacks_cells_says_how_to_get_them(measured):
+    render(["fedcrl"], measured)
+    command = "python -m pipeline.run 'papers/fedcrl/dvc.yaml:main@balanced-*' 'papers/fedcrl/dvc.yaml:main@skewed-*'"
+    assert f"Not complete; what is missing: <code>{command}</code>" in (measured / "reports/fedcrl.html").read_text().replace("&#39;", "'")
+    assert f"Not complete; what is missing: `{command}`" in (measured / "reports/fedcrl.md").read_text()
+
+
+def test_a_figure_whose_cells_no_grid_holds_says_so(root):
+    path = root / "papers/fedcrl/paper.yaml"
+    path.write_text(yaml.safe_dump(PAPER | {"grids": {}}, sort_keys=False))
+    render(["fedcrl"], root)
+    assert "Nothing measured yet. No grid of <code>papers/fedcrl/paper.yaml</code> holds its cells yet.</p>\n</section>" in (root / "reports/fedcrl.html").read_text()
+
+
+# -- the corruptions -----------------------------------------------------------------------------------------------------------
+
+def write_sheet(root, frost):
+    """A PNG of two by one pixels where the contact sheet belongs."""
+    path = root / "papers/rahfl/figures/corruptions.png"
+    path.parent.mkdir(exist_ok=True)
+    facts = PngInfo()
+    if frost:
+        facts.add_text("Frost", frost)
+    Image.new("RGB", (2, 1)).save(path, pnginfo=facts)
+    return path
+
+
+@pytest.mark.parametrize("frost, said", [("photographs of the package icy", "The frost comes from photographs of the package icy."),
+                                         ("", "Where the frost comes from stands in the picture")])
+def test_the_corruptions_stand_on_their_papers_page_alone(root, frost, said):
+    write_sheet(root, frost)
+    render(["rahfl", "fedcrl"], root)
+    html, text, body = ((root / f"reports/rahfl.{kind}").read_text() for kind in ("html", "md", "tex"))
+    assert re.search(r'<img src="../papers/rahfl/figures/corruptions.png" alt="One photograph [^"]*15 corruptions[^"]*" width="2" height="1">', html)
+    assert '<a href="#corruptions">' in html and 'id="corruptions"' in html
+    assert "](../papers/rahfl/figures/corruptions.png)" in text and r"\includegraphics[width=\linewidth]{../papers/rahfl/figures/corruptions.png}" in body
+    assert all(said in page_text for page_text in (html, text, body))
+    check_tex(body)
+    assert "corruptions.png" not in (root / "reports/fedcrl.html").read_text()
+
+
+def test_the_sheet_that_is_drawn_says_where_its_frost_comes_from(tmp_path):
+    target = tmp_path / "sheet.png"
+    contact_sheet.contact_sheet(contact_sheet.bundled_image(), target)
+    with Image.open(target) as image:
+        assert image.info[pictures.FROST] == contact_sheet.find_ice().source
+
+
+def test_a_broken_sheet_is_named_and_the_rest_is_rendered(root):
+    path = write_sheet(root, "")
+    path.write_bytes(path.read_bytes()[:20])
+    with pytest.raises(FedReproError, match="corruptions.png: not a picture"):
+        render(["rahfl"], root)
+    html = (root / "reports/rahfl.html").read_text()
+    assert "corruptions.png: not a picture" in html and 'id="corruptions"' not in html and 'id="table1"' in html
 
 
 def test_a_measure_without_values_is_named(measured):
@@ -575,10 +650,10 @@ def test_a_measure_without_values_is_named(measured):
 def test_index_counts_cells(measured):
     render(["fedcrl"], measured)
     text = (measured / "reports/index.md").read_text()
-    assert "2 of 6 measured |  | 2 of 2 methods measured; best average accuracy, %: Ours 66.50" in text
+    assert "2 of 6 measured |  | 2 of 2 methods measured; best accuracy (average), %: Ours 66.50" in text
     assert text.count("0 of 6 measured |  | not run") == 4
     assert sorted(path.name for path in (measured / "reports").iterdir()) == [
-        "fedcrl.html", "fedcrl.md", "fedcrl.tex", "figures", "index.html", "index.md", "runs"]
+        "across.html", "across.md", "across.tex", "fedcrl.html", "fedcrl.md", "fedcrl.tex", "figures", "index.html", "index.md", "runs"]
 
 
 def test_html_is_well_formed_and_headers_have_a_scope(measured):
@@ -651,6 +726,13 @@ def test_tex_compiles(measured):
     assert done.returncode == 0, done.stdout[-1500:]
 
 
+@pytest.mark.parametrize("text, alone, words", [
+    (">0", False, "above 0"), ("<=-1.5", False, "at most −1.5"), ("abs<1", False, "less than 1 apart"), ("=8.47", False, "+8.47"), ("=68.4", True, "68.4"),
+    ("=0", False, "0"), ("~-2", False, "about −2"), ("rank<=1", False, "first"), ("rank<=3 low", False, "among the first 3")])
+def test_what_a_claim_expects_in_words(text, alone, words):
+    assert parse_expected(text, alone).words == words
+
+
 def test_words():
     assert split_setting("practical(beta=0.1,N=20),test=clean") == ["practical(beta=0.1,N=20)", "test=clean"]
     assert setting_words("practical(beta=0.1,N=20)") == "practical (β = 0.1, N = 20)"
@@ -658,4 +740,7 @@ def test_words():
     assert setting_words("public=tiny-imagenet") == "public = tiny-imagenet"
     assert method_words("FedCCL[local=1,global=0]") == "FedCCL (local = 1, global = 0)"
     assert [pretty(text) for text in ("theta0", "beta_joint", "T_f", "delta", "eta", "beta")] == ["θ0", "β joint", "T_f", "Δ", "η", "β"]
+    assert [measure_words(name) for name in ("weighted", "clean.AVG", "inter.photo", "average", "method.gap")] == [
+        "weighted by test size", "clean test, average", "inter-domain, photo", "average", "method, gap"]
+    assert method_label(load_paper("fedccl"), "fedccl-local") == "FedCCL (local = 1, global = 0)"
     assert [bytes_words(n) for n in (999, 12_000, 5_400_000)] == ["999 B", "12.0 kB", "5.4 MB"]

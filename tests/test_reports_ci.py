@@ -98,7 +98,7 @@ def test_the_pages_lack_nothing_that_they_link_to(repository, tmp_path):
     site = tmp_path / "site"
     ci.lay_out(repository, site)
     pages = [site / "index.html", *site.glob("reports/*.html")]
-    assert len(pages) == 7
+    assert len(pages) == 8
     for page in pages:
         links = re.findall(r'(?:href|src)="([^"#:]+)[#"]', page.read_text()) + re.findall(r"url=([^\"]+)", page.read_text())
         assert links and not [link for link in links if not (page.parent / link).exists()]

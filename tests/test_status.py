@@ -171,7 +171,8 @@ def test_a_wrong_name_is_one_line(root, capsys, arguments, message):
 
 def test_the_stages_are_dvcs_own():
     """Names as DVC knows them, on the repository itself."""
-    listed = subprocess.run([sys.executable, "-m", "dvc", "stage", "list", "--name-only", "dvc.yaml", "papers/fedcrl/dvc.yaml"], cwd=ROOT,
+    listed = subprocess.run([sys.executable, "-m", "dvc", "stage", "list", "--name-only", "dvc.yaml", "papers/fedcrl/dvc.yaml",
+                             "papers/fedcrl/full/dvc.yaml"], cwd=ROOT,
                             capture_output=True, text=True, check=True).stdout.split()
     ours = status.stages("fedcrl", load_paper("fedcrl")).values()
     assert ours and set(ours) <= {name.removeprefix("dvc.yaml:") for name in listed}

@@ -5,13 +5,15 @@ from pathlib import Path
 from pipeline.errors import FedReproError, ParamError, unknown
 from pipeline.files import write_text
 from pipeline.params import PAPERS, ROOT
-from pipeline.report.context import Page, page
+from pipeline.report.across import across
+from pipeline.report.context import NAMES, Page, page
 from pipeline.report.formats import FORMATS, fill
 from pipeline.results import Problem, survey
 
 
 def render(papers: Iterable[str] = PAPERS, root: Path = ROOT) -> list[Path]:
-    """Write reports/<paper>.md, .html, .tex, the run pages and the figures of the given papers, and the index of all five.
+    """Write reports/<paper>.md, .html, .tex, the run pages and the figures of the given papers, and the index and the
+    page across papers of all five.
 
     The same inputs give the same bytes. Raises FedReproError for an unknown paper or a malformed published table; for a
     result that cannot be used only after all the rest is written, and the pages name the file.
@@ -33,6 +35,9 @@ def render(papers: Iterable[str] = PAPERS, root: Path = ROOT) -> list[Path]:
             files[f"{name}.{kind}"] = fill("paper", kind, page=pages[name], pages=pages, failed=failed[name])
         files |= {runs.path: fill("runs", "html", page=runs, pages=pages) for runs in pages[name].runs}
         _clear(root / "reports" / "runs" / name, keep={Path(runs.path).name for runs in pages[name].runs})
+    table = across(NAMES, results, root, {problem.cell: problem.text for problem in problems if problem.cell})
+    for kind in FORMATS:
+        files[f"across.{kind}"] = fill("across", kind, page=table, pages=pages)
     for kind in ("md", "html"):
         files[f"index.{kind}"] = fill("index", kind, pages=pages, problems=said)
     for name, text in files.items():

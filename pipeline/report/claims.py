@@ -32,13 +32,14 @@ import numpy as np
 from pipeline.errors import ParamError, unknown
 from pipeline.params import ROOT, Paper, shorten
 from pipeline.report.published import printed_number, read_published
-from pipeline.report.words import split_setting
+from pipeline.report.words import minus, split_setting
 
 COLUMNS = ["id", "claim", "left", "right", "expected", "where", "slip"]
 ABOUT = 0.5                                       # what "about" may be off
 PRINTED = 0.011                                   # two numbers with two decimals, and their difference with two decimals
 FOLDS = {"max": np.maximum, "min": np.minimum, "mean": operator.add}
 BOUNDS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
+SIGNS = {">=": "at least", "<=": "at most", ">": "above", "<": "below"}
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,15 @@ class Expected:
     def sized(self) -> bool:
         """Whether the paper gives the size of the difference, so that its sign and its size can be compared."""
         return self.kind in ("size", "about") and self.number != 0
+
+    @property
+    def words(self) -> str:
+        """What is expected, for a reader."""
+        number = minus(f"{self.number:g}")
+        signed = minus(f"{self.number:+g}") if self.number else "0"
+        return {"bound": f"{SIGNS.get(self.sign, self.sign)} {number}", "abs": f"less than {number} apart", "size": signed,
+                "about": f"about {signed}", "value": number,
+                "rank": "first" if self.number == 1 else f"among the first {number}"}.get(self.kind, self.text)
 
     def fits(self, value: float) -> bool:
         """Whether one value is as claimed. Of a sized claim this is the sign alone."""

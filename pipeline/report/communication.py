@@ -4,7 +4,7 @@ from statistics import fmean
 
 from pipeline.params import Cell, Paper
 from pipeline.report.tables import Panel, Row, Value, mark, merge_heads
-from pipeline.report.words import bytes_words, scenario_title
+from pipeline.report.words import bytes_words, method_label, scenario_title
 from pipeline.results import summarise
 
 SENT = "per client and round"
@@ -25,7 +25,8 @@ def communication(scenario: str, paper: Paper, runs: dict[Cell, dict]) -> Panel:
     heads += [[SENT, "both, the paper's count"]] if counted else []
     heads += [[FAIRNESS, "std."]] if spread else []
     heads += [[FAIRNESS, "worst 10 %"]]
-    rows = [Row(paper.label(cell.method), [paper.label(cell.method)], _values(cell, result, paper, counted, spread)) for cell, result in runs.items()]
+    names = {cell: method_label(paper, cell.method) for cell in runs}
+    rows = [Row(names[cell], [names[cell]], _values(cell, result, paper, counted, spread)) for cell, result in runs.items()]
     if spread:
         mark([row.values[-2] for row in rows], lower=True)
     mark([row.values[-1] for row in rows], lower=False)
@@ -34,7 +35,8 @@ def communication(scenario: str, paper: Paper, runs: dict[Cell, dict]) -> Panel:
 
 def _values(cell: Cell, result: dict, paper: Paper, counted: bool, spread: bool) -> list[Value]:
     sent = result["traffic"]
-    values = [Value("text", text=text) for text in (f"{sent['up']:,.0f}", f"{sent['down']:,.0f}", bytes_words(sent["bytes"]))]
+    values = [Value("text", text=text, order=count) for text, count in (
+        (f"{sent['up']:,.0f}", sent["up"]), (f"{sent['down']:,.0f}", sent["down"]), (bytes_words(sent["bytes"]), sent["bytes"]))]
     if counted:
         values.append(Value("quoted", published=paper.communication.counts.get(cell.method, "")))
     if spread:

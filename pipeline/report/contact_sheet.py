@@ -8,6 +8,7 @@ from sklearn.datasets import load_sample_image
 from pipeline.data.corruptions import KINDS, SEVERITIES, corrupt
 from pipeline.data.corruptions.tools import SIDE
 from pipeline.data.corruptions.weather import find_ice
+from pipeline.report.pictures import FROST
 
 SCALE = 3                                             # pixels of the page per pixel of an image
 CELL, GAP = SIDE * SCALE, 6                           # pixels, as all below
@@ -49,7 +50,7 @@ def contact_sheet(image: np.ndarray, target, seed: int = 0) -> None:
         axes.text(LEFT - 12, ABOVE - 8, "severity", ha="right", va="bottom")
         axes.text(CELL / 2, middle - 8, "clean", ha="center", va="bottom")
         axes.text(LEFT, page.shape[0] - 10, f"frost: {find_ice().source}", va="bottom", fontsize=8.5)
-        figure.savefig(target, format="png", dpi=DPI, metadata={"Software": None})
+        figure.savefig(target, format="png", dpi=DPI, metadata={"Software": None, FROST: find_ice().source})
 
 
 def _corner(row: int, column: int) -> tuple[int, int]:

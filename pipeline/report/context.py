@@ -1,17 +1,20 @@
 """What the pages show: one context per paper and one for the index, the same for every format."""
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from pipeline.errors import FedReproError
 from pipeline.params import MINIATURE, ROOT, Cell, Paper, load_paper, load_params
 from pipeline.report.claims import Printed, read_claims
 from pipeline.report.communication import communication
 from pipeline.report.drawings import Drawing, FigureView, curves_of, figure_views
+from pipeline.report.pictures import Picture, corruptions
 from pipeline.report.runs import RunsPage, departures, runs_page
 from pipeline.report.tables import Panel, Row, TableView, Value, mark, merge_heads, table_view
 from pipeline.report.verdicts import Judgement, Verdict, judge, orders, variants
-from pipeline.report.words import MEASURES, scenario_title
+from pipeline.report.words import GROUPS, MEASURES, measure_words, method_label, scenario_title
 from pipeline.results import Problem, lower_is_better, ordered, summarise
 
 NAMES = {"fedccl": "FedCCL", "fcclplus": "FCCL+", "fedlsa": "FedLSA", "rahfl": "RAHFL", "fedcrl": "FedCRL"}
@@ -26,6 +29,7 @@ FACTS = [["run", "hook"], ["run", "rounds"], ["run", "seeds"]]
 PROVENANCE = ["runs", "data", "source", "data digest", "public data", "partition", "seeds", "device", "torch", "commit",
               "wall time, s"]
 SHORT = 12                                       # characters shown of a digest
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,7 @@ class Page:
     judgement: Judgement                         # over all tables
     elsewhere: list[Verdict]                     # on claims about figures, or in words
     figures: list[FigureView]
+    corruptions: Picture | None                  # of the clients' images, where the paper has them
     communication: list[Panel]                   # one per scenario that has a run
     done: int                                    # cells of the grids that have a result
     planned: int
@@ -84,19 +89,20 @@ def page(key: str, results: dict[Cell, dict], root: Path = ROOT, problems: list[
     cells = {Cell(key, s, m) for grid in paper.grids.values() for s in grid.scenarios for m in grid.methods}
     said, by_scenario = notes(paper, own, root), _by_scenario(paper, own)
     tables, elsewhere = judged(key, paper, own, said, root, broken)
-    figures, undrawn = _figures(key, paper, own, root)
+    figures, undrawn = _or_why(lambda: figure_views(key, paper, own, root), [])
+    sheet, unseen = _or_why(lambda: corruptions(key, root), None)
     once = [table.judgement for table in tables if table.key not in variants(paper)]        # a claim counts once
     everything = Judgement([v for judgement in once for v in judgement.verdicts] + elsewhere,
                            [order for judgement in once for order in judgement.orders], several=True)
     texts = {note.scenario: note.texts for note in said}
     return Page(key=key, name=NAMES[key], paper=paper, idea=IDEAS[key], mini=miniature(key, paper, own, root, broken),
-                tables=tables, judgement=everything, elsewhere=elsewhere, figures=figures,
+                tables=tables, judgement=everything, elsewhere=elsewhere, figures=figures, corruptions=sheet,
                 communication=[communication(scenario, paper, runs) for scenario, runs in by_scenario.items()],
                 done=len(cells & own.keys()), planned=len(cells),
                 provenance=provenance(paper, own), notes=said,
                 runs=[runs_page(key, NAMES[key], paper, scenario, runs, texts.get(scenario, []), root)
                       for scenario, runs in by_scenario.items()],
-                problems=[*broken.values(), *undrawn])
+                problems=[*broken.values(), *undrawn, *unseen])
 
 
 def judged(key: str, paper: Paper, results: dict[Cell, dict], said: list[Note], root: Path,
@@ -114,12 +120,12 @@ def judged(key: str, paper: Paper, results: dict[Cell, dict], said: list[Note], 
     return views, [judge(claim, key, paper, results, printed) for claim in claims if not claim.table]
 
 
-def _figures(key: str, paper: Paper, results: dict[Cell, dict], root: Path) -> tuple[list[FigureView], list[str]]:
-    """The figures, or none and why."""
+def _or_why(make: Callable[[], Made], otherwise: Made) -> tuple[Made, list[str]]:
+    """What `make` returns, or `otherwise` and why."""
     try:
-        return figure_views(key, paper, results, root), []
+        return make(), []
     except FedReproError as error:
-        return [], [str(error)]
+        return otherwise, [str(error)]
 
 
 # -- the miniature -----------------------------------------------------------------------------------------------
@@ -136,7 +142,8 @@ def miniature(key: str, paper: Paper, results: dict[Cell, dict], root: Path = RO
     runs = miniature_runs(key, results, root)
     done = {cell: result for cell, result in runs.items() if result}
     measures = _shown(name for result in done.values() for name in result["measures"]) or ["average"]
-    rows = [Row(paper.label(cell.method), [paper.label(cell.method)], _mini_values(cell, result, measures, (broken or {}).get(cell, "")))
+    names = {cell: method_label(paper, cell.method) for cell in runs}
+    rows = [Row(names[cell], [names[cell]], _mini_values(cell, result, measures, (broken or {}).get(cell, "")))
             for cell, result in runs.items()]
     for i, measure in enumerate(measures):
         mark([row.values[i] for row in rows], lower_is_better(measure))
@@ -145,7 +152,7 @@ def miniature(key: str, paper: Paper, results: dict[Cell, dict], root: Path = RO
     histogram = Path("papers", key, "runs", MINIATURE, "clients.svg")
     return Mini(Panel("", ["method"], merge_heads([_mini_head(m) for m in measures] + FACTS), rows),
                 done=len(done), planned=len(runs),
-                best=f"{paper.label(best.method)} {summarise(done[best]['measures'][headline]).mean:.2f}" if best else "",
+                best=f"{names[best]} {summarise(done[best]['measures'][headline]).mean:.2f}" if best else "",
                 headline=headline, curves=_mini_curves(key, list(done), headline, paper, root) if done else None,
                 histogram=f"../{histogram.as_posix()}" if (root / histogram).exists() else "")
 
@@ -153,19 +160,19 @@ def miniature(key: str, paper: Paper, results: dict[Cell, dict], root: Path = RO
 def _mini_curves(key: str, cells: list[Cell], headline: str, paper: Paper, root: Path) -> Drawing:
     """The headline accuracy of every method over the rounds, as measured."""
     return curves_of(f"figures/{key}-{MINIATURE}.svg", {MINIATURE: cells}, [headline], paper, root, 1,
-                     f"Measured accuracy ({MEASURES.get(headline, headline)}) after each round; round 0 is before training.")
+                     f"Measured accuracy ({measure_words(headline)}) after each round; round 0 is before training.")
 
 
 def _shown(names) -> list[str]:
-    """Measures of the scored model without the loss; within a group the mean over its members comes last."""
-    plain = [name for name in ordered(names) if name != "loss" and not name.startswith(("pre.", "post."))]
+    """Accuracies of the scored model and their spread, not the loss nor a method's own numbers; a group's mean comes last in it."""
+    plain = [name for name in ordered(names) if name != "loss" and not name.startswith(("pre.", "post.", "method."))]
     groups = list(dict.fromkeys(name.rpartition(".")[0] for name in plain))
     return sorted(plain, key=lambda name: (groups.index(name.rpartition(".")[0]), name.endswith(".AVG")))
 
 
 def _mini_head(measure: str) -> list[str]:
     group, _, name = measure.rpartition(".")
-    return [f"{group} accuracy, %" if group else "measured, %", MEASURES.get(name, name)]
+    return [f"{GROUPS.get(group, group)}, %" if group else "measured, %", MEASURES.get(name, name)]
 
 
 def _mini_values(cell: Cell, result: dict | None, measures: list[str], problem: str) -> list[Value]:
@@ -225,7 +232,7 @@ def notes(paper: Paper, results: dict[Cell, dict], root: Path = ROOT) -> list[No
                 texts.append(f"{data['set']}: {data['deviation'] or other}" if data["deviation"] or other else "")
             texts += run.get("warnings", [])
             for text in departures(cell, run, paper, root):
-                differ.setdefault(text, []).append(paper.label(cell.method))
+                differ.setdefault(text, []).append(method_label(paper, cell.method))
         texts += [f"{', '.join(labels) if len(labels) < len(runs[scenario]) else 'all methods'}: {text}" for text, labels in differ.items()]
         if texts := [text for text in dict.fromkeys(texts) if text]:
             sentences = [text if text.endswith((".", "!", "?")) else f"{text}." for text in texts]

@@ -9,7 +9,7 @@ import pandas as pd
 from pipeline.errors import FedReproError
 from pipeline.params import MINIATURE, ROOT, Cell, Figure, Paper, shorten
 from pipeline.report import embedding, figures, geometry
-from pipeline.report.words import scenario_title
+from pipeline.report.words import measure_words, method_label, scenario_title
 from pipeline.results import history, summarise
 
 
@@ -95,7 +95,7 @@ def curves_of(path: str, runs: dict[str, list[Cell]], measures: list[str], paper
 
 
 def _draw_curves(runs: dict[str, list[Cell]], measures: list[str], paper: Paper, root: Path, window: int) -> str:
-    tables = {title: {paper.label(cell.method): _history(cell, measures, root) for cell in found} for title, found in runs.items()}
+    tables = {title: {method_label(paper, cell.method): _history(cell, measures, root) for cell in found} for title, found in runs.items()}
     return figures.curves(tables, measures, window)
 
 
@@ -108,7 +108,7 @@ def _history(cell: Cell, measures: list[str], root: Path) -> pd.DataFrame:
 
 
 def _measure_words(measure: str) -> str:
-    return {"loss": "training loss", "weighted": "accuracy (weighted by test size)"}.get(measure, f"accuracy ({measure})")
+    return "training loss" if measure == "loss" else f"accuracy ({measure_words(measure)})"
 
 
 # -- measures against a number -------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def _lines(over: str, measure: str, cells: list[Cell], figure: Figure, paper: Pa
         if not of_scenario and not _varies_only(over, cell, figure, results):
             number = None
         if isinstance(number, (int, float)) and results[cell]["measures"].get(measure):
-            label = paper.label(cell.method) if of_scenario else scenario_title(paper, cell.scenario)
+            label = method_label(paper, cell.method) if of_scenario else scenario_title(paper, cell.scenario)
             summary = summarise(results[cell]["measures"][measure])
             found.setdefault(label, []).append((float(number), summary.mean, summary.std))
     tables = {label: pd.DataFrame(points, columns=["x", "mean", "std"]).drop_duplicates("x").astype(float).sort_values("x")
@@ -176,12 +176,19 @@ def _margins(key, name, figure: Figure, scenarios, paper, results, root) -> Draw
     if not found:
         return None
     titles = _titles(found, paper)
-    facts = "; ".join(f"{titles[cell]} {table['mean'].mean():.3f} against {table['clients'].mean():.3f}" for cell, table in found.items())
+    sent = any(table["vectors"].notna().any() for table in found.values())
+    facts = "; ".join(f"{titles[cell]} {_margin_facts(table)}" for cell, table in found.items())
+    diamond = ", diamond: the vectors that the server sends per class (prototypes, anchors)" if sent else ""
     caption = ("Margin of a class: the L2 distance from its prototype to the nearest other. Prototypes are class means of the representations of "
-               "test images; ring: the client with the largest margin, disc: the means over clients. Every panel has a scale of its own. "
-               f"Mean over classes, disc against ring: {facts}.")
+               f"test images; ring: the client with the largest margin, disc: the means over clients{diamond}. Every panel has a scale of its own. "
+               f"Mean over classes: {facts}.")
     return Drawing(_path(key, name, scenarios), f"Margins between class means, one panel per method: {', '.join(titles.values())}", caption,
                    figures.margins_size(len(found)), partial(figures.margins, {titles[cell]: table for cell, table in found.items()}))
+
+
+def _margin_facts(table: pd.DataFrame) -> str:
+    marks = {"ring": "clients", "disc": "mean", "diamond": "vectors"}
+    return ", ".join(f"{mark} {table[column].mean():.3f}" for mark, column in marks.items() if table[column].notna().any())
 
 
 def _matrices(key, name, figure: Figure, scenarios, paper, results, root) -> Drawing | None:
@@ -200,7 +207,7 @@ def _matrices(key, name, figure: Figure, scenarios, paper, results, root) -> Dra
 def _titles(found, paper: Paper) -> dict[Cell, str]:
     """Method of every cell, with its scenario where there are several."""
     several = len({cell.scenario for cell in found}) > 1
-    return {cell: paper.label(cell.method) + (f", {scenario_title(paper, cell.scenario)}" if several else "") for cell in found}
+    return {cell: method_label(paper, cell.method) + (f", {scenario_title(paper, cell.scenario)}" if several else "") for cell in found}
 
 
 # -- representations in the plane --------------------------------------------------------------------------------------

@@ -1,7 +1,4 @@
-"""t-SNE of representations: computed once from a cell's representations, kept as a small CSV that any clone can draw.
-
-`update` does so for every figure that is made from representations, those of `geometry` too.
-"""
+"""t-SNE of representations: computed once from a cell's representations, kept as a small CSV that any clone can draw."""
 import json
 import zipfile
 from collections.abc import Iterator
@@ -13,7 +10,7 @@ import pandas as pd
 
 from pipeline.errors import FedReproError
 from pipeline.files import write_json, write_text
-from pipeline.params import MINIATURE, ROOT, Cell, Figure, Paper, load_paper, shorten
+from pipeline.params import MINIATURE, ROOT, Cell, Figure, Paper, shorten
 
 PERPLEXITY = 30
 SEED = 0
@@ -96,21 +93,3 @@ def read(figure: str, cell: Cell, root: Path = ROOT) -> Embedding | None:
         return Embedding(points, float(facts["silhouette"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise FedReproError(f"{shorten(path)}: not an embedding with its JSON beside it: {error}") from None
-
-
-def update(what: str, root: Path = ROOT) -> list[Path]:
-    """Compute and keep what figures show of a cell (`fedcrl/mini/fedavg`), or of every cell of a paper that has representations.
-
-    FedReproError for a cell that no figure of its paper shows, or one without representations.
-    """
-    from pipeline.report import geometry              # which builds on this module
-    makers = {"embedding": lambda figure, cell, root: write(figure, cell, compute(cell, root), root),
-              "margins": geometry.maker("margins"), "matrix": geometry.maker("matrix")}
-    name = what.partition("/")[0]
-    paper = load_paper(name, root)
-    wanted = [(key, figure.kind, cell) for key, figure in paper.figures.items() if figure.kind in makers for cell in cells(name, paper, figure)]
-    if what == name:
-        wanted = [(key, kind, cell) for key, kind, cell in wanted if (cell.representations(root)).exists()]
-    elif not (wanted := [(key, kind, cell) for key, kind, cell in wanted if cell == Cell.parse(what)]):
-        raise FedReproError(f"papers/{name}/paper.yaml: no figure of kind {' or '.join(map(repr, makers))} shows the cell {what}")
-    return [makers[kind](key, cell, root) for key, kind, cell in wanted]

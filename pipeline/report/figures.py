@@ -11,6 +11,8 @@ from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path as Outline
 from matplotlib.ticker import MaxNLocator, NullLocator
 
+from pipeline.report.words import measure_words
+
 INK, FAINT = "#24303c", "#b9c1ca"
 NIGHT = {INK: "#dfe4ea", FAINT: "#4a545f"}       # what each colour becomes on dark ground
 LINES = {"#1f5fa8": "#7fb4ee", "#c2501c": "#f29a6b", "#23743c": "#6fc98a", "#8a3a8f": "#d594da", "#8b6508": "#e0bd55",
@@ -75,7 +77,7 @@ def curves(columns: dict[str, dict[str, pd.DataFrame]], measures: list[str], win
                 if measure == "loss" and (measure not in history or history[measure].isna().all()):
                     continue                          # its steps descend no single loss
                 _line(axes, over_seeds(history, measure, window), labels.index(label), label, len(labels) <= MOST_BANDS)
-            _dress(axes, title if row == 0 else "", "training loss" if measure == "loss" else "accuracy, %",
+            _dress(axes, title if row == 0 else "", _unit(measure, alone=sum(name != "loss" for name in measures) == 1),
                    left=column == 0, bottom=row == len(measures) - 1)
         _legend(figure, grid.flat)
         return _svg(figure)
@@ -91,6 +93,11 @@ def _line(axes, rounds: pd.DataFrame, i: int, label: str, band: bool) -> None:
 
 def _place(axes) -> int:
     return axes.figure.axes.index(axes)
+
+
+def _unit(measure: str, alone: bool) -> str:
+    """What an axis shows; which accuracy, where a figure has several."""
+    return "training loss" if measure == "loss" else "accuracy, %" if alone else f"{measure_words(measure)}, %"
 
 
 def _dress(axes, title: str, unit: str, left: bool, bottom: bool) -> None:
@@ -169,26 +176,31 @@ def margins_size(panels: int) -> tuple[int, int]:
 
 
 def margins(panels: dict[str, pd.DataFrame]) -> str:
-    """Margin per class, one panel per method with a scale of its own: ring, the best client's; disc, that of the means over clients.
+    """Margin per class, one panel per method with a scale of its own: ring, the best client's; disc, that of the means over clients;
+    diamond, that of what the server sends, where there is such a thing.
 
-    panels: title -> columns label, clients, mean.
+    panels: title -> columns label, clients, mean, vectors.
     """
-    ring, disc = list(LINES)[7], list(LINES)[1]
+    shown = ["clients", "mean", "vectors"]
+    ring, disc, diamond = (list(LINES)[i] for i in (7, 1, 0))
     width, height = margins_size(len(panels))
     with rc_context(STYLE):
         figure = Figure(figsize=(width / PIXELS, height / PIXELS), layout="constrained")
         for i, (axes, (title, table)) in enumerate(zip(figure.subplots(1, len(panels), squeeze=False).flat, panels.items())):
             place = np.arange(len(table))
-            axes.vlines(place, table[["clients", "mean"]].min(axis=1), table[["clients", "mean"]].max(axis=1), color=FAINT, linewidth=1)
+            axes.vlines(place, table[shown].min(axis=1), table[shown].max(axis=1), color=FAINT, linewidth=1)
             axes.plot(place, table["clients"], linestyle="", marker="o", markerfacecolor="none", color=ring, label="best client", gid=f"clients-{i}")
             axes.plot(place, table["mean"], linestyle="", marker="o", color=disc, label="mean over clients", gid=f"mean-{i}")
+            if (there := table["vectors"].notna()).any():
+                axes.plot(place[there], table["vectors"][there], linestyle="", marker="D", markersize=5, color=diamond, label="sent by the server",
+                          gid=f"vectors-{i}")
             axes.set_title(title, loc="left", fontsize=9.5)
             axes.set_xticks(place, [str(label) for label in table["label"]])
             axes.set_xlabel("class")
             axes.set_ylabel("margin" if i == 0 else "")
-            axes.set_ylim(0, 1.1 * table[["clients", "mean"]].max(axis=None))
+            axes.set_ylim(0, 1.1 * table[shown].max(axis=None))
             axes.tick_params(length=3)
-        _legend(figure, figure.axes[:1])
+        _legend(figure, list(figure.axes))
         return _svg(figure)
 
 

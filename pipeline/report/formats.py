@@ -7,6 +7,7 @@ import jinja2
 from pipeline.params import ROOT
 from pipeline.report.tables import Value
 from pipeline.report.verdicts import MEANINGS, ordinal
+from pipeline.report.words import measure_words
 
 TEMPLATES = ROOT / "reports" / "templates"
 FORMATS = ("md", "html", "tex")
@@ -49,6 +50,8 @@ def tex_measured(value: Value) -> Raw:
         return Raw(tex(value.text))
     if value.state == "quoted":
         return Raw(rf"\published{{{tex(value.published)}}}")
+    if value.state == "excluded":
+        return Raw(rf"{{\scriptsize {tex(value.text)}}}")
     if value.state != "measured":
         return Raw(("!" if value.problem else "---") if value.state == "missing" else "")
     mean = {"best": r"\textbf{%s}", "second": r"\underline{%s}"}.get(value.mark, "%s") % value.mean
@@ -94,6 +97,8 @@ def markdown_value(value: Value) -> Raw:
     published = f"({', '.join(filter(None, (markdown(value.published), value.apart)))})" if value.published else ""
     if value.state == "text":
         measured = markdown(value.text)
+    elif value.state == "excluded":
+        measured = f"*{markdown(value.text)}*"
     elif value.state == "measured":
         mean = f"[{value.mean}](../{value.file})" if value.file else value.mean
         mean = {"best": "**{}**", "second": "<ins>{}</ins>"}.get(value.mark, "{}").format(mean)
@@ -116,7 +121,7 @@ def markdown_code(text: str) -> Raw:
 
 FILTERS = {
     "tex": {"measured": tex_measured, "published": tex_published, "rules": tex_rules,
-            "breakable": tex_breakable, "cells": partial(join, tex, " & "), "row": tex_row},
+            "breakable": tex_breakable, "cells": partial(join, tex, " & "), "row": tex_row, "raw": Raw},
     "md": {"value": markdown_value, "code": markdown_code, "row": markdown_row, "cells": partial(join, markdown, " | "), "raw": Raw},
 }
 
@@ -134,7 +139,7 @@ def environment(kind: str) -> jinja2.Environment:
     }[kind]
     made = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), undefined=jinja2.StrictUndefined, trim_blocks=True,
                               lstrip_blocks=True, keep_trailing_newline=True, **options)
-    made.filters.update(FILTERS.get(kind, {}), ordinal=ordinal)
+    made.filters.update(FILTERS.get(kind, {}), ordinal=ordinal, measure=measure_words)
     made.globals.update(WIDE=WIDE, DASH=DASH, MEANINGS=MEANINGS)
     return made
 

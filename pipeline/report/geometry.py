@@ -15,7 +15,7 @@ from pipeline.files import write_json, write_text
 from pipeline.params import ROOT, Cell, shorten
 from pipeline.report.embedding import kept, representations
 
-COLUMNS = {"margins": ["label", "clients", "mean"], "matrix": ["client", "row", "column", "value"]}
+COLUMNS = {"margins": ["label", "clients", "mean", "vectors"], "matrix": ["client", "row", "column", "value"]}
 SMALLEST = 1e-12                                      # a column of logits that varies less is constant
 
 
@@ -27,11 +27,12 @@ def margins(prototypes: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(least) & ~np.isnan(prototypes).any(1), least, np.nan)
 
 
-def margin_table(values: np.ndarray, labels: np.ndarray, clients: np.ndarray) -> pd.DataFrame:
-    """Per label the largest margin that a client's own class means have (`clients`), and that of the means over clients (`mean`).
+def margin_table(values: np.ndarray, labels: np.ndarray, clients: np.ndarray, vectors: np.ndarray | None = None) -> pd.DataFrame:
+    """Per label the largest margin that a client's own class means have (`clients`), that of the means over clients (`mean`), and that of
+    what the server sends (`vectors`; NaN where it sends nothing for the class).
 
     values (n, d), labels (n,), clients (n,): what each client's model makes of its test images. The mean over clients counts
-    every client that has the class once, as FedProto's global prototypes do.
+    every client that has the class once, as FedProto's global prototypes do. vectors (C, d): row c is class c's, NaN where unknown.
     """
     names = np.unique(labels)
     own = np.full((len(np.unique(clients)), len(names), values.shape[1]), np.nan)
@@ -42,7 +43,8 @@ def margin_table(values: np.ndarray, labels: np.ndarray, clients: np.ndarray) ->
                 own[k, c] = values[here].mean(0)
     per_client = np.stack([margins(prototypes) for prototypes in own])
     best = np.where(np.isnan(per_client), -np.inf, per_client).max(0)
-    return pd.DataFrame({"label": names, "clients": np.where(np.isfinite(best), best, np.nan), "mean": margins(np.nanmean(own, 0))})
+    sent = np.full(len(names), np.nan) if vectors is None else margins(vectors)[names]
+    return pd.DataFrame({"label": names, "clients": np.where(np.isfinite(best), best, np.nan), "mean": margins(np.nanmean(own, 0)), "vectors": sent})
 
 
 def cross_correlation(logits: np.ndarray, consensus: np.ndarray) -> np.ndarray:
@@ -68,7 +70,7 @@ def compute(kind: str, cell: Cell, root: Path = ROOT) -> pd.DataFrame:
     path = cell.representations(root)
     if kind == "margins":
         values, labels, clients = representations(path)
-        return margin_table(values.astype(np.float64), labels, clients)
+        return margin_table(values.astype(np.float64), labels, clients, _vectors(path, labels))
     try:
         with np.load(path) as file:
             logits = file["logits"].astype(np.float64)
@@ -79,6 +81,19 @@ def compute(kind: str, cell: Cell, root: Path = ROOT) -> pd.DataFrame:
     if logits.ndim != 3 or not np.isfinite(logits).all() or logits.shape[1] < 2:
         raise FedReproError(f"{shorten(path)}: logits {logits.shape}, expected (clients, images, classes), all of them finite")
     return matrix_table(logits)
+
+
+def _vectors(path: Path, labels: np.ndarray) -> np.ndarray | None:
+    """(C, d) what the server sends per class, None where the method has no such vectors; FedReproError for anything else."""
+    try:
+        with np.load(path) as file:
+            vectors = file["vectors"].astype(np.float64) if "vectors" in file else None
+    except (ValueError, zipfile.BadZipFile, EOFError) as error:
+        raise FedReproError(f"{shorten(path)}: no vectors per class: {error}") from None
+    if vectors is not None and (vectors.ndim != 2 or len(vectors) <= labels.max() or np.isinf(vectors).any()):
+        raise FedReproError(f"{shorten(path)}: vectors {vectors.shape}, expected (classes, d) with a row for each of the labels to {labels.max()}, "
+                            "finite or NaN")
+    return vectors
 
 
 def write(kind: str, figure: str, cell: Cell, table: pd.DataFrame, root: Path = ROOT) -> Path:

@@ -8,7 +8,7 @@ import yaml
 
 from pipeline.params import MINIATURE, ROOT, Cell, Paper, Scenario
 from pipeline.report.tables import result_path
-from pipeline.report.words import MEASURES, bytes_words, scenario_title
+from pipeline.report.words import bytes_words, measure_words, method_label, scenario_title
 from pipeline.results import Summary, history, ordered, summarise
 
 WIDTH, HEIGHT = 600, 120                         # of a curve, in units of its own
@@ -69,7 +69,7 @@ def runs_page(key: str, name: str, paper: Paper, scenario: str, results: dict[Ce
 
 def _run(cell: Cell, result: dict, paper: Paper, root: Path) -> Run:
     measures = [(name, summarise(result["measures"][name]), result["measures"][name]) for name in ordered(result["measures"])]
-    return Run(cell, paper.label(cell.method), _facts(cell, result), measures, result["seeds"], _curve(cell, result, root))
+    return Run(cell, method_label(paper, cell.method), _facts(cell, result), measures, result["seeds"], _curve(cell, result, root))
 
 
 def _facts(cell: Cell, result: dict) -> list[tuple[str, str]]:
@@ -124,7 +124,7 @@ def _curve(cell: Cell, result: dict, root: Path) -> Curve | None:
         at = (rows - (first, low)) / (max(last - first, 1), max(high - low, 1e-9)) * (WIDTH, -HEIGHT) + (0, HEIGHT)
         return "M" + "L".join(f"{x:.0f} {y:.0f}" for x, y in at)
 
-    return Curve(f"accuracy ({MEASURES.get(measure, measure)})", [line(rows) for rows in seeds], float(low), float(high), int(last))
+    return Curve(f"accuracy ({measure_words(measure)})", [line(rows) for rows in seeds], float(low), float(high), int(last))
 
 
 def departures(cell: Cell, result: dict, paper: Paper, root: Path = ROOT) -> list[str]:

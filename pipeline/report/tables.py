@@ -38,7 +38,8 @@ class Value:
     """One position of a table.
 
     state: `measured`; `missing`, to be measured; `outside`, nothing here can be measured; `text`, a fact about
-    the run instead of a number; `quoted`, the paper's own words where there is no number to stand beside them.
+    the run instead of a number; `quoted`, the paper's own words where there is no number to stand beside them;
+    `excluded`, a run that there cannot be or that nobody asked for, with the reason in two words.
     """
     state: str
     number: Summary | None = None
@@ -51,6 +52,7 @@ class Value:
     cell: Cell | None = None          # of a measured number: the run that it comes from
     target: str = ""                  # of a missing one: what `dvc repro` takes to measure it
     problem: str = ""                 # of a missing one: why the result that is there cannot be used
+    order: float | None = None        # of a text: the number that it sorts by
 
     @property
     def mean(self) -> str:

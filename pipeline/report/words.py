@@ -13,7 +13,9 @@ NAMES = {"hfl": "HFL", "asymhfl": "AsymHFL", "aug": "Aug", "dcl": "DCL", "supcon
          "fntd": "FNTD", "sep": "separability", "com": "compactness"}       # components as the papers write them
 PHRASES = {"metric=inter": "inter-domain", "metric=intra": "intra-domain", "test=clean": "clean test",
            "test=corrupted": "corrupted test"}
-MEASURES = {"average": "average", "weighted": "weighted by test size", "clients_std": "std. over clients"}
+MEASURES = {"average": "average", "weighted": "weighted by test size", "clients_std": "std. over clients", "AVG": "average",
+            "fgsm": "under FGSM", "pgd": "under PGD"}
+GROUPS = {"inter": "inter-domain", "intra": "intra-domain", "clean": "clean test", "corrupted": "corrupted test"}
 _GREEK = re.compile(rf"(?<![A-Za-z])({'|'.join(GREEK)})(?![A-Za-z])")
 _OUTSIDE = re.compile(r",(?![^(\[]*[)\]])")               # a comma that no bracket encloses
 _VARIANT = re.compile(r"(?P<base>[^\[]+)\[(?P<options>.*)\]")
@@ -58,6 +60,17 @@ def method_words(label: str) -> str:
     base, options = variant(label)
     listed = ", ".join(f"{option_words(key)} = {value}" for key, value in options.items())
     return f"{base} ({listed})" if listed else base
+
+
+def method_label(paper: Paper, method: str) -> str:
+    """A method of paper.yaml as running text: its label, `FedCCL[local=1,global=0]` in words."""
+    return method_words(paper.label(method))
+
+
+def measure_words(measure: str) -> str:
+    """`clean.AVG` -> `clean test, average`; a domain keeps its name."""
+    group, _, name = measure.rpartition(".")
+    return ", ".join(filter(None, (GROUPS.get(group, group), MEASURES.get(name, name))))
 
 
 def minus(number: str) -> str:

@@ -1,0 +1,23 @@
+"""Every figure that is computed from representations: embeddings, margins, cross-correlations; kept as tables in git."""
+from pathlib import Path
+
+from pipeline.errors import FedReproError
+from pipeline.params import ROOT, Cell, load_paper
+from pipeline.report import embedding, geometry
+
+
+def update(what: str, root: Path = ROOT) -> list[Path]:
+    """Compute and keep what figures show of a cell (`fedcrl/mini/fedavg`), or of every cell of a paper that has representations.
+
+    FedReproError for a cell that no figure of its paper shows, or one without representations.
+    """
+    makers = {"embedding": lambda figure, cell, root: embedding.write(figure, cell, embedding.compute(cell, root), root),
+              "margins": geometry.maker("margins"), "matrix": geometry.maker("matrix")}
+    name = what.partition("/")[0]
+    paper = load_paper(name, root)
+    wanted = [(key, figure.kind, cell) for key, figure in paper.figures.items() if figure.kind in makers for cell in embedding.cells(name, paper, figure)]
+    if what == name:
+        wanted = [(key, kind, cell) for key, kind, cell in wanted if (cell.representations(root)).exists()]
+    elif not (wanted := [(key, kind, cell) for key, kind, cell in wanted if cell == Cell.parse(what)]):
+        raise FedReproError(f"papers/{name}/paper.yaml: no figure of kind {' or '.join(map(repr, makers))} shows the cell {what}")
+    return [makers[kind](key, cell, root) for key, kind, cell in wanted]

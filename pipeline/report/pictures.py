@@ -1,0 +1,43 @@
+"""Pictures that another stage has drawn and that a page shows as they are."""
+from dataclasses import dataclass
+from pathlib import Path
+
+from PIL import Image
+
+from pipeline.errors import FedReproError
+from pipeline.params import ROOT, shorten
+
+FROST = "Frost"                                       # the PNG's own text: where the photographs of ice come from
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An image file and what a reader without it must know."""
+    path: str                                         # from reports/
+    alt: str
+    caption: str
+    size: tuple[int, int]                             # pixels
+
+    @property
+    def inside(self) -> str:
+        """From the repository's root."""
+        return self.path.removeprefix("../")
+
+
+def corruptions(key: str, root: Path = ROOT) -> Picture | None:
+    """papers/<paper>/figures/corruptions.png, None where the paper has none; FedReproError for a file that is no picture."""
+    path = Path("papers", key, "figures", "corruptions.png")
+    if not (root / path).exists():
+        return None
+    try:
+        with Image.open(root / path) as image:
+            image.load()
+            size, frost = image.size, image.info.get(FROST, "")
+    except (OSError, SyntaxError) as error:           # Pillow calls a broken PNG a SyntaxError
+        raise FedReproError(f"{shorten(root / path)}: not a picture: {error}; run `dvc repro contact_sheet` again") from None
+    source = f"The frost comes from {frost}." if frost else "Where the frost comes from stands in the picture, below its columns."
+    return Picture(f"../{path.as_posix()}",
+                   "One photograph of a flower under each of 15 corruptions, a column each, at severities 1 to 5 from top to bottom; "
+                   "the clean one at the left",
+                   "The corruptions that the clients' images suffer, on a photograph of scikit-learn's at 32 × 32 pixels: a column per "
+                   f"corruption, a row per severity. {source}", size)

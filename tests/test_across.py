@@ -1,0 +1,433 @@
+"""The page across papers, and what holds of every page: a reader without eyes or mouse can use it, and a real browser shows it whole."""
+import fcntl
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+from html.parser import HTMLParser
+from urllib.parse import unquote
+
+import pytest
+import yaml
+from federation import image_world, run
+from test_report import BALANCED, PAPER, found, measured, root, write_run, write_sheet  # noqa: F401  (fixtures)
+
+from pipeline import methods
+from pipeline.errors import FedReproError
+from pipeline.methods_public import Collaborative
+from pipeline.params import PAPERS, Cell, Model, load_paper, load_params
+from pipeline.report import render
+from pipeline.report.across import ANY_NETWORK, HELDOUT, PIXELS, PUBLIC, across, algorithms, excluded, plain
+from pipeline.report.context import NAMES
+from pipeline.results import collect
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+# No sandbox because a container's root has none; the others keep a fresh profile from calling home.
+HEADLESS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-dev-shm-usage", "--no-first-run", "--disable-sync",
+            "--disable-background-networking", "--disable-component-update", "--hide-scrollbars", "--remote-debugging-pipe"]
+
+
+# -- what an algorithm needs ---------------------------------------------------------------------------------------------
+
+def test_every_file_of_methods_is_a_row():
+    assert algorithms() == methods.names()
+
+
+@pytest.mark.parametrize("algorithm", methods.names())
+def test_what_an_algorithm_is_said_to_need_is_what_it_needs(algorithm):
+    """One round with clients of different networks, without public data, held-out images or the scale of pixels."""
+    method = methods.load(algorithm, {}, "test")
+    assert isinstance(method, Collaborative) == (algorithm in PUBLIC)
+    if algorithm in PUBLIC:
+        expected, message = FedReproError, "acc_source: heldout" if algorithm in HELDOUT else "needs public data"
+    elif algorithm in PIXELS:
+        expected, message = FedReproError, r"attacks need pixels in \[0, 1\]"
+    else:
+        expected, message = (FedReproError, RuntimeError), "averages models|size of"
+    networks = [Model(name, projector=8 if algorithm == "fedproto_hetero" else None) for name in ("cnn4", "cnn5", "simple_cnn")]
+    world = image_world(model=networks)
+    world.round = 1
+    if algorithm in ANY_NETWORK - PUBLIC:
+        run(method, world, 1)
+    else:
+        with pytest.raises(expected, match=message):
+            run(method, world, 1)
+
+
+def test_what_a_scenario_lacks():
+    minis = {key: mini.scenario for key, mini in load_params().miniature.items()}
+    assert [excluded("fccl", minis[key]) for key in PAPERS] == ["needs public data", "", "needs public data", "", "needs public data"]
+    assert [excluded("fedavg", minis[key]) for key in PAPERS] == ["", "needs one network", "", "needs one network", ""]
+    assert excluded("rahfl", minis["fcclplus"]) == "needs held-out set" and excluded("rahfl", minis["rahfl"]) == ""
+    assert excluded("fedccl_plus", minis["fedccl"]) == "" and excluded("fedccl_plus", minis["fedlsa"]) == "needs [0, 1] pixels"
+    assert {excluded("local", scenario) for scenario in minis.values()} == {""}
+
+
+@pytest.mark.parametrize("paper, algorithm, row", [
+    ("fedccl", "fedccl", "fedccl"), ("fedccl", "fedccl_plus", "fedccl-plus"), ("fcclplus", "local", "base"), ("fcclplus", "moon", "moon-5"),
+    ("fcclplus", "fccl", "fccl"), ("rahfl", "fedproto_hetero", "fedproto"), ("rahfl", "fedproto", ""), ("rahfl", "rahfl", "rahfl")])
+def test_the_plain_row_of_an_algorithm(paper, algorithm, row):
+    assert plain(algorithm, load_paper(paper), load_params().miniature[paper].methods) == row
+
+
+def test_where_no_row_has_the_algorithms_name_the_one_that_is_asked_for_counts():
+    assert plain("moon", load_paper("fcclplus"), ["moon-1"]) == "moon-1" and plain("moon", load_paper("fcclplus"), []) == "moon-5"
+
+
+# -- the page -------------------------------------------------------------------------------------------------------------
+
+def values_of(root, results=None):  # noqa: F811
+    shown = across(NAMES, collect(root) if results is None else results, root)
+    return shown, {row.name: row.values for row in shown.panel.rows}
+
+
+def test_cells_have_accuracy_bytes_and_seconds_or_a_reason(measured):  # noqa: F811
+    shown, rows = values_of(measured)
+    assert (shown.measured, shown.asked, shown.device) == (1, 5, "cpu")         # of "fedavg" and "ours", which is no algorithm
+    accuracy, sent, seconds = rows["FedAvg"][-3:]
+    assert (accuracy.mean, accuracy.spread, accuracy.page) == ("61.00", "1.41", "runs/fedcrl/mini.html#fedavg")
+    assert (sent.text, sent.order) == ("12.0 kB", 12000) and (seconds.text, seconds.order) == ("0.75", 0.75)      # 1.5 s of 2 rounds
+    assert rows["FedAvg"][0].hint == "not run: dvc repro fedccl@fedavg" and [value.state for value in rows["FedAvg"][:3]] == ["missing", "outside", "outside"]
+    assert {value.text for value in rows["fedmd"][::3]} == {"needs public data"} and {value.text for value in rows["FedProx"][::3]} == {"not asked for"}
+    assert shown.command == "python -m pipeline.run fedccl@fedavg fcclplus@fedavg fedlsa@fedavg rahfl@fedavg"
+    assert [word for word, _ in shown.reasons] == ["needs public data", "needs [0, 1] pixels", "not asked for"]
+
+
+def test_several_devices_stand_at_their_cells(measured):  # noqa: F811
+    write_run(measured, "mini/fedavg", {"average": [50.0]}, paper="fedccl")
+    results = collect(measured)
+    results[Cell("fedccl", "mini", "fedavg")]["device"] = "NVIDIA H100"
+    shown, rows = values_of(measured, results)
+    assert shown.device == "" and [rows["FedAvg"][at].text for at in (2, -1)] == ["0.75 (NVIDIA H100)", "0.75 (cpu)"]
+
+
+def test_best_and_second_best_of_a_block(measured):  # noqa: F811
+    path = measured / "params.yaml"
+    document = yaml.safe_load(path.read_text())
+    document["miniature"]["fedcrl"]["methods"].append("fedprox")
+    path.write_text(yaml.safe_dump(document))
+    load_params.cache_clear()
+    write_run(measured, "mini/fedprox", BALANCED["ours"])
+    _, rows = values_of(measured)
+    assert rows["FedProx"][-3].mark == "best" and rows["FedAvg"][-3].mark == "second"
+
+
+def test_of_several_rows_of_an_algorithm_only_the_plain_one_counts(measured):  # noqa: F811
+    changed = PAPER | {"methods": PAPER["methods"] | {"fedavg-slow": {"algorithm": "fedavg", "label": "FedAvg[slow=1]"}}}
+    (measured / "papers/fedcrl/paper.yaml").write_text(yaml.safe_dump(changed, sort_keys=False))
+    load_paper.cache_clear()
+    before = across(NAMES, collect(measured), measured)
+    write_run(measured, "mini/fedavg-slow", BALANCED["ours"])
+    assert across(NAMES, collect(measured), measured) == before
+
+
+def test_a_result_that_cannot_be_used_is_no_number(measured):  # noqa: F811
+    cell = Cell("fedcrl", "mini", "fedavg")
+    rows = {row.name: row.values for row in across(NAMES, {}, measured, {cell: "result.json: cut"}).panel.rows}
+    assert rows["FedAvg"][-3].hint == "not shown: result.json: cut"
+
+
+def test_names_are_told_apart_and_other_networks_are_told():
+    shown = across(NAMES, {})
+    names = [row.name for row in shown.panel.rows]
+    assert len(set(names)) == len(names) == len(algorithms()) and {"FedProto", "FedProto (hetero)", "Local", "MOON", "FedAvg+"} <= set(names)
+    about = {column.key: column.about for column in shown.columns}
+    assert "Networks of their own: FedAvg, FedProc, FedProx, FedRS, MOON: simple_cnn." in about["fcclplus"]
+    assert "public images photo_patches" in about["rahfl"] and "Networks of their own" not in about["fedccl"]
+
+
+def test_the_page_comes_in_three_formats_and_is_linked(measured):  # noqa: F811
+    render(["fedcrl"], measured)
+    html, text, body = ((measured / f"reports/across.{kind}").read_text() for kind in ("html", "md", "tex"))
+    assert '<a class="measured " href="runs/fedcrl/mini.html#fedavg">' in html and '<td data-order="12000">12.0 kB</td>' in html
+    assert "[61.00](../papers/fedcrl/runs/mini/fedavg/result.json) ± 1.41 | 12.0 kB | 0.75 |" in text and "*not asked for*" in text
+    assert r"61.00{\scriptsize$\,\pm\,1.41$} & 12.0 kB & 0.75" in body
+    assert body.count("{") == body.count("}") and len(re.findall(r"\\begin", body)) == len(re.findall(r"\\end\b", body))
+    lines = body.partition(r"\midrule")[2].partition(r"\bottomrule")[0].splitlines()
+    assert {len(re.findall(r"(?<!\\)&", line)) for line in lines if "&" in line} == {15}
+    for name in ("index", "fedcrl"):
+        assert 'href="across.html"' in (measured / f"reports/{name}.html").read_text()
+    assert 'href="../../across.html"' in (measured / "reports/runs/fedcrl/mini.html").read_text() and "](across.md)" in (measured / "reports/index.md").read_text()
+
+
+# -- every page: without eyes or mouse ------------------------------------------------------------------------------------
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """A repository with runs, a claim and a contact sheet, rendered."""
+    folder = found(tmp_path_factory.mktemp("site"))
+    for paper in ("fedcrl", "rahfl"):
+        for method, measures in BALANCED.items():
+            write_run(folder, f"balanced/{method}", measures, paper)
+            write_run(folder, f"mini/{method}", measures, paper)
+        write_run(folder, "balanced/fedprox", {"M": [95.0], "average": [70.0], "weighted": [9.0], "clients_std": [0.5]}, paper)
+    write_sheet(folder, "somewhere")
+    (folder / "papers/fedcrl/claims.csv").write_text(CLAIMS)
+    render(root=folder)
+    return folder
+
+
+CLAIMS = """id,claim,left,right,expected,where,slip
+C1,Ours is above FedAvg,table=1|column=Avg|method=Ours,table=1|column=Avg|method=FedAvg,>0,Table 1,
+C2,Ours is 4.44 above FedAvg,table=1|column=Avg|method=Ours,table=1|column=Avg|method=FedAvg,=4.44,Table 1,
+C3,the curves look good,,,figure,Fig. 3,
+"""
+PAGES = ["index", "across", *PAPERS, "runs/fedcrl/balanced", "runs/rahfl/mini"]
+
+
+class Reader(HTMLParser):
+    """What a screen reader goes by: language, headings, table headers, names of pictures and links."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.language, self.headings, self.problems, self.ids, self.open, self.titles = "", [], [], [], [], []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attributes):
+        values = dict(attributes)
+        if tag == "html":
+            self.language = values.get("lang", "")
+        if re.fullmatch("h[1-6]", tag):
+            self.headings.append(int(tag[1]))
+        if tag == "th" and values.get("scope") not in ("col", "row", "colgroup"):
+            self.problems.append("a header cell without scope")
+        if tag == "img" and len(values.get("alt", "").strip()) < 10:
+            self.problems.append(f"{values.get('src')}: no alternative text")
+        if tag == "svg" and not values.get("aria-label"):
+            self.problems.append("a drawing without a name")
+        if values.get("tabindex", "0") != "0" or values.get("tabindex") and not values.get("aria-label"):
+            self.problems.append("a place to tab to that has no name, or an order of its own")
+        if "id" in values:
+            self.ids.append(values["id"])
+        if tag == "table":
+            self.problems += [] if "scroll" in self.open or "index" in values.get("class", "") else ["a table that cannot scroll"]
+        if tag in ("a", "title", "summary", "button", "div"):
+            self.open.append(values.get("class") or tag)
+            self.titles.append([tag, values.get("aria-label") or ""])
+
+    def handle_data(self, data):
+        for title in self.titles:
+            title[1] += data.strip()
+
+    def handle_endtag(self, tag):
+        if tag in ("a", "title", "summary", "button", "div"):
+            self.open.pop()
+            _, words = self.titles.pop()
+            if not words:
+                self.problems.append(f"<{tag}> without words")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_can_be_read_without_eyes(site, name):
+    reader = Reader((site / f"reports/{name}.html").read_text())
+    assert reader.language == "en" and reader.problems == []
+    assert reader.headings[0] == 1 and reader.headings.count(1) == 1
+    assert all(below <= above + 1 for above, below in zip(reader.headings, reader.headings[1:])), reader.headings
+    assert len(set(reader.ids)) == len(reader.ids)
+
+
+def luminance(colour):
+    parts = [int(colour[i:i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one, other):
+    """WCAG 2: 1 to 21."""
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_contrast_by_hand():
+    assert contrast("#000000", "#ffffff") == pytest.approx(21) and contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+
+
+def test_every_colour_of_text_can_be_read_by_day_and_by_night(site):
+    """4.5 to 1 on the page, on a panel and on a box."""
+    blocks = re.findall(r":root \{([^}]*)\}", (site / "reports/index.html").read_text())
+    assert len(blocks) == 2
+    for block in blocks:
+        colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block))
+        for ground in ("ground", "panel", "warn"):
+            for ink in ("ink", "muted", "accent", "published", "better", "worse"):
+                assert contrast(colours[ink], colours[ground]) >= 4.5, (ink, ground, block)
+
+
+def test_links_within_the_pages_lead_somewhere(site):
+    """Every page and file that is linked is there, and so is every place in it."""
+    texts = {path: path.read_text() for path in site.glob("reports/**/*.html")}
+    ids = {path: set(Reader(text).ids) for path, text in texts.items()}
+    for page, text in texts.items():
+        for link in re.findall(r'(?:href|src)="([^"]+)"', text):
+            if link.startswith("data:"):
+                continue
+            assert not re.match(r"\w+:|//", link), (page, link)
+            file, _, place = unquote(link).partition("#")
+            target = (page.parent / file).resolve() if file else page
+            assert target.exists(), (page, link)
+            assert not place or place in ids[target], (page, link)
+
+
+# -- every page: in a browser ---------------------------------------------------------------------------------------------
+
+class Browser:
+    """Headless Chromium over its debugging pipe: a message is one JSON text and a zero byte."""
+
+    def __init__(self, profile):
+        (inbox, self.out), (self.inward, outbox) = os.pipe(), os.pipe()
+        theirs = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (inbox, outbox)]       # it reads from 3 and writes to 4
+        command = ["bash", "-c", f'exec "$@" 3<&{theirs[0]} 4>&{theirs[1]}', "bash", CHROMIUM, *HEADLESS, f"--user-data-dir={profile}", "about:blank"]
+        self.process = subprocess.Popen(command, pass_fds=theirs, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                        start_new_session=True)
+        for end in (inbox, outbox, *theirs):
+            os.close(end)
+        self.number, self.rest, self.events, self.session = 0, b"", [], {}
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self.session = {"sessionId": self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]}
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method, **parameters):
+        self.number += 1
+        os.write(self.out, json.dumps({"id": self.number, "method": method, "params": parameters} | self.session).encode() + b"\0")
+        while (message := self.next()).get("id") != self.number:
+            self.events.append(message)
+        assert "error" not in message, message
+        return message["result"]
+
+    def next(self):
+        while b"\0" not in self.rest:
+            ready, _, _ = select.select([self.inward], [], [], 120)
+            assert ready and (more := os.read(self.inward, 1 << 20)), "the browser has gone, or says nothing"
+            self.rest += more
+        message, _, self.rest = self.rest.partition(b"\0")
+        return json.loads(message)
+
+    def open(self, path, width=1280, night=False):
+        """Load a page and wait for its pictures; returns what went wrong: console errors, exceptions, files that did not load."""
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if night else "light"}])
+        self.events.clear()
+        self.call("Page.navigate", url=path.as_uri())
+        while not any(event["method"] == "Page.loadEventFired" for event in self.events):
+            self.events.append(self.next())
+        self.run("Promise.all([...document.images].map(image => { image.loading = 'eager'; return image.decode().catch(() => 0); }))")
+        bad = ("Runtime.exceptionThrown", "Network.loadingFailed")
+        return [event for event in self.events if event["method"] in bad or event["method"] == "Log.entryAdded" and event["params"]["entry"]["level"] == "error"
+                or event["method"] == "Runtime.consoleAPICalled" and event["params"]["type"] in ("error", "assert")]
+
+    def run(self, code):
+        found = self.call("Runtime.evaluate", expression=code, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in found, found["exceptionDetails"]
+        return found["result"].get("value")
+
+    def close(self):
+        for end in (self.out, self.inward):
+            os.close(end)
+        try:
+            os.killpg(self.process.pid, signal.SIGTERM)
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine (Debian: apt install chromium)")
+    found = Browser(tmp_path_factory.mktemp("profile"))
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("width, night", [(1280, False), (390, True)])
+def test_a_page_in_the_browser(site, browser, name, width, night):
+    """No error, no missing picture, nothing wider than the window, also with everything unfolded."""
+    assert browser.open(site / f"reports/{name}.html", width, night) == []
+    assert browser.run("[...document.images].filter(image => !image.naturalWidth).map(image => image.src)") == []
+    for unfolded in (False, True):
+        assert browser.run("document.documentElement.scrollWidth") <= width, unfolded
+        browser.run("document.querySelectorAll('details').forEach(details => { details.open = true; })")
+
+
+READABLE = """(() => {
+  const parse = text => (text.match(/[\\d.]+/g) || []).map(Number), light = ([r, g, b]) => [r, g, b].map(v => v / 255)
+    .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4).reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const ground = element => { for (let at = element; at; at = at.parentElement) { const c = parse(getComputedStyle(at).backgroundColor);
+    if (c.length === 3 || c[3] > 0) return c; } return [255, 255, 255]; };
+  document.querySelectorAll('details').forEach(details => { details.open = true; });
+  return [...document.querySelectorAll('main *, nav *')].filter(element => [...element.childNodes].some(node => node.nodeType === 3 && node.data.trim()))
+    .filter(element => !element.closest('script, svg'))
+    .map(element => { const [a, b] = [light(parse(getComputedStyle(element).color)), light(ground(element))];
+      return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), element.outerHTML.slice(0, 90)]; }).filter(([ratio]) => ratio < 4.5).slice(0, 5);
+})()"""
+
+
+@pytest.mark.parametrize("name", ["index", "across", "fedcrl", "rahfl", "runs/fedcrl/balanced"])
+@pytest.mark.parametrize("night", [False, True])
+def test_what_is_written_can_be_read(site, browser, name, night):
+    browser.open(site / f"reports/{name}.html", night=night)
+    assert browser.run(READABLE) == []
+
+
+def column(browser, heading, place=""):
+    """First words of the rows of the first table in a section with such a heading, after a click on the heading with a mouse."""
+    browser.run(f"""(() => {{
+      const button = [...document.querySelectorAll('{place} table.sort thead button')].find(b => b.textContent === {heading!r});
+      button.scrollIntoView({{block: 'center', behavior: 'instant'}});
+      const box = button.getBoundingClientRect(); window.at = [box.x + box.width / 2, box.y + box.height / 2];
+      window.table = button.closest('table'); }})()""")
+    x, y = browser.run("window.at")
+    for kind in ("mousePressed", "mouseReleased"):
+        browser.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+    return browser.run("[...window.table.tBodies[0].rows].map(row => row.cells[0].firstChild.textContent.trim())")
+
+
+def test_a_table_sorts_by_what_was_measured(site, browser):
+    browser.open(site / "reports/fedcrl.html")
+    as_printed = ["FedAvg", "FedProx", "Ours"]
+    assert column(browser, "M", "#table1") == ["FedProx", "Ours", "FedAvg"]                 # 95, 80.5, 71; published 43.33, 45.55, 41.11
+    assert browser.run("window.table.querySelectorAll('[aria-sort=descending]').length") == 1
+    assert column(browser, "M", "#table1") == ["FedAvg", "Ours", "FedProx"] and column(browser, "M", "#table1") == as_printed
+    assert column(browser, "Δ", "#table1") == ["FedProx", "Ours", "FedAvg"]                 # the baseline has none and stays below
+    assert browser.run("window.table.querySelectorAll('[aria-sort]').length") == 1
+
+
+def test_the_mean_over_the_rows_stays_below(site, browser):
+    browser.open(site / "reports/fedcrl.html")
+    assert column(browser, "Std.", "#table2") == ["FedAvg", "Ours", "FedProx", "Averaged"]
+    assert column(browser, "Std.", "#table2") == ["FedProx", "Ours", "FedAvg", "Averaged"]
+
+
+def test_a_column_of_published_numbers_alone_sorts_by_them(site, browser):
+    browser.open(site / "reports/fedccl.html")
+    assert column(browser, "M", "#table1") == ["Ours", "FedProx", "FedAvg"]
+
+
+def test_bytes_sort_as_numbers_and_keys_work_too(site, browser):
+    browser.open(site / "reports/across.html")
+    names = column(browser, "algorithm")
+    assert names == sorted(names, key=str.lower) and column(browser, "algorithm") == names[::-1]
+    browser.run("window.table.querySelectorAll('thead button')[14].focus()")     # bytes of FedCRL
+    for kind in ("keyDown", "keyUp"):
+        browser.call("Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", windowsVirtualKeyCode=13, text="\r" if kind == "keyDown" else "")
+    assert browser.run("window.table.tBodies[0].rows[0].cells[0].textContent.trim()") == "FedAvg"
+    assert browser.run("document.activeElement.closest('th').getAttribute('aria-sort')") == "descending"
+
+
+def test_what_has_the_focus_is_seen(site, browser):
+    """Tab through the page: link, region and heading get an outline."""
+    browser.open(site / "reports/fedcrl.html")
+    seen = {}
+    for _ in range(60):
+        for kind in ("keyDown", "keyUp"):
+            browser.call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
+        tag, width = browser.run("""(() => { const s = getComputedStyle(document.activeElement);
+          return [document.activeElement.tagName, s.outlineStyle === 'none' ? 0 : parseFloat(s.outlineWidth)]; })()""")
+        seen.setdefault(tag, set()).add(width)
+    assert {"A", "DIV", "BUTTON", "SUMMARY"} <= seen.keys() and all(width >= 1 for tag, widths in seen.items() if tag != "BODY" for width in widths), seen

@@ -1,0 +1,111 @@
+"""Killed and resumed, for the methods that carry more than a model from round to round: the same rows, bit for bit."""
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from pipeline.engine.state import unpack
+from pipeline.params import Cell
+from pipeline.training import Job, train_cell, train_seed
+from test_pipeline import copy_of_the_repository, edit, forget, outputs, run, stage
+
+ROUNDS = 5
+# What a method carries beside models, and must find again.
+CARRIED = {"fedlsa/mini/fedlsa": {"network", "anchors"}, "fedccl/mini/fedccl": {"signals"}, "fcclplus/mini/fcclplus": set(),
+           "fcclplus/mini/fccl": {"pretrained"}, "rahfl/mini/rahfl": {"accuracies", "matrix"},
+           "rahfl/mini/asymhfl-every-3": {"accuracies", "matrix"}}     # its matrix of round 1 serves in rounds 2 and 3
+
+
+def small(document: dict) -> None:
+    """Every miniature with a few images and one seed."""
+    papers = {name: document["miniature"][name]["scenario"] for name in ("fedlsa", "fedccl", "fcclplus", "rahfl")}
+    for scenario in papers.values():
+        scenario["seeds"] = [0]
+        scenario["training"] |= {"rounds": ROUNDS, "local_epochs": 2, "batch_size": 8}
+        scenario["evaluation"]["last"] = 2
+        scenario["data"]["size"] = 16
+    papers["fedlsa"]["partition"] |= {"share": 0.02, "test_per_class": 5}
+    papers["fedccl"]["partition"] |= {"per_class": 4, "test_per_class": 5}
+    del papers["fedccl"]["evaluation"]["attack"]
+    papers["fcclplus"]["partition"] |= {"sizes": dict.fromkeys(papers["fcclplus"]["partition"]["sizes"], 20), "test_per_class": 3}
+    papers["rahfl"]["partition"] |= {"sizes": dict.fromkeys(papers["rahfl"]["partition"]["sizes"], 20), "heldout": 20, "test_per_class": 5}
+    papers["rahfl"]["data"].pop("size")                           # corrupted images have one size
+    papers["rahfl"]["training"] |= {"pretraining": 1, "local_epochs": 1}
+    papers["fcclplus"]["models"] |= {"inverted": {"name": "cnn2"}, "rotated": {"name": "lenet"}}
+    for name in ("fcclplus", "rahfl"):
+        papers[name]["public"] |= {"size": 32, "batch_size": 16}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Path:
+    """A copy with four short miniatures partitioned."""
+    copy = copy_of_the_repository(tmp_path_factory.mktemp("project"))
+    edit(copy / "params.yaml", small)
+    edit(copy / "papers/fcclplus/paper.yaml", lambda document: document["methods"]["fccl"].update(pretraining=1))
+    calls = [("data", ["digits", "digit_domains", "photo_patches"]), ("corrupt", ["digits"]),
+             ("partition", ["fedlsa/mini", "fedccl/mini", "fcclplus/mini", "rahfl/mini"])]
+    # One interpreter for all of them: starting it is most of their time.
+    lines = [f"from {name} import {name}; {name}({what!r})" for name, all_of in calls for what in all_of]
+    code = "\n".join(["import sys; sys.path[:0] = ['stages', '.']", *lines])
+    run(copy, sys.executable, "-c", code)
+    return copy
+
+
+@pytest.mark.parametrize("text", CARRIED)
+def test_stopped_after_the_second_round_and_resumed(project, text, monkeypatch):
+    """Stopped dead after the second round's checkpoint: the resumed seed has the rows of one that ran through."""
+    monkeypatch.setenv("FEDREPRO_CHECKPOINT_SECONDS", "0")
+    cell = Cell.parse(text)
+    whole = train_seed(Job(cell, 0, f"whole-{cell.method}", project))
+    job = Job(cell, 0, f"stopped-{cell.method}", project)
+
+    def stop(row):
+        if row["round"] == 3:
+            raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        train_seed(job, stop)
+    saved = torch.load(job.checkpoint, weights_only=True)
+    assert [row["round"] for row in saved["rows"]][-1] == 2 and not job.finished.exists()
+    state = unpack(saved["state"])
+    assert state.keys() - {"model", "models"} == CARRIED[text] and all(state[name] is not None for name in CARRIED[text])
+
+    def again(*_):
+        raise AssertionError("the resumed run starts anew")
+    monkeypatch.setattr("pipeline.engine.world.World.new_models", again)   # no pretraining either
+    monkeypatch.setattr("pipeline.engine.world.World.new_model", again)
+    trained = []
+    resumed = train_seed(job, trained.append)
+    assert [row["round"] for row in trained] == list(range(3, ROUNDS + 1))
+    assert (resumed["rows"], resumed["clients"], resumed["traffic"]) == (whole["rows"], whole["clients"], whole["traffic"])
+    assert not job.checkpoint.exists() and len({row["loss"] for row in whole["rows"][1:]}) == ROUNDS
+
+
+@pytest.mark.parametrize("text", ["fedlsa/mini/fedlsa", "fcclplus/mini/fcclplus"])
+def test_kill_9_between_rounds(project, text):
+    """The training stage killed once two rounds are in its checkpoint, then run again: the same metrics and history."""
+    cell = Cell.parse(text)
+    train_cell(cell, project)
+    reference = outputs(project, text)
+    forget(project)
+    for written in (cell.metrics(project), cell.folder(project) / "history.csv", cell.folder(project) / "result.json"):
+        written.unlink()
+    process = subprocess.Popen([sys.executable, "stages/train.py", text], cwd=project, stderr=subprocess.DEVNULL, start_new_session=True,
+                               env={**os.environ, "OMP_NUM_THREADS": "1", "FEDREPRO_WORKERS": "1", "FEDREPRO_CHECKPOINT_SECONDS": "0",
+                                    "MLFLOW_TRACKING_URI": ""})
+    deadline, done = time.monotonic() + 120, 0
+    while done < 2:
+        assert process.poll() is None and time.monotonic() < deadline, "no second round in a checkpoint"
+        time.sleep(0.01)
+        for checkpoint in project.glob(".cells/*/seed-0.pt"):
+            done = torch.load(checkpoint, weights_only=True)["rows"][-1]["round"]
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert process.returncode == -signal.SIGKILL and not (cell.folder(project) / "result.json").exists()
+    assert len(list(project.glob(".cells/*/seed-0.pt"))) == 1
+    resumed = stage(project, "train", text, FEDREPRO_WORKERS="1", FEDREPRO_CHECKPOINT_SECONDS="0")
+    assert outputs(project, text) == reference, resumed.stderr
