@@ -105,7 +105,7 @@ def test_headlines_and_rows_of_the_papers():
     found = {}
     for paper in ("fedccl", "fcclplus", "fedlsa"):
         for name, row in yaml.safe_load((ROOT / "papers" / paper / "paper.yaml").read_text())["methods"].items():
-            hyper = {key: value for key, value in row.items() if key not in ("algorithm", "label", "model", "reference")}
+            hyper = {key: value for key, value in row.items() if key not in ("algorithm", "label", "model", "scenarios")}
             if row.get("algorithm", name) in ("fedproc", "fedpcl", "fpl", "fedccl"):
                 found[paper, name] = methods.load(row.get("algorithm", name), hyper, paper)
     assert found["fcclplus", "fedproc"] == FedProc(alpha=.5) and found["fedlsa", "fpl"] == FPL(tau=.02)

@@ -246,7 +246,7 @@ def test_no_space_is_one_line_and_leaves_nothing(project, reference):
 def test_training_needs_neither_dvc_nor_mlflow_nor_the_other_libraries(project, reference):
     """The training stage on a machine with torch, torchvision, numpy, pandas, PyYAML and Jinja2 alone."""
     forget(project)
-    blocked = ["dvc", "mlflow", "pydantic", "rich", "sklearn", "scipy", "matplotlib", "PIL", "skimage", "timm"]
+    blocked = ["dvc", "mlflow", "pydantic", "rich", "sklearn", "scipy", "matplotlib", "skimage", "timm", "imagecorruptions"]      # Pillow comes with torchvision
     code = (f"import sys; sys.modules.update(dict.fromkeys({blocked})); sys.argv = ['train.py', '{CELL}']; "
             "import runpy; runpy.run_path('stages/train.py', run_name='__main__')")
     run(project, sys.executable, "-c", code, FEDREPRO_WORKERS="1")
@@ -295,7 +295,7 @@ def test_another_code_of_fedprox_re_runs_fedprox_of_every_paper(clone):
     run(clone, "python", "stages/sources.py")
     reworded = (clone / "sources.yaml").read_text()
     path.write_text(original)
-    assert {method for _, method in changed} == {"fedprox"} and len(changed) >= 3
+    assert {method.partition("-")[0] for _, method in changed} == {"fedprox"} and len({paper for paper, _ in changed}) >= 3
     assert reworded == digests                                     # a docstring is no change
 
 
