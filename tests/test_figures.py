@@ -84,7 +84,7 @@ def test_a_cell_needs_a_figure_and_representations(drawn):
     (OURS.representations(drawn)).unlink()
     with pytest.raises(FedReproError, match="ours.npz: no such file"):
         computed.update("fedcrl/balanced/ours", drawn)
-    with pytest.raises(FedReproError, match="no figure of kind 'embedding' or 'margins' or 'matrix' shows the cell fedcrl/balanced/fedprox"):
+    with pytest.raises(FedReproError, match="no figure of kind 'embedding' or 'margins' or 'matrix' or 'sphere' shows the cell fedcrl/balanced/fedprox"):
         computed.update("fedcrl/balanced/fedprox", drawn)
     assert [path.name for path in computed.update("fedcrl", drawn)] == ["figure4-balanced-fedavg.csv"]
 
@@ -281,3 +281,27 @@ def test_without_logits_there_is_no_matrix(drawn, logits, message):
     write_representations(drawn, OURS, 0.05, logits=logits)
     with pytest.raises(FedReproError, match=f"balanced/ours.npz: .*{message}"):
         geometry.compute("matrix", OURS, drawn)
+
+
+# -- the sphere --------------------------------------------------------------------------------------------------------
+
+def test_representations_of_one_length_lie_on_the_sphere():
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(40, 7))
+    values /= np.linalg.norm(values, axis=1, keepdims=True)
+    table = geometry.sphere_table(values, np.arange(40) % 4, np.zeros(40))
+    assert np.allclose(np.linalg.norm(table[["x", "y", "z"]], axis=1), 1)
+    stretched = geometry.sphere_table(values * np.repeat([1.0, 3.0], 20)[:, None], np.arange(40) % 4, np.zeros(40))
+    assert np.allclose(np.linalg.norm(stretched[["x", "y", "z"]], axis=1), np.repeat([0.5, 1.5], 20))     # over the mean length 2
+
+
+def test_three_dimensions_keep_every_angle():
+    values = np.random.default_rng(1).normal(size=(12, 3))
+    places = geometry.sphere_table(values, np.arange(12) % 3, np.zeros(12))[["x", "y", "z"]].to_numpy()
+    assert np.allclose(places @ places.T, values @ values.T / np.linalg.norm(values, axis=1).mean() ** 2)
+
+
+def test_points_behind_the_sphere_are_faint():
+    table = pd.DataFrame({"x": [0.5, -0.5], "y": [0.1, 0.2], "z": [0.8, -0.8], "label": [0, 1], "client": [0, 0]})
+    text = figures.sphere({"FedLSA": table})
+    assert 'id="label-0"' in text and 'id="label-1"' in text and "0.25" in text and "FedLSA" in text

@@ -12,7 +12,7 @@ def update(what: str, root: Path = ROOT) -> list[Path]:
     FedReproError for a cell that no figure of its paper shows, or one without representations.
     """
     makers = {"embedding": lambda figure, cell, root: embedding.write(figure, cell, embedding.compute(cell, root), root),
-              "margins": geometry.maker("margins"), "matrix": geometry.maker("matrix")}
+              **{kind: geometry.maker(kind) for kind in geometry.COLUMNS}}
     name = what.partition("/")[0]
     paper = load_paper(name, root)
     wanted = [(key, figure.kind, cell) for key, figure in paper.figures.items() if figure.kind in makers for cell in embedding.cells(name, paper, figure)]

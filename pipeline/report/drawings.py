@@ -40,7 +40,8 @@ class FigureView:
 
 def figure_views(key: str, paper: Paper, results: dict[Cell, dict], root: Path = ROOT) -> list[FigureView]:
     """The paper's figures that can be drawn, in its order."""
-    draw = {"curves": _curves, "sweep": _sweep, "embedding": _embedding, "margins": _margins, "matrix": _matrices}
+    draw = {"curves": _curves, "sweep": _sweep, "embedding": _embedding, "sphere": _sphere, "margins": _margins,
+            "matrix": _matrices}
     return [FigureView(name, figure.number, figure.title,
                        draw[figure.kind](key, name, figure, figure.scenarios, paper, results, root),
                        draw[figure.kind](key, name, figure, [MINIATURE], paper, results, root),
@@ -61,7 +62,7 @@ def _command(key: str, name: str, figure: Figure, paper: Paper, results, root: P
     return f"python stages/figures.py {key}" if lacking else ""
 
 
-_KEPT = dict.fromkeys(("embedding", "margins", "matrix"), "; python stages/figures.py {key}")       # kinds made from representations
+_KEPT = dict.fromkeys(("embedding", "sphere", "margins", "matrix"), "; python stages/figures.py {key}")       # kinds made from representations
 
 
 def _path(key: str, name: str, scenarios: list[str]) -> str:
@@ -227,3 +228,15 @@ def _embedding(key, name, figure: Figure, scenarios, paper, results, root) -> Dr
     panels = {f"{titles[cell]}: silhouette {kept.silhouette:.3f}": kept.points for cell, kept in found.items()}
     return Drawing(_path(key, name, scenarios), f"t-SNE of representations, one panel per method: {', '.join(titles.values())}", caption,
                    figures.points_size(len(panels)), partial(figures.points, panels))
+
+
+def _sphere(key, name, figure: Figure, scenarios, paper, results, root) -> Drawing | None:
+    found = _kept("sphere", key, name, figure, scenarios, paper, results, root)
+    if not found:
+        return None
+    titles = _titles(found, paper)
+    caption = (f"Representations of {max(map(len, found.values())):,} test images by direction and length, seen from the front; the circle is the "
+               "sphere of the mean length, faint points lie behind. The direction is that of the three strongest singular vectors.")
+    panels = {titles[cell]: table for cell, table in found.items()}
+    return Drawing(_path(key, name, scenarios), f"Representations on the unit sphere, one panel per method: {', '.join(titles.values())}", caption,
+                   figures.points_size(len(panels)), partial(figures.sphere, panels))

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import PathPatch, Rectangle
+from matplotlib.patches import Circle, PathPatch, Rectangle
 from matplotlib.path import Path as Outline
 from matplotlib.ticker import MaxNLocator, NullLocator
 
@@ -254,10 +254,40 @@ def points(panels: dict[str, pd.DataFrame]) -> str:
                 axes.add_patch(_cloud(x, y, labels.index(label)))
             axes.set(xlim=(-1.06, 1.06), ylim=(-1.06, 1.06), xticks=[], yticks=[], aspect="equal")
             axes.set_title(title, loc="left", fontsize=9.5)
-        handles = [Line2D([], [], linestyle="", marker=_shape(i), color=_point_colour(i), markersize=5) for i in range(len(labels))]
-        figure.legend(handles, [str(label) for label in labels], title="label", loc="outside right upper", frameon=False,
-                      handletextpad=0.1, ncols=1 + (len(labels) - 1) // 16)
+        _label_legend(figure, labels)
         return _svg(figure)
+
+
+def sphere(panels: dict[str, pd.DataFrame]) -> str:
+    """Points around the unit sphere seen along z, coloured by label, those behind faint, as SVG text.
+
+    panels: title -> columns x, y, z, label; at most MOST_POINTS rows of each, evenly taken, are drawn.
+    """
+    labels = sorted({label for table in panels.values() for label in table["label"]})
+    width, height = points_size(len(panels))
+    with rc_context(STYLE | {"axes.spines.top": False, "axes.spines.right": False, "axes.spines.left": False, "axes.spines.bottom": False}):
+        figure = Figure(figsize=(width / PIXELS, height / PIXELS), layout="constrained")
+        for axes, (title, table) in zip(figure.subplots(1, len(panels), squeeze=False).flat, panels.items()):
+            shown = table.iloc[np.unique(np.linspace(0, len(table) - 1, min(len(table), MOST_POINTS)).round().astype(int))]
+            reach = max(1.06, float(np.hypot(shown["x"], shown["y"]).quantile(0.99)))
+            axes.add_patch(Circle((0, 0), 1, fill=False, edgecolor=FAINT, linewidth=1))
+            for behind in (True, False):
+                for label in labels:
+                    here = shown[(shown["label"] == label) & ((shown["z"] < 0) == behind)]
+                    if len(here):
+                        cloud = _cloud(here["x"].to_numpy(), here["y"].to_numpy(), labels.index(label))
+                        cloud.set_alpha(0.25 if behind else 0.85)
+                        axes.add_patch(cloud)
+            axes.set(xlim=(-reach, reach), ylim=(-reach, reach), xticks=[], yticks=[], aspect="equal")
+            axes.set_title(title, loc="left", fontsize=9.5)
+        _label_legend(figure, labels)
+        return _svg(figure)
+
+
+def _label_legend(figure: Figure, labels: list) -> None:
+    handles = [Line2D([], [], linestyle="", marker=_shape(i), color=_point_colour(i), markersize=5) for i in range(len(labels))]
+    figure.legend(handles, [str(label) for label in labels], title="label", loc="outside right upper", frameon=False,
+                  handletextpad=0.1, ncols=1 + (len(labels) - 1) // 16)
 
 
 def _clouds(table: pd.DataFrame):

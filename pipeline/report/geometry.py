@@ -1,4 +1,5 @@
-"""How representations and logits of a cell lie: margins between class means (FedLSA Fig. 1), cross-correlations (FCCL+ Fig. 8).
+"""How representations and logits of a cell lie: margins between class means (FedLSA Fig. 1), cross-correlations (FCCL+ Fig. 8),
+places on the unit sphere (FedLSA Fig. 2).
 
 Computed once from what the training stage leaves in representations/, kept as a small CSV that any clone can draw.
 """
@@ -15,7 +16,8 @@ from pipeline.files import write_json, write_text
 from pipeline.params import ROOT, Cell, shorten
 from pipeline.report.embedding import kept, representations
 
-COLUMNS = {"margins": ["label", "clients", "mean", "vectors"], "matrix": ["client", "row", "column", "value"]}
+COLUMNS = {"margins": ["label", "clients", "mean", "vectors"], "matrix": ["client", "row", "column", "value"],
+           "sphere": ["x", "y", "z", "label", "client"]}
 SMALLEST = 1e-12                                      # a column of logits that varies less is constant
 
 
@@ -65,12 +67,27 @@ def matrix_table(logits: np.ndarray) -> pd.DataFrame:
     return pd.DataFrame([(k, u, v, m[u, v]) for k, m in enumerate(found) for u in range(classes) for v in range(classes)], columns=COLUMNS["matrix"])
 
 
+def sphere_table(values: np.ndarray, labels: np.ndarray, clients: np.ndarray) -> pd.DataFrame:
+    """Representations (n, d) in three dimensions: the direction is that of the projection on the three right singular vectors that
+    reach farthest, the distance from the origin is the representation's length over the mean length, so that representations
+    of one length lie on the unit sphere."""
+    lengths = np.linalg.norm(values, axis=1)
+    axes = np.linalg.svd(values, full_matrices=False)[2][:3]
+    projected = values @ np.pad(axes, ((0, 3 - len(axes)), (0, 0))).T
+    directions = projected / np.maximum(np.linalg.norm(projected, axis=1, keepdims=True), SMALLEST)
+    places = directions * (lengths / max(lengths.mean(), SMALLEST))[:, None]
+    return pd.DataFrame({"x": places[:, 0], "y": places[:, 1], "z": places[:, 2], "label": labels, "client": clients})
+
+
 def compute(kind: str, cell: Cell, root: Path = ROOT) -> pd.DataFrame:
     """The table of a cell; FedReproError for a missing or broken file."""
     path = cell.representations(root)
     if kind == "margins":
         values, labels, clients = representations(path)
         return margin_table(values.astype(np.float64), labels, clients, _vectors(path, labels))
+    if kind == "sphere":
+        values, labels, clients = representations(path)
+        return sphere_table(values.astype(np.float64), labels, clients)
     try:
         with np.load(path) as file:
             logits = file["logits"].astype(np.float64)
