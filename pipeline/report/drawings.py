@@ -51,11 +51,10 @@ def figure_views(key: str, paper: Paper, results: dict[Cell, dict], root: Path =
 
 def _command(key: str, name: str, figure: Figure, paper: Paper, results, root: Path) -> str:
     """`python -m pipeline.run 'papers/fedcrl/dvc.yaml:main@cifar10-dir-01-*'`, for the scenarios of which a planned cell is missing."""
-    missing = {(grid, cell.scenario): None for grid, cells in paper.grids.items() for scenario in figure.scenarios for method in cells.methods
-               if scenario in cells.scenarios and method in (figure.methods or cells.methods)
-               and (cell := Cell(key, scenario, method)) not in results}
+    missing = [Cell(key, scenario, method) for grid in paper.grids.values() for scenario in figure.scenarios for method in grid.methods
+               if scenario in grid.scenarios and method in (figure.methods or grid.methods) and Cell(key, scenario, method) not in results]
     if missing:
-        stages = [f"'papers/{key}/dvc.yaml:{grid}@{scenario}-*'" for grid, scenario in missing]
+        stages = dict.fromkeys(f"'{paper.stage(cell).removesuffix(cell.method)}*'" for cell in missing)
         return f"python -m pipeline.run {' '.join(stages)}" + _KEPT.get(figure.kind, "").format(key=key)
     lacking = figure.kind in _KEPT and any(cell in results and cell.scenario in figure.scenarios and not embedding.kept(name, cell, root).exists()
                                            for cell in embedding.cells(key, paper, figure))
