@@ -157,7 +157,7 @@ def our_worker(workload: Path, method: str, batch: int) -> None:
         state = algorithm.round(state, world)
         train_wall, train_cpu = time.perf_counter() - wall, cpu() - spent
         models = algorithm.deployed(state, world) if algorithm.headline == "pre" else world.trained
-        measures, _ = evaluation.measure(models, world, tests, "clients", 1, lambda net, x: algorithm.scores(Handle(net), x, state))
+        measures, _ = evaluation.measure(models, world, tests, "clients", 1, lambda net, x, k: algorithm.scores(Handle(net, client=k), x, state))
         print(json.dumps({"wall": time.perf_counter() - wall, "cpu": cpu() - spent, "train_wall": train_wall, "train_cpu": train_cpu,
                           "mb": peak_mb(), "accuracy": measures["weighted"]}), flush=True)
 
@@ -179,8 +179,9 @@ class Worker:
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline()
-        if line:
-            self.rows.append(json.loads(line))
+        if not line:
+            raise SystemExit(f"{self.name} stopped in round {len(self.rows)}; run it alone to see why: {' '.join(self.process.args)}")
+        self.rows.append(json.loads(line))
 
     def median(self, key: str) -> float:
         return statistics.median(row[key] for row in self.rows[1:]) if len(self.rows) > 1 else float("nan")
