@@ -1,6 +1,7 @@
 """FedRepro beside an unmodified PFLlib checkout on one workload, one thread each, round by round in turn.
 
     python benchmarks/against_pfllib.py --pfllib DIR --mnist data/mnist [--batch 16 64] [--methods FedAvg ...] [--rounds 6]
+    python benchmarks/against_pfllib.py --pfllib DIR --device cuda --clients 20      (wall seconds count; then --clients 100)
 
 DIR is a checkout of TsingZ0/PFLlib whose own requirements are importable. Workload: 16,000 MNIST training images, PFLlib's
 own Dirichlet(0.1) split over 20 clients and its 75/25 split (seed 1), FedAvgCNN, SGD 0.005, one local epoch, all clients
@@ -23,21 +24,23 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
-CLIENTS, SAMPLES, SEED = 20, 16_000, 1
+SAMPLES, SEED = 16_000, 1
 PFLLIB = {"FedAvg": [], "FedProto": ["-lam", "1"], "FedRep": [], "MOON": ["-mu", "1", "-tau", "0.5"], "Ditto": ["-mu", "0.1", "-pls", "1"],
           "pFedMe": ["-lam", "15", "-bt", "1", "-lrp", "0.01"], "FedALA": []}
-OURS = {"FedAvg": ("fedavg", {}), "FedProto": ("fedproto", {"lam": 1.0}), "FedRep": ("fedrep", {"head_epochs": 1}),
+# The reading that PFLlib has, where there are several: class means of what training saw in passing.
+OURS = {"FedAvg": ("fedavg", {}), "FedProto": ("fedproto", {"lam": 1.0, "means": "running"}), "FedRep": ("fedrep", {"head_epochs": 1}),
         "MOON": ("moon", {"mu": 1.0, "tau": 0.5}), "Ditto": ("ditto", {"lam": 0.1}),
         "pFedMe": ("pfedme", {"lam": 15.0}), "FedALA": ("fedala", {})}
 
 
 # -- the workload ------------------------------------------------------------------------------------------------
 
-def prepare(pfllib: Path, mnist: Path) -> Path:
+def prepare(pfllib: Path, mnist: Path, clients: int) -> Path:
     """Write the workload for PFLlib (its own npz files) and for us (one file); returns ours."""
     import numpy as np
     from pipeline.data import store
-    ours = pfllib / "dataset" / "fedrepro_workload.npz"
+    name = f"MNIST_{clients}"                         # PFLlib looks for "MNIST" in it
+    ours = pfllib / "dataset" / f"{name}.npz"
     if ours.exists():
         return ours
     stored = store.read(mnist)
@@ -49,14 +52,15 @@ def prepare(pfllib: Path, mnist: Path) -> Path:
     from utils import dataset_utils
     random.seed(SEED)
     np.random.seed(SEED)
-    held, held_labels, statistic = dataset_utils.separate_data((np.arange(SAMPLES), labels), CLIENTS, 10, niid=True, balance=False,
+    held, held_labels, statistic = dataset_utils.separate_data((np.arange(SAMPLES), labels), clients, 10, niid=True, balance=False,
                                                                partition="dir", class_per_client=2)
     train_parts, test_parts = dataset_utils.split_data(held, held_labels)
-    folder = pfllib / "dataset" / "MNIST"
+    folder = pfllib / "dataset" / name
     for name in ("train", "test"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     as_images = [[{"x": values[d["x"]], "y": labels[d["x"]]} for d in parts] for parts in (train_parts, test_parts)]
-    dataset_utils.save_file(f"{folder}/config.json", f"{folder}/train/", f"{folder}/test/", *as_images, CLIENTS, 10, statistic, True, False, "dir")
+    dataset_utils.save_file(f"{folder}/config.json", f"{folder}/train/", f"{folder}/test/", *as_images, clients, 10, statistic, True,
+                            False, "dir")
     arrays = {f"{kind}.{k}": d["x"] for kind, parts in (("train", train_parts), ("test", test_parts)) for k, d in enumerate(parts)}
     np.savez(ours, values=values, labels=labels, **arrays)
     return ours
@@ -73,7 +77,20 @@ def peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def pfllib_worker(pfllib: Path, method: str, batch: int) -> None:
+def now() -> float:
+    """Wall seconds, after what a GPU has been given is done."""
+    import torch
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def device_mb() -> float | None:
+    import torch
+    return round(torch.cuda.max_memory_allocated() / 2**20) if torch.cuda.is_initialized() else None
+
+
+def pfllib_worker(pfllib: Path, method: str, batch: int, clients: int, device: str) -> None:
     """PFLlib's main.py with its rounds and evaluations timed from outside."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
@@ -85,14 +102,14 @@ def pfllib_worker(pfllib: Path, method: str, batch: int) -> None:
 
     def next_round() -> None:
         if clock["round"] >= 0:
-            wall, spent = time.perf_counter() - clock["wall"], cpu() - clock["cpu"]
+            wall, spent = now() - clock["wall"], cpu() - clock["cpu"]
             answers.write(json.dumps({"wall": wall, "cpu": spent, "train_wall": wall - clock["eval_wall"],
-                                      "train_cpu": spent - clock["eval_cpu"], "mb": peak_mb()}) + "\n")
+                                      "train_cpu": spent - clock["eval_cpu"], "mb": peak_mb(), "device_mb": device_mb()}) + "\n")
         else:
             answers.write('{"ready": true}\n')
         if not sys.stdin.readline():
             os._exit(0)
-        clock.update(round=clock["round"] + 1, eval_wall=0.0, eval_cpu=0.0, wall=time.perf_counter(), cpu=cpu())
+        clock.update(round=clock["round"] + 1, eval_wall=0.0, eval_cpu=0.0, wall=now(), cpu=cpu())
 
     original = base.Server.select_clients
 
@@ -103,13 +120,13 @@ def pfllib_worker(pfllib: Path, method: str, batch: int) -> None:
     def timed(function):
         def inner(*arguments, **keywords):
             clock["depth"] += 1
-            wall, spent = time.perf_counter(), cpu()
+            wall, spent = now(), cpu()
             try:
                 return function(*arguments, **keywords)
             finally:
                 clock["depth"] -= 1
                 if clock["depth"] == 0:
-                    clock["eval_wall"] += time.perf_counter() - wall
+                    clock["eval_wall"] += now() - wall
                     clock["eval_cpu"] += cpu() - spent
         return inner
 
@@ -121,12 +138,12 @@ def pfllib_worker(pfllib: Path, method: str, batch: int) -> None:
     base.Server.select_clients = select_clients
     wrap(base.Server)
     base.Server.__init_subclass__ = classmethod(lambda server, **_: wrap(server))
-    sys.argv = ["main.py", "-data", "MNIST", "-m", "CNN", "-algo", method, "-gr", "1000", "-nc", str(CLIENTS), "-lbs", str(batch),
-                "-lr", "0.005", "-ls", "1", "-jr", "1.0", "-dev", "cpu", "-eg", "1", *PFLLIB[method]]
+    sys.argv = ["main.py", "-data", f"MNIST_{clients}", "-m", "CNN", "-algo", method, "-gr", "1000", "-nc", str(clients), "-lbs", str(batch),
+                "-lr", "0.005", "-ls", "1", "-jr", "1.0", "-dev", device, "-eg", "1", *PFLLIB[method]]
     runpy.run_path("main.py", run_name="__main__")
 
 
-def our_worker(workload: Path, method: str, batch: int) -> None:
+def our_worker(workload: Path, method: str, batch: int, clients: int, device: str) -> None:
     """The same rounds through the engine."""
     import numpy as np
     import torch
@@ -138,28 +155,29 @@ def our_worker(workload: Path, method: str, batch: int) -> None:
     torch.set_num_threads(1)
     with np.load(workload) as arrays:
         values, labels = arrays["values"], torch.from_numpy(arrays["labels"])
-        parts = {kind: [arrays[f"{kind}.{k}"] for k in range(CLIENTS)] for kind in ("train", "test")}
+        parts = {kind: [arrays[f"{kind}.{k}"] for k in range(clients)] for kind in ("train", "test")}
 
     def tensors(indices):
-        return torch.from_numpy(values[indices]).contiguous(memory_format=torch.channels_last), labels[indices]
+        return torch.from_numpy(values[indices]).contiguous(memory_format=torch.channels_last).to(device), labels[indices].to(device)
 
     model = Model("fedavg_cnn")
-    clients = [Client(str(k), "mnist", model, *tensors(parts["train"][k])) for k in range(CLIENTS)]
-    tests = [evaluation.TestSet(str(k), *tensors(parts["test"][k])) for k in range(CLIENTS)]
-    world = World(clients, Training(1000, batch, 1, Optimiser("sgd", 0.005), drop_last=True), 10, 0)
+    members = [Client(str(k), "mnist", model, *tensors(parts["train"][k])) for k in range(clients)]
+    tests = [evaluation.TestSet(str(k), *tensors(parts["test"][k])) for k in range(clients)]
+    world = World(members, Training(1000, batch, 1, Optimiser("sgd", 0.005), drop_last=True), 10, 0, device)
     name, hyper = OURS[method]
     algorithm = methods.load(name, hyper, "benchmark")
     state = algorithm.init(world)
     print('{"ready": true}', flush=True)
     while sys.stdin.readline():
         world.round += 1
-        wall, spent = time.perf_counter(), cpu()
+        wall, spent = now(), cpu()
         state = algorithm.round(state, world)
-        train_wall, train_cpu = time.perf_counter() - wall, cpu() - spent
+        train_wall, train_cpu = now() - wall, cpu() - spent
         models = algorithm.deployed(state, world) if algorithm.headline == "pre" else world.trained
-        measures, _ = evaluation.measure(models, world, tests, "clients", 1, lambda net, x, k: algorithm.scores(Handle(net, client=k), x, state))
-        print(json.dumps({"wall": time.perf_counter() - wall, "cpu": cpu() - spent, "train_wall": train_wall, "train_cpu": train_cpu,
-                          "mb": peak_mb(), "accuracy": measures["weighted"]}), flush=True)
+        measures, _ = evaluation.measure(models, world, tests, "clients", 1,
+                                         lambda net, x, k: algorithm.scores(Handle(net, client=k), x, state))
+        print(json.dumps({"wall": now() - wall, "cpu": cpu() - spent, "train_wall": train_wall, "train_cpu": train_cpu,
+                          "mb": peak_mb(), "device_mb": device_mb(), "accuracy": measures["weighted"]}), flush=True)
 
 
 # -- in turn -------------------------------------------------------------------------------------------------------
@@ -194,9 +212,10 @@ class Worker:
             self.process.kill()
 
 
-def compare(pfllib: Path, workload: Path, method: str, batch: int, rounds: int) -> list[dict]:
-    """Medians after one warm-up round; ratio = PFLlib / ours in CPU seconds."""
-    shared = ["--worker", method, "--batch", str(batch)]
+def compare(pfllib: Path, workload: Path, method: str, batch: int, rounds: int, clients: int, device: str) -> list[dict]:
+    """Medians after one warm-up round; ratio = PFLlib / ours, in CPU seconds on a CPU, in wall seconds on a GPU."""
+    shared = ["--worker", method, "--batch", str(batch), "--clients", str(clients), "--device", device]
+    kind = "cpu" if device == "cpu" else "wall"
     workers = [Worker("PFLlib", ["--pfllib", str(pfllib), *shared]), Worker("FedRepro fp32", ["--workload", str(workload), *shared]),
                Worker("FedRepro bf16", ["--workload", str(workload), *shared], FEDREPRO_PRECISION="bf16")]
     for _ in range(rounds + 1):
@@ -206,15 +225,16 @@ def compare(pfllib: Path, workload: Path, method: str, batch: int, rounds: int) 
         worker.stop()
     rows = []
     for worker in workers:
-        row = {"method": method, "batch": batch, "program": worker.name, "rounds": len(worker.rows) - 1}
+        row = {"method": method, "batch": batch, "clients": clients, "device": device, "program": worker.name, "rounds": len(worker.rows) - 1}
         for key in ("train_cpu", "cpu", "train_wall", "wall"):
             row[key] = round(worker.median(key), 3)
             pairs = [a[key] / b[key] for a, b in zip(workers[0].rows[1:], worker.rows[1:])]
             row[f"{key}_ratio"] = round(statistics.median(pairs), 2) if pairs else None
         row["peak_mb"] = round(max(r["mb"] for r in worker.rows)) if worker.rows else None
+        row["device_mb"] = worker.rows[-1]["device_mb"] if worker.rows else None
         rows.append(row)
-        print(f"{method:9} b{batch:<3} {worker.name:14} n={row['rounds']:<2} train {row['train_cpu']:6.2f} CPU s {row['train_cpu_ratio']}x   "
-              f"train+eval {row['cpu']:6.2f} CPU s {row['cpu_ratio']}x   {row['peak_mb']} MB", flush=True)
+        print(f"{method:9} b{batch:<3} {worker.name:14} n={row['rounds']:<2} train {row[f'train_{kind}']:6.2f} {kind} s {row[f'train_{kind}_ratio']}x   "
+              f"train+eval {row[kind]:6.2f} {kind} s {row[f'{kind}_ratio']}x   {row['device_mb'] or row['peak_mb']} MB", flush=True)
     return rows
 
 
@@ -224,7 +244,15 @@ def machine() -> dict:
     from importlib import metadata
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
     return {"cpu": model, "cores": os.cpu_count(), "python": platform.python_version(), "torch": metadata.version("torch"),
-            "date": time.strftime("%Y-%m-%d"), "load": os.getloadavg()[0], "fedrepro": commit}
+            "gpu": _gpu(), "date": time.strftime("%Y-%m-%d"), "load": os.getloadavg()[0], "fedrepro": commit}
+
+
+def _gpu() -> str | None:
+    """The card's name, as its driver tells."""
+    try:
+        return subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip() or None
+    except OSError:
+        return None
 
 
 def main() -> None:
@@ -234,25 +262,28 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=["FedAvg"], choices=sorted(OURS))
     parser.add_argument("--batch", nargs="+", type=int, default=[16, 64])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--clients", type=int, default=20)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "against_pfllib.json")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--workload", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker and arguments.workload:
-        return our_worker(arguments.workload, arguments.worker, arguments.batch[0])
+        return our_worker(arguments.workload, arguments.worker, arguments.batch[0], arguments.clients, arguments.device)
     if arguments.pfllib is None:
         parser.error("--pfllib DIR is missing")
     pfllib = arguments.pfllib.resolve()
     if arguments.worker:
-        return pfllib_worker(pfllib, arguments.worker, arguments.batch[0])
+        return pfllib_worker(pfllib, arguments.worker, arguments.batch[0], arguments.clients, arguments.device)
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=pfllib, capture_output=True, text=True).stdout.strip()
-    workload = prepare(pfllib, arguments.mnist)
+    workload = prepare(pfllib, arguments.mnist, arguments.clients)
     rows = [row for method in arguments.methods for batch in arguments.batch
-            for row in compare(pfllib, workload, method, batch, arguments.rounds)]
+            for row in compare(pfllib, workload, method, batch, arguments.rounds, arguments.clients, arguments.device)]
     arguments.out.parent.mkdir(exist_ok=True)
     known = json.loads(arguments.out.read_text())["rows"] if arguments.out.exists() else []
-    fresh = {(row["method"], row["batch"]) for row in rows}
-    rows = [row for row in known if (row["method"], row["batch"]) not in fresh] + rows
+    def setting(row: dict) -> tuple:
+        return row["method"], row["batch"], row.get("clients", 20), row.get("device", "cpu")
+    rows = [row for row in known if setting(row) not in set(map(setting, rows))] + rows
     arguments.out.write_text(json.dumps({"machine": machine(), "pfllib": commit, "rows": rows}, indent=1) + "\n")
     print(f"written: {arguments.out}")
 

@@ -16,6 +16,7 @@ from pipeline.models import Network
 from pipeline.params import Attack
 
 BATCH, PUBLIC = 1024, 512
+CROSSED = 200                                                 # test images of a domain that every client embeds
 Scores = Callable[[Network, Tensor, int], Tensor]             # (network, images, client) -> (B, classes), larger is likelier
 
 
@@ -151,13 +152,26 @@ HEADLINE = {"clients": "weighted", "domains": "average", "pooled": "average", "c
 
 @torch.inference_mode()
 def representations(models: Clients, world: World, tests: Sequence[TestSet], limit: int = 5000) -> dict[str, np.ndarray]:
-    """What the models make of test images, for pictures: values (n, d) float16 before dropout, labels (n,), clients (n,)
-    (whose model it was) and ids (n,) (position in the concatenated test sets).
+    """What the models make of images, for pictures. Features and logits are float16, features are taken before dropout.
 
-    Every client embeds its own test set, or the one of its domain; a domain's images are dealt to its clients in turn.
-    At most `limit` images, as many of each class as there is room for; which ones depends on the test sets alone.
-    With public data also logits (clients, n, C) float16 of the same public images, the first PUBLIC of them.
+    values (n, d), labels (n,), clients (n,) (whose model it was), ids (n,) (position in the concatenated test sets): every
+    client embeds its own test set, or the one of its domain; a domain's images are dealt to its clients in turn. At most
+    `limit` images, as many of each class as there is room for; which ones depends on the test sets alone. Left out where
+    networks differ in d: there is no common space to draw.
+
+    With public data also logits (clients, n, C) of the same public images, the first PUBLIC of them; and where every
+    client's domain has a test set, what `_crossed` and `_private` keep (FCCL+ Fig. 8 and 9).
     """
+    found = _own(models, world, tests, limit)
+    if world.shares_public:
+        found["logits"] = _logits(models, world, world.public[:PUBLIC])
+        if {client.domain for client in world.clients} <= {test.name for test in tests}:
+            found |= _crossed(models, world, tests) | _private(models, world)
+    return found
+
+
+def _own(models: Clients, world: World, tests: Sequence[TestSet], limit: int) -> dict[str, np.ndarray]:
+    """values, labels, clients and ids of `representations`; nothing where networks differ in width."""
     labels = torch.cat([test.labels for test in tests]).cpu().numpy()
     starts = np.cumsum([0, *(len(test.labels) for test in tests)])
     kept = set(_balanced(labels, limit).tolist())
@@ -169,19 +183,52 @@ def representations(models: Clients, world: World, tests: Sequence[TestSet], lim
         mine = [i for i in range(len(tests[j].labels)) if starts[j] + i in kept and mates[(starts[j] + i) % len(mates)] == k]
         if not mine:
             continue
-        network = world.network(k, models[k])
-        parts = torch.tensor(mine, device=tests[j].images.device).split(BATCH)
-        found["values"].append(torch.cat([network.features(tests[j].images[part]) for part in parts]).half().cpu().numpy())
+        chosen = torch.tensor(mine, device=tests[j].images.device)
+        found["values"].append(_features(world.network(k, models[k]), tests[j].images[chosen]).half().cpu().numpy())
         found["ids"].append(starts[j] + np.array(mine))
         found["labels"].append(labels[starts[j] + np.array(mine)])
         found["clients"].append(np.full(len(mine), k))
-    agreed = {}
-    if world.shares_public:
-        images = world.public[:PUBLIC]
-        agreed["logits"] = np.stack([world.network(k, model)(images).half().cpu().numpy() for k, model in enumerate(models)])
     if len({values.shape[1] for values in found["values"]}) > 1:
-        return agreed                                         # different networks: no common space to draw
-    return {name: np.concatenate(parts) for name, parts in found.items()} | agreed
+        return {}
+    return {name: np.concatenate(parts) for name, parts in found.items()}
+
+
+def _crossed(models: Clients, world: World, tests: Sequence[TestSet]) -> dict[str, np.ndarray]:
+    """What every client's model makes of every domain's test images (FCCL+ Fig. 9).
+
+    names, domains (clients,): what each client and its domain are called. cross_domains, cross_labels (m,): domain and label
+    of the images, about CROSSED of each domain, the same for all clients. For every client features.<name> (m, d of its
+    network) and answers.<name> (m,) int16, the class that its model scores highest.
+    """
+    kept = [torch.from_numpy(_balanced(test.labels.cpu().numpy(), CROSSED)).to(test.images.device) for test in tests]
+    images = torch.cat([test.images[chosen] for test, chosen in zip(tests, kept)])
+    found = {"names": np.array([client.name for client in world.clients]), "domains": np.array([client.domain for client in world.clients]),
+             "cross_domains": np.repeat([test.name for test in tests], [len(chosen) for chosen in kept]),
+             "cross_labels": torch.cat([test.labels[chosen] for test, chosen in zip(tests, kept)]).cpu().numpy()}
+    for k, client in enumerate(world.clients):
+        network = world.network(k, models[k])
+        features = _features(network, images)
+        found[f"features.{client.name}"] = features.half().cpu().numpy()
+        found[f"answers.{client.name}"] = network.head(features[:, :network.width]).argmax(1).cpu().numpy().astype(np.int16)
+    return found
+
+
+def _private(models: Clients, world: World) -> dict[str, np.ndarray]:
+    """private.<domain> (clients, n, C): every client's logits of the domain's private images, the first PUBLIC of its clients' in
+    order (FCCL+ Fig. 8, right)."""
+    owned = {domain: torch.cat([client.images for client in world.clients if client.domain == domain])[:PUBLIC]
+             for domain in dict.fromkeys(client.domain for client in world.clients)}
+    return {f"private.{domain}": _logits(models, world, images) for domain, images in owned.items()}
+
+
+def _logits(models: Clients, world: World, images: Tensor) -> np.ndarray:
+    """(clients, n, C) float16 of the same images."""
+    return np.stack([world.network(k, model)(images).half().cpu().numpy() for k, model in enumerate(models)])
+
+
+def _features(network: Network, images: Tensor) -> Tensor:
+    """(n, d) before dropout."""
+    return torch.cat([network.features(part) for part in images.split(BATCH)])
 
 
 def _balanced(labels: np.ndarray, limit: int) -> np.ndarray:

@@ -1,6 +1,4 @@
 """From a scenario's files to the federation of one seed: clients, test sets and public images as tensors on the device."""
-import hashlib
-import os
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -14,9 +12,10 @@ from pipeline.data.store import Stored
 from pipeline.data.tensors import to_tensor
 from pipeline.engine.handle import Batch
 from pipeline.engine.phase import Client
-from pipeline.engine.world import World
+from pipeline.engine.world import World, default_device
 from pipeline.errors import ParamError
 from pipeline.evaluation import TestSet
+from pipeline.inputs import partition_folder
 from pipeline.params import ROOT, Cell, Model, Scenario
 
 
@@ -42,7 +41,7 @@ def load_world(cell: Cell, scenario: Scenario, seed: int, root: Path = ROOT) -> 
 def load(cell: Cell, root: Path = ROOT) -> Federation:
     """Everything of a cell that no seed changes; read once, shared by the seeds that fork from this process."""
     scenario = cell.resolve(root)[0]
-    device = os.environ.get("FEDREPRO_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = default_device()
     folder = partition_folder(cell, root)
     parts, meta = partition.read(folder)
     stored = _stored(scenario.data.set, meta["data"], folder, root)
@@ -57,29 +56,6 @@ def load(cell: Cell, root: Path = ROOT) -> Federation:
     judged = pictures.judged(pooled) if scenario.evaluation.tests == "pooled" else None
     heldout = pictures.judged(parts.heldout) if len(parts.heldout) else None
     return Federation(clients, _tests(scenario, parts, pooled, pictures), len(stored.meta["classes"]), public, heldout, judged)
-
-
-def inputs(cell: Cell, root: Path = ROOT) -> dict:
-    """The partition's meta.json; its `digest` also over the features or corrupted images that the scenario takes, `data` with their
-    deviations."""
-    scenario = cell.resolve(root)[0]
-    _, meta = partition.read(partition_folder(cell, root))
-    folder, added = root / "data" / scenario.data.set, {}
-    if scenario.data.features != "pixels":
-        found = features.meta(folder.with_name(f"{folder.name}-{scenario.data.features}"))
-        added["features"] = found["digest"]
-        meta["data"]["deviation"] = "; ".join(filter(None, [meta["data"]["deviation"], "" if found["trained"] else "features of an untrained network"]))
-    if scenario.corruption is not None:
-        found = corrupted.read(corrupted.folder_of(folder))
-        added["corrupted"] = found.digest
-        meta["data"]["deviation"] = found.meta["deviation"]
-    if added:
-        meta["digest"] = hashlib.sha256("".join([meta["digest"], *added.values()]).encode()).hexdigest()
-    return meta
-
-
-def partition_folder(cell: Cell, root: Path = ROOT) -> Path:
-    return root / "papers" / cell.paper / "partitions" / cell.scenario
 
 
 def _tests(scenario: Scenario, parts: partition.Parts, pooled: np.ndarray, pictures: "_Pictures") -> tuple[TestSet, ...]:
@@ -97,7 +73,7 @@ def _tests(scenario: Scenario, parts: partition.Parts, pooled: np.ndarray, pictu
 class _Pictures:
     """Network inputs and labels of stored images: as they are, or corrupted."""
 
-    def __init__(self, scenario: Scenario, stored: Stored, root: Path, device: str):
+    def __init__(self, scenario: Scenario, stored: Stored, root: Path, device: torch.device):
         self.scenario, self.stored, self.device = scenario, stored, device
         data, rate = scenario.data, scenario.corruption
         self.vectors = features.read(root / "data" / f"{data.set}-{data.features}", stored) if data.features != "pixels" else None

@@ -1,28 +1,14 @@
-"""Terms and class means of the methods that contrast unit representations with class means (FedProc, FedPCL)."""
+"""Terms of the methods that contrast unit representations with class means (FedProc, FedPCL)."""
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pipeline.engine.state import Clients
-from pipeline.engine.world import ClassMeans, World
 from pipeline.losses import SMALLEST_NORM
 
 
 def unit(z: Tensor) -> Tensor:
     """Rows (B, d) at length one; a zero row stays zero."""
     return F.normalize(z, dim=1, eps=SMALLEST_NORM)
-
-
-def unit_class_means(world: World, models: Clients) -> ClassMeans:
-    """As World.class_means, of representations scaled to length one. The means are shorter than one."""
-    means = torch.zeros(len(models), world.classes, world.width, device=world.device, dtype=world.clients[0].images.dtype)
-    counts = torch.zeros(len(models), world.classes, dtype=torch.int64, device=world.device)
-    for k, (client, model) in enumerate(zip(world.clients, models, strict=True)):
-        if len(client.labels):
-            counts[k] = torch.bincount(client.labels, minlength=world.classes)
-            member = F.one_hot(client.labels, world.classes).T.to(means.dtype)
-            means[k] = member @ unit(world.representations(k, model)) / counts[k].clamp(min=1)[:, None]
-    return ClassMeans(means, counts)
 
 
 def prototype_sets_contrast(z: Tensor, labels: Tensor, sets: Tensor, tau: float, known: Tensor | None = None,

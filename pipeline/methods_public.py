@@ -114,7 +114,7 @@ class Collaborative(Method):
 
 def averaged(world: World) -> float:
     """Scalars of a model where `World.synchronised` averages models, else 0."""
-    return world.scalars() if world.homogeneous and world.training.averaging == "uniform" else 0.0
+    return world.scalars() if world.synchronises else 0.0
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from pipeline.errors import ParamError, unknown
 ROOT = Path(__file__).resolve().parent.parent
 PAPERS = ("fedccl", "fcclplus", "fedlsa", "rahfl", "fedcrl")
 MINIATURE = "mini"                       # the name of the scenario that params.yaml gives every paper
+ACROSS = "across"                        # the same scenario, when a method of another paper runs in it
 DELTA = "delta"                          # the printed column that subtracts the baseline's row
 
 
@@ -150,7 +151,8 @@ class Public:
     size: Count = 5000                                # images drawn once
     batch_size: Count = 512
     epochs: Count = 1                                 # passes over them per round
-    augmentation: Literal["none", "weak", "strong", "crop_flip_rotate"] = "none"   # FCCL+ Sec. 4.1; RAHFL's code
+    # weak, strong: FCCL+ Sec. 4.1 and, padded, its release; crop_flip_rotate: RAHFL's code, FCCL's
+    augmentation: Literal["none", "weak", "strong", "weak_padded", "strong_padded", "crop_flip_rotate"] = "none"
     drop_last: bool = False
 
 
@@ -411,6 +413,8 @@ class Paper:
         """The DVC stage that makes a cell, as `dvc repro` takes it; empty where no grid holds it."""
         if cell.scenario == MINIATURE:
             return f"{cell.paper}@{cell.method}"
+        if cell.scenario == ACROSS:
+            return f"papers/across/dvc.yaml:{cell.paper}@{cell.method}"
         grid = next((name for name, g in self.grids.items() if cell.scenario in g.scenarios and cell.method in g.methods), None)
         if grid is None:
             return ""
@@ -427,9 +431,18 @@ class Paper:
 
 @dataclass(frozen=True)
 class Miniature:
-    """A paper's protocol on the bundled digits, small enough for a laptop, and the methods it runs."""
+    """A paper's protocol on the bundled digits, small enough for a laptop, and the methods it runs.
+
+    others: methods of the other papers. Their cells have the scenario ACROSS, whose folders no stage of the root's dvc.yaml reads, so
+    that `dvc repro` need not run them and the paper's own tables do not show them.
+    """
     scenario: Scenario
     methods: list[str]
+    others: list[str] = field(default_factory=list)
+
+    def __post_init__(self):
+        if twice := sorted({name for name in self.others if [*self.methods, *self.others].count(name) > 1}):
+            raise ValueError(f"'others' holds {', '.join(twice)} twice, or beside 'methods'")
 
 
 @dataclass(frozen=True)
@@ -486,14 +499,15 @@ def load_params(root: Path = ROOT) -> Params:
 
 @cache
 def load_paper(name: str, root: Path = ROOT) -> Paper:
-    """papers/<name>/paper.yaml; the miniature of params.yaml is added as the scenario `mini`."""
+    """papers/<name>/paper.yaml; the miniature of params.yaml is added as the scenario `mini`, and once more for `others`."""
     if name not in PAPERS:
         raise ParamError(unknown("paper", name, PAPERS))
     path = root / "papers" / name / "paper.yaml"
     paper = check(Paper, read_yaml(path), f"{shorten(path)}:")
     mini = load_params(root).miniature.get(name)
     if mini is not None:
-        paper = dataclasses.replace(paper, scenarios={**paper.scenarios, MINIATURE: mini.scenario})
+        added = {MINIATURE: mini.scenario} | ({ACROSS: mini.scenario} if mini.others else {})
+        paper = dataclasses.replace(paper, scenarios={**paper.scenarios, **added})
     for where, kind, item in _references(paper):
         known = paper.scenarios if kind == "scenario" else paper.methods
         if item not in known:
@@ -536,6 +550,11 @@ class Cell:
 
     def __str__(self) -> str:
         return f"{self.paper}/{self.scenario}/{self.method}"
+
+    @property
+    def partition(self) -> str:
+        """The scenario whose partition the cell trains on."""
+        return MINIATURE if self.scenario == ACROSS else self.scenario
 
     def folder(self, root: Path = ROOT) -> Path:
         return root / "papers" / self.paper / "runs" / self.scenario / self.method

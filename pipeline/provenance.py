@@ -47,18 +47,19 @@ def _module(source: str) -> tuple[str, list[str]]:
     return hashlib.sha256(repr(_meaning(tree)).encode()).hexdigest(), _imports(tree)
 
 
-def method_digest(algorithm: str, root: Path = ROOT) -> str:
-    """Digest of the code that trains and evaluates one algorithm."""
-    return code_digest(TRAINING, f"pipeline.methods.{algorithm}", root=root)
+def method_digest(algorithm: str, root: Path = ROOT, executor: str = "sequential") -> str:
+    """Digest of the code that trains and evaluates one algorithm. The world looks its executor up by name, so it is named here."""
+    return code_digest(TRAINING, f"pipeline.engine.{executor}", f"pipeline.methods.{algorithm}", root=root)
 
 
-def cell_digest(cell: Cell, partition_digest: str, precision: str = "fp32", root: Path = ROOT) -> str:
+def cell_digest(cell: Cell, partition_digest: str, precision: str = "fp32", root: Path = ROOT,
+                executor: str = "sequential") -> str:
     """What a seed of this cell depends on; the list of seeds is left out, so that one more seed trains one more."""
     scenario, algorithm, hyper = cell.resolve(root)
     values = dataclasses.asdict(dataclasses.replace(scenario, seeds=[0]))
     values["partition"]["kind"] = scenario.partition.kind
     return _sha256({"scenario": _without_neutral(values), "algorithm": algorithm, "hyper": hyper,
-                    "partition": partition_digest, "code": method_digest(algorithm, root),
+                    "partition": partition_digest, "code": method_digest(algorithm, root, executor),
                     **({} if precision == "fp32" else {"precision": precision})})
 
 

@@ -19,12 +19,14 @@ from pathlib import Path
 from pipeline import provenance
 from pipeline.data.registry import REGISTRY
 from pipeline.errors import FedReproError, ParamError, unknown
-from pipeline.params import (MINIATURE, PAPERS, ROOT, Cell, Dirichlet, Domains, Paper, Pathological, Scenario, Subset, Table, load_paper,
-                             load_params)
+from pipeline.inputs import inputs
+from pipeline.params import (ACROSS, MINIATURE, PAPERS, ROOT, Cell, Dirichlet, Domains, Paper, Pathological, Scenario, Subset, Table,
+                             load_paper, load_params)
 from pipeline.schedule import Task
 
 DONE, STALE, FAILED, MISSING, UNPLANNED = STATES = "done", "stale", "failed", "missing", "no stage"
 LEFT = (STALE, FAILED, MISSING)
+MINIATURES = {MINIATURE: "miniature", ACROSS: "across papers"}       # scenarios of params.yaml, as a reader calls their table
 FROZEN = 192                                          # numbers of an image's features (vit_tiny)
 INDEX_TEST = 0.1                                      # of a domain, where every tenth image is a test image
 
@@ -82,19 +84,21 @@ def table_cells(key: str, paper: Paper, table: Table, root: Path = ROOT) -> list
 
 
 def stages(key: str, paper: Paper, root: Path = ROOT) -> dict[Cell, str]:
-    """Every cell that has a DVC stage, and its name: the miniature's and those of the paper's grids."""
+    """Every cell that has a DVC stage, and its name: the miniature's, those of the paper's grids, the other papers' methods."""
     mini = load_params(root).miniature.get(key)
-    found = {Cell(key, MINIATURE, method): f"{key}@{method}" for method in (mini.methods if mini else [])}
-    cells = (Cell(key, s, m) for grid in paper.grids.values() for s in grid.scenarios for m in grid.methods)
-    return found | {cell: paper.stage(cell) for cell in cells}
+    cells = [Cell(key, MINIATURE, method) for method in (mini.methods if mini else [])]
+    cells += [Cell(key, s, m) for grid in paper.grids.values() for s in grid.scenarios for m in grid.methods]
+    cells += [Cell(key, ACROSS, method) for method in (mini.others if mini else [])]
+    return {cell: paper.stage(cell) for cell in cells}
 
 
 def overview(key: str, results: dict[Cell, dict], rates: list[Rate], root: Path = ROOT) -> Overview:
     """Where a paper stands."""
     paper = load_paper(key, root)
     planned, errors = stages(key, paper, root), failures(key, root)
-    tables = {"miniature": [cell for cell in planned if cell.scenario == MINIATURE]}
-    tables |= {f"table {table.number}": table_cells(key, paper, table, root) for table in paper.tables.values()}
+    tables = {f"table {table.number}": table_cells(key, paper, table, root) for table in paper.tables.values()}
+    minis = {name: [cell for cell in planned if cell.scenario == scenario] for scenario, name in MINIATURES.items()}
+    tables = {MINIATURES[MINIATURE]: minis.pop(MINIATURES[MINIATURE])} | tables | minis
     cells = {}
     for cell in dict.fromkeys([*planned, *(cell for found in tables.values() for cell in found)]):
         cells[cell] = _status(cell, planned.get(cell, ""), results.get(cell), errors, rates, root)
@@ -134,7 +138,7 @@ def stale(cell: Cell, result: dict, root: Path = ROOT) -> bool:
     The partition counts as its parameters: its own digest is taken from the result.
     """
     try:
-        today = provenance.cell_digest(cell, result["partition"], result["precision"], root)
+        today = provenance.cell_digest(cell, result["partition"], result["precision"], root, result["executor"])
         return today != result["digest"] or set(result["seeds"]) != set(cell.resolve(root)[0].seeds)
     except (KeyError, TypeError, ParamError):         # an unreadable result; a scenario or method that is no more
         return True
@@ -165,16 +169,17 @@ def failures(key: str, root: Path = ROOT) -> Failures:
         try:
             mark = json.loads(path.read_text(encoding="utf-8"))
             cell = Cell.parse(mark["cell"])
-            if cell.paper == key and path.parent.name == _digest_today(cell, mark.get("precision", "fp32"), root):
+            if cell.paper == key and path.parent.name == _digest_today(cell, mark, root):
                 found.marks[cell] = str(mark["error"])
         except (OSError, ValueError, KeyError, TypeError, FedReproError):
             continue                                  # half a mark, or one of a cell that is no more
     return found
 
 
-def _digest_today(cell: Cell, precision: str, root: Path) -> str:
-    meta = root / "papers" / cell.paper / "partitions" / cell.scenario / "meta.json"
-    return provenance.cell_digest(cell, json.loads(meta.read_text(encoding="utf-8"))["digest"], precision, root)
+def _digest_today(cell: Cell, mark: dict, root: Path) -> str:
+    """The digest that the marked training would now have: of the partition, features and corrupted images as they are now."""
+    executor = mark.get("executor", "sequential")
+    return provenance.cell_digest(cell, inputs(cell, root)["digest"], mark.get("precision", "fp32"), root, executor)
 
 
 # -- how long it takes -----------------------------------------------------------------------------------------------
@@ -237,7 +242,7 @@ def image_epochs(cell: Cell, scenario: Scenario, root: Path = ROOT) -> float | N
 def training_images(cell: Cell, scenario: Scenario, root: Path = ROOT) -> float | None:
     """All clients' training images: counted where the partition was made, else from its parameters and the data set's size."""
     try:
-        with (root / "papers" / cell.paper / "runs" / cell.scenario / "clients.csv").open(encoding="utf-8", newline="") as file:
+        with (root / "papers" / cell.paper / "runs" / cell.partition / "clients.csv").open(encoding="utf-8", newline="") as file:
             return sum(int(row["train"]) for row in csv.DictReader(file)) or None
     except (OSError, KeyError, ValueError):
         pass
@@ -330,14 +335,15 @@ def _advice(overviews: dict[str, Overview]) -> Iterator[str]:
     for key, found in overviews.items():
         left = [cell for cell, status in found.cells.items() if status.state in LEFT and status.stage]
         targets = [key] if any(cell.scenario == MINIATURE for cell in left) else []
-        targets += [f"papers/{key}/dvc.yaml"] if any(cell.scenario != MINIATURE for cell in left) else []
+        targets += [f"papers/{key}/dvc.yaml"] if any(cell.scenario not in MINIATURES for cell in left) else []
+        targets += [f"papers/across/dvc.yaml:{key}"] if any(cell.scenario == ACROSS for cell in left) else []
         if targets:
             commands.append((f"python -m pipeline.run {' '.join(targets)}", f"# all of {key}"))
     if not commands:
         yield "Nothing to run: every cell that has a stage is done."
         return
     table = next(((key, name) for key, found in overviews.items() for name, cells in found.tables.items()
-                  if name != "miniature" and any(found.cells[cell].state in LEFT for cell in cells)), None)
+                  if name not in MINIATURES.values() and any(found.cells[cell].state in LEFT for cell in cells)), None)
     if table:
         commands.append((f"python -m pipeline.status {table[0]} --stages '{table[1]}' | xargs python -m pipeline.run", "# a table"))
     yield "To go on:"

@@ -17,7 +17,7 @@ import pandas as pd
 
 from pipeline import results
 from pipeline.errors import FedReproError
-from pipeline.params import MINIATURE, ROOT, Cell, load_paper
+from pipeline.params import ACROSS, MINIATURE, ROOT, Cell, load_paper
 
 LIVE_AFTER = 30.0                                     # seconds that a cell must last to be followed live
 FLUSH = 10.0                                          # seconds between two batches of a live run
@@ -134,7 +134,7 @@ class _Store:
         paper = load_paper(cell.paper, self.root)
         tables = [t.number for t in paper.tables.values() if any(block.scenario == cell.scenario for block in t.blocks.values())]
         tags = {"paper": cell.paper, "scenario": cell.scenario, "method": cell.method, "label": paper.label(cell.method), "seed": str(seed),
-                "cell": str(cell), "table": ", ".join(tables) or "miniature" * (cell.scenario == MINIATURE)}
+                "cell": str(cell), "table": ", ".join(tables) or {MINIATURE: "miniature", ACROSS: "across papers"}.get(cell.scenario, "")}
         name = f"{cell.scenario}/{cell.method}/seed {seed}"
         run = self.client.create_run(self.experiment(cell.paper), start_time=started, tags=tags, run_name=name).info.run_id
         parameters = [self.entities.Param(key, str(value)[:6000]) for key, value in sorted(_flat(values).items())]

@@ -5,6 +5,7 @@ import json
 import math
 import multiprocessing
 import os
+import resource
 import shutil
 import signal
 import statistics
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 from multiprocessing import connection
 from pathlib import Path
 
@@ -24,9 +26,10 @@ import torch
 from pipeline import evaluation, files, methods, provenance, results, tracking
 from pipeline.engine.handle import Handle
 from pipeline.engine.state import pack, unpack
-from pipeline.engine.world import World, precision
+from pipeline.engine.world import World, default_device, executor_module, executor_name, precision
 from pipeline.errors import FedReproError, TrainingError
-from pipeline.loading import inputs, load, load_world
+from pipeline.inputs import inputs
+from pipeline.loading import load, load_world
 from pipeline.params import ROOT, Cell, Scenario, load_paper
 from pipeline.progress import Progress
 
@@ -67,7 +70,7 @@ def train_cell(cell: Cell, root: Path = ROOT) -> dict:
     scenario, algorithm, hyper = cell.resolve(root)
     methods.load(algorithm, hyper, f"papers/{cell.paper}/paper.yaml: methods.{cell.method}")
     partition_meta = inputs(cell, root)
-    digest = provenance.cell_digest(cell, partition_meta["digest"], precision(), root)
+    digest = provenance.cell_digest(cell, partition_meta["digest"], precision(), root, executor_name(default_device()))
     jobs = [Job(cell, seed, digest, root) for seed in scenario.seeds]
     with _only_one(jobs[0].folder, cell), _marked(jobs[0].folder / "error.json", cell):
         progress = Progress(cell, scenario)
@@ -87,14 +90,17 @@ def train_cell(cell: Cell, root: Path = ROOT) -> dict:
     return result
 
 
-def train_seed(job: Job, report: Callable[[dict], None] = lambda row: None) -> dict:
-    """Run one seed from its checkpoint, or from the start, to the last round."""
+def train_seed(job: Job, report: Callable[[dict], None] = lambda row: None, share: Callable = lambda executor: executor,
+               sharing: int = 1) -> dict:
+    """Run one seed from its checkpoint, or from the start, to the last round. `share` may have its executor serve other seeds too:
+    `sharing` of them at once, among which the time that passes is divided."""
     if job.finished.exists():
         return json.loads(job.finished.read_text())
     torch.set_num_threads(1)
     scenario, algorithm, hyper = job.cell.resolve(job.root)
     method = methods.load(algorithm, hyper, f"papers/{job.cell.paper}/paper.yaml: methods.{job.cell.method}")
     world, tests = load_world(job.cell, scenario, job.seed, job.root)
+    world.executor = share(world.executor)
     begun, started = time.monotonic(), datetime.now(timezone.utc).isoformat(timespec="seconds")
     state, rows, own, spent = _resume(job, world.device)
     if state is None:
@@ -113,8 +119,9 @@ def train_seed(job: Job, report: Callable[[dict], None] = lambda row: None) -> d
             saved = time.monotonic()
             _save(job.checkpoint, {"state": pack(state), "rows": rows, "own": own, "seconds": spent + saved - begun})
     finished = {"seed": job.seed, "rows": rows, "clients": own, "traffic": method.traffic(world, state), "hook": headline_hook(scenario, method),
-                "seconds": round(spent + time.monotonic() - begun, 1), "device": _device_name(world.device),
-                "precision": precision(), "executor": type(world.executor).__name__.lower(), "versions": provenance.machine(), "started": started}
+                "seconds": round((spent + time.monotonic() - begun) / sharing, 1), "device": _device_name(world.device),
+                "precision": precision(), "executor": executor_name(world.device),
+                "memory": _peak_memory(world.device), "versions": provenance.machine(), "started": started}
     models = method.deployed(state, world) if finished["hook"] == "pre" else world.trained
     arrays, vectors = evaluation.representations(models, world, tests), method.vectors(state)
     _save_arrays(job.pictures, arrays if vectors is None else {**arrays, "vectors": vectors.half().cpu().numpy()})
@@ -125,6 +132,13 @@ def train_seed(job: Job, report: Callable[[dict], None] = lambda row: None) -> d
 
 def _device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def _peak_memory(device: torch.device) -> dict[str, int | None]:
+    """The most memory so far in MB (2**20 bytes): of this process, and on a GPU of what torch holds there."""
+    scale = 2**20 if sys.platform == "darwin" else 2**10      # of ru_maxrss: bytes there, kibibytes on Linux
+    return {"process_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // scale,
+            "device_mb": torch.cuda.max_memory_allocated(device) // 2**20 if device.type == "cuda" else None}
 
 
 # -- one round's measures ------------------------------------------------------------------------------------
@@ -169,7 +183,15 @@ def _rounded(value: float) -> float | None:
 # -- seeds in parallel, checkpoints ----------------------------------------------------------------------------
 
 def _train_seeds(jobs: list[Job], report: Callable[[dict], None]) -> Iterator[dict]:
-    """Train the jobs, FEDREPRO_WORKERS at once, each in a process of its own; yields them as they finish."""
+    """Train the jobs, FEDREPRO_WORKERS at once, each in a process of its own, or stacked together in this one; yields them as they finish."""
+    name = executor_name(default_device())
+    if name == "stacked" and len(jobs) > 1:
+        for kind, value in executor_module(name).together(partial(train_seed, sharing=len(jobs)), jobs):
+            if kind == "row":
+                report(value)
+            else:
+                yield value
+        return
     workers = min(len(jobs), int(os.environ.get("FEDREPRO_WORKERS", os.cpu_count() or 1)))
     if workers <= 1:
         yield from (train_seed(job, report) for job in jobs)
@@ -271,7 +293,7 @@ def _marked(path: Path, cell: Cell):
     try:
         yield
     except FedReproError as error:
-        files.write_json(path, {"cell": str(cell), "error": str(error), "precision": precision()})
+        files.write_json(path, {"cell": str(cell), "error": str(error), "precision": precision(), "executor": executor_name(default_device())})
         raise
     path.unlink(missing_ok=True)
 
@@ -298,7 +320,9 @@ def _summarise(cell, scenario, algorithm, hyper, runs, partition_meta, digest, r
         "traffic": {"up": up, "down": down, "bytes": round((up + down) * BYTES)},
         "data": partition_meta["data"], "public": partition_meta["public"], "partition": partition_meta["digest"],
         "warnings": partition_meta["warnings"],
-        "device": runs[0]["device"], "precision": runs[0]["precision"], "executor": runs[0]["executor"], "versions": runs[0]["versions"], "started": min(run["started"] for run in runs),
+        "device": runs[0]["device"], "precision": runs[0]["precision"], "executor": runs[0]["executor"], "versions": runs[0]["versions"],
+        "memory": {name: [run["memory"][name] for run in runs] for name in runs[0]["memory"]},
+        "started": min(run["started"] for run in runs),
         "seconds": [run["seconds"] for run in runs], "git": provenance.git_state(root), "digest": digest})
 
 

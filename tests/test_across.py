@@ -87,13 +87,45 @@ def values_of(root, results=None):  # noqa: F811
 def test_cells_have_accuracy_bytes_and_seconds_or_a_reason(measured):  # noqa: F811
     shown, rows = values_of(measured)
     assert (shown.measured, shown.asked, shown.device) == (1, 5, "cpu")         # of "fedavg" and "ours", which is no algorithm
-    accuracy, sent, seconds = rows["FedAvg"][-3:]
+    accuracy, sent, seconds, memory = rows["FedAvg"][-4:]
     assert (accuracy.mean, accuracy.spread, accuracy.page) == ("61.00", "1.41", "runs/fedcrl/mini.html#fedavg")
-    assert (sent.text, sent.order) == ("12.0 kB", 12000) and (seconds.text, seconds.order) == ("0.75", 0.75)      # 1.5 s of 2 rounds
-    assert rows["FedAvg"][0].hint == "not run: dvc repro fedccl@fedavg" and [value.state for value in rows["FedAvg"][:3]] == ["missing", "outside", "outside"]
-    assert {value.text for value in rows["fedmd"][::3]} == {"needs public data"} and {value.text for value in rows["FedProx"][::3]} == {"not asked for"}
+    assert (sent.text, sent.order) == ("12.0", 12000) and memory.state == "outside" and (seconds.text, seconds.order) == ("0.75", 0.75)      # 1.5 s of 2 rounds
+    assert rows["FedAvg"][0].hint == "not run: dvc repro fedccl@fedavg" and [value.state for value in rows["FedAvg"][:4]] == ["missing", "outside", "outside", "outside"]
+    assert {value.text for value in rows["fedmd"][::4]} == {"needs public data"} and {value.text for value in rows["FedProx"][::4]} == {"not asked for"}
     assert shown.command == "python -m pipeline.run fedccl@fedavg fcclplus@fedavg fedlsa@fedavg rahfl@fedavg"
     assert [word for word, _ in shown.reasons] == ["needs public data", "needs [0, 1] pixels", "not asked for"]
+
+
+@pytest.mark.parametrize("memory, text", [
+    ({"process_mb": [400, 500], "device_mb": None}, "450"), ({"process_mb": [400, 500], "device_mb": [None, None]}, "450"),
+    ({"process_mb": [4000, 5000], "device_mb": [1200, 1300]}, "1,250"), (None, "")])
+def test_memory_is_the_devices_or_the_processs(measured, memory, text):  # noqa: F811
+    results = collect(measured)
+    results[Cell("fedcrl", "mini", "fedavg")]["memory"] = memory
+    _, rows = values_of(measured, results)
+    assert rows["FedAvg"][-1].text == text and rows["FedAvg"][3].text == ""
+
+
+def test_a_method_of_another_paper_is_on_this_page_and_in_no_table_of_the_paper(measured):  # noqa: F811
+    render(["fedcrl"], measured)
+    before = {kind: (measured / f"reports/fedcrl.{kind}").read_text() for kind in ("html", "md", "tex")}
+    document = yaml.safe_load((measured / "params.yaml").read_text())
+    document["miniature"]["fedcrl"]["others"] = ["fedprox"]
+    (measured / "params.yaml").write_text(yaml.safe_dump(document))
+    for cached in (load_params, load_paper):
+        cached.cache_clear()
+    missing, rows = values_of(measured)
+    assert rows["FedProx"][-4].hint == "not run: dvc repro papers/across/dvc.yaml:fedcrl@fedprox"
+    assert missing.command.split()[-1] == "papers/across/dvc.yaml:fedcrl@fedprox"
+    write_run(measured, "across/fedprox", BALANCED["ours"])
+    shown, rows = values_of(measured)
+    assert (shown.measured, shown.asked) == (2, 6)
+    assert rows["FedProx"][-4].page == "runs/fedcrl/across.html#fedprox" and rows["FedProx"][-4].mark == "best"
+    render(["fedcrl"], measured)
+    after = {kind: (measured / f"reports/fedcrl.{kind}").read_text() for kind in before}
+    link = ', <a href="runs/fedcrl/across.html">miniature, methods of the other papers</a>'
+    assert link in after["html"] and after | {"html": after["html"].replace(link, "")} == before
+    assert 'id="fedprox"' in (measured / "reports/runs/fedcrl/across.html").read_text()
 
 
 def test_several_devices_stand_at_their_cells(measured):  # noqa: F811
@@ -101,7 +133,7 @@ def test_several_devices_stand_at_their_cells(measured):  # noqa: F811
     results = collect(measured)
     results[Cell("fedccl", "mini", "fedavg")]["device"] = "NVIDIA H100"
     shown, rows = values_of(measured, results)
-    assert shown.device == "" and [rows["FedAvg"][at].text for at in (2, -1)] == ["0.75 (NVIDIA H100)", "0.75 (cpu)"]
+    assert shown.device == "" and [rows["FedAvg"][at].text for at in (2, -2)] == ["0.75 (NVIDIA H100)", "0.75 (cpu)"]
 
 
 def test_best_and_second_best_of_a_block(measured):  # noqa: F811
@@ -112,7 +144,7 @@ def test_best_and_second_best_of_a_block(measured):  # noqa: F811
     load_params.cache_clear()
     write_run(measured, "mini/fedprox", BALANCED["ours"])
     _, rows = values_of(measured)
-    assert rows["FedProx"][-3].mark == "best" and rows["FedAvg"][-3].mark == "second"
+    assert rows["FedProx"][-4].mark == "best" and rows["FedAvg"][-4].mark == "second"
 
 
 def test_of_several_rows_of_an_algorithm_only_the_plain_one_counts(measured):  # noqa: F811
@@ -127,7 +159,7 @@ def test_of_several_rows_of_an_algorithm_only_the_plain_one_counts(measured):  #
 def test_a_result_that_cannot_be_used_is_no_number(measured):  # noqa: F811
     cell = Cell("fedcrl", "mini", "fedavg")
     rows = {row.name: row.values for row in across(NAMES, {}, measured, {cell: "result.json: cut"}).panel.rows}
-    assert rows["FedAvg"][-3].hint == "not shown: result.json: cut"
+    assert rows["FedAvg"][-4].hint == "not shown: result.json: cut"
 
 
 def test_names_are_told_apart_and_other_networks_are_told():
@@ -135,19 +167,19 @@ def test_names_are_told_apart_and_other_networks_are_told():
     names = [row.name for row in shown.panel.rows]
     assert len(set(names)) == len(names) == len(algorithms()) and {"FedProto", "FedProto (hetero)", "Local", "MOON", "FedAvg+"} <= set(names)
     about = {column.key: column.about for column in shown.columns}
-    assert "Networks of their own: FedAvg, FedProc, FedProx, FedRS, MOON: simple_cnn." in about["fcclplus"]
-    assert "public images photo_patches" in about["rahfl"] and "Networks of their own" not in about["fedccl"]
+    assert "Networks of their own: FedAvg, FedProc, FedProx, FedRS, MOON: simple_cnn; FedProto (hetero): " in about["fcclplus"]
+    assert "public images photo_patches" in about["rahfl"] and "Networks of their own: FedLSA: fedlsa; FedProto (hetero): cnn4 with a projector; FedSR: cnn4_gaussian." in about["fedccl"]
 
 
 def test_the_page_comes_in_three_formats_and_is_linked(measured):  # noqa: F811
     render(["fedcrl"], measured)
     html, text, body = ((measured / f"reports/across.{kind}").read_text() for kind in ("html", "md", "tex"))
-    assert '<a class="measured " href="runs/fedcrl/mini.html#fedavg">' in html and '<td data-order="12000">12.0 kB</td>' in html
-    assert "[61.00](../papers/fedcrl/runs/mini/fedavg/result.json) ± 1.41 | 12.0 kB | 0.75 |" in text and "*not asked for*" in text
-    assert r"61.00{\scriptsize$\,\pm\,1.41$} & 12.0 kB & 0.75" in body
+    assert '<a class="measured " href="runs/fedcrl/mini.html#fedavg">' in html and '<td data-order="12000">12.0</td>' in html
+    assert "[61.00](../papers/fedcrl/runs/mini/fedavg/result.json) ± 1.41 | 12.0 | 0.75 |  |" in text and "*not asked for*" in text
+    assert r"61.00{\scriptsize$\,\pm\,1.41$} & 12.0 & 0.75" in body
     assert body.count("{") == body.count("}") and len(re.findall(r"\\begin", body)) == len(re.findall(r"\\end\b", body))
     lines = body.partition(r"\midrule")[2].partition(r"\bottomrule")[0].splitlines()
-    assert {len(re.findall(r"(?<!\\)&", line)) for line in lines if "&" in line} == {15}
+    assert {len(re.findall(r"(?<!\\)&", line)) for line in lines if "&" in line} == {20}
     for name in ("index", "fedcrl"):
         assert 'href="across.html"' in (measured / f"reports/{name}.html").read_text()
     assert 'href="../../across.html"' in (measured / "reports/runs/fedcrl/mini.html").read_text() and "](across.md)" in (measured / "reports/index.md").read_text()
@@ -413,7 +445,7 @@ def test_bytes_sort_as_numbers_and_keys_work_too(site, browser):
     browser.open(site / "reports/across.html")
     names = column(browser, "algorithm")
     assert names == sorted(names, key=str.lower) and column(browser, "algorithm") == names[::-1]
-    browser.run("window.table.querySelectorAll('thead button')[14].focus()")     # bytes of FedCRL
+    browser.run("window.table.querySelectorAll('thead button')[18].focus()")     # kB of FedCRL
     for kind in ("keyDown", "keyUp"):
         browser.call("Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", windowsVirtualKeyCode=13, text="\r" if kind == "keyDown" else "")
     assert browser.run("window.table.tBodies[0].rows[0].cells[0].textContent.trim()") == "FedAvg"

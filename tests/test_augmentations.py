@@ -1,5 +1,6 @@
 """Operations equal Pillow's on real images; draws have the sheet's probabilities; every image has its own."""
 import math
+from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from torchvision.transforms import ColorJitter, RandomResizedCrop
 from pipeline import keys
 from pipeline.data import augmentations as views
 from pipeline.data import image_operations as ops
+from pipeline.engine.public import AUGMENTATIONS
+from pipeline.params import Public
 
 N = 128
 BILINEAR = Image.Resampling.BILINEAR
@@ -383,6 +386,16 @@ def test_public_crop_is_padded_with_black():
         assert [chance(offset == k) for k in range(-4, 5)] == pytest.approx([1 / 9] * 9, abs=0.025)
     black = (seen == 0).all(1).flatten(1).sum(1)
     assert torch.equal(black, 1024 - (32 - left.abs()) * (32 - top.abs()))
+
+
+def test_the_release_crops_public_images_as_the_scenario_names_it(arrays):
+    """augmentations.md C: RandomCrop(32, padding=4) in place of RandomResizedCrop, for both strengths."""
+    images = stack([Image.fromarray(a) for a in arrays])
+    for name, view in (("weak", views.weak), ("strong", views.strong)):
+        named = AUGMENTATIONS[f"{name}_padded"](images, draw(name))
+        assert torch.equal(named, view(images, draw(name), crop="padded")) and not torch.equal(named, AUGMENTATIONS[name](images, draw(name)))
+    allowed = get_args(get_type_hints(Public)["augmentation"])
+    assert set(allowed) == set(AUGMENTATIONS)
 
 
 def test_crop_flip_rotate_is_the_padded_crop_turned_by_up_to_15_degrees(arrays):

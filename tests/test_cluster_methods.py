@@ -16,7 +16,7 @@ from pipeline.engine.state import Clients, Params, State, pack, unpack, weighted
 from pipeline.engine.world import World
 from pipeline.evaluation import TestSet, measure
 from pipeline.losses import prototype_contrast, prototype_distance
-from pipeline.losses_prototype import batch_contrast, prototype_sets_contrast, unit_class_means
+from pipeline.losses_prototype import batch_contrast, prototype_sets_contrast, unit
 from pipeline.methods.fedavg import FedAvg
 from pipeline.methods.fedccl import FedCCL
 from pipeline.methods.fedpcl import FedPCL
@@ -293,7 +293,7 @@ def test_fedprocs_schedule():
 def test_unit_class_means_are_of_unit_representations_of_the_local_models(monkeypatch):
     world = hand_world(monkeypatch)
     models = world.local_epochs(world.new_models(), FedAvg().loss)
-    seen = unit_class_means(world, models)
+    seen = world.class_means(models, unit)
     assert torch.equal(seen.counts, torch.tensor([[3, 2, 0, 0], [0, 3, 0, 0], [1, 1, 2, 0]]))
     for k, client in enumerate(world.clients):
         for c, mean in unit_means([(world.representations(k, models[k]), client.labels)], True).items():

@@ -153,3 +153,59 @@ def test_representations_of_different_networks_share_no_space():
     world = image_world(sizes=(5, 5), model=[Model("cnn4"), Model("lenet")])
     source = image_clients((30,))[0]
     assert evaluation.representations(world.new_models(), world, [TestSet("only", source.images, source.labels)]) == {}
+
+
+def crossed_world(sizes, domains, names, model, public=8):
+    """A world with public images whose clients have the given domains, and a test set of 30 images for each domain."""
+    from federation import image_clients, training
+    from pipeline.engine.world import World
+    from pipeline.params import Public
+    made = image_clients(sizes, model)
+    clients = [dataclasses.replace(client, name=name, domain=domain) for client, name, domain in zip(made, names, domains)]
+    settings = (torch.randn(public, 1, 16, 16), Public("x", size=public))
+    tests = [TestSet(name, torch.randn(30, 1, 16, 16), torch.arange(30) % 3) for name in dict.fromkeys(domains)]
+    return World(clients, training(), 10, 0, public=settings), tests
+
+
+def test_crosses_hold_every_clients_features_of_every_domains_images(monkeypatch):
+    """Networks of 128 and 84 features; 6 of each domain's 30 images, 2 of each of its 3 classes."""
+    from pipeline.params import Model
+    monkeypatch.setattr(evaluation, "CROSSED", 6)
+    world, tests = crossed_world((5, 4), ["M", "U"], ["one", "two"], [Model("cnn4"), Model("lenet")])
+    models = world.new_models()
+    found = evaluation.representations(models, world, tests)
+    widths = [network.width for network in (world.network(k, models[k]) for k in range(2))]
+    assert "values" not in found and len(set(widths)) == 2
+    assert found["names"].tolist() == ["one", "two"] and found["domains"].tolist() == ["M", "U"]
+    assert found["cross_domains"].tolist() == ["M"] * 6 + ["U"] * 6 and sorted(found["cross_labels"][6:]) == [0, 0, 1, 1, 2, 2]
+    for k, name in enumerate(["one", "two"]):
+        features, answers = found[f"features.{name}"], found[f"answers.{name}"]
+        assert features.shape == (12, widths[k]) and features.dtype == "float16" and answers.shape == (12,) and answers.dtype == "int16"
+        network, own = world.network(k, models[k]), tests[1]
+        chosen = evaluation._balanced(own.labels.numpy(), 6)
+        torch.testing.assert_close(torch.from_numpy(features[6:]).float(), network.features(own.images[chosen]).detach(), atol=1e-3, rtol=1e-2)
+        assert (answers[6:] == network(own.images[chosen]).argmax(1).numpy()).all()
+        assert (found["cross_labels"][6:] == own.labels[chosen].numpy()).all()
+
+
+def test_every_client_answers_the_first_private_images_of_each_domain(monkeypatch):
+    """Two clients of 5 and 4 images share a domain: 7 of these 9 in order; the third has 3 of its own."""
+    monkeypatch.setattr(evaluation, "PUBLIC", 7)
+    from pipeline.params import Model
+    world, tests = crossed_world((5, 4, 3), ["M", "M", "U"], ["a", "b", "c"], Model("cnn4"))
+    models = world.new_models()
+    found = evaluation.representations(models, world, tests)
+    assert found["logits"].shape == (3, 7, 10) and found["private.M"].shape == (3, 7, 10) and found["private.U"].shape == (3, 3, 10)
+    expected = world.network(2, models[2])(torch.cat([world.clients[0].images, world.clients[1].images[:2]])).detach()
+    torch.testing.assert_close(torch.from_numpy(found["private.M"][2]).float(), expected, atol=1e-3, rtol=1e-2)
+
+
+def test_nothing_is_crossed_without_public_images_or_a_test_set_of_each_clients_domain():
+    from federation import image_world
+    from pipeline.params import Model
+    world, tests = crossed_world((5, 4), ["M", "U"], ["M", "U"], Model("cnn4"))
+    own = {"values", "labels", "clients", "ids"}
+    pooled = [TestSet("test", tests[0].images, tests[0].labels)]
+    assert set(evaluation.representations(world.new_models(), world, pooled)) == own | {"logits"}
+    alone = image_world(sizes=(5, 5))
+    assert set(evaluation.representations(alone.new_models(), alone, [TestSet("only", tests[0].images, tests[0].labels)])) == own

@@ -16,6 +16,7 @@ from pipeline.methods.fedprox import FedProx
 from pipeline.methods.fedrep import FedRep
 from pipeline.methods.local import Local
 from pipeline.methods.moon import Moon
+from pipeline.methods.pfedme import PFedMe
 from pipeline.params import Model, Optimiser
 
 SIZES = (20, 33, 7, 33, 0, 1, 48)
@@ -176,3 +177,10 @@ def test_bf16_is_near_and_not_equal(monkeypatch):
     for executor in ("sequential", "stacked"):
         near = run(FedAvg(), world(executor, monkeypatch, dtype=torch.float32), 1)
         assert 0 < largest_difference(exact, near) < 1e-2
+
+
+def test_bf16_reaches_a_methods_own_steps_too(monkeypatch):
+    exact = run(PFedMe(), world("sequential", monkeypatch, dtype=torch.float32), 1)
+    monkeypatch.setenv("FEDREPRO_PRECISION", "bf16")
+    ends = [run(PFedMe(), world(executor, monkeypatch, dtype=torch.float32), 1) for executor in ("sequential", "stacked")]
+    assert 1e-6 < largest_difference(ends[0], exact) < 0.05 and largest_difference(*ends) < 0.01

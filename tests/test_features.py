@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline import loading, methods
+from pipeline import inputs, methods
 from pipeline.data import features, store
 from pipeline.data.store import Stored
 from pipeline.errors import DataError
@@ -98,7 +98,7 @@ def test_results_say_that_features_are_untrained(tmp_path, monkeypatch, folder):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / f"{scenario.data.set}-vit_tiny").symlink_to(folder)
     partition = {"digest": "p", "data": {"deviation": "as mirrored"}, "public": None, "warnings": []}
-    monkeypatch.setattr(loading.partition, "read", lambda _: (None, json.loads(json.dumps(partition))))
+    monkeypatch.setattr(inputs.partition, "read", lambda _: (None, json.loads(json.dumps(partition))))
     monkeypatch.setattr(Cell, "resolve", lambda self, root: (scenario, "fedavg", {}))
-    found = loading.inputs(cell, tmp_path)
+    found = inputs.inputs(cell, tmp_path)
     assert found["data"]["deviation"] == "as mirrored; features of an untrained network" and found["digest"] != "p"

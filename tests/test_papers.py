@@ -74,14 +74,15 @@ def test_every_scenario_is_used_and_described(paper):
     document = load_paper(paper)
     drawn = {name for figure in document.figures.values() for name in figure.scenarios}
     in_tables = {block.scenario for table in document.tables.values() for block in table.blocks.values()}
-    assert drawn | in_tables == set(document.scenarios) - {"mini"}
-    assert set(document.titles) == set(document.notes) == set(document.scenarios) - {"mini"}
+    assert drawn | in_tables == set(document.scenarios) - {"mini", "across"}
+    assert set(document.titles) == set(document.notes) == set(document.scenarios) - {"mini", "across"}
 
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_every_method_is_a_row_or_drawn_or_runs_in_the_miniature(paper):
     drawn = {method for figure in load_paper(paper).figures.values() for method in figure.methods}
-    used = {method for _, method in cells(paper)} | drawn | set(load_params().miniature[paper].methods)
+    mini = load_params().miniature[paper]
+    used = {method for _, method in cells(paper)} | drawn | {*mini.methods, *mini.others}
     assert used == set(load_paper(paper).methods)
 
 
@@ -293,7 +294,7 @@ def test_fcclplus_hyper_parameters_are_the_printed_ones():
 def test_fedcrl_settings_are_the_printed_ones():
     document = load_paper("fedcrl")
     values = {column: float(value) for (_, _, column), value in printed("fedcrl", "table1").items()}
-    for name in set(document.scenarios) - {"mini"}:
+    for name in set(document.scenarios) - {"mini", "across"}:
         scenario = document.scenarios[name]
         assert (scenario.training.optimiser.lr, scenario.training.batch_size, scenario.training.local_epochs) == (
             values["eta"], values["b"], values["r"])
@@ -318,7 +319,7 @@ def test_fedlsa_sets_are_the_printed_ones():
 
 def test_rahfl_local_epochs_follow_from_the_sizes():
     for name, scenario in load_paper("rahfl").scenarios.items():
-        if name != "mini":
+        if name not in ("mini", "across"):
             expected = {max(scenario.public.size // size, 1) for size in scenario.partition.sizes.values()}
             assert expected == {scenario.training.local_epochs}
 
@@ -339,7 +340,7 @@ def official_pool(data) -> Pool:
 def domain_scenarios():
     for paper in PAPERS:
         for name, scenario in load_paper(paper).scenarios.items():
-            if isinstance(scenario.partition, (Domains, Subset)) and scenario.data.set != "domainnet" and name != "mini":
+            if isinstance(scenario.partition, (Domains, Subset)) and scenario.data.set != "domainnet" and name not in ("mini", "across"):
                 yield pytest.param(scenario, id=f"{paper}/{name}")
 
 
@@ -376,13 +377,41 @@ def stages():
 def test_dvc_has_a_stage_for_every_cell_of_the_grids(paper, stages):
     document = load_paper(paper)
     at = f"papers/{paper}/dvc.yaml:"
-    expected = {f"{at}partition@{scenario}" for scenario in document.scenarios if scenario != "mini"} | {f"{at}report"}
+    expected = {f"{at}partition@{scenario}" for scenario in document.scenarios if scenario not in ("mini", "across")} | {f"{at}report"}
     expected |= {f"{at}{key}@{s}-{m}" for key, grid in document.grids.items() if key != "full" for s in grid.scenarios for m in grid.methods}
     drawing = {stage for stage, outs in stages.items() if stage.startswith(at) and all("figures/" in out for out in outs) and outs}
     assert {stage for stage in stages if stage.startswith(at)} - drawing == expected
     full = document.grids.get("full", Grid([], []))           # in a folder of its own, for the size of the lock
     assert {stage for stage in stages if stage.startswith(f"papers/{paper}/full/")} == \
         {f"papers/{paper}/full/dvc.yaml:main@{s}-{m}" for s in full.scenarios for m in full.methods}
+
+
+def test_dvc_has_a_stage_for_every_method_of_another_paper(stages):
+    at = "papers/across/dvc.yaml:"
+    minis = load_params().miniature
+    expected = {f"{at}{paper}@{method}" for paper in PAPERS for method in minis[paper].others}
+    assert {stage for stage in stages if stage.startswith(at)} == expected | {f"{at}report"}
+    for paper in PAPERS:
+        cell = Cell(paper, "across", minis[paper].others[0])
+        assert stages[load_paper(paper).stage(cell)] == {str(path.relative_to(ROOT)) for path in (
+            cell.folder() / "result.json", cell.folder() / "history.csv", cell.representations(), cell.metrics())}
+
+
+def test_the_miniature_waits_for_no_method_of_another_paper(upstream):
+    """`dvc repro` runs what ./dvc.yaml needs, which must stay as short as it is."""
+    root = {name for names in upstream.values() for name in names} | upstream.keys()
+    assert "report" in upstream and "fedcrl@fedcrl" in upstream["report"]
+    assert not [name for name in root if name.startswith("papers/")]
+
+
+@pytest.fixture(scope="module")
+def upstream():
+    """Stage of ./dvc.yaml -> all that run before it."""
+    repo, networkx = pytest.importorskip("dvc.repo"), pytest.importorskip("networkx")
+    with repo.Repo(str(ROOT)) as opened:
+        graph = opened.index.graph
+        return {stage.addressing: {needed.addressing for needed in networkx.descendants(graph, stage)} for stage in opened.index.stages
+                if ":" not in stage.addressing}
 
 
 @pytest.mark.parametrize("paper", PAPERS)

@@ -1,4 +1,5 @@
 """Bad parameters: one line that names file and key, with the nearest known name."""
+import dataclasses
 import shutil
 
 import pytest
@@ -8,6 +9,7 @@ from pipeline import methods
 from pipeline.errors import ParamError
 from pipeline.params import (ROOT, Cell, Dirichlet, Domains, Evaluation, Miniature, Optimiser, Params, Partition, Scenario,
                              check, load_paper, load_params, read_yaml)
+from pipeline.report.across import excluded
 
 SCENARIO = {"data": {"set": "digits"}, "partition": {"kind": "dirichlet", "clients": 5, "beta": 0.1}, "model": {"name": "cnn2"},
             "training": {"rounds": 2, "batch_size": 16}, "evaluation": {"tests": "clients"}, "seeds": [0]}
@@ -115,6 +117,33 @@ def test_the_projects_own_parameters():
         assert load_paper(paper).scenarios["mini"] == miniature.scenario
         for method in miniature.methods:
             assert Cell(paper, "mini", method).resolve()[1] in methods.names()
+
+
+def test_every_algorithm_that_can_run_in_a_miniature_is_asked_for_once():
+    for paper, miniature in load_params().miniature.items():
+        own = {Cell(paper, "mini", method).resolve()[1] for method in miniature.methods}
+        others = [Cell(paper, "across", method).resolve()[1] for method in miniature.others]
+        assert len(set(others)) == len(others) and not own & set(others)
+        assert own | set(others) == own | {name for name in methods.names() if not excluded(name, miniature.scenario)}
+
+
+def test_a_method_of_another_paper_runs_in_the_same_scenario_under_another_name():
+    cell = Cell("fedccl", "across", "fedsr")
+    scenario, algorithm, hyper = cell.resolve()
+    assert (algorithm, hyper) == ("fedsr", {}) and scenario.model.name == "cnn4_gaussian"
+    assert dataclasses.replace(scenario, model=None, models={}) == dataclasses.replace(load_params().miniature["fedccl"].scenario, model=None, models={})
+    assert cell.partition == "mini" and Cell("fedccl", "mini", "fedavg").partition == "mini" and Cell("fedccl", "digit5-balanced", "fedavg").partition == "digit5-balanced"
+    assert load_paper("fedccl").stage(cell) == "papers/across/dvc.yaml:fedccl@fedsr"
+
+
+@pytest.mark.parametrize("others", [["fedavg"], ["fedprox", "fedprox"]])
+def test_a_method_is_asked_for_once(others):
+    with pytest.raises(ParamError, match=f"params.yaml: m: 'others' holds {others[0]} twice, or beside 'methods'"):
+        check(Miniature, {"scenario": SCENARIO, "methods": ["fedavg"], "others": others}, "params.yaml: m")
+
+
+def test_without_others_there_is_no_second_scenario():
+    assert check(Miniature, {"scenario": SCENARIO, "methods": ["fedavg"]}, "f").others == []
 
 
 def test_a_grid_with_an_unknown_method_is_refused(tmp_path):

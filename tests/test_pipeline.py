@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pipeline import provenance
+
 ROOT = Path(__file__).resolve().parent.parent
 CELL = "fedcrl/mini/fedprox"
 
@@ -303,3 +305,17 @@ def test_every_papers_grid_parses(clone):
     for paper in ("fedccl", "fcclplus", "fedlsa", "rahfl", "fedcrl"):
         names = run(clone, "dvc", "stage", "list", "--name-only", f"papers/{paper}/dvc.yaml").stdout.splitlines()
         assert any("partition@" in name for name in names) and len(names) > 5
+
+
+def test_a_cell_counts_the_executor_that_trained_it(tmp_path):
+    clone = copy_of_the_repository(tmp_path)
+    before = {executor: provenance.method_digest("fedavg", clone, executor) for executor in ("sequential", "stacked")}
+    assert len(set(before.values())) == 2
+    for module, changed in (("stacked", {"stacked"}), ("lockstep", {"stacked"}), ("sequential", {"sequential"}), ("phase", {"sequential", "stacked"})):
+        path = clone / "pipeline" / "engine" / f"{module}.py"
+        text = path.read_text()
+        path.write_text(text + "\nCHANGED = 1\n")
+        provenance.code_digest.cache_clear()
+        assert {name for name in before if provenance.method_digest("fedavg", clone, name) != before[name]} == changed
+        path.write_text(text)
+    provenance.code_digest.cache_clear()

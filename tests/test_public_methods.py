@@ -532,7 +532,7 @@ def test_the_schedule_reaches_both_phases(monkeypatch):
 # -- communication -------------------------------------------------------------------------------------------------
 
 def costs(method, sizes, clients=4, averaging=None, classes=10):
-    world = SimpleNamespace(public_batches=lambda: [range(n) for n in sizes], classes=classes, clients=[None] * clients, homogeneous=True,
+    world = SimpleNamespace(public_batches=lambda: [range(n) for n in sizes], classes=classes, clients=[None] * clients, synchronises=averaging == "uniform",
                             scalars=lambda: 4_977_226.0, training=training(averaging=averaging))
     return method.traffic(world)
 

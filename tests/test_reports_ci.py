@@ -51,7 +51,7 @@ def test_a_change_that_was_not_run_is_named(repository):
     parameters = repository / "params.yaml"
     original = parameters.read_text()
     parameters.write_text(original + "# changed\n")
-    with pytest.raises(ci.Different, match="dvc repro would run .*sources"):
+    with pytest.raises(ci.Different, match="dvc repro dvc.yaml would run .*sources"):
         ci.nothing_to_run(repository)
     parameters.write_text(original)
 
@@ -64,6 +64,21 @@ def test_the_cell_is_random_unless_it_is_given(repository, capsys):
     assert capsys.readouterr().out == "given: fedcrl/mini/fedavg (again: .ci/reports --cell fedcrl/mini/fedavg)\n"
     with pytest.raises(ci.Different, match="--cell fedcrl/mini/nothing: no such committed cell; there are .*fedcrl/mini/fedavg"):
         ci.choose(repository, "fedcrl/mini/nothing")
+
+
+def test_a_method_of_another_paper_is_trained_again_by_its_own_stage(tmp_path, monkeypatch):
+    run(tmp_path, "git", "init", "-q")
+    for name in ("papers/fedcrl/metrics/mini/fedavg.json", "papers/fedccl/metrics/across/fedsr.json", "papers/fedccl/metrics/digits/fedavg.json"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("{}")
+    commit(tmp_path, "metrics")
+    assert {ci.choose(tmp_path, None) for _ in range(40)} == {"fedcrl/mini/fedavg", "fedccl/across/fedsr"}
+    trained = []
+    monkeypatch.setattr(ci, "run", lambda clone, *command, **environment: trained.append(command[-1]))
+    monkeypatch.setattr(ci, "read", lambda clone, cell: COMMITTED)
+    for cell in ("fedcrl/mini/fedavg", "fedccl/across/fedsr"):
+        ci.same_numbers(tmp_path, cell)
+    assert trained == ["dvc.yaml:fedcrl@fedavg", "papers/across/dvc.yaml:fedccl@fedsr"]
 
 
 @pytest.mark.parametrize("metrics, history, versions, exact, outcome", [

@@ -1,4 +1,5 @@
 """What is done, stale, failed, missing or not planned; the hours that are left; and all of it in a moment."""
+import hashlib
 import json
 import resource
 import shutil
@@ -6,11 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
 from pipeline import provenance, status
 from pipeline.files import write_json, write_text
+from pipeline.inputs import inputs
 from pipeline.params import ROOT, Cell, load_paper, load_params
 
 TRAINING = {"rounds": 10, "batch_size": 16, "local_epochs": 2, "optimiser": {"name": "adam", "lr": 0.001}}
@@ -47,9 +50,16 @@ def root(tmp_path) -> Path:
 def finish(root: Path, cell: Cell, seconds=(36.0, 36.0), **changed) -> Path:
     """A result as today's code and parameters give it."""
     path = cell.folder(root) / "result.json"
-    write_json(path, {"cell": str(cell), "seeds": [0, 1], "rounds": 10, "seconds": list(seconds), "precision": "fp32", "device": "cpu",
+    write_json(path, {"cell": str(cell), "seeds": [0, 1], "rounds": 10, "seconds": list(seconds), "precision": "fp32", "device": "cpu", "executor": "sequential",
                       "partition": "p", "digest": provenance.cell_digest(cell, "p", root=root)} | changed)
     return path
+
+
+def partition(root: Path, scenario: str) -> None:
+    """The files of a partition without clients, of digest p."""
+    folder = root / "papers/fedcrl/partitions" / scenario
+    write_json(folder / "meta.json", {"digest": "p", "clients": [], "tests": [], "warnings": [], "data": {"deviation": ""}})
+    np.savez(folder / "indices.npz", public=[], heldout=[])
 
 
 def forget(root: Path) -> None:
@@ -98,7 +108,7 @@ def test_half_a_result_is_stale(root, text):
 
 
 def test_failed_is_the_mark_of_today_or_the_log_of_the_last_run(root):
-    write_json(root / "papers/fedcrl/partitions/balanced/meta.json", {"digest": "p"})
+    partition(root, "balanced")
     for digest in (provenance.cell_digest(AVG, "p", root=root), "of-yesterday"):
         write_json(root / f".cells/{digest}/error.json", {"cell": str(AVG if digest != "of-yesterday" else PROX), "error": "seed 0: loss is nan"})
     log = root / ".cells/logs/fedcrl_fedavg.log"
@@ -109,6 +119,49 @@ def test_failed_is_the_mark_of_today_or_the_log_of_the_last_run(root):
     write_text(log, "Running stage 'fedcrl@fedavg':\n> python\nERROR: interrupted by the user\n")
     finish(root, AVG)
     assert "failed" not in states(root).values()                   # stopped by hand; and run again since
+
+
+def test_an_error_mark_counts_under_what_the_cell_was_trained_on(root):
+    """Training with frozen features digests them with the partition, and the executor; so does the status."""
+    partition(root, "balanced")
+    changed = {"data": DIGITS["data"] | {"features": "vit_tiny"}, "model": {"name": "vit_head"}}
+    write_text(root / "papers/fedcrl/paper.yaml", yaml.safe_dump(PAPER | {"scenarios": PAPER["scenarios"] | {"balanced": DIGITS | COMMON | changed}}))
+    write_json(root / "data/digits-vit_tiny/meta.json", {"digest": "f", "trained": True})
+    forget(root)
+    joined = hashlib.sha256(b"pf").hexdigest()
+    assert inputs(AVG, root)["digest"] == joined
+    write_json(root / f".cells/{provenance.cell_digest(AVG, joined, root=root)}/error.json", {"cell": str(AVG), "error": "loss is nan"})
+    write_json(root / f".cells/{provenance.cell_digest(PROX, 'p', root=root)}/error.json", {"cell": str(PROX), "error": "of the partition alone"})
+    assert status.failures("fedcrl", root).marks == {AVG: "loss is nan"}
+
+
+def test_the_executor_counts(root):
+    partition(root, "balanced")
+    digest = provenance.cell_digest(AVG, "p", root=root, executor="stacked")
+    write_json(root / f".cells/{digest}/error.json", {"cell": str(AVG), "error": "loss is nan"})
+    assert status.failures("fedcrl", root).marks == {}
+    write_json(root / f".cells/{digest}/error.json", {"cell": str(AVG), "error": "loss is nan", "executor": "stacked"})
+    assert status.failures("fedcrl", root).marks == {AVG: "loss is nan"}
+    finish(root, AVG, executor="stacked")
+    assert states(root)[AVG] == "failed"                           # its digest is of the other executor, so the result is stale
+    finish(root, AVG, executor="stacked", digest=digest)
+    assert states(root)[AVG] == "done"
+
+
+def test_a_method_of_another_paper_has_its_own_table_and_the_miniatures_partition(root):
+    document = yaml.safe_load((root / "params.yaml").read_text())
+    document["miniature"]["fedcrl"]["others"] = ["fedprox"]
+    write_text(root / "params.yaml", yaml.safe_dump(document))
+    forget(root)
+    cell = Cell("fedcrl", "across", "fedprox")
+    write_text(root / "papers/fedcrl/runs/mini/clients.csv", "client,domain,train,test\n0,m,700,1\n")
+    assert status.training_images(cell, cell.resolve(root)[0], root) == 700
+    found = status.overview("fedcrl", {}, [], root)
+    assert found.tables["across papers"] == [cell] and found.tables["miniature"] == [MINI]
+    assert found.cells[cell].stage == "papers/across/dvc.yaml:fedcrl@fedprox"
+    assert any("papers/across/dvc.yaml:fedcrl" in line.split() for line in status.lines({"fedcrl": found}, []))
+    finish(root, cell)
+    assert states(root)[cell] == "done"
 
 
 def test_hours_are_measured_seconds_per_image_and_epoch(root):
@@ -172,7 +225,7 @@ def test_a_wrong_name_is_one_line(root, capsys, arguments, message):
 def test_the_stages_are_dvcs_own():
     """Names as DVC knows them, on the repository itself."""
     listed = subprocess.run([sys.executable, "-m", "dvc", "stage", "list", "--name-only", "dvc.yaml", "papers/fedcrl/dvc.yaml",
-                             "papers/fedcrl/full/dvc.yaml"], cwd=ROOT,
+                             "papers/fedcrl/full/dvc.yaml", "papers/across/dvc.yaml"], cwd=ROOT,
                             capture_output=True, text=True, check=True).stdout.split()
     ours = status.stages("fedcrl", load_paper("fedcrl")).values()
     assert ours and set(ours) <= {name.removeprefix("dvc.yaml:") for name in listed}

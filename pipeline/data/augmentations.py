@@ -9,7 +9,7 @@ whatever the images. Views are uint8 of the same shape and device, but for `augm
 | `plain` = `crop_flip` | RAHFL's private images: x of the loss, and pre-training |
 | `augmix` | RAHFL's and AugHFL's x'_1, x'_2, from the plain view |
 | `simple` | RAHFL's x'' of the contrast, from the raw image |
-| `weak`, `strong` | FCCL+'s public images |
+| `weak`, `strong` | FCCL+'s public images; with `crop="padded"` as its release crops them |
 | `crop_flip_rotate` | RAHFL's and FCCL's public images |
 """
 import math

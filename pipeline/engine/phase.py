@@ -80,9 +80,17 @@ def batches(n: int, training: Training, network: nn.Module, together: int = 1) -
     out where the network has BatchNorm, which cannot normalise it. With `together` > 1 a batch is what a step cuts into
     that many equal pieces; a trailing one with fewer samples than pieces is left out (perfedavg.md)."""
     size = training.batch_size * together
-    cuts = [(first, min(first + size, n)) for first in range(0, n, size)]
-    least = size if training.drop_last else max(together, 2 if has_batchnorm(network) else 1)
-    return [(first, last) for first, last in cuts if last - first >= least]
+    return cuts(n, size, size if training.drop_last else max(together, least_batch(network)))
+
+
+def cuts(n: int, size: int, least: int) -> list[tuple[int, int]]:
+    """(first, last + 1) of the batches of n images; one of fewer than `least` is left out."""
+    return [(first, min(first + size, n)) for first in range(0, n, size) if min(size, n - first) >= least]
+
+
+def least_batch(*networks: nn.Module) -> int:
+    """BatchNorm cannot normalise a single image."""
+    return 2 if any(map(has_batchnorm, networks)) else 1
 
 
 def pieces(batch: Batch, together: int) -> list[Batch]:

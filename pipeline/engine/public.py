@@ -2,6 +2,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -11,13 +12,14 @@ from pipeline.data import augmentations
 from pipeline.data.tensors import Pixels
 from pipeline.engine.handle import Draws, Handle
 from pipeline.engine.optimisers import Steps
-from pipeline.engine.phase import Client, Views, has_batchnorm, of_client, trainable_names
+from pipeline.engine.phase import Client, Views, cuts, of_client, trainable_names
 from pipeline.engine.state import Clients, Params
 from pipeline.models import Network, set_generator
 from pipeline.params import Model, Optimiser
 from pipeline.params import Public as Settings
 
 AUGMENTATIONS = {"none": None, "weak": augmentations.weak, "strong": augmentations.strong,
+                 "weak_padded": partial(augmentations.weak, crop="padded"), "strong_padded": partial(augmentations.strong, crop="padded"),
                  "crop_flip_rotate": augmentations.crop_flip_rotate}
 Shown = Tensor | dict[str, Tensor]
 Look = Callable[[Handle, Tensor, object], Shown]
@@ -32,9 +34,8 @@ class Public:
 
     def cuts(self, least: int) -> list[tuple[int, int]]:
         """(first, last + 1) of every batch of a pass; an incomplete one is left out with drop_last, or below `least` images."""
-        n, size = len(self.images), self.settings.batch_size
-        cuts = [(first, min(first + size, n)) for first in range(0, n, size)]
-        return [(a, b) for a, b in cuts if b - a >= (size if self.settings.drop_last else least)]
+        size = self.settings.batch_size
+        return cuts(len(self.images), size, size if self.settings.drop_last else least)
 
     def batches(self, seed: int, round: int, least: int) -> Iterator[tuple[Tensor, tuple]]:
         """(images of a batch, its key) of every pass of a round: a keyed permutation, augmented alike for all."""
@@ -54,11 +55,6 @@ class Public:
         pixels = self.pixels.bytes(images)
         return [(images, *(self.pixels.inputs(view, images) for view in views(pixels, keys.torch_generator("public own views", *key, c.name))))
                 for c in clients]
-
-
-def least_batch(networks: dict[Model, Network]) -> int:
-    """BatchNorm cannot normalise a single image."""
-    return 2 if any(has_batchnorm(network) for network in networks.values()) else 1
 
 
 def step_together(clients: list[Client], networks: dict[Model, Network], models: Clients, images: Tensor | list[Tensor], look: Look,

@@ -11,7 +11,7 @@ from pipeline.engine.handle import Draws, Handle
 from pipeline.engine.phase import (Client, Logged, Outcome, Phase, batches, generator, has_batchnorm, loss_first, of_client, order, pieces,
                                    seen_as, split_loss, trainable_names)
 from pipeline.engine.optimisers import Steps
-from pipeline.engine.state import Clients, Params
+from pipeline.engine.state import Clients, Params, load
 from pipeline.models import Network
 from pipeline.models.layers import set_generator
 from pipeline.params import Model, Training
@@ -69,7 +69,8 @@ class Sequential:
             draws = Draws(generator("noise", phase, client, epoch))
             for batch, _ in self._batches(phase, client, network, epoch):
                 handle = Handle(network, model, names, draws)
-                moved, own, *logged = phase.step(handle, pieces(batch, phase.together), phase.shared, own)
+                with torch.autocast(client.images.device.type, self.autocast, enabled=self.autocast is not None, cache_enabled=False):
+                    moved, own, *logged = phase.step(handle, pieces(batch, phase.together), phase.shared, own)
                 means.add(len(batch.labels), loss_first(logged))
                 model = model.joined(moved)
         return model, *means.result(), own
@@ -108,13 +109,6 @@ class _Means:
         means = {name: total / self.seen for name, total in self.sums.items()}
         self.last.pop("", None)
         return float(means.pop("", math.nan)), means, self.last
-
-
-def load(network: Network, model: Params) -> None:
-    """Put a model's values into a network."""
-    with torch.no_grad():
-        for name, value in network.state_dict().items():
-            value.copy_(model[name])
 
 
 def _by_client(logged: list[Logged]) -> Logged:

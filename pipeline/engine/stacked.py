@@ -1,25 +1,34 @@
-"""The executor for GPUs: all clients of one network stepped together with torch.func.
+"""The executor for GPUs: all clients of one network, of all seeds that wait, stepped together with torch.func.
 
 Tiny models are bound by kernel launches, so one stacked step replaces as many as there are clients. Clients stand in the
 order of their sizes; those whose batch is full form a leading slice of the stack, which shrinks as clients finish. Last
-incomplete batches are stepped in groups of equal length. Nothing is fetched from the device before a phase has ended.
+incomplete batches are stepped in groups of equal length. On a GPU a step of fixed shape is recorded as a CUDA graph the second
+time it is taken and replayed from then on; the slice then shrinks in eighths of the stack, so that there are few shapes.
+Nothing is fetched from the device before a phase has ended.
 """
 import math
 import sys
+from collections.abc import Iterator
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from pipeline.engine.alike import alike, tensors_of, with_tensors
 from pipeline.engine.handle import Batch, Draws, Handle
-from pipeline.engine.optimisers import Rows, StackedSteps
+from pipeline.engine.lockstep import together  # noqa: F401  (training runs the seeds of a cell through it)
 from pipeline.engine.phase import Client, Outcome, Phase, batches, generator, loss_first, order, pieces, seen_as, split_loss, trainable_names
+from pipeline.engine.stacked_steps import Rows, StackedSteps
 from pipeline.engine.state import Clients, Params
 from pipeline.models import Network
 from pipeline.models.layers import Dropout
 from pipeline.params import Model, Training
 
 EXTRA = "extra."                                              # before the names of what a phase trains beside the models
+BUCKETS = 8                                                   # shapes that a shrinking stack takes at most
+KEPT = 8                                                      # stacks whose recorded steps are kept for later phases
+Member = tuple[int, int]                                      # (phase, client)
 
 
 class Stacked:
@@ -27,172 +36,358 @@ class Stacked:
 
     def __init__(self, clients: list[Client], networks: dict[Model, Network], training: Training, autocast: torch.dtype | None = None):
         self.clients, self.networks, self.training, self.autocast = clients, networks, training, autocast
-        self.most = len(clients)
+        self.device = clients[0].images.device
+        self.most: int | None = None
+        self.fixed = self.device.type == "cuda"               # step in few shapes, kept from phase to phase, so that they can be recorded
+        self.records = self.device.type == "cuda"
+        self.kept: list[_Stack] = []
+        self._pool: Tensor | None = None
 
     def run(self, phase: Phase) -> Outcome:
         """As Sequential.run: the same batches, the same masks, the same arithmetic up to the order of sums."""
+        return self.run_all([phase])[0]
+
+    def run_all(self, phases: list[Phase]) -> list[Outcome]:
+        """One phase of each of several seeds; those that run the same code on values of the same shapes are stacked."""
+        outcomes: dict[int, Outcome] = {}
+        while len(outcomes) < len(phases):
+            left = [i for i in range(len(phases)) if i not in outcomes]
+            mates = [i for i in left if i == left[0] or alike(phases[left[0]], phases[i])]
+            outcomes |= zip(mates, self._within_memory([phases[i] for i in mates]), strict=True)
+        return [outcomes[i] for i in range(len(phases))]
+
+    def _within_memory(self, phases: list[Phase]) -> list[Outcome]:
         while True:
             try:
-                return self._run(phase)
+                return self._run(phases)
             except torch.OutOfMemoryError:
-                if self.most == 1:
+                largest = self.most or len(phases) * len(self.clients)
+                if largest == 1:
                     raise
-                self.most = max(1, self.most // 2)
-                torch.cuda.empty_cache()
-                print(f"warning: not enough memory on the device, stacks of {self.most} clients from now on", file=sys.stderr, flush=True)
+                self.most = max(1, largest // 2)
+            self.kept.clear()
+            torch.cuda.empty_cache()
+            print(f"warning: not enough memory on the device, stacks of {self.most} clients from now on", file=sys.stderr, flush=True)
 
-    def _run(self, phase: Phase) -> Outcome:
+    def _run(self, phases: list[Phase]) -> list[Outcome]:
         n = len(self.clients)
-        models, owns, logged, last = list(phase.models), [None] * n, {}, {}
+        models, owns = [list(phase.models) for phase in phases], [[None] * n for _ in phases]
+        logged, last = [{} for _ in phases], [{} for _ in phases]
         for model in self.networks:
-            members = [k for k in range(n) if self.clients[k].model == model and len(self.clients[k].labels)]
-            members.sort(key=lambda k: -len(self.clients[k].labels))
-            for first in range(0, len(members), self.most):
-                stack = _Stack(self, phase, members[first:first + self.most])
+            members = [(p, k) for k in range(n) if self.clients[k].model == model and len(self.clients[k].labels) for p in range(len(phases))]
+            members.sort(key=lambda member: -len(self.clients[member[1]].labels))
+            most = self.most or len(members)
+            for first in range(0, len(members), most):
+                stack = self._stack(phases, members[first:first + most])
                 stack.train()
-                for row, k in enumerate(stack.members):
-                    models[k] = stack.model(row)
-                    owns[k] = stack.result(row)
-                for found, values in ((logged, stack.means()), (last, stack.last)):
+                for row, (p, k) in enumerate(stack.members):
+                    models[p][k], owns[p][k] = stack.model(row), stack.result(row)
+                for found, values in zip((logged, last), stack.logged()):
                     for name, rows in values.items():
-                        found.setdefault(name, torch.full((n, *rows.shape[1:]), math.nan, dtype=torch.float64))[stack.members] = rows.cpu()
+                        for row, (p, k) in enumerate(stack.members):
+                            found[p].setdefault(name, torch.full((n, *rows.shape[1:]), math.nan, dtype=torch.float64))[k] = rows[row]
+        return [self._outcome(*parts, n) for parts in zip(phases, models, owns, logged, last, strict=True)]
+
+    def _outcome(self, phase: Phase, models: list[Params], owns: list, logged: dict, last: dict, n: int) -> Outcome:
         losses = logged.pop("", torch.full((n,), math.nan)).tolist()
         last.pop("", None)
-        own = _rejoin(phase.own if phase.extra is None else phase.extra, owns)
-        return Outcome(Clients(models), losses, logged, last, phase.own if phase.step is None and phase.extra is None else own)
+        own = phase.own if phase.step is None and phase.extra is None else _rejoin(phase.own if phase.extra is None else phase.extra, owns)
+        return Outcome(Clients(models), losses, logged, last, own)
+
+    def _stack(self, phases: list[Phase], members: list[Member]) -> "_Stack":
+        """A stack that holds these phases' values: one of before, with its recorded steps, where it fits."""
+        known = next((s for s in self.kept if s.members == members and all(map(alike, s.phases, phases))), None)
+        stack = known or _Stack(self, phases, members)
+        stack.fill(phases)
+        if self.fixed:
+            self.kept = [s for s in self.kept if s is not stack][-KEPT + 1:] + [stack]
+        return stack
+
+    def images(self, index: Tensor, shape: tuple[int, int]) -> tuple[Tensor, Tensor]:
+        """Images (rows, batch, ...) and labels (rows, batch) by their places in the clients' data set end to end."""
+        if self._pool is None:
+            self._pool = torch.cat([c.images for c in self.clients]), torch.cat([c.labels for c in self.clients])
+        return tuple(values.index_select(0, index).unflatten(0, shape) for values in self._pool)
+
+
+class _Turn(NamedTuple):
+    """A step of an epoch: `active` of the rows, in order, have a batch of `size` images; the others fill up a shape."""
+    rows: tuple[int, ...]
+    active: int
+    size: int
+    step: int                                                 # which batch of these clients it is
 
 
 class _Stack:
     """Clients of one network as tensors with a leading dimension, largest client first."""
 
-    def __init__(self, executor: Stacked, phase: Phase, members: list[int]):
-        self.phase, self.members, self.autocast = phase, members, executor.autocast
-        self.clients = [executor.clients[k] for k in members]
-        self.network = executor.networks[self.clients[0].model].train()
-        self.training = executor.training
-        self.device = self.clients[0].images.device
-        self.names = trainable_names(self.network, phase.trainable)
-        self.tensors = {name: torch.stack([phase.models[k][name] for k in members]) for name in phase.models[members[0]]}
-        if phase.extra is not None:
-            extra = {EXTRA + name: value for name, value in _stack_own(phase.extra, members).items()}
-            self.tensors |= extra
-            self.names += extra
+    def __init__(self, executor: Stacked, phases: list[Phase], members: list[Member]):
+        self.executor, self.phases, self.members = executor, phases, members
+        self.phase = phases[0]                                # of all: its code and its settings
+        self.device, self.autocast = executor.device, executor.autocast
+        self.clients = [executor.clients[k] for _, k in members]
+        self.network = executor.networks[self.clients[0].model]
+        self.names = trainable_names(self.network, self.phase.trainable)
         self.buffers = [name for name, _ in self.network.named_buffers()]
-        self.own = _stack_own(phase.own, members)
-        self.shared = phase.shared
-        self.optimiser = StackedSteps(phase.optimiser, {name: self.tensors[name] for name in self.names}, len(members))
+        self.dropouts = [layer for layer in self.network.modules() if isinstance(layer, Dropout) and layer.p > 0]
+        self.tensors, self.own, self.shared = self._values(phases)
+        self.names += [name for name in self.tensors if name.startswith(EXTRA)]
+        self.optimiser = StackedSteps(self.phase.optimiser, {name: self.tensors[name] for name in self.names}, len(members))
+        starts = [0]
+        for client in executor.clients:
+            starts.append(starts[-1] + len(client.labels))
+        self.starts = [starts[k] for _, k in members]
+        self.cuts = [batches(len(c.labels), executor.training, self.network, self.phase.together) for c in self.clients]
+        self.turns = list(self._turns())
+        self.steps: dict[tuple, _Step] = {}
         self.sums: dict[str, Tensor] = {}
         self.last: dict[str, Tensor] = {}
-        self.seen = [0] * len(members)
-        self.dropouts = [layer for layer in self.network.modules() if isinstance(layer, Dropout) and layer.p > 0]
+        self.memory = torch.cuda.graph_pool_handle() if executor.records else None
+
+    def _values(self, phases: list[Phase]) -> tuple[dict, object, list[Tensor]]:
+        """(the models, what is trained beside them, `own`, what the members of a phase share) as stacked tensors."""
+        tensors = {name: torch.stack([phases[p].models[k][name] for p, k in self.members]) for name in phases[0].models[self.members[0][1]]}
+        if phases[0].extra is not None:
+            tensors |= {EXTRA + name: value for name, value in _stack_own([phase.extra for phase in phases], self.members).items()}
+        shared = [torch.stack(each) for each in zip(*(tensors_of(phase.shared) for phase in phases))]
+        return tensors, _stack_own([phase.own for phase in phases], self.members), shared
+
+    def fill(self, phases: list[Phase]) -> None:
+        """Take over the values of phases, in the memory that recorded steps know."""
+        if phases is not self.phases:
+            for mine, new in zip(tensors_of([self.tensors, self.own, self.shared]), tensors_of(list(self._values(phases))), strict=True):
+                mine.copy_(new)
+            self.phases = phases
+            self.optimiser.restart()
+            for tensor in (*self.sums.values(), *self.last.values()):
+                tensor.zero_()
+        self.seen = [0] * len(self.members)
+
+    def _turns(self) -> Iterator[_Turn]:
+        bucket = -(-len(self.members) // BUCKETS)
+        full = self.executor.training.batch_size * self.phase.together
+        for step in range(max(map(len, self.cuts))):
+            for size, rows in _groups(self.cuts, step):
+                active = len(rows)
+                if self.executor.fixed and size == full and rows == list(range(active)):
+                    rows = range(min(len(self.members), -(-active // bucket) * bucket))
+                yield _Turn(tuple(rows), active, size, step)
 
     def train(self) -> None:
         """All epochs of the phase; the network's dropout is given back to its generator afterwards."""
+        self.network.train()
         try:
-            self._epochs()
+            for epoch in range(self.phase.epochs):
+                self._epoch(epoch)
         finally:
             for layer in self.dropouts:
                 layer.given = None
 
-    def _epochs(self) -> None:
-        cuts = [batches(len(c.labels), self.training, self.network, self.phase.together) for c in self.clients]
-        for epoch in range(self.phase.epochs):
-            orders = [order(self.phase, c, epoch).to(self.device, non_blocking=True) for c in self.clients]
-            self.generators = [generator("dropout", self.phase, c, epoch) for c in self.clients]
-            self.noise = [generator("noise", self.phase, c, epoch) for c in self.clients]
-            self.views = [generator("views", self.phase, c, epoch) for c in self.clients]
-            for step in range(max(map(len, cuts))):
-                for size, chosen in _groups(cuts, step):
-                    self._step([(row, cuts[row][step]) for row in chosen], size, orders)
+    def _epoch(self, epoch: int) -> None:
+        mine = [(self.phases[p], client) for (p, _), client in zip(self.members, self.clients)]
+        orders = [order(*one, epoch) + start for one, start in zip(mine, self.starts)]
+        self.generators = {purpose: [generator(purpose, *one, epoch) for one in mine] for purpose in ("dropout", "noise", "views")}
+        index = torch.cat([self._index(turn, orders) for turn in self.turns] or [torch.zeros(0, dtype=torch.int64)])
+        if self.device.type == "cuda":
+            index = index.pin_memory().to(self.device, non_blocking=True)          # once an epoch
+        for turn, chosen in zip(self.turns, index.split([len(turn.rows) * turn.size for turn in self.turns])):
+            self._step(turn).take(turn, chosen)
+            for row in turn.rows[:turn.active]:
+                self.seen[row] += turn.size
 
-    def _step(self, chosen: list[tuple[int, tuple[int, int]]], size: int, orders: list[Tensor]) -> None:
-        index = [orders[row][first:last] for row, (first, last) in chosen]
-        batches = [seen_as(self.phase, self.clients[row].images.index_select(0, i), self.clients[row].labels.index_select(0, i), self.views[row])
-                   for (row, _), i in zip(chosen, index)]
-        batch = Batch(torch.stack([b.images for b in batches]), torch.stack([b.labels for b in batches]),
-                      tuple(map(torch.stack, zip(*(b.views for b in batches)))))
-        rows = Rows([row for row, _ in chosen], self.device)
-        position = torch.arange(len(chosen), device=self.device)          # tells the clients apart inside vmap
-        self._let_draw([self.generators[row] for row, _ in chosen])
-        draws = _StackedDraws(self, [self.noise[row] for row, _ in chosen])
-        tensors = {name: rows.read(value) for name, value in self.tensors.items()}
-        own = _read(self.own, rows)
-        if self.phase.step is not None:
-            moved, new_own, scalars = torch.func.vmap(partial(self._one_rule, draws), randomness="same")(tensors, batch, own, position)
-            _write(self.own, new_own, rows)
-            for name, value in moved.items():
-                rows.write(self.tensors[name], value)
-            self._note(scalars, rows, chosen, size)
-            return
-        moving = {name: tensors.pop(name) for name in self.names}
-        gradients, buffers, scalars = torch.func.vmap(partial(self._one_gradient, draws), randomness="same")(moving, tensors, batch, own, position)
-        self.optimiser.step(gradients, rows)
-        for name, value in buffers.items():
-            rows.write(self.tensors[name], value)
-        self._note(scalars, rows, chosen, size)
+    def _index(self, turn: _Turn, orders: list[Tensor]) -> Tensor:
+        """Places of the turn's images, (rows * size,); rows without a batch take their first image."""
+        found = torch.empty(len(turn.rows), turn.size, dtype=torch.int64)
+        for at, row in enumerate(turn.rows):
+            if at < turn.active:
+                first, last = self.cuts[row][turn.step]
+                found[at] = orders[row][first:last]
+            else:
+                found[at] = self.starts[row]
+        return found.view(-1)
 
-    def _note(self, logged: dict[str, Tensor], rows: Rows, chosen: list, size: int) -> None:
+    def _step(self, turn: _Turn) -> "_Step":
+        key = turn.rows, turn.size
+        if key not in self.steps or not self.executor.fixed:
+            self.steps = {**(self.steps if self.executor.fixed else {}), key: _Step(self, turn)}
+        return self.steps[key]
+
+    def model(self, row: int) -> Params:
+        return _apart({name: value[row].clone() for name, value in self.tensors.items()})[0]
+
+    def result(self, row: int):
+        """The client's `own` after steps, or its extra values after training."""
+        return _row(self.own, row) if self.phase.extra is None else _apart({name: value[row].clone() for name, value in self.tensors.items()})[1]
+
+    def logged(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Sample-weighted means per client, and the last batch's; fetched from the device here and nowhere else."""
+        seen = torch.tensor(self.seen, dtype=torch.float64)
+        shaped = {name: seen.view(-1, *[1] * (total.ndim - 1)) for name, total in self.sums.items()}
+        return ({name: total.cpu() / shaped[name] for name, total in self.sums.items()},
+                {name: torch.where(shaped[name] > 0, value.cpu(), math.nan) for name, value in self.last.items()})
+
+
+class _Step:
+    """One step of a stack in one shape. What it reads lies in memory of its own, so that it can be recorded and replayed."""
+
+    def __init__(self, stack: _Stack, turn: _Turn):
+        self.stack, self.size = stack, turn.size
+        device = stack.device
+        leading = turn.rows == tuple(range(len(turn.rows)))
+        self.active = torch.tensor(turn.active, device=device) if stack.executor.fixed and leading else None
+        self.rows = Rows(list(turn.rows), device, self.active)
+        self.place = torch.arange(len(turn.rows), device=device)              # tells the clients apart inside vmap
+        self.whose = torch.tensor([stack.members[row][0] for row in turn.rows], device=device)
+        self.dropout, self.noise = (_StackedDraws(self, purpose) for purpose in ("dropout", "noise"))
+        self.batch: Batch | None = None
+        self.graph = None
+        self.taken = 0
+
+    def take(self, turn: _Turn, chosen: Tensor) -> None:
+        """Move the turn's active rows by one batch each, the images at places `chosen`."""
+        batch = self._seen(turn, *self.stack.executor.images(chosen, (len(turn.rows), turn.size)))
+        self.generators = [(self.stack.generators, row) if at < turn.active else None for at, row in enumerate(turn.rows)]
+        if self.batch is None:
+            self.batch = batch
+        else:
+            for mine, new in zip(tensors_of(self.batch), tensors_of(batch), strict=True):
+                mine.copy_(new)
+            if self.active is not None:
+                self.active.fill_(turn.active)
+            self.dropout.refill()
+            self.noise.refill()
+        if self.graph is None and self.taken and self.stack.executor.records:
+            self._record()
+        if self.graph is None:
+            self._move()
+        else:
+            self.graph.replay()
+        self.taken += 1
+
+    def _record(self) -> None:
+        """The first time has allocated what lasts; now the kernels are recorded, not run. What cannot be recorded runs as before."""
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize(self.stack.device)
+        try:
+            with torch.cuda.graph(graph, pool=self.stack.memory, capture_error_mode="thread_local"):
+                self._move()
+            self.graph = graph
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            self.stack.executor.records = False
+            print(f"warning: steps cannot be recorded as CUDA graphs, they are launched one by one: {str(error).splitlines()[0]}",
+                  file=sys.stderr, flush=True)
+
+    def _seen(self, turn: _Turn, images: Tensor, labels: Tensor) -> Batch:
+        """The batches as the losses get them, (rows, size, ...), each client's views from its own numbers."""
+        if self.stack.phase.views is None:
+            return Batch(images, labels)
+        seen = [seen_as(self.stack.phases[self.stack.members[row][0]], images[at], labels[at], self.stack.generators["views"][row])
+                for at, row in enumerate(turn.rows[:turn.active])]
+        seen += seen[:1] * (len(turn.rows) - turn.active)                      # not looked at
+        return Batch(torch.stack([b.images for b in seen]), labels, tuple(map(torch.stack, zip(*(b.views for b in seen)))))
+
+    def _move(self) -> None:
+        stack, rows = self.stack, self.rows
+        self.dropout.begin()
+        self.noise.begin()
+        for layer in stack.dropouts:
+            layer.given = self.dropout.uniform
+        tensors = {name: rows.read(value) for name, value in stack.tensors.items()}
+        own = _read(stack.own, rows)
+        if stack.phase.step is not None:
+            moved, new_own, logged = torch.func.vmap(self._one_rule, randomness="same")(tensors, self.batch, own, self.place, self.whose)
+            _write(stack.own, new_own, rows)
+        else:
+            moving = {name: tensors.pop(name) for name in stack.names}
+            gradients, moved, logged = torch.func.vmap(self._one_gradient, randomness="same")(moving, tensors, self.batch, own,
+                                                                                             self.place, self.whose)
+            stack.optimiser.step(gradients, rows)
+        for name, value in moved.items():
+            rows.write(stack.tensors[name], value)
+        self._note(logged)
+
+    def _note(self, logged: dict[str, Tensor]) -> None:
+        stack = self.stack
         for name, value in logged.items():
             value = value.to(torch.float64)
-            for kept in (self.sums, self.last):
-                kept.setdefault(name, torch.zeros(len(self.members), *value.shape[1:], dtype=torch.float64, device=self.device))
-            rows.write(self.sums[name], rows.read(self.sums[name]) + value * size)
-            rows.write(self.last[name], value)
-        for row, _ in chosen:
-            self.seen[row] += size
+            for kept in (stack.sums, stack.last):
+                if name not in kept:
+                    kept[name] = torch.zeros(len(stack.members), *value.shape[1:], dtype=torch.float64, device=stack.device)
+            self.rows.write(stack.sums[name], self.rows.read(stack.sums[name]) + value * self.size)
+            self.rows.write(stack.last[name], value)
 
-    def _one_gradient(self, draws, moving, rest, batch, own, position):
+    def _one_gradient(self, moving, rest, batch, own, place, whose):
         """One client's gradients, new buffers and scalars (the loss under the empty name)."""
+        stack = self.stack
+
         def loss(moving):
-            buffers = {name: rest[name].clone() for name in self.buffers}
-            self.position = position
+            buffers = {name: rest[name].clone() for name in stack.buffers}
+            self.inside = place
             model, extra = _apart({**rest, **buffers, **moving})
-            handle = Handle(self.network, model, set(self.names), draws)
-            with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
-                value, logged = split_loss(self.phase.loss(handle, Batch(*batch), self.shared, extra or _wrap(own)))
+            handle = Handle(stack.network, model, set(stack.names), self.noise)
+            with torch.autocast(stack.device.type, stack.autocast, enabled=stack.autocast is not None, cache_enabled=False):
+                value, logged = split_loss(stack.phase.loss(handle, Batch(*batch), self._shared(whose), extra or _wrap(own)))
             return value, (buffers, {"": value, **logged})
         gradients, (buffers, scalars) = torch.func.grad(loss, has_aux=True)(moving)
         return gradients, buffers, scalars
 
-    def _one_rule(self, draws, tensors, batch, own, position):
-        self.position = position
-        handle = Handle(self.network, tensors, set(self.names), draws)
-        moved, own, *logged = self.phase.step(handle, pieces(Batch(*batch), self.phase.together), self.shared, _wrap(own))
+    def _one_rule(self, tensors, batch, own, place, whose):
+        self.inside = place
+        stack = self.stack
+        handle = Handle(stack.network, tensors, set(stack.names), self.noise)
+        with torch.autocast(stack.device.type, stack.autocast, enabled=stack.autocast is not None, cache_enabled=False):
+            moved, own, *logged = stack.phase.step(handle, pieces(Batch(*batch), stack.phase.together), self._shared(whose), _wrap(own))
         return dict(moved), _plain(own), loss_first(logged)
 
-    def _let_draw(self, generators: list[torch.Generator]) -> None:
-        """Dropout takes each client's mask from the client's own generator, in the order and shapes of the plain loop.
-        (vmap's randomness "same" lets the draw through; the index by position is what makes it differ by client.)"""
-        for layer in self.dropouts:
-            layer.given = _StackedDraws(self, generators).uniform
-
-    def model(self, row: int) -> Params:
-        return _apart({name: value[row] for name, value in self.tensors.items()})[0]
-
-    def result(self, row: int):
-        """The client's `own` after steps, or its extra values after training."""
-        return _row(self.own, row) if self.phase.extra is None else _apart({name: value[row] for name, value in self.tensors.items()})[1]
-
-    def means(self) -> dict[str, Tensor]:
-        """Sample-weighted means per client, fetched from the device here and nowhere else."""
-        seen = torch.tensor(self.seen, dtype=torch.float64)
-        return {name: total.cpu() / seen.view(-1, *[1] * (total.ndim - 1)) for name, total in self.sums.items()}
+    def _shared(self, whose: Tensor) -> object:
+        """What the clients of this one's phase share."""
+        stack = self.stack
+        mine = (leaf[0] if len(stack.phases) == 1 else _pick(leaf, whose) for leaf in stack.shared)
+        return with_tensors(stack.phase.shared, mine)
 
 
 class _StackedDraws(Draws):
-    """Every client's numbers from its own generator, as in the plain loop; inside vmap each client sees its own."""
+    """Every client's numbers from its own generator, as in the plain loop; inside vmap each client sees its own.
 
-    def __init__(self, stack: _Stack, generators: list[torch.Generator]):
-        self.stack, self.generators = stack, generators
+    What a step has drawn lies in memory of its own and is filled anew before the step is taken again.
+    """
+
+    def __init__(self, step: _Step, purpose: str):
+        self.step, self.purpose = step, purpose
+        self.drawn: list[tuple[object, torch.Size, Tensor]] = []
+        self.next = 0
+
+    def begin(self) -> None:
+        self.next = 0
+
+    def refill(self) -> None:
+        for draw, shape, numbers in self.drawn:
+            numbers.copy_(self._draw(draw, shape), non_blocking=True)
 
     def uniform(self, shape: torch.Size) -> Tensor:
-        return self._pick([torch.rand(shape, generator=g) for g in self.generators])
+        return self._take(torch.rand, shape)
 
     def normal(self, shape: torch.Size) -> Tensor:
-        return self._pick([torch.randn(shape, generator=g) for g in self.generators])
+        return self._take(torch.randn, shape)
 
-    def _pick(self, drawn: list[Tensor]) -> Tensor:
-        return torch.stack(drawn).to(self.stack.device, non_blocking=True).index_select(0, self.stack.position.view(1)).squeeze(0)
+    def _take(self, draw, shape: torch.Size) -> Tensor:
+        if self.next == len(self.drawn):
+            self.drawn.append((draw, shape, self._draw(draw, shape).to(self.step.stack.device)))
+        self.next += 1
+        return _pick(self.drawn[self.next - 1][2], self.step.inside)
+
+    def _draw(self, draw, shape: torch.Size) -> Tensor:
+        """(rows, *shape) on the CPU; zeros for rows without a batch, whose generators must stay where they are."""
+        drawn = [torch.zeros(shape) if known is None else draw(shape, generator=known[0][self.purpose][known[1]]) for known in self.step.generators]
+        drawn = torch.stack(drawn)
+        return drawn.pin_memory() if self.step.stack.device.type == "cuda" else drawn
+
+
+def _pick(values: Tensor, place: Tensor) -> Tensor:
+    """values[place], where `place` is a scalar that differs by client inside vmap."""
+    return values.index_select(0, place.view(1)).squeeze(0)
 
 
 def _apart(tensors: dict[str, Tensor]) -> tuple[Params, Params]:
@@ -210,7 +405,7 @@ def _groups(cuts: list[list[tuple[int, int]]], step: int) -> list[tuple[int, lis
     return sorted(groups.items(), reverse=True)
 
 
-# -- `own` and `shared` as the nested dicts of tensors that torch.func takes -----------------------------------
+# -- `own` as the nested dicts of tensors that torch.func takes ------------------------------------------------
 
 def _plain(value):
     if value is None:
@@ -228,14 +423,16 @@ def _wrap(value):
     return Params(wrapped) if all(isinstance(v, Tensor) for v in wrapped.values()) else wrapped
 
 
-def _stack_own(own, members: list[int]):
-    if own is None:
+def _stack_own(owns: list, members: list[Member]):
+    """The members' shares of their phases' `own`, (members, ...)."""
+    if owns[0] is None:
         return {}
-    if isinstance(own, dict):
-        return {name: _stack_own(value, members) for name, value in own.items()}
-    if isinstance(own, Clients):
-        return {name: torch.stack([own[k][name] for k in members]) for name in own[members[0]]}
-    return own[torch.tensor(members, device=own.device)]
+    if isinstance(owns[0], dict):
+        return {name: _stack_own([own[name] for own in owns], members) for name in owns[0]}
+    if isinstance(owns[0], Clients):
+        p, k = members[0]
+        return {name: torch.stack([owns[p][k][name] for p, k in members]) for name in owns[p][k]}
+    return torch.stack([owns[p][k] for p, k in members])
 
 
 def _read(own, rows: Rows):
@@ -251,7 +448,7 @@ def _write(own, new, rows: Rows) -> None:
 
 
 def _row(own, row: int):
-    return {name: _row(v, row) for name, v in own.items()} if isinstance(own, dict) else own[row]
+    return {name: _row(v, row) for name, v in own.items()} if isinstance(own, dict) else own[row].clone()
 
 
 def _rejoin(template, owns: list):

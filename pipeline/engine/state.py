@@ -2,6 +2,7 @@
 from collections.abc import Iterable, Iterator
 
 import torch
+from torch import nn
 
 
 class Params(dict):
@@ -54,6 +55,13 @@ class Clients:
 class State(dict):
     """What a method keeps between rounds: named Params, Clients, tensors, numbers, lists and dicts of these."""
     __getattr__ = dict.__getitem__
+
+
+def load(network: nn.Module, model: Params) -> None:
+    """Put a model's values into a network."""
+    with torch.no_grad():
+        for name, value in network.state_dict().items():
+            value.copy_(model[name])
 
 
 def weighted_mean(models: Iterable[Params], weights: Iterable[float]) -> Params:

@@ -1,4 +1,5 @@
 """What a method sees of the federation, and the verbs that it composes."""
+import importlib
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -11,18 +12,16 @@ from pipeline import keys
 from pipeline.data import augmentations
 from pipeline.data.tensors import Pixels
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import Client, Loss, Outcome, Part, Phase, Step, Views, batches, of_client
-from pipeline.engine.public import Look, Public, Shown, least_batch, step_together
-from pipeline.engine.sequential import Sequential, load
-from pipeline.engine.stacked import Stacked
-from pipeline.engine.state import Clients, Params, combine, weighted_mean
+from pipeline.engine.phase import Client, Loss, Outcome, Part, Phase, Step, Views, batches, least_batch, of_client
+from pipeline.engine.public import Look, Public, Shown, step_together
+from pipeline.engine.state import Clients, Params, combine, load, weighted_mean
 from pipeline.errors import ParamError, TrainingError, unknown
 from pipeline.losses import cross_entropy
 from pipeline.models import Network, build
 from pipeline.params import Data, Model, Optimiser, Training
 from pipeline.params import Public as PublicSettings
 
-EXECUTORS = {"sequential": Sequential, "stacked": Stacked}
+EXECUTORS = {"sequential": "Sequential", "stacked": "Stacked"}      # module of pipeline.engine: class
 PRECISIONS = {"fp32": None, "tf32": None, "bf16": torch.bfloat16}
 EVALUATION_BATCH = 1024
 AUGMENTATIONS = {None: None, "crop_flip": augmentations.plain}
@@ -68,7 +67,8 @@ class World:
         self._public_key: tuple = ()                          # of the batch that `public_batches` gave last
         self.heldout = heldout                                # labelled images that no client has, where a scenario sets some aside
         self.test = test                                      # test images under the scenario's corruption
-        self.executor = _executor(self.device)(self.clients, self._networks, training, _precision(self.device))
+        name = executor_name(self.device)
+        self.executor = getattr(executor_module(name), EXECUTORS[name])(self.clients, self._networks, training, _precision(self.device))
 
     @property
     def homogeneous(self) -> bool:
@@ -192,7 +192,7 @@ class World:
     @property
     def public_size(self) -> int:
         """Images of one pass over the public data, what drop_last leaves out not counted."""
-        return sum(last - first for first, last in self._forum.cuts(least_batch(self._networks)))
+        return sum(last - first for first, last in self._forum.cuts(least_batch(*self._networks.values())))
 
     @property
     def _forum(self) -> Public:
@@ -203,7 +203,7 @@ class World:
     def public_batches(self, views: Views | None = None) -> Iterator[Tensor] | Iterator[list[tuple[Tensor, ...]]]:
         """The round's public batches (B, C, H, W), one after the other, augmented as the scenario says, the same for all.
         With `views`, see `local_epochs`: of every batch a list over clients of (images, view, ...), the views each client's own."""
-        for images, self._public_key in self._forum.batches(self.seed, self.round, least_batch(self._networks)):
+        for images, self._public_key in self._forum.batches(self.seed, self.round, least_batch(*self._networks.values())):
             yield images if views is None else self._forum.seen_by(self.clients, images, views, self._public_key)
 
     def collaborate(self, models: Clients, images: Tensor | list, look: Look, agree: Callable[[list[Shown]], list],
@@ -222,8 +222,12 @@ class World:
     def synchronised(self, models: Clients) -> Clients:
         """The uniform average at every client where all hold one architecture and the scenario averages so (FCCL+, Table 15;
         homogeneous_table15.md); else the models as they are."""
-        averages = self.homogeneous and self.training.averaging == "uniform"
-        return self.everyone(weighted_mean(models, [1] * len(self.clients))) if averages else models
+        return self.everyone(weighted_mean(models, [1] * len(self.clients))) if self.synchronises else models
+
+    @property
+    def synchronises(self) -> bool:
+        """Does `synchronised` average?"""
+        return self.homogeneous and self.training.averaging == "uniform"
 
     # -- looking at clients ---------------------------------------------------------------------------------
 
@@ -239,16 +243,16 @@ class World:
         network = self.network(client, model)
         return torch.cat([network.features(part) for part in self.clients[client].images.split(EVALUATION_BATCH)])
 
-    def class_means(self, models: Clients) -> ClassMeans:
+    def class_means(self, models: Clients, scaled: Callable[[Tensor], Tensor] = lambda z: z) -> ClassMeans:
         """Mean representation per client and class over the whole training set, in evaluation mode, without gradient
-        (conventions_global.md rule 4; partitions.md Eq. 3)."""
+        (conventions_global.md rule 4; partitions.md Eq. 3); of `scaled` representations (n, d) where a method asks for it."""
         means = torch.zeros(len(self.clients), self.classes, self.width, device=self.device, dtype=self.clients[0].images.dtype)
         counts = torch.zeros(len(self.clients), self.classes, dtype=torch.int64, device=self.device)
         for k, (client, model) in enumerate(zip(self.clients, models, strict=True)):
             if len(client.labels):
                 counts[k] = torch.bincount(client.labels, minlength=self.classes)
                 member = torch.nn.functional.one_hot(client.labels, self.classes).T.to(means.dtype)   # (C, n); a sum in fixed order
-                means[k] = member @ self.representations(k, model) / counts[k].clamp(min=1)[:, None]
+                means[k] = member @ scaled(self.representations(k, model)) / counts[k].clamp(min=1)[:, None]
         return ClassMeans(means, counts)
 
     def running_class_means(self) -> ClassMeans:
@@ -301,12 +305,22 @@ def _cross_entropy(model: Handle, batch: Batch, shared: object, own: object) -> 
     return cross_entropy(model(batch.images), batch.labels)
 
 
-def _executor(device: torch.device) -> type:
+def default_device() -> torch.device:
+    """FEDREPRO_DEVICE; by default a GPU if there is one."""
+    return torch.device(os.environ.get("FEDREPRO_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def executor_name(device: torch.device) -> str:
     """FEDREPRO_EXECUTOR: `sequential` or `stacked`; by default stacked on a GPU, where launches count, else sequential."""
     wanted = os.environ.get("FEDREPRO_EXECUTOR") or ("stacked" if device.type == "cuda" else "sequential")
     if wanted not in EXECUTORS:
         raise ParamError(f"FEDREPRO_EXECUTOR: {unknown('executor', wanted, EXECUTORS)}")
-    return EXECUTORS[wanted]
+    return wanted
+
+
+def executor_module(name: str):
+    """The module of an executor. It is looked up by its name, so that a cell's digest counts the one executor that trained it."""
+    return importlib.import_module(f"pipeline.engine.{name}")
 
 
 def precision() -> str:

@@ -9,7 +9,7 @@ from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import World
 from pipeline.losses import cross_entropy, prototype_scores
-from pipeline.losses_prototype import batch_contrast, prototype_sets_contrast, unit, unit_class_means
+from pipeline.losses_prototype import batch_contrast, prototype_sets_contrast, unit
 from pipeline.methods.base import Method
 from pipeline.params import NonNegative, Positive
 from pipeline.server import aggregate_means, vectors_sent
@@ -42,7 +42,7 @@ class FedPCL(Method):
         models = self.trained(state, world)
         if self.ce or state.prototypes is not None:
             models = world.local_epochs(models, self.loss, shared=self.message(state, world))
-        seen = unit_class_means(world, models)
+        seen = world.class_means(models, unit)
         prototypes = aggregate_means(seen.means, seen.present, state.prototypes)
         return State(**{"model": world.average(models)} if self.averaging else {"models": models},
                      prototypes=prototypes, means=seen.means, present=seen.present)

@@ -7,7 +7,7 @@ from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.state import State
 from pipeline.engine.world import World
 from pipeline.losses import cross_entropy, prototype_contrast
-from pipeline.losses_prototype import unit, unit_class_means
+from pipeline.losses_prototype import unit
 from pipeline.methods.fedavg import FedAvg
 from pipeline.params import Positive, Share
 from pipeline.server import aggregate_means, vectors_sent
@@ -31,7 +31,7 @@ class FedProc(FedAvg):
     def round(self, state: State, world: World) -> State:
         shared = None if state.prototypes is None else State(**state.prototypes, fit=self.fit(world))
         models = world.local_epochs(world.everyone(state.model), self.loss, shared=shared)
-        seen = unit_class_means(world, models)
+        seen = world.class_means(models, unit)
         prototypes = aggregate_means(seen.means, seen.counts if self.weighted else seen.present, state.prototypes)
         return State(model=world.average(models), prototypes=prototypes)
 

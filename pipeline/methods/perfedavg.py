@@ -87,7 +87,7 @@ class PerFedAvg(FedAvg):
 
 
 def _moved(params: Params, direction: Params, step: float) -> Params:
-    return Params((name, value - step * direction[name]) for name, value in params.items())
+    return Params((name, torch.sub(value, direction[name], alpha=step)) for name, value in params.items())
 
 
 def _moments(models: Clients, world: World) -> State:

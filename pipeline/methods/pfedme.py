@@ -2,6 +2,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
+from torch import Tensor
+
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import Logged
 from pipeline.engine.state import Params, State, combine
@@ -43,9 +46,15 @@ class PFedMe(FedAvg):
         for _ in range(self.inner_steps):
             gradient, loss = model.at(inner).gradient_and_loss(self._fit, batches[0])
             losses.append(loss)
-            inner = Params((name, t - self.inner_lr * (gradient[name] + self.lam * (t - w[name]) + self.decay * t)) for name, t in inner.items())
-        outer = Params((name, value - self.lr * self.lam * (value - inner[name])) for name, value in w.items())
+            inner = Params((name, self.descended(t, gradient[name], w[name])) for name, t in inner.items())
+        outer = Params((name, torch.sub(value, value - inner[name], alpha=self.lr * self.lam)) for name, value in w.items())
         return outer, theta.joined(inner), {"loss": losses[0]}
+
+    def descended(self, theta: Tensor, gradient: Tensor, w: Tensor) -> Tensor:
+        """theta - inner_lr (gradient + lam (theta - w) + decay theta), in as few passes over memory as it takes."""
+        pull = torch.add(gradient, theta - w, alpha=self.lam)
+        pull = torch.add(pull, theta, alpha=self.decay) if self.decay else pull
+        return torch.sub(theta, pull, alpha=self.inner_lr)
 
     def _fit(self, model: Handle, batch: Batch):
         return self.loss(model, batch, None, None)

@@ -1,16 +1,17 @@
-"""Every algorithm in every miniature: accuracy, communication and time of the five papers on one page.
+"""Every algorithm in every miniature: accuracy, communication, time and memory of the five papers on one page.
 
-A row is an algorithm, a file of pipeline/methods; a column block is a paper's miniature. Of several rows of paper.yaml that run one
-algorithm (an ablation, another strength) only the plain one is shown. A cell that was not run says why, or has its command in the tooltip.
+A row is an algorithm, a file of pipeline/methods; a column block is a paper's miniature. Its own methods run there, and as `others` of
+params.yaml those of the other papers. Of several rows of paper.yaml that run one algorithm (an ablation, another strength) only the plain
+one is shown. A cell that was not run says why, or has its command in the tooltip.
 """
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from pipeline.params import (MINIATURE, PAPERS, ROOT, Cell, Dirichlet, Domains, Paper, Pathological, Scenario, Subset, load_paper,
-                             load_params)
+from pipeline.params import (ACROSS, MINIATURE, PAPERS, ROOT, Cell, Dirichlet, Domains, Paper, Pathological, Scenario, Subset,
+                             load_paper, load_params)
 from pipeline.report.tables import Panel, Row, Value, mark, merge_heads
-from pipeline.report.words import bytes_words, measure_words, variant
+from pipeline.report.words import measure_words, variant
 from pipeline.results import lower_is_better, summarise
 
 # What an algorithm needs of a scenario. Torch is not asked, so that a page needs none; tests hold these against the algorithms themselves.
@@ -25,10 +26,10 @@ REASONS = {
     "needs held-out set": "compares the clients, unless a row says otherwise, on labelled images that none of them holds; this miniature "
                           "sets none aside",
     "needs [0, 1] pixels": "attacks images while it trains; this miniature normalises them",
-    "not asked for": "could run, but the miniature does not ask for it. A row in papers/<paper>/paper.yaml and its name in params.yaml "
+    "not asked for": "could run, but nobody asks for it. A row in papers/<paper>/paper.yaml and its name under `others` in params.yaml "
                      "add it",
 }
-FACTS = ("accuracy, %", "bytes", "s")                 # of a cell
+FACTS = ("accuracy, %", "kB", "s", "MB")              # of a cell: score, bytes and seconds of a round, peak memory
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,9 @@ def across(names: dict[str, str], results: dict[Cell, dict], root: Path = ROOT, 
     """The page. names: each paper as it spells itself; problems: cells whose result cannot be used."""
     papers = {key: load_paper(key, root) for key in PAPERS}
     minis = {key: mini for key in PAPERS if (mini := load_params(root).miniature.get(key))}
-    cells = {(algorithm, key): Cell(key, MINIATURE, row) for algorithm in algorithms() for key in minis
-             if (row := plain(algorithm, papers[key], minis[key].methods)) in minis[key].methods}
+    asked = {key: dict.fromkeys(mini.methods, MINIATURE) | dict.fromkeys(mini.others, ACROSS) for key, mini in minis.items()}
+    cells = {(algorithm, key): Cell(key, asked[key][row], row) for algorithm in algorithms() for key in minis
+             if (row := plain(algorithm, papers[key], [*asked[key]])) in asked[key]}
     found = {at: results[cell] for at, cell in cells.items() if cell in results}
     devices = list(dict.fromkeys(result["device"] for result in found.values()))
     values = {at: _values(cell, results.get(cell), papers[cell.paper], (problems or {}).get(cell, ""), len(devices) > 1)
@@ -92,7 +94,7 @@ def across(names: dict[str, str], results: dict[Cell, dict], root: Path = ROOT, 
         for key, mini in minis.items():
             if (algorithm, key) not in values:
                 reasons.add(reason := excluded(algorithm, mini.scenario) or "not asked for")
-                values[algorithm, key] = [Value("excluded", text=reason), Value("outside"), Value("outside")]
+                values[algorithm, key] = [Value("excluded", text=reason), *_nothing()]
             shown += values[algorithm, key]
         rows.append(Row(label, [label], shown))
     for i, key in enumerate(minis):
@@ -107,13 +109,26 @@ def across(names: dict[str, str], results: dict[Cell, dict], root: Path = ROOT, 
 
 
 def _values(cell: Cell, result: dict | None, paper: Paper, problem: str, with_device: bool) -> list[Value]:
-    """Accuracy, bytes and seconds of a cell that the miniature asks for."""
+    """FACTS of a cell that params.yaml asks for."""
     number = result and result["measures"].get(result["headline"])
     if not number:
-        return [Value("missing", target=paper.stage(cell), problem=problem), Value("outside"), Value("outside")]
-    sent, seconds = result["traffic"]["bytes"], fmean(result["seconds"]) / result["rounds"]
-    return [Value("measured", summarise(number), cell=cell), Value("text", text=bytes_words(sent), order=sent),
-            Value("text", text=f"{seconds:.2f}" + (f" ({result['device']})" if with_device else ""), order=seconds)]
+        return [Value("missing", target=paper.stage(cell), problem=problem), *_nothing()]
+    sent, seconds, memory = result["traffic"]["bytes"], fmean(result["seconds"]) / result["rounds"], peak_memory(result)
+    return [Value("measured", summarise(number), cell=cell), Value("text", text=f"{sent / 1000:,.1f}", order=sent),
+            Value("text", text=f"{seconds:.2f}" + (f" ({result['device']})" if with_device else ""), order=seconds),
+            Value("text", text=f"{memory:,.0f}", order=memory) if memory is not None else Value("outside")]
+
+
+def _nothing() -> list[Value]:
+    """Behind an accuracy that is not there."""
+    return [Value("outside") for _ in FACTS[1:]]
+
+
+def peak_memory(result: dict) -> float | None:
+    """Mean over the seeds in MB: of the device where the run had one of its own, else of the process; None in an older result."""
+    memory = result.get("memory") or {}
+    device, process = ([mb for mb in memory.get(name) or [] if mb is not None] for name in ("device_mb", "process_mb"))
+    return fmean(device or process) if device or process else None
 
 
 def _labels(papers: dict[str, Paper]) -> dict[str, str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pipeline.errors import FedReproError
-from pipeline.params import MINIATURE, ROOT, Cell, Paper, load_paper, load_params
+from pipeline.params import ACROSS, MINIATURE, ROOT, Cell, Paper, load_paper, load_params
 from pipeline.report.claims import Printed, read_claims
 from pipeline.report.communication import communication
 from pipeline.report.drawings import Drawing, FigureView, curves_of, figure_views
@@ -84,7 +84,8 @@ def page(key: str, results: dict[Cell, dict], root: Path = ROOT, problems: list[
     """The context of one paper. `problems`: what could not be read; the page says so where the numbers are missing."""
     paper = load_paper(key, root)
     asked = miniature_runs(key, results, root)
-    own = {cell: result for cell, result in results.items() if cell.paper == key and (cell.scenario != MINIATURE or cell in asked)}
+    own = {cell: result for cell, result in results.items()
+           if cell.paper == key and cell.scenario != ACROSS and (cell.scenario != MINIATURE or cell in asked)}
     broken = {problem.cell: problem.text for problem in problems or [] if problem.cell and problem.cell.paper == key}
     cells = {Cell(key, s, m) for grid in paper.grids.values() for s in grid.scenarios for m in grid.methods}
     said, by_scenario = notes(paper, own, root), _by_scenario(paper, own)
@@ -94,14 +95,15 @@ def page(key: str, results: dict[Cell, dict], root: Path = ROOT, problems: list[
     once = [table.judgement for table in tables if table.key not in variants(paper)]        # a claim counts once
     everything = Judgement([v for judgement in once for v in judgement.verdicts] + elsewhere,
                            [order for judgement in once for order in judgement.orders], several=True)
-    texts = {note.scenario: note.texts for note in said}
+    others = _others(key, results, root)
+    texts = {note.scenario: note.texts for note in [*said, *(note for note in notes(paper, others, root) if note.scenario == ACROSS)]}
     return Page(key=key, name=NAMES[key], paper=paper, idea=IDEAS[key], mini=miniature(key, paper, own, root, broken),
                 tables=tables, judgement=everything, elsewhere=elsewhere, figures=figures, corruptions=sheet,
                 communication=[communication(scenario, paper, runs) for scenario, runs in by_scenario.items()],
                 done=len(cells & own.keys()), planned=len(cells),
                 provenance=provenance(paper, own), notes=said,
                 runs=[runs_page(key, NAMES[key], paper, scenario, runs, texts.get(scenario, []), root)
-                      for scenario, runs in by_scenario.items()],
+                      for scenario, runs in (by_scenario | _by_scenario(paper, others)).items()],
                 problems=[*broken.values(), *undrawn, *unseen])
 
 
@@ -193,6 +195,13 @@ def _by_scenario(paper: Paper, results: dict[Cell, dict]) -> dict[str, dict[Cell
     found = {scenario: {cell: results[cell] for cell in cells if cell.scenario == scenario}
              for scenario in dict.fromkeys([MINIATURE, *paper.scenarios])}
     return {scenario: runs for scenario, runs in found.items() if runs}
+
+
+def _others(key: str, results: dict[Cell, dict], root: Path) -> dict[Cell, dict]:
+    """Finished runs of the other papers' methods, which have a page of runs but no part in the paper's tables and figures."""
+    mini = load_params(root).miniature.get(key)
+    asked = {Cell(key, ACROSS, method) for method in (mini.others if mini else [])}
+    return {cell: results[cell] for cell in asked & results.keys()}
 
 
 def provenance(paper: Paper, results: dict[Cell, dict]) -> Panel | None:

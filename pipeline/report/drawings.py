@@ -1,5 +1,5 @@
 """Which figures a page shows, of the paper's own scenarios and of the miniature, with the words beside them."""
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -41,7 +41,7 @@ class FigureView:
 def figure_views(key: str, paper: Paper, results: dict[Cell, dict], root: Path = ROOT) -> list[FigureView]:
     """The paper's figures that can be drawn, in its order."""
     draw = {"curves": _curves, "sweep": _sweep, "embedding": _embedding, "sphere": _sphere, "margins": _margins,
-            "matrix": _matrices}
+            "matrix": _matrices, "transfer": _transfer}
     return [FigureView(name, figure.number, figure.title,
                        draw[figure.kind](key, name, figure, figure.scenarios, paper, results, root),
                        draw[figure.kind](key, name, figure, [MINIATURE], paper, results, root),
@@ -61,7 +61,7 @@ def _command(key: str, name: str, figure: Figure, paper: Paper, results, root: P
     return f"python stages/figures.py {key}" if lacking else ""
 
 
-_KEPT = dict.fromkeys(("embedding", "sphere", "margins", "matrix"), "; python stages/figures.py {key}")       # kinds made from representations
+_KEPT = dict.fromkeys(("embedding", "sphere", "margins", "matrix", "transfer"), "; python stages/figures.py {key}")       # kinds made from representations
 
 
 def _path(key: str, name: str, scenarios: list[str]) -> str:
@@ -196,12 +196,16 @@ def _matrices(key, name, figure: Figure, scenarios, paper, results, root) -> Dra
     if not found:
         return None
     titles = _titles(found, paper)
-    rows = {titles[cell]: {f"client {client}": one.pivot(index="row", columns="column", values="value").to_numpy()
-                           for client, one in table.groupby("client")} for cell, table in found.items()}
+    rows = {f"{titles[cell]}: {client}" if len(found) > 1 else client:
+            {f"{images} images": square.pivot(index="row", columns="column", values="value").to_numpy()
+             for images, square in one.groupby("images", sort=False)}
+            for cell, table in found.items() for client, one in table.groupby("client", sort=False)}
     most = max(len(row) for row in rows.values())
-    return Drawing(_path(key, name, scenarios), f"Cross-correlation matrices of every client's logits, a row per method: {', '.join(titles.values())}",
-                   "Cross-correlation of each client's logits with the mean logits of all clients, by class, on the same public images: blue positive, "
-                   "orange negative, the fuller the larger.", figures.matrices_size(len(rows), most), partial(figures.matrices, rows))
+    where = "the same public images" + (" (left) and on the private images of the client's own domain (right)" if most > 1 else "")
+    return Drawing(_path(key, name, scenarios), f"Cross-correlation matrices of logits, a row per client: {', '.join(rows)}",
+                   f"Cross-correlation of each client's logits with the mean logits of all clients, by class, on {where}, with the mean of the diagonal: "
+                   f"blue positive, orange negative, the fuller the larger. {', '.join(titles.values())}.",
+                   figures.matrices_size(len(rows), most), partial(figures.matrices, rows))
 
 
 def _titles(found, paper: Paper) -> dict[Cell, str]:
@@ -239,3 +243,26 @@ def _sphere(key, name, figure: Figure, scenarios, paper, results, root) -> Drawi
     panels = {titles[cell]: table for cell, table in found.items()}
     return Drawing(_path(key, name, scenarios), f"Representations on the unit sphere, one panel per method: {', '.join(titles.values())}", caption,
                    figures.points_size(len(panels)), partial(figures.sphere, panels))
+
+
+def _transfer(key, name, figure: Figure, scenarios, paper, results, root) -> Drawing | None:
+    found = _kept("transfer", key, name, figure, scenarios, paper, results, root)
+    if not found:
+        return None
+    titles = _titles(found, paper)
+    rows = {titles[cell]: dict(_transfer_panels(table, results[cell])) for cell, table in found.items()}
+    images = max(len(points) for row in rows.values() for points, _ in row.values())
+    caption = (f"t-SNE of the features that one client's model makes of test images, {images:,} at most of a domain: its own (left) and another one (right); "
+               "every panel is a t-SNE of its own, colour and shape by label. Below it how many of these images the model labels rightly, and the accuracy "
+               "of the tables, mean over seeds: inter-domain is the mean over all other domains.")
+    return Drawing(_path(key, name, scenarios), f"t-SNE of one client's features on two domains, a row per method: {', '.join(titles.values())}", caption,
+                   figures.transfers_size(len(rows)), partial(figures.transfers, rows))
+
+
+def _transfer_panels(table: pd.DataFrame, result: dict) -> Iterator[tuple[str, tuple[pd.DataFrame, str]]]:
+    """(`M → U`, (its points, the words below)): the client's own domain comes first in the table."""
+    for kind, ((client, domain), points) in zip(("intra", "inter"), table.groupby(["client", "domain"], sort=False), strict=True):
+        words = f"{100 * points['right'].mean():.1f} % of these images right"
+        if measured := result["measures"].get(f"{kind}.{client}"):
+            words += f"\n{kind}-domain accuracy {summarise(measured).mean:.2f} %"
+        yield f"{client} → {domain}", (points, words)

@@ -36,16 +36,23 @@ def compute(cell: Cell, root: Path = ROOT) -> Embedding:
 
     One thread, so that the number of cores does not change the picture. FedReproError for a missing or broken file.
     """
-    from sklearn.manifold import TSNE                 # here, because a report draws what is kept without computing it
     from sklearn.metrics import silhouette_score
     from threadpoolctl import threadpool_limits
 
     values, labels, clients = representations(cell.representations(root))
+    places = plane(values)
     with threadpool_limits(1):
-        places = TSNE(2, perplexity=min(PERPLEXITY, (len(values) - 1) / 3), init="pca", learning_rate="auto",
-                      random_state=SEED).fit_transform(values)
         silhouette = float(silhouette_score(values, labels, metric="cosine"))
     return Embedding(pd.DataFrame({"x": places[:, 0], "y": places[:, 1], "label": labels, "client": clients}), silhouette)
+
+
+def plane(values: np.ndarray) -> np.ndarray:
+    """(n, 2): t-SNE of values (n, d), one thread."""
+    from sklearn.manifold import TSNE                 # here, because a report draws what is kept without computing it
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        return TSNE(2, perplexity=min(PERPLEXITY, (len(values) - 1) / 3), init="pca", learning_rate="auto", random_state=SEED).fit_transform(values)
 
 
 def representations(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

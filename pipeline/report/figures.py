@@ -206,29 +206,30 @@ def margins(panels: dict[str, pd.DataFrame]) -> str:
 
 def matrices_size(rows: int, columns: int) -> tuple[int, int]:
     """Pixels (width, height) of a figure of matrices."""
-    return 60 + 190 * columns, 50 + 200 * rows
+    return 60 + 190 * columns, 30 + 200 * rows
 
 
 def matrices(rows: dict[str, dict[str, np.ndarray]]) -> str:
-    """Square matrices of numbers from -1 to 1, a row per method, a column per client: positive blue, negative orange, the fuller the larger.
+    """Square matrices of numbers from -1 to 1 with the mean of their diagonal: positive blue, negative orange, the fuller the larger.
 
-    rows: method -> client -> (C, C).
+    rows: row's name -> column's name -> (C, C).
     """
     most = max(len(found) for found in rows.values())
     width, height = matrices_size(len(rows), most)
     with rc_context(STYLE | {"axes.spines.top": True, "axes.spines.right": True}):
         figure = Figure(figsize=(width / PIXELS, height / PIXELS), layout="constrained")
         grid = figure.subplots(len(rows), most, squeeze=False)
-        for line, (method, found) in zip(grid, rows.items()):
+        for line, (row, found) in zip(grid, rows.items()):
             for axes in line[len(found):]:
                 axes.set_axis_off()
-            for i, (axes, (client, values)) in enumerate(zip(line, found.items())):
+            for i, (axes, (column, values)) in enumerate(zip(line, found.items())):
                 for u, v in np.argwhere(np.abs(values) >= 0.005):
                     axes.add_patch(Rectangle((v - 0.5, u - 0.5), 1, 1, linewidth=0, facecolor=list(LINES)[0 if values[u, v] > 0 else 1],
                                              alpha=float(min(abs(values[u, v]), 1))))
                 axes.set(xlim=(-0.5, len(values) - 0.5), ylim=(len(values) - 0.5, -0.5), xticks=[], yticks=[], aspect="equal")
-                axes.set_title(client, loc="left", fontsize=9.5)
-                axes.set_ylabel(method if i == 0 else "")
+                axes.set_title(column if line is grid[0] else "", loc="left", fontsize=9.5)
+                axes.set_xlabel(f"diagonal {np.diag(values).mean():.2f}")
+                axes.set_ylabel(row if i == 0 else "")
         return _svg(figure)
 
 
@@ -249,13 +250,42 @@ def points(panels: dict[str, pd.DataFrame]) -> str:
     with rc_context(STYLE | {"axes.spines.top": True, "axes.spines.right": True}):
         figure = Figure(figsize=(width / PIXELS, height / PIXELS), layout="constrained")
         for axes, (title, table) in zip(figure.subplots(1, len(panels), squeeze=False).flat, panels.items()):
-            shown = table.iloc[np.unique(np.linspace(0, len(table) - 1, min(len(table), MOST_POINTS)).round().astype(int))]
-            for label, (x, y) in _clouds(shown):
-                axes.add_patch(_cloud(x, y, labels.index(label)))
-            axes.set(xlim=(-1.06, 1.06), ylim=(-1.06, 1.06), xticks=[], yticks=[], aspect="equal")
+            _scatter(axes, table, labels)
             axes.set_title(title, loc="left", fontsize=9.5)
         _label_legend(figure, labels)
         return _svg(figure)
+
+
+def transfers_size(rows: int) -> tuple[int, int]:
+    """Pixels (width, height) of a figure of one client's features on two domains."""
+    return 700, 10 + 340 * rows
+
+
+def transfers(rows: dict[str, dict[str, tuple[pd.DataFrame, str]]]) -> str:
+    """Point clouds of two domains beside each other, coloured by label, with words below each, as SVG text.
+
+    rows: row's name -> panel's title -> (columns x, y, label; the words).
+    """
+    labels = sorted({label for panels in rows.values() for table, _ in panels.values() for label in table["label"]})
+    width, height = transfers_size(len(rows))
+    with rc_context(STYLE | {"axes.spines.top": True, "axes.spines.right": True}):
+        figure = Figure(figsize=(width / PIXELS, height / PIXELS), layout="constrained")
+        for line, (row, panels) in zip(figure.subplots(len(rows), 2, squeeze=False), rows.items()):
+            for axes, (title, (table, words)) in zip(line, panels.items()):
+                _scatter(axes, table, labels)
+                axes.set_title(title, loc="left", fontsize=9.5)
+                axes.set_xlabel(words)
+            line[0].set_ylabel(row)
+        _label_legend(figure, labels)
+        return _svg(figure)
+
+
+def _scatter(axes, table: pd.DataFrame, labels: list) -> None:
+    """At most MOST_POINTS rows, evenly taken."""
+    shown = table.iloc[np.unique(np.linspace(0, len(table) - 1, min(len(table), MOST_POINTS)).round().astype(int))]
+    for label, (x, y) in _clouds(shown):
+        axes.add_patch(_cloud(x, y, labels.index(label)))
+    axes.set(xlim=(-1.06, 1.06), ylim=(-1.06, 1.06), xticks=[], yticks=[], aspect="equal")
 
 
 def sphere(panels: dict[str, pd.DataFrame]) -> str:

@@ -1,11 +1,11 @@
 """How representations and logits of a cell lie: margins between class means (FedLSA Fig. 1), cross-correlations (FCCL+ Fig. 8),
-places on the unit sphere (FedLSA Fig. 2).
+places on the unit sphere (FedLSA Fig. 2), one client's t-SNE of its own and of another domain (FCCL+ Fig. 9).
 
 Computed once from what the training stage leaves in representations/, kept as a small CSV that any clone can draw.
 """
 import json
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +14,10 @@ import pandas as pd
 from pipeline.errors import FedReproError
 from pipeline.files import write_json, write_text
 from pipeline.params import ROOT, Cell, shorten
-from pipeline.report.embedding import kept, representations
+from pipeline.report.embedding import kept, plane, representations
 
-COLUMNS = {"margins": ["label", "clients", "mean", "vectors"], "matrix": ["client", "row", "column", "value"],
-           "sphere": ["x", "y", "z", "label", "client"]}
+COLUMNS = {"margins": ["label", "clients", "mean", "vectors"], "matrix": ["images", "client", "row", "column", "value"],
+           "sphere": ["x", "y", "z", "label", "client"], "transfer": ["client", "domain", "x", "y", "label", "right"]}
 SMALLEST = 1e-12                                      # a column of logits that varies less is constant
 
 
@@ -59,12 +59,32 @@ def _standard(columns: np.ndarray) -> np.ndarray:
     return centred / np.maximum(np.linalg.norm(centred, axis=0), SMALLEST)
 
 
-def matrix_table(logits: np.ndarray) -> pd.DataFrame:
-    """Columns client, row, column, value of every client's M with the mean logits of all; logits (clients, n, C) on the same images."""
-    consensus = logits.mean(0)
-    found = [cross_correlation(one, consensus) for one in logits]
-    classes = logits.shape[2]
-    return pd.DataFrame([(k, u, v, m[u, v]) for k, m in enumerate(found) for u in range(classes) for v in range(classes)], columns=COLUMNS["matrix"])
+def matrix_table(logits: np.ndarray, names: list[str], private: dict[str, np.ndarray]) -> pd.DataFrame:
+    """Columns images, client, row, column, value of every client's M with the mean logits of all: `public` on images common to
+    all, `private` on the private images of the client's domain.
+
+    logits (clients, n, C) on the public images; private: client's name -> (clients, m, C) on the images of its domain.
+    """
+    shown = [("public", k, logits) for k in range(len(names))] + [("private", names.index(name), found) for name, found in private.items()]
+    return pd.concat([_long(cross_correlation(every[k], every.mean(0)), images, names[k]) for images, k, every in shown], ignore_index=True)
+
+
+def _long(matrix: np.ndarray, images: str, client: str) -> pd.DataFrame:
+    row, column = np.indices(matrix.shape).reshape(2, -1)
+    return pd.DataFrame({"images": images, "client": client, "row": row, "column": column, "value": matrix.ravel()})
+
+
+def transfer_table(features: np.ndarray, labels: np.ndarray, answers: np.ndarray, domains: np.ndarray, client: str, own: str) -> pd.DataFrame:
+    """t-SNE of a client's features (m, d) of its own domain's images, and another one of the next domain's: columns client,
+    domain, x, y, label, right (1 where the model's answer is the label). labels, answers, domains (m,)."""
+    other = next(name for name in domains if name != own)
+    parts = []
+    for domain in (own, other):
+        here = domains == domain
+        x, y = plane(features[here]).T
+        parts.append(pd.DataFrame({"client": client, "domain": domain, "x": x, "y": y, "label": labels[here],
+                                   "right": (answers == labels)[here].astype(int)}))
+    return pd.concat(parts, ignore_index=True)
 
 
 def sphere_table(values: np.ndarray, labels: np.ndarray, clients: np.ndarray) -> pd.DataFrame:
@@ -90,14 +110,42 @@ def compute(kind: str, cell: Cell, root: Path = ROOT) -> pd.DataFrame:
         return sphere_table(values.astype(np.float64), labels, clients)
     try:
         with np.load(path) as file:
-            logits = file["logits"].astype(np.float64)
+            return _matrices(path, file) if kind == "matrix" else _transfer(path, file)
     except FileNotFoundError:
         raise FedReproError(f"{shorten(path)}: no such file; the training stage of the cell writes it") from None
     except (KeyError, ValueError, zipfile.BadZipFile, EOFError) as error:
-        raise FedReproError(f"{shorten(path)}: no logits of all clients on common images: {error}") from None
+        raise FedReproError(f"{shorten(path)}: no {_NEEDS[kind]}: {error}") from None
+
+
+_NEEDS = {"matrix": "logits of all clients on common images", "transfer": "features of every client on every domain's images"}
+
+
+def _matrices(path: Path, file: Mapping[str, np.ndarray]) -> pd.DataFrame:
+    """`matrix_table` of a cell; without private images where the scenario has no test set of every client's domain."""
+    logits = _logits(path, file, "logits")
+    if "names" not in file:
+        return matrix_table(logits, [f"client {k}" for k in range(len(logits))], {})
+    names, domains = file["names"].tolist(), file["domains"].tolist()
+    return matrix_table(logits, names, {name: _logits(path, file, f"private.{domain}") for name, domain in zip(names, domains, strict=True)})
+
+
+def _logits(path: Path, file: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    logits = file[name].astype(np.float64)
     if logits.ndim != 3 or not np.isfinite(logits).all() or logits.shape[1] < 2:
-        raise FedReproError(f"{shorten(path)}: logits {logits.shape}, expected (clients, images, classes), all of them finite")
-    return matrix_table(logits)
+        raise FedReproError(f"{shorten(path)}: {name} {logits.shape}, expected (clients, images, classes), all of them finite")
+    return logits
+
+
+def _transfer(path: Path, file: Mapping[str, np.ndarray]) -> pd.DataFrame:
+    """`transfer_table` of the first client; the paper's M, whose next domain is U."""
+    client, own = str(file["names"][0]), str(file["domains"][0])
+    features, answers = file[f"features.{client}"].astype(np.float32), file[f"answers.{client}"]
+    labels, domains = file["cross_labels"], file["cross_domains"]
+    if features.ndim != 2 or not len(features) == len(answers) == len(labels) == len(domains) or not np.isfinite(features).all():
+        raise FedReproError(f"{shorten(path)}: features.{client} {features.shape}, expected ({len(labels)}, d), all of them finite")
+    if len(set(domains)) < 2 or own not in domains:
+        raise FedReproError(f"{shorten(path)}: cross_domains holds {', '.join(sorted(set(domains)))}, expected {own} and another domain")
+    return transfer_table(features, labels, answers, domains, client, own)
 
 
 def _vectors(path: Path, labels: np.ndarray) -> np.ndarray | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from pipeline.params import MINIATURE, ROOT, Cell, Paper, Scenario
+from pipeline.params import ACROSS, MINIATURE, ROOT, Cell, Paper, Scenario
 from pipeline.report.tables import result_path
 from pipeline.report.words import bytes_words, measure_words, method_label, scenario_title
 from pipeline.results import Summary, history, ordered, summarise
@@ -61,7 +61,7 @@ class RunsPage:
 
 def runs_page(key: str, name: str, paper: Paper, scenario: str, results: dict[Cell, dict], notes: list[str], root: Path = ROOT) -> RunsPage:
     """The page of one scenario, from the results of its cells."""
-    histogram = Path("papers", key, "runs", scenario, "clients.svg")
+    histogram = Path("papers", key, "runs", next(iter(results)).partition, "clients.svg")
     return RunsPage(key, name, scenario, scenario_title(paper, scenario), _protocol(paper.scenarios[scenario]),
                     histogram.as_posix() if (root / histogram).exists() else "", notes,
                     [_run(cell, result, paper, root) for cell, result in results.items()])
@@ -130,7 +130,7 @@ def _curve(cell: Cell, result: dict, root: Path) -> Curve | None:
 def departures(cell: Cell, result: dict, paper: Paper, root: Path = ROOT) -> list[str]:
     """How a run differs from what paper.yaml (for the miniature: params.yaml) asks for now."""
     scenario, _, hyper = cell.resolve(root)
-    file = "params.yaml" if cell.scenario == MINIATURE else "paper.yaml"
+    file = "params.yaml" if cell.scenario in (MINIATURE, ACROSS) else "paper.yaml"
     found = []
     if result["rounds"] != scenario.training.rounds:
         found.append(f"{result['rounds']} rounds instead of {scenario.training.rounds}")

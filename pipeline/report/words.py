@@ -5,7 +5,7 @@ and Greek letters by name; a page shows `practical (β = 0.1, N = 20)`, `FedCCL 
 """
 import re
 
-from pipeline.params import MINIATURE, Paper
+from pipeline.params import ACROSS, MINIATURE, Paper
 
 GREEK = {"alpha": "α", "beta": "β", "gamma": "γ", "delta": "Δ", "eta": "η", "theta": "θ", "lambda": "λ", "mu": "μ",
          "tau": "τ", "omega": "ω"}
@@ -88,4 +88,5 @@ def bytes_words(count: int) -> str:
 
 def scenario_title(paper: Paper, scenario: str) -> str:
     """What a scenario is, or its name where paper.yaml has no title for it."""
-    return "miniature" if scenario == MINIATURE else paper.titles.get(scenario, scenario)
+    minis = {MINIATURE: "miniature", ACROSS: "miniature, methods of the other papers"}
+    return minis.get(scenario) or paper.titles.get(scenario, scenario)

@@ -1,0 +1,48 @@
+"""How much sooner are two workers done than one? `python benchmarks/workers.py`, on two free cores.
+
+Four seeds of FedCCL's MNIST scenario with FedAvg, cut down to 12,000 images and two rounds, through the worker processes of
+`pipeline.training`, first one at a time, then two, three times in turn. Needs data/mnist. Writes benchmarks/results/workers.json with
+the load of the machine before each run: what else runs counts against the second worker.
+"""
+import dataclasses
+import json
+import os
+import resource
+import statistics
+import time
+
+from against_pfllib import machine
+from cut_down import RESULTS, Smaller, workplace
+
+SEEDS, TURNS = 4, 3
+
+
+def cut(scenario):
+    return dataclasses.replace(scenario, training=dataclasses.replace(scenario.training, rounds=2),
+                               partition=dataclasses.replace(scenario.partition, samples=12_000))
+
+
+def main() -> None:
+    from pipeline.training import Job, _train_seeds
+    cell, rows = Smaller("fedccl", "mnist-dir-05", "fedavg", cut), []
+    for turn in range(TURNS):
+        for workers in (1, 2):
+            os.environ["FEDREPRO_WORKERS"] = str(workers)
+            with workplace(cell) as root:
+                load, begun, spent = os.getloadavg()[0], time.perf_counter(), _cpu()
+                for _ in _train_seeds([Job(cell, seed, f"{turn}", root) for seed in range(SEEDS)], lambda row: None):
+                    pass
+                rows.append({"workers": workers, "wall": round(time.perf_counter() - begun, 2), "cpu": round(_cpu() - spent, 2), "load": round(load, 2)})
+            print(rows[-1], flush=True)
+    ratios = [one["wall"] / two["wall"] for one, two in zip(rows[::2], rows[1::2])]
+    print(f"two workers are done {statistics.median(ratios):.2f} times as soon (median of {', '.join(f'{r:.2f}' for r in ratios)})")
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "workers.json").write_text(json.dumps({"machine": machine(), "ratio": round(statistics.median(ratios), 2), "rows": rows}, indent=1) + "\n")
+
+
+def _cpu() -> float:
+    return sum(u.ru_utime + u.ru_stime for u in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""The seeds of a cell side by side in one process, so that their local phases are stacked into one.
+
+Every seed runs as it would alone, in a thread of its own; one thread runs at a time. A seed that comes to a local phase waits
+until all the others have come to one or have ended; then the executor steps all that wait together.
+"""
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+from pipeline.engine.phase import Outcome, Phase
+
+STOP_SECONDS = 30.0
+
+
+class Stopped(Exception):
+    """Another seed failed, or the user stopped the run."""
+
+
+class _Lockstep:
+    """Whose turn it is, and the phases that wait."""
+
+    def __init__(self, seeds: int):
+        self.turn = threading.Condition()
+        self.running, self.stopped = seeds, False
+        self.waiting: dict[int, tuple[object, Phase]] = {}    # seed's place -> (its executor, its phase)
+        self.outcomes: dict[int, Outcome | BaseException] = {}
+
+    def run(self, place: int, executor, phase: Phase) -> Outcome:
+        """A seed's phase, together with those of the others. Called with the turn, which others have while this one waits."""
+        self.waiting[place] = executor, phase
+        self.run_waiting()
+        while place not in self.outcomes:
+            if self.stopped:
+                raise Stopped
+            self.turn.wait()
+        outcome = self.outcomes.pop(place)
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    def run_waiting(self) -> None:
+        """Run what waits as soon as no seed is on its way."""
+        if not self.waiting or len(self.waiting) < self.running or self.stopped:
+            return
+        places = sorted(self.waiting)
+        executor, phases = self.waiting[places[0]][0], [self.waiting[place][1] for place in places]
+        self.waiting.clear()
+        try:
+            self.outcomes |= zip(places, executor.run_all(phases), strict=True)
+        except BaseException as error:                        # each seed tells it, with its own round
+            self.outcomes |= dict.fromkeys(places, error)
+        self.turn.notify_all()
+
+    def ended(self) -> None:
+        self.running -= 1
+        self.run_waiting()
+
+
+class _Shared:
+    """A seed's executor while it shares its phases."""
+
+    def __init__(self, lockstep: _Lockstep, place: int, executor):
+        self.lockstep, self.place, self.executor = lockstep, place, executor
+
+    def run(self, phase: Phase) -> Outcome:
+        return self.lockstep.run(self.place, self.executor, phase)
+
+
+def together(train: Callable, jobs: Sequence) -> Iterator[tuple[str, object]]:
+    """`train(job, report, share)` for all jobs at once: ("row", row) as they report, ("done", result) as they end, here and not in
+    their threads. The first error ends all of them."""
+    lockstep, events = _Lockstep(len(jobs)), queue.SimpleQueue()
+
+    def work(place: int, job) -> None:
+        with lockstep.turn:
+            try:
+                if not lockstep.stopped:
+                    events.put(("done", train(job, lambda row: events.put(("row", row)), lambda executor: _Shared(lockstep, place, executor))))
+            except Stopped:
+                pass
+            except BaseException as error:
+                events.put(("error", error))
+            finally:
+                lockstep.ended()
+
+    threads = [threading.Thread(target=work, args=given, daemon=True) for given in enumerate(jobs)]
+    for thread in threads:
+        thread.start()
+    waiting = len(jobs)
+    try:
+        while waiting:
+            kind, value = events.get()
+            if kind == "error":
+                raise value
+            waiting -= kind == "done"
+            yield kind, value
+    finally:
+        lockstep.stopped = True
+        with_turn = lockstep.turn.acquire(timeout=STOP_SECONDS)       # after the phase that runs now
+        if with_turn:
+            lockstep.turn.notify_all()
+            lockstep.turn.release()
+        for thread in threads:
+            thread.join(timeout=1.0)

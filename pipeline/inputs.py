@@ -1,0 +1,31 @@
+"""What a cell is trained on, as its files say it. Torch is not needed, so that a status costs no second."""
+import hashlib
+from pathlib import Path
+
+from pipeline.data import corrupted, features, partition
+from pipeline.params import ROOT, Cell
+
+
+def inputs(cell: Cell, root: Path = ROOT) -> dict:
+    """The partition's meta.json; its `digest` also over the features or corrupted images that the scenario takes, `data` with their
+    deviations."""
+    scenario = cell.resolve(root)[0]
+    _, meta = partition.read(partition_folder(cell, root))
+    folder, added = root / "data" / scenario.data.set, {}
+    if scenario.data.features != "pixels":
+        found = features.meta(folder.with_name(f"{folder.name}-{scenario.data.features}"))
+        added["features"] = found["digest"]
+        untrained = "" if found["trained"] else "features of an untrained network"
+        meta["data"]["deviation"] = "; ".join(filter(None, [meta["data"]["deviation"], untrained]))
+    if scenario.corruption is not None:
+        found = corrupted.read(corrupted.folder_of(folder))
+        added["corrupted"] = found.digest
+        meta["data"]["deviation"] = found.meta["deviation"]
+    if added:
+        meta["digest"] = hashlib.sha256("".join([meta["digest"], *added.values()]).encode()).hexdigest()
+    return meta
+
+
+def partition_folder(cell: Cell, root: Path = ROOT) -> Path:
+    """Where the partition stage leaves it."""
+    return root / "papers" / cell.paper / "partitions" / cell.partition

@@ -1,0 +1,231 @@
+"""What the stacked executor adds for GPUs, checked on a CPU: few shapes with idle rows, stacks kept between phases, seeds side by side."""
+import dataclasses
+import threading
+
+import pytest
+import torch
+
+from federation import image_clients, run, training
+from pipeline.engine import stacked
+from pipeline.engine.alike import same_code, same_form, tensors_of, with_tensors
+from pipeline.engine.lockstep import together
+from pipeline.engine.state import Clients, Params, State
+from pipeline.engine.world import World
+from pipeline.losses import cross_entropy
+from pipeline.methods.ditto import Ditto
+from pipeline.methods.fedavg import FedAvg
+from pipeline.methods.fedproto import FedProto
+from pipeline.methods.fedprox import FedProx
+from pipeline.methods.fedrep import FedRep
+from pipeline.methods.fedsr import FedSR
+from pipeline.methods.moon import Moon
+from pipeline.methods.perfedavg import PerFedAvg
+from pipeline.methods.pfedme import PFedMe
+from pipeline.params import Model, Optimiser
+from test_executors import largest_difference
+
+SIZES = (20, 33, 7, 65, 0, 1, 48, 33)
+ADAM = Optimiser("adam", 0.003)
+DROPOUT = Model("cnn2", dropout=0.4)
+
+
+def world(executor="stacked", monkeypatch=None, seed=0, model=Model("cnn4"), sizes=SIZES, fixed=True, **changes) -> World:
+    monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
+    clients = [dataclasses.replace(c, images=c.images.double()) for c in image_clients(sizes, model)]
+    made = World(clients, training(**changes), 10, seed)
+    if executor == "stacked":
+        made.executor.fixed = fixed
+    return made
+
+
+@pytest.mark.parametrize("method, setting", [
+    (FedAvg(), {"model": DROPOUT, "optimiser": ADAM, "local_epochs": 2}),
+    (FedAvg(), {"model": Model("resnet10"), "batch_size": 8, "sizes": (17, 8, 5)}),
+    (FedProx(mu=0.1), {"optimiser": Optimiser("sgd", 0.05, momentum=0.9)}),
+    (Moon(mu=1.0), {"optimiser": ADAM}),
+    (FedRep(head_epochs=2), {"optimiser": ADAM}),
+    (Ditto(lam=0.5), {"local_epochs": 2}),
+    (PFedMe(), {}),
+    (PerFedAvg(), {}),
+    (FedSR(), {"model": Model("lenet_gaussian"), "optimiser": ADAM}),
+    (FedProto(), {"batch_size": 8}),
+], ids=lambda value: type(value).__name__ if not isinstance(value, dict) else value.get("model", Model("")).name)
+def test_idle_rows_and_kept_stacks_change_nothing(method, setting, monkeypatch):
+    monkeypatch.setattr(stacked, "BUCKETS", 2)
+    w = world(monkeypatch=monkeypatch, **setting)
+    found = run(method, w)
+    plain = run(method, world("sequential", monkeypatch, **setting))
+    for name in plain:
+        if isinstance(plain[name], (Params, Clients)):
+            assert largest_difference(found[name], plain[name]) < (1e-7 if "model" in setting else 1e-9)
+    steps = [step for stack in w.executor.kept for step in stack.steps.values()]
+    idle = [turn for stack in w.executor.kept for turn in stack.turns if turn.active < len(turn.rows)]
+    assert idle and max(step.taken for step in steps) >= 3            # one for each round at least: kept from round to round
+
+
+def test_phases_in_turn_have_a_stack_each(monkeypatch):
+    w = world(monkeypatch=monkeypatch)
+    run(FedRep(head_epochs=1), w, 4)
+    assert [stack.phase.trainable for stack in w.executor.kept] == ["head", "features"]
+
+
+def test_a_number_that_changes_is_not_recorded_into_a_step(monkeypatch):
+    def loss(model, batch, shared, own):
+        return cross_entropy(model(batch.images), batch.labels) * shared
+    w = world(monkeypatch=monkeypatch)
+    for share in (0.5, 0.25, 0.25):
+        w.local_epochs(w.new_models(), loss, shared=share)
+    assert len(w.executor.kept) == 2
+
+
+def test_few_shapes(monkeypatch):
+    monkeypatch.setattr(stacked, "BUCKETS", 4)
+    w = world(monkeypatch=monkeypatch, sizes=tuple(range(16, 16 * 41, 16)))
+    run(FedAvg(), w, 1)
+    assert {len(rows) for rows, _ in w.executor.kept[0].steps} == {10, 20, 30, 40}
+
+
+def test_steps_are_taken_one_by_one_where_they_cannot_be_recorded(monkeypatch, capsys):
+    """What a GPU that refuses a recording leads to."""
+    class Refused:
+        def __init__(self, *_, **__): pass
+        def __enter__(self): raise RuntimeError("operation not permitted when stream is capturing\nmore")
+        def __exit__(self, *_): return False
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", object)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    monkeypatch.setattr(torch.cuda, "graph", Refused)
+    w = world(monkeypatch=monkeypatch, fixed=True)
+    w.executor.records = True
+    found = run(FedAvg(), w)
+    assert not w.executor.records and capsys.readouterr().err.count("cannot be recorded") == 1
+    assert largest_difference(found.model, run(FedAvg(), world("sequential", monkeypatch)).model) < 1e-9
+
+
+def test_a_recorded_step_is_replayed(monkeypatch):
+    """A stand-in for CUDA's graphs that keeps what ran while it recorded, and runs it when it is replayed."""
+    replays = []
+
+    class Graph:
+        def replay(self):
+            replays.append(self)
+            self.move()
+
+    class Recording:
+        def __init__(self, graph, **_): self.graph = graph
+        def __enter__(self):
+            self.real = stacked._Step._move
+            monkeypatch.setattr(stacked._Step, "_move", lambda step: setattr(self.graph, "move", lambda: self.real(step)))
+        def __exit__(self, *_):
+            monkeypatch.setattr(stacked._Step, "_move", self.real)
+            return False
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    monkeypatch.setattr(torch.cuda, "graph", Recording)
+    monkeypatch.setattr(stacked, "BUCKETS", 2)
+    w = world(monkeypatch=monkeypatch, model=DROPOUT)
+    w.executor.records = True
+    found = run(FedProx(mu=0.1), w)
+    taken = sum(step.taken for stack in w.executor.kept for step in stack.steps.values())
+    shapes = sum(len(stack.steps) for stack in w.executor.kept)
+    assert len(replays) == taken - shapes > shapes                    # all but the first time of each shape
+    assert largest_difference(found.model, run(FedProx(mu=0.1), world("sequential", monkeypatch, model=DROPOUT)).model) < 1e-9
+
+
+# -- seeds side by side ---------------------------------------------------------------------------------------------
+
+def side_by_side(method, worlds, rounds):
+    """Every world's end, trained together; rounds may differ."""
+    def train(k, report, share):
+        worlds[k].executor = share(worlds[k].executor)
+        state = run(method, worlds[k], rounds[k])
+        report({"seed": k, "loss": worlds[k].mean_loss()})
+        return k, state
+    events = list(together(train, range(len(worlds))))
+    assert sorted(row["seed"] for kind, row in events if kind == "row") == list(range(len(worlds)))
+    return [state for _, state in sorted((value for kind, value in events if kind == "done"), key=lambda done: done[0])]
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("method, setting", [
+    (FedAvg(), {"model": DROPOUT, "optimiser": ADAM}), (Moon(mu=1.0), {}), (Ditto(lam=0.5), {}), (FedProto(), {}), (PFedMe(), {}),
+    (FedSR(), {"model": Model("lenet_gaussian"), "optimiser": ADAM}),
+], ids=lambda value: type(value).__name__ if not isinstance(value, dict) else "")
+def test_seeds_side_by_side_are_the_seeds_alone(method, setting, fixed, monkeypatch):
+    alone = [run(method, world("sequential", monkeypatch, seed, **setting), rounds) for seed, rounds in enumerate((2, 3, 1))]
+    worlds = [world("stacked", monkeypatch, seed, fixed=fixed, **setting) for seed in range(3)]
+    widths, real = [], stacked.Stacked.run_all
+    monkeypatch.setattr(stacked.Stacked, "run_all", lambda self, phases: widths.append(len(phases)) or real(self, phases))
+    for found, plain in zip(side_by_side(method, worlds, (2, 3, 1)), alone, strict=True):
+        for name in plain:
+            if isinstance(plain[name], (Params, Clients)):
+                assert largest_difference(found[name], plain[name]) < 1e-7
+    phases_a_round = len(widths) // 3
+    assert widths == [3] * phases_a_round + [2] * phases_a_round + [1] * phases_a_round
+
+
+def test_what_seeds_share_is_each_ones_own(monkeypatch):
+    """Nested values of every kind that a method gives all its clients."""
+    def loss(model, batch, shared, own):
+        pull = sum((p - shared["model"][name]).pow(2).sum() for name, p in model.params.items())
+        return cross_entropy(model(batch.images), batch.labels) + shared["rates"][0] * pull + shared["bias"].sum()
+
+    def train(w, share=lambda executor: executor):
+        w.executor = share(w.executor)
+        start = w.new_models()
+        moved = Params((name, value + 0.1 * (w.seed + 1)) for name, value in start[0].items())
+        rates = (torch.tensor(0.3 * (w.seed + 1), dtype=torch.float64), "unused")
+        return w.local_epochs(start, loss, shared=State(model=moved, rates=rates, bias=torch.arange(3), nothing=None))
+
+    worlds = [world("stacked", monkeypatch, seed) for seed in range(3)]
+    ends = dict(value for kind, value in together(lambda k, report, share: (k, train(worlds[k], share)), range(3)))
+    for seed in range(3):
+        assert largest_difference(ends[seed], train(world("sequential", monkeypatch, seed))) < 1e-9
+    assert len(worlds[0].executor.executor.kept) == 1 and len(worlds[0].executor.executor.kept[0].members) == 3 * 7
+
+
+def test_phases_that_differ_run_apart(monkeypatch):
+    def loss(model, batch, shared, own):
+        return cross_entropy(model(batch.images), batch.labels)
+
+    def train(k, report, share):
+        worlds[k].executor = share(worlds[k].executor)
+        return k, worlds[k].local_epochs(worlds[k].new_models(), loss, epochs=1 + k)
+    worlds = [world("stacked", monkeypatch) for _ in range(2)]
+    ends = dict(value for _, value in together(train, range(2)))
+    for k in range(2):
+        plain = world("sequential", monkeypatch)
+        assert largest_difference(ends[k], plain.local_epochs(plain.new_models(), loss, epochs=1 + k)) < 1e-9
+
+
+def test_a_seed_that_fails_ends_the_others(monkeypatch):
+    reached = []
+
+    def train(k, report, share):
+        w = world("stacked", monkeypatch, k)
+        w.executor = share(w.executor)
+        models = w.local_epochs(w.new_models(), FedAvg().loss)
+        if k == 1:
+            raise ValueError("seed 1 failed")
+        w.round = 1
+        w.local_epochs(models, FedAvg().loss)
+        reached.append(k)
+    with pytest.raises(ValueError, match="seed 1 failed"):
+        list(together(train, range(3)))
+    assert threading.active_count() < 4
+
+
+def test_alike():
+    a, b = FedProx(mu=0.1), FedProx(mu=0.1)
+    assert same_code(a.loss, b.loss) and not same_code(a.loss, FedProx(mu=0.2).loss) and not same_code(a.loss, FedAvg().loss)
+    assert same_code(cross_entropy, cross_entropy) and same_code(None, None)
+    bound = 3
+    assert not same_code(*[lambda: bound] * 2)                        # a closure
+    value = State(model=Params(w=torch.zeros(2)), pairs=[(1, torch.ones(3)), None], name="x")
+    twin = State(model=Params(w=torch.ones(2)), pairs=[(1, torch.zeros(3)), None], name="x")
+    assert same_form(value, twin) and not same_form(value, {**twin}) and not same_form(value, State(twin, name="y"))
+    assert not same_form(value, State(twin, model=Params(w=torch.zeros(3))))
+    again = with_tensors(value, iter(tensors_of(twin)))
+    assert type(again) is State and type(again.model) is Params and torch.equal(again.model["w"], torch.ones(2))
+    assert type(again.pairs[0]) is tuple and again.name == "x"
