@@ -14,7 +14,7 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 def squared_distance(params: Mapping[str, Tensor], anchor: Mapping[str, Tensor]) -> Tensor:
     """sum over all tensors of ||params - anchor||^2, the anchor held constant. Entries that only the anchor has
     (buffers, frozen parts) do not count. (FedProx, Li et al. 2020, Eq. 2.)"""
-    return sum((value - anchor[name].detach()).pow(2).sum() for name, value in params.items())
+    return sum(F.mse_loss(value, anchor[name].detach(), reduction="sum") for name, value in params.items())
 
 
 def distance(params: Mapping[str, Tensor], anchor: Mapping[str, Tensor]) -> Tensor:

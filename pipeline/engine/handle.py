@@ -38,12 +38,12 @@ class Handle:
 
     model(x) is model.head(model.features(x)); dropout, where the network has it, belongs to the head.
     `tensors` (names as in the state dict) replace the network's own parameters and buffers. `client` is whose model it is, where
-    models are scored.
+    models are scored; `stacked`: the tensors stand for those of many clients, under torch.func.
     """
 
     def __init__(self, network: Network, tensors: Mapping[str, Tensor] | None = None, trainable: set[str] | None = None,
-                 draws: Draws | None = None, client: int | None = None):
-        self._network, self._tensors, self._draws = network, tensors, draws
+                 draws: Draws | None = None, client: int | None = None, stacked: bool = False):
+        self._network, self._tensors, self._draws, self._stacked = network, tensors, draws, stacked
         self.client = client
         self._known: tuple[Tensor, Tensor] | None = None
         named = dict(network.named_parameters()) if tensors is None else tensors
@@ -84,7 +84,7 @@ class Handle:
 
     def at(self, params: Mapping[str, Tensor]) -> "Handle":
         """This model with other trainable parameters."""
-        return Handle(self._network, {**self._tensors, **params}, set(self.params), self._draws)
+        return Handle(self._network, {**self._tensors, **params}, set(self.params), self._draws, stacked=self._stacked)
 
     def normal(self, like: Tensor) -> Tensor:
         """Standard normal numbers in the shape of `like`, the client's own; the same ones whatever the executor."""
@@ -115,8 +115,13 @@ class Handle:
 
     def gradient_and_loss(self, loss: Callable[["Handle", Batch], Tensor], batch: Batch) -> tuple[Params, Tensor]:
         """The same, and the loss itself."""
-        gradient, value = torch.func.grad_and_value(lambda params: loss(self.at(params), batch))(dict(self.params))
-        return Params(gradient), value
+        if self._stacked:
+            gradient, value = torch.func.grad_and_value(lambda params: loss(self.at(params), batch))(dict(self.params))
+            return Params(gradient), value
+        leaves = {name: param.detach().requires_grad_() for name, param in self.params.items()}     # a tenth faster than torch.func
+        with torch.enable_grad():
+            value = loss(self.at(leaves), batch)
+        return Params(zip(leaves, torch.autograd.grad(value, list(leaves.values()), materialize_grads=True))), value.detach()
 
     def _call(self, module, prefix, x):
         if self._tensors is None:

@@ -336,7 +336,7 @@ class _Step:
     def _one_rule(self, tensors, batch, own, place, whose):
         self.inside = place
         stack = self.stack
-        handle = Handle(stack.network, tensors, set(stack.names), self.noise)
+        handle = Handle(stack.network, tensors, set(stack.names), self.noise, stacked=True)
         with torch.autocast(stack.device.type, stack.autocast, enabled=stack.autocast is not None, cache_enabled=False):
             moved, own, *logged = stack.phase.step(handle, pieces(Batch(*batch), stack.phase.together), self._shared(whose), _wrap(own))
         return dict(moved), _plain(own), loss_first(logged)

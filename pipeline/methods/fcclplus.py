@@ -115,7 +115,7 @@ def fisher(models: Clients, world: World) -> Clients:
     for k, (client, model) in enumerate(zip(world.clients, models, strict=True)):
         network = world.network(k, model)
         names = trainable_names(network, "all")
-        handle, total = Handle(network, model, set(names)), Params((name, torch.zeros_like(model[name])) for name in names)
+        handle, total = Handle(network, model, set(names), stacked=True), Params((name, torch.zeros_like(model[name])) for name in names)
 
         def squares(image: Tensor, label: Tensor) -> dict[str, Tensor]:
             gradient = handle.gradient(lambda m, b: cross_entropy(m(b.images), b.labels), Batch(image[None], label[None]))

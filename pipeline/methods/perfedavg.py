@@ -70,7 +70,7 @@ class PerFedAvg(FedAvg):
         the two: with different ones the quotient would be noise over 2 delta."""
         def gradient(sign: Tensor) -> dict[str, Tensor]:
             there = Params((name, value + sign * self.delta * direction[name]) for name, value in model.params.items())
-            return dict(model.at(there).gradient(self._fit, batch))
+            return torch.func.grad(lambda params: self._fit(model.at(params), batch))(dict(there))
         signs = torch.tensor([1., -1.], device=batch.images.device, dtype=batch.images.dtype)
         both = torch.func.vmap(gradient, randomness="same")(signs)
         return Params((name, (g[0] - g[1]) / (2 * self.delta)) for name, g in both.items())
