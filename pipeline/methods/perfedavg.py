@@ -87,7 +87,8 @@ class PerFedAvg(FedAvg):
 
 
 def _moved(params: Params, direction: Params, step: float) -> Params:
-    return Params((name, torch.sub(value, direction[name], alpha=step)) for name, value in params.items())
+    """params - step * direction; a clone keeps the memory format, see PFedMe.descended."""
+    return Params((name, value.clone().sub_(direction[name], alpha=step)) for name, value in params.items())
 
 
 def _moments(models: Clients, world: World) -> State:

@@ -51,10 +51,11 @@ class PFedMe(FedAvg):
         return outer, theta.joined(inner), {"loss": losses[0]}
 
     def descended(self, theta: Tensor, gradient: Tensor, w: Tensor) -> Tensor:
-        """theta - inner_lr (gradient + lam (theta - w) + decay theta), in as few passes over memory as it takes."""
+        """theta - inner_lr (gradient + lam (theta - w) + decay theta), in few passes over memory and in theta's memory format, which a
+        convolution of one channel needs to be fast."""
         pull = torch.add(gradient, theta - w, alpha=self.lam)
         pull = torch.add(pull, theta, alpha=self.decay) if self.decay else pull
-        return torch.sub(theta, pull, alpha=self.inner_lr)
+        return theta.clone().sub_(pull, alpha=self.inner_lr)
 
     def _fit(self, model: Handle, batch: Batch):
         return self.loss(model, batch, None, None)
