@@ -183,7 +183,8 @@ def test_crosses_hold_every_clients_features_of_every_domains_images(monkeypatch
         assert features.shape == (12, widths[k]) and features.dtype == "float16" and answers.shape == (12,) and answers.dtype == "int16"
         network, own = world.network(k, models[k]), tests[1]
         chosen = evaluation._balanced(own.labels.numpy(), 6)
-        torch.testing.assert_close(torch.from_numpy(features[6:]).float(), network.features(own.images[chosen]).detach(), atol=1e-3, rtol=1e-2)
+        expected = network.features(own.images[chosen]).detach()
+        torch.testing.assert_close(torch.from_numpy(features[6:]).float(), expected, atol=1e-3, rtol=1e-2)
         assert (answers[6:] == network(own.images[chosen]).argmax(1).numpy()).all()
         assert (found["cross_labels"][6:] == own.labels[chosen].numpy()).all()
 
@@ -208,4 +209,5 @@ def test_nothing_is_crossed_without_public_images_or_a_test_set_of_each_clients_
     pooled = [TestSet("test", tests[0].images, tests[0].labels)]
     assert set(evaluation.representations(world.new_models(), world, pooled)) == own | {"logits"}
     alone = image_world(sizes=(5, 5))
-    assert set(evaluation.representations(alone.new_models(), alone, [TestSet("only", tests[0].images, tests[0].labels)])) == own
+    only = [TestSet("only", tests[0].images, tests[0].labels)]
+    assert set(evaluation.representations(alone.new_models(), alone, only)) == own

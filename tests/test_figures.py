@@ -3,6 +3,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -84,7 +85,7 @@ def test_a_cell_needs_a_figure_and_representations(drawn):
     (OURS.representations(drawn)).unlink()
     with pytest.raises(FedReproError, match="ours.npz: no such file"):
         computed.update("fedcrl/balanced/ours", drawn)
-    with pytest.raises(FedReproError, match="no figure of kind 'embedding' or 'margins' or 'matrix' or 'sphere' shows the cell fedcrl/balanced/fedprox"):
+    with pytest.raises(FedReproError, match="no figure of kind 'embedding' or 'margins' or 'matrix' or 'sphere' or 'transfer' shows the cell fedcrl/balanced/fedprox"):
         computed.update("fedcrl/balanced/fedprox", drawn)
     assert [path.name for path in computed.update("fedcrl", drawn)] == ["figure4-balanced-fedavg.csv"]
 
@@ -267,7 +268,8 @@ def test_margins_and_matrices_are_kept_and_drawn_without_the_representations(dra
     assert view.command == "" and svg.count('id="clients-') == svg.count('id="mean-') == 2 and "prefers-color-scheme: dark" in svg
     assert f"{geometry.read('margins', 'figure1', OURS, drawn)['mean'].mean():.3f}" in view.drawing.caption
     matrices = drawing_of(drawn, paper, "figure8").drawing
-    assert [list(row) for row in matrices.draw.args[0].values()] == [[f"client {k}" for k in range(4)]] and "client 3" in matrices.draw()
+    assert {row: list(columns) for row, columns in matrices.draw.args[0].items()} == {f"client {k}": ["public images"] for k in range(4)}
+    assert "client 3" in matrices.draw() and "private" not in matrices.caption
     path = embedding.kept("figure1", OURS, drawn)
     path.write_text(path.read_text() + "9,1,1,1\n")
     with pytest.raises(FedReproError, match="figure1-balanced-ours.csv: not the margins of a cell"):
@@ -281,6 +283,106 @@ def test_without_logits_there_is_no_matrix(drawn, logits, message):
     write_representations(drawn, OURS, 0.05, logits=logits)
     with pytest.raises(FedReproError, match=f"balanced/ours.npz: .*{message}"):
         geometry.compute("matrix", OURS, drawn)
+
+
+def test_private_images_are_the_right_column(drawn):
+    """Clients a and b share the domain M; each is held against the mean of all on its own domain's images."""
+    rng = np.random.default_rng(0)
+    logits, of_m, of_u = (rng.normal(size=(3, n, 4)).astype(np.float16) for n in (30, 12, 9))
+    arrays = {"logits": logits, "names": np.array(["a", "b", "c"]), "domains": np.array(["M", "M", "U"]), "private.M": of_m}
+    write_representations(drawn, OURS, 0.05, **arrays, **{"private.U": of_u})
+    paper = paper_with(drawn, figures={"figure8": KINDS["figure8"]})
+    geometry.maker("matrix")("figure8", OURS, drawn)
+    drawing = drawing_of(drawn, paper, "figure8").drawing
+    rows = drawing.draw.args[0]
+    assert list(rows) == ["a", "b", "c"] and all(list(row) == ["public images", "private images"] for row in rows.values())
+    for k, (name, private) in enumerate(zip(rows, (of_m, of_m, of_u))):
+        for column, found in (("public images", logits), ("private images", private)):
+            expected = geometry.cross_correlation(found[k].astype(float), found.astype(float).mean(0))
+            assert rows[name][column] == pytest.approx(expected, abs=6e-5)                # four decimals are kept
+    svg = drawing.draw()
+    assert svg.count(">private images<") == 1 and f">diagonal {np.diag(rows['c']['private images']).mean():.2f}<" in svg
+    assert drawing.size == figures.matrices_size(3, 2) and "private images of the client's own domain (right)" in drawing.caption
+    write_representations(drawn, OURS, 0.05, **arrays)
+    with pytest.raises(FedReproError, match="balanced/ours.npz: no logits of all clients on common images: .*private.U"):
+        geometry.compute("matrix", OURS, drawn)
+
+
+# -- one client on two domains -------------------------------------------------------------------------------------------
+
+def crossed(**changed):
+    """Client one's features of 40 images of each of three domains: those of its own, M, lie by label, 3 in 4 right; the others do
+    not, 1 in 4 right."""
+    rng, labels = np.random.default_rng(0), np.arange(120) % 4
+    domains = np.repeat(["M", "U", "SV"], 40)
+    features = np.where((domains == "M")[:, None], np.eye(8)[labels], 0) + 0.1 * rng.normal(size=(120, 8))
+    right = np.where(domains == "M", np.arange(120) % 8 < 6, np.arange(120) % 8 < 2)
+    return {"names": np.array(["one", "two"]), "domains": np.array(["M", "U"]), "cross_domains": domains, "cross_labels": labels,
+            "features.one": features.astype(np.float16), "answers.one": np.where(right, labels, (labels + 1) % 4).astype(np.int16)} | changed
+
+
+def transfer_paper(root):
+    """The paper of the tests whose figure 9 shows the transfer of both methods."""
+    paper = paper_with(root, figures={"figure9": KINDS["figure8"] | {"number": "9", "methods": ["fedavg", "ours"]}})
+    return replace(paper, figures={"figure9": replace(paper.figures["figure9"], kind="transfer")})
+
+
+def test_one_client_on_its_own_and_the_next_domain(drawn):
+    write_representations(drawn, OURS, 0.05, **crossed())
+    table = geometry.compute("transfer", OURS, drawn)
+    assert table["domain"].tolist() == ["M"] * 40 + ["U"] * 40 and set(table["client"]) == {"one"}
+    assert table.groupby("domain")["right"].mean().to_dict() == {"M": 0.75, "U": 0.25}
+    places = {domain: part[["x", "y"]].to_numpy() for domain, part in table.groupby("domain")}
+    nearest = {}
+    for domain, xy in places.items():
+        apart = np.linalg.norm(xy[:, None] - xy[None], axis=2) + np.diag([np.inf] * 40)
+        nearest[domain] = (np.arange(40) % 4 == (apart.argmin(1) % 4)).mean()
+    assert nearest["M"] > 0.9 > 0.6 > nearest["U"]                # neighbours share the label at home, by chance elsewhere
+    pd.testing.assert_frame_equal(table, geometry.compute("transfer", OURS, drawn))
+
+
+def test_a_transfer_says_both_accuracies_below_each_panel(drawn):
+    paper = transfer_paper(drawn)
+    for cell in (FEDAVG, OURS):
+        write_representations(drawn, cell, 0.05, **crossed())
+        measures = {"average": [50.0, 52.0], "intra.one": [90.0, 91.0], "inter.one": [40.0, 43.0]}
+        write_run(drawn, f"{cell.scenario}/{cell.method}", measures)
+    view = drawing_of(drawn, paper, "figure9")
+    assert view.drawing is None and view.command == "python stages/figures.py fedcrl"
+    for cell in (FEDAVG, OURS):
+        geometry.maker("transfer")("figure9", cell, drawn)
+    for path in drawn.glob("papers/*/representations/*/*.npz"):
+        path.unlink()
+    view = drawing_of(drawn, paper, "figure9")
+    panels = view.drawing.draw.args[0]
+    assert list(panels) == ["FedAvg", "Ours"] and view.command == "" and view.drawing.size == figures.transfers_size(2)
+    assert {title: words for title, (_, words) in panels["Ours"].items()} == {
+        "one → M": "75.0 % of these images right\nintra-domain accuracy 90.50 %",
+        "one → U": "25.0 % of these images right\ninter-domain accuracy 41.50 %"}
+    svg = view.drawing.draw()
+    assert svg.count('id="label-') == 16 and svg.count(">inter-domain accuracy 41.50 %<") == 2
+    assert ">FedAvg<" in svg and "prefers-color-scheme: dark" in svg
+    assert "40 at most of a domain" in view.drawing.caption
+
+
+def test_a_transfer_without_results_names_its_command(root):  # noqa: F811
+    paper = transfer_paper(root)
+    view, = figure_views("fedcrl", paper, {}, root)
+    assert view.drawing is None and view.miniature is None
+    assert view.command.startswith("python -m pipeline.run 'papers/fedcrl/dvc.yaml:") and view.command.endswith("; python stages/figures.py fedcrl")
+
+
+@pytest.mark.parametrize("changed, message", [
+    ({"features.one": None}, "no features of every client on every domain's images: .*features.one"),
+    ({"names": None}, "no features of every client on every domain's images: .*names"),
+    ({"features.one": np.full((120, 8), np.nan, np.float16)}, r"features.one \(120, 8\), expected \(120, d\), all of them finite"),
+    ({"cross_labels": np.zeros(5, int)}, r"features.one \(120, 8\), expected \(5, d\)"),
+    ({"cross_domains": np.repeat("M", 120)}, "cross_domains holds M, expected M and another domain"),
+])
+def test_a_transfer_needs_features_of_two_domains(drawn, changed, message):
+    write_representations(drawn, OURS, 0.05, **crossed(**changed))
+    with pytest.raises(FedReproError, match=f"balanced/ours.npz: {message}"):
+        geometry.compute("transfer", OURS, drawn)
 
 
 # -- the sphere --------------------------------------------------------------------------------------------------------

@@ -418,7 +418,7 @@ def upstream():
 def test_dvc_has_a_stage_for_every_drawn_cell(paper, stages):
     """Figures that are computed from representations; those of the miniature too, where a root stage draws the figure."""
     wanted = {f"papers/{paper}/figures/{key}-{s}-{m}.{kind}" for key, figure in load_paper(paper).figures.items()
-              if figure.kind in ("embedding", "sphere", "margins", "matrix") for s in figure.scenarios for m in figure.methods for kind in ("csv", "json")}
+              if figure.kind in ("embedding", "sphere", "margins", "matrix", "transfer") for s in figure.scenarios for m in figure.methods for kind in ("csv", "json")}
     assert wanted <= {out for outs in stages.values() for out in outs}
 
 

@@ -1,6 +1,8 @@
 """What the stacked executor adds for GPUs, checked on a CPU: few shapes with idle rows, stacks kept between phases, seeds side by side."""
 import dataclasses
+import gc
 import threading
+import weakref
 
 import pytest
 import torch
@@ -18,6 +20,7 @@ from pipeline.methods.fedproto import FedProto
 from pipeline.methods.fedprox import FedProx
 from pipeline.methods.fedrep import FedRep
 from pipeline.methods.fedsr import FedSR
+from pipeline.methods.local import Local
 from pipeline.methods.moon import Moon
 from pipeline.methods.perfedavg import PerFedAvg
 from pipeline.methods.pfedme import PFedMe
@@ -78,6 +81,12 @@ def test_a_number_that_changes_is_not_recorded_into_a_step(monkeypatch):
     assert len(w.executor.kept) == 2
 
 
+def test_a_network_may_have_no_client_with_data(monkeypatch):
+    models = [Model("cnn4"), Model("cnn2"), Model("cnn4")]
+    ends = [run(Local(), world(executor, monkeypatch, model=models, sizes=(20, 0, 7))) for executor in ("stacked", "sequential")]
+    assert largest_difference(*ends) < 1e-9
+
+
 def test_few_shapes(monkeypatch):
     monkeypatch.setattr(stacked, "BUCKETS", 4)
     w = world(monkeypatch=monkeypatch, sizes=tuple(range(16, 16 * 41, 16)))
@@ -93,12 +102,16 @@ def test_steps_are_taken_one_by_one_where_they_cannot_be_recorded(monkeypatch, c
         def __exit__(self, *_): return False
     monkeypatch.setattr(torch.cuda, "CUDAGraph", object)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: "before")
+    streams = []
+    monkeypatch.setattr(torch.cuda, "set_stream", streams.append)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
     monkeypatch.setattr(torch.cuda, "graph", Refused)
     w = world(monkeypatch=monkeypatch, fixed=True)
     w.executor.records = True
     found = run(FedAvg(), w)
     assert not w.executor.records and capsys.readouterr().err.count("cannot be recorded") == 1
+    assert streams == ["before"]                                      # whatever the recording left
     assert largest_difference(found.model, run(FedAvg(), world("sequential", monkeypatch)).model) < 1e-9
 
 
@@ -121,6 +134,9 @@ def test_a_recorded_step_is_replayed(monkeypatch):
             return False
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: "before")
+    streams = []
+    monkeypatch.setattr(torch.cuda, "set_stream", streams.append)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
     monkeypatch.setattr(torch.cuda, "graph", Recording)
     monkeypatch.setattr(stacked, "BUCKETS", 2)
@@ -130,7 +146,55 @@ def test_a_recorded_step_is_replayed(monkeypatch):
     taken = sum(step.taken for stack in w.executor.kept for step in stack.steps.values())
     shapes = sum(len(stack.steps) for stack in w.executor.kept)
     assert len(replays) == taken - shapes > shapes                    # all but the first time of each shape
+    assert set(streams) == {"before"}
     assert largest_difference(found.model, run(FedProx(mu=0.1), world("sequential", monkeypatch, model=DROPOUT)).model) < 1e-9
+
+
+def test_a_thread_records_what_it_has_taken_itself(monkeypatch):
+    """Handles of CUDA's libraries are made for each thread, and cannot be made while it records."""
+    recorders = []
+    monkeypatch.setattr(stacked._Step, "_record", lambda step: recorders.append(threading.get_ident()))
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    w = world(monkeypatch=monkeypatch, sizes=(16, 16))
+    w.executor.records = True
+    start = w.new_models()
+    for me in (1, 2, 2, 1):
+        monkeypatch.setattr(threading, "get_ident", lambda me=me: me)
+        w.local_epochs(start, FedAvg().loss)
+    monkeypatch.undo()
+    assert recorders == [2, 1]
+
+
+def test_a_dropped_stack_gives_its_memory_back_at_once(monkeypatch):
+    w = world(monkeypatch=monkeypatch, model=DROPOUT)
+    run(FedAvg(), w, 1)
+    held = weakref.ref(next(iter(w.executor.kept[0].steps.values())).batch.images)
+    gc.disable()
+    try:
+        assert held() is not None
+        w.executor.kept.clear()
+        assert held() is None
+    finally:
+        gc.enable()
+
+
+def test_a_kept_stack_takes_models_in_any_order(monkeypatch):
+    ends = []
+    for executor in ("stacked", "sequential"):
+        w = world(executor, monkeypatch)
+        models = w.local_epochs(w.new_models(), FedAvg().loss)
+        ends.append(w.local_epochs(Clients(Params(reversed(model.items())) for model in models), FedAvg().loss))
+        assert executor == "sequential" or len(w.executor.kept) == 1
+    assert largest_difference(*ends) < 1e-9
+
+
+def test_what_is_shared_goes_to_the_device(monkeypatch):
+    """Methods leave their servers' small numbers on the CPU."""
+    w = world(monkeypatch=monkeypatch)
+    w.local_epochs(w.new_models(), FedAvg().loss, shared=torch.ones(3))
+    stack = w.executor.kept[0]
+    stack.device = torch.device("meta")
+    assert stack._values(stack.phases)[2][0].device.type == "meta"
 
 
 # -- seeds side by side ---------------------------------------------------------------------------------------------
@@ -214,6 +278,27 @@ def test_a_seed_that_fails_ends_the_others(monkeypatch):
     with pytest.raises(ValueError, match="seed 1 failed"):
         list(together(train, range(3)))
     assert threading.active_count() < 4
+
+
+def test_no_phase_runs_once_a_seed_has_failed(monkeypatch):
+    """The others wait for their phase when the last seed fails."""
+    phases = []
+
+    class Executor:
+        def run_all(self, given):
+            phases.append(given)
+            return given
+
+    def train(k, report, share):
+        shared = share(Executor())
+        while k == 2 and len(shared.lockstep.waiting) < 2:
+            shared.lockstep.turn.wait(0.01)
+        if k == 2:
+            raise ValueError("seed 2 failed")
+        shared.run(k)
+    with pytest.raises(ValueError, match="seed 2 failed"):
+        list(together(train, range(3)))
+    assert not phases
 
 
 def test_alike():

@@ -79,6 +79,8 @@ def together(train: Callable, jobs: Sequence) -> Iterator[tuple[str, object]]:
             except Stopped:
                 pass
             except BaseException as error:
+                lockstep.stopped = True                       # before the others go on
+                lockstep.turn.notify_all()
                 events.put(("error", error))
             finally:
                 lockstep.ended()

@@ -8,6 +8,8 @@ Nothing is fetched from the device before a phase has ended.
 """
 import math
 import sys
+import threading
+import weakref
 from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
@@ -76,7 +78,7 @@ class Stacked:
         for model in self.networks:
             members = [(p, k) for k in range(n) if self.clients[k].model == model and len(self.clients[k].labels) for p in range(len(phases))]
             members.sort(key=lambda member: -len(self.clients[member[1]].labels))
-            most = self.most or len(members)
+            most = self.most or max(1, len(members))          # a network's clients may all be without data
             for first in range(0, len(members), most):
                 stack = self._stack(phases, members[first:first + most])
                 stack.train()
@@ -96,7 +98,8 @@ class Stacked:
 
     def _stack(self, phases: list[Phase], members: list[Member]) -> "_Stack":
         """A stack that holds these phases' values: one of before, with its recorded steps, where it fits."""
-        known = next((s for s in self.kept if s.members == members and all(map(alike, s.phases, phases))), None)
+        known = next((s for s in self.kept if s.members == members and len(s.phases) == len(phases)
+                      and all(map(alike, s.phases, phases))), None)
         stack = known or _Stack(self, phases, members)
         stack.fill(phases)
         if self.fixed:
@@ -122,7 +125,8 @@ class _Stack:
     """Clients of one network as tensors with a leading dimension, largest client first."""
 
     def __init__(self, executor: Stacked, phases: list[Phase], members: list[Member]):
-        self.executor, self.phases, self.members = executor, phases, members
+        self.executor = weakref.proxy(executor)               # no cycles: a stack that is dropped gives its memory back at once
+        self.phases, self.members = phases, members
         self.phase = phases[0]                                # of all: its code and its settings
         self.device, self.autocast = executor.device, executor.autocast
         self.clients = [executor.clients[k] for _, k in members]
@@ -149,13 +153,15 @@ class _Stack:
         tensors = {name: torch.stack([phases[p].models[k][name] for p, k in self.members]) for name in phases[0].models[self.members[0][1]]}
         if phases[0].extra is not None:
             tensors |= {EXTRA + name: value for name, value in _stack_own([phase.extra for phase in phases], self.members).items()}
-        shared = [torch.stack(each) for each in zip(*(tensors_of(phase.shared) for phase in phases))]
+        shared = [torch.stack(each).to(self.device) for each in zip(*(tensors_of(phase.shared) for phase in phases))]
         return tensors, _stack_own([phase.own for phase in phases], self.members), shared
 
     def fill(self, phases: list[Phase]) -> None:
         """Take over the values of phases, in the memory that recorded steps know."""
         if phases is not self.phases:
-            for mine, new in zip(tensors_of([self.tensors, self.own, self.shared]), tensors_of(list(self._values(phases))), strict=True):
+            models, *others = self._values(phases)
+            found = [{name: models[name] for name in self.tensors}, *others]     # a method may have joined its models in another order
+            for mine, new in zip(tensors_of([self.tensors, self.own, self.shared]), tensors_of(found), strict=True):
                 mine.copy_(new)
             self.phases = phases
             self.optimiser.restart()
@@ -231,7 +237,7 @@ class _Step:
     """One step of a stack in one shape. What it reads lies in memory of its own, so that it can be recorded and replayed."""
 
     def __init__(self, stack: _Stack, turn: _Turn):
-        self.stack, self.size = stack, turn.size
+        self.stack, self.size = weakref.proxy(stack), turn.size
         device = stack.device
         leading = turn.rows == tuple(range(len(turn.rows)))
         self.active = torch.tensor(turn.active, device=device) if stack.executor.fixed and leading else None
@@ -242,6 +248,7 @@ class _Step:
         self.batch: Batch | None = None
         self.graph = None
         self.taken = 0
+        self.takers: set[int] = set()                         # threads that have taken it: each has its own handles of CUDA's libraries
 
     def take(self, turn: _Turn, chosen: Tensor) -> None:
         """Move the turn's active rows by one batch each, the images at places `chosen`."""
@@ -256,17 +263,18 @@ class _Step:
                 self.active.fill_(turn.active)
             self.dropout.refill()
             self.noise.refill()
-        if self.graph is None and self.taken and self.stack.executor.records:
+        if self.graph is None and threading.get_ident() in self.takers and self.stack.executor.records:
             self._record()
         if self.graph is None:
             self._move()
+            self.takers.add(threading.get_ident())
         else:
             self.graph.replay()
         self.taken += 1
 
     def _record(self) -> None:
         """The first time has allocated what lasts; now the kernels are recorded, not run. What cannot be recorded runs as before."""
-        graph = torch.cuda.CUDAGraph()
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self.stack.device)
         torch.cuda.synchronize(self.stack.device)
         try:
             with torch.cuda.graph(graph, pool=self.stack.memory, capture_error_mode="thread_local"):
@@ -278,6 +286,8 @@ class _Step:
             self.stack.executor.records = False
             print(f"warning: steps cannot be recorded as CUDA graphs, they are launched one by one: {str(error).splitlines()[0]}",
                   file=sys.stderr, flush=True)
+        finally:
+            torch.cuda.set_stream(stream)                     # a recording whose end fails leaves its own
 
     def _seen(self, turn: _Turn, images: Tensor, labels: Tensor) -> Batch:
         """The batches as the losses get them, (rows, size, ...), each client's views from its own numbers."""
@@ -355,7 +365,7 @@ class _StackedDraws(Draws):
     """
 
     def __init__(self, step: _Step, purpose: str):
-        self.step, self.purpose = step, purpose
+        self.step, self.purpose = weakref.proxy(step), purpose
         self.drawn: list[tuple[object, torch.Size, Tensor]] = []
         self.next = 0
 

@@ -203,8 +203,8 @@ def _matrices(key, name, figure: Figure, scenarios, paper, results, root) -> Dra
     most = max(len(row) for row in rows.values())
     where = "the same public images" + (" (left) and on the private images of the client's own domain (right)" if most > 1 else "")
     return Drawing(_path(key, name, scenarios), f"Cross-correlation matrices of logits, a row per client: {', '.join(rows)}",
-                   f"Cross-correlation of each client's logits with the mean logits of all clients, by class, on {where}, with the mean of the diagonal: "
-                   f"blue positive, orange negative, the fuller the larger. {', '.join(titles.values())}.",
+                   f"Cross-correlation of each client's logits with the mean logits of all clients, by class, on {where}, with the mean of "
+                   f"the diagonal: blue positive, orange negative, the fuller the larger. Method: {', '.join(titles.values())}.",
                    figures.matrices_size(len(rows), most), partial(figures.matrices, rows))
 
 
@@ -252,11 +252,12 @@ def _transfer(key, name, figure: Figure, scenarios, paper, results, root) -> Dra
     titles = _titles(found, paper)
     rows = {titles[cell]: dict(_transfer_panels(table, results[cell])) for cell, table in found.items()}
     images = max(len(points) for row in rows.values() for points, _ in row.values())
-    caption = (f"t-SNE of the features that one client's model makes of test images, {images:,} at most of a domain: its own (left) and another one (right); "
-               "every panel is a t-SNE of its own, colour and shape by label. Below it how many of these images the model labels rightly, and the accuracy "
-               "of the tables, mean over seeds: inter-domain is the mean over all other domains.")
-    return Drawing(_path(key, name, scenarios), f"t-SNE of one client's features on two domains, a row per method: {', '.join(titles.values())}", caption,
-                   figures.transfers_size(len(rows)), partial(figures.transfers, rows))
+    caption = (f"t-SNE of the features that one client's model, of the first seed, makes of test images, {images:,} at most of a domain: "
+               "its own (left) and another one (right); every panel is a t-SNE of its own, colour and shape by label. Below it how many of "
+               "these images that model labels rightly, and the accuracy of the tables, mean over seeds: inter-domain is the mean over all "
+               "other domains.")
+    return Drawing(_path(key, name, scenarios), f"t-SNE of one client's features on two domains, a row per method: {', '.join(rows)}",
+                   caption, figures.transfers_size(len(rows)), partial(figures.transfers, rows))
 
 
 def _transfer_panels(table: pd.DataFrame, result: dict) -> Iterator[tuple[str, tuple[pd.DataFrame, str]]]:

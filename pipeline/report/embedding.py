@@ -52,7 +52,8 @@ def plane(values: np.ndarray) -> np.ndarray:
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1):
-        return TSNE(2, perplexity=min(PERPLEXITY, (len(values) - 1) / 3), init="pca", learning_rate="auto", random_state=SEED).fit_transform(values)
+        return TSNE(2, perplexity=min(PERPLEXITY, (len(values) - 1) / 3), init="pca", learning_rate="auto",
+                    random_state=SEED).fit_transform(values)
 
 
 def representations(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -219,7 +219,7 @@ def matrices(rows: dict[str, dict[str, np.ndarray]]) -> str:
     with rc_context(STYLE | {"axes.spines.top": True, "axes.spines.right": True}):
         figure = Figure(figsize=(width / PIXELS, height / PIXELS), layout="constrained")
         grid = figure.subplots(len(rows), most, squeeze=False)
-        for line, (row, found) in zip(grid, rows.items()):
+        for place, (line, (row, found)) in enumerate(zip(grid, rows.items())):
             for axes in line[len(found):]:
                 axes.set_axis_off()
             for i, (axes, (column, values)) in enumerate(zip(line, found.items())):
@@ -227,7 +227,7 @@ def matrices(rows: dict[str, dict[str, np.ndarray]]) -> str:
                     axes.add_patch(Rectangle((v - 0.5, u - 0.5), 1, 1, linewidth=0, facecolor=list(LINES)[0 if values[u, v] > 0 else 1],
                                              alpha=float(min(abs(values[u, v]), 1))))
                 axes.set(xlim=(-0.5, len(values) - 0.5), ylim=(len(values) - 0.5, -0.5), xticks=[], yticks=[], aspect="equal")
-                axes.set_title(column if line is grid[0] else "", loc="left", fontsize=9.5)
+                axes.set_title(column if place == 0 else "", loc="left", fontsize=9.5)
                 axes.set_xlabel(f"diagonal {np.diag(values).mean():.2f}")
                 axes.set_ylabel(row if i == 0 else "")
         return _svg(figure)

@@ -65,7 +65,8 @@ def matrix_table(logits: np.ndarray, names: list[str], private: dict[str, np.nda
 
     logits (clients, n, C) on the public images; private: client's name -> (clients, m, C) on the images of its domain.
     """
-    shown = [("public", k, logits) for k in range(len(names))] + [("private", names.index(name), found) for name, found in private.items()]
+    shown = [("public", k, logits) for k in range(len(names))]
+    shown += [("private", names.index(name), found) for name, found in private.items()]
     return pd.concat([_long(cross_correlation(every[k], every.mean(0)), images, names[k]) for images, k, every in shown], ignore_index=True)
 
 
@@ -74,7 +75,8 @@ def _long(matrix: np.ndarray, images: str, client: str) -> pd.DataFrame:
     return pd.DataFrame({"images": images, "client": client, "row": row, "column": column, "value": matrix.ravel()})
 
 
-def transfer_table(features: np.ndarray, labels: np.ndarray, answers: np.ndarray, domains: np.ndarray, client: str, own: str) -> pd.DataFrame:
+def transfer_table(features: np.ndarray, labels: np.ndarray, answers: np.ndarray, domains: np.ndarray, client: str,
+                   own: str) -> pd.DataFrame:
     """t-SNE of a client's features (m, d) of its own domain's images, and another one of the next domain's: columns client,
     domain, x, y, label, right (1 where the model's answer is the label). labels, answers, domains (m,)."""
     other = next(name for name in domains if name != own)
@@ -126,7 +128,8 @@ def _matrices(path: Path, file: Mapping[str, np.ndarray]) -> pd.DataFrame:
     if "names" not in file:
         return matrix_table(logits, [f"client {k}" for k in range(len(logits))], {})
     names, domains = file["names"].tolist(), file["domains"].tolist()
-    return matrix_table(logits, names, {name: _logits(path, file, f"private.{domain}") for name, domain in zip(names, domains, strict=True)})
+    private = {name: _logits(path, file, f"private.{domain}") for name, domain in zip(names, domains, strict=True)}
+    return matrix_table(logits, names, private)
 
 
 def _logits(path: Path, file: Mapping[str, np.ndarray], name: str) -> np.ndarray:
