@@ -24,7 +24,7 @@ def cut(scenario):
 
 def main() -> None:
     from pipeline.training import Job, _train_seeds
-    cell, rows = Smaller("fedccl", "mnist-dir-05", "fedavg", cut), []
+    cell, rows = Smaller("fedccl", "mnist-dir-005", "fedavg", cut), []
     for turn in range(TURNS):
         for workers in (1, 2):
             os.environ["FEDREPRO_WORKERS"] = str(workers)
