@@ -58,7 +58,7 @@ def test_a_change_that_was_not_run_is_named(repository):
 
 def test_the_cell_is_random_unless_it_is_given(repository, capsys):
     drawn = {ci.choose(repository, None) for _ in range(40)}
-    assert len(drawn) > 3 and all((repository / "papers" / cell.split("/")[0] / "metrics/mini" / f"{cell.split('/')[2]}.json").exists() for cell in drawn)
+    assert len(drawn) > 3 and all((repository / "papers/{}/metrics/{}/{}.json".format(*cell.split("/"))).exists() for cell in drawn)
     assert "drawn: " in capsys.readouterr().out
     assert ci.choose(repository, "fedcrl/mini/fedavg") == "fedcrl/mini/fedavg"
     assert capsys.readouterr().out == "given: fedcrl/mini/fedavg (again: .ci/reports --cell fedcrl/mini/fedavg)\n"

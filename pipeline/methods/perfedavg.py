@@ -87,7 +87,7 @@ class PerFedAvg(FedAvg):
 
 
 def _moved(params: Params, direction: Params, step: float) -> Params:
-    """params - step * direction; a clone keeps the memory format, see PFedMe.descended."""
+    """params - step * direction; a clone keeps the memory format, which a convolution of one channel needs to be fast."""
     return Params((name, value.clone().sub_(direction[name], alpha=step)) for name, value in params.items())
 
 

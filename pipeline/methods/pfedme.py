@@ -51,11 +51,11 @@ class PFedMe(FedAvg):
         return outer, theta.joined(inner), {"loss": losses[0]}
 
     def descended(self, theta: Tensor, gradient: Tensor, w: Tensor) -> Tensor:
-        """theta - inner_lr (gradient + lam (theta - w) + decay theta), in few passes over memory and in theta's memory format, which a
-        convolution of one channel needs to be fast."""
-        pull = torch.add(gradient, theta - w, alpha=self.lam)
-        pull = torch.add(pull, theta, alpha=self.decay) if self.decay else pull
-        return theta.clone().sub_(pull, alpha=self.inner_lr)
+        """theta - inner_lr (gradient + lam (theta - w) + decay theta), in the gradient's own memory: few passes over it, and its
+        format, which a convolution of one channel needs to be fast."""
+        pull = gradient.add_(theta - w, alpha=self.lam)
+        pull = pull.add_(theta, alpha=self.decay) if self.decay else pull
+        return pull.mul_(-self.inner_lr).add_(theta)
 
     def _fit(self, model: Handle, batch: Batch):
         return self.loss(model, batch, None, None)
