@@ -209,7 +209,10 @@ def _untar(archive: Path, target: Path, wanted: Callable[[str], bool]) -> None:
         while source.fileobj.read(BLOCK):             # to the very end, where gzip compares its own checksum
             pass
         _refuse_bomb(archive, sum(member.size for member in chosen))
-        source.extractall(target, chosen, filter="data")
+        for member in chosen:
+            member.mode, member.uid, member.gid, member.uname, member.gname = 0o644, os.getuid(), os.getgid(), "", ""
+        # Pythons before 3.11.4 know no filters. What this one refuses has been refused above.
+        source.extractall(target, chosen, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
 
 
 def _refuse_escape(archive: Path, name: str, special: bool) -> None:
