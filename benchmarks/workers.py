@@ -7,11 +7,10 @@ the load of the machine before each run: what else runs counts against the secon
 import dataclasses
 import json
 import os
-import resource
 import statistics
 import time
 
-from against_pfllib import machine
+from against_pfllib import cpu, machine
 from cut_down import RESULTS, Smaller, workplace
 
 SEEDS, TURNS = 4, 3
@@ -29,19 +28,15 @@ def main() -> None:
         for workers in (1, 2):
             os.environ["FEDREPRO_WORKERS"] = str(workers)
             with workplace(cell) as root:
-                load, begun, spent = os.getloadavg()[0], time.perf_counter(), _cpu()
+                load, begun, spent = os.getloadavg()[0], time.perf_counter(), cpu()
                 for _ in _train_seeds([Job(cell, seed, f"{turn}", root) for seed in range(SEEDS)], lambda row: None):
                     pass
-                rows.append({"workers": workers, "wall": round(time.perf_counter() - begun, 2), "cpu": round(_cpu() - spent, 2), "load": round(load, 2)})
+                rows.append({"workers": workers, "wall": round(time.perf_counter() - begun, 2), "cpu": round(cpu() - spent, 2), "load": round(load, 2)})
             print(rows[-1], flush=True)
     ratios = [one["wall"] / two["wall"] for one, two in zip(rows[::2], rows[1::2])]
     print(f"two workers are done {statistics.median(ratios):.2f} times as soon (median of {', '.join(f'{r:.2f}' for r in ratios)})")
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "workers.json").write_text(json.dumps({"machine": machine(), "ratio": round(statistics.median(ratios), 2), "rows": rows}, indent=1) + "\n")
-
-
-def _cpu() -> float:
-    return sum(u.ru_utime + u.ru_stime for u in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))
 
 
 if __name__ == "__main__":

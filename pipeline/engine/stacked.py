@@ -11,7 +11,6 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -83,7 +82,7 @@ class Stacked:
                 stack = self._stack(phases, members[first:first + most])
                 stack.train()
                 for row, (p, k) in enumerate(stack.members):
-                    models[p][k], owns[p][k] = stack.model(row), stack.result(row)
+                    models[p][k], owns[p][k] = stack.result(row)
                 for found, values in zip((logged, last), stack.logged()):
                     for name, rows in values.items():
                         for row, (p, k) in enumerate(stack.members):
@@ -213,17 +212,17 @@ class _Stack:
         return found.view(-1)
 
     def _step(self, turn: _Turn) -> "_Step":
+        if not self.executor.fixed:
+            return _Step(self, turn)
         key = turn.rows, turn.size
-        if key not in self.steps or not self.executor.fixed:
-            self.steps = {**(self.steps if self.executor.fixed else {}), key: _Step(self, turn)}
+        if key not in self.steps:
+            self.steps[key] = _Step(self, turn)
         return self.steps[key]
 
-    def model(self, row: int) -> Params:
-        return _apart({name: value[row].clone() for name, value in self.tensors.items()})[0]
-
-    def result(self, row: int):
-        """The client's `own` after steps, or its extra values after training."""
-        return _row(self.own, row) if self.phase.extra is None else _apart({name: value[row].clone() for name, value in self.tensors.items()})[1]
+    def result(self, row: int) -> tuple[Params, object]:
+        """(the client's model, its `own` after steps or its extra values after training)."""
+        model, extra = _apart({name: value[row].clone() for name, value in self.tensors.items()})
+        return model, _row(self.own, row) if self.phase.extra is None else extra
 
     def logged(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Sample-weighted means per client, and the last batch's; fetched from the device here and nowhere else."""
