@@ -98,7 +98,8 @@ def overview(key: str, results: dict[Cell, dict], rates: list[Rate], root: Path 
     planned, errors = stages(key, paper, root), failures(key, root)
     tables = {f"table {table.number}": table_cells(key, paper, table, root) for table in paper.tables.values()}
     minis = {name: [cell for cell in planned if cell.scenario == scenario] for scenario, name in MINIATURES.items()}
-    tables = {MINIATURES[MINIATURE]: minis.pop(MINIATURES[MINIATURE])} | tables | minis
+    short = {scenario: [cell for cell in planned if cell.scenario == scenario] for scenario in paper.shortened}
+    tables = {MINIATURES[MINIATURE]: minis.pop(MINIATURES[MINIATURE])} | tables | short | minis
     cells = {}
     for cell in dict.fromkeys([*planned, *(cell for found in tables.values() for cell in found)]):
         cells[cell] = _status(cell, planned.get(cell, ""), results.get(cell), errors, rates, root)
@@ -300,7 +301,7 @@ def lines(overviews: dict[str, Overview], rates: list[Rate]) -> Iterator[str]:
 
 
 def _row(name: str, counts: tuple, left: str) -> str:
-    return f"{name:<21}" + "".join(f"{count:>{width}}" for count, width in zip(counts, (6, 6, 6, 7, 8, 9), strict=True)) + f"{left:>16}"
+    return f"{name:<24}" + "".join(f"{count:>{width}}" for count, width in zip(counts, (5, 5, 6, 7, 8, 9), strict=True)) + f"{left:>16}"
 
 
 def _counted(name: str, statuses: list[Status]) -> str:

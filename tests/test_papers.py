@@ -15,6 +15,7 @@ from pipeline.data.partition import Pool, partition
 from pipeline.errors import ParamError
 from pipeline.models import NAMES
 from pipeline.params import DELTA, PAPERS, ROOT, Block, Cell, Domains, Grid, Subset, Table, load_paper, load_params
+from pipeline.report.verdicts import variants
 
 KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 # Blocks that state a setting or a cost; no run measures them.
@@ -74,8 +75,16 @@ def test_every_scenario_is_used_and_described(paper):
     document = load_paper(paper)
     drawn = {name for figure in document.figures.values() for name in figure.scenarios}
     in_tables = {block.scenario for table in document.tables.values() for block in table.blocks.values()}
-    assert drawn | in_tables == set(document.scenarios) - {"mini", "across"}
+    assert drawn | in_tables | set(document.shortened) == set(document.scenarios) - {"mini", "across"}
     assert set(document.titles) == set(document.notes) == set(document.scenarios) - {"mini", "across"}
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_a_shortened_scenario_is_in_no_table_and_no_figure(paper):
+    document = load_paper(paper)
+    shown = {block.scenario for table in document.tables.values() for block in table.blocks.values()}
+    shown |= {name for figure in document.figures.values() for name in figure.scenarios}
+    assert not shown & set(document.shortened)
 
 
 @pytest.mark.parametrize("paper", PAPERS)
@@ -165,10 +174,12 @@ def test_every_block_stands_in_its_table(paper):
         blocks = {f"{row['setting']}|{row['dataset']}" for row in published(paper)[key]}
         of_rows = {f"{row['setting']}|{row['dataset']}|{row['method']}" for row in published(paper)[key]}
         assert set(table.blocks) <= blocks | of_rows, key
-        left_out = {block.split("|")[0] for block in blocks - set(table.blocks)}
-        assert all(any(word in setting for word in UNMEASURED) for setting in left_out), (key, left_out)
         assert set(table.rows) <= {row["method"] for row in published(paper)[key]}, key
         assert set(table.columns) <= {row["column"] for row in published(paper)[key]}, key
+        if key in variants(load_paper(paper)):           # another reading may run a part of the table
+            continue
+        left_out = {block.split("|")[0] for block in blocks - set(table.blocks)}
+        assert all(any(word in setting for word in UNMEASURED) for setting in left_out), (key, left_out)
 
 
 def measures(scenario) -> set[str]:
@@ -299,7 +310,7 @@ def test_fedcrl_settings_are_the_printed_ones():
         assert (scenario.training.optimiser.lr, scenario.training.batch_size, scenario.training.local_epochs) == (
             values["eta"], values["b"], values["r"])
         assert (scenario.model.features, scenario.model.dropout) == (values["k"], values["beta_dropout"])
-        assert scenario.seeds == [0, 1, 2, 3, 4]
+        assert scenario.seeds == ([0, 1] if name in document.shortened else [0, 1, 2, 3, 4])
     assert [document.methods["fedcrl"][key] for key in ("alpha", "tau", "gamma")] == [values[key] for key in ("alpha", "tau_CL", "gamma")]
 
 

@@ -9,7 +9,7 @@ from pipeline.errors import FedReproError
 from pipeline.params import ACROSS, MINIATURE, ROOT, Cell, Paper, load_paper, load_params
 from pipeline.report.claims import Printed, read_claims
 from pipeline.report.communication import communication
-from pipeline.report.drawings import Drawing, FigureView, curves_of, figure_views
+from pipeline.report.drawings import Drawing, FigureView, curves_of, figure_views, run_command
 from pipeline.report.pictures import Picture, corruptions
 from pipeline.report.runs import RunsPage, departures, runs_page
 from pipeline.report.tables import Panel, Row, TableView, Value, mark, merge_heads, table_view
@@ -41,8 +41,11 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Mini:
-    """The miniature of a paper: its table, and figures where something was run."""
+class OwnTable:
+    """A scenario that no table of the paper shows, the miniature or a shortened one: its own table, and figures where something was run."""
+    title: str
+    texts: list[str]                             # what differs from the paper
+    command: str                                 # runs what is missing; empty: nothing is
     panel: Panel
     done: int
     planned: int
@@ -59,7 +62,8 @@ class Page:
     name: str                                    # as the paper spells itself
     paper: Paper
     idea: str
-    mini: Mini
+    mini: OwnTable
+    shortened: list[OwnTable]                    # scenarios cut down, on the paper's data
     tables: list[TableView]
     judgement: Judgement                         # over all tables
     elsewhere: list[Verdict]                     # on claims about figures, or in words
@@ -76,7 +80,8 @@ class Page:
     @property
     def drawings(self) -> list[Drawing]:
         """Every SVG that the page shows and that is drawn for it."""
-        drawn = [self.mini.curves, *(drawing for figure in self.figures for drawing in (figure.miniature, figure.drawing))]
+        drawn = [*(table.curves for table in (self.mini, *self.shortened)),
+                 *(drawing for figure in self.figures for drawing in (figure.miniature, figure.drawing))]
         return [drawing for drawing in drawn if drawing]
 
 
@@ -87,7 +92,8 @@ def page(key: str, results: dict[Cell, dict], root: Path = ROOT, problems: list[
     own = {cell: result for cell, result in results.items()
            if cell.paper == key and cell.scenario != ACROSS and (cell.scenario != MINIATURE or cell in asked)}
     broken = {problem.cell: problem.text for problem in problems or [] if problem.cell and problem.cell.paper == key}
-    cells = {Cell(key, s, m) for grid in paper.grids.values() for s in grid.scenarios for m in grid.methods}
+    grid = [Cell(key, s, m) for grid in paper.grids.values() for s in grid.scenarios for m in grid.methods]
+    cells = {cell for cell in grid if cell.scenario not in paper.shortened}
     said, by_scenario = notes(paper, own, root), _by_scenario(paper, own)
     tables, elsewhere = judged(key, paper, own, said, root, broken)
     figures, undrawn = _or_why(lambda: figure_views(key, paper, own, root), [])
@@ -97,7 +103,10 @@ def page(key: str, results: dict[Cell, dict], root: Path = ROOT, problems: list[
                            [order for judgement in once for order in judgement.orders], several=True)
     others = _others(key, results, root)
     texts = {note.scenario: note.texts for note in [*said, *(note for note in notes(paper, others, root) if note.scenario == ACROSS)]}
-    return Page(key=key, name=NAMES[key], paper=paper, idea=IDEAS[key], mini=miniature(key, paper, own, root, broken),
+    shortened = [own_table(key, scenario, paper, {cell: results.get(cell) for cell in grid if cell.scenario == scenario},
+                           texts.get(scenario, []), root, broken) for scenario in paper.shortened]
+    return Page(key=key, name=NAMES[key], paper=paper, idea=IDEAS[key],
+                mini=own_table(key, MINIATURE, paper, asked, texts.get(MINIATURE, []), root, broken), shortened=shortened,
                 tables=tables, judgement=everything, elsewhere=elsewhere, figures=figures, corruptions=sheet,
                 communication=[communication(scenario, paper, runs) for scenario, runs in by_scenario.items()],
                 done=len(cells & own.keys()), planned=len(cells),
@@ -130,7 +139,7 @@ def _or_why(make: Callable[[], Made], otherwise: Made) -> tuple[Made, list[str]]
         return otherwise, [str(error)]
 
 
-# -- the miniature -----------------------------------------------------------------------------------------------
+# -- the miniature and shortened scenarios ---------------------------------------------------------------------------
 
 def miniature_runs(key: str, results: dict[Cell, dict], root: Path = ROOT) -> dict[Cell, dict | None]:
     """The cells that params.yaml asks for, in its order; None where a cell has not run."""
@@ -139,29 +148,34 @@ def miniature_runs(key: str, results: dict[Cell, dict], root: Path = ROOT) -> di
     return {cell: results.get(cell) for cell in cells}
 
 
-def miniature(key: str, paper: Paper, results: dict[Cell, dict], root: Path = ROOT, broken: dict[Cell, str] | None = None) -> Mini:
-    """The miniature's table: methods down, measures and facts of the run across."""
-    runs = miniature_runs(key, results, root)
+def own_table(key: str, scenario: str, paper: Paper, runs: dict[Cell, dict | None], texts: list[str], root: Path = ROOT,
+              broken: dict[Cell, str] | None = None) -> OwnTable:
+    """The table of one scenario's cells (None: not run): methods down, measures and facts of the run across."""
     done = {cell: result for cell, result in runs.items() if result}
     measures = _shown(name for result in done.values() for name in result["measures"]) or ["average"]
     names = {cell: method_label(paper, cell.method) for cell in runs}
-    rows = [Row(names[cell], [names[cell]], _mini_values(cell, result, measures, (broken or {}).get(cell, "")))
+    rows = [Row(names[cell], [names[cell]], _values(cell, result, measures, (broken or {}).get(cell, "")))
             for cell, result in runs.items()]
     for i, measure in enumerate(measures):
         mark([row.values[i] for row in rows], lower_is_better(measure))
     headline = next((result["headline"] for result in done.values()), "average")
     best = max(done, key=lambda cell: summarise(done[cell]["measures"][headline]).mean, default=None)
-    histogram = Path("papers", key, "runs", MINIATURE, "clients.svg")
-    return Mini(Panel("", ["method"], merge_heads([_mini_head(m) for m in measures] + FACTS), rows),
-                done=len(done), planned=len(runs),
-                best=f"{names[best]} {summarise(done[best]['measures'][headline]).mean:.2f}" if best else "",
-                headline=headline, curves=_mini_curves(key, list(done), headline, paper, root) if done else None,
-                histogram=f"../{histogram.as_posix()}" if (root / histogram).exists() else "")
+    histogram = Path("papers", key, "runs", scenario, "clients.svg")
+    return OwnTable(scenario_title(paper, scenario), texts, _missing(paper, [cell for cell in runs if cell not in done]),
+                    Panel("", ["method"], merge_heads([_head(m) for m in measures] + FACTS), rows),
+                    done=len(done), planned=len(runs),
+                    best=f"{names[best]} {summarise(done[best]['measures'][headline]).mean:.2f}" if best else "",
+                    headline=headline, curves=_curves(key, scenario, list(done), headline, paper, root) if done else None,
+                    histogram=f"../{histogram.as_posix()}" if (root / histogram).exists() else "")
 
 
-def _mini_curves(key: str, cells: list[Cell], headline: str, paper: Paper, root: Path) -> Drawing:
+def _missing(paper: Paper, cells: list[Cell]) -> str:
+    return "" if not cells else "dvc repro" if cells[0].scenario == MINIATURE else run_command(paper, cells)
+
+
+def _curves(key: str, scenario: str, cells: list[Cell], headline: str, paper: Paper, root: Path) -> Drawing:
     """The headline accuracy of every method over the rounds, as measured."""
-    return curves_of(f"figures/{key}-{MINIATURE}.svg", {MINIATURE: cells}, [headline], paper, root, 1,
+    return curves_of(f"figures/{key}-{scenario}.svg", {scenario: cells}, [headline], paper, root, 1,
                      f"Measured accuracy ({measure_words(headline)}) after each round; round 0 is before training.")
 
 
@@ -172,12 +186,12 @@ def _shown(names) -> list[str]:
     return sorted(plain, key=lambda name: (groups.index(name.rpartition(".")[0]), name.endswith(".AVG")))
 
 
-def _mini_head(measure: str) -> list[str]:
+def _head(measure: str) -> list[str]:
     group, _, name = measure.rpartition(".")
     return [f"{GROUPS.get(group, group)}, %" if group else "measured, %", MEASURES.get(name, name)]
 
 
-def _mini_values(cell: Cell, result: dict | None, measures: list[str], problem: str) -> list[Value]:
+def _values(cell: Cell, result: dict | None, measures: list[str], problem: str) -> list[Value]:
     if result is None:
         return [Value("missing", problem=problem) for _ in measures] + [Value("text") for _ in FACTS]
     found = result["measures"]

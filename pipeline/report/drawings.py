@@ -54,11 +54,16 @@ def _command(key: str, name: str, figure: Figure, paper: Paper, results, root: P
     missing = [Cell(key, scenario, method) for grid in paper.grids.values() for scenario in figure.scenarios for method in grid.methods
                if scenario in grid.scenarios and method in (figure.methods or grid.methods) and Cell(key, scenario, method) not in results]
     if missing:
-        stages = dict.fromkeys(f"'{paper.stage(cell).removesuffix(cell.method)}*'" for cell in missing)
-        return f"python -m pipeline.run {' '.join(stages)}" + _KEPT.get(figure.kind, "").format(key=key)
+        return run_command(paper, missing) + _KEPT.get(figure.kind, "").format(key=key)
     lacking = figure.kind in _KEPT and any(cell in results and cell.scenario in figure.scenarios and not embedding.kept(name, cell, root).exists()
                                            for cell in embedding.cells(key, paper, figure))
     return f"python stages/figures.py {key}" if lacking else ""
+
+
+def run_command(paper: Paper, cells: list[Cell]) -> str:
+    """What runs the scenarios of these cells."""
+    stages = dict.fromkeys(f"'{paper.stage(cell).removesuffix(cell.method)}*'" for cell in cells)
+    return f"python -m pipeline.run {' '.join(stages)}"
 
 
 _KEPT = dict.fromkeys(("embedding", "sphere", "margins", "matrix", "transfer"), "; python stages/figures.py {key}")       # kinds made from representations
