@@ -401,7 +401,7 @@ class Paper:
     grids: dict[str, Grid]
     tables: dict[str, Table]
     figures: dict[str, Figure] = field(default_factory=dict)
-    shortened: list[str] = field(default_factory=list)     # scenarios cut down to what a CPU trains: measured, but in no table of the paper
+    beside: list[str] = field(default_factory=list)   # scenarios that are in no table of the paper, such as cut-down ones; each has one of its own
     communication: Communication | None = None
     titles: dict[str, str] = field(default_factory=dict)   # scenario -> what it is; apart from the scenario, so that
     notes: dict[str, str] = field(default_factory=dict)    # scenario -> deviations;  a changed word re-runs nothing
@@ -527,7 +527,7 @@ def _references(paper: Paper) -> Iterator[tuple[str, str, str]]:
         yield from ((f"tables.{key}.blocks.{at}", "scenario", name) for at, block in table.blocks.items()
                     for name in (block.scenario, block.previous) if name is not None)
         yield from ((f"tables.{key}.rows.{row}", "method", name) for row, name in table.rows.items() if name is not None)
-    for part in ("titles", "notes", "shortened"):
+    for part in ("titles", "notes", "beside"):
         yield from ((part, "scenario", name) for name in getattr(paper, part))
     if paper.communication:
         yield from (("communication.counts", "method", name) for name in paper.communication.counts)

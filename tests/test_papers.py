@@ -75,16 +75,16 @@ def test_every_scenario_is_used_and_described(paper):
     document = load_paper(paper)
     drawn = {name for figure in document.figures.values() for name in figure.scenarios}
     in_tables = {block.scenario for table in document.tables.values() for block in table.blocks.values()}
-    assert drawn | in_tables | set(document.shortened) == set(document.scenarios) - {"mini", "across"}
+    assert drawn | in_tables | set(document.beside) == set(document.scenarios) - {"mini", "across"}
     assert set(document.titles) == set(document.notes) == set(document.scenarios) - {"mini", "across"}
 
 
 @pytest.mark.parametrize("paper", PAPERS)
-def test_a_shortened_scenario_is_in_no_table_and_no_figure(paper):
+def test_a_scenario_beside_the_tables_is_in_none_and_in_no_figure(paper):
     document = load_paper(paper)
     shown = {block.scenario for table in document.tables.values() for block in table.blocks.values()}
     shown |= {name for figure in document.figures.values() for name in figure.scenarios}
-    assert not shown & set(document.shortened)
+    assert not shown & set(document.beside)
 
 
 @pytest.mark.parametrize("paper", PAPERS)
@@ -310,7 +310,7 @@ def test_fedcrl_settings_are_the_printed_ones():
         assert (scenario.training.optimiser.lr, scenario.training.batch_size, scenario.training.local_epochs) == (
             values["eta"], values["b"], values["r"])
         assert (scenario.model.features, scenario.model.dropout) == (values["k"], values["beta_dropout"])
-        assert scenario.seeds == ([0, 1] if name in document.shortened else [0, 1, 2, 3, 4])
+        assert scenario.seeds == ([0, 1] if name in document.beside else [0, 1, 2, 3, 4])
     assert [document.methods["fedcrl"][key] for key in ("alpha", "tau", "gamma")] == [values[key] for key in ("alpha", "tau_CL", "gamma")]
 
 

@@ -498,17 +498,17 @@ def test_miniature_comes_first_with_the_facts_of_its_runs(measured):
     assert 'src="figures/fedcrl-mini.svg"' in (measured / "reports/fedcrl.html").read_text()
 
 
-def test_a_shortened_scenario_has_a_table_of_its_own_and_counts_for_none_of_the_papers(measured):
+def test_a_scenario_beside_the_tables_has_one_of_its_own_and_counts_for_none_of_the_papers(measured):
     grids = PAPER["grids"] | {"short": {"scenarios": ["cut"], "methods": ["fedavg", "ours"]}}
     (measured / "papers/fedcrl/paper.yaml").write_text(yaml.safe_dump(PAPER | {
-        "scenarios": PAPER["scenarios"] | {"cut": SCENARIO}, "grids": grids, "shortened": ["cut"], "titles": {"cut": "Cut_down & small"},
+        "scenarios": PAPER["scenarios"] | {"cut": SCENARIO}, "grids": grids, "beside": ["cut"], "titles": {"cut": "Cut_down & small"},
         "notes": {"cut": "2 of 500 rounds"}}, sort_keys=False))
     write_run(measured, "cut/ours", {name: [12.25, 12.75] for name in BALANCED["ours"]})
     load_paper.cache_clear()
     shown = page("fedcrl", results.collect(measured), measured)
-    assert (shown.done, shown.planned) == (2, 6) and (shown.shortened[0].done, shown.shortened[0].planned) == (1, 2)
+    assert (shown.done, shown.planned) == (2, 6) and (shown.beside[0].done, shown.beside[0].planned) == (1, 2)
     render(["fedcrl"], measured)
-    before, cut, tables = re.split(r"## Shortened[^\n]*|## The paper's tables", unlinked((measured / "reports/fedcrl.md").read_text()))
+    before, cut, tables = re.split(r"## Beside the paper's tables|## The paper's tables", unlinked((measured / "reports/fedcrl.md").read_text()))
     assert "### Cut\\_down & small\n\n2 of 500 rounds. digits: every second image.\n" in cut
     assert "Not all has run: `python -m pipeline.run 'papers/fedcrl/dvc.yaml:short@cut-*'`" in cut
     assert "| FedAvg | — | — | — | — |  |  |  |" in cut and "| Ours | 12.50 ± 0.35 |" in cut and "31.07" not in cut

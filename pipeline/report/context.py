@@ -42,7 +42,7 @@ class Note:
 
 @dataclass(frozen=True)
 class OwnTable:
-    """A scenario that no table of the paper shows, the miniature or a shortened one: its own table, and figures where something was run."""
+    """A scenario that no table of the paper shows, the miniature or one beside its tables: its own table, and figures where something was run."""
     title: str
     texts: list[str]                             # what differs from the paper
     command: str                                 # runs what is missing; empty: nothing is
@@ -63,7 +63,7 @@ class Page:
     paper: Paper
     idea: str
     mini: OwnTable
-    shortened: list[OwnTable]                    # scenarios cut down, on the paper's data
+    beside: list[OwnTable]
     tables: list[TableView]
     judgement: Judgement                         # over all tables
     elsewhere: list[Verdict]                     # on claims about figures, or in words
@@ -80,7 +80,7 @@ class Page:
     @property
     def drawings(self) -> list[Drawing]:
         """Every SVG that the page shows and that is drawn for it."""
-        drawn = [*(table.curves for table in (self.mini, *self.shortened)),
+        drawn = [*(table.curves for table in (self.mini, *self.beside)),
                  *(drawing for figure in self.figures for drawing in (figure.miniature, figure.drawing))]
         return [drawing for drawing in drawn if drawing]
 
@@ -93,7 +93,7 @@ def page(key: str, results: dict[Cell, dict], root: Path = ROOT, problems: list[
            if cell.paper == key and cell.scenario != ACROSS and (cell.scenario != MINIATURE or cell in asked)}
     broken = {problem.cell: problem.text for problem in problems or [] if problem.cell and problem.cell.paper == key}
     grid = [Cell(key, s, m) for grid in paper.grids.values() for s in grid.scenarios for m in grid.methods]
-    cells = {cell for cell in grid if cell.scenario not in paper.shortened}
+    cells = {cell for cell in grid if cell.scenario not in paper.beside}
     said, by_scenario = notes(paper, own, root), _by_scenario(paper, own)
     tables, elsewhere = judged(key, paper, own, said, root, broken)
     figures, undrawn = _or_why(lambda: figure_views(key, paper, own, root), [])
@@ -103,10 +103,10 @@ def page(key: str, results: dict[Cell, dict], root: Path = ROOT, problems: list[
                            [order for judgement in once for order in judgement.orders], several=True)
     others = _others(key, results, root)
     texts = {note.scenario: note.texts for note in [*said, *(note for note in notes(paper, others, root) if note.scenario == ACROSS)]}
-    shortened = [own_table(key, scenario, paper, {cell: results.get(cell) for cell in grid if cell.scenario == scenario},
-                           texts.get(scenario, []), root, broken) for scenario in paper.shortened]
+    beside = [own_table(key, scenario, paper, {cell: results.get(cell) for cell in grid if cell.scenario == scenario},
+                        texts.get(scenario, []), root, broken) for scenario in paper.beside]
     return Page(key=key, name=NAMES[key], paper=paper, idea=IDEAS[key],
-                mini=own_table(key, MINIATURE, paper, asked, texts.get(MINIATURE, []), root, broken), shortened=shortened,
+                mini=own_table(key, MINIATURE, paper, asked, texts.get(MINIATURE, []), root, broken), beside=beside,
                 tables=tables, judgement=everything, elsewhere=elsewhere, figures=figures, corruptions=sheet,
                 communication=[communication(scenario, paper, runs) for scenario, runs in by_scenario.items()],
                 done=len(cells & own.keys()), planned=len(cells),
@@ -139,7 +139,7 @@ def _or_why(make: Callable[[], Made], otherwise: Made) -> tuple[Made, list[str]]
         return otherwise, [str(error)]
 
 
-# -- the miniature and shortened scenarios ---------------------------------------------------------------------------
+# -- the miniature and scenarios beside the tables ------------------------------------------------------------------------
 
 def miniature_runs(key: str, results: dict[Cell, dict], root: Path = ROOT) -> dict[Cell, dict | None]:
     """The cells that params.yaml asks for, in its order; None where a cell has not run."""
