@@ -271,7 +271,7 @@ def would_run(clone: Path) -> list[str]:
 
 
 def test_a_fresh_clone_has_nothing_to_run(clone):
-    assert would_run(clone) == []
+    assert would_run(clone) == [], "after a change of code: python -m pipeline.run dvc.yaml, and commit dvc.lock with it"
 
 
 def test_another_mu_re_runs_fedprox_of_that_paper_alone(clone):
