@@ -97,9 +97,9 @@ def overview(key: str, results: dict[Cell, dict], rates: list[Rate], root: Path 
     paper = load_paper(key, root)
     planned, errors = stages(key, paper, root), failures(key, root)
     tables = {f"table {table.number}": table_cells(key, paper, table, root) for table in paper.tables.values()}
-    minis = {name: [cell for cell in planned if cell.scenario == scenario] for scenario, name in MINIATURES.items()}
-    beside = {scenario: [cell for cell in planned if cell.scenario == scenario] for scenario in paper.beside}
-    tables = {MINIATURES[MINIATURE]: minis.pop(MINIATURES[MINIATURE])} | tables | beside | minis
+    names = dict(zip(paper.beside, paper.beside)) | MINIATURES
+    others = {name: [cell for cell in planned if cell.scenario == scenario] for scenario, name in names.items()}
+    tables = {MINIATURES[MINIATURE]: others.pop(MINIATURES[MINIATURE])} | tables | others
     cells = {}
     for cell in dict.fromkeys([*planned, *(cell for found in tables.values() for cell in found)]):
         cells[cell] = _status(cell, planned.get(cell, ""), results.get(cell), errors, rates, root)

@@ -15,12 +15,12 @@ from pipeline.data.partition import Pool, partition
 from pipeline.errors import ParamError
 from pipeline.models import NAMES
 from pipeline.params import DELTA, PAPERS, ROOT, Block, Cell, Domains, Grid, Subset, Table, load_paper, load_params
-from pipeline.report.verdicts import variants
 
 KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 # Blocks that state a setting or a cost; no run measures them.
 UNMEASURED = {"local-computation", "module-cost", "private-data-scale", "quantity=model", "hyper-parameter", "hyperparameters",
               "dataset-statistics"}
+PARTIAL = {"table2-augmented", "table4-plain"}           # other readings of one data set of a table
 
 
 @cache
@@ -176,7 +176,7 @@ def test_every_block_stands_in_its_table(paper):
         assert set(table.blocks) <= blocks | of_rows, key
         assert set(table.rows) <= {row["method"] for row in published(paper)[key]}, key
         assert set(table.columns) <= {row["column"] for row in published(paper)[key]}, key
-        if key in variants(load_paper(paper)):           # another reading may run a part of the table
+        if key in PARTIAL:
             continue
         left_out = {block.split("|")[0] for block in blocks - set(table.blocks)}
         assert all(any(word in setting for word in UNMEASURED) for setting in left_out), (key, left_out)

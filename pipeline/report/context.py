@@ -151,7 +151,7 @@ def miniature_runs(key: str, results: dict[Cell, dict], root: Path = ROOT) -> di
 def own_table(key: str, scenario: str, paper: Paper, runs: dict[Cell, dict | None], texts: list[str], root: Path = ROOT,
               broken: dict[Cell, str] | None = None) -> OwnTable:
     """The table of one scenario's cells (None: not run): methods down, measures and facts of the run across."""
-    done = {cell: result for cell, result in runs.items() if result}
+    done, missing = {cell: result for cell, result in runs.items() if result}, [cell for cell, result in runs.items() if not result]
     measures = _shown(name for result in done.values() for name in result["measures"]) or ["average"]
     names = {cell: method_label(paper, cell.method) for cell in runs}
     rows = [Row(names[cell], [names[cell]], _values(cell, result, measures, (broken or {}).get(cell, "")))
@@ -161,16 +161,12 @@ def own_table(key: str, scenario: str, paper: Paper, runs: dict[Cell, dict | Non
     headline = next((result["headline"] for result in done.values()), "average")
     best = max(done, key=lambda cell: summarise(done[cell]["measures"][headline]).mean, default=None)
     histogram = Path("papers", key, "runs", scenario, "clients.svg")
-    return OwnTable(scenario_title(paper, scenario), texts, _missing(paper, [cell for cell in runs if cell not in done]),
+    return OwnTable(scenario_title(paper, scenario), texts, run_command(paper, missing) if missing else "",
                     Panel("", ["method"], merge_heads([_head(m) for m in measures] + FACTS), rows),
                     done=len(done), planned=len(runs),
                     best=f"{names[best]} {summarise(done[best]['measures'][headline]).mean:.2f}" if best else "",
                     headline=headline, curves=_curves(key, scenario, list(done), headline, paper, root) if done else None,
                     histogram=f"../{histogram.as_posix()}" if (root / histogram).exists() else "")
-
-
-def _missing(paper: Paper, cells: list[Cell]) -> str:
-    return "" if not cells else "dvc repro" if cells[0].scenario == MINIATURE else run_command(paper, cells)
 
 
 def _curves(key: str, scenario: str, cells: list[Cell], headline: str, paper: Paper, root: Path) -> Drawing:
