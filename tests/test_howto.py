@@ -53,10 +53,10 @@ def put(document, keys: list[str], value) -> None:
 
 @pytest.fixture
 def project(tmp_path) -> Path:
-    """A copy with its tests' helper, and a FedCRL miniature of one round."""
+    """A copy with its tests' helpers, and a FedCRL miniature of one round."""
     copy = copy_of_the_repository(tmp_path)
     (copy / "tests").mkdir()
-    for name in ("federation.py", "conftest.py"):
+    for name in ("federation.py", "conftest.py", "pretend_card.py", "on_a_card.py"):
         (copy / "tests" / name).write_text((ROOT / "tests" / name).read_text())
     run(copy, "git", "init", "-q")
 
@@ -74,7 +74,9 @@ def rows(project: Path, page: str, label: str) -> list[str]:
 
 def test_adding_a_method(project):
     printed = follow("adding-a-method.md", project)
-    assert "2 passed" in printed[-1]
+    assert "2 passed" in printed[-2]
+    on_a_card = json.loads(printed[-1])
+    assert on_a_card["equal"] and not on_a_card["waits"]
     result = json.loads((project / "papers/fedcrl/runs/mini/fedhalf/result.json").read_text())
     assert any(f"{result['measures']['weighted'][0]:.2f}" in row for row in rows(project, "fedcrl.md", "FedHalf"))
     assert result["hyper"] == {"rate": 0.5} and result["rounds"] == 1

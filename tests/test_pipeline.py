@@ -319,3 +319,14 @@ def test_a_cell_counts_the_executor_that_trained_it(tmp_path):
         assert {name for name in before if provenance.method_digest("fedavg", clone, name) != before[name]} == changed
         path.write_text(text)
     provenance.code_digest.cache_clear()
+
+
+def test_what_is_the_same_on_a_cpu(monkeypatch):
+    """A module's earlier form counts for the CPU's executor alone; a form that no module has any more is no longer in the list."""
+    present = {provenance._module(path.read_text(encoding="utf-8"))[0] for path in (ROOT / "pipeline").rglob("*.py")}
+    assert set(provenance.SAME_ON_A_CPU) <= present and not set(provenance.SAME_ON_A_CPU.values()) & present
+    monkeypatch.setattr(provenance, "code_digest", provenance.code_digest.__wrapped__)
+    before = {executor: provenance.method_digest("fedavg", executor=executor) for executor in ("sequential", "stacked")}
+    monkeypatch.setattr(provenance, "SAME_ON_A_CPU", {})
+    assert provenance.method_digest("fedavg") != before["sequential"]
+    assert provenance.method_digest("fedavg", executor="stacked") == before["stacked"]

@@ -115,41 +115,6 @@ def test_steps_are_taken_one_by_one_where_they_cannot_be_recorded(monkeypatch, c
     assert largest_difference(found.model, run(FedAvg(), world("sequential", monkeypatch)).model) < 1e-9
 
 
-def test_a_recorded_step_is_replayed(monkeypatch):
-    """A stand-in for CUDA's graphs that keeps what ran while it recorded, and runs it when it is replayed."""
-    replays = []
-
-    class Graph:
-        def replay(self):
-            replays.append(self)
-            self.move()
-
-    class Recording:
-        def __init__(self, graph, **_): self.graph = graph
-        def __enter__(self):
-            self.real = stacked._Step._move
-            monkeypatch.setattr(stacked._Step, "_move", lambda step: setattr(self.graph, "move", lambda: self.real(step)))
-        def __exit__(self, *_):
-            monkeypatch.setattr(stacked._Step, "_move", self.real)
-            return False
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: "before")
-    streams = []
-    monkeypatch.setattr(torch.cuda, "set_stream", streams.append)
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
-    monkeypatch.setattr(torch.cuda, "graph", Recording)
-    monkeypatch.setattr(stacked, "BUCKETS", 2)
-    w = world(monkeypatch=monkeypatch, model=DROPOUT)
-    w.executor.records = True
-    found = run(FedProx(mu=0.1), w)
-    taken = sum(step.taken for stack in w.executor.kept for step in stack.steps.values())
-    shapes = sum(len(stack.steps) for stack in w.executor.kept)
-    assert len(replays) == taken - shapes > shapes                    # all but the first time of each shape
-    assert set(streams) == {"before"}
-    assert largest_difference(found.model, run(FedProx(mu=0.1), world("sequential", monkeypatch, model=DROPOUT)).model) < 1e-9
-
-
 def test_a_thread_records_what_it_has_taken_itself(monkeypatch):
     """Handles of CUDA's libraries are made for each thread, and cannot be made while it records."""
     recorders = []

@@ -62,11 +62,13 @@ def step_together(clients: list[Client], networks: dict[Model, Network], models:
                   optimiser: Optimiser, key: tuple, autocast: torch.dtype | None = None) -> Clients:
     """See World.collaborate. On a GPU every client has a stream of its own, so that networks too small to fill it overlap."""
     device = clients[0].images.device
-    streams = [torch.cuda.Stream(device) for _ in clients] if device.type == "cuda" else [None] * len(clients)
+    streams = [torch.cuda.Stream(device) for _ in clients] if device.type != "cpu" else [None] * len(clients)
     moving, held, shown = [], [], []
+    _wait(device)
     for k, (client, model) in enumerate(zip(clients, models, strict=True)):
         network = networks[client.model].train()
-        tensors = {name: value.detach().clone() for name, value in model.items()}
+        with _on(streams[k]):
+            tensors = {name: value.detach().clone() for name, value in model.items()}
         moving.append({name: tensors[name].requires_grad_() for name in trainable_names(network, "all")})
         held.append(tensors)
         set_generator(network, keys.torch_generator("public dropout", *key, client.name))
@@ -96,6 +98,6 @@ def _on(stream):
 
 
 def _wait(device: torch.device) -> None:
-    """Between what clients do on their streams and what the server does with all of it."""
-    if device.type == "cuda":
+    """Between what clients do on their streams and what is done with all of it on the device's own: streams wait for nothing by themselves."""
+    if device.type != "cpu":
         torch.cuda.synchronize(device)

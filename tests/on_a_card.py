@@ -1,0 +1,123 @@
+"""python tests/on_a_card.py [method ...]: three rounds of every method on a pretended GPU and on the CPU, with what its paper's
+miniature sets and made-up images. A line of JSON each; test_card.py reads them."""
+import dataclasses
+import json
+import os
+import sys
+from pathlib import Path
+
+os.environ |= {"OMP_NUM_THREADS": "1", "FEDREPRO_EXECUTOR": "stacked"}
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import torch
+
+from pipeline import evaluation, methods
+from pipeline.engine import stacked
+from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.phase import Client
+from pipeline.engine.world import World
+from pipeline.params import MINIATURE, PAPERS, Cell, load_params
+from pretend_card import DEVICE, OnCard, there_is_a_card
+
+SIZES, CLASSES, ROUNDS = (9, 17, 4), 4, 3
+
+
+def cells() -> dict[str, Cell]:
+    """algorithm -> a cell of a miniature that runs it: of two papers, the last one's."""
+    found = {}
+    for paper in PAPERS:
+        for method in load_params().miniature[paper].methods:
+            cell = Cell(paper, MINIATURE, method)
+            found[cell.resolve()[1]] = cell
+    return found
+
+
+def world(scenario, device) -> World:
+    numbers, data = torch.Generator().manual_seed(0), scenario.data
+    where = {"device": device}
+
+    def images(n):
+        made = torch.rand(n, data.channels, data.size, data.size, generator=numbers) if data.features == "pixels" \
+            else torch.randn(n, 192, generator=numbers)
+        return (made.contiguous(memory_format=torch.channels_last) if made.ndim == 4 else made).to(**where)
+
+    def labels(n):
+        return torch.randint(0, CLASSES, (n,), generator=numbers).to(**where)
+    networks = list((scenario.models or {"": scenario.model}).values())
+    clients = [Client(f"c{k}", f"c{k}", networks[k % len(networks)], images(n), labels(n)) for k, n in enumerate(SIZES)]
+    training = dataclasses.replace(scenario.training, rounds=ROUNDS, batch_size=8, local_epochs=1, pretraining=0)
+    public = None if scenario.public is None else (images(20), dataclasses.replace(scenario.public, batch_size=8, epochs=1))
+    return World(clients, training, CLASSES, 0, device, data=data, public=public, heldout=Batch(images(9), labels(9)),
+                 test=Batch(images(9), labels(9)))
+
+
+def trained(cell: Cell, device) -> tuple[list[torch.Tensor], list[float], World]:
+    """(every number of the deployed models, their accuracies, the world)."""
+    scenario, algorithm, hyper = cell.resolve()
+    method, made = methods.load(algorithm, hyper, str(cell)), world(scenario, device)
+    made.executor.fixed = True
+    state = method.init(made)
+    for made.round in range(1, ROUNDS + 1):
+        state = method.round(state, made)
+    method.diagnostics(state), method.traffic(made, state), method.vectors(state)
+    models = method.deployed(state, made)
+    tests = [evaluation.TestSet(c.name, c.images, c.labels) for c in made.clients]
+    accuracies = evaluation.measure(models, made, tests, "clients", 1,
+                                    lambda network, images, client: method.scores(Handle(network, client=client), images, state))[1]
+    evaluation.representations(models, made, tests)
+    return [value.cpu() for model in models for value in model.values()], accuracies, made
+
+
+def compared(cell: Cell) -> dict:
+    """equal: the same models and accuracies bit for bit? again: steps taken of a shape that was taken before; replays of recorded ones;
+    waits: what the host waited for in them."""
+    with there_is_a_card() as card:
+        again: list[list[str]] = []
+
+        def take(step, turn, chosen):
+            known, before = step.taken > 0, len(card.waits)
+            real(step, turn, chosen)
+            again.extend([card.waits[before:]] if known else [])
+        real, stacked._Step.take = stacked._Step.take, take
+        try:
+            there, accuracies, made = trained(cell, DEVICE)
+        finally:
+            stacked._Step.take = real
+    here, expected, _ = trained(cell, torch.device("cpu"))
+    assert all(isinstance(c.images, OnCard) for c in made.clients)
+    return {"equal": all(map(torch.equal, there, here)) and accuracies == expected, "again": len(again),
+            "replays": sum(graph.replays for graph in card.graphs), "waits": sorted(set(sum(again, [])))}
+
+
+def rules() -> dict:
+    """What the card refuses, and what a graph does."""
+    with there_is_a_card() as card:
+        def refused(operation) -> str:
+            try:
+                operation()
+            except RuntimeError as error:
+                return str(error)
+            return ""
+        there = torch.arange(3.0, device=DEVICE)
+        total, graph, stream = torch.zeros(3, device=DEVICE), torch.cuda.CUDAGraph(), torch.cuda.Stream(DEVICE)
+        with torch.cuda.graph(graph):
+            total += 2 * there
+            fetched = refused(there.sum().item)
+        recorded = total.tolist()
+        there.add_(1)
+        graph.replay(), graph.replay()
+        with torch.cuda.stream(stream):
+            early = refused(lambda: there + 1)
+            torch.cuda.synchronize()
+            late = refused(lambda: there + 1)
+        return {"mixed": refused(lambda: there + torch.ones(3)), "fetched": fetched, "recorded": recorded, "replayed": total.tolist(),
+                "early": early, "late": late, "waits": card.waits}
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    if sys.argv[1:] == ["rules"]:
+        sys.exit(print(json.dumps(rules())))
+    for algorithm, cell in cells().items():
+        if not sys.argv[1:] or algorithm in sys.argv[1:]:
+            print(json.dumps({"algorithm": algorithm, **compared(cell)}), flush=True)

@@ -1,0 +1,48 @@
+"""The engine on a GPU that is pretended (pretend_card.py): everything is on its device, steps are recorded and replayed, the host does
+not wait for them, and the numbers are the CPU's. One method for each thing that methods ask of the engine; on_a_card.py runs all."""
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from torch.utils import backend_registration
+
+pytestmark = pytest.mark.skipif(not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"), reason="an older torch")
+HERE = Path(__file__).parent
+METHODS = ["fedavg", "moon", "fedpcl", "fedccl", "fedlsa", "fedsr", "fedga", "ditto", "pfedme", "perfedavg", "fedrep", "fedala", "fedpac", "fedgh",
+           "fedcrl", "fedproto_hetero", "rahfl"]
+VIEWED = {"fedproto_hetero", "rahfl"}                    # the scenario augments: made client by client, with numbers drawn on the CPU
+NEVER_TWICE = {"fedccl"}                                 # as many prototypes as clusters, new ones each round
+
+
+def run(*arguments: str) -> list[dict]:
+    """In a process of its own: torch keeps a device once it knows it."""
+    done = subprocess.run([sys.executable, str(HERE / "on_a_card.py"), *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, dict]:
+    return {line["algorithm"]: line for line in run(*METHODS)}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_on_the_card_as_on_the_cpu(method, found):
+    assert found[method]["equal"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_steps_are_replayed_and_the_host_does_not_wait(method, found):
+    """A shape is taken as it is, then recorded, then replayed."""
+    assert found[method]["replays"] == found[method]["again"] and (found[method]["again"] > 0) == (method not in NEVER_TWICE)
+    assert bool(found[method]["waits"]) == (method in VIEWED)
+
+
+def test_the_card_has_a_gpus_rules():
+    found, = run("rules")
+    assert "same device" in found["mixed"] and "capturing" in found["fetched"]
+    assert found["recorded"] == [0, 0, 0] and found["replayed"] == [4, 8, 12]
+    assert "another stream" in found["early"] and not found["late"]
+    assert [why.split()[0] for why in found["waits"]] == ["copy", "copy"]     # the two lists
