@@ -20,7 +20,7 @@ import torch
 from torch import Generator, Tensor
 
 from pipeline.data import image_operations as pillow
-from pipeline.data.image_operations import take
+from pipeline.data.image_operations import beside, take
 
 PAD = 4                                               # pixels around an image before a random crop
 TURN = 15.0                                           # degrees either way (RAHFL's public images)
@@ -48,8 +48,8 @@ def simple(images: Tensor, generator: Generator) -> Tensor:
     """RAHFL's weak view for the contrast (Sec. 3.3; [RA]): reflect 4 pixels around, random resized crop back to the size, colour
     jitter (.8), grey (.2), Gaussian blur (.5), flip (.5). The crop is one of the padded image."""
     side = images.shape[3]
-    rim = _reflected(torch.arange(-PAD, side + PAD), side)
-    padded = images[:, :, rim.to(images.device)[:, None], rim.to(images.device)]
+    rim = beside(_reflected(torch.arange(-PAD, side + PAD), side), images)
+    padded = images[:, :, rim[:, None], rim]
     out = _grayscaled(_jittered(_resized_crop(padded, generator, side), generator), generator)
     radius = _uniform(generator, len(images), *RADIUS)
     out = _where(_chance(generator, len(images), P_BLUR), out, pillow.gaussian_blur, radius)
@@ -139,7 +139,7 @@ def apply(images: Tensor, drawn: Tensor, level: Tensor, sign: Tensor) -> Tensor:
 
 def mix(images: Tensor, chained: Tensor, weights: Tensor, share: Tensor) -> Tensor:
     """(1 - share) x + share sum_i weights_i chained_i, float32. chained (B, chains, C, H, W), weights (B, chains), share (B,)."""
-    weights, share = weights.to(images.device, torch.float32), pillow.per_image(share.float(), images)
+    weights, share = beside(weights.float(), images), pillow.per_image(share.float(), images)
     mixture = (weights[:, None] @ chained.flatten(2).float()).view(images.shape)
     return torch.lerp(images.float(), mixture, share)
 
@@ -159,7 +159,7 @@ def _where(chosen: Tensor, images: Tensor, operation: Callable[..., Tensor], *st
     """`operation(images, *strengths)` written into the images that are chosen (B,), a CPU mask; the others are not computed."""
     rows = chosen.nonzero()[:, 0]
     if len(rows):
-        places = rows.to(images.device)
+        places = beside(rows, images)
         images[places] = operation(images[places], *(strength[rows] for strength in strengths))
     return images
 
@@ -172,10 +172,10 @@ def _crop_flip(images: Tensor, generator: Generator, reflect: bool) -> Tensor:
     columns = torch.arange(width) + left - PAD
     columns = torch.where(flip, columns.flip(1), columns)
     if reflect:
-        return take(images, _places(_reflected(rows, height), _reflected(columns, width), width).to(images.device))
+        return take(images, beside(_places(_reflected(rows, height), _reflected(columns, width), width), images))
     inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None]
     places = _places(rows.clamp(0, height - 1), columns.clamp(0, width - 1), width)
-    return take(images, places.to(images.device)) * inside[:, None].to(images.device)
+    return take(images, beside(places, images)) * beside(inside[:, None], images)
 
 
 def _places(rows: Tensor, columns: Tensor, width: int) -> Tensor:

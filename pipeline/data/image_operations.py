@@ -12,9 +12,14 @@ from torch import Tensor
 SLACK = 2.0 ** -32                                    # Pillow cuts fractions off: 199.99999999999 stands for 200
 
 
+def beside(values: Tensor, images: Tensor) -> Tensor:
+    """values on the images' device; on a GPU the host goes on while they are copied."""
+    return values if values.device == images.device else values.pin_memory().to(images.device, non_blocking=True)
+
+
 def per_image(values: Tensor, images: Tensor) -> Tensor:
     """values (B,) on the images' device as (B, 1, 1, 1)."""
-    return values.to(images.device)[:, None, None, None]
+    return beside(values, images)[:, None, None, None]
 
 
 # -- one value at a time -------------------------------------------------------------------------------------
@@ -107,7 +112,7 @@ def hue(images: Tensor, turn: Tensor) -> Tensor:
     angle = torch.where(images[:, 0] == value, (blue - green).double(),
                         torch.where(images[:, 1] == value, 2 + red.double() - blue, 4 + green.double() - red))
     angle = ((angle.float().double() / 6 + 1).fmod(1).float().double() * 255).int()       # 32 and 64 bits where Pillow has them
-    shift = (turn.double() * 255).trunc().int().to(images.device)[:, None, None]
+    shift = beside((turn.double() * 255).trunc().int(), images)[:, None, None]
     saturation = ((span / value.clamp(min=1)).double() * 255).floor().float() / 255
     sixths = torch.where(span > 0, angle + shift, shift).remainder(256).double() * 6 / 255
     part = (sixths - sixths.floor()).float()
@@ -133,7 +138,7 @@ def affine(images: Tensor, maps: Tensor) -> Tensor:
     """Bilinear; black where the source lies outside. maps (B, 6) rows (a, b, c, d, e, f): the output pixel (x, y) comes
     from (a x + b y + c, d x + e y + f), positions counted from the upper left corner, a pixel's own at its middle."""
     height, width = images.shape[2:]
-    a, b, c, d, e, f = maps.to(images.device, torch.float64)[:, :, None, None].unbind(1)
+    a, b, c, d, e, f = beside(maps.double(), images)[:, :, None, None].unbind(1)
     x = torch.arange(width, device=images.device, dtype=torch.float64) + 0.5
     y = torch.arange(height, device=images.device, dtype=torch.float64)[:, None] + 0.5
     x, y = a * x + b * y + c, d * x + e * y + f
@@ -147,7 +152,7 @@ def affine_nearest(images: Tensor, maps: Tensor) -> Tensor:
     """As `affine` with the nearest pixel's value, in Pillow's fixed point of 16 bits."""
     height, width = images.shape[2:]
     a, b, c, d, e, f = maps.unbind(1)
-    a, b, c, d, e, f = ((v * 65536 + 0.5).floor().long().to(images.device)[:, None, None]
+    a, b, c, d, e, f = (beside((v * 65536 + 0.5).floor().long(), images)[:, None, None]
                         for v in (a, b, c + (a + b) / 2, d, e, f + (d + e) / 2))
     x = torch.arange(width, device=images.device)
     y = torch.arange(height, device=images.device)[:, None]
@@ -166,8 +171,8 @@ def resized_crop(images: Tensor, top: Tensor, left: Tensor, height: Tensor, widt
     """Cut a box, four tensors (B,) int64, and resize it bilinearly with antialiasing to (B, C, size, size): rows first, then
     columns, each rounded. (Since version 13 Pillow takes columns first where they shrink much more: one grey level apart.)"""
     batch, channels, rows, columns = images.shape
-    across = _triangles(left, width, columns, size).to(images.device)
-    down = _triangles(top, height, rows, size).to(images.device)
+    across = beside(_triangles(left, width, columns, size), images)
+    down = beside(_triangles(top, height, rows, size), images)
     wide = _rounded(images.double().reshape(batch, channels * rows, columns) @ across.mT)
     return _rounded(down[:, None] @ wide.view(batch, channels, rows, size)).to(torch.uint8)
 

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pipeline.data.image_operations import beside
 from pipeline.params import Data
 
 STATISTICS = {                                        # mean and standard deviation per channel, of images in [0, 1]
@@ -47,7 +48,7 @@ class Pixels:
     def _statistics(self, images: Tensor) -> tuple[Tensor, Tensor]:
         channels = images.shape[1]
         values = ((0.0,) * channels, (1.0,) * channels) if self.normalise == "none" else (v[:channels] for v in STATISTICS[self.normalise])
-        mean, std = (torch.tensor(v, dtype=images.dtype, device=images.device).view(1, -1, 1, 1) for v in values)
+        mean, std = (beside(torch.tensor(v, dtype=images.dtype), images).view(1, -1, 1, 1) for v in values)
         return mean, std
 
 
