@@ -34,21 +34,19 @@ def cells() -> dict[str, Cell]:
 
 def world(scenario, device) -> World:
     numbers, data = torch.Generator().manual_seed(0), scenario.data
-    where = {"device": device}
 
     def images(n):
-        made = torch.rand(n, data.channels, data.size, data.size, generator=numbers) if data.features == "pixels" \
-            else torch.randn(n, 192, generator=numbers)
-        return (made.contiguous(memory_format=torch.channels_last) if made.ndim == 4 else made).to(**where)
+        made = torch.rand(n, data.channels, data.size, data.size, generator=numbers)
+        return made.contiguous(memory_format=torch.channels_last).to(device)
 
     def labels(n):
-        return torch.randint(0, CLASSES, (n,), generator=numbers).to(**where)
+        return torch.randint(0, CLASSES, (n,), generator=numbers).to(device)
     networks = list((scenario.models or {"": scenario.model}).values())
     clients = [Client(f"c{k}", f"c{k}", networks[k % len(networks)], images(n), labels(n)) for k, n in enumerate(SIZES)]
     training = dataclasses.replace(scenario.training, rounds=ROUNDS, batch_size=8, local_epochs=1, pretraining=0)
     public = None if scenario.public is None else (images(20), dataclasses.replace(scenario.public, batch_size=8, epochs=1))
-    return World(clients, training, CLASSES, 0, device, data=data, public=public, heldout=Batch(images(9), labels(9)),
-                 test=Batch(images(9), labels(9)))
+    heldout, test = Batch(images(9), labels(9)), Batch(images(9), labels(9))
+    return World(clients, training, CLASSES, 0, device, data=data, public=public, heldout=heldout, test=test)
 
 
 def trained(cell: Cell, device) -> tuple[list[torch.Tensor], list[float], World]:
