@@ -20,7 +20,8 @@ import torch
 from torch import Generator, Tensor
 
 from pipeline.data import image_operations as pillow
-from pipeline.data.image_operations import beside, take
+from pipeline.data.image_operations import take
+from pipeline.devices import beside
 
 PAD = 4                                               # pixels around an image before a random crop
 TURN = 15.0                                           # degrees either way (RAHFL's public images)

@@ -9,12 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pipeline.devices import beside
+
 SLACK = 2.0 ** -32                                    # Pillow cuts fractions off: 199.99999999999 stands for 200
-
-
-def beside(values: Tensor, images: Tensor) -> Tensor:
-    """values on the images' device; on a GPU the host goes on while they are copied."""
-    return values if values.device == images.device else values.pin_memory().to(images.device, non_blocking=True)
 
 
 def per_image(values: Tensor, images: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pipeline.data.image_operations import beside
+from pipeline.devices import beside
 from pipeline.params import Data
 
 STATISTICS = {                                        # mean and standard deviation per channel, of images in [0, 1]

@@ -10,6 +10,7 @@ from torch import Tensor
 from pipeline import keys
 from pipeline.data import augmentations
 from pipeline.data.tensors import Pixels
+from pipeline.devices import runs_ahead
 from pipeline.engine.handle import Draws, Handle
 from pipeline.engine.optimisers import Steps
 from pipeline.engine.phase import Client, Views, cuts, of_client, trainable_names
@@ -62,7 +63,7 @@ def step_together(clients: list[Client], networks: dict[Model, Network], models:
                   optimiser: Optimiser, key: tuple, autocast: torch.dtype | None = None) -> Clients:
     """See World.collaborate. On a GPU every client has a stream of its own, so that networks too small to fill it overlap."""
     device = clients[0].images.device
-    streams = [torch.cuda.Stream(device) for _ in clients] if device.type != "cpu" else [None] * len(clients)
+    streams = [torch.cuda.Stream(device) for _ in clients] if runs_ahead(device) else [None] * len(clients)
     moving, held, shown = [], [], []
     _wait(device)
     for k, (client, model) in enumerate(zip(clients, models, strict=True)):
@@ -99,5 +100,5 @@ def _on(stream):
 
 def _wait(device: torch.device) -> None:
     """Between what clients do on their streams and what is done with all of it on the device's own: streams wait for nothing by themselves."""
-    if device.type != "cpu":
+    if runs_ahead(device):
         torch.cuda.synchronize(device)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from pipeline.devices import beside, runs_ahead
 from pipeline.engine.alike import alike, tensors_of, with_tensors
 from pipeline.engine.handle import Batch, Draws, Handle
 from pipeline.engine.lockstep import together  # noqa: F401  (training runs the seeds of a cell through it)
@@ -39,8 +40,7 @@ class Stacked:
         self.clients, self.networks, self.training, self.autocast = clients, networks, training, autocast
         self.device = clients[0].images.device
         self.most: int | None = None
-        self.fixed = self.device.type != "cpu"                # step in few shapes, kept from phase to phase, so that they can be recorded
-        self.records = self.device.type != "cpu"
+        self.records = self.fixed = runs_ahead(self.device)   # `fixed`: in few shapes, kept from phase to phase, so that they can be recorded
         self.kept: list[_Stack] = []
         self._pool: Tensor | None = None
 
@@ -193,8 +193,7 @@ class _Stack:
         orders = [order(*one, epoch) + start for one, start in zip(mine, self.starts)]
         self.generators = {purpose: [generator(purpose, *one, epoch) for one in mine] for purpose in ("dropout", "noise", "views")}
         index = torch.cat([self._index(turn, orders) for turn in self.turns] or [torch.zeros(0, dtype=torch.int64)])
-        if self.device.type != "cpu":
-            index = index.pin_memory().to(self.device, non_blocking=True)          # once an epoch
+        index = beside(index, self.clients[0].images)         # once an epoch
         for turn, chosen in zip(self.turns, index.split([len(turn.rows) * turn.size for turn in self.turns])):
             self._step(turn).take(turn, chosen)
             for row in turn.rows[:turn.active]:
@@ -391,7 +390,7 @@ class _StackedDraws(Draws):
         """(rows, *shape) on the CPU; zeros for rows without a batch, whose generators must stay where they are."""
         drawn = [torch.zeros(shape) if known is None else draw(shape, generator=known[0][self.purpose][known[1]]) for known in self.step.generators]
         drawn = torch.stack(drawn)
-        return drawn.pin_memory() if self.step.stack.device.type != "cpu" else drawn
+        return drawn.pin_memory() if runs_ahead(self.step.stack.device) else drawn
 
 
 def _pick(values: Tensor, place: Tensor) -> Tensor:
