@@ -407,3 +407,11 @@ def test_points_behind_the_sphere_are_faint():
     table = pd.DataFrame({"x": [0.5, -0.5], "y": [0.1, 0.2], "z": [0.8, -0.8], "label": [0, 1], "client": [0, 0]})
     text = figures.sphere({"FedLSA": table})
     assert 'id="label-0"' in text and 'id="label-1"' in text and "0.25" in text and "FedLSA" in text
+
+
+def test_a_long_title_keeps_to_its_panel():
+    """It would run into the legend's names."""
+    title = "Office-Caltech, ten clients (Caltech 3, Amazon 2, Webcam 1, DSLR 4)"
+    drawn = figures.curves({title: {"FedAvg": pd.DataFrame({"seed": 0, "round": [0, 1], "accuracy": [10.0, 20.0]})}}, ["accuracy"])
+    first, second = (drawn.index(words) for words in ("ten clients", "DSLR 4)"))
+    assert title not in drawn and "<text" in drawn[first:second]

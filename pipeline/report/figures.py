@@ -1,5 +1,6 @@
 """Figures as SVG that read on light and on dark ground: colours are CSS variables, text stays text."""
 import io
+import textwrap
 from itertools import product
 
 import numpy as np
@@ -26,6 +27,7 @@ SHAPES = {                                       # strokes of a point (from, to)
     "|": [((0, -1.3), (0, 1.3))],
 }
 REACH = 0.013                                    # of half a panel's width
+TITLE = 54                                       # letters in a line above a panel of curves; more would run into the legend
 MOST_POINTS = 2000                               # drawn per panel
 MOST_BANDS = 8                                   # with more lines the ranges of the seeds hide one another
 STYLE = {"svg.fonttype": "none", "svg.hashsalt": "fedrepro", "font.family": "sans-serif", "font.size": 9.5,
@@ -101,7 +103,7 @@ def _unit(measure: str, alone: bool) -> str:
 
 
 def _dress(axes, title: str, unit: str, left: bool, bottom: bool) -> None:
-    axes.set_title(title, loc="left", fontsize=9.5)
+    axes.set_title(textwrap.fill(title, TITLE), loc="left", fontsize=9.5)
     axes.set_ylabel(unit if left else "")
     axes.set_xlabel("round" if bottom else "")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
