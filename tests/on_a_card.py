@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from unittest import mock
 
 os.environ |= {"OMP_NUM_THREADS": "1", "FEDREPRO_EXECUTOR": "stacked"}
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -76,11 +77,9 @@ def compared(cell: Cell) -> dict:
             known, before = step.taken > 0, len(card.waits)
             real(step, turn, chosen)
             again.extend([card.waits[before:]] if known else [])
-        real, stacked._Step.take = stacked._Step.take, take
-        try:
+        real = stacked._Step.take
+        with mock.patch.object(stacked._Step, "take", take):
             there, accuracies, made = trained(cell, DEVICE)
-        finally:
-            stacked._Step.take = real
     here, expected, _ = trained(cell, torch.device("cpu"))
     assert all(isinstance(c.images, OnCard) for c in made.clients)
     return {"equal": all(map(torch.equal, there, here)) and accuracies == expected, "again": len(again),

@@ -6,6 +6,7 @@ of then, as CUDA's do. Importing this registers the device with torch for the re
 """
 from collections.abc import Iterator
 from contextlib import contextmanager
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -228,14 +229,5 @@ def there_is_a_card() -> Iterator[Card]:
 
     instead = {"CUDAGraph": Graph, "graph": recording, "graph_pool_handle": lambda: None, "synchronize": synchronize,
                "Stream": lambda *_: object(), "stream": on, "current_stream": lambda *_: None, "set_stream": lambda *_: None}
-    before = {name: getattr(torch.cuda, name) for name in instead}, Tensor.pin_memory
-    for name, value in instead.items():
-        setattr(torch.cuda, name, value)
-    Tensor.pin_memory = pinned
-    try:
-        with _card, _Lists():
-            yield _card
-    finally:
-        for name, value in before[0].items():
-            setattr(torch.cuda, name, value)
-        Tensor.pin_memory = before[1]
+    with mock.patch.multiple(torch.cuda, **instead), mock.patch.object(Tensor, "pin_memory", pinned), _card, _Lists():
+        yield _card
