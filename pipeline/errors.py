@@ -23,5 +23,5 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """`unknown method 'fedporx' (nearest: 'fedprox')`: what was not found and what is closest to it."""
     known = [str(k) for k in known]
     near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
-    hint = f"nearest: {near[0]!r}" if near else "known: " + (", ".join(sorted(known)) or "none")
+    hint = f"nearest: {near[0]!r}" if near else "known: " + (", ".join(map(repr, sorted(known))) or "none")
     return f"unknown {kind} {str(name)!r} ({hint})"

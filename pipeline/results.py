@@ -195,6 +195,11 @@ def tidy(results: dict[Cell, dict]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
+def as_csv(table: pd.DataFrame) -> str:
+    """A table as text, the same on every machine."""
+    return table.to_csv(index=False, float_format="%.4f", lineterminator="\n")
+
+
 def curves(results: dict[Cell, dict], root: Path = ROOT) -> pd.DataFrame:
     """Accuracy over rounds, mean over seeds: columns method, round, accuracy (the headline measure, percent)."""
     tables = [pd.DataFrame(columns=["method", "round", "accuracy"])]

@@ -213,7 +213,7 @@ def test_a_table_with_some_single_seeds_is_indicative_too():
     assert Judgement([firm], []).strength == "Verdict, 3 seeds or more"
     assert Judgement([firm, soft], []).strength == "Indicative, some numbers have one seed"
     assert Judgement([firm, soft], [], several=True).strength == "Verdict, in part indicative"
-    assert Judgement([firm, soft], []).shares == "1 of 1 tested claim holds (100 %); with one seed, 0 of 1 tested claim point the claimed way (0 %)"
+    assert Judgement([firm, soft], []).shares == "1 of 1 tested claim holds (100 %); with one seed, 0 of 1 tested claim points the claimed way (0 %)"
     assert Judgement([], []).summary == "" and Judgement([], []).strength == "No verdict yet"
 
 
@@ -223,18 +223,22 @@ def test_seeds_that_differ_are_drawn_apart(claimed):
     assert best.word == HOLDS and best.point == 66.5 - 62 and best.seeds == 2
 
 
-def test_order_of_the_methods(claimed):
+def test_order_of_the_methods(claimed, monkeypatch):
+    monkeypatch.setattr("pipeline.report.verdicts.RANKED", 3)                     # the tables of this paper have no more rows
     paper = load_paper("fedcrl", claimed)
     write_run(claimed, "balanced/fedprox", {"average": [70.0, 70.0], "weighted": [50.0, 50.0], "clients_std": [6.0, 6.0]})
     printed = Printed("fedcrl", paper, claimed)                                  # noqa: F811
     found = results.collect(claimed)
     [only] = orders("table1", "fedcrl", paper, found, printed)                   # printed 42, 44, 46; measured 61, 70, 66.5
     assert (only.title, only.methods, only.printed, only.winner, only.place) == ("Digits", 3, 3, "Ours", 2)
-    assert only.tau == pytest.approx(1 / 3) and only.correlation == "0.33"
+    assert only.tau == pytest.approx(1 / 3) and only.correlation == "0.33 (p = 1.00)"
     accuracy, spread = orders("table2", "fedcrl", paper, found, printed)         # Std.: printed 6, 7, 8; measured 9, 6, 4.5
-    assert spread.title == "practical (β = 0.1, N = 20), Std." and spread.correlation == "−1.00"
+    assert spread.title == "practical (β = 0.1, N = 20), Std." and spread.correlation == "−1.00 (p = 0.33)"
     assert (spread.winner, spread.place) == ("FedAvg", 3) and accuracy.tau == pytest.approx(1 / 3)
     assert orders("table1", "fedcrl", paper, {k: v for k, v in found.items() if k.method != "ours"}, printed) == []
+    assert Judgement([], [accuracy, spread]).ranking.startswith("order of the methods against the published one: Kendall's τ −0.33 on average over 2 columns (−1.00 to 0.33)")
+    monkeypatch.undo()
+    assert orders("table1", "fedcrl", paper, found, printed) == []               # three methods tell no order from chance
 
 
 def test_claims_are_judged_again_by_a_variant_of_their_tables(claimed):
@@ -260,7 +264,7 @@ def test_ordinals():
 def test_the_pages_show_claims_verdict_and_deviations(claimed):
     render(["fedcrl"], claimed)
     html, text, body = ((claimed / f"reports/fedcrl.{kind}").read_text() for kind in ("html", "md", "tex"))
-    summary = "1 of 3 tested claims holds (33 %), 2 fail; 1 claim waits for runs; 1 cannot be tested by a run"
+    summary = "1 of 3 tested claims holds (33 %), 1 of them in sign alone, 2 fail; 1 claim waits for runs; 1 cannot be tested by a run"
     for shown in (html, text, body.replace(r"\%", "%")):
         assert summary in shown and "Not as in the paper" in shown and "every second image" in shown
     assert '<td data-label="verdict" class="word holds">holds</td>' in html
@@ -270,7 +274,7 @@ def test_the_pages_show_claims_verdict_and_deviations(claimed):
     assert body.count(r"\begin{longtable}") == 3                                  # tables 1 and 2, and the claims about no table
     assert "all of the interval is as claimed" in html and "nothing of the interval is as claimed" in text
     index = (claimed / "reports/index.md").read_text()
-    assert "Verdict, 2 seeds or more. 2 of 4 tested claims hold; 5 of 9 claims not tested." in index
+    assert "Verdict, 2 seeds or more. 2 of 4 tested claims hold; 5 of 9 claims without an answer." in index
 
 
 def test_a_page_per_scenario_tells_where_its_numbers_come_from(claimed):

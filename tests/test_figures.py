@@ -415,3 +415,12 @@ def test_a_long_title_keeps_to_its_panel():
     drawn = figures.curves({title: {"FedAvg": pd.DataFrame({"seed": 0, "round": [0, 1], "accuracy": [10.0, 20.0]})}}, ["accuracy"])
     first, second = (drawn.index(words) for words in ("ten clients", "DSLR 4)"))
     assert title not in drawn and "<text" in drawn[first:second]
+
+
+def test_a_legend_shows_what_tells_its_entries_apart():
+    """Marks where there are no lines; else the lines alone, whose dashes a mark would hide."""
+    margins = pd.DataFrame({"label": [0, 1], "clients": [2.0, 3.0], "mean": [1.0, 1.0], "vectors": [1.0, 2.0]})
+    history = pd.DataFrame({"seed": 0, "round": [0, 1, 2], "average": [1.0, 2.0, 3.0]})
+    marks, lines = (drawn.partition('id="legend_1"')[2] for drawn in
+                    (figures.margins({"FedProto": margins}), figures.curves({"digits": {str(i): history for i in range(9)}}, ["average"])))
+    assert marks.count("<use") == 3 and "<use" not in lines and lines.count("stroke-dasharray") == 1

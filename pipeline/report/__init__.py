@@ -8,12 +8,12 @@ from pipeline.params import PAPERS, ROOT
 from pipeline.report.across import across
 from pipeline.report.context import NAMES, Page, page
 from pipeline.report.formats import FORMATS, fill
-from pipeline.results import Problem, survey
+from pipeline.results import Problem, as_csv, survey, tidy
 
 
 def render(papers: Iterable[str] = PAPERS, root: Path = ROOT) -> list[Path]:
-    """Write reports/<paper>.md, .html, .tex, the run pages and the figures of the given papers, and the index and the
-    page across papers of all five.
+    """Write reports/<paper>.md, .html, .tex, the run pages and the figures of the given papers, and of all five the
+    index, the page across papers and every measured number as measured.csv.
 
     The same inputs give the same bytes. Raises FedReproError for an unknown paper or a malformed published table; for a
     result that cannot be used only after all the rest is written, and the pages name the file.
@@ -40,6 +40,7 @@ def render(papers: Iterable[str] = PAPERS, root: Path = ROOT) -> list[Path]:
         files[f"across.{kind}"] = fill("across", kind, page=table, pages=pages)
     for kind in ("md", "html"):
         files[f"index.{kind}"] = fill("index", kind, pages=pages, problems=said)
+    files["measured.csv"] = as_csv(tidy(results))
     for name, text in files.items():
         write_text(root / "reports" / name, text)
     if said:

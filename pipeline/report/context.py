@@ -1,5 +1,6 @@
 """What the pages show: one context per paper and one for the index, the same for every format."""
 import dataclasses
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from pipeline.report.runs import RunsPage, departures, runs_page
 from pipeline.report.tables import Panel, Row, TableView, Value, mark, merge_heads, table_view
 from pipeline.report.verdicts import Judgement, Verdict, judge, orders, variants
 from pipeline.report.words import GROUPS, MEASURES, measure_words, method_label, scenario_title
-from pipeline.results import Problem, lower_is_better, ordered, summarise
+from pipeline.results import Problem, history, lower_is_better, ordered, summarise
 
 NAMES = {"fedccl": "FedCCL", "fcclplus": "FCCL+", "fedlsa": "FedLSA", "rahfl": "RAHFL", "fedcrl": "FedCRL"}
 IDEAS = {
@@ -29,6 +30,7 @@ FACTS = [["run", "hook"], ["run", "rounds"], ["run", "seeds"]]
 PROVENANCE = ["runs", "data", "source", "data digest", "public data", "partition", "seeds", "device", "torch", "commit",
               "wall time, s"]
 SHORT = 12                                       # characters shown of a digest
+RISE = 5                                         # points of accuracy that tell learning from noise
 Made = TypeVar("Made")
 
 
@@ -50,6 +52,7 @@ class OwnTable:
     done: int
     planned: int
     best: str                                    # "FedCRL 93.10", empty when nothing was run
+    still: str                                   # which methods end about where they began; empty where none does
     headline: str                                # measure of `best` and of the curves
     curves: Drawing | None
     histogram: str
@@ -76,6 +79,12 @@ class Page:
     notes: list[Note]
     runs: list[RunsPage]
     problems: list[str]                          # files that could not be used, one line each
+
+    @property
+    def beside_words(self) -> str:
+        """What was measured beside the tables, to stand behind the count of the grids; empty where nothing was asked for."""
+        planned = sum(own.planned for own in self.beside)
+        return f", {sum(own.done for own in self.beside)} of {planned} beside the tables" if planned else ""
 
     @property
     def drawings(self) -> list[Drawing]:
@@ -160,19 +169,27 @@ def own_table(key: str, scenario: str, paper: Paper, runs: dict[Cell, dict | Non
         mark([row.values[i] for row in rows], lower_is_better(measure))
     headline = next((result["headline"] for result in done.values()), "average")
     best = max(done, key=lambda cell: summarise(done[cell]["measures"][headline]).mean, default=None)
+    still = [names[cell] for cell, result in done.items() if _rise(cell, result, root) < RISE]
     histogram = Path("papers", key, "runs", scenario, "clients.svg")
     return OwnTable(scenario_title(paper, scenario), texts, run_command(paper, missing) if missing else "",
                     Panel("", ["method"], merge_heads([_head(m) for m in measures] + FACTS), rows),
                     done=len(done), planned=len(runs),
                     best=f"{names[best]} {summarise(done[best]['measures'][headline]).mean:.2f}" if best else "",
-                    headline=headline, curves=_curves(key, scenario, list(done), headline, paper, root) if done else None,
+                    still=f"Less than {RISE} points above round 0: {', '.join(still)}." if still else "", headline=headline, curves=_curves(key, scenario, list(done), headline, paper, root) if done else None,
                     histogram=f"../{histogram.as_posix()}" if (root / histogram).exists() else "")
 
 
 def _curves(key: str, scenario: str, cells: list[Cell], headline: str, paper: Paper, root: Path) -> Drawing:
     """The headline accuracy of every method over the rounds, as measured."""
     return curves_of(f"figures/{key}-{scenario}.svg", {scenario: cells}, [headline], paper, root, 1,
-                     f"Measured accuracy ({measure_words(headline)}) after each round; round 0 is before training.")
+                     f"Measured accuracy ({measure_words(headline)}) after each round; round 0 is the state before the first, after any pretraining.")
+
+
+def _rise(cell: Cell, result: dict, root: Path) -> float:
+    """Points of accuracy from round 0 to the reported rounds, mean over seeds; infinite where round 0 was not scored."""
+    table, headline = history(cell, root), result["headline"]
+    start = table.loc[table["round"] == 0, headline].mean() if headline in table else math.nan
+    return math.inf if math.isnan(start) else summarise(result["measures"][headline]).mean - start
 
 
 def _shown(names) -> list[str]:

@@ -92,10 +92,9 @@ def curves_of(path: str, runs: dict[str, list[Cell]], measures: list[str], paper
     methods = {cell.method for found in runs.values() for cell in found}
     band = " Shaded: the range of the seeds." if len(methods) <= figures.MOST_BANDS else ""
     titles = {scenario: scenario_title(paper, scenario) for scenario in runs}
-    lossless = " Methods that descend no single loss (pFedMe, Per-FedAvg) have no line there." if "loss" in measures else ""
     return Drawing(path, f"Measured {' and '.join(_measure_words(m) for m in measures)} over rounds, one line per method: "
                    + "; ".join(titles.values()),
-                   f"{caption} Mean over seeds.{band}{lossless}", figures.curves_size(len(runs), len(measures)),
+                   f"{caption} Mean over seeds.{band}", figures.curves_size(len(runs), len(measures)),
                    partial(_draw_curves, {titles[scenario]: found for scenario, found in runs.items()}, measures, paper, root, window))
 
 

@@ -88,7 +88,7 @@ def curves(columns: dict[str, dict[str, pd.DataFrame]], measures: list[str], win
 def _line(axes, rounds: pd.DataFrame, i: int, label: str, band: bool) -> None:
     colour = list(LINES)[i % len(LINES)]
     axes.plot(rounds.index, rounds["mean"], color=colour, label=label, linewidth=1.7, gid=f"line-{_place(axes)}-{i}",
-              linestyle=DASHES[i // len(LINES) % len(DASHES)], marker="o" if len(rounds) <= 30 else "", markersize=2.6)
+              linestyle=DASHES[i // len(LINES) % len(DASHES)], marker="o" if len(rounds) <= 31 else "", markersize=2.6)
     if band:
         axes.fill_between(rounds.index, rounds["min"], rounds["max"], color=colour, alpha=0.16, linewidth=0)
 
@@ -119,8 +119,10 @@ def _legend(figure: Figure, panels) -> None:
         for line in (line for line in axes.get_lines() if not line.get_label().startswith("_")):       # not the caps of error bars
             found.setdefault(line.get_label(), (panel, -line.get_ydata()[-1], line))
     order = sorted(found.values(), key=lambda place: place[:2])
-    figure.legend([line for *_, line in order], [line.get_label() for *_, line in order], loc="outside right upper", frameon=False,
-                  handlelength=2.2)
+    legend = figure.legend([line for *_, line in order], [line.get_label() for *_, line in order], loc="outside right upper", frameon=False,
+                           handlelength=3)
+    for line in (line for line in legend.legend_handles if line.get_linestyle() != "None"):
+        line.set_marker("")                           # it would hide the gaps that tell dashes apart
 
 
 # -- measures against a number ---------------------------------------------------------------------------------------

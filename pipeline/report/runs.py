@@ -12,7 +12,7 @@ from pipeline.report.words import bytes_words, measure_words, method_label, scen
 from pipeline.results import Summary, history, ordered, summarise
 
 WIDTH, HEIGHT = 600, 120                         # of a curve, in units of its own
-HOOKS = {"pre": "that the server hands out", "post": "after the round's local training"}
+HOOKS = {"pre": "that a client has at the end of a round, before the next local training", "post": "after the round's local training"}
 POINTS = 120                                     # of a line at most; a longer run is drawn at every so many rounds
 
 

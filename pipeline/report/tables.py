@@ -14,7 +14,7 @@ from string import ascii_lowercase
 from pipeline.errors import ParamError, unknown
 from pipeline.params import DELTA, ROOT, Cell, Paper, Table
 from pipeline.report.published import printed_number, read_published
-from pipeline.report.verdicts import Judgement
+from pipeline.report.verdicts import Judgement, variants
 from pipeline.report.words import method_words, minus, option_words, pretty, setting_words, split_setting, variant
 from pipeline.results import Summary, lower_is_better, summarise
 
@@ -492,6 +492,8 @@ def table_view(key: str, paper_key: str, paper: Paper, results: dict[Cell, dict]
     """Table `key` of paper.yaml, ready for a template but for its verdict. `problems`: cells whose result cannot be used."""
     table = paper.tables[key]
     records = read_published(paper_key, table, root)
+    if key in variants(paper):                        # it shows only what it measures once more
+        records = [record for record in records if table.block(record["setting"], record["dataset"], record["method"])]
     shape = shape_of(records)
     titles, filler = Titles(records, shape, table.title), Filler(paper_key, paper, table, results, problems or {})
     notes = footnotes(paper_key, key, table, records, shape.row)

@@ -24,7 +24,7 @@ RESAMPLES = 1999
 CONFIDENCE = 0.95
 ROUNDING = 0.005                                  # of a printed number with two decimals
 ENOUGH = 2                                        # seeds for more than an indication
-RANKED = 3                                        # methods that an order needs
+RANKED = 5                                        # methods that an order needs: of four, no order differs from chance at 5 %
 
 MEANINGS = (                                      # what the pages say of the words
     ("measured", f"the difference that the claim speaks of, of the means over seeds, and in brackets its interval: 95 % percentile "
@@ -41,7 +41,9 @@ MEANINGS = (                                      # what the pages say of the wo
     ("not enough runs", "a cell of the claim has not run; of a claim about one value, that there is one seed."),
     ("not tested", "about a figure or in words, or of numbers that no run measures, or both sides are one and the same run here."),
     ("order of the methods", "Kendall's τ-b between the measured and the published numbers of a column (the averages where the table has "
-     "them), from three measured methods on: 1 is the same order, 0 no relation, −1 the reverse. The winner is the method that is best in print."),
+     "them), from five measured methods on: 1 is the same order, 0 no relation, −1 the reverse; p is its probability, or that of one further from 0, where the order "
+     "is chance. The winner is the method that is best in print. A table that measures another one's numbers once more, in another setting, has a verdict of its "
+     "own and no part in the paper's."),
 )
 
 Source = tuple[Cell, str]                         # a run and one of its measures
@@ -89,8 +91,12 @@ class Verdict:
         """Of a claim that names a size: whether the interval holds it."""
         if not self.claim.expected.sized or self.low is None:
             return ""
-        inside = within(self.claim.expected, self.low, self.high)
-        return f"size {minus(f'{self.claim.expected.number:+g}')} {'within' if inside else 'outside'} the interval"
+        return f"size {minus(f'{self.claim.expected.number:+g}')} {'outside' if self.sign_alone else 'within'} the interval"
+
+    @property
+    def sign_alone(self) -> bool:
+        """Of a claim that names a size: its sign may hold, its size does not."""
+        return self.claim.expected.sized and self.low is not None and not within(self.claim.expected, self.low, self.high)
 
     def _shown(self, value: float) -> str:
         kind = self.claim.expected.kind
@@ -102,6 +108,7 @@ class Order:
     """How the measured order of the methods in one column agrees with the published one."""
     title: str
     tau: float | None                             # Kendall's tau-b; None where a side has only ties
+    p: float | None                               # its two-sided p-value
     methods: int                                  # that are measured
     printed: int
     winner: str                                   # best in print
@@ -110,7 +117,7 @@ class Order:
 
     @property
     def correlation(self) -> str:
-        return "" if self.tau is None else minus(f"{self.tau:.2f}")
+        return "" if self.tau is None else minus(f"{self.tau:.2f}") + f" (p = {self.p:.2f})"
 
 
 @dataclass(frozen=True)
@@ -143,11 +150,13 @@ class Judgement:
             held, failed, open_ = (count[word, soft] for word in TESTED)
             total = held + failed + open_
             share = f"{held} of {total} tested {_claims(total)}", f"({100 * held / total:.0f} %)" if total else ""
+            agreeing = 1 if total == 1 else held
             if total and soft:
-                parts.append(f"with one seed, {share[0]} {_verb(held, 'point')} the claimed way {share[1]}")
+                parts.append(f"with one seed, {share[0]} {_verb(agreeing, 'point')} the claimed way {share[1]}")
             elif total:
-                rest = ([f"{failed} {_verb(failed, 'fail')}"] if failed else []) + ([f"{open_} undecided"] if open_ else [])
-                parts.append(", ".join([f"{share[0]} {_verb(held, 'hold')} {share[1]}", *rest]))
+                alone = sum(verdict.word == HOLDS and verdict.sign_alone for verdict in self.verdicts)
+                rest = [f"{n} {words}" for n, words in ((alone, "of them in sign alone"), (failed, _verb(failed, "fail")), (open_, "undecided")) if n]
+                parts.append(", ".join([f"{share[0]} {_verb(agreeing, 'hold')} {share[1]}", *rest]))
         waiting, untested = count[WAITS, False], count[UNTESTED, False]
         if waiting:
             parts.append(f"{waiting} {_claims(waiting)} {_verb(waiting, 'wait')} for runs")
@@ -158,17 +167,22 @@ class Judgement:
     @property
     def ranking(self) -> str:
         """Rank correlation over the columns, and how often the published winner comes first."""
-        taus = [order.tau for order in self.orders if order.tau is not None]
         winners = [order.place for order in self.orders if order.place]
-        parts = []
-        if taus:
-            spread = "" if len(taus) == 1 else f" on average over {len(taus)} columns ({min(taus):.2f} to {max(taus):.2f})"
-            parts.append(minus(f"order of the methods against the published one: Kendall's τ {fmean(taus):.2f}{spread}"))
+        parts = [f"order of the methods against the published one: Kendall's τ {self._correlation}"] if self._correlation else []
         if winners:
             first = sum(place == 1 for place in winners)
             parts.append(f"the published winner comes first in {first} of {len(winners)}" if len(winners) > 1
                          else f"the published winner {self._winner()} comes {ordinal(winners[0])}")
         return "; ".join(parts)
+
+    @property
+    def _correlation(self) -> str:
+        """`0.44 (p = 0.12)`, or the mean over several columns and its range; empty where there is no order."""
+        ranked = [order for order in self.orders if order.tau is not None]
+        if len(ranked) < 2:
+            return "".join(order.correlation for order in ranked)
+        taus = [order.tau for order in ranked]
+        return minus(f"{fmean(taus):.2f} on average over {len(taus)} columns ({min(taus):.2f} to {max(taus):.2f})")
 
     def _winner(self) -> str:
         order = next(order for order in self.orders if order.place)
@@ -178,15 +192,14 @@ class Judgement:
     def brief(self) -> str:
         """For an overview: claims that hold of those that were tested, and the mean rank correlation."""
         tested = [verdict for verdict in self.verdicts if verdict.tested]
-        soft, taus = sum(verdict.indicative for verdict in tested), [order.tau for order in self.orders if order.tau is not None]
-        parts = []
+        soft, parts = sum(verdict.indicative for verdict in tested), []
         if tested:
             held = sum(verdict.word == HOLDS for verdict in tested)
-            parts.append(f"{held} of {len(tested)} tested claims hold" + (f" ({soft} rest on one seed)" if soft else ""))
+            parts.append(f"{held} of {len(tested)} tested {_claims(len(tested))} {_verb(len(tested), 'hold')}" + (f" ({soft} rest on one seed)" if soft else ""))
         if len(tested) < len(self.verdicts):
-            parts.append(f"{len(self.verdicts) - len(tested)} of {len(self.verdicts)} claims not tested")
-        if taus:
-            parts.append(minus(f"Kendall's τ of the orders {fmean(taus):.2f}"))
+            parts.append(f"{len(self.verdicts) - len(tested)} of {len(self.verdicts)} claims without an answer")
+        if self._correlation:
+            parts.append(f"Kendall's τ of the orders {self._correlation}")
         return "; ".join(parts) + "." if parts else ""
 
     @property
@@ -319,7 +332,7 @@ def _same(claim: Claim, found: dict[Spot, Source]) -> bool:
 # -- the order of the methods ------------------------------------------------------------------------------------
 
 def orders(name: str, key: str, paper: Paper, results: dict[Cell, dict], printed: Printed) -> list[Order]:
-    """Measured against published order in every column of table `name` that sums up a block, from three measured methods on."""
+    """Measured against published order in every column of table `name` that sums up a block, from RANKED measured methods on."""
     groups: dict[tuple[str, str, str], list[Spot]] = {}
     for record in printed.records[name]:
         spot = printed.spot(name, record)
@@ -339,10 +352,10 @@ def _order(title: str, spots: list[Spot], key: str, paper: Paper, results, print
 
     lower = lower_is_better(source(spots[0], key, paper)[1])
     means = {spot: fmean(values.values()) for spot, values in measured.items()}
-    tau = stats.kendalltau([printed.numbers[spot] for spot in means], list(means.values())).statistic
+    tau, p = stats.kendalltau([printed.numbers[spot] for spot in means], list(means.values()))
     best = (min if lower else max)(spots, key=lambda spot: printed.numbers[spot])
     place = 1 + sum((value < means[best]) if lower else (value > means[best]) for value in means.values()) if best in means else None
-    return Order(title, None if np.isnan(tau) else float(tau), len(means), len(spots), method_words(best.method), place,
+    return Order(title, *((None, None) if np.isnan(tau) else (float(tau), float(p))), len(means), len(spots), method_words(best.method), place,
                  min(map(len, measured.values())))
 
 
