@@ -14,6 +14,7 @@ import torch
 
 from pipeline import evaluation, methods
 from pipeline.engine import stacked
+from pipeline.engine.alike import tensors_of, with_tensors
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import Client
 from pipeline.engine.world import World
@@ -57,7 +58,7 @@ def trained(cell: Cell, device) -> tuple[list[torch.Tensor], list[float], World]
     made.executor.fixed = True
     state = method.init(made)
     for made.round in range(1, ROUNDS + 1):
-        state = method.round(state, made)
+        state = method.round(with_tensors(state, iter([value.to(device) for value in tensors_of(state)])), made)    # as from a checkpoint
     method.diagnostics(state), method.traffic(made, state), method.vectors(state)
     models = method.deployed(state, made)
     tests = [evaluation.TestSet(c.name, c.images, c.labels) for c in made.clients]

@@ -5,7 +5,7 @@ wait for the card is noted, and refused while a graph is recorded. A graph keeps
 of then, as CUDA's do. Importing this registers the device with torch for the rest of the process: use one of its own.
 """
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from unittest import mock
 
 import torch
@@ -228,6 +228,6 @@ def there_is_a_card() -> Iterator[Card]:
         return tensor
 
     instead = {"CUDAGraph": Graph, "graph": recording, "graph_pool_handle": lambda: None, "synchronize": synchronize,
-               "Stream": lambda *_: object(), "stream": on, "current_stream": lambda *_: None, "set_stream": lambda *_: None}
+               "Stream": lambda *_: object(), "stream": on, "device": lambda *_: nullcontext(), "empty_cache": lambda: None, "current_stream": lambda *_: None, "set_stream": lambda *_: None}
     with mock.patch.multiple(torch.cuda, **instead), mock.patch.object(Tensor, "pin_memory", pinned), _card, _Lists():
         yield _card

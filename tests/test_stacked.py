@@ -3,6 +3,7 @@ import dataclasses
 import gc
 import threading
 import weakref
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from pipeline.engine.alike import same_code, same_form, tensors_of, with_tensors
 from pipeline.engine.lockstep import together
 from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import World
+from pipeline.errors import TrainingError
 from pipeline.losses import cross_entropy
 from pipeline.methods.ditto import Ditto
 from pipeline.methods.fedavg import FedAvg
@@ -103,15 +105,16 @@ def test_steps_are_taken_one_by_one_where_they_cannot_be_recorded(monkeypatch, c
     monkeypatch.setattr(torch.cuda, "CUDAGraph", object)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: "before")
-    streams = []
+    streams, devices = [], []
     monkeypatch.setattr(torch.cuda, "set_stream", streams.append)
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: devices.append(device) or nullcontext())
     monkeypatch.setattr(torch.cuda, "graph", Refused)
     w = world(monkeypatch=monkeypatch, fixed=True)
     w.executor.records = True
     found = run(FedAvg(), w)
     assert not w.executor.records and capsys.readouterr().err.count("cannot be recorded") == 1
     assert streams == ["before"]                                      # whatever the recording left
+    assert devices == [w.device]                                      # which need not be the current one
     assert largest_difference(found.model, run(FedAvg(), world("sequential", monkeypatch)).model) < 1e-9
 
 
@@ -119,7 +122,6 @@ def test_a_thread_records_what_it_has_taken_itself(monkeypatch):
     """Handles of CUDA's libraries are made for each thread, and cannot be made while it records."""
     recorders = []
     monkeypatch.setattr(stacked._Step, "_record", lambda step: recorders.append(threading.get_ident()))
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
     w = world(monkeypatch=monkeypatch, sizes=(16, 16))
     w.executor.records = True
     start = w.new_models()
@@ -279,3 +281,26 @@ def test_alike():
     again = with_tensors(value, iter(tensors_of(twin)))
     assert type(again) is State and type(again.model) is Params and torch.equal(again.model["w"], torch.ones(2))
     assert type(again.pairs[0]) is tuple and again.name == "x"
+
+
+def test_stacked_values_lie_plainly_whatever_the_layout_of_the_models(monkeypatch):
+    """Strides of channels-last kernels within a stack end in layouts that BatchNorm on a GPU refuses under vmap."""
+    w = world(monkeypatch=monkeypatch)
+    assert any(not value.is_contiguous() for value in w.new_model().values())
+    run(Moon(), w, 2)
+    values = tensors_of([[stack.tensors, stack.own, stack.shared] for stack in w.executor.kept])
+    assert len(values) > 3 * len(w.new_model()) - 3 and all(value.stride() == torch.empty(value.shape).stride() for value in values)
+
+
+@pytest.mark.parametrize(("method", "asked"), [(FedAvg(), set()), (FedProx(mu=0.1), {"model"})])
+def test_of_what_is_shared_a_loss_gets_what_it_asks_for(method, asked, monkeypatch):
+    names, real = set(), stacked._Lazily.__getitem__
+    monkeypatch.setattr(stacked._Lazily, "__getitem__", lambda self, name: names.add(name) or real(self, name))
+    run(method, world(monkeypatch=monkeypatch), 1)
+    assert names == asked
+
+
+def test_a_methods_own_steps_on_batchnorm_are_sent_to_the_other_executor(monkeypatch):
+    w = world(monkeypatch=monkeypatch, model=Model("resnet10"), sizes=(8, 8))
+    with pytest.raises(TrainingError, match="FEDREPRO_EXECUTOR=sequential"):
+        run(PerFedAvg(), w, 1)

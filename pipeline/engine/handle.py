@@ -116,6 +116,8 @@ class Handle:
     def gradient_and_loss(self, loss: Callable[["Handle", Batch], Tensor], batch: Batch) -> tuple[Params, Tensor]:
         """The same, and the loss itself."""
         if self._stacked:
+            if any(name.endswith("running_mean") for name in self._tensors):
+                raise TrainingError("steps of a method's own cannot be stacked on networks with BatchNorm: set FEDREPRO_EXECUTOR=sequential")
             gradient, value = torch.func.grad_and_value(lambda params: loss(self.at(params), batch))(dict(self.params))
             return Params(gradient), value
         leaves = {name: param.detach().requires_grad_() for name, param in self.params.items()}     # a tenth faster than torch.func

@@ -2,7 +2,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import torch
 from torch import Tensor
@@ -63,7 +63,7 @@ def step_together(clients: list[Client], networks: dict[Model, Network], models:
                   optimiser: Optimiser, key: tuple, autocast: torch.dtype | None = None) -> Clients:
     """See World.collaborate. On a GPU every client has a stream of its own, so that networks too small to fill it overlap."""
     device = clients[0].images.device
-    streams = [torch.cuda.Stream(device) for _ in clients] if runs_ahead(device) else [None] * len(clients)
+    streams = _streams(device, len(clients)) if runs_ahead(device) else [None] * len(clients)
     moving, held, shown = [], [], []
     _wait(device)
     for k, (client, model) in enumerate(zip(clients, models, strict=True)):
@@ -92,6 +92,12 @@ def step_together(clients: list[Client], networks: dict[Model, Network], models:
 
 def _constant(shown: Shown) -> Shown:
     return {name: value.detach() for name, value in shown.items()} if isinstance(shown, dict) else shown.detach()
+
+
+@cache
+def _streams(device: torch.device, count: int) -> list:
+    """The same ones every time: memory that was freed on one stream serves that one alone."""
+    return [torch.cuda.Stream(device) for _ in range(count)]
 
 
 def _on(stream):

@@ -10,7 +10,8 @@ import math
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -22,7 +23,7 @@ from pipeline.engine.handle import Batch, Draws, Handle
 from pipeline.engine.lockstep import together  # noqa: F401  (training runs the seeds of a cell through it)
 from pipeline.engine.phase import Client, Outcome, Phase, batches, generator, loss_first, order, pieces, seen_as, split_loss, trainable_names
 from pipeline.engine.stacked_steps import Rows, StackedSteps
-from pipeline.engine.state import Clients, Params
+from pipeline.engine.state import Clients, Params, State
 from pipeline.models import Network
 from pipeline.models.layers import Dropout
 from pipeline.params import Model, Training
@@ -31,6 +32,8 @@ EXTRA = "extra."                                              # before the names
 BUCKETS = 8                                                   # shapes that a shrinking stack takes at most
 KEPT = 8                                                      # stacks whose recorded steps are kept for later phases
 Member = tuple[int, int]                                      # (phase, client)
+# How cuDNN and cuBLAS say that memory is short, as plain RuntimeErrors.
+NO_ROOM = ("unable to find an engine", "valid cuDNN algorithm", "ALLOC_FAILED")
 
 
 class Stacked:
@@ -42,6 +45,9 @@ class Stacked:
         self.most: int | None = None
         self.records = self.fixed = runs_ahead(self.device)   # `fixed`: in few shapes, kept from phase to phase, so that they can be recorded
         self.kept: list[_Stack] = []
+        # One pool for all graphs: they are replayed one after another, and nothing that lives on lies in it.
+        self.memory = torch.cuda.graph_pool_handle() if self.records else None
+        self._tried = 0                                       # clients of the stack that was stepped last
         self._pool: Tensor | None = None
 
     def run(self, phase: Phase) -> Outcome:
@@ -58,17 +64,20 @@ class Stacked:
         return [outcomes[i] for i in range(len(phases))]
 
     def _within_memory(self, phases: list[Phase]) -> list[Outcome]:
+        """First without what is kept of earlier phases, then in stacks half as large as the one that did not fit."""
+        alone = False
         while True:
             try:
                 return self._run(phases)
-            except torch.OutOfMemoryError:
-                largest = self.most or len(phases) * len(self.clients)
-                if largest == 1:
+            except RuntimeError as error:
+                if not _no_room(error) or alone and self._tried == 1:
                     raise
-                self.most = max(1, largest // 2)
             self.kept.clear()
             torch.cuda.empty_cache()
-            print(f"warning: not enough memory on the device, stacks of {self.most} clients from now on", file=sys.stderr, flush=True)
+            if alone:
+                self.most = max(1, self._tried // 2)
+                print(f"warning: not enough memory on the device, stacks of {self.most} clients from now on", file=sys.stderr, flush=True)
+            alone = True
 
     def _run(self, phases: list[Phase]) -> list[Outcome]:
         n = len(self.clients)
@@ -79,6 +88,7 @@ class Stacked:
             members.sort(key=lambda member: -len(self.clients[member[1]].labels))
             most = self.most or max(1, len(members))          # a network's clients may all be without data
             for first in range(0, len(members), most):
+                self._tried = len(members[first:first + most])
                 stack = self._stack(phases, members[first:first + most])
                 stack.train()
                 for row, (p, k) in enumerate(stack.members):
@@ -145,14 +155,13 @@ class _Stack:
         self.steps: dict[tuple, _Step] = {}
         self.sums: dict[str, Tensor] = {}
         self.last: dict[str, Tensor] = {}
-        self.memory = torch.cuda.graph_pool_handle() if executor.records else None
 
     def _values(self, phases: list[Phase]) -> tuple[dict, object, list[Tensor]]:
         """(the models, what is trained beside them, `own`, what the members of a phase share) as stacked tensors."""
-        tensors = {name: torch.stack([phases[p].models[k][name] for p, k in self.members]) for name in phases[0].models[self.members[0][1]]}
+        tensors = {name: _joined(phases[p].models[k][name] for p, k in self.members) for name in phases[0].models[self.members[0][1]]}
         if phases[0].extra is not None:
             tensors |= {EXTRA + name: value for name, value in _stack_own([phase.extra for phase in phases], self.members).items()}
-        shared = [torch.stack(each).to(self.device) for each in zip(*(tensors_of(phase.shared) for phase in phases))]
+        shared = [_joined(each).to(self.device) for each in zip(*(tensors_of(phase.shared) for phase in phases))]
         return tensors, _stack_own([phase.own for phase in phases], self.members), shared
 
     def fill(self, phases: list[Phase]) -> None:
@@ -275,12 +284,12 @@ class _Step:
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self.stack.device)
         torch.cuda.synchronize(self.stack.device)
         try:
-            with torch.cuda.graph(graph, pool=self.stack.memory, capture_error_mode="thread_local"):
+            with torch.cuda.device(self.stack.device), torch.cuda.graph(graph, pool=self.stack.executor.memory, capture_error_mode="thread_local"):
                 self._move()
             self.graph = graph
-        except torch.OutOfMemoryError:
-            raise
         except RuntimeError as error:
+            if _no_room(error):
+                raise
             self.stack.executor.records = False
             print(f"warning: steps cannot be recorded as CUDA graphs, they are launched one by one: {str(error).splitlines()[0]}",
                   file=sys.stderr, flush=True)
@@ -351,9 +360,33 @@ class _Step:
 
     def _shared(self, whose: Tensor) -> object:
         """What the clients of this one's phase share."""
-        stack = self.stack
-        mine = (leaf[0] if len(stack.phases) == 1 else _pick(leaf, whose) for leaf in stack.shared)
-        return with_tensors(stack.phase.shared, mine)
+        stack, shared = self.stack, self.stack.phase.shared
+
+        def mine(value, leaves: list[Tensor]):
+            return with_tensors(value, (leaf[0] if len(stack.phases) == 1 else _pick(leaf, whose) for leaf in leaves))
+        if type(shared) is not State:
+            return mine(shared, stack.shared)
+        leaves = iter(stack.shared)
+        return _Lazily({name: partial(mine, value, [next(leaves) for _ in tensors_of(value)]) for name, value in shared.items()})
+
+
+class _Lazily(Mapping):
+    """As a State, but a part is gathered when it is asked for: not every loss looks at all of them, and one may be a model per client."""
+
+    def __init__(self, parts: dict[str, Callable]):
+        self._parts = parts
+
+    def __getitem__(self, name: str):
+        return self._parts[name]()
+
+    def __getattr__(self, name: str):
+        return self[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
 
 
 class _StackedDraws(Draws):
@@ -391,6 +424,16 @@ class _StackedDraws(Draws):
         drawn = [torch.zeros(shape) if known is None else draw(shape, generator=known[0][self.purpose][known[1]]) for known in self.step.generators]
         drawn = torch.stack(drawn)
         return drawn.pin_memory() if runs_ahead(self.step.stack.device) else drawn
+
+
+def _no_room(error: RuntimeError) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in NO_ROOM)
+
+
+def _joined(values: Iterable[Tensor]) -> Tensor:
+    """(n, ...) in the plain layout. Strides of channels-last values would stay within each, and would have vmap's convolution,
+    for which clients are channels, give channels-last results, which cuDNN's BatchNorm under vmap refuses."""
+    return torch.stack(list(values)).clone(memory_format=torch.contiguous_format)
 
 
 def _pick(values: Tensor, place: Tensor) -> Tensor:
@@ -439,8 +482,8 @@ def _stack_own(owns: list, members: list[Member]):
         return {name: _stack_own([own[name] for own in owns], members) for name in owns[0]}
     if isinstance(owns[0], Clients):
         p, k = members[0]
-        return {name: torch.stack([owns[p][k][name] for p, k in members]) for name in owns[p][k]}
-    return torch.stack([owns[p][k] for p, k in members])
+        return {name: _joined(owns[p][k][name] for p, k in members) for name in owns[p][k]}
+    return _joined(owns[p][k] for p, k in members)
 
 
 def _read(own, rows: Rows):

@@ -335,4 +335,5 @@ def precision() -> str:
 def _precision(device: torch.device) -> torch.dtype | None:
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision() == "tf32"
+        torch.backends.cudnn.deterministic = True             # its faster kernels for gradients add in the order of arrival
     return PRECISIONS[precision()]

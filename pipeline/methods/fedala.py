@@ -46,7 +46,7 @@ class FedALA(FedAvg):
         learnt = [self._learn(world, k, local[k], received, state.weights[k], bool(state.starting[k])) for k in range(len(world.clients))]
         weights, epochs = Clients(w for w, _ in learnt), torch.tensor([float(e) for _, e in learnt])
         models = Clients(adaptive_mix(mine, received, a) for mine, a in zip(local, weights, strict=True))
-        return State(models=models, weights=weights, starting=state.starting * (epochs == 0), epochs=epochs)
+        return State(models=models, weights=weights, starting=state.starting.cpu() * (epochs == 0), epochs=epochs)
 
     def diagnostics(self, state: State) -> dict[str, float]:
         return {"mixing_epochs": float(state.epochs.mean())}

@@ -41,7 +41,7 @@ class KTpFL(Collaborative):
         return State(**super().init(world), coefficients=torch.full((n, n), 1 / n, dtype=torch.float64))
 
     def prepare(self, state: State, world: World) -> State:
-        predictions, c = self.predictions(state.models, world), state.coefficients
+        predictions, c = self.predictions(state.models, world), state.coefficients.cpu()      # a checkpoint comes back to the GPU
         if self.update == "code":
             moved = released_coefficients(c, predictions, self.rho)
         else:
