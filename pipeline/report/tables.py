@@ -56,7 +56,9 @@ class Value:
 
     @property
     def mean(self) -> str:
-        return f"{self.number.mean:{'+' if self.signed else ''}.2f}" if self.number else ""
+        if self.signed and self.number:
+            return minus(f"{self.number.mean:+.2f}")
+        return f"{self.number.mean:.2f}" if self.number else ""
 
     @property
     def spread(self) -> str:
