@@ -10,7 +10,7 @@ import math
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -23,15 +23,14 @@ from pipeline.engine.handle import Batch, Draws, Handle
 from pipeline.engine.lockstep import together  # noqa: F401  (training runs the seeds of a cell through it)
 from pipeline.engine.phase import Client, Outcome, Phase, batches, generator, loss_first, order, pieces, seen_as, split_loss, trainable_names
 from pipeline.engine.stacked_steps import Rows, StackedSteps
+from pipeline.engine.stacked_values import EXTRA, Member, apart, joined, plain, read, rejoin, row_of, stack_own, wrap, write
 from pipeline.engine.state import Clients, Params, State
 from pipeline.models import Network
 from pipeline.models.layers import Dropout
 from pipeline.params import Model, Training
 
-EXTRA = "extra."                                              # before the names of what a phase trains beside the models
 BUCKETS = 8                                                   # shapes that a shrinking stack takes at most
 KEPT = 8                                                      # stacks whose recorded steps are kept for later phases
-Member = tuple[int, int]                                      # (phase, client)
 # How cuDNN and cuBLAS say that memory is short, as plain RuntimeErrors.
 NO_ROOM = ("unable to find an engine", "valid cuDNN algorithm", "ALLOC_FAILED")
 
@@ -102,7 +101,7 @@ class Stacked:
     def _outcome(self, phase: Phase, models: list[Params], owns: list, logged: dict, last: dict, n: int) -> Outcome:
         losses = logged.pop("", torch.full((n,), math.nan)).tolist()
         last.pop("", None)
-        own = phase.own if phase.step is None and phase.extra is None else _rejoin(phase.own if phase.extra is None else phase.extra, owns)
+        own = phase.own if phase.step is None and phase.extra is None else rejoin(phase.own if phase.extra is None else phase.extra, owns)
         return Outcome(Clients(models), losses, logged, last, own)
 
     def _stack(self, phases: list[Phase], members: list[Member]) -> "_Stack":
@@ -158,11 +157,11 @@ class _Stack:
 
     def _values(self, phases: list[Phase]) -> tuple[dict, object, list[Tensor]]:
         """(the models, what is trained beside them, `own`, what the members of a phase share) as stacked tensors."""
-        tensors = {name: _joined(phases[p].models[k][name] for p, k in self.members) for name in phases[0].models[self.members[0][1]]}
+        tensors = {name: joined(phases[p].models[k][name] for p, k in self.members) for name in phases[0].models[self.members[0][1]]}
         if phases[0].extra is not None:
-            tensors |= {EXTRA + name: value for name, value in _stack_own([phase.extra for phase in phases], self.members).items()}
-        shared = [_joined(each).to(self.device) for each in zip(*(tensors_of(phase.shared) for phase in phases))]
-        return tensors, _stack_own([phase.own for phase in phases], self.members), shared
+            tensors |= {EXTRA + name: value for name, value in stack_own([phase.extra for phase in phases], self.members).items()}
+        shared = [joined(each).to(self.device) for each in zip(*(tensors_of(phase.shared) for phase in phases))]
+        return tensors, stack_own([phase.own for phase in phases], self.members), shared
 
     def fill(self, phases: list[Phase]) -> None:
         """Take over the values of phases, in the memory that recorded steps know."""
@@ -229,8 +228,8 @@ class _Stack:
 
     def result(self, row: int) -> tuple[Params, object]:
         """(the client's model, its `own` after steps or its extra values after training)."""
-        model, extra = _apart({name: value[row].clone() for name, value in self.tensors.items()})
-        return model, _row(self.own, row) if self.phase.extra is None else extra
+        model, extra = apart({name: value[row].clone() for name, value in self.tensors.items()})
+        return model, row_of(self.own, row) if self.phase.extra is None else extra
 
     def logged(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Sample-weighted means per client, and the last batch's; fetched from the device here and nowhere else."""
@@ -312,10 +311,10 @@ class _Step:
         for layer in stack.dropouts:
             layer.given = self.dropout.uniform
         tensors = {name: rows.read(value) for name, value in stack.tensors.items()}
-        own = _read(stack.own, rows)
+        own = read(stack.own, rows)
         if stack.phase.step is not None:
             moved, new_own, logged = torch.func.vmap(self._one_rule, randomness="same")(tensors, self.batch, own, self.place, self.whose)
-            _write(stack.own, new_own, rows)
+            write(stack.own, new_own, rows)
         else:
             moving = {name: tensors.pop(name) for name in stack.names}
             gradients, moved, logged = torch.func.vmap(self._one_gradient, randomness="same")(moving, tensors, self.batch, own,
@@ -342,10 +341,10 @@ class _Step:
         def loss(moving):
             buffers = {name: rest[name].clone() for name in stack.buffers}
             self.inside = place
-            model, extra = _apart({**rest, **buffers, **moving})
+            model, extra = apart({**rest, **buffers, **moving})
             handle = Handle(stack.network, model, set(stack.names), self.noise)
             with torch.autocast(stack.device.type, stack.autocast, enabled=stack.autocast is not None, cache_enabled=False):
-                value, logged = split_loss(stack.phase.loss(handle, Batch(*batch), self._shared(whose), extra or _wrap(own)))
+                value, logged = split_loss(stack.phase.loss(handle, Batch(*batch), self._shared(whose), extra or wrap(own)))
             return value, (buffers, {"": value, **logged})
         gradients, (buffers, scalars) = torch.func.grad(loss, has_aux=True)(moving)
         return gradients, buffers, scalars
@@ -355,8 +354,8 @@ class _Step:
         stack = self.stack
         handle = Handle(stack.network, tensors, set(stack.names), self.noise, stacked=True)
         with torch.autocast(stack.device.type, stack.autocast, enabled=stack.autocast is not None, cache_enabled=False):
-            moved, own, *logged = stack.phase.step(handle, pieces(Batch(*batch), stack.phase.together), self._shared(whose), _wrap(own))
-        return dict(moved), _plain(own), loss_first(logged)
+            moved, own, *logged = stack.phase.step(handle, pieces(Batch(*batch), stack.phase.together), self._shared(whose), wrap(own))
+        return dict(moved), plain(own), loss_first(logged)
 
     def _shared(self, whose: Tensor) -> object:
         """What the clients of this one's phase share."""
@@ -430,21 +429,9 @@ def _no_room(error: RuntimeError) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in NO_ROOM)
 
 
-def _joined(values: Iterable[Tensor]) -> Tensor:
-    """(n, ...) in the plain layout. Strides of channels-last values would stay within each, and would have vmap's convolution,
-    for which clients are channels, give channels-last results, which cuDNN's BatchNorm under vmap refuses."""
-    return torch.stack(list(values)).clone(memory_format=torch.contiguous_format)
-
-
 def _pick(values: Tensor, place: Tensor) -> Tensor:
     """values[place], where `place` is a scalar that differs by client inside vmap."""
     return values.index_select(0, place.view(1)).squeeze(0)
-
-
-def _apart(tensors: dict[str, Tensor]) -> tuple[Params, Params]:
-    """(the model's values, what is trained beside it)."""
-    extra = Params((name.removeprefix(EXTRA), value) for name, value in tensors.items() if name.startswith(EXTRA))
-    return Params((name, value) for name, value in tensors.items() if not name.startswith(EXTRA)), extra
 
 
 def _groups(cuts: list[list[tuple[int, int]]], step: int) -> list[tuple[int, list[int]]]:
@@ -454,60 +441,3 @@ def _groups(cuts: list[list[tuple[int, int]]], step: int) -> list[tuple[int, lis
         if step < len(found):
             groups.setdefault(found[step][1] - found[step][0], []).append(row)
     return sorted(groups.items(), reverse=True)
-
-
-# -- `own` as the nested dicts of tensors that torch.func takes ------------------------------------------------
-
-def _plain(value):
-    if value is None:
-        return {}
-    return {name: _plain(v) for name, v in value.items()} if isinstance(value, dict) else value
-
-
-def _wrap(value):
-    """The inverse inside a loss: mappings of tensors become Params again, so that `own.features` works."""
-    if not isinstance(value, dict):
-        return value
-    if not value:
-        return None
-    wrapped = {name: _wrap(v) for name, v in value.items()}
-    return Params(wrapped) if all(isinstance(v, Tensor) for v in wrapped.values()) else wrapped
-
-
-def _stack_own(owns: list, members: list[Member]):
-    """The members' shares of their phases' `own`, (members, ...)."""
-    if owns[0] is None:
-        return {}
-    if isinstance(owns[0], dict):
-        return {name: _stack_own([own[name] for own in owns], members) for name in owns[0]}
-    if isinstance(owns[0], Clients):
-        p, k = members[0]
-        return {name: _joined(owns[p][k][name] for p, k in members) for name in owns[p][k]}
-    return _joined(owns[p][k] for p, k in members)
-
-
-def _read(own, rows: Rows):
-    return {name: _read(v, rows) for name, v in own.items()} if isinstance(own, dict) else rows.read(own)
-
-
-def _write(own, new, rows: Rows) -> None:
-    if isinstance(own, dict):
-        for name in own:
-            _write(own[name], new[name], rows)
-    else:
-        rows.write(own, new)
-
-
-def _row(own, row: int):
-    return {name: _row(v, row) for name, v in own.items()} if isinstance(own, dict) else own[row].clone()
-
-
-def _rejoin(template, owns: list):
-    """What `_stack_own` took apart, for all clients; those without data keep theirs."""
-    if template is None:
-        return None
-    if isinstance(template, dict):
-        return type(template)((name, _rejoin(value, [None if o is None else o[name] for o in owns])) for name, value in template.items())
-    if isinstance(template, Clients):
-        return Clients(mine if new is None else Params(new) for mine, new in zip(template, owns, strict=True))
-    return torch.stack([template[k] if new is None else new for k, new in enumerate(owns)])

@@ -1,0 +1,82 @@
+"""Clients' values as stacked tensors: models, what is trained beside them, and `own` as the nested dicts that torch.func takes."""
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from pipeline.engine.stacked_steps import Rows
+from pipeline.engine.state import Clients, Params
+
+EXTRA = "extra."                                              # before the names of what a phase trains beside the models
+Member = tuple[int, int]                                      # (phase, client)
+
+
+def joined(values: Iterable[Tensor]) -> Tensor:
+    """(n, ...) in the plain layout. Strides of channels-last values would stay within each, and would have vmap's convolution,
+    for which clients are channels, give channels-last results, which cuDNN's BatchNorm under vmap refuses."""
+    return torch.stack(list(values)).clone(memory_format=torch.contiguous_format)
+
+
+def apart(tensors: dict[str, Tensor]) -> tuple[Params, Params]:
+    """(the model's values, what is trained beside it)."""
+    extra = Params((name.removeprefix(EXTRA), value) for name, value in tensors.items() if name.startswith(EXTRA))
+    return Params((name, value) for name, value in tensors.items() if not name.startswith(EXTRA)), extra
+
+
+def plain(value):
+    """`own` as torch.func takes it: nested dicts of tensors."""
+    if value is None:
+        return {}
+    return {name: plain(v) for name, v in value.items()} if isinstance(value, dict) else value
+
+
+def wrap(value):
+    """The inverse inside a loss: mappings of tensors become Params again, so that `own.features` works."""
+    if not isinstance(value, dict):
+        return value
+    if not value:
+        return None
+    wrapped = {name: wrap(v) for name, v in value.items()}
+    return Params(wrapped) if all(isinstance(v, Tensor) for v in wrapped.values()) else wrapped
+
+
+def stack_own(owns: list, members: list[Member]):
+    """The members' shares of their phases' `own`, (members, ...)."""
+    if owns[0] is None:
+        return {}
+    if isinstance(owns[0], dict):
+        return {name: stack_own([own[name] for own in owns], members) for name in owns[0]}
+    if isinstance(owns[0], Clients):
+        p, k = members[0]
+        return {name: joined(owns[p][k][name] for p, k in members) for name in owns[p][k]}
+    return joined(owns[p][k] for p, k in members)
+
+
+def read(own, rows: Rows):
+    """The rows of every tensor in it."""
+    return {name: read(v, rows) for name, v in own.items()} if isinstance(own, dict) else rows.read(own)
+
+
+def write(own, new, rows: Rows) -> None:
+    """Put `new`, (rows, ...), into the rows of every tensor in it."""
+    if isinstance(own, dict):
+        for name in own:
+            write(own[name], new[name], rows)
+    else:
+        rows.write(own, new)
+
+
+def row_of(own, row: int):
+    """One client's part, a copy."""
+    return {name: row_of(v, row) for name, v in own.items()} if isinstance(own, dict) else own[row].clone()
+
+
+def rejoin(template, owns: list):
+    """What `stack_own` took apart, for all clients; those without data keep theirs."""
+    if template is None:
+        return None
+    if isinstance(template, dict):
+        return type(template)((name, rejoin(value, [None if o is None else o[name] for o in owns])) for name, value in template.items())
+    if isinstance(template, Clients):
+        return Clients(mine if new is None else Params(new) for mine, new in zip(template, owns, strict=True))
+    return torch.stack([template[k] if new is None else new for k, new in enumerate(owns)])
