@@ -175,7 +175,8 @@ def own_table(key: str, scenario: str, paper: Paper, runs: dict[Cell, dict | Non
                     Panel("", ["method"], merge_heads([_head(m) for m in measures] + FACTS), rows),
                     done=len(done), planned=len(runs),
                     best=f"{names[best]} {summarise(done[best]['measures'][headline]).mean:.2f}" if best else "",
-                    still=f"Less than {RISE} points above round 0: {', '.join(still)}." if still else "", headline=headline, curves=_curves(key, scenario, list(done), headline, paper, root) if done else None,
+                    still=f"Less than {RISE} points above round 0: {', '.join(still)}." if still else "",
+                    headline=headline, curves=_curves(key, scenario, list(done), headline, paper, root) if done else None,
                     histogram=f"../{histogram.as_posix()}" if (root / histogram).exists() else "")
 
 
