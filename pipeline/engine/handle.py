@@ -116,7 +116,7 @@ class Handle:
     def gradient_and_loss(self, loss: Callable[["Handle", Batch], Tensor], batch: Batch) -> tuple[Params, Tensor]:
         """The same, and the loss itself."""
         if self._stacked:
-            if any(name.endswith("running_mean") for name in self._tensors):
+            if self._network.training and any(name.endswith("running_mean") for name in self._tensors):
                 raise TrainingError("steps of a method's own cannot be stacked on networks with BatchNorm: set FEDREPRO_EXECUTOR=sequential")
             gradient, value = torch.func.grad_and_value(lambda params: loss(self.at(params), batch))(dict(self.params))
             return Params(gradient), value
