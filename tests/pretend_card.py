@@ -1,8 +1,8 @@
 """A GPU that is none: tensors on `card` keep their values in main memory and obey a GPU's rules.
 
 Operations on tensors of both devices are refused, and on what another stream has made if nobody waited for it. What makes the host
-wait for the card is noted, and refused while a graph is recorded. A graph keeps the operations of its recording, none of which counts, and replays them in the memory and with the numbers
-of then, as CUDA's do. Importing this registers the device with torch for the rest of the process: use one of its own.
+wait for the card is noted, and refused while a graph is recorded. A graph keeps the operations of its recording, none of which
+counts, and replays them in the memory and with the numbers of then, as CUDA's do. Importing this registers the device with torch for the rest of the process: use one of its own.
 """
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -228,6 +228,7 @@ def there_is_a_card() -> Iterator[Card]:
         return tensor
 
     instead = {"CUDAGraph": Graph, "graph": recording, "graph_pool_handle": lambda: None, "synchronize": synchronize,
-               "Stream": lambda *_: object(), "stream": on, "device": lambda *_: nullcontext(), "empty_cache": lambda: None, "current_stream": lambda *_: None, "set_stream": lambda *_: None}
+               "Stream": lambda *_: object(), "stream": on, "device": lambda *_: nullcontext(), "empty_cache": lambda: None,
+               "current_stream": lambda *_: None, "set_stream": lambda *_: None}
     with mock.patch.multiple(torch.cuda, **instead), mock.patch.object(Tensor, "pin_memory", pinned), _card, _Lists():
         yield _card
