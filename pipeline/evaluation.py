@@ -49,7 +49,7 @@ def measure(models: Clients, world: World, tests: Sequence[TestSet], kind: str, 
     of every mean.
     """
     table = _Table(models, world, tests, top, scores)
-    return {"clients": by_client, "domains": by_domain, "pooled": pooled, "cross": cross}[kind](table, world, tests)
+    return MEASURES[kind](table, world, tests)
 
 
 class _Table:
@@ -140,6 +140,9 @@ def cross(table, world, tests):
     names = [client.name for client in world.clients]
     return {"average": _mean(own), "intra.AVG": _mean(own), "inter.AVG": _mean(inter),
             **{f"intra.{n}": v for n, v in zip(names, own)}, **{f"inter.{n}": v for n, v in zip(names, inter)}}, own
+
+
+MEASURES = {"clients": by_client, "domains": by_domain, "pooled": pooled, "cross": cross}
 
 
 def _mean(values: list[float]) -> float:

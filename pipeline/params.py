@@ -125,6 +125,20 @@ def _check_dataclass(kind, value, where):
         raise ParamError(f"{where}: {error}") from None
 
 
+def check_keys(value: Any, kinds: dict[str, Any], where: str) -> None:
+    """ParamError, beginning with `where`, unless the mapping has these keys of these types and no other."""
+    if not isinstance(value, dict):
+        raise ParamError(f"{where} expected a mapping, found {value!r:.80}")
+    for key in value:
+        if key not in kinds:
+            raise ParamError(f"{where} {unknown('key', key, kinds)}")
+    for key, kind in kinds.items():
+        if key not in value:
+            raise ParamError(f"{where} the key {key!r} is missing")
+        if not isinstance(value[key], kind) or isinstance(value[key], bool):
+            raise ParamError(f"{where} {key}: expected {kind.__name__}, found {value[key]!r:.80}")
+
+
 def _at(where: str, key: object) -> str:
     """`file: key`, `file: key.inner`."""
     return f"{where} {key}" if where.endswith(":") else f"{where}.{key}"
@@ -515,6 +529,15 @@ def load_paper(name: str, root: Path = ROOT) -> Paper:
         if item not in known:
             raise ParamError(f"{shorten(path)}: {where}: {unknown(kind, item, known)}")
     return paper
+
+
+def planned(key: str, root: Path = ROOT) -> "list[Cell]":
+    """Every cell of a paper that has a DVC stage: the miniature's, those of the paper's grids, the other papers' methods."""
+    paper, mini = load_paper(key, root), load_params(root).miniature.get(key)
+    cells = [Cell(key, MINIATURE, method) for method in (mini.methods if mini else [])]
+    cells += [Cell(key, s, m) for grid in paper.grids.values() for s in grid.scenarios for m in grid.methods]
+    cells += [Cell(key, ACROSS, method) for method in (mini.others if mini else [])]
+    return list(dict.fromkeys(cells))
 
 
 def _references(paper: Paper) -> Iterator[tuple[str, str, str]]:

@@ -4,7 +4,6 @@ A cell leaves `papers/<paper>/runs/<scenario>/<method>/` with result.json (every
 by its own hash) and history.csv (one row per seed and evaluated round), and `papers/<paper>/metrics/<scenario>/<method>.json`
 (a few flat keys, for DVC).
 """
-import hashlib
 import json
 import math
 import statistics
@@ -15,6 +14,7 @@ import pandas as pd
 
 from pipeline.errors import FedReproError, unknown
 from pipeline.params import PAPERS, ROOT, Cell, load_paper, shorten
+from pipeline.sealing import is_sealed
 
 COLUMNS = ["paper", "scenario", "method", "measure", "mean", "std", "seeds"]
 FIRST = ("average", "weighted", "clients_std")    # the order in which a reader wants the measures
@@ -45,26 +45,13 @@ def lower_is_better(measure: str) -> bool:
     return measure.rpartition(".")[2] in LOWER_IS_BETTER
 
 
-# -- sealing -----------------------------------------------------------------------------------------------
-
-def _hash(document: dict) -> str:
-    content = json.loads(json.dumps({key: value for key, value in document.items() if key != "self"}))    # as a file gives it back
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def seal(document: dict) -> dict:
-    """`document` with `self`: sha256 of its canonical JSON without that key. ValueError for NaN or infinity."""
-    return {**document, "self": _hash(document)}
-
-
 # -- reading -----------------------------------------------------------------------------------------------
 
 def read(path: Path) -> dict:
     """One result.json; FedReproError where it cannot be parsed, was altered or lies in another cell's folder."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        sealed = document["self"] == _hash(document)
+        sealed = is_sealed(document)
     except ValueError as error:
         raise FedReproError(f"{shorten(path)}: not whole JSON, perhaps cut short: {error}; run the cell again") from None
     except (KeyError, TypeError) as error:

@@ -83,26 +83,17 @@ def table_cells(key: str, paper: Paper, table: Table, root: Path = ROOT) -> list
     return list(found)
 
 
-def stages(key: str, paper: Paper, root: Path = ROOT) -> dict[Cell, str]:
-    """Every cell that has a DVC stage, and its name: the miniature's, those of the paper's grids, the other papers' methods."""
-    mini = load_params(root).miniature.get(key)
-    cells = [Cell(key, MINIATURE, method) for method in (mini.methods if mini else [])]
-    cells += [Cell(key, s, m) for grid in paper.grids.values() for s in grid.scenarios for m in grid.methods]
-    cells += [Cell(key, ACROSS, method) for method in (mini.others if mini else [])]
-    return {cell: paper.stage(cell) for cell in cells}
-
-
 def overview(key: str, results: dict[Cell, dict], rates: list[Rate], root: Path = ROOT) -> Overview:
     """Where a paper stands."""
     paper = load_paper(key, root)
-    planned, errors = stages(key, paper, root), failures(key, root)
+    stages, errors = {cell: paper.stage(cell) for cell in planned(key, root)}, failures(key, root)
     tables = {f"table {table.number}": table_cells(key, paper, table, root) for table in paper.tables.values()}
     names = dict(zip(paper.beside, paper.beside)) | MINIATURES
-    others = {name: [cell for cell in planned if cell.scenario == scenario] for scenario, name in names.items()}
+    others = {name: [cell for cell in stages if cell.scenario == scenario] for scenario, name in names.items()}
     tables = {MINIATURES[MINIATURE]: others.pop(MINIATURES[MINIATURE])} | tables | others
     cells = {}
-    for cell in dict.fromkeys([*planned, *(cell for found in tables.values() for cell in found)]):
-        cells[cell] = _status(cell, planned.get(cell, ""), results.get(cell), errors, rates, root)
+    for cell in dict.fromkeys([*stages, *(cell for found in tables.values() for cell in found)]):
+        cells[cell] = _status(cell, stages.get(cell, ""), results.get(cell), errors, rates, root)
     return Overview(paper, cells, {name: found for name, found in tables.items() if found})
 
 

@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from pipeline import evaluation, files, methods, provenance, results, tracking
+from pipeline import evaluation, files, methods, provenance, tracking
 from pipeline.engine.handle import Handle
 from pipeline.engine.state import pack, unpack
 from pipeline.engine.world import World, default_device, executor_module, executor_name, precision
@@ -32,6 +32,7 @@ from pipeline.inputs import inputs
 from pipeline.loading import load, load_world
 from pipeline.params import ROOT, Cell, Scenario, load_paper
 from pipeline.progress import Progress
+from pipeline.sealing import seal
 
 CHECKPOINT_SECONDS = 20.0
 BYTES = 4                                                     # of a float32 scalar on the wire
@@ -83,7 +84,7 @@ def train_cell(cell: Cell, root: Path = ROOT) -> dict:
         for finished in _train_seeds(jobs, report):
             progress.seed_done(finished)
         runs = [json.loads(job.finished.read_text()) for job in jobs]
-        result = _summarise(cell, scenario, algorithm, hyper, runs, partition_meta, digest, root)
+        result = summarise(cell, scenario, algorithm, hyper, runs, partition_meta, digest, root)
         _write(cell, result, runs, jobs[0].pictures, root)
         follower.finish(result)
         progress.cell_done(result)
@@ -300,7 +301,7 @@ def _marked(path: Path, cell: Cell):
 
 # -- result files --------------------------------------------------------------------------------------------
 
-def _summarise(cell, scenario, algorithm, hyper, runs, partition_meta, digest, root) -> dict:
+def summarise(cell, scenario, algorithm, hyper, runs, partition_meta, digest, root) -> dict:
     """result.json: the reported numbers of every seed and where they come from."""
     last = scenario.evaluation.last
     names = [n for n in dict.fromkeys(n for run in runs for row in run["rows"] for n in row) if n != "round"]
@@ -310,7 +311,7 @@ def _summarise(cell, scenario, algorithm, hyper, runs, partition_meta, digest, r
         return {n: v for n, v in values.items() if None not in v}
 
     up, down = runs[0]["traffic"]
-    return results.seal({
+    return seal({
         "cell": str(cell), "paper": cell.paper, "scenario": cell.scenario, "method": cell.method,
         "label": load_paper(cell.paper, root).label(cell.method),
         "algorithm": algorithm, "hyper": hyper, "seeds": scenario.seeds, "rounds": scenario.training.rounds,

@@ -27,6 +27,7 @@ from pipeline.report.tables import Value, compare, mark, merge_heads, rank, read
 from pipeline.report.verdicts import variants
 from pipeline.report.words import bytes_words, measure_words, method_label, method_words, pretty, setting_words, split_setting
 from pipeline.results import Summary
+from pipeline.sealing import seal
 
 SCENARIO = {"data": {"set": "digits"}, "partition": {"kind": "dirichlet", "clients": 2, "beta": 0.3}, "model": {"name": "cnn2"},
             "training": {"rounds": 2, "batch_size": 8}, "evaluation": {"tests": "clients"}, "seeds": [0, 1]}
@@ -94,7 +95,7 @@ def write_run(root, name, measures, paper="fedcrl"):
     seeds = list(range(len(next(iter(measures.values())))))
     folder = cell.folder(root)
     folder.mkdir(parents=True, exist_ok=True)
-    document = results.seal({
+    document = seal({
         "cell": str(cell), "paper": paper, "scenario": cell.scenario, "method": cell.method, "label": "x", "algorithm": cell.method,
         "hyper": {}, "seeds": seeds, "rounds": 2, "hook": "post", "last": 1, "headline": "average", "measures": measures,
         "final": measures, "last3": measures, "last5": measures, "clients": [[50.0 + seed, 90.0, None] for seed in seeds],
@@ -165,12 +166,12 @@ def view(root, table):
 # -- results ---------------------------------------------------------------------------------------------------------
 
 def test_seal_survives_a_file_and_shows_every_change():
-    document = results.seal({"b": {2: [1.5], 10: "ä"}, "a": 1})
+    document = seal({"b": {2: [1.5], 10: "ä"}, "a": 1})
     again = json.loads(json.dumps(document))
-    assert results.seal(again)["self"] == document["self"]
-    assert results.seal({**again, "a": 2})["self"] != document["self"]
+    assert seal(again)["self"] == document["self"]
+    assert seal({**again, "a": 2})["self"] != document["self"]
     with pytest.raises(ValueError):
-        results.seal({"a": float("nan")})
+        seal({"a": float("nan")})
 
 
 def test_tidy_has_mean_and_sample_deviation_and_none_for_one_seed(root):
@@ -190,7 +191,7 @@ def _rewrite(path, change):
     """Change a result and seal it again, as another version would have written it."""
     document = json.loads(path.read_text())
     change(document)
-    path.write_text(json.dumps(results.seal(document)))
+    path.write_text(json.dumps(seal(document)))
 
 
 DAMAGES = {

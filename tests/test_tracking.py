@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import results, tracking
+from pipeline import tracking
 from pipeline.params import ROOT, Cell
+from pipeline.sealing import seal
 
 CELL = Cell("fedcrl", "mini", "fedavg")
 
@@ -63,7 +64,7 @@ def test_another_result_of_the_cell_is_another_run(root):
     original = path.read_text()
     document = json.loads(original)
     document["seconds"] = [9.0, 9.0]
-    path.write_text(json.dumps(results.seal(document)))
+    path.write_text(json.dumps(seal(document)))
     try:
         assert tracking.import_results(root) == (2, 0)
     finally:
@@ -80,7 +81,7 @@ def test_a_lasting_cell_is_followed_live_and_then_known(root, monkeypatch):
     again = tracking.Follower(CELL, {"hyper": {"mu": 0.5}}, root)              # the first one was killed
     again.report({"seed": 5, "round": 1, "weighted": 10.0})
     result = json.loads((root / "papers/fedcrl/runs/mini/fedavg/result.json").read_text())
-    again.finish(results.seal({**result, "seeds": [5], "seconds": [1.0]}))
+    again.finish(seal({**result, "seeds": [5], "seconds": [1.0]}))
     live = [run for run in runs_of(root) if run.data.tags["seed"] == "5"]
     assert [run.info.status for run in live] == ["FINISHED"]
 

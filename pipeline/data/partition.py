@@ -62,11 +62,7 @@ class Parts:
 
 def partition(settings: Partition, pool: Pool, where: str) -> Parts:
     """Cut the pool as `settings` says. Raises ParamError, beginning with `where` (file and key), when it cannot."""
-    rng = np.random.default_rng(settings.seed)
-    if isinstance(settings, (Dirichlet, Pathological)):
-        return _by_label(settings, pool, rng, where)
-    make = _by_domain if isinstance(settings, Domains) else _subsets
-    return make(settings, pool, rng, where)
+    return CUTS[settings.kind](settings, pool, np.random.default_rng(settings.seed), where)
 
 
 # -- label skew ------------------------------------------------------------------------------------------------
@@ -324,6 +320,9 @@ def _fill(p: np.ndarray, total: int, available: np.ndarray) -> np.ndarray:
         step[np.argsort(-remainders, kind="stable")[:total - counts.sum() - step.sum()]] += 1
         counts += np.minimum(step, room)
     return counts
+
+
+CUTS = {"dirichlet": _by_label, "pathological": _by_label, "domains": _by_domain, "subset": _subsets}
 
 
 def _known(names, known, where, kind) -> None:

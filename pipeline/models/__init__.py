@@ -7,12 +7,13 @@ from pipeline.errors import ParamError, unknown
 from pipeline.models.googlenet import googlenet
 from pipeline.models.layers import Dropout, Network, projector, set_generator
 from pipeline.models.mobile import efficientnet, mobilenetv2, shufflenet
-from pipeline.models.resnet import BLOCKS, resnet
+from pipeline.models.resnet import resnet
 from pipeline.models.small import STACKS, small
 from pipeline.params import Model
 
-DEEP = {**{name: partial(resnet, name) for name in BLOCKS}, "efficientnet": efficientnet, "mobilenetv2": mobilenetv2,
-        "googlenet": googlenet, "shufflenet": shufflenet}
+DEEP = {"resnet10": partial(resnet, "resnet10"), "resnet12": partial(resnet, "resnet12"), "resnet18": partial(resnet, "resnet18"),
+        "resnet34": partial(resnet, "resnet34"), "efficientnet": efficientnet, "mobilenetv2": mobilenetv2, "googlenet": googlenet,
+        "shufflenet": shufflenet}
 NAMES = (*STACKS, *DEEP)
 DROPOUT = {"efficientnet": 0.2}                # of networks that bring their own; a rate in the parameters replaces it
 

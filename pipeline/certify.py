@@ -1,0 +1,315 @@
+"""`python -m pipeline.certify [cell or method ...]`: let results outlive a change of code that does not change them.
+
+For every measured cell whose code is no longer that of its result, it takes the commit at which the result was last valid into a
+temporary worktree, trains the cell cut short (stages/short.py) under that code and under today's, and compares every value of the
+history, the metrics and the models' states bit for bit. Equal: an entry in equivalents.yaml, and DVC has nothing to run. Different: the
+cell, round and value that differ first, no entry, and exit code 1. The code must be committed, as an entry names commits.
+"""
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+
+import yaml
+
+from pipeline import files, ledger, provenance
+from pipeline.errors import FedReproError, unknown
+from pipeline.params import ROOT, Cell
+from pipeline.progress import clock
+from pipeline.sealing import content_hash
+
+SHORT = "stages/short.py"
+CODE = ("pipeline", "stages", "params.yaml", "papers/*/paper.yaml", "papers/*/methods")
+TARGET = 4.0                                     # seconds that the four rounds of a short form may take, where images can be left out
+BATCH, FLOOR = 16, 60.0                          # the largest batch where even two batches of the scenario's take longer than FLOOR
+TOGETHER = 6                                     # cells that one process imports torch for
+SHARED = ("data", "papers/*/partitions")         # what the worktrees borrow from this checkout
+
+
+@dataclass(frozen=True)
+class Row:
+    """A measured cell, the digest of code that its result was made by (`old`), a commit that has it, and today's digest."""
+    cell: Cell
+    result: dict = field(compare=False)
+    old: str
+    commit: str
+    new: str
+
+    @property
+    def plan(self) -> dict:
+        """How it is cut short: rounds, share of the images, largest batch."""
+        last = self.result["rounds"]
+        rounds = sorted({1, 2, last - 1, last} & set(range(1, last + 1)))
+        expected = self.result["seconds"][0] / last * len(rounds)
+        share = min(1.0, TARGET / max(expected, 1e-9))
+        batch = BATCH if expected * share > FLOOR or expected > 20 * FLOOR else 1 << 20
+        return {"cell": str(self.cell), "rounds": rounds, "images": round(share, 4), "batch": batch,
+                "executor": self.result["executor"], "precision": self.result["precision"]}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Certify; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m pipeline.certify", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="*", help="cells (fedcrl/mini/fedprox), methods (fedprox) or papers; default: every stale cell")
+    parser.add_argument("--jobs", "-j", type=int, default=os.cpu_count() or 1, help="processes at once; default: the cores (%(default)s)")
+    parser.add_argument("--all", action="store_true", help="also cells that are valid: compare them once more, record nothing new")
+    parser.add_argument("--from", dest="commit", metavar="COMMIT", help="compare with this commit, where the results were valid there")
+    parser.add_argument("--check", nargs="?", type=int, const=0, metavar="ENTRY", help="re-earn one pair of the ledger (of entry ENTRY; "
+                        "default: any), whose data are here")
+    options = parser.parse_args(arguments)
+    try:
+        return check(options.check, options.jobs) if options.check is not None else certify(options)
+    except FedReproError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def certify(options: argparse.Namespace, root: Path = ROOT) -> int:
+    """Compare, record and say; returns the exit code."""
+    begun = time.monotonic()
+    commit = _clean_commit(root)
+    rows, lost = stale(options.what, options.commit, options.all, root)
+    for line in lost:
+        print(f"stale: {line}", file=sys.stderr)
+    chosen = representatives(rows)
+    print(f"{len(rows)} cells to certify by {len(chosen)} comparisons" if rows else "nothing to certify", flush=True)
+    equal, different = [], 0
+    for commit_of_old, group in _by_commit(chosen).items():
+        pairs = []
+        for row, outcome in compare(group, commit_of_old, commit, options.jobs, root):
+            if isinstance(outcome, dict):
+                pairs.append(outcome)
+                print(f"  same       {row.cell} ({outcome['values']} values)", flush=True)
+            else:
+                different += 1
+                print(f"  DIFFERENT  {row.cell}: {outcome}", flush=True)
+        fresh = [pair for pair in pairs if pair["new"] not in ledger.equal(pair["old"], root)]
+        if fresh:
+            ledger.append({"date": datetime.now(timezone.utc).isoformat(timespec="seconds"), "from": commit_of_old, "to": commit,
+                           "machine": {"device": "cpu", **provenance.machine()}, "pairs": sorted(fresh, key=lambda pair: pair["cell"])}, root)
+        equal += pairs
+    if equal:
+        subprocess.run([sys.executable, "stages/sources.py"], cwd=root, check=True)
+    print(f"{len(equal)} the same, {different} different, {len(lost)} without a commit to compare with, in {clock(time.monotonic() - begun)}")
+    return 1 if different or lost else 0
+
+
+# -- which cells --------------------------------------------------------------------------------------------------
+
+def stale(what: Iterable[str], commit: str | None, valid_too: bool, root: Path = ROOT) -> tuple[list[Row], list[str]]:
+    """The measured cells that today's code is not known to give, and a line for each of them that has nothing to compare with."""
+    rows, lost, named = [], [], set(what)
+    commits = [commit] if commit else []
+    for path in sorted(root.glob("papers/*/runs/*/*/result.json")):
+        cell = Cell(path.parts[-5], *path.parts[-3:-1])
+        if named and not named & {str(cell), cell.method, cell.paper}:
+            continue
+        result = json.loads(path.read_text(encoding="utf-8"))
+        new = provenance.digest_of(cell, root, result["executor"])
+        valid = provenance.trained_by(cell, ledger.equal(new, root), root)
+        if valid and not valid_too:
+            continue
+        found = None if result["device"] != "cpu" else _last_valid(cell, result, commits or _commits(root, result), root)
+        if found is None:
+            why = (f"it was trained on {result['device']}, which is not compared here" if result["device"] != "cpu" else
+                   "none of its commits has its code with today's parameters; train it again"
+                   + (" (this clone is shallow: git fetch --unshallow)" if _shallow(root) else ""))
+            lost.append(f"{cell}: {why}")
+        else:
+            rows.append(Row(cell, result, *found, new))
+    if unmet := named - {name for path in root.glob("papers/*/runs/*/*/result.json")
+                         for name in (path.parts[-2], path.parts[-5], f"{path.parts[-5]}/{path.parts[-3]}/{path.parts[-2]}")}:
+        raise FedReproError(unknown("measured cell, method or paper", min(unmet), {path.parts[-2] for path in root.glob("papers/*/runs/*/*/result.json")}))
+    return rows, lost
+
+
+def representatives(rows: list[Row]) -> list[Row]:
+    """One row for each pair of digests, the one that took least time: what a scenario names is in its digest, so the others run the
+    same code on other data."""
+    cheapest: dict[tuple, Row] = {}
+    for row in sorted(rows, key=lambda row: (row.result["seconds"][0] / row.result["rounds"], str(row.cell))):
+        cheapest.setdefault((row.old, row.new), row)
+    return sorted(cheapest.values(), key=lambda row: str(row.cell))
+
+
+def _last_valid(cell: Cell, result: dict, commits: Iterable[str], root: Path) -> tuple[str, str] | None:
+    """(digest of code, commit) of the first of the commits whose sources.yaml has the digest that the result was made by."""
+    for commit in commits:
+        code = _recorded(commit, cell, root)
+        if code and provenance.cell_digest(cell, result["partition"], result["precision"], root, code=code) == result["digest"]:
+            return code, _git(root, "rev-parse", commit)
+    return None
+
+
+def _commits(root: Path, result: dict) -> Iterator[str]:
+    """Commits to look at: those of the ledger from the newest, the one that trained, then every one that changed sources.yaml."""
+    yield from (entry["to"] for entry in reversed(ledger.entries(root)))
+    if result["git"].get("commit") and not result["git"].get("dirty"):
+        yield result["git"]["commit"]
+    yield from _git(root, "log", "--format=%H", "--", "sources.yaml").split()
+
+
+_sources: dict[str, dict] = {}
+
+
+def _recorded(commit: str, cell: Cell, root: Path) -> str | None:
+    """The digest of a cell's code in a commit's sources.yaml; None where it has none."""
+    if commit not in _sources:
+        try:
+            _sources[commit] = yaml.safe_load(_git(root, "show", f"{commit}:sources.yaml"))
+        except (FedReproError, yaml.YAMLError):
+            _sources[commit] = {}
+    methods = (_sources[commit] or {}).get(cell.paper, {})
+    found = methods.get(cell.scenario)                     # before version 0.2 one digest served all scenarios of a paper
+    return found.get(cell.method) if isinstance(found, dict) else methods.get(cell.method)
+
+
+def _by_commit(rows: list[Row]) -> dict[str, list[Row]]:
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row.commit, []).append(row)
+    return groups
+
+
+# -- comparing ----------------------------------------------------------------------------------------------------
+
+def compare(rows: list[Row], old: str, new: str, jobs: int, root: Path = ROOT) -> Iterator[tuple[Row, dict | str]]:
+    """(row, the ledger's pair where both give the same, else what differs first) of every row, trained under two commits."""
+    with _worktree(old, root) as before, _worktree(new, root) as after, ThreadPoolExecutor(jobs) as pool:
+        parts = [rows[i:i + TOGETHER] for i in range(0, len(rows), TOGETHER)]
+        futures = [(part, pool.submit(_train, before, part), pool.submit(_train, after, part)) for part in parts]
+        for part, one, other in futures:
+            for row in part:
+                yield row, _difference(row, one.result().get(str(row.cell), {}), other.result().get(str(row.cell), {}), root)
+
+
+def _train(tree: Path, rows: list[Row]) -> dict[str, dict]:
+    """What the short forms of the cells give under the code of a worktree: cell -> answer of stages/short.py."""
+    plan = tree / ".cells" / f"plan-{content_hash({'plan': [row.plan for row in rows]})[:12]}.json"
+    files.write_json(plan, [row.plan for row in rows])
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("FEDREPRO_") and key != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run([sys.executable, SHORT, str(plan)], cwd=tree, text=True, capture_output=True,
+                          env=kept | {"OMP_NUM_THREADS": "1", "FEDREPRO_TRACKING": "off"})
+    answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    failed = {str(row.cell): {"error": (done.stderr.strip().splitlines() or ["no answer"])[-1]} for row in rows}
+    return failed | {answer["cell"]: answer for answer in answers}
+
+
+def _difference(row: Row, one: dict, other: dict, root: Path) -> dict | str:
+    """The ledger's pair, or a line about the first value that is not the same."""
+    for side, answer in (("earlier", one), ("today's", other)):
+        if "values" not in answer:
+            return f"the {side} code fails: {answer.get('error', 'no answer')}"
+    for (where, name, before), (there, what, after) in zip(one["values"], other["values"]):
+        if (where, name) != (there, what):
+            return f"{where}: {name} stands where today's code has {there}: {what}"
+        if before != after and not before != before != after != after:           # NaN is as good as NaN
+            return f"{where}: {name} {before} -> {after}"
+    if len(one["values"]) != len(other["values"]):
+        return f"{len(one['values'])} values before, {len(other['values'])} today"
+    if other["code"] != row.new:
+        return f"the digest of its code is {other['code']}, not {row.new}"
+    return {"cell": str(row.cell), "old": one["code"] or _recorded(row.commit, row.cell, root), "new": row.new, "rounds": row.plan["rounds"], "values": len(one["values"]),
+            "same": content_hash({"values": one["values"]})}
+
+
+@contextmanager
+def _worktree(commit: str, root: Path) -> Iterator[Path]:
+    """The files of a commit in a temporary folder, with this checkout's data and partitions."""
+    with tempfile.TemporaryDirectory(prefix="fedrepro-certify-") as folder:
+        tree = Path(folder, "tree")
+        _git(root, "worktree", "add", "--detach", str(tree), commit)
+        try:
+            for pattern in SHARED:
+                for path in root.glob(pattern):
+                    _borrow(path, tree / path.relative_to(root))
+            if not (tree / SHORT).exists():              # a version from before the ledger
+                shutil.copyfile(root / SHORT, tree / SHORT)
+            yield tree
+        finally:
+            _git(root, "worktree", "remove", "--force", str(tree))
+
+
+def _borrow(source: Path, target: Path) -> None:
+    """Links in `target` to the folders in `source`."""
+    target.mkdir(parents=True, exist_ok=True)
+    for path in source.iterdir():
+        if path.is_dir() and not (target / path.name).exists():
+            (target / path.name).symlink_to(path)
+
+
+# -- the ledger checked ---------------------------------------------------------------------------------------------
+
+def check(entry: int, jobs: int, root: Path = ROOT) -> int:
+    """Re-earn a random pair whose data are here, and hold its digests against its commits; returns the exit code."""
+    import random
+    entries = ledger.entries(root)
+    if not entries:
+        print("the ledger is empty: nothing to re-earn")
+        return 0
+    if not 0 <= entry <= len(entries):
+        raise FedReproError(f"--check {entry}: the ledger has {len(entries)} entries that count")
+    found = [(one, pair) for one in ([entries[entry - 1]] if entry else entries) for pair in one["pairs"] if _here(Cell.parse(pair["cell"]), root)]
+    if not found:
+        raise FedReproError("--check: the data of no pair are here; make the miniature's first: python -m pipeline.run")
+    one, pair = random.SystemRandom().choice(found)
+    cell = Cell.parse(pair["cell"])
+    print(f"drawn: {cell}, {one['from'][:12]} and {one['to'][:12]}, entry of {one['date']}", flush=True)
+    result = json.loads((cell.folder(root) / "result.json").read_text(encoding="utf-8"))
+    row = Row(cell, result, pair["old"], one["from"], pair["new"])
+    ((_, outcome),) = compare([row], one["from"], one["to"], jobs, root)
+    if isinstance(outcome, str):
+        raise FedReproError(f"{ledger.FILE}: {cell} between {one['from'][:12]} and {one['to'][:12]}: {outcome}")
+    if outcome["old"] != pair["old"]:
+        raise FedReproError(f"{ledger.FILE}: {cell}: the digest of its code at {one['from'][:12]} is {outcome['old']}, not {pair['old']}")
+    if one["machine"].get("processor") == provenance.machine()["processor"] and outcome["same"] != pair["same"] and outcome["rounds"] == pair["rounds"]:
+        print("note: the values are equal under both commits, but not those that the ledger has; the data or the short form have changed")
+    print(f"re-earned: {outcome['values']} values the same under both commits")
+    return 0
+
+
+def _here(cell: Cell, root: Path) -> bool:
+    """Are the cell's partition, data and result in this checkout?"""
+    try:
+        from pipeline.inputs import inputs
+        sets = [inputs(cell, root)[kind] for kind in ("data", "public")]
+        return (cell.folder(root) / "result.json").exists() and all(one is None or (root / "data" / one["set"]).is_dir() for one in sets)
+    except (FedReproError, OSError, KeyError, ValueError):
+        return False
+
+
+# -- git ------------------------------------------------------------------------------------------------------------
+
+def _clean_commit(root: Path) -> str:
+    """Today's commit; FedReproError where code or parameters differ from it."""
+    if changed := _git(root, "status", "--porcelain", "--", *CODE):
+        raise FedReproError(f"commit the code first, since an entry names commits; changed: {', '.join(line[3:] for line in changed.splitlines())}")
+    return _git(root, "rev-parse", "HEAD")
+
+
+def _shallow(root: Path) -> bool:
+    return _git(root, "rev-parse", "--is-shallow-repository") == "true"
+
+
+def _git(root: Path, *arguments: str) -> str:
+    """What git prints; FedReproError with its last line where it fails."""
+    try:
+        return subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True).stdout.rstrip("\n")
+    except FileNotFoundError:
+        raise FedReproError("certify needs git, which is not installed") from None
+    except subprocess.CalledProcessError as error:
+        raise FedReproError(f"git {arguments[0]}: {(error.stderr.strip().splitlines() or ['failed'])[-1]}") from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

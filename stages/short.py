@@ -1,0 +1,151 @@
+"""Train cells cut short and print what came out, value by value: `python stages/short.py PLAN.json`. For `python -m pipeline.certify`.
+
+PLAN is a list of {cell, rounds, images, batch, executor, precision}: `rounds` are the numbers of the rounds that are trained, one after the
+other (1, 2 and the last two, say, so that what depends on the round runs); `images` is the share of each client's, each test set's and the
+public images that is used, at least two batches and a bit; `batch` the largest size of a batch. All else is the scenario's. For every cell
+one line of JSON: {cell, code, values} or {cell, error}; `values` are [where, what, value] in the order in which they arose, tensors by
+their sha256. Every version of FedRepro has this file under this name, so that two versions can be compared.
+"""
+import dataclasses
+import hashlib
+import json
+import multiprocessing
+import os
+import sys
+import traceback
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+import torch
+
+from pipeline import evaluation, loading, methods, provenance, training
+from pipeline.engine.state import pack
+from pipeline.engine.world import precision
+from pipeline.inputs import inputs
+from pipeline.params import ROOT, Cell
+
+REST = 3                                         # images behind the last whole batch, so that an incomplete one is there
+
+
+def main(plan: Path) -> None:
+    """Run the plan, every cell in a process of its own that has torch imported already."""
+    torch.set_num_threads(1)
+    context = multiprocessing.get_context("fork")
+    for part in json.loads(plan.read_text()):
+        receiver, sender = context.Pipe(duplex=False)
+        process = context.Process(target=_answer, args=(part, sender))
+        process.start()
+        sender.close()
+        try:
+            answer = receiver.recv()
+        except EOFError:
+            answer = {"error": "the process ended without an answer"}
+        process.join()
+        print(json.dumps({"cell": part["cell"], **answer}), flush=True)
+
+
+def _answer(part: dict, sender) -> None:
+    os.environ |= {"FEDREPRO_EXECUTOR": part["executor"], "FEDREPRO_PRECISION": part["precision"], "FEDREPRO_DEVICE": "cpu"}
+    try:
+        cell = Cell.parse(part["cell"])
+        digest = getattr(provenance, "digest_of", None)              # a version from before the ledger has none for a cell
+        sender.send({"code": digest and digest(cell, executor=part["executor"]), "values": short(cell, part)})
+    except Exception as error:                   # whatever it is, the caller says it with the cell's name
+        sender.send({"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()})
+
+
+def short(cell: Cell, part: dict) -> list[list]:
+    """The values of a cell that is cut short, as the module says."""
+    scenario, algorithm, hyper = cell.resolve()
+    method = methods.load(algorithm, hyper, str(cell))
+    scenario = _smaller(scenario, part["batch"])
+    whole = loading.load
+    loading.load = lambda *arguments: _cut(whole(*arguments), scenario, part["images"])
+    seed = scenario.seeds[0]
+    world, tests = loading.load_world(cell, scenario, seed, ROOT)
+    state, found, own = method.init(world), [], []
+    rows = [training._row(world, method, state, tests, scenario)[0]]
+    for world.round in part["rounds"]:
+        world.trained = None
+        state = method.round(state, world)
+        row, measured = training._row(world, method, state, tests, scenario)
+        rows.append(row)
+        own = measured or own
+        found += [[f"round {world.round}", f"state {at}", digest] for at, digest in _digests(pack(state))]
+    for row in rows:
+        found += [[f"round {row['round']}", name, value] for name, value in row.items()]
+    hook = training.headline_hook(scenario, method)
+    run = {"seed": seed, "rows": rows, "clients": own, "traffic": method.traffic(world, state), "hook": hook, "device": "cpu",
+           "precision": precision(), "executor": part["executor"], "versions": {}, "memory": {}, "started": "", "seconds": 0.0}
+    summarise = getattr(training, "summarise", None) or training._summarise
+    result = summarise(cell, dataclasses.replace(scenario, seeds=[seed]), algorithm, hyper, [run], inputs(cell), "", ROOT)
+    shown = ("hook", "last", "headline", "measures", "final", "last3", "last5", "clients", "traffic")
+    found += [["the result", at, value] for at, value in _flat({key: result[key] for key in shown} | {"metrics": training.metrics(result)})]
+    models = method.deployed(state, world) if hook == "pre" else world.trained
+    vectors = method.vectors(state)
+    pictures = evaluation.representations(models, world, tests) | ({} if vectors is None else {"vectors": vectors})
+    return found + [["the representations", at, digest] for at, digest in _digests(pictures)]
+
+
+def _smaller(scenario, batch: int):
+    """The scenario with batches of at most so many images."""
+    trained = dataclasses.replace(scenario.training, batch_size=min(scenario.training.batch_size, batch))
+    public = scenario.public and dataclasses.replace(scenario.public, batch_size=min(scenario.public.batch_size, batch))
+    return dataclasses.replace(scenario, training=trained, public=public)
+
+
+def _cut(federation, scenario, share: float):
+    """The federation with a share of every set of images."""
+    batch = scenario.training.batch_size
+    changed = {"clients": tuple(_fewer(client, share, batch) for client in federation.clients),
+               "tests": tuple(_fewer(test, share, batch) for test in federation.tests)}
+    if federation.public is not None:
+        changed["public"] = _chosen(federation.public, _places(len(federation.public), share, scenario.public.batch_size))
+    for name in ("heldout", "judged"):
+        if getattr(federation, name) is not None:
+            changed[name] = _fewer(getattr(federation, name), share, batch)
+    return federation._replace(**changed)
+
+
+def _fewer(owner, share: float, batch: int):
+    """A client, a test set or a batch with fewer images."""
+    places = _places(len(owner.labels), share, batch)
+    changed = {"images": _chosen(owner.images, places), "labels": owner.labels[places]}
+    return dataclasses.replace(owner, **changed) if dataclasses.is_dataclass(owner) else owner._replace(**changed)
+
+
+def _places(n: int, share: float, batch: int) -> torch.Tensor:
+    """Evenly spaced places, so that every class and domain stays."""
+    return torch.from_numpy(np.unique(np.linspace(0, n - 1, min(n, max(round(share * n), 2 * batch + REST))).astype(np.int64)))
+
+
+def _chosen(images: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    chosen = images[places]
+    return chosen.contiguous(memory_format=torch.channels_last) if chosen.dim() == 4 else chosen
+
+
+def _flat(value, at: str = ""):
+    """(path, value) of every number and text in nested mappings and lists."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else None
+    if items is None:
+        yield at, value
+        return
+    for key, inner in items:
+        yield from _flat(inner, f"{at}.{key}" if at else str(key))
+
+
+def _digests(value):
+    """As `_flat`, arrays and tensors by a digest of type, shape and content."""
+    for at, inner in _flat(value):
+        if isinstance(inner, torch.Tensor):
+            inner = inner.detach().cpu().contiguous()
+            inner = np.asarray(inner.view(torch.uint8) if inner.dtype == torch.bfloat16 else inner)
+        if isinstance(inner, np.ndarray):
+            inner = f"{inner.dtype}{list(inner.shape)} {hashlib.sha256(np.ascontiguousarray(inner).tobytes()).hexdigest()}"
+        yield at, inner
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
