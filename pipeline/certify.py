@@ -22,7 +22,7 @@ from pathlib import Path
 
 import yaml
 
-from pipeline import files, ledger, provenance
+from pipeline import arithmetic, files, ledger, provenance
 from pipeline.errors import FedReproError, unknown
 from pipeline.params import ROOT, Cell
 from pipeline.progress import clock
@@ -143,10 +143,11 @@ def representatives(rows: list[Row]) -> list[Row]:
 
 
 def _last_valid(cell: Cell, result: dict, commits: Iterable[str], root: Path) -> tuple[str, str] | None:
-    """(digest of code, commit) of the first of the commits whose sources.yaml has the digest that the result was made by."""
+    """(digest of code, commit) of the first of the commits that trained or hold the result, and whose sources.yaml has the digest that it
+    was made by."""
     for commit in commits:
         code = _recorded(commit, cell, root)
-        if code and provenance.cell_digest(cell, result["partition"], result["precision"], root, code=code) == result["digest"]:
+        if code and _has_result(commit, cell, result, root) and provenance.cell_digest(cell, result["partition"], result["precision"], root, code=code) == result["digest"]:
             return code, _git(root, "rev-parse", commit)
     return None
 
@@ -157,6 +158,16 @@ def _commits(root: Path, result: dict) -> Iterator[str]:
     if result["git"].get("commit") and not result["git"].get("dirty"):
         yield result["git"]["commit"]
     yield from _git(root, "log", "--format=%H", "--", "sources.yaml").split()
+
+
+def _has_result(commit: str, cell: Cell, result: dict, root: Path) -> bool:
+    """Was the result trained at the commit, or is it there? Else its parameters may be others there."""
+    if result["git"].get("commit") == commit:
+        return True
+    try:
+        return json.loads(_git(root, "show", f"{commit}:{(cell.folder(root) / 'result.json').relative_to(root)}"))["digest"] == result["digest"]
+    except (FedReproError, ValueError, KeyError):
+        return False
 
 
 _sources: dict[str, dict] = {}
@@ -186,11 +197,20 @@ def _by_commit(rows: list[Row]) -> dict[str, list[Row]]:
 def compare(rows: list[Row], old: str, new: str, jobs: int, root: Path = ROOT) -> Iterator[tuple[Row, dict | str]]:
     """(row, the ledger's pair where both give the same, else what differs first) of every row, trained under two commits."""
     with _worktree(old, root) as before, _worktree(new, root) as after, ThreadPoolExecutor(jobs) as pool:
-        parts = [rows[i:i + TOGETHER] for i in range(0, len(rows), TOGETHER)]
+        parts = list(_parts(rows))
         futures = [(part, pool.submit(_train, before, part), pool.submit(_train, after, part)) for part in parts]
         for part, one, other in futures:
             for row in part:
                 yield row, _difference(row, one.result().get(str(row.cell), {}), other.result().get(str(row.cell), {}), root)
+
+
+def _parts(rows: list[Row]) -> Iterator[list[Row]]:
+    """Rows that one process can train: some at a time, of one arithmetic, which is fixed when torch is loaded."""
+    groups: dict[str | None, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row.result["versions"].get("arithmetic"), []).append(row)
+    for group in groups.values():
+        yield from (group[i:i + TOGETHER] for i in range(0, len(group), TOGETHER))
 
 
 def _train(tree: Path, rows: list[Row]) -> dict[str, dict]:
@@ -199,7 +219,8 @@ def _train(tree: Path, rows: list[Row]) -> dict[str, dict]:
     files.write_json(plan, [row.plan for row in rows])
     kept = {key: value for key, value in os.environ.items() if not key.startswith("FEDREPRO_") and key != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run([sys.executable, SHORT, str(plan)], cwd=tree, text=True, capture_output=True,
-                          env=kept | {"OMP_NUM_THREADS": "1", "FEDREPRO_TRACKING": "off"})
+                          env=kept | arithmetic.environment(rows[0].result["versions"].get("arithmetic"))
+                          | {"OMP_NUM_THREADS": "1", "FEDREPRO_TRACKING": "off"})
     answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     failed = {str(row.cell): {"error": (done.stderr.strip().splitlines() or ["no answer"])[-1]} for row in rows}
     return failed | {answer["cell"]: answer for answer in answers}

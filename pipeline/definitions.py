@@ -112,7 +112,9 @@ class Code:
                 yield Definition(submodule, WHOLE)                # a module as a value: anything of it may be used
 
     def _identity(self, one: Definition, named: frozenset[str], deep: bool) -> str:
-        """Digest of a definition's tree; `deep` also of the trees that its names stand for."""
+        """Digest of a definition's tree; `deep` also of the trees that its names stand for (of a registry, that it is one)."""
+        if one.name in self.registries and not deep:
+            return "registry"
         at = (one, named if one.name in self.registries else None, deep)
         if at not in self._digests:
             meaning = "neutral" if self._is_neutral(one) else tuple(_meaning(node) for node in self._nodes(one, named))

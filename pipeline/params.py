@@ -300,6 +300,7 @@ class Scenario:
     models: dict[str, Model] | None = None            # printed client name -> network (heterogeneous models)
     public: Public | None = None
     corruption: Share | None = None                   # share of the private images that are corrupted (RAHFL)
+    arithmetic: Literal["portable"] | None = None     # portable: processors of different makers round alike, see pipeline.arithmetic
     seeds: list[Whole] = field(default_factory=lambda: [0, 1, 2])
 
     def __post_init__(self):

@@ -17,13 +17,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from pipeline import ledger, params
+from pipeline import arithmetic, ledger, params
 from pipeline.definitions import Code
 from pipeline.params import ROOT, Cell
 
 # Modules that carry values, show them or write them, but compute no result. Default values that `params` holds enter through `_defaults`.
 NEUTRAL = {"pipeline.params", "pipeline.errors", "pipeline.cli", "pipeline.devices", "pipeline.files", "pipeline.provenance",
-           "pipeline.progress", "pipeline.tracking", "pipeline.results", "pipeline.sealing", "pipeline.ledger", "pipeline.definitions"}
+           "pipeline.progress", "pipeline.tracking", "pipeline.results", "pipeline.sealing", "pipeline.ledger", "pipeline.definitions", "pipeline.arithmetic"}
 # Constants that change no result, each with a test that they do not (tests/test_provenance.py).
 CONSTANTS = {"CHECKPOINT_SECONDS"}
 # Dictionaries of which a scenario names the entries that it uses.
@@ -117,7 +117,7 @@ def machine() -> dict:
     """Versions and platform, recorded with every result."""
     packages = ("torch", "torchvision", "numpy", "pandas")
     return {"python": platform.python_version(), "platform": f"{sys.platform}-{platform.machine()}", "processor": _processor(),
-            **{name: metadata.version(name) for name in packages}}
+            **({"arithmetic": found} if (found := arithmetic.in_use()) else {}), **{name: metadata.version(name) for name in packages}}
 
 
 def _processor() -> str:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from pipeline import arithmetic
 from pipeline.cli import stage
 from pipeline.params import Cell
 
@@ -11,7 +12,8 @@ from pipeline.params import Cell
 def train(cell: str) -> None:
     """Train every seed of a cell, <paper>/<scenario>/<method>, and write its metrics, history and result."""
     cell = Cell.parse(cell)
-    cell.resolve()                                            # a wrong name is said before torch is imported
+    scenario = cell.resolve()[0]                              # a wrong name is said before torch is imported
+    arithmetic.adopt(scenario.arithmetic)
     from pipeline.training import train_cell
     train_cell(cell)
 

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import torch
 
 from pipeline import evaluation, methods
-from pipeline.engine import stacked
+from pipeline.engine import optimisers, stacked
 from pipeline.engine.alike import tensors_of, with_tensors
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import Client
@@ -22,6 +22,7 @@ from pipeline.params import MINIATURE, PAPERS, Cell, load_params
 from pretend_card import DEVICE, OnCard, there_is_a_card
 
 SIZES, CLASSES, ROUNDS = (9, 17, 4), 4, 3
+optimisers.FUSED = ()                    # torch has no fused Adam for a pretended GPU: the plain one on both sides
 
 
 def cells() -> dict[str, Cell]:

@@ -1,9 +1,13 @@
 """Our thin optimisers do what torch.optim does, bit for bit."""
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
 from pipeline.engine.optimisers import Steps
-from pipeline.params import Optimiser
+from pipeline.params import ROOT, Optimiser
 
 SETTINGS = [Optimiser("sgd", 0.1), Optimiser("sgd", 0.1, momentum=0.9), Optimiser("sgd", 0.05, momentum=0.9, weight_decay=0.01),
             Optimiser("adam", 0.003), Optimiser("adam", 0.003, weight_decay=0.01)]
@@ -11,7 +15,7 @@ SETTINGS = [Optimiser("sgd", 0.1), Optimiser("sgd", 0.1, momentum=0.9), Optimise
 
 def reference(settings, parameters):
     if settings.name == "adam":
-        return torch.optim.Adam(parameters, lr=settings.lr, weight_decay=settings.weight_decay, foreach=False)
+        return torch.optim.Adam(parameters, lr=settings.lr, weight_decay=settings.weight_decay, fused=True)
     return torch.optim.SGD(parameters, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay, foreach=False)
 
 
@@ -30,6 +34,37 @@ def test_same_as_torch(settings):
         other.step()
         other.zero_grad()
     assert all(torch.equal(a, b) for a, b in zip(mine, theirs))
+
+
+def test_adam_with_gradients_that_lie_otherwise_in_memory():
+    """Of a convolution in channels_last; the fused form by itself would mix up the entries."""
+    torch.manual_seed(0)
+    start, gradient = torch.randn(4, 3, 5, 5), torch.randn(4, 3, 5, 5)
+    moved = []
+    for layout in (torch.contiguous_format, torch.channels_last):
+        moved.append(start.clone())
+        Steps(Optimiser("adam", 0.1), [moved[-1]]).step([gradient.contiguous(memory_format=layout)])
+    assert torch.equal(*moved) and not torch.equal(moved[0], start)
+
+
+ADAM = """
+import hashlib, torch
+from pipeline.engine.optimisers import Steps
+from pipeline.params import Optimiser
+torch.manual_seed(0)
+p = torch.randn(50_000)
+steps = Steps(Optimiser("adam", 0.1), [p])
+for _ in range(3):
+    steps.step([torch.randn(50_000) * 1e-3])
+print(hashlib.sha256(p.numpy().tobytes()).hexdigest())
+"""
+
+
+def test_adam_does_not_take_mkls_root():
+    """It rounds otherwise in MKL's portable mode, and on another maker's processor."""
+    said = [subprocess.run([sys.executable, "-c", ADAM], cwd=ROOT, env=os.environ | more, capture_output=True, text=True, check=True).stdout
+            for more in ({}, {"MKL_CBWR": "COMPATIBLE"})]
+    assert said[0] == said[1] and len(said[0]) == 65
 
 
 def test_a_new_adam_steps_by_sign():

@@ -1,7 +1,8 @@
-"""SGD and Adam on torch's functional forms.
+"""SGD and Adam on plain tensors.
 
-The classes of torch.optim do the same arithmetic, but making the first one imports torch's compiler: 1.5 s of CPU in
-every worker, more than a miniature cell trains.
+The classes of torch.optim do the same arithmetic, but making the first one imports torch's compiler: 1.5 s of CPU in every worker, more
+than a miniature cell trains. Adam is torch's fused form, whose root is correctly rounded: the plain one takes MKL's, which is not, and
+rounds otherwise on another maker's processor.
 """
 from collections.abc import Sequence
 
@@ -13,6 +14,7 @@ from torch.optim.sgd import sgd
 from pipeline.params import Optimiser
 
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
+FUSED = ("cpu", "cuda")                               # devices for which torch has the fused form
 
 
 class Steps:
@@ -25,7 +27,7 @@ class Steps:
         self.buffers: list[Tensor | None] = [None] * len(self.parameters)      # SGD: momentum
         self.moments: list[tuple[Tensor, Tensor, Tensor]] = []                 # Adam: first, second, step count
         if settings.name == "adam":
-            self.moments = [(torch.zeros_like(p), torch.zeros_like(p), torch.zeros(())) for p in self.parameters]
+            self.moments = [(torch.zeros_like(p), torch.zeros_like(p), torch.zeros((), device=p.device)) for p in self.parameters]
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor | None]) -> None:
@@ -34,8 +36,11 @@ class Steps:
         parameters, gradients = [self.parameters[k] for k in used], [gradients[k] for k in used]
         s = self.settings
         if s.name == "adam":
+            fused = all(p.device.type in FUSED for p in parameters)
             first, second, count = map(list, zip(*(self.moments[k] for k in used))) if used else ([], [], [])
-            adam(parameters, gradients, first, second, [], count, foreach=False, amsgrad=False, beta1=BETA1, beta2=BETA2,
+            # The fused form goes through memory, whatever the strides: a gradient must lie as its parameter does.
+            gradients = [g if g.stride() == p.stride() else torch.empty_like(p).copy_(g) for p, g in zip(parameters, gradients)]
+            adam(parameters, gradients, first, second, [], count, foreach=False, fused=fused, amsgrad=False, beta1=BETA1, beta2=BETA2,
                  lr=s.lr, weight_decay=s.weight_decay, eps=EPS, maximize=False)
             return
         buffers = [self.buffers[k] for k in used]
