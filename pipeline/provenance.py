@@ -87,7 +87,7 @@ def cell_digest(cell: Cell, partition_digest: str, precision: str = "fp32", root
     """What a seed of this cell depends on; the list of seeds is left out, so that one more seed trains one more."""
     scenario, algorithm, hyper = cell.resolve(root)
     values = dataclasses.asdict(dataclasses.replace(scenario, seeds=[0]))
-    values["partition"]["kind"] = scenario.partition.kind
+    values["partition"] |= {"kind": scenario.partition.kind, "fixed": False}     # which draw it is stands in the partition's digest
     return _sha256({"scenario": _without_neutral(values), "algorithm": algorithm, "hyper": hyper,
                     "partition": partition_digest, "code": method_digest(algorithm, root, executor),
                     **({} if precision == "fp32" else {"precision": precision})})
