@@ -101,6 +101,13 @@ def test_stale_is_what_would_now_come_out_otherwise(root, file, old, new, stale)
     assert [cell for cell, state in states(root).items() if state == "stale"] == stale
 
 
+def test_stale_is_what_was_trained_on_one_draw_for_all_seeds(root):
+    path = finish(root, AVG)
+    result = json.loads(path.read_text())
+    write_json(path, {key: value for key, value in result.items() if key != "partitions"})
+    assert states(root)[AVG] == "stale"
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"cell"'])
 def test_half_a_result_is_stale(root, text):
     finish(root, AVG).write_text(text)
