@@ -22,19 +22,20 @@ from pipeline.data import partition, store                              # noqa: 
 from pipeline.params import Cell, Scenario                              # noqa: E402
 from pipeline.training import Job, train_seed                           # noqa: E402
 
-PUBLIC = 1                                            # as in stages/partition.py
 RESULTS = ROOT / "benchmarks" / "results"
 
 
 @dataclasses.dataclass(frozen=True)
 class Smaller(Cell):
-    """A cell whose scenario passes through `cut`, a function of a module; `tests`: only so many images of each test set."""
+    """A cell whose scenario passes through `cut`, a function of a module; `tests`: only so many images of each test set.
+    All seeds train on one draw of the partition."""
     cut: Callable[[Scenario], Scenario]
     tests: int | None = None
 
     def resolve(self, root: Path = ROOT) -> tuple[Scenario, str, dict]:
         scenario, algorithm, hyper = Cell(self.paper, self.scenario, self.method).resolve()
-        return self.cut(scenario), algorithm, hyper
+        scenario = self.cut(scenario)
+        return dataclasses.replace(scenario, partition=dataclasses.replace(scenario.partition, fixed=True)), algorithm, hyper
 
 
 @contextlib.contextmanager
@@ -59,7 +60,7 @@ def divide(cell: Smaller, root: Path) -> None:
     if scenario.public is not None:
         public = store.read(ROOT / "data" / scenario.public.set)
         candidates = np.flatnonzero(public.split == store.TRAIN)
-        parts.public = np.sort(np.random.default_rng([scenario.partition.seed, PUBLIC]).permutation(candidates)[:scenario.public.size])
+        parts.public = np.sort(partition.generator(scenario.partition, partition.PUBLIC, 0).permutation(candidates)[:scenario.public.size])
     folder = root / "papers" / cell.paper / "partitions" / cell.scenario
     folder.mkdir(parents=True)
     np.savez(folder / "indices.npz", **partition.to_arrays(parts))

@@ -303,7 +303,8 @@ def _here(cell: Cell, root: Path) -> bool:
     """Are the cell's partition, data and result in this checkout?"""
     try:
         from pipeline.inputs import inputs
-        sets = [inputs(cell, root)[kind] for kind in ("data", "public")]
+        meta = inputs(cell, cell.resolve(root)[0].seeds[0], root)
+        sets = [meta[kind] for kind in ("data", "public")]
         return (cell.folder(root) / "result.json").exists() and all(one is None or (root / "data" / one["set"]).is_dir() for one in sets)
     except (FedReproError, OSError, KeyError, ValueError):
         return False

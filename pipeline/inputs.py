@@ -6,11 +6,11 @@ from pipeline.data import corrupted, features, partition
 from pipeline.params import ROOT, Cell
 
 
-def inputs(cell: Cell, root: Path = ROOT) -> dict:
-    """The partition's meta.json; its `digest` also over the features or corrupted images that the scenario takes, `data` with their
-    deviations."""
+def inputs(cell: Cell, seed: int, root: Path = ROOT) -> dict:
+    """The meta.json of the partition that a seed trains on; its `digest` also over the features or corrupted images that the
+    scenario takes, `data` with their deviations."""
     scenario = cell.resolve(root)[0]
-    _, meta = partition.read(partition_folder(cell, root))
+    _, meta = partition.read(partition_folder(cell, seed, root))
     folder, added = root / "data" / scenario.data.set, {}
     if scenario.data.features != "pixels":
         found = features.meta(folder.with_name(f"{folder.name}-{scenario.data.features}"))
@@ -26,6 +26,7 @@ def inputs(cell: Cell, root: Path = ROOT) -> dict:
     return meta
 
 
-def partition_folder(cell: Cell, root: Path = ROOT) -> Path:
-    """Where the partition stage leaves it."""
-    return root / "papers" / cell.paper / "partitions" / cell.partition
+def partition_folder(cell: Cell, seed: int, root: Path = ROOT) -> Path:
+    """Where the partition stage leaves what a seed trains on."""
+    folder = root / "papers" / cell.paper / "partitions" / cell.partition
+    return partition.folder_of_draw(folder, cell.resolve(root)[0].draw(seed))

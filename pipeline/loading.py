@@ -20,7 +20,7 @@ from pipeline.params import ROOT, Cell, Model, Scenario
 
 
 class Federation(NamedTuple):
-    """What all seeds of a cell share."""
+    """What all seeds share that train on one draw of a cell's partition."""
     clients: tuple[Client, ...]
     tests: tuple[TestSet, ...]
     classes: int
@@ -31,18 +31,21 @@ class Federation(NamedTuple):
 
 def load_world(cell: Cell, scenario: Scenario, seed: int, root: Path = ROOT) -> tuple[World, tuple[TestSet, ...]]:
     """The federation of one seed and its test sets, on the device of FEDREPRO_DEVICE (default: a GPU if there is one)."""
-    found = load(cell, root)
+    found = load(cell, seed, root)
     public = None if found.public is None else (found.public, scenario.public)
     return World(found.clients, scenario.training, found.classes, seed, found.clients[0].images.device, data=scenario.data,
                  public=public, heldout=found.heldout, test=found.judged), found.tests
 
 
+def load(cell: Cell, seed: int, root: Path = ROOT) -> Federation:
+    """The data of a seed; read once for those that follow on the same draw, also where they fork from this process."""
+    return _load(cell, partition_folder(cell, seed, root), root)
+
+
 @lru_cache(maxsize=1)
-def load(cell: Cell, root: Path = ROOT) -> Federation:
-    """Everything of a cell that no seed changes; read once, shared by the seeds that fork from this process."""
+def _load(cell: Cell, folder: Path, root: Path) -> Federation:
     scenario = cell.resolve(root)[0]
     device = default_device()
-    folder = partition_folder(cell, root)
     parts, meta = partition.read(folder)
     stored = _stored(scenario.data.set, meta["data"], folder, root)
     pictures = _Pictures(scenario, stored, root, device)

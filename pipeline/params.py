@@ -183,6 +183,7 @@ class Dirichlet:
     tries: Count = 1_000_000
     samples: Count | None = None                      # use only so many images of the pool
     seed: Whole = 1
+    fixed: bool = False                               # of every kind: one draw serves all seeds; else each seed has its own
 
 
 @dataclass(frozen=True)
@@ -198,6 +199,7 @@ class Pathological:
     min_samples: Whole | None = None
     samples: Count | None = None
     seed: Whole = 1
+    fixed: bool = False
 
 
 @dataclass(frozen=True)
@@ -213,6 +215,7 @@ class Domains:
     test_per_class: Count | None = None               # keep at most so many test images of each class
     samples: Count | None = None                      # at most so many training images per domain
     seed: Whole = 1
+    fixed: bool = False
 
 
 @dataclass(frozen=True)
@@ -227,6 +230,7 @@ class Subset:
     stratified: bool = False
     heldout: Count | None = None                      # labelled training images that no client gets, to compare clients by (RAHFL)
     seed: Whole = 0
+    fixed: bool = False
 
 
 Partition = Dirichlet | Pathological | Domains | Subset
@@ -313,6 +317,15 @@ class Scenario:
 
         if self.evaluation.attack is not None and self.data.normalise != "none":
             raise ValueError("'evaluation.attack' needs images in [0, 1]: set 'data.normalise' to none")
+
+    def draw(self, seed: int) -> int:
+        """Which draw of the partition a seed trains on: its own, or draw 0 where one serves all."""
+        return 0 if self.partition.fixed else seed
+
+    @property
+    def draws(self) -> int:
+        """Draws of the partition that the seeds train on."""
+        return len(set(map(self.draw, self.seeds)))
 
     def with_networks(self, changes: object, where: str) -> "Scenario":
         """This scenario with `changes` (keys of Model) over the network of every client: {name: fedlsa}, {projector: 1024}."""

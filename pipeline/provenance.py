@@ -93,7 +93,7 @@ def cell_digest(cell: Cell, partition_digest: str, precision: str = "fp32", root
     """
     scenario, algorithm, hyper = cell.resolve(root)
     values = dataclasses.asdict(dataclasses.replace(scenario, seeds=[0]))
-    values["partition"]["kind"] = scenario.partition.kind
+    values["partition"] |= {"kind": scenario.partition.kind, "fixed": False}     # which draw it is stands in the partition's digest
     return _sha256({"scenario": _without_neutral(values), "algorithm": algorithm, "hyper": hyper,
                     "partition": partition_digest, "code": code or code_of(cell, root, executor),
                     **({} if precision == "fp32" else {"precision": precision})})

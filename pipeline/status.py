@@ -131,7 +131,9 @@ def stale(cell: Cell, result: dict, root: Path = ROOT) -> bool:
     """
     try:
         today = provenance.cell_digest(cell, result["partition"], result["precision"], root, result["executor"])
-        return today != result["digest"] or set(result["seeds"]) != set(cell.resolve(root)[0].seeds)
+        scenario = cell.resolve(root)[0]
+        return (today != result["digest"] or set(result["seeds"]) != set(scenario.seeds)
+                or ("partitions" in result) != (scenario.draws > 1))          # trained before each seed had a draw of its own, or after
     except (KeyError, TypeError, ParamError):         # an unreadable result; a scenario or method that is no more
         return True
 
@@ -171,7 +173,8 @@ def failures(key: str, root: Path = ROOT) -> Failures:
 def _digest_today(cell: Cell, mark: dict, root: Path) -> str:
     """The digest that the marked training would now have: of the partition, features and corrupted images as they are now."""
     executor = mark.get("executor", "sequential")
-    return provenance.cell_digest(cell, inputs(cell, root)["digest"], mark.get("precision", "fp32"), root, executor)
+    first = cell.resolve(root)[0].seeds[0]
+    return provenance.cell_digest(cell, inputs(cell, first, root)["digest"], mark.get("precision", "fp32"), root, executor)
 
 
 # -- how long it takes -----------------------------------------------------------------------------------------------

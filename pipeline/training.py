@@ -28,7 +28,7 @@ from pipeline.engine.handle import Handle
 from pipeline.engine.state import pack, unpack
 from pipeline.engine.world import World, default_device, executor_module, executor_name, precision
 from pipeline.errors import FedReproError, TrainingError
-from pipeline.inputs import inputs
+from pipeline.inputs import inputs, partition_folder
 from pipeline.loading import load, load_world
 from pipeline.params import ROOT, Cell, Scenario, load_paper
 from pipeline.progress import Progress
@@ -70,9 +70,9 @@ def train_cell(cell: Cell, root: Path = ROOT) -> dict:
     """
     scenario, algorithm, hyper = cell.resolve(root)
     methods.load(algorithm, hyper, f"papers/{cell.paper}/paper.yaml: methods.{cell.method}")
-    partition_meta = inputs(cell, root)
-    digest = provenance.cell_digest(cell, partition_meta["digest"], precision(), root, executor_name(default_device()))
-    jobs = [Job(cell, seed, digest, root) for seed in scenario.seeds]
+    metas = [inputs(cell, seed, root) for seed in scenario.seeds]
+    jobs = [Job(cell, seed, provenance.cell_digest(cell, meta["digest"], precision(), root, executor_name(default_device())), root)
+            for seed, meta in zip(scenario.seeds, metas)]
     with _only_one(jobs[0].folder, cell), _marked(jobs[0].folder / "error.json", cell):
         progress = Progress(cell, scenario)
         follower = tracking.Follower(cell, {"hyper": hyper, "scenario": dataclasses.asdict(scenario)}, root)
@@ -84,7 +84,7 @@ def train_cell(cell: Cell, root: Path = ROOT) -> dict:
         for finished in _train_seeds(jobs, report):
             progress.seed_done(finished)
         runs = [json.loads(job.finished.read_text()) for job in jobs]
-        result = summarise(cell, scenario, algorithm, hyper, runs, partition_meta, digest, root)
+        result = summarise(cell, scenario, algorithm, hyper, runs, metas, jobs[0].digest, root)
         _write(cell, result, runs, jobs[0].pictures, root)
         follower.finish(result)
         progress.cell_done(result)
@@ -199,8 +199,9 @@ def _train_seeds(jobs: list[Job], report: Callable[[dict], None]) -> Iterator[di
         return
     # A forked worker has torch imported already; CUDA and macOS need a fresh interpreter.
     forks = sys.platform == "linux" and not torch.cuda.is_available()
-    if forks and not all(job.finished.exists() for job in jobs):
-        load(jobs[0].cell, jobs[0].root)
+    left = [job for job in jobs if not job.finished.exists()]
+    if forks and len({partition_folder(job.cell, job.seed, job.root) for job in left}) == 1:
+        load(left[0].cell, left[0].seed, left[0].root)        # the workers have it from here
     context = multiprocessing.get_context("fork" if forks else "spawn")
     waiting, running = list(jobs), {}
     try:
@@ -301,8 +302,9 @@ def _marked(path: Path, cell: Cell):
 
 # -- result files --------------------------------------------------------------------------------------------
 
-def summarise(cell, scenario, algorithm, hyper, runs, partition_meta, digest, root) -> dict:
-    """result.json: the reported numbers of every seed and where they come from."""
+def summarise(cell, scenario, algorithm, hyper, runs, metas, digest, root) -> dict:
+    """result.json: the reported numbers of every seed and where they come from; `partition` and `digest` are the first seed's,
+    `partitions` those of every seed where each has its own."""
     last = scenario.evaluation.last
     names = [n for n in dict.fromkeys(n for run in runs for row in run["rows"] for n in row) if n != "round"]
 
@@ -319,8 +321,9 @@ def summarise(cell, scenario, algorithm, hyper, runs, partition_meta, digest, ro
         "measures": means(last), "final": means(1), "last3": means(3), "last5": means(5),
         "clients": [run["clients"] for run in runs],
         "traffic": {"up": up, "down": down, "bytes": round((up + down) * BYTES)},
-        "data": partition_meta["data"], "public": partition_meta["public"], "partition": partition_meta["digest"],
-        "warnings": partition_meta["warnings"],
+        "data": metas[0]["data"], "public": metas[0]["public"], "partition": metas[0]["digest"],
+        **({"partitions": [meta["digest"] for meta in metas]} if scenario.draws > 1 else {}),
+        "warnings": list(dict.fromkeys(warning for meta in metas for warning in meta["warnings"])),
         "device": runs[0]["device"], "precision": runs[0]["precision"], "executor": runs[0]["executor"], "versions": runs[0]["versions"],
         "memory": {name: [run["memory"][name] for run in runs] for name in runs[0]["memory"]},
         "started": min(run["started"] for run in runs),

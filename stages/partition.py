@@ -15,11 +15,10 @@ from pipeline.data import partition as cutting
 from pipeline.errors import ParamError, unknown
 from pipeline.params import ROOT, load_paper
 
-PUBLIC = 1                                            # told apart from the private draw of the same seed
-
 
 def partition(scenario: str) -> None:
-    """Write indices.npz and meta.json of <paper>/<scenario>, and the clients' label counts as CSV and SVG."""
+    """Write indices.npz and meta.json of <paper>/<scenario>, of every draw that its seeds train on, and the label counts of the
+    first seed's clients as CSV and SVG."""
     paper, _, name = scenario.partition("/")
     scenarios = load_paper(paper).scenarios
     where = f"papers/{paper}/paper.yaml: scenarios.{name}" if name != "mini" else f"params.yaml: miniature.{paper}.scenario"
@@ -28,34 +27,44 @@ def partition(scenario: str) -> None:
     settings = scenarios[name]
     stored = store.verify(ROOT / "data" / settings.data.set)
     pool = cutting.Pool.of(settings.data, stored.labels, stored.domains, stored.split, stored.meta, f"{where}.data")
-    parts = cutting.partition(settings.partition, pool, f"{where}.partition")
-    public = None
-    if settings.public is not None:
-        public = store.verify(ROOT / "data" / settings.public.set)
-        candidates = np.flatnonzero(public.split == 0)
-        if settings.public.size > len(candidates):
-            raise ParamError(f"{where}.public.size: {settings.public.size} of only {len(candidates)} images")
-        parts.public = np.sort(np.random.default_rng([settings.partition.seed, PUBLIC]).permutation(candidates)[:settings.public.size])
-    for warning in parts.warnings:
+    public = None if settings.public is None else store.verify(ROOT / "data" / settings.public.set)
+    draws = {}
+    for draw in sorted({0, *map(settings.draw, settings.seeds)}):
+        draws[draw] = cutting.partition(settings.partition, pool, f"{where}.partition", draw)
+        if public is not None:
+            draws[draw].public = _public(settings, public, draw, where)
+    for warning in dict.fromkeys(warning for parts in draws.values() for warning in parts.warnings):
         print(f"{scenario}: {warning}", file=sys.stderr)
-    _write(paper, name, parts, stored, public)
+    sources = {kind: set_and_digest(found) for kind, found in (("data", stored), ("public", public))}
+    with files.replace_folder(ROOT / "papers" / paper / "partitions" / name) as new:
+        for draw, parts in draws.items():
+            _write(cutting.folder_of_draw(new, draw), parts, sources)
+    _show(paper, name, draws[settings.draw(settings.seeds[0])], stored)
 
 
-def _write(paper: str, name: str, parts, stored, public) -> None:
+def _public(settings, public, draw: int, where: str) -> np.ndarray:
+    candidates = np.flatnonzero(public.split == store.TRAIN)
+    if settings.public.size > len(candidates):
+        raise ParamError(f"{where}.public.size: {settings.public.size} of only {len(candidates)} images")
+    return np.sort(cutting.generator(settings.partition, cutting.PUBLIC, draw).permutation(candidates)[:settings.public.size])
+
+
+def _write(folder: Path, parts, sources: dict) -> None:
     arrays = cutting.to_arrays(parts)
     digest = hashlib.sha256()
     for key in sorted(arrays):
         digest.update(key.encode() + np.ascontiguousarray(arrays[key], np.int64).tobytes())
-    sources = {kind: set_and_digest(found) for kind, found in (("data", stored), ("public", public))}
     for found in sources.values():
         digest.update((found or {}).get("digest", "").encode())
-    folder = ROOT / "papers" / paper
-    with files.replace_folder(folder / "partitions" / name) as new:
-        np.savez_compressed(new / "indices.npz", **arrays)
-        files.write_json(new / "meta.json", {"clients": parts.clients, "tests": list(parts.domain_test), "warnings": parts.warnings,
-                                             "digest": digest.hexdigest(), **sources})
+    folder.mkdir(exist_ok=True)
+    np.savez_compressed(folder / "indices.npz", **arrays)
+    files.write_json(folder / "meta.json", {"clients": parts.clients, "tests": list(parts.domain_test), "warnings": parts.warnings,
+                                            "digest": digest.hexdigest(), **sources})
+
+
+def _show(paper: str, name: str, parts, stored) -> None:
     counts = histogram.label_counts(parts, stored.labels, stored.meta["classes"])
-    runs = folder / "runs" / name
+    runs = ROOT / "papers" / paper / "runs" / name
     runs.mkdir(parents=True, exist_ok=True)
     files.write_text(runs / "clients.csv", counts.to_csv(index=False, lineterminator="\n"))
     picture = io.StringIO()

@@ -79,8 +79,11 @@ def short(cell: Cell, part: dict) -> list[list]:
     hook = training.headline_hook(scenario, method)
     run = {"seed": seed, "rows": rows, "clients": own, "traffic": method.traffic(world, state), "hook": hook, "device": "cpu",
            "precision": precision(), "executor": part["executor"], "versions": {}, "memory": {}, "started": "", "seconds": 0.0}
-    summarise = getattr(training, "summarise", None) or training._summarise
-    result = summarise(cell, dataclasses.replace(scenario, seeds=[seed]), algorithm, hyper, [run], inputs(cell), "", ROOT)
+    settings = dataclasses.replace(scenario, seeds=[seed])
+    if hasattr(training, "summarise"):
+        result = training.summarise(cell, settings, algorithm, hyper, [run], [inputs(cell, seed)], "", ROOT)
+    else:                                        # a version from before the ledger
+        result = training._summarise(cell, settings, algorithm, hyper, [run], inputs(cell), "", ROOT)
     shown = ("hook", "last", "headline", "measures", "final", "last3", "last5", "clients", "traffic")
     found += [["the result", at, value] for at, value in _flat({key: result[key] for key in shown} | {"metrics": training.metrics(result)})]
     models = method.deployed(state, world) if hook == "pre" else world.trained

@@ -100,5 +100,5 @@ def test_results_say_that_features_are_untrained(tmp_path, monkeypatch, folder):
     partition = {"digest": "p", "data": {"deviation": "as mirrored"}, "public": None, "warnings": []}
     monkeypatch.setattr(inputs.partition, "read", lambda _: (None, json.loads(json.dumps(partition))))
     monkeypatch.setattr(Cell, "resolve", lambda self, root: (scenario, "fedavg", {}))
-    found = inputs.inputs(cell, tmp_path)
+    found = inputs.inputs(cell, 0, tmp_path)
     assert found["data"]["deviation"] == "as mirrored; features of an untrained network" and found["digest"] != "p"

@@ -1,8 +1,11 @@
 """Numbers and identities of partitions.md, data_heterogeneous.md, fedccl.md and fedlsa.md."""
+import hashlib
+
 import numpy as np
 import pytest
 
-from pipeline.data.partition import Pool, cut, dirichlet_counts, minimum_size, partition, pathological_counts, train_test
+from pipeline.data.partition import (HELDOUT, PRIVATE, PUBLIC, Pool, cut, dirichlet_counts, generator, minimum_size, partition,
+                                     pathological_counts, to_arrays, train_test)
 from pipeline.errors import ParamError
 from pipeline.params import Data, Dirichlet, Domains, Pathological, Subset
 
@@ -76,6 +79,36 @@ def test_same_seed_same_partition_other_seed_another():
     assert any(len(x) != len(y) or (x != y).any() for x, y in zip(a.train, c.train))
 
 
+DOMAINS = ("MNIST", "USPS", "SVHN", "SYN")
+RECORDED = {                                          # as they were when every seed had the same one
+    "315dd2d5f359d423": (Dirichlet(5, 0.5), pool()),
+    "e4c315902159b5e5": (Pathological(5, 4), pool()),
+    "a129f2647b98f566": (Domains(dict.fromkeys(DOMAINS, 2), share=0.1, test="random"), pool(domains=DOMAINS)),
+    "bbf1fdc524fe90f2": (Subset({"MNIST": 50, "USPS": 30}, heldout=20), pool(domains=DOMAINS))}
+
+
+@pytest.mark.parametrize("recorded", RECORDED)
+def test_draw_0_is_the_one_of_before_and_every_other_is_new(recorded):
+    """In what is random: private parts, random test parts, held-out images; sizes and official test parts stay."""
+    settings, images = RECORDED[recorded]
+    arrays = to_arrays(partition(settings, images, WHERE))
+    digest = hashlib.sha256()
+    for key, indices in sorted(arrays.items()):
+        digest.update(key.encode() + np.ascontiguousarray(indices, np.int64).tobytes())
+    assert digest.hexdigest()[:16] == recorded
+    others = [to_arrays(partition(settings, images, WHERE, draw)) for draw in (1, 2)]
+    random = {key for key in arrays if key.startswith("train.") or key == "heldout" or getattr(settings, "test", "random") == "random"}
+    for key in arrays:
+        alike = [np.array_equal(a[key], b[key]) for a, b in ((arrays, others[0]), (arrays, others[1]), (others[0], others[1]))]
+        assert alike == [key not in random or not len(arrays[key])] * 3, key
+
+
+def test_purposes_and_draws_have_numbers_of_their_own():
+    settings = Subset({"MNIST": 50}, seed=0)
+    first = {(purpose, draw): generator(settings, purpose, draw).random() for purpose in (PRIVATE, PUBLIC, HELDOUT) for draw in range(4)}
+    assert len(set(first.values())) == len(first)
+
+
 def test_a_minimum_that_no_draw_meets_is_said_with_the_best_one():
     with pytest.raises(ParamError, match=r"scenarios.y.partition.beta: in 5,000 draws .* 66 images; the best smallest client had \d+"):
         partition(Dirichlet(9, 0.01, min_samples=66, tries=5000), pool(), WHERE)
@@ -125,9 +158,6 @@ def test_pathological_random_owners_leave_no_class_out():
 def test_more_classes_per_client_than_classes():
     with pytest.raises(ParamError, match="partition.classes: 11 classes per client, but the set has 10"):
         partition(Pathological(5, 11), pool(), WHERE)
-
-
-DOMAINS = ("MNIST", "USPS", "SVHN", "SYN")
 
 
 def test_fedlsa_clients_per_domain():

@@ -1,4 +1,5 @@
 """The pipeline as a user runs it, in a copy of the repository: stages, kill -9, workers, DVC's view of a change."""
+import io
 import json
 import os
 import shutil
@@ -8,10 +9,12 @@ import sys
 import time
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 
-from pipeline import provenance
+from pipeline import loading, provenance
+from pipeline.params import Cell, load_paper, load_params
 
 ROOT = Path(__file__).resolve().parent.parent
 CELL = "fedcrl/mini/fedprox"
@@ -171,8 +174,10 @@ def test_one_more_seed_trains_one_more(project, reference):
     finished = {path.name: path.stat().st_mtime_ns for path in project.glob(".cells/*/seed-*.json")}
     original = (project / "params.yaml").read_text()
     edit(project / "params.yaml", lambda d: d["miniature"]["fedcrl"]["scenario"].update(seeds=[0, 1, 2]))
+    stage(project, "partition", "fedcrl/mini")
     stage(project, "train", CELL)
     (project / "params.yaml").write_text(original)
+    stage(project, "partition", "fedcrl/mini")
     now = {path.name: path.stat().st_mtime_ns for path in project.glob(".cells/*/seed-*.json")}
     assert now.keys() - finished.keys() == {"seed-2.json"} and all(now[name] == finished[name] for name in finished)
 
@@ -217,20 +222,76 @@ def test_wrong_values_cost_one_line_and_no_result(project, reference, key, value
     ({"clients": 40, "beta": 0.01, "tries": 5000}, "miniature.fedcrl.scenario.partition.beta: in 5,000 draws of Dir(0.01) over 40 clients no draw")])
 def test_an_impossible_partition_leaves_the_old_one(project, change, message):
     folder = project / "papers/fedcrl/partitions/mini"
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    before = {path: path.read_bytes() for path in folder.rglob("*.*")}
     original = (project / "params.yaml").read_text()
     edit(project / "params.yaml", lambda d: d["miniature"]["fedcrl"]["scenario"]["partition"].update(change))
     done = stage(project, "partition", "fedcrl/mini", expect=2)
     (project / "params.yaml").write_text(original)
     assert message in done.stderr and len(done.stderr.strip().splitlines()) == 1
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert len(before) == 4 and {path: path.read_bytes() for path in folder.rglob("*.*")} == before
 
 
 def test_partitions_are_the_same_every_time(project):
-    folder = project / "papers/fedcrl/partitions/mini"
-    before = json.loads((folder / "meta.json").read_text())["digest"], (project / "papers/fedcrl/runs/mini/clients.svg").read_bytes()
+    before = draws(project), (project / "papers/fedcrl/runs/mini/clients.svg").read_bytes()
     stage(project, "partition", "fedcrl/mini")
-    assert (json.loads((folder / "meta.json").read_text())["digest"], (project / "papers/fedcrl/runs/mini/clients.svg").read_bytes()) == before
+    assert (draws(project), (project / "papers/fedcrl/runs/mini/clients.svg").read_bytes()) == before
+
+
+def draws(project: Path) -> dict[str, str]:
+    """Folder of a draw -> its digest."""
+    return {path.parent.name: json.loads(path.read_text())["digest"] for path in sorted((project / "papers/fedcrl/partitions/mini").rglob("meta.json"))}
+
+
+def test_every_seed_has_its_own_draw_and_is_trained_on_it(project, reference):
+    """Seed 0's is the one that all seeds had before; a seed's folder under .cells goes with its draw."""
+    forget(project)
+    stage(project, "train", CELL)
+    result = json.loads((project / "papers/fedcrl/runs/mini/fedprox/result.json").read_text())
+    digests = draws(project)
+    assert digests["mini"] == "91b97e3c2698e029ee0055bf3b81d106d49644deb29ef478205c624359dfcc66" and digests.keys() == {"mini", "seed-1"}
+    assert result["partition"] == digests["mini"] and result["partitions"] == [digests["mini"], digests["seed-1"]]
+    sizes = [loading.load(Cell.parse(CELL), seed, project).clients for seed in (0, 1)]
+    assert [len(client.labels) for client in sizes[0]] != [len(client.labels) for client in sizes[1]]
+    assert len(list(project.glob(".cells/*/seed-0.json"))) == len(list(project.glob(".cells/*/seed-1.json"))) == 1
+    assert not list(project.glob(".cells/*/seed-0.json"))[0].with_name("seed-1.json").exists()
+
+
+def test_stacked_seeds_keep_to_their_own_draws(project, reference):
+    """Two seeds in one stack, each on its own images: the losses of each trained alone, to rounding."""
+    forget(project)
+    stage(project, "train", CELL, FEDREPRO_EXECUTOR="stacked")
+    found, alone = (pd.read_csv(io.StringIO(text)) for text in (outputs(project)[1], reference[1]))
+    assert found["loss"].to_numpy() == pytest.approx(alone["loss"].to_numpy(), rel=1e-2, nan_ok=True)
+    assert (abs(found["weighted"] - alone["weighted"]) < 1).all()
+    by_seed = [alone[alone["seed"] == seed]["loss"].to_numpy()[1:] for seed in (0, 1)]
+    assert (abs(by_seed[0] / by_seed[1] - 1) > 2e-2).any()
+    stage(project, "train", CELL)
+
+
+def test_a_paper_can_fix_one_draw_for_all_seeds(project, reference):
+    """Then seed 0's file of before is valid and seed 1 is trained beside it, on the same data in this process."""
+    stage(project, "train", CELL)
+    original, before = (project / "params.yaml").read_text(), set(project.glob(".cells/*/seed-*.json"))
+    edit(project / "params.yaml", lambda d: d["miniature"]["fedcrl"]["scenario"]["partition"].update(fixed=True))
+    stage(project, "partition", "fedcrl/mini")
+    assert draws(project).keys() == {"mini"}
+    stage(project, "train", CELL)
+    result = json.loads((project / "papers/fedcrl/runs/mini/fedprox/result.json").read_text())
+    new = set(project.glob(".cells/*/seed-*.json")) - before
+    assert {path.name for path in new} == {"seed-1.json"} and new.pop().with_name("seed-0.json") in before
+    assert "partitions" not in result and [row for row in outputs(project)[1].splitlines() if row.startswith("0,")] == \
+        [row for row in reference[1].splitlines() if row.startswith("0,")]
+    for cached in (load_params, load_paper):
+        cached.cache_clear()
+    assert loading.load(Cell.parse(CELL), 0, project) is loading.load(Cell.parse(CELL), 1, project)
+    (project / "params.yaml").write_text(original)
+    for cached in (load_params, load_paper):
+        cached.cache_clear()
+    done = stage(project, "train", CELL, expect=2)
+    assert "partitions/mini/seed-1: not a complete partition" in done.stderr and len(done.stderr.splitlines()) == 1
+    stage(project, "partition", "fedcrl/mini")
+    stage(project, "train", CELL)
+    assert outputs(project) == reference
 
 
 def test_no_space_is_one_line_and_leaves_nothing(project, reference):

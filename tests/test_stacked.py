@@ -34,9 +34,10 @@ ADAM = Optimiser("adam", 0.003)
 DROPOUT = Model("cnn2", dropout=0.4)
 
 
-def world(executor="stacked", monkeypatch=None, seed=0, model=Model("cnn4"), sizes=SIZES, fixed=True, **changes) -> World:
+def world(executor="stacked", monkeypatch=None, seed=0, model=Model("cnn4"), sizes=SIZES, fixed=True, draw=0, **changes) -> World:
     monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
-    clients = [dataclasses.replace(c, images=c.images.double()) for c in image_clients(sizes, model)]
+    sizes = sizes[draw:] + sizes[:draw]
+    clients = [dataclasses.replace(c, images=c.images.double()) for c in image_clients(sizes, model, seed=draw)]
     made = World(clients, training(**changes), 10, seed)
     if executor == "stacked":
         made.executor.fixed = fixed
@@ -184,10 +185,11 @@ def side_by_side(method, worlds, rounds):
     (FedSR(), {"model": Model("lenet_gaussian"), "optimiser": ADAM}),
 ], ids=lambda value: type(value).__name__ if not isinstance(value, dict) else "")
 def test_seeds_side_by_side_are_the_seeds_alone(method, setting, fixed, monkeypatch):
-    alone = [run(method, world("sequential", monkeypatch, seed, **setting), rounds) for seed, rounds in enumerate((2, 3, 1))]
-    worlds = [world("stacked", monkeypatch, seed, fixed=fixed, **setting) for seed in range(3)]
+    """Each on its own draw of the partition: other images, other sizes."""
+    alone = [run(method, world("sequential", monkeypatch, seed, draw=seed, **setting), rounds) for seed, rounds in enumerate((2, 3, 1))]
+    worlds = [world("stacked", monkeypatch, seed, fixed=fixed, draw=seed, **setting) for seed in range(3)]
     widths, real = [], stacked.Stacked.run_all
-    monkeypatch.setattr(stacked.Stacked, "run_all", lambda self, phases: widths.append(len(phases)) or real(self, phases))
+    monkeypatch.setattr(stacked.Stacked, "run_all", lambda self, phases, clients: widths.append(len(phases)) or real(self, phases, clients))
     for found, plain in zip(side_by_side(method, worlds, (2, 3, 1)), alone, strict=True):
         for name in plain:
             if isinstance(plain[name], (Params, Clients)):
@@ -252,7 +254,9 @@ def test_no_phase_runs_once_a_seed_has_failed(monkeypatch):
     phases = []
 
     class Executor:
-        def run_all(self, given):
+        clients = ()
+
+        def run_all(self, given, clients):
             phases.append(given)
             return given
 

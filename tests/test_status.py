@@ -51,7 +51,7 @@ def finish(root: Path, cell: Cell, seconds=(36.0, 36.0), **changed) -> Path:
     """A result as today's code and parameters give it."""
     path = cell.folder(root) / "result.json"
     write_json(path, {"cell": str(cell), "seeds": [0, 1], "rounds": 10, "seconds": list(seconds), "precision": "fp32", "device": "cpu", "executor": "sequential",
-                      "partition": "p", "digest": provenance.cell_digest(cell, "p", root=root)} | changed)
+                      "partition": "p", "partitions": ["p", "q"], "digest": provenance.cell_digest(cell, "p", root=root)} | changed)
     return path
 
 
@@ -101,6 +101,13 @@ def test_stale_is_what_would_now_come_out_otherwise(root, file, old, new, stale)
     assert [cell for cell, state in states(root).items() if state == "stale"] == stale
 
 
+def test_stale_is_what_was_trained_on_one_draw_for_all_seeds(root):
+    path = finish(root, AVG)
+    result = json.loads(path.read_text())
+    write_json(path, {key: value for key, value in result.items() if key != "partitions"})
+    assert states(root)[AVG] == "stale"
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"cell"'])
 def test_half_a_result_is_stale(root, text):
     finish(root, AVG).write_text(text)
@@ -129,7 +136,7 @@ def test_an_error_mark_counts_under_what_the_cell_was_trained_on(root):
     write_json(root / "data/digits-vit_tiny/meta.json", {"digest": "f", "trained": True})
     forget(root)
     joined = hashlib.sha256(b"pf").hexdigest()
-    assert inputs(AVG, root)["digest"] == joined
+    assert inputs(AVG, 0, root)["digest"] == joined
     write_json(root / f".cells/{provenance.cell_digest(AVG, joined, root=root)}/error.json", {"cell": str(AVG), "error": "loss is nan"})
     write_json(root / f".cells/{provenance.cell_digest(PROX, 'p', root=root)}/error.json", {"cell": str(PROX), "error": "of the partition alone"})
     assert status.failures("fedcrl", root).marks == {AVG: "loss is nan"}

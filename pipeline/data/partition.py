@@ -14,7 +14,7 @@ from pipeline.errors import ParamError, unknown
 from pipeline.params import Data, Dirichlet, Domains, Partition, Pathological, Subset
 
 BLOCK = 4096                                          # Dirichlet draws tried at once
-HELDOUT = 2                                           # told apart from the private draw of the same seed
+PRIVATE, PUBLIC, HELDOUT = 0, 1, 2                    # purposes, whose numbers are independent of each other
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,21 @@ class Parts:
     heldout: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
 
 
-def partition(settings: Partition, pool: Pool, where: str) -> Parts:
-    """Cut the pool as `settings` says. Raises ParamError, beginning with `where` (file and key), when it cannot."""
-    return CUTS[settings.kind](settings, pool, np.random.default_rng(settings.seed), where)
+def partition(settings: Partition, pool: Pool, where: str, draw: int = 0) -> Parts:
+    """Cut the pool as `settings` says; another `draw` is another one of all that is random in it. Raises ParamError, beginning
+    with `where` (file and key), when it cannot."""
+    return CUTS[settings.kind](settings, pool, draw, where)
+
+
+def generator(settings: Partition, purpose: int, draw: int) -> np.random.Generator:
+    """The numbers of one purpose in one draw. NumPy fills a key up with zeros: draw 0 has the numbers of the key without it."""
+    return np.random.default_rng([settings.seed, purpose, draw])
 
 
 # -- label skew ------------------------------------------------------------------------------------------------
 
-def _by_label(settings, pool, rng, where) -> Parts:
+def _by_label(settings, pool, draw, where) -> Parts:
+    rng = generator(settings, PRIVATE, draw)
     whole = settings.pool == "train+test"
     usable = np.flatnonzero(pool.domains >= 0)
     train, test = usable[~pool.test[usable]], usable[pool.test[usable]]
@@ -202,7 +209,8 @@ def train_test(part: np.ndarray, share: float, rng: np.random.Generator) -> tupl
 
 # -- domain skew -----------------------------------------------------------------------------------------------
 
-def _by_domain(settings: Domains, pool: Pool, rng, where) -> Parts:
+def _by_domain(settings: Domains, pool: Pool, draw: int, where: str) -> Parts:
+    rng = generator(settings, PRIVATE, draw)
     _known(settings.clients, pool.names, f"{where}.clients", "domain")
     if isinstance(settings.share, dict):
         _known(settings.share, settings.clients, f"{where}.share", "domain")
@@ -274,14 +282,15 @@ def _per_class(settings, pool, train, rng, where) -> list[np.ndarray]:
 
 # -- fixed private subsets -------------------------------------------------------------------------------------
 
-def _subsets(settings: Subset, pool: Pool, rng, where) -> Parts:
+def _subsets(settings: Subset, pool: Pool, draw: int, where: str) -> Parts:
     """Client k draws sizes[k] images of the domain of its name, or of the one pool when there are no such domains."""
+    rng = generator(settings, PRIVATE, draw)
     by_domain = set(settings.sizes) <= set(pool.names)
     if not by_domain and len(pool.names) > 1:
         _known(settings.sizes, pool.names, f"{where}.sizes", "domain")
     tests = {name: domain_split(pool, i, settings, rng) for i, name in enumerate(pool.names)}
     first = pool.names[0]
-    apart = np.random.default_rng([settings.seed, HELDOUT]).permutation(tests[first][0])[:settings.heldout or 0]
+    apart = generator(settings, HELDOUT, draw).permutation(tests[first][0])[:settings.heldout or 0]
     tests = {name: (inside[~np.isin(inside, apart)], test) for name, (inside, test) in tests.items()}
     left = {name: rng.permutation(inside) for name, (inside, _) in tests.items()}
     clients, train, own_test = [], [], []
@@ -337,6 +346,11 @@ def to_arrays(parts: Parts) -> dict[str, np.ndarray]:
     """The arrays of indices.npz."""
     return {**{f"train.{k}": a for k, a in enumerate(parts.train)}, **{f"own_test.{k}": a for k, a in enumerate(parts.own_test)},
             **{f"domain_test.{name}": a for name, a in parts.domain_test.items()}, "public": parts.public, "heldout": parts.heldout}
+
+
+def folder_of_draw(folder: Path, draw: int) -> Path:
+    """Where a draw lies in the folder of a scenario's partition: draw 0 in the folder itself, which code that knew no other reads."""
+    return folder / f"seed-{draw}" if draw else folder
 
 
 def read(folder: Path) -> tuple[Parts, dict]:

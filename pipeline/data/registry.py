@@ -169,9 +169,8 @@ REGISTRY: dict[str, DataSet] = {
             "md5:859df31c91afe82e80e5012ba928f279"),), page="http://yaroslav.ganin.net/")),
     "fashion_mnist": _single(
         "fashion_mnist", "Fashion-MNIST", (28, 28, 1), 60_000, 10_000, classes=10, names=FASHION,
-        mirror=Mirror("fashion_mnist.npz", "54407b828befbf8f24123aa7f6d7bc171dd4cbdfd92f948fbdac4d0417f51fd8",
-                      "class-balanced sample: 10,000 of 60,000 training and 5,000 of 10,000 test images, shuffled",
-                      {"fashion_mnist": (10_000, 5_000)}),
+        mirror=Mirror("fashion_mnist_complete.npz", "5168f126ce62534e08e5e3582b9ee9b645ca97347160c7c89bd34a4e22c9dcfd",
+                      "complete and lossless, in shuffled order"),
         canonical=Canonical("idx", _idx(
             ("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",),
             train_images="8d4fb7e6c68d591d4c3dfef9ec88bf0d", train_labels="25c81989df183df01b3e8a0aad5dffbe",

@@ -43,10 +43,10 @@ class _Lockstep:
         if not self.waiting or len(self.waiting) < self.running or self.stopped:
             return
         places = sorted(self.waiting)
-        executor, phases = self.waiting[places[0]][0], [self.waiting[place][1] for place in places]
+        executors, phases = zip(*(self.waiting[place] for place in places))
         self.waiting.clear()
         try:
-            self.outcomes |= zip(places, executor.run_all(phases), strict=True)
+            self.outcomes |= zip(places, executors[0].run_all(phases, [executor.clients for executor in executors]), strict=True)
         except BaseException as error:                        # each seed tells it, with its own round
             self.outcomes |= dict.fromkeys(places, error)
         self.turn.notify_all()

@@ -6,11 +6,13 @@ incomplete batches are stepped in groups of equal length. On a GPU a step of fix
 time it is taken and replayed from then on; the slice then shrinks in eighths of the stack, so that there are few shapes.
 Nothing is fetched from the device before a phase has ended.
 """
+import itertools
 import math
+import operator
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -47,27 +49,29 @@ class Stacked:
         # One pool for all graphs: they are replayed one after another, and nothing that lives on lies in it.
         self.memory = torch.cuda.graph_pool_handle() if self.records else None
         self._tried = 0                                       # clients of the stack that was stepped last
-        self._pool: Tensor | None = None
+        self._pool: tuple[Tensor, Tensor] | None = None       # images and labels of all clients of all seeds, end to end
+        self.starts: dict[Client, int] = {}                   # where each one's begin
 
     def run(self, phase: Phase) -> Outcome:
         """As Sequential.run: the same batches, the same masks, the same arithmetic up to the order of sums."""
-        return self.run_all([phase])[0]
+        return self.run_all([phase], [self.clients])[0]
 
-    def run_all(self, phases: list[Phase]) -> list[Outcome]:
-        """One phase of each of several seeds; those that run the same code on values of the same shapes are stacked."""
+    def run_all(self, phases: list[Phase], clients: list[list[Client]]) -> list[Outcome]:
+        """One phase of each of several seeds, with its clients; those that run the same code on values of the same shapes are
+        stacked. The clients may hold other images in each seed."""
         outcomes: dict[int, Outcome] = {}
         while len(outcomes) < len(phases):
             left = [i for i in range(len(phases)) if i not in outcomes]
             mates = [i for i in left if i == left[0] or alike(phases[left[0]], phases[i])]
-            outcomes |= zip(mates, self._within_memory([phases[i] for i in mates]), strict=True)
+            outcomes |= zip(mates, self._within_memory([phases[i] for i in mates], [clients[i] for i in mates]), strict=True)
         return [outcomes[i] for i in range(len(phases))]
 
-    def _within_memory(self, phases: list[Phase]) -> list[Outcome]:
+    def _within_memory(self, phases: list[Phase], clients: list[list[Client]]) -> list[Outcome]:
         """First without what is kept of earlier phases, then in stacks half as large as the one that did not fit."""
         alone = False
         while True:
             try:
-                return self._run(phases)
+                return self._run(phases, clients)
             except RuntimeError as error:
                 if not _no_room(error) or alone and self._tried == 1:
                     raise
@@ -78,17 +82,18 @@ class Stacked:
                 print(f"warning: not enough memory on the device, stacks of {self.most} clients from now on", file=sys.stderr, flush=True)
             alone = True
 
-    def _run(self, phases: list[Phase]) -> list[Outcome]:
+    def _run(self, phases: list[Phase], clients: list[list[Client]]) -> list[Outcome]:
         n = len(self.clients)
+        self._gather(client for each in clients for client in each)
         models, owns = [list(phase.models) for phase in phases], [[None] * n for _ in phases]
         logged, last = [{} for _ in phases], [{} for _ in phases]
         for model in self.networks:
-            members = [(p, k) for k in range(n) if self.clients[k].model == model and len(self.clients[k].labels) for p in range(len(phases))]
-            members.sort(key=lambda member: -len(self.clients[member[1]].labels))
+            members = [(p, k) for k in range(n) for p in range(len(phases)) if clients[p][k].model == model and len(clients[p][k].labels)]
+            members.sort(key=lambda member: -len(clients[member[0]][member[1]].labels))
             most = self.most or max(1, len(members))          # a network's clients may all be without data
             for first in range(0, len(members), most):
                 self._tried = len(members[first:first + most])
-                stack = self._stack(phases, members[first:first + most])
+                stack = self._stack(phases, members[first:first + most], clients)
                 stack.train()
                 for row, (p, k) in enumerate(stack.members):
                     models[p][k], owns[p][k] = stack.result(row)
@@ -104,20 +109,28 @@ class Stacked:
         own = phase.own if phase.step is None and phase.extra is None else rejoin(phase.own if phase.extra is None else phase.extra, owns)
         return Outcome(Clients(models), losses, logged, last, own)
 
-    def _stack(self, phases: list[Phase], members: list[Member]) -> "_Stack":
+    def _stack(self, phases: list[Phase], members: list[Member], clients: list[list[Client]]) -> "_Stack":
         """A stack that holds these phases' values: one of before, with its recorded steps, where it fits."""
-        known = next((s for s in self.kept if s.members == members and len(s.phases) == len(phases)
-                      and all(map(alike, s.phases, phases))), None)
-        stack = known or _Stack(self, phases, members)
+        mine = [clients[p][k] for p, k in members]
+        known = next((s for s in self.kept if s.members == members and all(map(operator.is_, s.clients, mine))
+                      and len(s.phases) == len(phases) and all(map(alike, s.phases, phases))), None)
+        stack = known or _Stack(self, phases, members, mine)
         stack.fill(phases)
         if self.fixed:
             self.kept = [s for s in self.kept if s is not stack][-KEPT + 1:] + [stack]
         return stack
 
+    def _gather(self, clients: Iterable[Client]) -> None:
+        """Have these clients' data in the pool, behind what is there; seeds that share a partition share its clients."""
+        new = [client for client in dict.fromkeys(clients) if client not in self.starts]
+        if new:
+            parts = [*([self._pool] if self._pool else []), *((client.images, client.labels) for client in new)]
+            ends = list(itertools.accumulate(len(labels) for _, labels in parts))
+            self._pool = tuple(map(torch.cat, zip(*parts)))
+            self.starts |= zip(new, ([0] + ends)[-len(new) - 1:-1])
+
     def images(self, index: Tensor, shape: tuple[int, int]) -> tuple[Tensor, Tensor]:
-        """Images (rows, batch, ...) and labels (rows, batch) by their places in the clients' data set end to end."""
-        if self._pool is None:
-            self._pool = torch.cat([c.images for c in self.clients]), torch.cat([c.labels for c in self.clients])
+        """Images (rows, batch, ...) and labels (rows, batch) by their places in the pool."""
         return tuple(values.index_select(0, index).unflatten(0, shape) for values in self._pool)
 
 
@@ -132,12 +145,12 @@ class _Turn(NamedTuple):
 class _Stack:
     """Clients of one network as tensors with a leading dimension, largest client first."""
 
-    def __init__(self, executor: Stacked, phases: list[Phase], members: list[Member]):
+    def __init__(self, executor: Stacked, phases: list[Phase], members: list[Member], clients: list[Client]):
         self.executor = weakref.proxy(executor)               # no cycles: a stack that is dropped gives its memory back at once
         self.phases, self.members = phases, members
         self.phase = phases[0]                                # of all: its code and its settings
         self.device, self.autocast = executor.device, executor.autocast
-        self.clients = [executor.clients[k] for _, k in members]
+        self.clients = clients
         self.network = executor.networks[self.clients[0].model]
         self.names = trainable_names(self.network, self.phase.trainable)
         self.buffers = [name for name, _ in self.network.named_buffers()]
@@ -145,10 +158,7 @@ class _Stack:
         self.tensors, self.own, self.shared = self._values(phases)
         self.names += [name for name in self.tensors if name.startswith(EXTRA)]
         self.optimiser = StackedSteps(self.phase.optimiser, {name: self.tensors[name] for name in self.names}, len(members))
-        starts = [0]
-        for client in executor.clients:
-            starts.append(starts[-1] + len(client.labels))
-        self.starts = [starts[k] for _, k in members]
+        self.starts = [executor.starts[client] for client in clients]
         self.cuts = [batches(len(c.labels), executor.training, self.network, self.phase.together) for c in self.clients]
         self.turns = list(self._turns())
         self.steps: dict[tuple, _Step] = {}

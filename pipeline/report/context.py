@@ -240,7 +240,8 @@ def provenance(paper: Paper, results: dict[Cell, dict]) -> Panel | None:
         data, public = [run["data"] for run in runs], [run["public"] for run in runs if run["public"]]
         fields = [[len(runs)], [d["set"] for d in data], [d["source"] for d in data], [d["digest"][:SHORT] for d in data],
                   [f"{p['set']} ({p['source']}, {p['digest'][:SHORT]})" for p in public] or ["none"],
-                  [run["partition"][:SHORT] for run in runs], [", ".join(map(str, run["seeds"])) for run in runs],
+                  [digest[:SHORT] for run in runs for digest in run.get("partitions", [run["partition"]])],
+                  [", ".join(map(str, run["seeds"])) for run in runs],
                   [run["device"] for run in runs], [run["versions"]["torch"] for run in runs], [_commit(run["git"]) for run in runs],
                   [f"{sum(sum(run['seconds']) for run in runs):,.0f}"]]
         title = scenario_title(paper, scenario)

@@ -81,7 +81,7 @@ def _facts(cell: Cell, result: dict) -> list[tuple[str, str]]:
              ("seeds", ", ".join(map(str, result["seeds"]))),
              ("rounds", f"{result['rounds']}; reported is the {reported}"), ("scored model", HOOKS.get(result["hook"], result["hook"])),
              ("data", _set(result["data"])), ("public data", _set(result["public"]) if result["public"] else ""),
-             ("partition", result["partition"]), ("git commit", state), ("device", result["device"]),
+             ("partition", ", ".join(result.get("partitions", [result["partition"]]))), ("git commit", state), ("device", result["device"]),
              ("executor", ", ".join(filter(None, (result.get("executor"), result.get("precision"))))),
              ("versions", ", ".join(f"{name} {value}" for name, value in result["versions"].items())),
              ("started", result["started"]),
