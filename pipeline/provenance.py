@@ -19,6 +19,7 @@ from typing import Any
 
 from pipeline import arithmetic, ledger, params
 from pipeline.definitions import Code
+from pipeline.errors import FedReproError
 from pipeline.params import ROOT, Cell
 
 # Modules that carry values, show them or write them, but compute no result. Default values that `params` holds enter through `_defaults`.
@@ -68,20 +69,37 @@ def _words(value: Any) -> Iterator[str]:
 
 def code_of(cell: Cell, root: Path = ROOT, executor: str = "sequential") -> str:
     """The digest under which DVC and `.cells` know the code of a cell: the one that made its result, where today's code is certified
-    to give the same; else the oldest one of the equals."""
+    to give the same; else the one in sources.yaml, if that is an equal one; else the oldest of the equals."""
     equal = ledger.equal(digest_of(cell, root, executor), root)
-    return trained_by(cell, equal, root) or equal[0]
+    listed = _listed(root).get(cell.paper, {}).get(cell.scenario, {}).get(cell.method)
+    return trained_by(cell, equal, root) or (listed if listed in equal else equal[0])
+
+
+@cache
+def _listed(root: Path) -> dict:
+    """sources.yaml as it is; while a stage runs, DVC has taken the result away, and what it will record is this."""
+    try:
+        return params.read_yaml(root / "sources.yaml")
+    except FedReproError:
+        return {}
 
 
 def trained_by(cell: Cell, candidates: list[str], root: Path = ROOT) -> str | None:
     """Which of the digests made the cell's result, with today's parameters; None for none of them, or without a result."""
     try:
-        result = json.loads((cell.folder(root) / "result.json").read_text(encoding="utf-8"))
+        return made_by(json.loads((cell.folder(root) / "result.json").read_text(encoding="utf-8")), cell, candidates, root)
+    except (OSError, ValueError):
+        return None
+
+
+def made_by(result: dict, cell: Cell, candidates: list[str], root: Path = ROOT) -> str | None:
+    """As `trained_by`, of a result that is given."""
+    try:
         if result["device"] != "cpu":             # certified was what a CPU computes
-            candidates = candidates[:1]
+            candidates = [digest_of(cell, root, result["executor"])]
         return next((code for code in candidates
                      if cell_digest(cell, result["partition"], result["precision"], root, code=code) == result["digest"]), None)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (KeyError, TypeError):
         return None
 
 

@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from pipeline.adoption import adopt
 from pipeline import evaluation, files, methods, provenance, tracking
 from pipeline.engine.handle import Handle
 from pipeline.engine.state import pack, unpack
@@ -81,6 +82,7 @@ def train_cell(cell: Cell, root: Path = ROOT) -> dict:
             progress.report(row)
             follower.report(row)
 
+        adopt({job.seed: job.finished for job in jobs}, {job.seed: job.pictures for job in jobs}, cell, metas, root)
         for finished in _train_seeds(jobs, report):
             progress.seed_done(finished)
         runs = [json.loads(job.finished.read_text()) for job in jobs]
@@ -327,6 +329,7 @@ def summarise(cell, scenario, algorithm, hyper, runs, metas, digest, root) -> di
         "device": runs[0]["device"], "precision": runs[0]["precision"], "executor": runs[0]["executor"], "versions": runs[0]["versions"],
         "memory": {name: [run["memory"][name] for run in runs] for name in runs[0]["memory"]},
         "started": min(run["started"] for run in runs),
+        **({"machines": [run["versions"] for run in runs]} if any(run["versions"] != runs[0]["versions"] for run in runs) else {}),
         "seconds": [run["seconds"] for run in runs], "git": provenance.git_state(root), "digest": digest})
 
 
