@@ -9,7 +9,7 @@ import ast
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,13 +36,14 @@ class Code:
     """The Python files below `root`, read when they are needed.
 
     neutral: modules that compute no result; what they define counts as nothing. constants: names of constants that change no result.
-    registries: names of dictionaries of which a user takes single entries; only those whose key is named count.
+    registries: dictionaries ("package.module:NAME") of which a user takes single entries; only those whose key is named count.
     """
 
     def __init__(self, root: Path, neutral: Iterable[str] = (), constants: Iterable[str] = (), registries: Iterable[str] = ()):
-        self.root, self.neutral, self.constants, self.registries = root, frozenset(neutral), frozenset(constants), frozenset(registries)
+        self.root, self.neutral, self.constants = root, frozenset(neutral), frozenset(constants)
+        self.registries = frozenset(Definition(*name.split(":")) for name in registries)
         self._modules: dict[str, Module | None] = {}
-        self._uses: dict[tuple, tuple[Definition, ...]] = {}
+        self._uses: dict[tuple, dict[str, Definition]] = {}
         self._digests: dict[tuple, str] = {}
 
     def digest(self, entries: Iterable[str], named: Iterable[str] = ()) -> str:
@@ -50,7 +51,7 @@ class Code:
 
         named: the keys that count in registries. Raises KeyError for an entry that is not there.
         """
-        named = frozenset(named)
+        named = self.keys & frozenset(named)
         reached: set[Definition] = set()
         waiting = [Definition(*entry.split(":")) if ":" in entry else Definition(entry, WHOLE) for entry in entries]
         for module, name in waiting:
@@ -61,8 +62,20 @@ class Code:
             one = waiting.pop()
             if one not in reached:
                 reached.add(one)
-                waiting += self.uses(one, named)
+                waiting += self.uses(one, named).values()
         return _sha256(sorted({self._identity(one, named, deep=True) for one in reached}))
+
+    @cached_property
+    def keys(self) -> frozenset[str]:
+        """Every key of every registry."""
+        found: set = set()
+        for registry in self.registries:
+            module = self.module(registry.module)
+            value = getattr(module and module.nodes.get(registry.name), "value", None)
+            if not isinstance(value, ast.Dict):
+                raise KeyError(f"{registry.module}:{registry.name} is not a dictionary written out")
+            found |= {key.value for key in value.keys if isinstance(key, ast.Constant)}
+        return frozenset(found)
 
     def module(self, name: str) -> Module | None:
         """The module, or None where it is not one of this repository."""
@@ -73,11 +86,11 @@ class Code:
             self._modules[name] = None if path is None else _parsed(path.read_text(encoding="utf-8"), package)
         return self._modules[name]
 
-    def uses(self, one: Definition, named: frozenset[str] = frozenset()) -> tuple[Definition, ...]:
-        """The definitions of this repository that a definition names, in the order in which it does."""
-        pruned = named if one.name in self.registries else None
+    def uses(self, one: Definition, named: frozenset[str] = frozenset()) -> dict[str, Definition]:
+        """What a definition names of this repository: as it writes it, and the definition behind it."""
+        pruned = named if one in self.registries else None
         if (one, pruned) not in self._uses:
-            self._uses[one, pruned] = tuple(dict.fromkeys(self._found(one, named)))
+            self._uses[one, pruned] = dict(self._found(one, named))
         return self._uses[one, pruned]
 
     def _found(self, one: Definition, named: frozenset[str]):
@@ -85,40 +98,40 @@ class Code:
         if self._is_neutral(one) or module is None:
             return
         if one.name == WHOLE:
-            yield from (Definition(one.module, name) for name in module.nodes)
+            yield from ((name, found) for name in (*module.nodes, *module.imports) if (found := self._resolved(one.module, name, ())))
         if one.name != EFFECTS and module.effects:
-            yield Definition(one.module, EFFECTS)
+            yield EFFECTS, Definition(one.module, EFFECTS)
         for node in self._nodes(one, named):
             local = _imports(node, module.package)                # of functions that import when they are called
             for name, attributes in _references(node):
-                yield from self._resolved(one.module, name, attributes, local)
+                if (found := self._resolved(one.module, name, attributes, local)) is not None:
+                    yield ".".join((name, *attributes)), found
 
-    def _resolved(self, module: str, name: str, attributes: tuple[str, ...], local: dict | None = None):
-        """What `name.attribute...` in a module means; nothing where it is not of this repository."""
-        here = self.module(module)
+    def _resolved(self, module: str, name: str, attributes: tuple[str, ...], local: dict | None = None) -> Definition | None:
+        """What `name.attribute...` in a module means; None where it is not of this repository."""
+        here, local = self.module(module), local or {}
         if here is None:
-            return
-        imported = (local or {}).get(name) or here.imports.get(name)
-        if name in here.nodes and not (local and name in local):
-            yield Definition(module, name)
-        elif imported is not None:
-            target, attribute = imported
-            submodule = target if attribute is None else f"{target}.{attribute}"
-            if self.module(submodule) is None:                    # a name of a module, perhaps imported there in turn
-                yield from self._resolved(target, attribute, ()) if attribute else ()
-            elif attributes:
-                yield from self._resolved(submodule, attributes[0], attributes[1:])
-            else:
-                yield Definition(submodule, WHOLE)                # a module as a value: anything of it may be used
+            return None
+        if name in here.nodes and name not in local:
+            return Definition(module, name)
+        target, attribute = local.get(name) or here.imports.get(name) or (None, None)
+        if target is None:
+            return None
+        submodule = target if attribute is None else f"{target}.{attribute}"
+        if self.module(submodule) is None:                        # a name of a module, perhaps imported there in turn
+            return self._resolved(target, attribute, ()) if attribute else None
+        if attributes:
+            return self._resolved(submodule, attributes[0], attributes[1:])
+        return Definition(submodule, WHOLE)                       # a module as a value: anything of it may be used
 
     def _identity(self, one: Definition, named: frozenset[str], deep: bool) -> str:
         """Digest of a definition's tree; `deep` also of the trees that its names stand for (of a registry, that it is one)."""
-        if one.name in self.registries and not deep:
+        if one in self.registries and not deep:
             return "registry"
-        at = (one, named if one.name in self.registries else None, deep)
+        at = (one, named if one in self.registries else None, deep)
         if at not in self._digests:
             meaning = "neutral" if self._is_neutral(one) else tuple(_meaning(node) for node in self._nodes(one, named))
-            used = [(use.name, self._identity(use, named, deep=False)) for use in self.uses(one, named)] if deep else []
+            used = [(written, self._identity(use, named, deep=False)) for written, use in self.uses(one, named).items()] if deep else []
             self._digests[at] = _sha256((meaning, sorted(used)))
         return self._digests[at]
 
@@ -127,7 +140,7 @@ class Code:
         if one.name == EFFECTS:
             return list(module.effects)
         node = module.nodes.get(one.name)
-        if one.name in self.registries and isinstance(value := getattr(node, "value", None), ast.Dict):
+        if one in self.registries and isinstance(value := getattr(node, "value", None), ast.Dict):
             return [item for key, item in zip(value.keys, value.values) if not isinstance(key, ast.Constant) or key.value in named
                     or key.value is None]
         return [] if node is None else [node]

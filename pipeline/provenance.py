@@ -28,7 +28,9 @@ NEUTRAL = {"pipeline.params", "pipeline.errors", "pipeline.cli", "pipeline.devic
 # Constants that change no result, each with a test that they do not (tests/test_provenance.py).
 CONSTANTS = {"CHECKPOINT_SECONDS"}
 # Dictionaries of which a scenario names the entries that it uses.
-REGISTRIES = {"STACKS", "DEEP", "BLOCKS", "DROPOUT", "AUGMENTATIONS", "MEASURES", "CUTS"}
+REGISTRIES = {"pipeline.models:DEEP", "pipeline.models:DROPOUT", "pipeline.models.resnet:BLOCKS", "pipeline.models.small:STACKS",
+              "pipeline.engine.world:AUGMENTATIONS", "pipeline.engine.public:AUGMENTATIONS", "pipeline.evaluation:MEASURES",
+              "pipeline.data.partition:CUTS"}
 # What trains a cell and makes the numbers of its result.
 TRAINING = ("pipeline.training:train_seed", "pipeline.training:summarise", "pipeline.training:metrics")
 STAGES = ("data", "features", "corrupt", "contact_sheet", "figures", "report", "results")
@@ -47,7 +49,7 @@ def _code(root: Path) -> Code:
 def digest_of(cell: Cell, root: Path = ROOT, executor: str = "sequential") -> str:
     """Digest of the code that trains and evaluates a cell: its method, the executor, and what its scenario names."""
     scenario, algorithm, hyper = cell.resolve(root)
-    named = frozenset(_words([dataclasses.asdict(scenario), scenario.partition.kind, hyper]))
+    named = _code(root).keys & frozenset(_words([dataclasses.asdict(scenario), scenario.partition.kind, hyper]))
     return _digest_of(algorithm, executor, named, root)
 
 

@@ -130,10 +130,10 @@ def residual(cells: list[dict]) -> tuple[float, int]:
     return float(np.sqrt((rest ** 2).sum() / df)), df
 
 
-def tolerance(spread: tuple[float, int], seeds: int) -> float | None:
-    """How far means over the same number of seeds may lie apart, two-sided 95 %, in points; None where no spread is known."""
+def tolerance(spread: tuple[float, int], seeds: int, level: float = LEVEL) -> float | None:
+    """How far means over the same number of seeds may lie apart, in points, two-sided; None where no spread is known."""
     s, df = spread
-    return float(stats.t.ppf(1 - LEVEL / 2, df)) * s * (2 / seeds) ** 0.5 if df else None
+    return float(stats.t.ppf(1 - level / 2, df)) * s * (2 / seeds) ** 0.5 if df else None
 
 
 def _miniatures(root: Path) -> dict[Cell, dict]:

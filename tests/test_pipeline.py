@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from pipeline import loading, provenance
+from pipeline import loading
 from pipeline.params import Cell, load_paper, load_params
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -352,8 +352,9 @@ def test_another_code_of_fedprox_re_runs_fedprox_of_every_paper(clone):
     original, digests = path.read_text(), (clone / "sources.yaml").read_text()
     path.write_text(original.replace("self.mu * self.legacy_scale / 2", "self.mu * self.legacy_scale / 3"))
     run(clone, "python", "stages/sources.py")
-    changed = {(paper, method) for paper, methods in yaml.safe_load((clone / "sources.yaml").read_text()).items() if isinstance(methods, dict)
-               for method, digest in methods.items() if digest != yaml.safe_load(digests)[paper][method]}
+    changed = {(paper, method) for paper, scenarios in yaml.safe_load((clone / "sources.yaml").read_text()).items() if isinstance(scenarios, dict)
+               for scenario, methods in scenarios.items() if isinstance(methods, dict)
+               for method, digest in methods.items() if digest != yaml.safe_load(digests)[paper][scenario][method]}
     path.write_text(original.replace("FedAvg with a pull", "FedAvg, but with a pull"))
     run(clone, "python", "stages/sources.py")
     reworded = (clone / "sources.yaml").read_text()
@@ -366,28 +367,3 @@ def test_every_papers_grid_parses(clone):
     for paper in ("fedccl", "fcclplus", "fedlsa", "rahfl", "fedcrl"):
         names = run(clone, "dvc", "stage", "list", "--name-only", f"papers/{paper}/dvc.yaml").stdout.splitlines()
         assert any("partition@" in name for name in names) and len(names) > 5
-
-
-def test_a_cell_counts_the_executor_that_trained_it(tmp_path):
-    clone = copy_of_the_repository(tmp_path)
-    before = {executor: provenance.method_digest("fedavg", clone, executor) for executor in ("sequential", "stacked")}
-    assert len(set(before.values())) == 2
-    for module, changed in (("stacked", {"stacked"}), ("lockstep", {"stacked"}), ("sequential", {"sequential"}), ("phase", {"sequential", "stacked"})):
-        path = clone / "pipeline" / "engine" / f"{module}.py"
-        text = path.read_text()
-        path.write_text(text + "\nCHANGED = 1\n")
-        provenance.code_digest.cache_clear()
-        assert {name for name in before if provenance.method_digest("fedavg", clone, name) != before[name]} == changed
-        path.write_text(text)
-    provenance.code_digest.cache_clear()
-
-
-def test_what_is_the_same_on_a_cpu(monkeypatch):
-    """A module's earlier form counts for the CPU's executor alone; a form that no module has any more is no longer in the list."""
-    present = {provenance._module(path.read_text(encoding="utf-8"))[0] for path in (ROOT / "pipeline").rglob("*.py")}
-    assert set(provenance.SAME_ON_A_CPU) <= present and not set(provenance.SAME_ON_A_CPU.values()) & present
-    monkeypatch.setattr(provenance, "code_digest", provenance.code_digest.__wrapped__)
-    before = {executor: provenance.method_digest("fedavg", executor=executor) for executor in ("sequential", "stacked")}
-    monkeypatch.setattr(provenance, "SAME_ON_A_CPU", {})
-    assert provenance.method_digest("fedavg") != before["sequential"]
-    assert provenance.method_digest("fedavg", executor="stacked") == before["stacked"]

@@ -1,0 +1,121 @@
+"""certify in a copy of the repository: code that gives the same bits restores the results, code that does not is refused."""
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from test_pipeline import copy_of_the_repository, edit, run, stage
+
+METHODS = ("fedavg", "fedprox")                       # FedProx's term is the one that is altered
+
+
+def git(project: Path, *arguments: str) -> str:
+    return run(project, "git", "-c", "user.name=t", "-c", "user.email=t@localhost", *arguments).stdout.strip()
+
+
+def commit(project: Path, message: str) -> str:
+    git(project, "add", "-A")
+    git(project, "commit", "-q", "-m", message)
+    return git(project, "rev-parse", "HEAD")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Path:
+    """A repository of its own with two cells of FedCRL's miniature, short, and trained by DVC; nothing else was run."""
+    copy = copy_of_the_repository(tmp_path_factory.mktemp("certified"))
+
+    def shorten(document):
+        mini = document["miniature"]["fedcrl"]
+        mini["scenario"]["training"]["rounds"], mini["scenario"]["evaluation"]["last"], mini["scenario"]["seeds"] = 6, 2, [0]
+        mini["methods"] = [*METHODS]
+    edit(copy / "params.yaml", shorten)
+    for runs in copy.glob("papers/*/runs/*/"):
+        shutil.rmtree(runs)
+    (copy / "equivalents.yaml").write_text("entries: []\n")
+    git(copy, "init", "-q")
+    commit(copy, "code")
+    stage(copy, "sources")
+    commit(copy, "sources")
+    run(copy, "dvc", "repro", "-q", *(f"fedcrl@{method}" for method in METHODS), FEDREPRO_WORKERS="2")
+    commit(copy, "results")
+    return copy
+
+
+def certify(project: Path, *arguments: str, expect: int = 0) -> subprocess.CompletedProcess:
+    return run(project, "python", "-m", "pipeline.certify", *arguments, expect=expect)
+
+
+COMPARE = """import sys, yaml
+sys.path.insert(0, 'stages')
+import sources; sources.sources()
+now = yaml.safe_load(open('sources.yaml'))['fedcrl']['mini']
+stages = yaml.safe_load(open('dvc.lock'))['stages']
+print(*(m for m in %r if stages[f'fedcrl@{m}']['params']['sources.yaml'][f'fedcrl.mini.{m}'] != now[m]))"""
+
+
+def changed(project: Path) -> list[str]:
+    """Cells that DVC would run: what sources.yaml says of them now is not what dvc.lock has."""
+    return run(project, "python", "-c", COMPARE % (METHODS,)).stdout.split()
+
+
+def replace(project: Path, file: str, old: str, new: str) -> None:
+    path = project / file
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+
+
+def test_results_outlive_a_change_that_does_not_change_them(project):
+    assert changed(project) == []
+    git(project, "mv", "pipeline/losses.py", "pipeline/terms.py")                          # a module moves: no digest changes
+    for path in [*project.glob("pipeline/**/*.py")]:
+        path.write_text(path.read_text().replace("pipeline.losses import", "pipeline.terms import"))
+    commit(project, "a module moved")
+    assert changed(project) == []
+    assert "nothing to certify" in certify(project).stdout
+    replace(project, "pipeline/engine/phase.py", "def least_batch(*networks: nn.Module) -> int:", "def least_batch(*found: nn.Module) -> int:")
+    replace(project, "pipeline/engine/phase.py", "any(map(has_batchnorm, networks))", "any(map(has_batchnorm, found))")     # renamed
+    replace(project, "pipeline/methods/fedavg.py", "return State(model=world.average(models))",
+            "average = world.average(models)\n        return State(model=average)")          # reworded
+    assert changed(project) == ["fedavg", "fedprox"]
+    assert "commit the code first" in certify(project, expect=2).stderr
+    now = commit(project, "a variable renamed")
+    trained = json.loads((project / "papers/fedcrl/runs/mini/fedavg/result.json").read_text())
+    said = certify(project).stdout
+    assert "2 the same, 0 different" in said and changed(project) == []
+    assert json.loads((project / "papers/fedcrl/runs/mini/fedavg/result.json").read_text()) == trained != now      # as it was trained
+    commit(project, "certified")
+    assert "re-earned" in certify(project, "--check").stdout
+
+
+def test_a_constant_that_changes_a_loss_is_refused(project):
+    file = "pipeline/methods/fedprox.py"
+    original, ledger = (project / file).read_text(), (project / "equivalents.yaml").read_text()
+    replace(project, file, "self.mu *", "1.000001 * self.mu *")
+    commit(project, "another loss")
+    done = certify(project, expect=1)
+    assert "DIFFERENT  fedcrl/mini/fedprox: round 1: state " in done.stdout and "0 the same, 1 different" in done.stdout
+    assert (project / "equivalents.yaml").read_text() == ledger and changed(project) == ["fedprox"]
+    (project / file).write_text(original)
+    commit(project, "the loss as it was")
+    assert changed(project) == []
+
+
+def test_an_entry_about_other_commits_is_refused(project):
+    """Sealed by somebody who knows how, but its commits have other code."""
+    code = ("from pipeline import ledger; from pipeline.sealing import seal; import yaml; "
+            "d = yaml.safe_load(open('equivalents.yaml')); e = d['entries'][0]; e['pairs'] = [p | {'old': 'f' * 64} for p in e['pairs']]; "
+            "open('equivalents.yaml', 'w').write(yaml.safe_dump({'entries': [seal(e)]}))")
+    original = (project / "equivalents.yaml").read_text()
+    run(project, "python", "-c", code)
+    said = certify(project, "--check", expect=2).stderr
+    (project / "equivalents.yaml").write_text(original)
+    assert "the digest of its code at" in said and said.count("\n") == 1
+
+
+def test_what_cannot_be_certified_costs_one_line(project, tmp_path):
+    assert "unknown measured cell, method or paper 'fedporx' (nearest: 'fedprox')" in certify(project, "fedporx", expect=2).stderr
+    shallow = tmp_path / "shallow"
+    run(tmp_path, "git", "clone", "-q", "--depth", "1", f"file://{project}", str(shallow))
+    done = certify(shallow, expect=1)                              # its ledger's commits are not there
+    assert done.stderr.count("this clone is shallow: git fetch --unshallow") == 2 and "counts as stale" in done.stderr
