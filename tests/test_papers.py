@@ -20,7 +20,7 @@ KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 # Blocks that state a setting or a cost; no run measures them.
 UNMEASURED = {"local-computation", "module-cost", "private-data-scale", "quantity=model", "hyper-parameter", "hyperparameters",
               "dataset-statistics"}
-PARTIAL = {"table2-augmented", "table4-plain"}           # other readings of one data set of a table
+PARTIAL = {"table1-few", "table2-augmented", "table4-plain"}       # other readings of one data set of a table
 
 
 @cache
