@@ -200,6 +200,7 @@ class Domains:
     test_share: Share = 0.3                           # for test: random
     test_per_class: Count | None = None               # keep at most so many test images of each class
     samples: Count | None = None                      # at most so many training images per domain
+    validation: bool = False                          # score on the training images that no client has, and never on the test part
     seed: Whole = 1
     fixed: bool = False
 
