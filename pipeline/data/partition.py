@@ -228,8 +228,8 @@ def _by_domain(settings: Domains, pool: Pool, rng, where) -> Parts:
         parts = _per_class(settings, pool, train, rng, where)
     if settings.validation:
         tests = {domain: np.setdiff1d(inside, np.concatenate(parts)) for domain, inside in zip(settings.clients, train, strict=True)}
-    for domain in (domain for domain, left in tests.items() if settings.validation and not len(left)):
-        raise ParamError(f"{where}.validation: the clients of {domain} have all of its training images, none is left to score on")
+        if empty := [domain for domain, left in tests.items() if not len(left)]:
+            raise ParamError(f"{where}.validation: the clients of {empty[0]} have all of its training images, none is left to score on")
     return Parts(names, [np.sort(part) for part in parts], [tests[domain] for _, domain in names], tests)
 
 
