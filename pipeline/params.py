@@ -214,6 +214,7 @@ class Domains:
     test_share: Share = 0.3                           # for test: random
     test_per_class: Count | None = None               # keep at most so many test images of each class
     samples: Count | None = None                      # at most so many training images per domain
+    validation: bool = False                          # score on the training images that no client has, and never on the test part
     seed: Whole = 1
     fixed: bool = False
 
@@ -225,12 +226,17 @@ class Subset:
     sizes: dict[str, Count]                           # printed client name -> images
     overlap: bool = False                             # clients of one domain draw independently
     beta: Positive | None = None                      # labels of a client follow Dir(beta) (RAHFL, supplement B)
-    test: Literal["official", "index_mod_10"] = "official"
+    test: Literal["official", "index_mod_10", "random"] = "official"
+    test_share: Fraction | None = None                # for test: random
     test_per_class: Count | None = None
     stratified: bool = False
     heldout: Count | None = None                      # labelled training images that no client gets, to compare clients by (RAHFL)
     seed: Whole = 0
     fixed: bool = False
+
+    def __post_init__(self):
+        if (self.test == "random") != (self.test_share is not None):
+            raise ValueError("'test_share' belongs to 'test: random', which needs it")
 
 
 Partition = Dirichlet | Pathological | Domains | Subset

@@ -154,10 +154,11 @@ class _Store:
         """Reported numbers, provenance tags and files; last of all the status, which `known` looks for."""
         reported = [self.entities.Metric(f"reported/{name}", values[k], ended, result["rounds"])
                     for name, values in result["measures"].items() if "." not in name or name.endswith(".AVG")]
+        partitions = result.get("partitions", [result["partition"]] * len(result["seeds"]))
         tags = {"fedrepro.result": result["self"], "fedrepro.digest": result["digest"], "hook": result["hook"],
                 "git.commit": result["git"].get("commit", ""), "git.dirty": str(result["git"].get("dirty", "")).lower(),
                 "data.set": result["data"]["set"], "data.source": result["data"]["source"], "data.digest": result["data"]["digest"],
-                "partition.digest": result.get("partitions", [result["partition"]] * (k + 1))[k], "device": result["device"], "dvc.stage": load_paper(cell.paper, self.root).stage(cell)}
+                "partition.digest": partitions[k], "device": result["device"], "dvc.stage": load_paper(cell.paper, self.root).stage(cell)}
         self.client.log_batch(run, metrics=reported, tags=[self.entities.RunTag(key, str(value)) for key, value in tags.items()])
         for name in ("result.json", "history.csv"):
             self.client.log_artifact(run, str(cell.folder(self.root) / name))

@@ -466,7 +466,7 @@ def test_a_mirror_file_with_another_number_of_images_is_refused(tmp_path, small_
 # -- unions ------------------------------------------------------------------------------------------------
 
 def test_a_composite_joins_prepared_parts(tmp_path):
-    sides = {"mnist": (28, 1), "usps": (16, 1), "svhn": (32, 3), "syn": (32, 3), "mnistm": (32, 3)}
+    sides = {"mnist": (28, 1), "usps": (16, 1), "svhn": (32, 3), "synth_digits": (32, 3), "mnistm": (32, 3)}
     parts = {}
     for i, (name, (side, channels)) in enumerate(sides.items()):
         grey = np.full((4 + i, side, side, channels), 10 * i, np.uint8)
@@ -476,7 +476,7 @@ def test_a_composite_joins_prepared_parts(tmp_path):
             "classes": list("0123456789"), "domains": [name], "official_split": True, "inputs": {}})
     meta = sources.prepare("digit5", tmp_path / "digit5")
     stored = store.verify(tmp_path / "digit5")
-    assert stored.images.shape == (4 + 5 + 6 + 7 + 8, 32, 32, 3) and meta["domains"] == ["mnist", "usps", "svhn", "syn", "mnistm"]
+    assert stored.images.shape == (4 + 5 + 6 + 7 + 8, 32, 32, 3) and meta["domains"] == list(sides)
     assert np.bincount(stored.domains).tolist() == [4, 5, 6, 7, 8]
     for i in range(5):
         here = stored.domains == i

@@ -517,6 +517,14 @@ def test_syn(official, tmp_path, capsys):
     assert f"synthetic-digits.zip: SHA-256 {hashlib.sha256(content).hexdigest()} (no official checksum" in capsys.readouterr().err
 
 
+def test_synth_digits(official):
+    images, buffer = pixels(5, 32, 32, 3), io.BytesIO()
+    savemat(buffer, {"train_data": images[:3], "train_label": np.array([[0], [9], [1]]), "test_data": images[3:], "test_label": np.array([[2], [0]])})
+    stored = official("synth_digits", [buffer.getvalue()], {"synth_digits": (3, 2)})
+    np.testing.assert_array_equal(stored.images, images)
+    assert stored.labels.tolist() == [0, 9, 1, 2, 0] and stored.split.tolist() == [0, 0, 0, 1, 1] and stored.meta["deviation"] == ""
+
+
 def test_tiny_imagenet(official, tmp_path):
     images, root = pixels(5, 64, 64, 3), "tiny-imagenet-200"
     members = {f"{root}/train/n02/images/n02_0.JPEG": png(images[2]), f"{root}/train/n01/images/n01_1.JPEG": png(images[1]),

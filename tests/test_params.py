@@ -73,6 +73,14 @@ def test_share_is_a_number_or_a_mapping():
         check(Partition, {**base, "share": {"a": 2}}, "f")
 
 
+def test_a_random_test_part_needs_its_share():
+    base = {"kind": "subset", "sizes": {"a": 2}}
+    assert check(Partition, {**base, "test": "random", "test_share": 0.3}, "f").test_share == 0.3
+    for wrong in ({"test": "random"}, {"test_share": 0.3}):
+        with pytest.raises(ParamError, match="f: 'test_share' belongs to 'test: random', which needs it"):
+            check(Partition, {**base, **wrong}, "f")
+
+
 def test_client_names_of_models_and_sizes_agree():
     document = changed("partition", {"kind": "subset", "sizes": {"M": 10, "U": 10}})
     del document["model"]

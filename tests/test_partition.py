@@ -1,4 +1,5 @@
 """Numbers and identities of partitions.md, data_heterogeneous.md, fedccl.md and fedlsa.md."""
+import dataclasses
 import hashlib
 
 import numpy as np
@@ -176,6 +177,18 @@ def test_domain_share_and_too_large_a_share():
     assert [len(t) for t in parts.train] == [int(0.1 * (~p.test & (p.domains == i)).sum()) for i in range(4) for _ in range(2)]
     with pytest.raises(ParamError, match="partition.share: 3 clients with 0.5 of MNIST"):
         partition(Domains({"MNIST": 3}, share=0.5), p, WHERE)
+
+
+def test_validation_scores_on_what_no_client_has_and_never_on_the_test_part():
+    p, settings = pool(domains=DOMAINS), Domains(dict.fromkeys(DOMAINS, 2), share=0.3, test="index_mod_10")
+    tested, chosen = (partition(dataclasses.replace(settings, validation=on), p, WHERE, 1) for on in (False, True))
+    assert all(np.array_equal(a, b) for a, b in zip(tested.train, chosen.train, strict=True))
+    for i, domain in enumerate(DOMAINS):
+        parts = [*chosen.train[2 * i:2 * i + 2], chosen.domain_test[domain], tested.domain_test[domain]]
+        assert sorted(np.concatenate(parts)) == np.flatnonzero(p.domains == i).tolist() and len(parts[2]) > 0
+    assert np.array_equal(chosen.own_test[3], chosen.domain_test["USPS"])
+    with pytest.raises(ParamError, match="y.partition.validation: the clients of MNIST have all of its training images"):
+        partition(dataclasses.replace(settings, share=None, validation=True), p, WHERE)
 
 
 def test_fedccl_balanced_and_imbalanced_counts():

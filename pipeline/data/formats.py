@@ -169,6 +169,14 @@ def syn(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     return two_parts(*parts, entry.names)
 
 
+def synth_digits(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
+    """A MATLAB file with train_data and test_data (N, 32, 32, 3), train_label and test_label (N, 1)."""
+    with reading(files[0]):
+        content = loadmat(files[0])
+        parts = [(content[f"{part}_data"].astype(np.uint8), content[f"{part}_label"].reshape(-1)) for part in ("train", "test")]
+    return two_parts(*parts, entry.names)
+
+
 def _class_images(folder: Path, archive: Path) -> list[Path]:
     if not folder.is_dir():
         raise DataError(f"{shorten(archive)}: lacks the folder {folder.parent.name}/{folder.name}")
@@ -270,7 +278,7 @@ def domainnet(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
 
 
 READERS: dict[str, Reader] = {
-    "idx": idx, "usps": usps, "svhn": svhn, "mnistm": mnistm, "syn": syn,
+    "idx": idx, "usps": usps, "svhn": svhn, "mnistm": mnistm, "syn": syn, "synth_digits": synth_digits,
     "emnist_balanced": partial(emnist, "balanced", 0), "emnist_letters": partial(emnist, "letters", 1),
     "cifar10": partial(cifar, tuple(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin", "batches.meta.txt", 1),
     "cifar100": partial(cifar, ("train.bin",), "test.bin", "fine_label_names.txt", 2),

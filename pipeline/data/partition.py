@@ -214,18 +214,21 @@ def _by_domain(settings: Domains, pool: Pool, draw: int, where: str) -> Parts:
     _known(settings.clients, pool.names, f"{where}.clients", "domain")
     if isinstance(settings.share, dict):
         _known(settings.share, settings.clients, f"{where}.share", "domain")
-    names, train, own_test, tests = [], [], [], {}
+    names, train, tests = [], [], {}
     for domain, count in settings.clients.items():
         inside, tests[domain] = domain_split(pool, pool.names.index(domain), settings, rng)
         names += [(domain if count == 1 else f"{domain}-{i}", domain) for i in range(count)]
         train.append(rng.permutation(inside)[:settings.samples])
-        own_test += [tests[domain]] * count
     if settings.per_class is None:
         parts = [part for (domain, count), inside in zip(settings.clients.items(), train, strict=True)
                  for part in _equal_shares(inside, domain, count, settings.share, where)]
     else:
         parts = _per_class(settings, pool, train, rng, where)
-    return Parts(names, [np.sort(part) for part in parts], own_test, tests)
+    if settings.validation:
+        tests = {domain: np.setdiff1d(inside, np.concatenate(parts)) for domain, inside in zip(settings.clients, train, strict=True)}
+        if empty := [domain for domain, left in tests.items() if not len(left)]:
+            raise ParamError(f"{where}.validation: the clients of {empty[0]} have all of its training images, none is left to score on")
+    return Parts(names, [np.sort(part) for part in parts], [tests[domain] for _, domain in names], tests)
 
 
 def domain_split(pool: Pool, domain: int, settings: Domains | Subset, rng) -> tuple[np.ndarray, np.ndarray]:

@@ -24,7 +24,7 @@ TRAIN, TEST = 0, 1
 # Where the stage of a set stands that is neither downloaded nor copied. Not asked of the registry, whose wording
 # would then be part of the code that every trained cell depends on.
 BUNDLED = ("digits", "digit_domains", "photo_patches")
-UNIONS = ("digits4", "digit5")
+UNIONS = ("digits4", "digits4_synth", "digit5")
 
 
 @dataclass(frozen=True)

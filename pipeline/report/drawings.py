@@ -135,8 +135,8 @@ def _sweep(key, name, figure: Figure, scenarios, paper, results, root) -> Drawin
 def _lines(over: str, measure: str, cells: list[Cell], figure: Figure, paper: Paper, results) -> dict[str, pd.DataFrame]:
     """label -> x, mean, std by x, of lines with two points or more.
 
-    A number of the scenario gives a line per method, one of the method a line per scenario, in which all else that the figure
-    varies stays as in its first method.
+    A number of the scenario gives a line per method, one of the method a line per scenario, in which all else stays as in the
+    figure's first method.
     """
     found: dict[str, list] = {}
     for cell in cells:
@@ -161,10 +161,10 @@ def _number(values: dict, over: str):
 
 
 def _varies_only(over: str, cell: Cell, figure: Figure, results) -> bool:
-    """Whether the cell's other swept numbers are those of the figure's first method in the same scenario."""
+    """Whether the cell's other hyper-parameters are those of the figure's first method in the same scenario."""
     first = results.get(Cell(cell.paper, cell.scenario, figure.methods[0])) if figure.methods else None
-    base = first["hyper"] if first else {}
-    return all(results[cell]["hyper"].get(key) == base.get(key) for key in figure.over if key != over and "." not in key)
+    mine, base = results[cell]["hyper"], first["hyper"] if first else {}
+    return all(mine.get(key) == base.get(key) for key in mine.keys() | base.keys() if key != over)
 
 
 # -- how class means lie -------------------------------------------------------------------------------------------------
