@@ -28,8 +28,9 @@ def commit(repository: Path, message: str) -> None:
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory) -> Path:
     """A copy of the repository whose reports are those of its results."""
-    copied = copy_of_the_repository(tmp_path_factory.mktemp("committed"))
-    run(copied, "git", "init", "-q")
+    folder = tmp_path_factory.mktemp("committed")
+    run(folder, "git", "clone", "-q", "--no-checkout", str(ROOT), ".")       # with the history that the ledger of equal code names
+    copied = copy_of_the_repository(folder)
     run(copied, "python", "stages/results.py")
     run(copied, "python", "stages/report.py")
     commit(copied, "as rendered")
@@ -76,6 +77,7 @@ def test_a_method_of_another_paper_is_trained_again_by_its_own_stage(tmp_path, m
     trained = []
     monkeypatch.setattr(ci, "run", lambda clone, *command, **environment: trained.append(command[-1]))
     monkeypatch.setattr(ci, "read", lambda clone, cell: COMMITTED)
+    monkeypatch.setattr(ci, "explained", lambda clone, cell: None)
     for cell in ("fedcrl/mini/fedavg", "fedccl/across/fedsr"):
         ci.same_numbers(tmp_path, cell)
     assert trained == ["dvc.yaml:fedcrl@fedavg", "papers/across/dvc.yaml:fedccl@fedsr"]
@@ -85,9 +87,9 @@ def test_a_method_of_another_paper_is_trained_again_by_its_own_stage(tmp_path, m
     ({}, None, {}, True, "bit for bit"),
     ({}, "seed,round\n0,1\n", {}, False, "Different: on the same machine type not bit for bit .*: the curves alone"),
     ({"accuracy": 90.0001}, None, {}, False, "Different: on the same machine type .*: accuracy 90.0 -> 90.0001"),
-    ({"accuracy": 94.9, "loss": 9.0}, None, {"processor": "B"}, False, r"within 5 points .*\(accuracy 90.0 -> 94.9, loss 0.5 -> 9.0\)"),
+    ({"accuracy": 94.9, "loss": 9.0}, None, {"processor": "B"}, False, r"within 5.00 points .*\(accuracy 90.0 -> 94.9, loss 0.5 -> 9.0\)"),
     ({"accuracy": 94.9}, None, {"processor": "B"}, True, "Different: on the same machine type"),
-    ({"accuracy": 95.1}, None, {"processor": "B"}, False, "Different: accuracy 95.10 %, committed 90.00 %: more than 5 points apart"),
+    ({"accuracy": 95.1}, None, {"processor": "B"}, False, "Different: accuracy 95.10 %, committed 90.00 %: further apart than seeds explain \\(5.00 points\\)"),
     ({"accuracy": float("nan")}, None, {"processor": "B"}, False, "Different: accuracy nan %"),
     ({"up": 11.0}, None, {"torch": "3"}, False, "Different: not the committed numbers: up 10.0 -> 11.0")])
 def test_what_counts_as_the_same_number(metrics, history, versions, exact, outcome):
@@ -96,7 +98,7 @@ def test_what_counts_as_the_same_number(metrics, history, versions, exact, outco
     now["history"] = history or now["history"]
     now["result"]["versions"] |= versions
     try:
-        said = ci.compare(COMMITTED, now, exact)
+        said = ci.compare(COMMITTED, now, 5.0, exact)
     except ci.Different as error:
         said = f"Different: {error}"
     assert re.search(outcome, said)
@@ -106,7 +108,10 @@ def test_a_result_that_names_no_processor_is_not_held_to_its_bits():
     """Those made before the processor was recorded."""
     old = copy.deepcopy(COMMITTED)
     del old["result"]["versions"]["processor"]
-    assert ci.compare(old, old | {"metrics": METRICS | {"accuracy": 91.0}}).startswith("within 5 points")
+    now = old | {"metrics": METRICS | {"accuracy": 91.0}}
+    assert ci.compare(old, now, 5.0).startswith("within 5.00 points")
+    with pytest.raises(ci.Different, match="no spread is known"):
+        ci.compare(old, now, None)
 
 
 def test_the_pages_lack_nothing_that_they_link_to(repository, tmp_path):
