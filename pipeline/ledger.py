@@ -41,15 +41,25 @@ def equal(digest: str, root: Path = ROOT) -> list[str]:
     return sorted(found, key=lambda one: order.get(one, len(order)))
 
 
+def certified(digest: str, root: Path = ROOT) -> dict[str, Any] | None:
+    """The last entry in which code of this digest was compared with earlier code; None where it never was."""
+    return next((entry for entry in reversed(_good_entries(root)) if any(pair["new"] == digest for pair in entry["pairs"])), None)
+
+
 @cache
 def _neighbours(root: Path) -> dict[str, list[str]]:
     """digest -> those that were compared with it, in the order of the file."""
     found: dict[str, list[str]] = {}
-    for entry in entries(root):
+    for entry in _good_entries(root):
         for pair in entry["pairs"]:
             for one, other in ((pair["old"], pair["new"]), (pair["new"], pair["old"])):
                 found.setdefault(one, []).append(other)
     return found
+
+
+@cache
+def _good_entries(root: Path) -> list[dict[str, Any]]:
+    return entries(root)
 
 
 def entries(root: Path = ROOT) -> list[dict[str, Any]]:
@@ -103,6 +113,12 @@ def append(entry: dict[str, Any], root: Path = ROOT) -> None:
     """Seal an entry and write it behind the others. What is there already stays as it is, also what does not count."""
     listed = [*_read(root), seal(entry)]
     files.write_text(root / FILE, HEADER + yaml.dump({"entries": listed}, Dumper=_Dumper, sort_keys=False, width=1000, allow_unicode=True))
+    forget()
+
+
+def forget() -> None:
+    """Read the file again when it is asked for next."""
+    _good_entries.cache_clear()
     _neighbours.cache_clear()
 
 

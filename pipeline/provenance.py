@@ -105,6 +105,16 @@ def made_by(result: dict, cell: Cell, candidates: list[str], root: Path = ROOT) 
         return None
 
 
+def certificate(result: dict, cell: Cell, root: Path = ROOT) -> dict | None:
+    """The ledger's entry by which a result counts although the code has changed since; None where it has not, or where it does not count."""
+    try:
+        code = digest_of(cell, root, result.get("executor", "sequential"))
+    except KeyError:                                  # results without the code that made them
+        return None
+    made = made_by(result, cell, ledger.equal(code, root), root)
+    return ledger.certified(code, root) if made not in (code, None) else None
+
+
 def cell_digest(cell: Cell, partition_digest: str, precision: str = "fp32", root: Path = ROOT, executor: str = "sequential",
                 code: str | None = None) -> str:
     """What a seed of this cell depends on; the list of seeds is left out, so that one more seed trains one more.

@@ -144,7 +144,7 @@ def repository(tmp_path) -> tuple[Path, str]:
 
 def equal(root: Path, *entries: dict, of: str = "b" * 64) -> list[str]:
     (root / ledger.FILE).write_text(yaml.safe_dump({"entries": [*entries]}))
-    ledger._neighbours.cache_clear()
+    ledger.forget()
     return ledger.equal(of, root)
 
 

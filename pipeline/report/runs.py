@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
+from pipeline import provenance
 from pipeline.params import ACROSS, MINIATURE, ROOT, Cell, Paper, Scenario
 from pipeline.report.tables import result_path
 from pipeline.report.words import bytes_words, measure_words, method_label, scenario_title
@@ -69,13 +70,15 @@ def runs_page(key: str, name: str, paper: Paper, scenario: str, results: dict[Ce
 
 def _run(cell: Cell, result: dict, paper: Paper, root: Path) -> Run:
     measures = [(name, summarise(result["measures"][name]), result["measures"][name]) for name in ordered(result["measures"])]
-    return Run(cell, method_label(paper, cell.method), _facts(cell, result), measures, result["seeds"], _curve(cell, result, root))
+    return Run(cell, method_label(paper, cell.method), _facts(cell, result, root), measures, result["seeds"], _curve(cell, result, root))
 
 
-def _facts(cell: Cell, result: dict) -> list[tuple[str, str]]:
+def _facts(cell: Cell, result: dict, root: Path) -> list[tuple[str, str]]:
     git, sent = result["git"], result["traffic"]
     reported = f"mean over the last {result['last']} that were evaluated" if result["last"] > 1 else "last"
     state = git["commit"] + (" with uncommitted changes" if git.get("dirty") else "") if git else "unknown"
+    if entry := provenance.certificate(result, cell, root):
+        state = f"trained at {state}, certified equal at {entry['to']} ({entry['date'][:10]})"
     facts = [("algorithm", result["algorithm"]),
              ("hyper-parameters", ", ".join(f"{name} = {value}" for name, value in result["hyper"].items()) or "the method's defaults"),
              ("seeds", ", ".join(map(str, result["seeds"]))),
