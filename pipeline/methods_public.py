@@ -36,6 +36,7 @@ class Collaborative(Method):
     `schedule`: constant as in the papers' text, or the decay of FCCL+'s code, for public and private steps alike.
     """
     headline = "post"
+    needs = frozenset({"public data"})
     public_optimiser: Literal["adam", "sgd"] = "adam"
     schedule: Literal["constant", "release"] = "constant"
 

@@ -122,7 +122,7 @@ def train_seed(job: Job, report: Callable[[dict], None] = lambda row: None, shar
                 "seconds": round((spent + time.monotonic() - begun) / sharing, 1), "device": _device_name(world.device),
                 "precision": precision(), "executor": executor_name(world.device),
                 "memory": _peak_memory(world.device), "versions": provenance.machine(), "started": started}
-    models = method.deployed(state, world) if finished["hook"] == "pre" else world.trained
+    models = method.deployed(state, world) if finished["hook"] == "pre" else method.after_training(state, world)
     arrays, vectors = evaluation.representations(models, world, tests), method.vectors(state)
     _save_arrays(job.pictures, arrays if vectors is None else {**arrays, "vectors": vectors.half().cpu().numpy()})
     files.write_json(job.finished, finished)
@@ -159,7 +159,7 @@ def _row(world: World, method, state, tests, scenario: Scenario) -> tuple[dict, 
         headline = hook == headline_hook(scenario, method)
         if not headline and protocol.tests != "clients" and left >= protocol.last:
             continue
-        models = method.deployed(state, world) if hook == "pre" else world.trained
+        models = method.deployed(state, world) if hook == "pre" else method.after_training(state, world)
         if models is None:
             continue                                          # nothing was trained yet: before the first round
         measures, accuracies = evaluation.measure(models, world, tests, protocol.tests, protocol.top,

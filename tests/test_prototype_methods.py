@@ -432,6 +432,16 @@ def test_fedgh_sends_means_up_and_a_head_down():
     assert FedGH().traffic(world) == (128.0, 10 * 128 + 10)
 
 
+@pytest.mark.parametrize("method", [FedProto(), FedProto(averaging=True), FedGH()])
+def test_counting_what_is_sent_trains_nothing(method):
+    """Where clients are trained alone first, fresh models are trained ones: what a round left behind must stay."""
+    world = image_world(pretraining=1)
+    state = run(method, world, 1)
+    trained, losses = world.trained, world.loss
+    method.traffic(world, state)
+    assert world.trained is trained and world.loss is losses
+
+
 # -- FedPAC --------------------------------------------------------------------------------------------------
 
 PAC = [([[1., 0], [3, 0], [0, 2], [0, 2]], [0, 0, 1, 1]), ([[2., 0], [1, 1]], [0, 0]), ([[0., 1], [0, 3], [1, 2]], [1, 1, 1])]
@@ -622,7 +632,9 @@ def test_fedpac_head_phase_takes_its_own_optimiser_where_given():
 
 def test_fedpac_counts_statistics_and_prototypes():
     world = one_class_world()
-    assert FedPAC().traffic(world) == (world.scalars() + 2 * 128 + 1, world.scalars() + 4 * 128)
+    down = world.scalars() + 4 * 128
+    assert FedPAC().traffic(world) == (world.scalars() + 2 * 128 + 1 + 1, down)         # the count of its one class
+    assert FedPAC(weighted=False).traffic(world) == (world.scalars() + 2 * 128 + 1, down)
 
 
 # -- FedCRL --------------------------------------------------------------------------------------------------
