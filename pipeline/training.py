@@ -27,10 +27,10 @@ from pipeline import evaluation, files, methods, provenance, results, tracking
 from pipeline.engine.handle import Handle
 from pipeline.engine.state import pack, unpack
 from pipeline.engine.world import World, default_device, executor_module, executor_name, precision
-from pipeline.errors import FedReproError, TrainingError
+from pipeline.errors import FedReproError, ParamError, TrainingError
 from pipeline.inputs import inputs
 from pipeline.loading import load, load_world
-from pipeline.params import ROOT, Cell, Scenario, load_paper
+from pipeline.params import NEEDS, ROOT, Cell, Scenario, load_paper
 from pipeline.progress import Progress
 
 CHECKPOINT_SECONDS = 20.0
@@ -68,7 +68,11 @@ def train_cell(cell: Cell, root: Path = ROOT) -> dict:
     FEDREPRO_WORKERS (default: the cores) seeds run at once. A run that was killed goes on from its checkpoints.
     """
     scenario, algorithm, hyper = cell.resolve(root)
-    methods.load(algorithm, hyper, f"papers/{cell.paper}/paper.yaml: methods.{cell.method}")
+    where = f"papers/{cell.paper}/paper.yaml: methods.{cell.method}"
+    method = methods.load(algorithm, hyper, where)
+    if lacking := sorted(method.needs - scenario.offers):
+        raise ParamError(f"{where}: {algorithm} needs {lacking[0]}, which the scenario {cell.scenario!r} does not offer; "
+                         f"what would give it: {NEEDS[lacking[0]]}")
     partition_meta = inputs(cell, root)
     digest = provenance.cell_digest(cell, partition_meta["digest"], precision(), root, executor_name(default_device()))
     jobs = [Job(cell, seed, digest, root) for seed in scenario.seeds]
@@ -83,7 +87,7 @@ def train_cell(cell: Cell, root: Path = ROOT) -> dict:
         for finished in _train_seeds(jobs, report):
             progress.seed_done(finished)
         runs = [json.loads(job.finished.read_text()) for job in jobs]
-        result = _summarise(cell, scenario, algorithm, hyper, runs, partition_meta, digest, root)
+        result = _summarise(cell, scenario, algorithm, hyper, dataclasses.asdict(method), runs, partition_meta, digest, root)
         _write(cell, result, runs, jobs[0].pictures, root)
         follower.finish(result)
         progress.cell_done(result)
@@ -300,8 +304,8 @@ def _marked(path: Path, cell: Cell):
 
 # -- result files --------------------------------------------------------------------------------------------
 
-def _summarise(cell, scenario, algorithm, hyper, runs, partition_meta, digest, root) -> dict:
-    """result.json: the reported numbers of every seed and where they come from."""
+def _summarise(cell, scenario, algorithm, hyper, resolved, runs, partition_meta, digest, root) -> dict:
+    """result.json: the reported numbers of every seed and where they come from. `hyper` as written, `resolved` with the defaults."""
     last = scenario.evaluation.last
     names = [n for n in dict.fromkeys(n for run in runs for row in run["rows"] for n in row) if n != "round"]
 
@@ -313,7 +317,7 @@ def _summarise(cell, scenario, algorithm, hyper, runs, partition_meta, digest, r
     return results.seal({
         "cell": str(cell), "paper": cell.paper, "scenario": cell.scenario, "method": cell.method,
         "label": load_paper(cell.paper, root).label(cell.method),
-        "algorithm": algorithm, "hyper": hyper, "seeds": scenario.seeds, "rounds": scenario.training.rounds,
+        "algorithm": algorithm, "hyper": hyper, "resolved": resolved, "seeds": scenario.seeds, "rounds": scenario.training.rounds,
         "hook": runs[0]["hook"], "last": last, "headline": evaluation.HEADLINE[scenario.evaluation.tests],
         "measures": means(last), "final": means(1), "last3": means(3), "last5": means(5),
         "clients": [run["clients"] for run in runs],
