@@ -1,4 +1,4 @@
-"""What the methods have in common that agree on public data instead of averaging models (common_hetero.md, Round)."""
+"""What the methods have in common that agree on public data instead of averaging models (FCCL+, Algorithm 1; RAHFL Sec. 3.3)."""
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -158,7 +158,7 @@ class Public:
 
 @dataclass(frozen=True)
 class Dirichlet:
-    """Label skew: class c is cut over the clients by p ~ Dir(beta) (partitions.md 4.2)."""
+    """Label skew: class c is cut over the clients by p ~ Dir(beta) (PFLlib, dataset/utils/dataset_utils.py)."""
     kind = "dirichlet"
     clients: Count
     beta: Positive
@@ -173,7 +173,7 @@ class Dirichlet:
 
 @dataclass(frozen=True)
 class Pathological:
-    """Each client owns `classes` classes (partitions.md 4.3)."""
+    """Each client owns `classes` classes (PFLlib's `pat`)."""
     kind = "pathological"
     clients: Count
     classes: Count
@@ -233,7 +233,7 @@ class Model:
     name: str
     features: Count | None = None                     # width of the representation, where the network has a choice
     dropout: Annotated[float, Range(low=0, high=0.99)] | None = None   # None: the network's own (0, EfficientNet 0.2)
-    activation: Literal["relu", "none"] = "relu"      # after the representation layer (partitions.md, rep_activation)
+    activation: Literal["relu", "none"] = "relu"      # after the representation layer (FedCRL names none, PFLlib has a ReLU)
     projector: Count | None = None                    # width of a projector of the representation (RAHFL's networks: 1024)
 
 

@@ -1,5 +1,5 @@
-"""Identities and worked numbers of the personalised baselines: fedper, lgfedavg, pfedme, perfedavg, fedamp, fedala, ditto,
-fedrep and moon.md."""
+"""Identities and worked numbers of the personalised baselines: FedPer, LG-FedAvg, pFedMe, Per-FedAvg, FedAMP, FedALA,
+Ditto, FedRep and MOON."""
 import dataclasses
 import math
 
@@ -31,7 +31,7 @@ from pipeline.params import Model, Optimiser
 from pipeline.server_mixing import adaptive_mix, attention_weights, squared_distances, without_overshoot
 from test_executors import world as executor_world
 
-B3 = ([[0., -1.], [1., 1.]], [0, 0])      # perfedavg.md does not print it; the one batch of round numbers that fits its results
+B3 = ([[0., -1.], [1., 1.]], [0, 0])      # the third batch of Per-FedAvg's worked example
 ANCHOR = {"head.weight": [[.4, 0], [0, .4]], "head.bias": [.1, 0]}
 DOUBLE = torch.float64
 
@@ -148,7 +148,7 @@ def test_one_client_alone_is_local(method):
 
 @pytest.mark.parametrize("uniform, weight", [(False, [[.553073, -.126515], [.046927, .226515]]), (True, [[.5467015, -.131252], [.0532985, .231252]])])
 def test_lgfedavg_heads_of_the_worked_example(monkeypatch, uniform, weight):
-    """One client has made one step of fedper.md, the other two; their sizes are in the ratio 1 to 3."""
+    """One client has made one step of FedPer's example, the other two; their sizes are in the ratio 1 to 3."""
     world = tiny(monkeypatch, B1, joined(B1, B2, B2), network=mlp)
     ends = Clients(params({"head.weight": w}, DOUBLE) for w in (ONE_STEP[1][0], TWO_STEPS[1][0]))
     monkeypatch.setattr(world, "local_epochs", lambda models, loss: ends)
@@ -700,7 +700,7 @@ def test_moon_contrast_with_two_last_models():
 
 
 @pytest.mark.parametrize("tau, wanted", [(.5, .924729), (1., .754387)])
-def test_moon_contrast_of_the_personalised_sheet(tau, wanted):
+def test_moon_contrast_of_a_second_example(tau, wanted):
     near_, far = torch.tensor([[1., 1], [1, -1]]), LAST
     value = model_contrast(Z, near_, [far], tau).item()
     assert value == pytest.approx(wanted, abs=1e-6)

@@ -116,16 +116,17 @@ def reading(cell, words) -> Reading:
 
 def test_a_reading_says_what_the_cell_runs_and_what_gives_the_other_form():
     clip = reading("fedcrl/cifar10-dir-01/fedcrl", "line 22")
-    assert clip == Reading(clip.paper, "they are not clipped", clip.why, "clip_params: true")
+    assert clip == Reading(clip.paper, "trained parameters are not clipped", clip.why, "clip_params: true")
     assert "no code is released" in clip.why and "[0, 1]" in clip.paper
     heldout, test = reading("rahfl/corrupted-1/rahfl", "generic test"), reading("rahfl/corrupted-1/rahfl-test", "generic test")
-    assert heldout.option == "acc_source: test; acc_source: private" and test.run == "on the test images of the experiment"
+    assert heldout.option == "acc_source: test; acc_source: private" and test.run == "teachers are chosen by accuracy on the test images of the experiment"
     assert test.why == "Sec. 3.3, to the letter; released code: FangXiuwen/RAHFL, HHF/RAHFL.py" and heldout.why.startswith("own choice")
 
 
 def test_a_reading_is_told_where_it_holds():
     assert reading("fcclplus/digits/fcclplus", "Eq. 14").run == "tau^2 before the distilled term"
     assert not [r for r in readings_of(Cell.parse("fcclplus/digits/fcclplus-ce")) if "Eq. 14" in r.paper]          # nothing is distilled
+    assert not [r for r in readings_of(Cell.parse("fcclplus/digits/fcclplus"), resolved=described("fcclplus").options | {"mu": 0.002}) if "Table 7" in r.paper]
     assert reading("fcclplus/digits/feddf", "for all approaches").run.startswith("plain SGD")
     assert reading("rahfl/corrupted-1/feddf", "for all approaches").run.startswith("Adam")
     assert reading("rahfl/corrupted-1/base", "without the FL process").run.startswith("BASE trains 40 + 40 epochs")

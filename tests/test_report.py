@@ -508,8 +508,8 @@ def test_readings_stand_beside_the_tables_and_whole_under_deviations(told):
     render(["fedcrl"], told)
     html, text, body = ((told / f"reports/fedcrl.{kind}").read_text() for kind in ("html", "md", "tex"))
     table = html.partition('id="table2"')[2].partition("</section>")[0]
-    assert '<a href="#readings" title="R1: the half_of it; R2: mu / 2" aria-label="Readings of FedProx">R</a>' in table
-    assert '<dt>all of them</dt><dd><a href="#R1">R1</a> the half_of it.</dd>' in table and '<dt>FedProx</dt><dd><a href="#R2">R2</a> mu / 2.</dd>' in table
+    assert '<a href="#readings" title="R1: the half_of it; R2: the full mu / 2 before the squared distance" aria-label="Readings of FedProx">R</a>' in table
+    assert '<dt>all of them</dt><dd><a href="#R1">R1</a> the half_of it.</dd>' in table and '<dt>FedProx</dt><dd><a href="#R2">R2</a> the full mu / 2 before the squared distance.</dd>' in table
     assert html.count('<tr id="R1"><th scope="row">Eq. 2: 50% &amp; more <span class="id">R1</span></th>') == 1
     assert "(#reading-by-reading): all of them R1; FedProx R2.\n" in text
     assert "| R1 | Eq. 2: 50% & more | the half\\_of it | own choice: cheaper | `half: false` | all methods |" in text

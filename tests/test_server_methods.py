@@ -1,4 +1,4 @@
-"""Identities and worked numbers of fedtgp.md, fedlsa.md, fedga.md, fedsr.md and fedrs.md."""
+"""Identities and worked numbers of FedTGP, FedLSA, FedGA, FedSR and FedRS."""
 import dataclasses
 import math
 
