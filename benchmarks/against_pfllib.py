@@ -173,7 +173,7 @@ def our_worker(workload: Path, method: str, batch: int, clients: int, device: st
         wall, spent = now(), cpu()
         state = algorithm.round(state, world)
         train_wall, train_cpu = now() - wall, cpu() - spent
-        models = algorithm.deployed(state, world) if algorithm.headline == "pre" else world.trained
+        models = algorithm.deployed(state, world) if algorithm.headline == "pre" else algorithm.after_training(state, world)
         measures, _ = evaluation.measure(models, world, tests, "clients", 1,
                                          lambda net, x, k: algorithm.scores(Handle(net, client=k), x, state))
         print(json.dumps({"wall": now() - wall, "cpu": cpu() - spent, "train_wall": train_wall, "train_cpu": train_cpu,

@@ -1,5 +1,5 @@
-"""What is measured after a round: accuracies in percent, by client, domain or both (sheets partitions.md 5,
-conventions_global.md, common_hetero.md)."""
+"""What is measured after a round: accuracies in percent, by client (FedCRL Sec. V), domain (FedCCL Sec. 5.1,
+FedLSA), both (FCCL+ Eq. 21 and 22) or on one test set (RAHFL Sec. 4.1)."""
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -78,7 +78,7 @@ class _Table:
 
 def under_attack(models: Clients, world: World, tests: Sequence[TestSet], attack: Attack) -> dict[str, float]:
     """`fgsm` and `pgd`: accuracy in percent, every image moved against the very model that is scored; mean over the test sets and
-    over the clients, equal models once (adversarial.md, Evaluation). Images must be in [0, 1]."""
+    over the clients, equal models once (FedCCL Sec. 5.5). Images must be in [0, 1]."""
     rules = {"fgsm": lambda *batch: attacks.fgsm(*batch, attack.eps),
              "pgd": lambda *batch: attacks.pgd(*batch, attack.eps, attack.step, attack.steps, attack.random_start)}
     known: dict[int, dict[str, float]] = {}

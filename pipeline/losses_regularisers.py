@@ -1,5 +1,4 @@
 """Further terms of losses, as pure functions of tensors: anchors, margins, Gaussians and a restricted softmax."""
-import math
 from typing import Literal
 
 import torch
@@ -7,31 +6,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def anchor_separation(anchors: Tensor, tau: float, temperature: Literal["inside", "outside"] = "inside") -> Tensor:
-    """Mean over classes i of log( 1 / (C - 1) sum_{j != i} e^{a_i . a_j / tau} ) (FedLSA, Fu et al. 2025, Eq. 4).
-
-    anchors (C, d), C at least 2. `outside` is the equation to the letter, e^{a_i . a_j} / tau, where tau has no gradient.
-    """
-    classes = len(anchors)
-    itself = torch.eye(classes, dtype=torch.bool, device=anchors.device)
-    likeness = anchors @ anchors.T / (tau if temperature == "inside" else 1.0)
-    total = likeness.masked_fill(itself, -torch.inf).logsumexp(1).mean() - math.log(classes - 1)
-    return total if temperature == "inside" else total - math.log(tau)
-
-
 def anchor_distance(z: Tensor, labels: Tensor, anchors: Tensor) -> Tensor:
     """Mean over the batch of ||z - a_y||, the anchors held constant. z (B, d), labels (B,), anchors (C, d).
     (FedLSA's ablation without the contrast: "L2-norm to constrain intra-class representations".)"""
     return torch.linalg.vector_norm(z - anchors.detach()[labels], dim=1).mean()
-
-
-def margin_contrast(points: Tensor, labels: Tensor, vectors: Tensor, margin: float) -> Tensor:
-    """Mean over points of the cross-entropy of -D, D_j = ||p - v_j|| + margin [j = label] (FedTGP, Zhang et al. 2024).
-
-    points (P, d), labels (P,), vectors (C, d).
-    """
-    distances = torch.cdist(points, vectors, compute_mode="donot_use_mm_for_euclid_dist")
-    return F.cross_entropy(-distances - margin * F.one_hot(labels, len(vectors)), labels)
 
 
 def class_gaps(vectors: Tensor, known: Tensor, to: Literal["nearest", "farthest"] = "nearest") -> Tensor:

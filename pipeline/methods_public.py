@@ -1,4 +1,4 @@
-"""What the methods have in common that agree on public data instead of averaging models (common_hetero.md, Round)."""
+"""What the methods have in common that agree on public data instead of averaging models (FCCL+, Algorithm 1; RAHFL Sec. 3.3)."""
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -36,6 +36,7 @@ class Collaborative(Method):
     `schedule`: constant as in the papers' text, or the decay of FCCL+'s code, for public and private steps alike.
     """
     headline = "post"
+    needs = frozenset({"public data"})
     public_optimiser: Literal["adam", "sgd"] = "adam"
     schedule: Literal["constant", "release"] = "constant"
 

@@ -9,7 +9,7 @@ import types
 import typing
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union
 
@@ -172,7 +172,7 @@ class Public:
 
 @dataclass(frozen=True)
 class Dirichlet:
-    """Label skew: class c is cut over the clients by p ~ Dir(beta) (partitions.md 4.2)."""
+    """Label skew: class c is cut over the clients by p ~ Dir(beta) (PFLlib, dataset/utils/dataset_utils.py)."""
     kind = "dirichlet"
     clients: Count
     beta: Positive
@@ -188,7 +188,7 @@ class Dirichlet:
 
 @dataclass(frozen=True)
 class Pathological:
-    """Each client owns `classes` classes (partitions.md 4.3)."""
+    """Each client owns `classes` classes (PFLlib's `pat`)."""
     kind = "pathological"
     clients: Count
     classes: Count
@@ -241,6 +241,15 @@ class Subset:
 
 Partition = Dirichlet | Pathological | Domains | Subset
 
+# What a method may need of a scenario (methods.base.Method.needs), and which key gives it.
+NEEDS = {
+    "public data": "`public`, unlabelled images that all clients see",
+    "one network": "`model`, one network for all clients; a method's row may give one",
+    "projector": "`projector`, its width, in every network; a method's row may give it: `model: {projector: 1024}`",
+    "held-out images": "`partition.heldout`, labelled training images that no client gets",
+    "pixels in [0, 1]": "`data.normalise: none`",
+}
+
 
 @dataclass(frozen=True)
 class Model:
@@ -248,7 +257,7 @@ class Model:
     name: str
     features: Count | None = None                     # width of the representation, where the network has a choice
     dropout: Annotated[float, Range(low=0, high=0.99)] | None = None   # None: the network's own (0, EfficientNet 0.2)
-    activation: Literal["relu", "none"] = "relu"      # after the representation layer (partitions.md, rep_activation)
+    activation: Literal["relu", "none"] = "relu"      # after the representation layer (FedCRL names none, PFLlib has a ReLU)
     projector: Count | None = None                    # width of a projector of the representation (RAHFL's networks: 1024)
 
 
@@ -333,6 +342,19 @@ class Scenario:
         """Draws of the partition that the seeds train on."""
         return len(set(map(self.draw, self.seeds)))
 
+    @property
+    def networks(self) -> list[Model]:
+        """Every client's network; one where all have the same."""
+        return [self.model] if self.model else list(self.models.values())
+
+    @property
+    def offers(self) -> set[str]:
+        """Those of NEEDS that it has."""
+        has = {"public data": self.public is not None, "one network": len(set(self.networks)) == 1,
+               "projector": all(model.projector for model in self.networks),
+               "held-out images": bool(getattr(self.partition, "heldout", None)), "pixels in [0, 1]": self.data.normalise == "none"}
+        return {need for need in NEEDS if has[need]}
+
     def with_networks(self, changes: object, where: str) -> "Scenario":
         """This scenario with `changes` (keys of Model) over the network of every client: {name: fedlsa}, {projector: 1024}."""
         def changed(model: Model) -> Model:
@@ -363,6 +385,8 @@ class Table:
     marks    what the paper prints beside its numbers, shown of the measured ones: `rank`, the three best of a column,
              `average`, better or worse than the row that is a mean
     remarks  printed method -> a footnote to its row
+    beside   heading -> measure of a further column of every block that the paper does not print
+    hook     whether a column says which of a client's models each row scores
     """
     number: str                                       # as printed: "2", "III"
     title: str
@@ -373,6 +397,8 @@ class Table:
     baseline: str | None = None                       # printed method that `delta` subtracts; null: each block's row without one
     marks: list[Literal["rank", "average"]] = field(default_factory=list)
     remarks: dict[str, str] = field(default_factory=dict)
+    beside: dict[str, str] = field(default_factory=dict)
+    hook: bool = False
     note: str = ""
 
     def block(self, setting: str, dataset: str, method: str) -> Block | None:
@@ -382,7 +408,7 @@ class Table:
 
     def measure(self, block: Block, column: str) -> str | None:
         """Name of the measure that a printed column of a block shows; None for `delta` and what no run measures."""
-        name = None if column == DELTA else self.columns.get(column, column)
+        name = None if column == DELTA else {**self.beside, **self.columns}.get(column, column)
         return name if name is None else block.measure + name
 
 
@@ -424,6 +450,44 @@ class Communication:
 
 
 @dataclass(frozen=True)
+class Source:
+    """Where a value comes from: the paper (its place), released code (repository, file) or a choice of our own (its reason)."""
+    paper: str = ""
+    code: str = ""
+    own: str = ""
+
+    def __post_init__(self):
+        if not (self.paper or self.code or self.own):
+            raise ValueError("give 'paper', 'code' or 'own'")
+
+    def __str__(self) -> str:
+        named = (("", self.paper), ("released code: ", self.code), ("own choice: ", self.own))
+        return "; ".join(name + text for name, text in named if text)
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where the values of a paper.yaml come from.
+
+    methods   row or algorithm -> hyper-parameter -> source; a row's own comes before its algorithm's
+    settings  key of the scenarios ("training.rounds") -> source
+    """
+    methods: dict[str, dict[str, Source]] = field(default_factory=dict)
+    settings: dict[str, Source] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is run where the paper says something else, says it twice or is silent (pipeline.readings.Reading), and in which cells."""
+    paper: str
+    run: str
+    why: str
+    option: str = ""
+    methods: list[str] = field(default_factory=list)      # rows; empty: all
+    scenarios: list[str] = field(default_factory=list)    # empty: all but the miniature
+
+
+@dataclass(frozen=True)
 class Paper:
     """papers/<paper>/paper.yaml: the paper as data."""
     name: str
@@ -437,6 +501,8 @@ class Paper:
     figures: dict[str, Figure] = field(default_factory=dict)
     beside: list[str] = field(default_factory=list)   # scenarios that are in no table of the paper, such as cut-down ones; each has one of its own
     communication: Communication | None = None
+    readings: list[Choice] = field(default_factory=list)   # of the paper; those of a method are in pipeline/methods/readings.yaml
+    sources: Sources = field(default_factory=Sources)
     titles: dict[str, str] = field(default_factory=dict)   # scenario -> what it is; apart from the scenario, so that
     notes: dict[str, str] = field(default_factory=dict)    # scenario -> deviations;  a changed word re-runs nothing
     defaults: Any = None                              # YAML anchors to merge into scenarios; not read
@@ -548,6 +614,9 @@ def load_paper(name: str, root: Path = ROOT) -> Paper:
         known = paper.scenarios if kind == "scenario" else paper.methods
         if item not in known:
             raise ParamError(f"{shorten(path)}: {where}: {unknown(kind, item, known)}")
+    for name in paper.sources.settings:
+        if all(setting(scenario, name) is None for scenario in paper.scenarios.values()):
+            raise ParamError(f"{shorten(path)}: sources.settings.{name}: no scenario has such a value")
     return paper
 
 
@@ -558,6 +627,11 @@ def planned(key: str, root: Path = ROOT) -> "list[Cell]":
     cells += [Cell(key, s, m) for grid in paper.grids.values() for s in grid.scenarios for m in grid.methods]
     cells += [Cell(key, ACROSS, method) for method in (mini.others if mini else [])]
     return list(dict.fromkeys(cells))
+
+
+def setting(scenario: Scenario, name: str) -> Any:
+    """`training.rounds` of a scenario; None where it has no such value."""
+    return reduce(lambda part, key: getattr(part, key, None), name.split("."), scenario)
 
 
 def _references(paper: Paper) -> Iterator[tuple[str, str, str]]:
@@ -576,6 +650,11 @@ def _references(paper: Paper) -> Iterator[tuple[str, str, str]]:
         yield from (("communication.counts", "method", name) for name in paper.communication.counts)
     for key, values in paper.methods.items():
         yield from ((f"methods.{key}.scenarios", "scenario", name) for name in (values or {}).get("scenarios", {}))
+    for at, choice in enumerate(paper.readings):
+        yield from ((f"readings[{at}].scenarios", "scenario", name) for name in choice.scenarios)
+        yield from ((f"readings[{at}].methods", "method", name) for name in choice.methods)
+    algorithms = {(values or {}).get("algorithm") for values in paper.methods.values()}
+    yield from (("sources.methods", "method", name) for name in paper.sources.methods if name not in algorithms)
 
 
 @dataclass(frozen=True)

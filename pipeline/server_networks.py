@@ -51,7 +51,8 @@ def descend(network: Params, gradient: Callable[[Tensor, B], Tensor], batches: I
 
 
 def margin_gradient(points: Tensor, labels: Tensor, vectors: Tensor, margin: float) -> Tensor:
-    """d margin_contrast / d vectors, (C, d). A point on top of a vector does not move it."""
+    """(C, d): d / d vectors of the mean over points of the cross-entropy of -D, D_j = ||p - v_j|| + margin [j = label] (FedTGP, Zhang
+    et al. 2024). points (P, d), labels (P,), vectors (C, d). A point on top of a vector does not move it."""
     distances = torch.cdist(points, vectors, compute_mode="donot_use_mm_for_euclid_dist")
     wanted = F.one_hot(labels, len(vectors))
     pull = (wanted - F.softmax(-distances - margin * wanted, dim=1)) / distances.clamp(min=SMALLEST_DISTANCE) / len(points)
@@ -60,8 +61,8 @@ def margin_gradient(points: Tensor, labels: Tensor, vectors: Tensor, margin: flo
 
 
 def anchor_gradient(raw: Tensor, weight: Tensor, bias: Tensor, alpha: float, tau: float, unit: bool) -> Tensor:
-    """d ( mean_i CE(W a_i + b, i) + alpha * anchor_separation(a, tau) ) / d raw, (C, d), where a = nor(raw) if `unit`, else
-    raw. The head, weight (C, d) and bias (C,), is constant. (FedLSA, Eq. 3 to 5.)"""
+    """(C, d): d / d raw of mean_i CE(W a_i + b, i) + alpha mean_i log( 1 / (C - 1) sum_{j != i} e^{a_i . a_j / tau} ), where a = nor(raw)
+    if `unit`, else raw. The head, weight (C, d) and bias (C,), is constant. (FedLSA, Fu et al. 2025, Eq. 3 to 5.)"""
     classes = len(raw)
     length = torch.linalg.vector_norm(raw, dim=1, keepdim=True).clamp(min=SMALLEST_NORM)
     anchors = raw / length if unit else raw

@@ -201,7 +201,7 @@ def _pixels(scenario: Scenario) -> int:
 
 def networks(scenario: Scenario) -> tuple[str, ...]:
     """Names of the networks in use, each once."""
-    return tuple(sorted({model.name for model in ([scenario.model] if scenario.model else scenario.models.values())}))
+    return tuple(sorted({model.name for model in scenario.networks}))
 
 
 def estimate(cell: Cell, rates: list[Rate], root: Path = ROOT) -> tuple[float | None, bool]:

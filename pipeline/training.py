@@ -28,10 +28,10 @@ from pipeline import evaluation, files, methods, provenance, tracking
 from pipeline.engine.handle import Handle
 from pipeline.engine.state import pack, unpack
 from pipeline.engine.world import World, default_device, executor_module, executor_name, precision
-from pipeline.errors import FedReproError, TrainingError
+from pipeline.errors import FedReproError, ParamError, TrainingError
 from pipeline.inputs import inputs, partition_folder
 from pipeline.loading import load, load_world
-from pipeline.params import ROOT, Cell, Scenario, load_paper
+from pipeline.params import NEEDS, ROOT, Cell, Scenario, load_paper
 from pipeline.progress import Progress
 from pipeline.sealing import seal
 
@@ -70,7 +70,11 @@ def train_cell(cell: Cell, root: Path = ROOT) -> dict:
     FEDREPRO_WORKERS (default: the cores) seeds run at once. A run that was killed goes on from its checkpoints.
     """
     scenario, algorithm, hyper = cell.resolve(root)
-    methods.load(algorithm, hyper, f"papers/{cell.paper}/paper.yaml: methods.{cell.method}")
+    where = f"papers/{cell.paper}/paper.yaml: methods.{cell.method}"
+    method = methods.load(algorithm, hyper, where)
+    if lacking := sorted(method.needs - scenario.offers):
+        raise ParamError(f"{where}: {algorithm} needs {lacking[0]}, which the scenario {cell.scenario!r} does not offer; "
+                         f"what would give it: {NEEDS[lacking[0]]}")
     metas = [inputs(cell, seed, root) for seed in scenario.seeds]
     jobs = [Job(cell, seed, provenance.cell_digest(cell, meta["digest"], precision(), root, executor_name(default_device())), root)
             for seed, meta in zip(scenario.seeds, metas)]
@@ -86,7 +90,7 @@ def train_cell(cell: Cell, root: Path = ROOT) -> dict:
         for finished in _train_seeds(jobs, report):
             progress.seed_done(finished)
         runs = [json.loads(job.finished.read_text()) for job in jobs]
-        result = summarise(cell, scenario, algorithm, hyper, runs, metas, jobs[0].digest, root)
+        result = summarise(cell, scenario, algorithm, hyper, dataclasses.asdict(method), runs, metas, jobs[0].digest, root)
         _write(cell, result, runs, jobs[0].pictures, root)
         follower.finish(result)
         progress.cell_done(result)
@@ -125,7 +129,7 @@ def train_seed(job: Job, report: Callable[[dict], None] = lambda row: None, shar
                 "seconds": round((spent + time.monotonic() - begun) / sharing, 1), "device": _device_name(world.device),
                 "precision": precision(), "executor": executor_name(world.device),
                 "memory": _peak_memory(world.device), "versions": provenance.machine(), "started": started}
-    models = method.deployed(state, world) if finished["hook"] == "pre" else world.trained
+    models = method.deployed(state, world) if finished["hook"] == "pre" else method.after_training(state, world)
     arrays, vectors = evaluation.representations(models, world, tests), method.vectors(state)
     _save_arrays(job.pictures, arrays if vectors is None else {**arrays, "vectors": vectors.half().cpu().numpy()})
     files.write_json(job.finished, finished)
@@ -162,7 +166,7 @@ def _row(world: World, method, state, tests, scenario: Scenario) -> tuple[dict, 
         headline = hook == headline_hook(scenario, method)
         if not headline and protocol.tests != "clients" and left >= protocol.last:
             continue
-        models = method.deployed(state, world) if hook == "pre" else world.trained
+        models = method.deployed(state, world) if hook == "pre" else method.after_training(state, world)
         if models is None:
             continue                                          # nothing was trained yet: before the first round
         measures, accuracies = evaluation.measure(models, world, tests, protocol.tests, protocol.top,
@@ -304,9 +308,9 @@ def _marked(path: Path, cell: Cell):
 
 # -- result files --------------------------------------------------------------------------------------------
 
-def summarise(cell, scenario, algorithm, hyper, runs, metas, digest, root) -> dict:
-    """result.json: the reported numbers of every seed and where they come from; `partition` and `digest` are the first seed's,
-    `partitions` those of every seed where each has its own."""
+def summarise(cell, scenario, algorithm, hyper, resolved, runs, metas, digest, root) -> dict:
+    """result.json: the reported numbers of every seed and where they come from. `hyper` as written, `resolved` with the defaults;
+    `partition` and `digest` are the first seed's, `partitions` those of every seed where each has its own."""
     last = scenario.evaluation.last
     names = [n for n in dict.fromkeys(n for run in runs for row in run["rows"] for n in row) if n != "round"]
 
@@ -318,7 +322,7 @@ def summarise(cell, scenario, algorithm, hyper, runs, metas, digest, root) -> di
     return seal({
         "cell": str(cell), "paper": cell.paper, "scenario": cell.scenario, "method": cell.method,
         "label": load_paper(cell.paper, root).label(cell.method),
-        "algorithm": algorithm, "hyper": hyper, "seeds": scenario.seeds, "rounds": scenario.training.rounds,
+        "algorithm": algorithm, "hyper": hyper, "resolved": resolved, "seeds": scenario.seeds, "rounds": scenario.training.rounds,
         "hook": runs[0]["hook"], "last": last, "headline": evaluation.HEADLINE[scenario.evaluation.tests],
         "measures": means(last), "final": means(1), "last3": means(3), "last5": means(5),
         "clients": [run["clients"] for run in runs],

@@ -81,7 +81,7 @@ def short(cell: Cell, part: dict) -> list[list]:
            "precision": precision(), "executor": part["executor"], "versions": {}, "memory": {}, "started": "", "seconds": 0.0}
     settings = dataclasses.replace(scenario, seeds=[seed])
     if hasattr(training, "summarise"):
-        result = training.summarise(cell, settings, algorithm, hyper, [run], [inputs(cell, seed)], "", ROOT)
+        result = training.summarise(cell, settings, algorithm, hyper, dataclasses.asdict(method), [run], [inputs(cell, seed)], "", ROOT)
     else:                                        # a version from before the ledger
         result = training._summarise(cell, settings, algorithm, hyper, [run], inputs(cell), "", ROOT)
     shown = ("hook", "last", "headline", "measures", "final", "last3", "last5", "clients", "traffic")

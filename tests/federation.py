@@ -9,8 +9,8 @@ from pipeline.engine.world import World
 from pipeline.models import Network
 from pipeline.params import Model, Optimiser, Training
 
-TINY = {"head.weight": [[.5, -.2], [.1, .3]], "head.bias": [0, .1]}       # the sheets' tiny head (local.md)
-MLP = {"features.1.weight": [[1., 0], [0, 1.]], "features.1.bias": [0, .1], **TINY}    # fedper.md: a ReLU layer below it
+TINY = {"head.weight": [[.5, -.2], [.1, .3]], "head.bias": [0, .1]}       # a linear softmax of two classes, worked by hand
+MLP = {"features.1.weight": [[1., 0], [0, 1.]], "features.1.bias": [0, .1], **TINY}    # a ReLU layer below it
 B1 = ([[1., 2.], [-1., .5]], [0, 1])
 B2 = ([[.5, -1.], [2., 1.]], [1, 0])
 

@@ -18,9 +18,9 @@ from test_report import BALANCED, PAPER, found, measured, root, write_run, write
 from pipeline import methods
 from pipeline.errors import FedReproError
 from pipeline.methods_public import Collaborative
-from pipeline.params import PAPERS, Cell, Model, load_paper, load_params
+from pipeline.params import NEEDS, PAPERS, Cell, Model, load_paper, load_params
 from pipeline.report import render
-from pipeline.report.across import ANY_NETWORK, HELDOUT, PIXELS, PUBLIC, across, algorithms, excluded, plain
+from pipeline.report.across import REASONS, across, algorithms, excluded, plain
 from pipeline.report.context import NAMES
 from pipeline.results import collect
 
@@ -36,34 +36,32 @@ def test_every_file_of_methods_is_a_row():
     assert algorithms() == methods.names()
 
 
+LACKING = {"public data": "needs public data", "held-out images": "acc_source: heldout", "pixels in [0, 1]": r"attacks need pixels in \[0, 1\]",
+           "projector": "needs a projector", "one network": "averages models|size of"}
+
+
 @pytest.mark.parametrize("algorithm", methods.names())
 def test_what_an_algorithm_is_said_to_need_is_what_it_needs(algorithm):
-    """One round with clients of different networks, without public data, held-out images or the scale of pixels."""
+    """One round with clients of different networks, without public data, held-out images, a projector or the scale of pixels."""
     method = methods.load(algorithm, {}, "test")
-    assert isinstance(method, Collaborative) == (algorithm in PUBLIC)
-    if algorithm in PUBLIC:
-        expected, message = FedReproError, "acc_source: heldout" if algorithm in HELDOUT else "needs public data"
-    elif algorithm in PIXELS:
-        expected, message = FedReproError, r"attacks need pixels in \[0, 1\]"
-    else:
-        expected, message = (FedReproError, RuntimeError), "averages models|size of"
-    networks = [Model(name, projector=8 if algorithm == "fedproto_hetero" else None) for name in ("cnn4", "cnn5", "simple_cnn")]
-    world = image_world(model=networks)
+    assert method.needs <= NEEDS.keys() < {*REASONS, "projector"} and isinstance(method, Collaborative) == ("public data" in method.needs)
+    first = next((need for need in ("held-out images", "public data", "pixels in [0, 1]", "projector", "one network") if need in method.needs), None)
+    world = image_world(model=[Model(name) for name in ("cnn4", "cnn5", "simple_cnn")])
     world.round = 1
-    if algorithm in ANY_NETWORK - PUBLIC:
+    if first is None:
         run(method, world, 1)
     else:
-        with pytest.raises(expected, match=message):
+        with pytest.raises((FedReproError, RuntimeError), match=LACKING[first]):
             run(method, world, 1)
 
 
 def test_what_a_scenario_lacks():
     minis = {key: mini.scenario for key, mini in load_params().miniature.items()}
-    assert [excluded("fccl", minis[key]) for key in PAPERS] == ["needs public data", "", "needs public data", "", "needs public data"]
-    assert [excluded("fedavg", minis[key]) for key in PAPERS] == ["", "needs one network", "", "needs one network", ""]
-    assert excluded("rahfl", minis["fcclplus"]) == "needs held-out set" and excluded("rahfl", minis["rahfl"]) == ""
-    assert excluded("fedccl_plus", minis["fedccl"]) == "" and excluded("fedccl_plus", minis["fedlsa"]) == "needs [0, 1] pixels"
-    assert {excluded("local", scenario) for scenario in minis.values()} == {""}
+    assert [excluded("fccl", minis[key]) for key in PAPERS] == ["public data", "", "public data", "", "public data"]
+    assert [excluded("fedavg", minis[key]) for key in PAPERS] == ["", "one network", "", "one network", ""]
+    assert excluded("rahfl", minis["fcclplus"]) == "held-out images" and excluded("rahfl", minis["rahfl"]) == ""
+    assert excluded("fedccl_plus", minis["fedccl"]) == "" and excluded("fedccl_plus", minis["fedlsa"]) == "pixels in [0, 1]"
+    assert {excluded(name, scenario) for scenario in minis.values() for name in ("local", "fedproto_hetero")} == {""}
 
 
 @pytest.mark.parametrize("paper, algorithm, row", [
@@ -93,7 +91,7 @@ def test_cells_have_accuracy_bytes_and_seconds_or_a_reason(measured):  # noqa: F
     assert rows["FedAvg"][0].hint == "not run: dvc repro fedccl@fedavg" and [value.state for value in rows["FedAvg"][:4]] == ["missing", "outside", "outside", "outside"]
     assert {value.text for value in rows["fedmd"][::4]} == {"needs public data"} and {value.text for value in rows["FedProx"][::4]} == {"not asked for"}
     assert shown.command == "python -m pipeline.run fedccl@fedavg fcclplus@fedavg fedlsa@fedavg rahfl@fedavg"
-    assert [word for word, _ in shown.reasons] == ["needs public data", "needs [0, 1] pixels", "not asked for"]
+    assert [word for word, _ in shown.reasons] == ["needs public data", "needs pixels in [0, 1]", "not asked for"]
 
 
 @pytest.mark.parametrize("memory, text", [

@@ -1,4 +1,4 @@
-"""Identities and worked numbers of adversarial.md."""
+"""Identities and worked numbers of attacks and of training on them."""
 import dataclasses
 
 import pytest

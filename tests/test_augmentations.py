@@ -1,4 +1,4 @@
-"""Operations equal Pillow's on real images; draws have the sheet's probabilities; every image has its own."""
+"""Operations equal Pillow's on real images; draws have AugMix's probabilities; every image has its own."""
 import math
 from typing import get_args, get_type_hints
 
@@ -216,7 +216,7 @@ def reference_augmix(image, depth, drawn, level, sign, weights, share):
 
 
 def reference_operation(image, name, level, sign):
-    """The table of the sheet, as the reference reads it."""
+    """AugMix's table, as its code (google-research/augmix) reads it."""
     affine = {"shear_x": (1, sign * 0.03 * level, 0, 0, 1, 0), "shear_y": (1, 0, 0, sign * 0.03 * level, 1, 0),
               "translate_x": (1, 0, sign * int(level * 32 / 30), 0, 1, 0), "translate_y": (1, 0, 0, 0, 1, sign * int(level * 32 / 30))}
     if name in affine:
@@ -300,7 +300,7 @@ def test_all_operations_are_reached_only_when_asked(batch, monkeypatch):
     assert set(called) == {"color", "contrast", "brightness", "sharpness"}
 
 
-# -- the sheet's numbers -------------------------------------------------------------------------------------
+# -- numbers worked by hand --------------------------------------------------------------------------------
 
 MANY = 400_000
 LEVELS = 0.1 + 2.9 * (torch.arange(MANY, dtype=torch.float64) + 0.5) / MANY                  # every level alike
@@ -389,7 +389,7 @@ def test_public_crop_is_padded_with_black():
 
 
 def test_the_release_crops_public_images_as_the_scenario_names_it(arrays):
-    """augmentations.md C: RandomCrop(32, padding=4) in place of RandomResizedCrop, for both strengths."""
+    """The released code of FCCL+: RandomCrop(32, padding=4) in place of RandomResizedCrop, for both strengths."""
     images = stack([Image.fromarray(a) for a in arrays])
     for name, view in (("weak", views.weak), ("strong", views.strong)):
         named, paper = (AUGMENTATIONS[key](images, draw(name)) for key in (f"{name}_padded", name))

@@ -1,4 +1,4 @@
-"""Identities and worked numbers of fedproc.md, fedpcl.md, fpl.md and fedccl.md."""
+"""Identities and worked numbers of FedProc, FedPCL, FPL and FedCCL."""
 import dataclasses
 import math
 
@@ -676,7 +676,7 @@ def test_own_signals_can_be_left_out():
 
 # -- traffic -----------------------------------------------------------------------------------------------------
 
-def test_traffic_is_what_the_sheets_count():
+def test_traffic_counts_models_means_and_signals():
     world = image_world((40, 33, 0, 20))
     p, d, n = world.scalars(), world.width, 4
     held = [len(client.labels.unique()) for client in world.clients]

@@ -1,4 +1,4 @@
-"""The corruptions against the numbers of the method sheet, against slow loops, and the corrupted set on disk."""
+"""The corruptions against numbers of the reference code (hendrycks/robustness), against slow loops, and the corrupted set on disk."""
 import dataclasses
 import io
 import json
@@ -44,9 +44,9 @@ def same_ice(monkeypatch):
         monkeypatch.setattr(module, "find_ice", lambda: ice)
 
 
-# -- the sheet's numeric checks ----------------------------------------------------------------------------
+# -- numbers of the reference code --------------------------------------------------------------------------
 
-def test_the_sheets_image():
+def test_the_image_of_the_checks():
     image = grid()
     assert round(image.mean(), 6) == 128.868164
     assert [image[place].tolist() for place in ((0, 0), (10, 20), (31, 31))] == [[0, 31, 62], [140, 171, 202], [172, 203, 234]]
@@ -59,7 +59,7 @@ def test_the_sheets_image():
     ("zoom_blur", (21.0785, 21.9606, 25.6172, 28.9479, 32.3193), 0.01),
     ("pixelate", (3.4183, 6.7035, 7.6045, 11.5537, 16.3076), 0.01),
     ("jpeg_compression", (22.91, 26.64, 27.40, 28.07, 29.04), 0.5)])
-def test_mean_change_of_the_sheets_image(name, expected, tolerance):
+def test_mean_change_of_the_image(name, expected, tolerance):
     assert [change(name, severity) for severity in range(1, len(expected) + 1)] == pytest.approx(expected, abs=tolerance)
 
 
@@ -74,7 +74,7 @@ def change(name, severity):
 @pytest.mark.parametrize("name, severity, place, expected", [
     ("contrast", 5, (10, 20), (129, 135, 140)), ("brightness", 3, (10, 20), (166, 203, 240)), ("zoom_blur", 5, (10, 20), (126, 157, 188)),
     ("defocus_blur", 5, (0, 0), (13, 44, 75)), ("pixelate", 5, (0, 0), (11, 42, 73))])
-def test_pixels_of_the_sheets_image(name, severity, place, expected):
+def test_pixels_of_the_image(name, severity, place, expected):
     assert tuple(corrupt(grid()[None], name, severity)[0][place]) == expected
 
 
@@ -104,7 +104,7 @@ def test_zoom_factors():
     assert factors[4][-1] == 1.2500000000000002 and round(26 * factors[4][-1]) == 33
 
 
-# -- the sheet's identities --------------------------------------------------------------------------------
+# -- identities ------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("severity", LEVELS)
 @pytest.mark.parametrize("name", ["defocus_blur", "zoom_blur", "pixelate", "glass_blur", "motion_blur", "contrast", "elastic_transform"])
@@ -183,7 +183,7 @@ def test_a_swap_loses_no_pixel_and_a_copy_does():
 
 
 @pytest.mark.parametrize("degrees", [-45.0, -20.0, 0.0, 33.3, -90.0, -135.0])
-def test_motion_blur_as_the_sheet_writes_it(degrees):
+def test_motion_blur_as_imagemagick_has_it(degrees):
     image, angle = grid().astype(float), np.deg2rad(degrees)
     weights = np.exp(-np.arange(13) ** 2 / (2 * 1.5**2))
     weights /= weights.sum()

@@ -1,4 +1,4 @@
-"""Worked numbers and identities of the terms that draw answers together: fedmd, feddf, fedmatch, rhfl, fccl and fcclplus.md."""
+"""Worked numbers and identities of the terms that draw answers together: FedMD, FedDF, FedMatch, RHFL, FCCL and FCCL+."""
 import math
 
 import pytest
@@ -12,14 +12,14 @@ from pipeline.losses_distillation import (confidence_weights, correlation_distan
                                           symmetric_cross_entropy, weighted_distillation)
 
 DOUBLE = torch.float64
-Z1, Z2, Z3 = (torch.tensor(z, dtype=DOUBLE) for z in (                       # the toy logits of fedmd.md
+Z1, Z2, Z3 = (torch.tensor(z, dtype=DOUBLE) for z in (                       # logits of three clients
     [[2, 0, -1], [.5, 1.5, 0], [-1, 0, 2], [1, -1, .5]],
     [[1, .5, -.5], [0, 2, -1], [.5, -.5, 1], [0, 1, 1]],
     [[3, -1, 0], [1, 1, -1], [0, .5, 1.5], [2, -.5, -1]]))
 TOY = [Z1, Z2, Z3]
 ZBAR = torch.stack(TOY).mean(0)
 Y = torch.tensor([0, 1, 2, 0])
-H1, H2, H3 = (torch.tensor(h, dtype=DOUBLE) for h in (                       # the features of fcclplus.md
+H1, H2, H3 = (torch.tensor(h, dtype=DOUBLE) for h in (                       # their features
     [[1, 0], [1, 1], [0, 2], [3, 1]], [[1, 0, 1], [0, 1, 1], [2, 1, 0], [1, 1, 1]], [[.5, .5], [1, 2], [2, 1], [0, 1]]))
 
 
@@ -100,7 +100,7 @@ def test_identical_clients_have_no_collaborative_loss():
 
 @pytest.mark.parametrize("previous, current, weights", [((1.2, .9, 1.5), (1.0, .8, 1.2), (0.335424, 0.314247, 0.350329)),
                                                         ((1.0, .9, 1.5), (1.1, .8, 1.2), (0.233405, 0.341304, 0.425291))])
-def test_confidence_weights_of_the_sheet(previous, current, weights):
+def test_confidence_weights_by_hand(previous, current, weights):
     got = confidence_weights(torch.tensor(previous, dtype=DOUBLE), torch.tensor(current, dtype=DOUBLE), eta=0.5)
     close(got, weights)
     close(got.sum(), 1.0)
@@ -278,7 +278,7 @@ def test_fntd_of_the_toy_logits(student, teacher, tau, kd, plain, renormalised):
         close(tau ** 2 * non_target_distillation(student, teacher, Y, tau, renormalise=True), renormalised)
 
 
-def test_fntd_gradients_of_the_sheet():
+def test_fntd_gradients_by_hand():
     def of(renormalise):
         return gradient(lambda z: 9 * non_target_distillation(z, Z2, Y, 3.0, renormalise), Z1)[0]
     close(of(False), [0.236142, -0.137569, -0.098573])
@@ -322,13 +322,13 @@ def test_fntd_of_logits_far_apart_stays_finite(renormalise):
         assert gradient(lambda a: non_target_distillation(a, t, torch.tensor([0]), tau, renormalise), z).isfinite().all()
 
 
-def test_local_loss_of_the_sheet():
+def test_local_loss_by_hand():
     close(F.cross_entropy(Z1, Y) + 9 * non_target_distillation(Z1, Z2, Y, 3.0), 1.293302)
     close(F.cross_entropy(Z1, Y) + knowledge_distillation(Z1, Z2) + knowledge_distillation(Z1, Z3), 0.853754)
     close([F.cross_entropy(Z1, Y), knowledge_distillation(Z1, Z2), knowledge_distillation(Z1, Z3)], [.339754, .353010, .160989])
 
 
-def test_elastic_penalty_of_the_sheet():
+def test_elastic_penalty_by_hand():
     at, anchor, information = (Params(w=torch.tensor(v, dtype=DOUBLE)) for v in ((1, 2, 3), (1, 1.5, 2), (.2, .4, .1)))
     close(0.7 * elastic_penalty(at, anchor, information), 0.140000)
 

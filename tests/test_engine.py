@@ -19,7 +19,7 @@ def vectors(*rows):
     return [params({"features.w": row}) for row in rows]
 
 
-# Worked numbers of fedavg.md.
+# Worked numbers of FedAvg's mean.
 @pytest.mark.parametrize("rows, weights, mean", [
     (((1, 2), (3, -2), (0, 10)), (1, 3, 6), (1.0, 5.6)),
     (((1, 2), (3, -2), (0, 10)), (5, 5, 0), (2.0, 0.0)),

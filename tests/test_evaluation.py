@@ -1,4 +1,4 @@
-"""Accuracies by client, domain, pooled and crossed; numbers of partitions.md and common_hetero.md."""
+"""Accuracies by client, domain, pooled and crossed; worked numbers."""
 import dataclasses
 import math
 

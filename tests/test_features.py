@@ -43,7 +43,7 @@ def test_untrained_features_are_marked_and_repeatable(stored, folder, tmp_path):
 
 
 def test_the_class_token_of_the_resized_image_is_the_representation(stored, folder):
-    """models_global.md: 224 x 224, mean and deviation 0.5, token after the final norm, evaluation mode."""
+    """As FedPCL's code: 224 x 224, mean and deviation 0.5, token after the final norm, evaluation mode."""
     from pipeline.data.tensors import to_tensor
     model, _ = features.vit_tiny(pretrained=False)
     assert not model.training and sum(p.numel() for p in model.parameters()) == 5_524_416 and not any(p.requires_grad for p in model.parameters())

@@ -1,4 +1,4 @@
-"""Worked numbers and identities of finch.md, and vectors per class made with it."""
+"""Worked numbers and identities of FINCH, and vectors per class made with it."""
 import numpy as np
 import pytest
 import torch
@@ -47,7 +47,7 @@ def neighbours_by_hand(x):
 
 
 def links_by_hand(towards):
-    """The sheet's M: in how many ways i and j are linked."""
+    """The link matrix: in how many ways i and j are linked."""
     n = len(towards)
     m = np.array([[(towards[i] == j) + 0 + (towards[j] == i) + (towards[i] == towards[j]) for j in range(n)] for i in range(n)])
     np.fill_diagonal(m, 0)
@@ -55,7 +55,7 @@ def links_by_hand(towards):
 
 
 def finch_by_hand(rows, early_exit):
-    """The sheet's steps, on dense matrices."""
+    """FINCH's steps, on dense matrices."""
     rows = rows.double().numpy()
     points, found, least = rows, [], None
     while True:
@@ -117,7 +117,7 @@ def test_four_or_five_rows_are_one_or_two_clusters(n):
 # -- identities ------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("early_exit", [False, True])
-def test_the_sheets_steps_on_dense_matrices(early_exit):
+def test_its_steps_on_dense_matrices(early_exit):
     depths = set()
     for rows in inputs():
         wanted = finch_by_hand(rows, early_exit)

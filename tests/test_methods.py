@@ -1,4 +1,4 @@
-"""Identities and worked numbers of fedavg.md, fedprox.md, local.md."""
+"""Identities and worked numbers of FedAvg, FedProx and Local."""
 import dataclasses
 
 import pytest

@@ -1,4 +1,4 @@
-"""The networks: counts and shapes of the sheets, the split into features and head, dropout, and agreement with independent forms."""
+"""The networks: counts and shapes of the released networks, the split into features and head, dropout, and agreement with independent forms."""
 import copy
 from functools import cache
 
@@ -228,7 +228,7 @@ def test_projectors_of_rahfl_have_the_published_counts(name, parameters):
 
 
 def test_a_gaussian_network_doubles_the_representation_layer():
-    """fedsr.md: the layer feeding the classifier (84) is doubled to 168 outputs, the head stays."""
+    """FedSR's mean and deviation: the layer feeding the classifier (84) is doubled to 168 outputs, the head stays."""
     with torch.device("meta"):
         plain, gaussian = (build(Model(name), 3, 32, 10) for name in ("lenet", "lenet_gaussian"))
     assert count(gaussian.parameters()) - count(plain.parameters()) == 84 * 120 + 84

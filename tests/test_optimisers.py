@@ -68,7 +68,7 @@ def test_adam_does_not_take_mkls_root():
 
 
 def test_a_new_adam_steps_by_sign():
-    """common_hetero.md: after one step from g = (0.5, -1e-3, 1e-9, 0) with lr 1e-3, delta = (-.001, .001, -.000091, 0)."""
+    """By hand: after one step from g = (0.5, -1e-3, 1e-9, 0) with lr 1e-3, delta = (-.001, .001, -.000091, 0)."""
     p = torch.zeros(4, dtype=torch.float64, requires_grad=True)
     Steps(Optimiser("adam", 1e-3), [p]).step([torch.tensor([0.5, -1e-3, 1e-9, 0], dtype=torch.float64)])
     torch.testing.assert_close(p.detach(), torch.tensor([-.001, .001, -.000091, 0], dtype=torch.float64), atol=1e-6, rtol=0)

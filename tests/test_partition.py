@@ -1,4 +1,4 @@
-"""Numbers and identities of partitions.md, data_heterogeneous.md, fedccl.md and fedlsa.md."""
+"""Numbers and identities of the five papers' partitions."""
 import dataclasses
 import hashlib
 
@@ -201,7 +201,7 @@ def test_fedccl_balanced_and_imbalanced_counts():
 
 
 def test_index_mod_10_gives_the_office_test_sizes():
-    """Office-Caltech: 224 / 190 / 58 / 30 test images (fedlsa.md); the training part is FCCL's 80 %."""
+    """Office-Caltech: 224 / 190 / 58 / 30 test images, which FedLSA's printed digits fit; the training part is FCCL's 80 %."""
     for total, test in ((1123, 224), (958, 190), (295, 58), (157, 30)):
         p = Pool(np.sort(np.random.default_rng(0).integers(0, 10, total)), np.zeros(total, int), np.zeros(total, bool), ["x"], 10)
         parts = partition(Domains({"x": 1}, test="index_mod_10"), p, WHERE)

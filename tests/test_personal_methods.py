@@ -1,5 +1,5 @@
-"""Identities and worked numbers of the personalised baselines: fedper, lgfedavg, pfedme, perfedavg, fedamp, fedala, ditto,
-fedrep and moon.md."""
+"""Identities and worked numbers of the personalised baselines: FedPer, LG-FedAvg, pFedMe, Per-FedAvg, FedAMP, FedALA,
+Ditto, FedRep and MOON."""
 import dataclasses
 import math
 
@@ -31,7 +31,7 @@ from pipeline.params import Model, Optimiser
 from pipeline.server_mixing import adaptive_mix, attention_weights, squared_distances, without_overshoot
 from test_executors import world as executor_world
 
-B3 = ([[0., -1.], [1., 1.]], [0, 0])      # perfedavg.md does not print it; the one batch of round numbers that fits its results
+B3 = ([[0., -1.], [1., 1.]], [0, 0])      # the third batch of Per-FedAvg's worked example
 ANCHOR = {"head.weight": [[.4, 0], [0, .4]], "head.bias": [.1, 0]}
 DOUBLE = torch.float64
 
@@ -148,7 +148,7 @@ def test_one_client_alone_is_local(method):
 
 @pytest.mark.parametrize("uniform, weight", [(False, [[.553073, -.126515], [.046927, .226515]]), (True, [[.5467015, -.131252], [.0532985, .231252]])])
 def test_lgfedavg_heads_of_the_worked_example(monkeypatch, uniform, weight):
-    """One client has made one step of fedper.md, the other two; their sizes are in the ratio 1 to 3."""
+    """One client has made one step of FedPer's example, the other two; their sizes are in the ratio 1 to 3."""
     world = tiny(monkeypatch, B1, joined(B1, B2, B2), network=mlp)
     ends = Clients(params({"head.weight": w}, DOUBLE) for w in (ONE_STEP[1][0], TWO_STEPS[1][0]))
     monkeypatch.setattr(world, "local_epochs", lambda models, loss: ends)
@@ -248,7 +248,7 @@ def test_pfedme_two_batches_of_the_tiny_head(monkeypatch, options, w, theta):
     state = PFedMe(**SMALL, **options).round(State(model=start()), world)
     head(state.model, *w)
     if theta:
-        head(world.trained[0], *theta)                            # what the tables score, in storage of its own
+        head(state.personal[0], *theta)                           # what the tables score, in storage of its own
 
 
 @pytest.mark.parametrize("options, sizes, wanted", [({"beta": 2.0, "uniform": True}, (3, 1), [-.5, 3]), ({"beta": 2.0}, (3, 1), [-.75, 2.5]),
@@ -264,10 +264,10 @@ def test_pfedme_lambda_zero_never_moves_w_and_theta_is_sgd(monkeypatch):
     world = tiny(monkeypatch)
     state = PFedMe(lam=0.0, inner_steps=1, inner_lr=0.1).round(State(model=start()), world)
     assert equal(state.model, start())
-    near(world.trained[0], Local().round(State(models=Clients([start()])), world).models[0], 1e-12)
+    near(state.personal[0], Local().round(State(models=Clients([start()])), world).models[0], 1e-12)
     state = PFedMe(lam=0.0, inner_steps=3, inner_lr=0.1).round(State(model=start()), world)
     thrice = tiny(monkeypatch, joined(B1, B1, B1, B2, B2, B2))
-    near(world.trained[0], Local().round(State(models=Clients([start()])), thrice).models[0], 1e-12)
+    near(state.personal[0], Local().round(State(models=Clients([start()])), thrice).models[0], 1e-12)
 
 
 def test_pfedme_one_inner_step_is_a_scaled_sgd_step(monkeypatch):
@@ -279,7 +279,7 @@ def test_pfedme_one_inner_step_is_a_scaled_sgd_step(monkeypatch):
 def test_pfedme_full_outer_step_ends_at_theta(monkeypatch):
     world = tiny(monkeypatch)
     state = PFedMe(**{**SMALL, "lr": 0.2}).round(State(model=start()), world)
-    near(state.model, world.trained[0], 1e-12)
+    near(state.model, state.personal[0], 1e-12)
 
 
 def test_pfedme_beta_zero_keeps_the_global_model_and_one_client_replaces_it(monkeypatch):
@@ -293,15 +293,16 @@ def test_pfedme_inner_steps_converge_on_a_quadratic(monkeypatch):
     world, target, lam = tiny(monkeypatch, B1), start(ANCHOR), 5.0
     method = PFedMe(lam=lam, inner_steps=200, inner_lr=0.1, lr=0.05)
     monkeypatch.setattr(PFedMe, "loss", lambda self, model, *_: squared_distance(model.params, target) / 2)
-    method.round(State(model=start()), world)
-    near(world.trained[0], Params({name: (target[name] + lam * start()[name]) / (1 + lam) for name in target}), 1e-12)
+    state = method.round(State(model=start()), world)
+    near(state.personal[0], Params({name: (target[name] + lam * start()[name]) / (1 + lam) for name in target}), 1e-12)
 
 
 def test_pfedme_scores_theta_after_training_and_w_before():
     world = image_world()
+    assert PFedMe().after_training(PFedMe().init(world), world) is None
     state = run(PFedMe(), world, 1)
     assert all(model is state.model for model in PFedMe().deployed(state, world))
-    assert all(not equal(theta, state.model) for theta in world.trained)
+    assert PFedMe().after_training(state, world) is state.personal and all(not equal(theta, state.model) for theta in state.personal)
 
 
 # -- Per-FedAvg ----------------------------------------------------------------------------------------------
@@ -699,7 +700,7 @@ def test_moon_contrast_with_two_last_models():
 
 
 @pytest.mark.parametrize("tau, wanted", [(.5, .924729), (1., .754387)])
-def test_moon_contrast_of_the_personalised_sheet(tau, wanted):
+def test_moon_contrast_of_a_second_example(tau, wanted):
     near_, far = torch.tensor([[1., 1], [1, -1]]), LAST
     value = model_contrast(Z, near_, [far], tau).item()
     assert value == pytest.approx(wanted, abs=1e-6)
@@ -786,7 +787,7 @@ def test_small_and_one_sided_clients(method):
     world = World(clients, training(batch_size=8, optimiser=Optimiser(lr=0.01)), 10, 0)
     state = run(method, world, 2)
     deployed = method.deployed(state, world)
-    for models in (deployed, world.trained):
+    for models in (deployed, method.after_training(state, world)):
         assert all(model.keys() == world.new_model().keys() and all(v.isfinite().all() for v in model.values()) for model in models)
 
 

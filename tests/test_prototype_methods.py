@@ -103,7 +103,7 @@ def test_a_checkpoint_goes_on_as_if_nothing_had_happened(method):
 
 
 def test_headlines_are_those_of_the_tables():
-    """partitions.md, section 5; an averaged model is scored before local training."""
+    """As each method has it; an averaged model is scored before local training."""
     assert {name: method.headline for name, method in METHODS.items()} == {
         "fedproto": "post", "averaged": "pre", "fedgh": "pre", "fedpac": "pre", "fedcrl": "post"}
 
@@ -124,8 +124,8 @@ def test_distance_without_known_classes_or_gap_is_zero():
     assert prototype_distance(z, torch.tensor([1, 0]), z.flip(0)).item() == 0
 
 
-def test_distance_of_the_other_sheets_examples():
-    """fpl.md's second term, and fedproto_hetero.md from means to losses."""
+def test_distance_of_other_examples():
+    """FPL's second term, and FedProto among different networks from means to losses."""
     assert prototype_distance(rows([1, 1], [-1, 1]), torch.tensor([0, 1]), rows([.5, .5], [-1, 0])).item() == pytest.approx(.375)
     a, b = rows([1, 0], [1, 1], [0, 2], [3, 1]), rows([.5, .5], [1, 2], [2, 1], [0, 1])
     means = torch.tensor([[[2, .5], [.5, 1.5], [0, 0]], [[.75, 1.25], [0, 0], [1, 1]]])
@@ -213,7 +213,7 @@ def test_contrast_of_an_uncovered_sample_adds_zero_and_counts():
 
 
 def test_contrast_with_several_vectors_per_class_sums_inside_the_log():
-    """fpl.md: P_0 = {(1,0), (0,1)}, P_1 = {(-1,0)}."""
+    """FPL's example: P_0 = {(1,0), (0,1)}, P_1 = {(-1,0)}."""
     z, labels, classes = rows([1, 1], [-1, 1]), torch.tensor([0, 1]), torch.tensor([0, 0, 1])
     vectors = rows([1, 0], [0, 1], [-1, 0])
     each = [prototype_contrast(z[i:i + 1], labels[i:i + 1], vectors, .5, classes).item() for i in range(2)]
@@ -432,6 +432,16 @@ def test_fedgh_sends_means_up_and_a_head_down():
     assert FedGH().traffic(world) == (128.0, 10 * 128 + 10)
 
 
+@pytest.mark.parametrize("method", [FedProto(), FedProto(averaging=True), FedGH()])
+def test_counting_what_is_sent_trains_nothing(method):
+    """Where clients are trained alone first, fresh models are trained ones: what a round left behind must stay."""
+    world = image_world(pretraining=1)
+    state = run(method, world, 1)
+    trained, losses = world.trained, world.loss
+    method.traffic(world, state)
+    assert world.trained is trained and world.loss is losses
+
+
 # -- FedPAC --------------------------------------------------------------------------------------------------
 
 PAC = [([[1., 0], [3, 0], [0, 2], [0, 2]], [0, 0, 1, 1]), ([[2., 0], [1, 1]], [0, 0]), ([[0., 1], [0, 3], [1, 2]], [1, 1, 1])]
@@ -444,7 +454,7 @@ def statistics():
 
 
 def program(h, spread, i):
-    """P_i of the sheet."""
+    """P_i of FedPAC's program."""
     gap = (h[i] - h).flatten(1)
     return torch.diag(spread) + gap @ gap.T
 
@@ -457,7 +467,7 @@ def test_label_statistics_of_the_worked_example():
     close(program(h, spread, 1), [[2.125, 0, 3], [0, .25, 0], [3, 0, 6.907407]])
 
 
-def test_label_statistics_follow_the_sheets_formula():
+def test_label_statistics_follow_the_formula():
     features, labels = torch.randn(30, 4), torch.randint(0, 3, (30,))
     share = [(labels == c).double().mean() for c in range(3)]
     mu = [features[labels == c].double().mean(0) for c in range(3)]
@@ -622,7 +632,9 @@ def test_fedpac_head_phase_takes_its_own_optimiser_where_given():
 
 def test_fedpac_counts_statistics_and_prototypes():
     world = one_class_world()
-    assert FedPAC().traffic(world) == (world.scalars() + 2 * 128 + 1, world.scalars() + 4 * 128)
+    down = world.scalars() + 4 * 128
+    assert FedPAC().traffic(world) == (world.scalars() + 2 * 128 + 1 + 1, down)         # the count of its one class
+    assert FedPAC(weighted=False).traffic(world) == (world.scalars() + 2 * 128 + 1, down)
 
 
 # -- FedCRL --------------------------------------------------------------------------------------------------
@@ -768,7 +780,7 @@ def test_fedcrl_sends_features_and_representations():
 @pytest.mark.parametrize("channels, side, classes, fedavg, proto, gh, crl", [
     (3, 32, 10, 519828, 2560, 2570, 519808), (3, 32, 100, 543048, 25600, 25700, 542848), (1, 28, 47, 378718, 12032, 12079, 378624)])
 def test_traffic_of_the_papers_networks(channels, side, classes, fedavg, proto, gh, crl):
-    """partitions.md, section 6, with every class at every client."""
+    """Sec. V-B5 of FedCRL, with every class at every client."""
     client = dataclasses.replace(image_clients((1,), Model("cnn2"))[0], images=torch.zeros(classes, channels, side, side), labels=torch.arange(classes))
     world = World([client], training(), classes, 0)
     assert [sum(m.traffic(world)) for m in (FedAvg(), FedProto(), FedGH(), FedCRL())] == [fedavg, proto, gh, crl]
@@ -795,7 +807,7 @@ def test_running_means_lag_behind_a_model_that_moves():
 
 
 def test_candidates_may_be_the_classes_that_a_client_trains_on(monkeypatch):
-    """fedproto.md: [1.2, 1.9] is class 2 among all, class 1 among {0, 1}."""
+    """By hand: [1.2, 1.9] is class 2 among all, class 1 among {0, 1}."""
     world = tiny_world(monkeypatch, ([[1., 0.], [0., 1.]], [0, 1]), ([[1., 1.]], [2]), classes=3)
     prototypes = State(vectors=torch.tensor([[2., 0], [0, 3], [2, 2]]), known=torch.ones(3, dtype=torch.bool))
     state = State(FedProto().init(world), prototypes=prototypes)

@@ -1,5 +1,5 @@
-"""Rounds of the methods that agree on public data, against loops written out by hand; identities and costs of common_hetero,
-fedmd, feddf, fedmatch, rhfl, fccl, fcclplus and homogeneous_table15.md."""
+"""Rounds of the methods that agree on public data, against loops written out by hand; identities and costs of
+FedMD, FedDF, FedMatch, RHFL, FCCL and FCCL+, also with one network for all."""
 import dataclasses
 import io
 from types import SimpleNamespace
@@ -472,7 +472,7 @@ def test_ewc_anchors_the_last_rounds_model(monkeypatch):
     assert set(calls[-1][2]["own"]) == {"previous", "fisher"}
 
 
-# -- one network for all (homogeneous_table15.md) ---------------------------------------------------------------------
+# -- one network for all (FCCL+ Table 15) ---------------------------------------------------------------------
 
 @pytest.mark.parametrize("method", [FedMD(), FedDF(), FedMatch(), RHFL(), FCCL(pretraining=1), FCCLPlus()], ids=name)
 def test_models_are_averaged_between_the_phases(method, monkeypatch):
@@ -504,7 +504,7 @@ def test_all_start_alike_and_so_do_their_teachers(monkeypatch):
 # -- learning rates ------------------------------------------------------------------------------------------------
 
 def test_the_schedule_of_the_released_code():
-    """common_hetero.md: lr0 = 1e-3, E = 40."""
+    """As FCCL+'s code, lr0 = 1e-3, E = 40."""
     def rate(schedule, r):
         world = SimpleNamespace(training=training(rounds=40, optimiser=Optimiser("adam", 1e-3, weight_decay=1e-5)), round=r + 1)
         method = FedMD(schedule=schedule)
@@ -540,7 +540,7 @@ def costs(method, sizes, clients=4, averaging=None, classes=10):
 B512, B256, RA = [512] * 9 + [392], [256] * 19 + [136], [256] * 19
 
 
-def test_worked_costs_of_the_sheet():
+def test_worked_costs():
     for method in (FedMD(), FedDF(), FCCL()):
         assert costs(method, B512) == (50_000, 50_000)
     assert costs(FCCLPlus(), B512) == (50_000 + 2_507_960,) * 2

@@ -314,7 +314,7 @@ def test_no_difference_to_a_garbled_number_or_of_a_difference(measured):
 def test_a_cell_that_has_not_run_is_empty(measured):
     render(["fedcrl"], measured)
     assert {"empty": "—", "published": "43.33"} in cells_of(measured)
-    assert "| FedProx | — (43.33) | — (44.44) | — (+2.22) |" in (measured / "reports/fedcrl.md").read_text()
+    assert "| FedProx <sup>R</sup> | — (43.33) | — (44.44) | — (+2.22) |" in (measured / "reports/fedcrl.md").read_text()
 
 
 def test_without_results_no_number_is_shown_as_measured(root):
@@ -323,7 +323,7 @@ def test_without_results_no_number_is_shown_as_measured(root):
         cells = cells_of(root, name)
         assert sum("published" in cell for cell in cells) == sum(len(rows) for rows in PUBLISHED.values())
         assert not [cell for cell in cells if any(kind.startswith(("measured", "std")) for kind in cell)]
-        tables = (root / "reports" / f"{name}.md").read_text().partition("### Table 1")[2]
+        tables = (root / "reports" / f"{name}.md").read_text().partition("### Table 1")[2].partition("### Reading by reading")[0]
         in_cells = [position for line in tables.splitlines() if line.startswith("| ") for position in line.split(" | ")[1:]]
         assert not [text for text in in_cells if re.search(r"\d", re.sub(r"\([^)]*\)", "", text))]
         body = (root / "reports" / f"{name}.tex").read_text()
@@ -416,8 +416,8 @@ def test_a_remark_is_a_footnote_of_its_row(measured):
     render(["fedcrl"], measured)
     html = (measured / "reports/fedcrl.html").read_text()
     assert html.count('href="#table2-a"') == 1 and '<p class="run" id="table2-a"><sup>a</sup> not credible: 5_000 &amp; more</p>' in html
-    assert "| FedProx <sup>a</sup> | —" in (measured / "reports/fedcrl.md").read_text()
-    assert r"FedProx\textsuperscript{a} & ---" in (measured / "reports/fedcrl.tex").read_text()
+    assert "| FedProx <sup>a R</sup> | —" in (measured / "reports/fedcrl.md").read_text()
+    assert r"FedProx\textsuperscript{a R} & ---" in (measured / "reports/fedcrl.tex").read_text()
 
 
 def test_a_remark_on_a_row_that_is_not_printed_is_refused(root):
@@ -488,6 +488,61 @@ def test_missing_or_wrong_published_table_is_named(root):
     path.unlink()
     with pytest.raises(ParamError, match="table1.csv: no such file"):
         page("fedcrl", {}, root)
+
+
+# -- readings --------------------------------------------------------------------------------------------------------------
+
+@pytest.fixture
+def told(measured):
+    """The same, with a reading of the paper, a source, a column beside the printed ones and one for the hook."""
+    document = yaml.safe_load((measured / "papers/fedcrl/paper.yaml").read_text())
+    document["tables"]["table2"] |= {"beside": {"plain": "average"}, "hook": True}
+    document |= {"readings": [{"paper": "Eq. 2: 50% & more", "run": "the half_of it", "why": "own choice: cheaper", "option": "half: false"}],
+                 "sources": {"settings": {"training.rounds": {"paper": "Table I"}}, "methods": {"fedprox": {"mu": {"code": "a/b"}}}}}
+    document["methods"]["fedprox"]["mu"] = 0.5
+    (measured / "papers/fedcrl/paper.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
+    load_paper.cache_clear()
+    return measured
+
+
+def test_readings_stand_beside_the_tables_and_whole_under_deviations(told):
+    render(["fedcrl"], told)
+    html, text, body = ((told / f"reports/fedcrl.{kind}").read_text() for kind in ("html", "md", "tex"))
+    table = html.partition('id="table2"')[2].partition("</section>")[0]
+    assert '<a href="#readings" title="R1: the half_of it; R2: the full mu / 2 before the squared distance" aria-label="Readings of FedProx">R</a>' in table
+    assert '<dt>all of them</dt><dd><a href="#R1">R1</a> the half_of it.</dd>' in table and '<dt>FedProx</dt><dd><a href="#R2">R2</a> the full mu / 2 before the squared distance.</dd>' in table
+    assert html.count('<tr id="R1"><th scope="row">Eq. 2: 50% &amp; more <span class="id">R1</span></th>') == 1
+    assert "(#reading-by-reading): all of them R1; FedProx R2.\n" in text
+    assert "| R1 | Eq. 2: 50% & more | the half\\_of it | own choice: cheaper | `half: false` | all methods |" in text
+    assert "| the scenarios | `training.rounds` | 2 | Table I |\n| FedProx | `mu` | 0.5 | released code: a/b |" in text
+    assert r"\item[R1] \published{Eq. 2:\allowbreak{} 50\% \& more} \textbf{Run:} the half\_of it." in body
+    assert body.count("{") == body.count("}")
+
+
+def test_a_run_page_has_all_readings_of_its_cells_and_every_value(told):
+    path = told / "papers/fedcrl/runs/balanced/fedprox/result.json"
+    write_run(told, "balanced/fedprox", BALANCED["ours"])
+    render(["fedcrl"], told)
+    page_of = told / "reports/runs/fedcrl/balanced.html"
+    text = page_of.read_text().partition('id="fedprox"')[2]
+    assert "<li>Eq. 2: 50% &amp; more. <strong>Run:</strong> the half_of it. <strong>Why:</strong> own choice: cheaper. " in text
+    assert "This result does not record the defaults" in text and "<dt>training.rounds</dt><dd>2 (Table I)</dd>" in page_of.read_text()
+    _rewrite(path, lambda document: document.update(hyper={"mu": 0.5}, resolved={"mu": 0.5, "legacy_scale": 0.01}))
+    render(["fedcrl"], told)
+    text = page_of.read_text().partition('id="fedprox"')[2]
+    assert "<dt>mu = 0.5</dt><dd>released code: a/b</dd>" in text and "<dt>legacy_scale = 0.01</dt>" in text and "does not record" not in text
+
+
+def test_a_column_beside_the_printed_ones_and_one_for_the_hook(told):
+    shown = view(told, "table2")
+    assert shown.panels[0].stub == ["method", "scored"] and [row.stub for row in shown.panels[0].rows] == [
+        ["FedAvg", "after, before"], ["FedProx", "before"], ["Ours", "after"], ["Averaged", ""]]      # as run, else as it would be
+    assert [head.text for head in shown.panels[0].heads[-1]] == ["Acc.", "Std.", "plain"] * 2
+    fedavg = shown.panels[0].rows[0].values
+    assert (fedavg[2].mean, fedavg[2].published, fedavg[5].state) == ("61.00", "", "missing")
+    before = view(told, "table1")
+    assert shown.measured == 4 and before.panels[0].stub == ["method"]               # what is not printed does not count
+    assert "scored: before or after a round's local training; plain: average, which the paper does not print." in shown.legend
 
 
 # -- the rest of the page -----------------------------------------------------------------------------------------------------

@@ -89,7 +89,8 @@ def test_stopped_after_the_second_round_and_resumed(project, text, monkeypatch):
 def test_kill_9_between_rounds(project, text):
     """The training stage killed once two rounds are in its checkpoint, then run again: the same metrics and history."""
     cell = Cell.parse(text)
-    train_cell(cell, project)
+    result = train_cell(cell, project)
+    assert result["hyper"].items() < result["resolved"].items()      # what is written, and the defaults
     reference = outputs(project, text)
     forget(project)
     for written in (cell.metrics(project), cell.folder(project) / "history.csv", cell.folder(project) / "result.json"):

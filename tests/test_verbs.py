@@ -215,7 +215,7 @@ def test_collaborate_is_one_step_of_a_new_optimiser_towards_what_the_server_sent
 
 
 def test_a_new_adam_moves_by_the_sign(monkeypatch):
-    """common_hetero.md: after one step from g with lr 1e-3 the change is -lr g / (|g| + 1e-8)."""
+    """A new Adam: after one step from g with lr 1e-3 the change is -lr g / (|g| + 1e-8)."""
     value = torch.zeros(4, dtype=torch.float64)
     Steps(Optimiser("adam", 0.001), [value]).step([torch.tensor([0.5, -1e-3, 1e-9, 0], dtype=torch.float64)])
     torch.testing.assert_close(value, torch.tensor([-0.001, 0.001, -0.000091, 0], dtype=torch.float64), rtol=0, atol=1e-6)

@@ -1,4 +1,4 @@
-"""KT-pFL, FedProto with different networks, AugHFL and RAHFL: the sheets' numbers and identities, and small federations."""
+"""KT-pFL, FedProto with different networks, AugHFL and RAHFL: worked numbers and identities, and small federations."""
 import dataclasses
 import io
 import math
@@ -38,7 +38,7 @@ def near(found, wanted, within=1e-6) -> None:
     torch.testing.assert_close(found, wanted, atol=within, rtol=0)
 
 
-# the toy logits of fedmd.md, and rahfl.md's features
+# logits of three clients, and features of three views
 Z = numbers([[[2, 0, -1], [.5, 1.5, 0], [-1, 0, 2], [1, -1, .5]], [[1, .5, -.5], [0, 2, -1], [.5, -.5, 1], [0, 1, 1]],
              [[3, -1, 0], [1, 1, -1], [0, .5, 1.5], [2, -.5, -1]]])
 Z1, Z2, Z3 = Z

@@ -15,7 +15,7 @@ from pipeline import files
 from pipeline.data.store import Stored
 from pipeline.errors import DataError
 
-# FedCCL's "Tiny-ViT" with 192 features: ViT-Ti/16 with AugReg weights, as in FedPCL's code (models_global.md).
+# FedCCL's "Tiny-ViT" with 192 features: ViT-Ti/16 with AugReg weights, as in FedPCL's code (exps/federated_main.py).
 VIT_TINY = "vit_tiny_patch16_224.augreg_in21k_ft_in1k"
 WIDTH, SIDE, BATCH = 192, 224, 64
 ARRAY, META = "features.npy", "meta.json"

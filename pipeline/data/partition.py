@@ -1,5 +1,5 @@
-"""Who gets which image: Dirichlet, pathological, by domain, fixed private subsets (sheets partitions.md,
-data_heterogeneous.md, fedccl.md, fedlsa.md).
+"""Who gets which image: Dirichlet, pathological, by domain, fixed private subsets (FedCRL Sec. V-A2 with
+PFLlib's rules, FedLSA and FedCCL with FPL's and FedPCL's counts, FCCL+ Table 5, RAHFL Sec. 4.1).
 
 Every function works on index arrays. `Pool` is what a partition may use; `Parts` is what it gives.
 """
@@ -109,7 +109,7 @@ def _by_label(settings, pool, draw, where) -> Parts:
 
 
 def minimum_size(total: int, clients: int, train_share: float) -> int:
-    """PFLlib's smallest client, floor(min(10 / (1 - train_share), total / clients / 2)) (partitions.md 4.2)."""
+    """PFLlib's smallest client, floor(min(10 / (1 - train_share), total / clients / 2)) (dataset/utils/dataset_utils.py)."""
     batch = 10 / (1 - train_share) if train_share < 1 else math.inf
     return math.floor(min(batch, total / clients / 2))
 
@@ -158,7 +158,7 @@ def cut(draws: np.ndarray, sizes: np.ndarray, cap: bool = True) -> np.ndarray:
 
 
 def pathological_counts(sizes: np.ndarray, settings: Pathological, rng: np.random.Generator, least: int, where: str) -> np.ndarray:
-    """(clients, classes) counts where each client owns `settings.classes` classes (partitions.md 4.3)."""
+    """(clients, classes) counts where each client owns `settings.classes` classes (PFLlib's `pat`)."""
     classes, clients, k = len(sizes), settings.clients, settings.classes
     if k > classes:
         raise ParamError(f"{where}.classes: {k} classes per client, but the set has {classes}")

@@ -78,7 +78,7 @@ def seen_as(phase: Phase, images: Tensor, labels: Tensor, numbers: torch.Generat
 def batches(n: int, training: Training, network: nn.Module, together: int = 1) -> list[tuple[int, int]]:
     """(first, last + 1) of every batch. A last incomplete one is kept unless drop_last; one of a single sample is left
     out where the network has BatchNorm, which cannot normalise it. With `together` > 1 a batch is what a step cuts into
-    that many equal pieces; a trailing one with fewer samples than pieces is left out (perfedavg.md)."""
+    that many equal pieces; a trailing one with fewer samples than pieces is left out (Per-FedAvg's D and D')."""
     size = training.batch_size * together
     return cuts(n, size, size if training.drop_last else max(together, least_batch(network)))
 

@@ -208,7 +208,7 @@ class World:
 
     def collaborate(self, models: Clients, images: Tensor | list, look: Look, agree: Callable[[list[Shown]], list],
                     loss: Callable[[Shown, object, object], Tensor], *, own: object = None, optimiser: Optimiser | None = None) -> Clients:
-        """One public batch (common_hetero.md, Round): every client shows what its model makes of it, the server turns that
+        """One public batch (FCCL+, Algorithm 1): every client shows what its model makes of it, the server turns that
         into what each gets back, and each takes one step of a new optimiser.
 
         look(model, images, own) -> tensor or dict of tensors, with their graph; training mode, so that BatchNorm's statistics
@@ -220,8 +220,8 @@ class World:
                              optimiser or Optimiser("adam", self.training.optimiser.lr), self._public_key, _precision(self.device))
 
     def synchronised(self, models: Clients) -> Clients:
-        """The uniform average at every client where all hold one architecture and the scenario averages so (FCCL+, Table 15;
-        homogeneous_table15.md); else the models as they are."""
+        """The uniform average at every client where all hold one architecture and the scenario averages so (FCCL+ Sec. 4.4,
+        Table 15); else the models as they are."""
         return self.everyone(weighted_mean(models, [1] * len(self.clients))) if self.synchronises else models
 
     @property
@@ -245,7 +245,7 @@ class World:
 
     def class_means(self, models: Clients, scaled: Callable[[Tensor], Tensor] = lambda z: z) -> ClassMeans:
         """Mean representation per client and class over the whole training set, in evaluation mode, without gradient
-        (conventions_global.md rule 4; partitions.md Eq. 3); of `scaled` representations (n, d) where a method asks for it."""
+        (FedCRL Eq. 3; FedCCL, Algorithm 1, after local training); of `scaled` representations (n, d) where a method asks for it."""
         means = torch.zeros(len(self.clients), self.classes, self.width, device=self.device, dtype=self.clients[0].images.dtype)
         counts = torch.zeros(len(self.clients), self.classes, dtype=torch.int64, device=self.device)
         for k, (client, model) in enumerate(zip(self.clients, models, strict=True)):

@@ -15,9 +15,11 @@ class Method:
     """A method states what differs from its neighbours; its fields are its hyper-parameters.
 
     `headline` is the hook of the paper's tables: `pre`, before local training (what `deployed` returns), or `post`,
-    after local training and before upload. Both are measured.
+    after local training and before upload (`after_training`). Both are measured. `needs`: what a scenario must offer
+    (`params.NEEDS`). Either may be a property, one `return` of an expression of options.
     """
     headline: ClassVar[Literal["pre", "post"]] = "pre"
+    needs: ClassVar[frozenset[str]] = frozenset({"one network"})
 
     def init(self, world: World) -> State:
         """What server and clients hold before the first round."""
@@ -30,6 +32,10 @@ class Method:
     def deployed(self, state: State, world: World) -> Clients:
         """The model each client would use now, after the server's message and before it trains again."""
         raise NotImplementedError
+
+    def after_training(self, state: State, world: World) -> Clients | None:
+        """What the clients hold after the round's local training; None before the first."""
+        return world.trained
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         """Floating scalars that a client sends up and receives in a round, mean over clients."""

@@ -16,7 +16,7 @@ from pipeline.models import Network, set_generator
 from pipeline.params import Count, Fraction, NonNegative, Positive, Whole
 from pipeline.server_mixing import adaptive_mix
 
-MOST_EPOCHS = 1000                        # the start phase may never settle (fedala.md, pitfalls)
+MOST_EPOCHS = 1000                        # the start phase may never settle: a noisy loss keeps its spread
 
 
 @dataclass(frozen=True)

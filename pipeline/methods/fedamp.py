@@ -23,7 +23,7 @@ class FedAMP(Method):
     how many rows the guard has met so far.
     """
     headline = "post"
-    alpha: Positive = 1000.0              # alpha_k; with sigma and lam from a former PFLlib command, [R] of the sheet
+    alpha: Positive = 1000.0              # alpha_k; with sigma and lam from a former PFLlib command
     sigma: Positive = 0.1
     lam: NonNegative = 1.0
     raw: bool = False                     # leave negative xi_kk as they are: the paper's weights, which overshoot

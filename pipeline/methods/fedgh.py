@@ -38,5 +38,5 @@ class FedGH(Method):
         return state.features.joined(world.everyone(state.head))
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
-        up, _ = vectors_sent([client.labels for client in world.clients], world.new_models()[0]["head.weight"].shape[1])
+        up, _ = vectors_sent([client.labels for client in world.clients], world.width)
         return up, world.scalars("head")

@@ -53,5 +53,7 @@ class FedPAC(FedPer):
         return cross_entropy(model.head(z), batch.labels) + self.lam * prototype_distance(z, batch.labels, **shared)
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
+        """Up go, beside the model, class means, h and V, and where the means are weighted a count for every class mean."""
         up, down = vectors_sent([client.labels for client in world.clients], world.width)
-        return world.scalars() + 2 * up + 1, world.scalars() + down
+        counts = up / world.width if self.weighted else 0.0
+        return world.scalars() + 2 * up + 1 + counts, world.scalars() + down

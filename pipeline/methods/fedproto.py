@@ -72,6 +72,6 @@ class FedProto(Method):
         return state.prototypes.vectors.masked_fill(~state.prototypes.known[:, None], torch.nan)
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
-        up, down = vectors_sent([client.labels for client in world.clients], world.new_models()[0]["head.weight"].shape[1])
+        up, down = vectors_sent([client.labels for client in world.clients], world.width)
         model = world.scalars() if self.averaging else 0.0
         return model + up, model + down

@@ -35,6 +35,10 @@ class FedProtoHetero(Method):
     weighted: bool = False                # owners by their samples of the class; the code has the plain mean
     prediction: Literal["classifier", "prototype"] = "classifier"
 
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"projector"} if self.space == "projector" else ())
+
     def init(self, world: World) -> State:
         return State(models=world.new_models(), prototypes=None)
 

@@ -30,7 +30,7 @@ class KTpFL(Collaborative):
     paper leaves open; `code`, the released mean squared error with its own step size and a softmax over each row.
     """
     update: Literal["paper", "code"] = "paper"
-    eta: Positive = 0.1                   # step of c; eta_3 and lambda of the sheet's reading
+    eta: Positive = 0.1                   # step of c (eta_3); as lam not stated, our own
     lam: NonNegative = 1.0
     rho: NonNegative = 0.7                # penalty_ratio of the released configurations
     tau: Positive = 1.0                   # released: 10

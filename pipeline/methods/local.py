@@ -9,6 +9,7 @@ from pipeline.methods.base import Method
 @dataclass(frozen=True)
 class Local(Method):
     """No transfer; all clients of one network start from the same parameters."""
+    needs = frozenset()
 
     def init(self, world: World) -> State:
         return State(models=world.new_models())

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import Logged
-from pipeline.engine.state import Params, State, combine
+from pipeline.engine.state import Clients, Params, State, combine
 from pipeline.engine.world import World
 from pipeline.methods.fedavg import FedAvg
 from pipeline.params import Count, NonNegative, Positive
@@ -31,12 +31,18 @@ class PFedMe(FedAvg):
     decay: NonNegative = 0.0              # of theta: 0.001 in the released code, not in the paper
     uniform: bool = False                 # the paper's mean over clients; False: weighted by samples, as the released code
 
+    def init(self, world: World) -> State:
+        return State(**super().init(world), personal=None)
+
     def round(self, state: State, world: World) -> State:
         received = world.everyone(state.model)
         models, personal = world.local_steps(received, self.step, own=received)
-        world.trained = personal          # w_k is what travels, theta what the tables score
         mean = client_mean(models, world, self.uniform)
-        return State(model=combine([state.model, mean], [1 - self.beta, self.beta]))
+        return State(model=combine([state.model, mean], [1 - self.beta, self.beta]), personal=personal)
+
+    def after_training(self, state: State, world: World) -> Clients | None:
+        """theta; w_k is what travels."""
+        return state.personal
 
     def step(self, model: Handle, batches: list[Batch], shared: object, theta: Params) -> tuple[Params, Params, Logged]:
         """w_k and theta after one batch; the loss of the theta that the batch found."""

@@ -55,6 +55,10 @@ class RAHFL(Collaborative):
         if self.contrast != "none" and not self.augmix:
             raise ValueError(f"contrast: {self.contrast} compares AugMix views, so it needs augmix: true")
 
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"public data", "held-out images"} if self.asymmetric and self.acc_source == "heldout" else {"public data"})
+
     # -- learning from others -----------------------------------------------------------------------------
 
     def prepare(self, state: State, world: World) -> State:

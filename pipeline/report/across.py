@@ -8,24 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from pipeline.params import (ACROSS, MINIATURE, PAPERS, ROOT, Cell, Dirichlet, Domains, Paper, Pathological, Scenario, Subset,
+from pipeline.params import (ACROSS, MINIATURE, NEEDS, PAPERS, ROOT, Cell, Dirichlet, Domains, Paper, Pathological, Scenario, Subset,
                              load_paper, load_params)
+from pipeline.readings import described
 from pipeline.report.tables import Panel, Row, Value, mark, merge_heads
 from pipeline.report.words import measure_words, variant
 from pipeline.results import lower_is_better, summarise
 
-# What an algorithm needs of a scenario. Torch is not asked, so that a page needs none; tests hold these against the algorithms themselves.
-PUBLIC = frozenset({"aughfl", "fccl", "fcclplus", "feddf", "fedmatch", "fedmd", "ktpfl", "rahfl", "rhfl"})
-ANY_NETWORK = PUBLIC | {"local", "fedproto_hetero"}   # the clients may hold different networks
-HELDOUT = frozenset({"rahfl"})
-PIXELS = frozenset({"fedavg_plus", "fedccl_plus"})
-REASONS = {
-    "needs public data": "agrees on unlabelled public images, of which this miniature has none",
-    "needs one network": "averages parameters, or compares representations of one length; the clients of this miniature hold different "
-                         "networks, and no row of its gives the algorithm one network for all",
-    "needs held-out set": "compares the clients, unless a row says otherwise, on labelled images that none of them holds; this miniature "
-                          "sets none aside",
-    "needs [0, 1] pixels": "attacks images while it trains; this miniature normalises them",
+REASONS = {                                           # why a cell is empty: what an algorithm needs, or nobody asks for
+    "public data": "agrees on unlabelled public images, of which this miniature has none",
+    "one network": "averages parameters, or compares representations of one length; the clients of this miniature hold different "
+                   "networks, and no row of its gives the algorithm one network for all",
+    "held-out images": "compares the clients, unless a row says otherwise, on labelled images that none of them holds; this miniature "
+                       "sets none aside",
+    "pixels in [0, 1]": "attacks images while it trains; this miniature normalises them",
     "not asked for": "could run, but nobody asks for it. A row in papers/<paper>/paper.yaml and its name under `others` in params.yaml "
                      "add it",
 }
@@ -66,15 +62,9 @@ def plain(algorithm: str, paper: Paper, asked: list[str]) -> str:
 
 
 def excluded(algorithm: str, scenario: Scenario) -> str:
-    """Why an algorithm cannot run in a scenario, a key of REASONS; empty where it can."""
-    different = len(set((scenario.models or {}).values())) > 1
-    if algorithm in PUBLIC and scenario.public is None:
-        return "needs public data"
-    if algorithm not in ANY_NETWORK and different:
-        return "needs one network"
-    if algorithm in HELDOUT and not getattr(scenario.partition, "heldout", None):
-        return "needs held-out set"
-    return "needs [0, 1] pixels" if algorithm in PIXELS and scenario.data.normalise != "none" else ""
+    """What an algorithm needs and a scenario lacks, a key of REASONS; empty where it can run. A projector its row would give it."""
+    lacking = described(algorithm).says("needs", {}) - scenario.offers
+    return next((need for need in REASONS if need in lacking), "")
 
 
 def across(names: dict[str, str], results: dict[Cell, dict], root: Path = ROOT, problems: dict[Cell, str] | None = None) -> Across:
@@ -94,7 +84,7 @@ def across(names: dict[str, str], results: dict[Cell, dict], root: Path = ROOT, 
         for key, mini in minis.items():
             if (algorithm, key) not in values:
                 reasons.add(reason := excluded(algorithm, mini.scenario) or "not asked for")
-                values[algorithm, key] = [Value("excluded", text=reason), *_nothing()]
+                values[algorithm, key] = [Value("excluded", text=_words(reason)), *_nothing()]
             shown += values[algorithm, key]
         rows.append(Row(label, [label], shown))
     for i, key in enumerate(minis):
@@ -104,7 +94,7 @@ def across(names: dict[str, str], results: dict[Cell, dict], root: Path = ROOT, 
     return Across(Panel("", ["algorithm"], merge_heads([[names[key], fact] for key in minis for fact in FACTS]), rows),
                   [Column(key, names[key], _about(key, mini.scenario, cells, found, papers[key], root)) for key, mini in minis.items()],
                   len(found), len(cells), devices[0] if len(devices) == 1 else "",
-                  [(word, meaning) for word, meaning in REASONS.items() if word in reasons],
+                  [(_words(reason), meaning) for reason, meaning in REASONS.items() if reason in reasons],
                   f"python -m pipeline.run {' '.join(waiting)}" if waiting else "")
 
 
@@ -117,6 +107,10 @@ def _values(cell: Cell, result: dict | None, paper: Paper, problem: str, with_de
     return [Value("measured", summarise(number), cell=cell), Value("text", text=f"{sent / 1000:,.1f}", order=sent),
             Value("text", text=f"{seconds:.2f}" + (f" ({result['device']})" if with_device else ""), order=seconds),
             Value("text", text=f"{memory:,.0f}", order=memory) if memory is not None else Value("outside")]
+
+
+def _words(reason: str) -> str:
+    return f"needs {reason}" if reason in NEEDS else reason
 
 
 def _nothing() -> list[Value]:
@@ -170,5 +164,4 @@ def _clients(scenario: Scenario) -> int:
 
 def _networks(scenario: Scenario) -> str:
     """The networks by name, with what a method adds to them."""
-    models = [scenario.model] if scenario.model else scenario.models.values()
-    return ", ".join(dict.fromkeys(model.name + (" with a projector" if model.projector else "") for model in models))
+    return ", ".join(dict.fromkeys(model.name + (" with a projector" if model.projector else "") for model in scenario.networks))

@@ -14,6 +14,7 @@ from pipeline.report.drawings import Drawing, FigureView, curves_of, figure_view
 from pipeline.report.pictures import Picture, corruptions
 from pipeline.report.runs import RunsPage, departures, runs_page
 from pipeline.report.tables import Panel, Row, TableView, Value, mark, merge_heads, table_view
+from pipeline.report.told import Readings, Told, ValueRow, by_row, every, numbered, values
 from pipeline.report.verdicts import Judgement, Verdict, judge, orders, variants
 from pipeline.report.words import GROUPS, MEASURES, measure_words, method_label, scenario_title
 from pipeline.results import Problem, history, lower_is_better, ordered, summarise
@@ -52,6 +53,7 @@ class OwnTable:
     done: int
     planned: int
     best: str                                    # "FedCRL 93.10", empty when nothing was run
+    told: list[tuple[str, list[Told]]]           # (methods, their readings)
     still: str                                   # which methods end about where they began; empty where none does
     headline: str                                # measure of `best` and of the curves
     curves: Drawing | None
@@ -77,6 +79,8 @@ class Page:
     planned: int
     provenance: Panel | None
     notes: list[Note]
+    readings: list[Told]                         # each once, under its number
+    values: list[ValueRow]                       # of scenarios and rows, with their sources
     runs: list[RunsPage]
     problems: list[str]                          # files that could not be used, one line each
 
@@ -104,7 +108,8 @@ def page(key: str, results: dict[Cell, dict], root: Path = ROOT, problems: list[
     grid = [Cell(key, s, m) for grid in paper.grids.values() for s in grid.scenarios for m in grid.methods]
     cells = {cell for cell in grid if cell.scenario not in paper.beside}
     said, by_scenario = notes(paper, own, root), _by_scenario(paper, own)
-    tables, elsewhere = judged(key, paper, own, said, root, broken)
+    readings = numbered(paper, [*grid, *asked], own, root)
+    tables, elsewhere = judged(key, paper, own, said, root, broken, readings)
     figures, undrawn = _or_why(lambda: figure_views(key, paper, own, root), [])
     sheet, unseen = _or_why(lambda: corruptions(key, root), None)
     once = [table.judgement for table in tables if table.key not in variants(paper)]        # a claim counts once
@@ -113,25 +118,25 @@ def page(key: str, results: dict[Cell, dict], root: Path = ROOT, problems: list[
     others = _others(key, results, root)
     texts = {note.scenario: note.texts for note in [*said, *(note for note in notes(paper, others, root) if note.scenario == ACROSS)]}
     beside = [own_table(key, scenario, paper, {cell: results.get(cell) for cell in grid if cell.scenario == scenario},
-                        texts.get(scenario, []), root, broken) for scenario in paper.beside]
+                        texts.get(scenario, []), root, broken, readings) for scenario in paper.beside]
     return Page(key=key, name=NAMES[key], paper=paper, idea=IDEAS[key],
-                mini=own_table(key, MINIATURE, paper, asked, texts.get(MINIATURE, []), root, broken), beside=beside,
+                mini=own_table(key, MINIATURE, paper, asked, texts.get(MINIATURE, []), root, broken, readings), beside=beside,
                 tables=tables, judgement=everything, elsewhere=elsewhere, figures=figures, corruptions=sheet,
                 communication=[communication(scenario, paper, runs) for scenario, runs in by_scenario.items()],
                 done=len(cells & own.keys()), planned=len(cells),
-                provenance=provenance(paper, own), notes=said,
+                provenance=provenance(paper, own), notes=said, readings=every(readings), values=values(paper, grid, root),
                 runs=[runs_page(key, NAMES[key], paper, scenario, runs, texts.get(scenario, []), root)
                       for scenario, runs in (by_scenario | _by_scenario(paper, others)).items()],
                 problems=[*broken.values(), *undrawn, *unseen])
 
 
 def judged(key: str, paper: Paper, results: dict[Cell, dict], said: list[Note], root: Path,
-           broken: dict[Cell, str]) -> tuple[list[TableView], list[Verdict]]:
+           broken: dict[Cell, str], readings: Readings) -> tuple[list[TableView], list[Verdict]]:
     """Every table with its verdict and the deviations that it stands under; verdicts on claims that are about no table."""
     printed = Printed(key, paper, root)
     claims, again, views = read_claims(key, paper, root), variants(paper), []
     for name in paper.tables:
-        view = table_view(name, key, paper, results, root, broken)
+        view = table_view(name, key, paper, results, root, broken, readings)
         base, variant = again.get(name, (name, ""))
         judgement = Judgement([judge(claim, key, paper, results, printed, variant) for claim in claims if claim.table == base],
                               orders(name, key, paper, results, printed))
@@ -158,12 +163,13 @@ def miniature_runs(key: str, results: dict[Cell, dict], root: Path = ROOT) -> di
 
 
 def own_table(key: str, scenario: str, paper: Paper, runs: dict[Cell, dict | None], texts: list[str], root: Path = ROOT,
-              broken: dict[Cell, str] | None = None) -> OwnTable:
+              broken: dict[Cell, str] | None = None, readings: Readings | None = None) -> OwnTable:
     """The table of one scenario's cells (None: not run): methods down, measures and facts of the run across."""
     done, missing = {cell: result for cell, result in runs.items() if result}, [cell for cell, result in runs.items() if not result]
     measures = _shown(name for result in done.values() for name in result["measures"]) or ["average"]
     names = {cell: method_label(paper, cell.method) for cell in runs}
-    rows = [Row(names[cell], [names[cell]], _values(cell, result, measures, (broken or {}).get(cell, "")))
+    told = {cell: (readings or {}).get(cell, []) for cell in runs}
+    rows = [Row(names[cell], [names[cell]], _values(cell, result, measures, (broken or {}).get(cell, "")), told=told[cell])
             for cell, result in runs.items()]
     for i, measure in enumerate(measures):
         mark([row.values[i] for row in rows], lower_is_better(measure))
@@ -175,6 +181,7 @@ def own_table(key: str, scenario: str, paper: Paper, runs: dict[Cell, dict | Non
                     Panel("", ["method"], merge_heads([_head(m) for m in measures] + FACTS), rows),
                     done=len(done), planned=len(runs),
                     best=f"{names[best]} {summarise(done[best]['measures'][headline]).mean:.2f}" if best else "",
+                    told=by_row(paper, {cell.method: found for cell, found in told.items()}),
                     still=f"Less than {RISE} points above round 0: {', '.join(still)}." if still else "",
                     headline=headline, curves=_curves(key, scenario, list(done), headline, paper, root) if done else None,
                     histogram=f"../{histogram.as_posix()}" if (root / histogram).exists() else "")

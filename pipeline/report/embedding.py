@@ -32,7 +32,7 @@ def cells(name: str, paper: Paper, figure: Figure) -> Iterator[Cell]:
 
 
 def compute(cell: Cell, root: Path = ROOT) -> Embedding:
-    """t-SNE of a cell's representations and their cosine silhouette by label (partitions.md 7; FedCRL Fig. 4).
+    """t-SNE of a cell's representations and their cosine silhouette by label (FedCRL Fig. 4).
 
     One thread, so that the number of cores does not change the picture. FedReproError for a missing or broken file.
     """

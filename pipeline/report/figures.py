@@ -39,7 +39,7 @@ PIXELS = 96                                      # per inch, as a browser has it
 # -- measures over rounds --------------------------------------------------------------------------------------------
 
 def trailing_mean(values: pd.Series, window: int) -> pd.Series:
-    """s_t = mean(y_max(1,t-window+1) .. y_t) of a series over rounds, at the rounds that it has (partitions.md 5).
+    """s_t = mean(y_max(1,t-window+1) .. y_t) of a series over rounds, at the rounds that it has (FedCRL Fig. 3).
 
     Rounds that were not evaluated count as absent; round 0, before training, is left out where anything is averaged.
     """

@@ -6,6 +6,7 @@ import jinja2
 
 from pipeline.params import ROOT
 from pipeline.report.tables import Value
+from pipeline.report.told import numbers, value_words
 from pipeline.report.verdicts import MEANINGS, ordinal
 from pipeline.report.words import measure_words
 
@@ -22,6 +23,10 @@ class Raw(str):
 def join(escape, separator: str, texts: list[str]) -> Raw:
     """Neighbouring positions of a table row."""
     return Raw(separator.join(escape(text) for text in texts))
+
+
+def _marks(row) -> str:
+    return " ".join(filter(None, (row.note, "R" if row.told else "")))
 
 
 # -- LaTeX ---------------------------------------------------------------------------------------------------------
@@ -66,8 +71,9 @@ def tex_published(value: Value) -> Raw:
 
 
 def tex_row(row) -> Raw:
-    """What stands in front of a row's numbers, with the letter of its footnote."""
-    return Raw(join(tex, " & ", row.stub) + (rf"\textsuperscript{{{row.note}}}" if row.note else ""))
+    """What stands in front of a row's numbers, with the letter of its footnote and the mark of its readings."""
+    first = Raw(tex(row.stub[0]) + (rf"\textsuperscript{{{_marks(row)}}}" if _marks(row) else ""))
+    return join(tex, " & ", [first, *row.stub[1:]])
 
 
 def tex_rules(panel, depth: int) -> Raw:
@@ -111,8 +117,9 @@ def markdown_value(value: Value) -> Raw:
 
 
 def markdown_row(row) -> Raw:
-    """What stands in front of a row's numbers, with the letter of its footnote."""
-    return Raw(join(markdown, " | ", row.stub) + (f" <sup>{row.note}</sup>" if row.note else ""))
+    """What stands in front of a row's numbers, with the letter of its footnote and the mark of its readings."""
+    first = Raw(markdown(row.stub[0]) + (f" <sup>{_marks(row)}</sup>" if _marks(row) else ""))
+    return join(markdown, " | ", [first, *row.stub[1:]])
 
 
 def markdown_code(text: str) -> Raw:
@@ -139,7 +146,7 @@ def environment(kind: str) -> jinja2.Environment:
     }[kind]
     made = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), undefined=jinja2.StrictUndefined, trim_blocks=True,
                               lstrip_blocks=True, keep_trailing_newline=True, **options)
-    made.filters.update(FILTERS.get(kind, {}), ordinal=ordinal, measure=measure_words)
+    made.filters.update(FILTERS.get(kind, {}), ordinal=ordinal, measure=measure_words, words=value_words, numbers=numbers)
     made.globals.update(WIDE=WIDE, DASH=DASH, MEANINGS=MEANINGS)
     return made
 

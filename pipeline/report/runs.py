@@ -8,7 +8,9 @@ import yaml
 
 from pipeline import provenance
 from pipeline.params import ACROSS, MINIATURE, ROOT, Cell, Paper, Scenario
+from pipeline.readings import Reading, Setting, hyper_parameters, readings_of, settings_of
 from pipeline.report.tables import result_path
+from pipeline.report.told import ran
 from pipeline.report.words import bytes_words, measure_words, method_label, scenario_title
 from pipeline.results import Summary, history, ordered, summarise
 
@@ -36,6 +38,9 @@ class Run:
     measures: list[tuple[str, Summary, list[float]]]      # (name, over seeds, of each seed)
     seeds: list[int]
     curve: Curve | None
+    readings: list[Reading]
+    hyper: list[Setting]                                  # every hyper-parameter with its source
+    recorded: bool                                        # whether the result itself has the defaults
 
     @property
     def file(self) -> str:
@@ -52,6 +57,7 @@ class RunsPage:
     protocol: str                                # the scenario as YAML
     histogram: str                               # SVG of the partition, from the repository's root; empty where it was not drawn
     notes: list[str]                             # what differs from the paper
+    settings: list[Setting]                      # values of the scenario with their sources
     runs: list[Run]
 
     @property
@@ -64,13 +70,14 @@ def runs_page(key: str, name: str, paper: Paper, scenario: str, results: dict[Ce
     """The page of one scenario, from the results of its cells."""
     histogram = Path("papers", key, "runs", next(iter(results)).partition, "clients.svg")
     return RunsPage(key, name, scenario, scenario_title(paper, scenario), _protocol(paper.scenarios[scenario]),
-                    histogram.as_posix() if (root / histogram).exists() else "", notes,
+                    histogram.as_posix() if (root / histogram).exists() else "", notes, settings_of(next(iter(results)), root),
                     [_run(cell, result, paper, root) for cell, result in results.items()])
 
 
 def _run(cell: Cell, result: dict, paper: Paper, root: Path) -> Run:
     measures = [(name, summarise(result["measures"][name]), result["measures"][name]) for name in ordered(result["measures"])]
-    return Run(cell, method_label(paper, cell.method), _facts(cell, result, root), measures, result["seeds"], _curve(cell, result, root))
+    return Run(cell, method_label(paper, cell.method), _facts(cell, result, root), measures, result["seeds"], _curve(cell, result, root),
+               readings_of(cell, root, ran(result)), hyper_parameters(cell, root, ran(result)), "resolved" in result)
 
 
 def _facts(cell: Cell, result: dict, root: Path) -> list[tuple[str, str]]:
@@ -80,7 +87,7 @@ def _facts(cell: Cell, result: dict, root: Path) -> list[tuple[str, str]]:
     if entry := provenance.certificate(result, cell, root):
         state = f"trained at {state}, certified equal at {entry['to']} ({entry['date'][:10]})"
     facts = [("algorithm", result["algorithm"]),
-             ("hyper-parameters", ", ".join(f"{name} = {value}" for name, value in result["hyper"].items()) or "the method's defaults"),
+             ("hyper-parameters", _words(result["hyper"])),
              ("seeds", ", ".join(map(str, result["seeds"]))),
              ("rounds", f"{result['rounds']}; reported is the {reported}"), ("scored model", HOOKS.get(result["hook"], result["hook"])),
              ("data", _set(result["data"])), ("public data", _set(result["public"]) if result["public"] else ""),

@@ -13,15 +13,19 @@ from string import ascii_lowercase
 
 from pipeline.errors import ParamError, unknown
 from pipeline.params import DELTA, ROOT, Cell, Paper, Table
+from pipeline.readings import described
 from pipeline.report.published import printed_number, read_published
+from pipeline.report.told import Readings, Told, by_row
 from pipeline.report.verdicts import Judgement, variants
-from pipeline.report.words import method_words, minus, option_words, pretty, setting_words, split_setting, variant
+from pipeline.report.words import measure_words, method_words, minus, option_words, pretty, setting_words, split_setting, variant
 from pipeline.results import Summary, lower_is_better, summarise
 
 BLANK = {"", "n/a"}
 DOUBT = re.compile("inconsistency|oddity|likely|filled from")
 MARKS = re.compile("mark|arrow|sign [+-]")    # of rank marks, arrows and signs, which a report shows of measured numbers alone
 RANKS = ("*", "†", "‡")                       # best, second, third of a column
+SCORED = "scored"                             # heading of the column that says which of a client's models a row scores
+HOOKS = {"pre": "before", "post": "after"}    # local training
 
 
 # -- what a template shows -----------------------------------------------------------------------------------
@@ -103,6 +107,12 @@ class Row:
     values: list[Value]
     mean: bool = False                # the mean over the other rows
     note: str = ""                    # letter of its footnote
+    told: list[Told] = field(default_factory=list)    # readings of its method
+
+    @property
+    def hint(self) -> str:
+        """Its readings, short."""
+        return "; ".join(f"{told.number}: {told.reading.run}" for told in self.told)
 
     @property
     def comparable(self) -> bool:
@@ -161,6 +171,7 @@ class TableView:
     legend: str                       # what the signs mean that occur in it
     footnotes: list[tuple[str, str]]  # (letter, text) of remarks on rows
     scenarios: list[str]              # that a measured number comes from
+    told: list[tuple[str, list[Told]]]        # (methods, their readings)
     judgement: Judgement = field(default_factory=lambda: Judgement([], []))
     deviations: list[tuple[str, str]] = field(default_factory=list)     # (scenario in words, what differs from the paper)
 
@@ -235,14 +246,17 @@ def _row_names(panels, row: str) -> list[list[str]]:
     return [next((other for other in names if set(own) < set(other)), own) for own in names]
 
 
-def _places(panel, shape: Shape) -> list[Place]:
-    """Columns in printed order, kept together by block; the baseline prints no delta, so delta may appear late."""
+def _places(panel, shape: Shape, table: Table) -> list[Place]:
+    """Columns in printed order, kept together by block; the baseline prints no delta, so delta may appear late. Behind each block that
+    is measured what stands beside it."""
     blocks: dict[tuple, list[Place]] = {}
     for record in panel:
         place = shape.place(record)
         block = blocks.setdefault((place.setting, place.dataset), [])
         if place not in block:
             block.append(place)
+    for at, block in blocks.items():
+        block += [Place(*at, heading) for heading in table.beside if f"{at[0]}|{at[1]}" in table.blocks]
     return [place for block in blocks.values() for place in block]
 
 
@@ -320,8 +334,10 @@ def _checks(values: list[str | None]) -> list[str]:
 class Filler:
     """Finds the measured number for a position of one table."""
 
-    def __init__(self, paper_key: str, paper: Paper, table: Table, results: dict[Cell, dict], problems: dict[Cell, str]):
+    def __init__(self, paper_key: str, paper: Paper, table: Table, results: dict[Cell, dict], problems: dict[Cell, str],
+                 readings: Readings, root: Path):
         self.key, self.paper, self.table, self.results, self.problems = paper_key, paper, table, results, problems
+        self.readings, self.root = readings, root
 
     def measure(self, setting: str, place: Place, label: str) -> str | None:
         """The measure that a position shows; None where it shows none."""
@@ -351,9 +367,27 @@ class Filler:
         """`papers/fedcrl/dvc.yaml:main@practical-fedavg`: what `dvc repro` takes; empty where no grid holds the cell."""
         return self.paper.stage(cell)
 
+    def cells(self, label: str, settings: list[tuple[str, Place]]) -> list[Cell]:
+        """The cells whose numbers a printed row shows at these places; none for a mean."""
+        method = self.paper.method_of(self.table, label)
+        blocks = [self.table.block(setting, place.dataset, label) for setting, place in settings if self.measure(setting, place, label)]
+        return list(dict.fromkeys(Cell(self.key, block.scenario, method) for block in blocks)) if method else []
+
+    def hooks(self, cells: list[Cell]) -> str:
+        """Which models of the clients the cells score: as they were run, else as they would be."""
+        found = dict.fromkeys(self.results[cell]["hook"] if cell in self.results else hook_of(cell, self.root) for cell in cells)
+        return ", ".join(HOOKS[hook] for hook in found if hook)
+
     def is_mean(self, label: str) -> bool:
         """Whether a printed row is the mean over the methods instead of one of them."""
         return label in self.table.rows and self.table.rows[label] is None
+
+
+def hook_of(cell: Cell, root: Path) -> str:
+    """The hook of a cell that has not run: the scenario's or the method's; empty for an algorithm without code."""
+    scenario, algorithm, hyper = cell.resolve(root)
+    kind = described(algorithm)
+    return scenario.evaluation.hook or (kind.says("headline", hyper) if kind else "")
 
 
 def _unmeasured(cell: Cell, measure: str) -> str:
@@ -390,6 +424,10 @@ class Body:
         for position, value in self.values.items():
             value.published = self.printed.get(position, "")
             value.printed = self.numbers.get(position)
+
+    def cells(self, name: str) -> list[Cell]:
+        """Those that a row's numbers come from."""
+        return self.filler.cells(name, [(self.setting(name, place), place) for place in self.plain])
 
     def setting(self, name: str, place: Place) -> str:
         return self.own_settings.get(name, place.setting)
@@ -490,22 +528,24 @@ def compare(value: Value, other: Value, lower: bool, symbols: str) -> None:
 # -- the whole table -------------------------------------------------------------------------------------------------
 
 def table_view(key: str, paper_key: str, paper: Paper, results: dict[Cell, dict], root: Path = ROOT,
-               problems: dict[Cell, str] | None = None) -> TableView:
+               problems: dict[Cell, str] | None = None, readings: Readings | None = None) -> TableView:
     """Table `key` of paper.yaml, ready for a template but for its verdict. `problems`: cells whose result cannot be used."""
     table = paper.tables[key]
     records = read_published(paper_key, table, root)
     if key in variants(paper):                        # it shows only what it measures once more
         records = [record for record in records if table.block(record["setting"], record["dataset"], record["method"])]
     shape = shape_of(records)
-    titles, filler = Titles(records, shape, table.title), Filler(paper_key, paper, table, results, problems or {})
+    titles, filler = Titles(records, shape, table.title), Filler(paper_key, paper, table, results, problems or {}, readings or {}, root)
     notes = footnotes(paper_key, key, table, records, shape.row)
-    panels, counted = [], []
+    panels, counted, told = [], [], {}
     halves = split_panels(records, shape.row)
     for half, names in zip(halves, _row_names(halves, shape.row)):
-        places = _places(half, shape)
+        places = _places(half, shape, table)
         body = Body(half, names, places, shape, filler)
         panels.append(_panel(body, places, titles, shape.row, {name: letter for name, (letter, _) in notes.items()}))
-        counted += [body.values[name, place] for name in body.methods for place in body.plain]
+        counted += [body.values[name, place] for name in body.methods for place in body.plain if place.column not in table.beside]
+        for name, row in zip(body.names, panels[-1].rows):
+            told.setdefault(paper.method_of(table, name), {}).update(dict.fromkeys(row.told))
     return TableView(
         key=key, number=table.number, title=table.title, about=titles.about, note=table.note, panels=panels,
         measured=sum(value.state == "measured" for value in counted),
@@ -517,7 +557,8 @@ def table_view(key: str, paper_key: str, paper: Paper, results: dict[Cell, dict]
         baseline=_baseline_words(records, table),
         legend=legend({sign.text for value in counted for sign in value.signs}, table),
         footnotes=list(notes.values()),
-        scenarios=list(dict.fromkeys(value.cell.scenario for value in counted if value.cell)))
+        scenarios=list(dict.fromkeys(value.cell.scenario for value in counted if value.cell)),
+        told=by_row(paper, {method: list(found) for method, found in told.items()}))
 
 
 def footnotes(paper: str, key: str, table: Table, records, row: str) -> dict[str, tuple[str, str]]:
@@ -538,6 +579,9 @@ def legend(symbols: set[str], table: Table) -> str:
     found = [text for signs, text in lines if symbols & set(signs)]
     if found and "clients_std" in table.columns.values():
         found.append("for the standard deviation over clients lower is better")
+    if table.hook:
+        found.append(f"{SCORED}: before or after a round's local training")
+    found += [f"{heading}: {measure_words(measure)}, which the paper does not print" for heading, measure in table.beside.items()]
     return "; ".join(found) + "." if found else ""
 
 
@@ -548,8 +592,13 @@ def _panel(body: Body, places: list[Place], titles: Titles, row: str, notes: dic
     if body.own_settings:
         stub = [*stub, "setting"]
         texts = [[*text, titles.setting(body.own_settings.get(name, ""))] for name, text in zip(body.names, texts)]
-    rows = [Row(words, text, [body.values[name, place] for place in places], mean=name not in body.methods, note=notes.get(name, ""))
-            for name, words, text in zip(body.names, names, texts)]
+    cells = {name: body.cells(name) for name in body.names}
+    if body.filler.table.hook:
+        stub = [*stub, SCORED]
+        texts = [[*text, body.filler.hooks(cells[name])] for name, text in zip(body.names, texts)]
+    told = {name: list(dict.fromkeys(told for cell in cells[name] for told in body.filler.readings.get(cell, []))) for name in body.names}
+    rows = [Row(words, text, [body.values[name, place] for place in places], mean=name not in body.methods, note=notes.get(name, ""),
+                told=told[name]) for name, words, text in zip(body.names, names, texts)]
     return Panel(title, stub, merge_heads(levels), rows)
 
 

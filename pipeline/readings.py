@@ -1,0 +1,176 @@
+"""Readings: what a cell runs where a paper says something else, says it twice or is silent; and where each of its values comes from.
+
+A method's readings are in pipeline/methods/readings.yaml, those of a paper and the sources of its rows in its paper.yaml: apart
+from the code and from what a stage depends on, so that a reworded one re-runs nothing. No torch is needed: what a method's
+class says of itself is read from its source.
+"""
+import ast
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from pipeline.params import ACROSS, MINIATURE, ROOT, Cell, Source, check, load_paper, read_yaml, setting, shorten
+
+PACKAGE = Path(__file__).resolve().parent
+FILE = PACKAGE / "methods" / "readings.yaml"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One choice, in words."""
+    paper: str                                    # what the paper says, and where
+    run: str                                      # what is run
+    why: str                                      # released code with repository and file, or a choice of our own
+    option: str = ""                              # which option gives the other form: "clip_params: true"; empty where none does
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A value of a cell and where it comes from."""
+    name: str
+    value: Any
+    source: str
+
+
+# -- what a method's class says of itself -------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Class:
+    """A method's class. `said`: expressions of its class attributes and one-line properties."""
+    lineage: tuple[str, ...]                      # its name, then those of its bases
+    options: dict[str, Any]                       # hyper-parameter -> default
+    said: dict[str, ast.expr]
+
+    def says(self, name: str, hyper: dict) -> Any:
+        """`headline` or `needs` of the method with these hyper-parameters."""
+        code = compile(ast.Expression(self.said[name]), name, "eval")
+        return eval(code, {"self": SimpleNamespace(**self.options | hyper), "frozenset": frozenset, "__builtins__": {}})
+
+
+@cache
+def described(algorithm: str) -> Class | None:
+    """The class of a method; None where there is no such file."""
+    return _class(f"pipeline.methods.{algorithm}") if (PACKAGE / "methods" / f"{algorithm}.py").exists() else None
+
+
+@cache
+def _class(module: str, name: str = "") -> Class:
+    """The class of a module with this name; without a name the first."""
+    tree = ast.parse(PACKAGE.parent.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8"))
+    homes = {alias.name: node.module for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    found = next(node for node in tree.body if isinstance(node, ast.ClassDef) and name in ("", node.name))
+    lineage, options, said = (found.name,), {}, {}
+    for base in [_class(homes.get(base.id, module), base.id) for base in found.bases][::-1]:
+        lineage, options, said = (*lineage[:1], *base.lineage, *lineage[1:]), options | base.options, said | base.said
+    for node in found.body:
+        match node:
+            case ast.AnnAssign(ast.Name(target), note, ast.expr() as value) if "ClassVar" not in ast.unparse(note):
+                options[target] = ast.literal_eval(value)
+            case ast.AnnAssign(ast.Name(target), _, ast.expr() as value) | ast.Assign([ast.Name(target)], value):
+                said[target] = value
+            case ast.FunctionDef(target, body=[ast.Return(ast.expr() as value)], decorator_list=[ast.Name("property")]):
+                said[target] = value
+    return Class(lineage, options, said)
+
+
+# -- what readings.yaml says of them ------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Entry:
+    """A reading as readings.yaml has it: of an option, with what each of its values runs, or of something that none changes."""
+    paper: str
+    why: str
+    forms: dict[str, str] = field(default_factory=dict)          # value of the option -> what is run
+    run: str = ""                                                # the same where there is no choice
+    option: str = ""                                             # of a number: the value that gives the other form
+    when: dict[str, list[Any]] = field(default_factory=dict)     # only where these options have one of these values
+
+    def __post_init__(self):
+        if bool(self.forms) == bool(self.run):
+            raise ValueError("give either 'forms' or 'run'")
+
+
+@dataclass(frozen=True)
+class Section:
+    """What readings.yaml says of a class; the classes below it inherit it."""
+    readings: dict[str, Entry | None] = field(default_factory=dict)    # option or topic; null: the base's does not hold here
+    values: dict[str, Source] = field(default_factory=dict)            # default of a number -> source
+    varied: dict[str, str] = field(default_factory=dict)               # option that only ablations change -> where
+
+
+@cache
+def sections() -> dict[str, Section]:
+    """readings.yaml, checked."""
+    return check(dict[str, Section], read_yaml(FILE), f"{shorten(FILE)}:")
+
+
+def _of(lineage: tuple[str, ...], part: str) -> dict:
+    """A part of the sections of a class and its bases."""
+    merged: dict = {}
+    for name in lineage[::-1]:
+        merged |= getattr(sections().get(name, Section()), part)
+    return merged
+
+
+# -- of a cell -----------------------------------------------------------------------------------------------------
+
+def readings_of(cell: Cell, root: Path = ROOT, resolved: dict | None = None) -> list[Reading]:
+    """Every reading of a cell, the paper's first. `resolved`: its hyper-parameters as a result has them, defaults included."""
+    paper, (_, algorithm, hyper) = load_paper(cell.paper, root), cell.resolve(root)
+    everywhere = cell.scenario not in (MINIATURE, ACROSS)
+    found = [Reading(choice.paper, choice.run, choice.why, choice.option) for choice in paper.readings
+             if cell.method in (choice.methods or [cell.method])
+             and (cell.scenario in choice.scenarios if choice.scenarios else everywhere)]
+    kind = described(algorithm)
+    if kind is None:
+        return found
+    options, sources = {**kind.options, **(resolved or hyper)}, _row_sources(cell, algorithm, root)
+    for name, entry in _of(kind.lineage, "readings").items():
+        if entry is None or not all(options[key] in values for key, values in entry.when.items() if key in options):
+            continue
+        if not entry.forms:
+            found.append(Reading(entry.paper, entry.run, entry.why, entry.option))
+            continue
+        value = str(options[name])
+        others = "; ".join(f"{name}: {_written(other)}" for other in entry.forms if other != value)
+        why = str(sources[name]) if name in hyper and name in sources else entry.why
+        found.append(Reading(entry.paper, entry.forms[value], why, others))
+    return found
+
+
+def hyper_parameters(cell: Cell, root: Path = ROOT, resolved: dict | None = None) -> list[Setting]:
+    """Every hyper-parameter of a cell, defaults included, with its source; empty for an algorithm without code."""
+    _, algorithm, hyper = cell.resolve(root)
+    kind = described(algorithm)
+    if kind is None:
+        return []
+    values, readings = _of(kind.lineage, "values"), _of(kind.lineage, "readings")
+    varied, rows = _of(kind.lineage, "varied"), _row_sources(cell, algorithm, root)
+    found = []
+    for name, value in {**kind.options, **(resolved or hyper)}.items():
+        default = values.get(name) or (readings.get(name) and readings[name].why) or varied.get(name, "")
+        own = name in hyper and rows.get(name)
+        found.append(Setting(name, value, str(own or (default if value == kind.options.get(name) or name not in hyper else ""))))
+    return found
+
+
+def settings_of(cell: Cell, root: Path = ROOT) -> list[Setting]:
+    """The values of a cell's scenario that paper.yaml gives a source; none of the miniature, which is our own throughout."""
+    if cell.scenario in (MINIATURE, ACROSS):
+        return []
+    paper, scenario = load_paper(cell.paper, root), cell.resolve(root)[0]
+    return [Setting(name, value, str(source)) for name, source in paper.sources.settings.items()
+            if (value := setting(scenario, name)) is not None]
+
+
+def _row_sources(cell: Cell, algorithm: str, root: Path) -> dict[str, Source]:
+    """Hyper-parameter -> source, of a cell's row; what the row does not say its algorithm's entry does."""
+    told = load_paper(cell.paper, root).sources.methods
+    return {**told.get(algorithm, {}), **told.get(cell.method, {})}
+
+
+def _written(value: str) -> str:
+    """`True` as YAML writes it."""
+    return {"True": "true", "False": "false", "None": "null"}.get(value, value)
