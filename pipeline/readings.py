@@ -136,7 +136,7 @@ def readings_of(cell: Cell, root: Path = ROOT, resolved: dict | None = None) -> 
         value = str(options[name])
         others = "; ".join(f"{name}: {_written(other)}" for other in entry.forms if other != value)
         why = str(sources[name]) if name in hyper and name in sources else entry.why
-        found.append(Reading(entry.paper, entry.forms[value], why, others))
+        found.append(Reading(entry.paper, entry.forms.get(value, value), why, others))
     return found
 
 
@@ -146,14 +146,15 @@ def hyper_parameters(cell: Cell, root: Path = ROOT, resolved: dict | None = None
     kind = described(algorithm)
     if kind is None:
         return []
-    values, readings = _of(kind.lineage, "values"), _of(kind.lineage, "readings")
-    varied, rows = _of(kind.lineage, "varied"), _row_sources(cell, algorithm, root)
-    found = []
-    for name, value in {**kind.options, **(resolved or hyper)}.items():
-        default = values.get(name) or (readings.get(name) and readings[name].why) or varied.get(name, "")
-        own = name in hyper and rows.get(name)
-        found.append(Setting(name, value, str(own or (default if value == kind.options.get(name) or name not in hyper else ""))))
-    return found
+    whys = {name: entry.why for name, entry in _of(kind.lineage, "readings").items() if entry}
+    defaults = whys | _of(kind.lineage, "varied") | _of(kind.lineage, "values")
+    rows = _row_sources(cell, algorithm, root)
+
+    def source(name: str, value: Any) -> str:
+        if name in hyper and name in rows:
+            return str(rows[name])
+        return str(defaults.get(name, "")) if name not in hyper or value == kind.options.get(name) else ""
+    return [Setting(name, value, source(name, value)) for name, value in {**kind.options, **(resolved or hyper)}.items()]
 
 
 def settings_of(cell: Cell, root: Path = ROOT) -> list[Setting]:

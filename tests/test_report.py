@@ -509,10 +509,10 @@ def test_readings_stand_beside_the_tables_and_whole_under_deviations(told):
     render(["fedcrl"], told)
     html, text, body = ((told / f"reports/fedcrl.{kind}").read_text() for kind in ("html", "md", "tex"))
     table = html.partition('id="table2"')[2].partition("</section>")[0]
-    assert '<a href="#readings" title="R1: the half_of it; R2: the full mu / 2 before the squared distance" aria-label="Readings of FedProx">R</a>' in table
-    assert '<dt>all of them</dt><dd><a href="#R1">R1</a> the half_of it.</dd>' in table and '<dt>FedProx</dt><dd><a href="#R2">R2</a> the full mu / 2 before the squared distance.</dd>' in table
+    assert '<a href="#readings" title="R1: the half_of it; R2: a new optimiser for every client in every round, and for every phase of it; R3: the full mu / 2 before the squared distance" aria-label="Readings of FedProx">R</a>' in table
+    assert '<dt>all of them</dt><dd><a href="#R1">R1</a> the half_of it.</dd>' in table and '</dd>\n<dt>FedProx</dt><dd><a href="#R2">R2</a> a new optimiser for every client in every round, and for every phase of it; <a href="#R3">R3</a> the full mu / 2 before the squared distance.</dd>' in table
     assert html.count('<tr id="R1"><th scope="row">Eq. 2: 50% &amp; more <span class="id">R1</span></th>') == 1
-    assert "(#reading-by-reading): all of them R1; FedProx R2.\n" in text
+    assert "(#reading-by-reading): all of them R1; FedAvg R2; FedProx R2, R3.\n" in text
     assert "| R1 | Eq. 2: 50% & more | the half\\_of it | own choice: cheaper | `half: false` | all methods |" in text
     assert "| the scenarios | `training.rounds` | 2 | Table I |\n| FedProx | `mu` | 0.5 | released code: a/b |" in text
     assert r"\item[R1] \published{Eq. 2:\allowbreak{} 50\% \& more} \textbf{Run:} the half\_of it." in body
@@ -570,7 +570,7 @@ def test_a_scenario_beside_the_tables_has_one_of_its_own_and_counts_for_none_of_
     before, cut, tables = re.split(r"## Beside the paper's tables|## The paper's tables", unlinked((measured / "reports/fedcrl.md").read_text()))
     assert "### Cut\\_down & small\n\n2 of 500 rounds. digits: every second image.\n" in cut
     assert "Not all has run: `python -m pipeline.run 'papers/fedcrl/dvc.yaml:short@cut-*'`" in cut
-    assert "| FedAvg | — | — | — | — |  |  |  |" in cut and "| Ours | 12.50 ± 0.35 |" in cut and "31.07" not in cut
+    assert "| FedAvg <sup>R</sup> | — | — | — | — |  |  |  |" in cut and "| Ours | 12.50 ± 0.35 |" in cut and "31.07" not in cut
     assert "12.50" not in before and "12.50" not in tables.partition("## Communication")[0]
     assert "Cut" in (measured / "reports/fedcrl.tex").read_text()
     assert 'src="figures/fedcrl-cut.svg"' in (measured / "reports/fedcrl.html").read_text()
