@@ -403,6 +403,7 @@ class Paper:
     figures: dict[str, Figure] = field(default_factory=dict)
     beside: list[str] = field(default_factory=list)   # scenarios that are in no table of the paper, such as cut-down ones; each has one of its own
     communication: Communication | None = None
+    runs: Count = 1                                   # that a printed number is the mean of; 1 where the paper does not say
     titles: dict[str, str] = field(default_factory=dict)   # scenario -> what it is; apart from the scenario, so that
     notes: dict[str, str] = field(default_factory=dict)    # scenario -> deviations;  a changed word re-runs nothing
     defaults: Any = None                              # YAML anchors to merge into scenarios; not read

@@ -24,7 +24,7 @@ from pipeline.report.context import page
 from pipeline.report.figures import over_seeds, trailing_mean
 from pipeline.report.formats import markdown, tex
 from pipeline.report.tables import Value, compare, mark, merge_heads, rank, read_published, table_view
-from pipeline.report.verdicts import variants
+from pipeline.report.judgement import variants
 from pipeline.report.words import bytes_words, measure_words, method_label, method_words, pretty, setting_words, split_setting
 from pipeline.results import Summary
 

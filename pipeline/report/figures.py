@@ -12,6 +12,7 @@ from matplotlib.patches import Circle, PathPatch, Rectangle
 from matplotlib.path import Path as Outline
 from matplotlib.ticker import MaxNLocator, NullLocator
 
+from pipeline.report.ranks import Ranks
 from pipeline.report.words import measure_words
 
 INK, FAINT = "#24303c", "#b9c1ca"
@@ -349,6 +350,43 @@ def _point_colour(i: int) -> str:
 
 def _shape(i: int) -> str:
     return list(SHAPES)[i // len(POINTS) % len(SHAPES)]
+
+
+# -- mean ranks ----------------------------------------------------------------------------------------------------------
+
+def critical_difference_size(methods: int, groups: int) -> tuple[int, int]:
+    """Pixels (width, height) of a critical-difference picture."""
+    return 730, 82 + 17 * ((methods + 1) // 2) + 9 * groups
+
+
+def critical_difference(ranks: Ranks) -> str:
+    """Mean ranks on a line, names to both sides below it, bars under the line where groups may be drawn (Demsar 2006), as SVG text."""
+    names, places, k = list(ranks.means), list(ranks.means.values()), len(ranks.means)
+    groups = ranks.groups if ranks.bars else []
+    width, height = critical_difference_size(k, len(groups))
+    with rc_context(STYLE):
+        figure = Figure(figsize=(width / PIXELS, height / PIXELS))
+        axes = figure.add_axes((0.28, 0, 0.44, 1))
+        axes.set(xlim=(1, k), ylim=(height, 0))
+        axes.set_axis_off()
+        line = {"color": INK, "linewidth": 1, "clip_on": False}
+        axes.plot([1, k], [58, 58], **line)
+        for rank in range(1, k + 1):
+            axes.plot([rank, rank], [54, 58], **line)
+            axes.text(rank, 51, str(rank), ha="center", va="bottom")
+        axes.plot([1, 1 + ranks.distance], [24, 24], marker="|", gid="distance", **line)
+        axes.text(1 + ranks.distance / 2, 19, f"critical difference {ranks.distance:.3f}", ha="center", va="bottom")
+        for i, group in enumerate(groups):
+            ends = [ranks.means[group[0]], ranks.means[group[-1]]]
+            axes.plot(ends, [66 + 9 * i] * 2, color=list(LINES)[1], linewidth=4, solid_capstyle="round", clip_on=False, gid=f"group-{i}")
+        half = (k + 1) // 2
+        for i, (name, place) in enumerate(zip(names, places)):
+            left, row = i < half, i if i < half else k - 1 - i
+            y, edge = 74 + 9 * len(groups) + 17 * row, 0.99 - (k - 1) * 0.02 if left else k + 0.01 + (k - 1) * 0.02
+            axes.plot([place, place, edge], [58, y, y], gid=f"rank-{i}", **line | {"linewidth": 0.8})
+            words = f"{name}  {place:.2f} " if left else f" {place:.2f}  {name}"
+            axes.text(edge, y, words, ha="right" if left else "left", va="center")
+        return _svg(figure)
 
 
 # -- one file for day and night ------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import jinja2
 
 from pipeline.params import ROOT
 from pipeline.report.tables import Value
-from pipeline.report.verdicts import MEANINGS, ordinal
+from pipeline.report.judgement import MEANINGS, ordinal
 from pipeline.report.words import measure_words
 
 TEMPLATES = ROOT / "reports" / "templates"

@@ -13,8 +13,9 @@ from string import ascii_lowercase
 
 from pipeline.errors import ParamError, unknown
 from pipeline.params import DELTA, ROOT, Cell, Paper, Table
+from pipeline.report.judgement import Judgement, variants
 from pipeline.report.published import printed_number, read_published
-from pipeline.report.verdicts import Judgement, variants
+from pipeline.report.standings import Standing
 from pipeline.report.words import method_words, minus, option_words, pretty, setting_words, split_setting, variant
 from pipeline.results import Summary, lower_is_better, summarise
 
@@ -163,6 +164,7 @@ class TableView:
     scenarios: list[str]              # that a measured number comes from
     judgement: Judgement = field(default_factory=lambda: Judgement([], []))
     deviations: list[tuple[str, str]] = field(default_factory=list)     # (scenario in words, what differs from the paper)
+    standing: Standing | None = None    # mean ranks of the methods over its scenarios
 
     @property
     def heading(self) -> str:
