@@ -6,18 +6,21 @@ import subprocess
 import sys
 import time
 
+import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from test_report import BALANCED, check_tex, measured, root, unlinked, write_run  # noqa: F401  (fixtures)
 
 from pipeline import results
 from pipeline.errors import ParamError
-from pipeline.params import PAPERS, ROOT, load_paper
-from pipeline.report import render
+from pipeline.params import PAPERS, ROOT, Cell, load_paper
+from pipeline.report import geometry, render
 from pipeline.report.claims import COLUMNS, Claim, Expected, Number, Printed, parse, parse_expected, read_claims
 from pipeline.report.context import page
 from pipeline.report.evidence import Evidence
 from pipeline.report.judgement import Judgement, ordinal, orders
+from pipeline.report.measures import numbers, uniformity
 from pipeline.report.standings import of_table, shared
 from pipeline.report.verdicts import CONFIRMED, CONTRADICTED, FAILS, HOLDS, OPEN, UNDECIDED, WAITS, Verdict, closeness, decide, judge
 
@@ -36,7 +39,7 @@ CLAIMS = [
      "table=2|setting=practical(beta=0.1,N=20)|column=Std.|method=Ours & FedAvg", "rank<=1 low"),
     ("size", "there are 7007 digits", "table=3|dataset=Digits|column=N", "", "=7007"),
     ("same", "FedAvg is FedAvg", f"{TABLE1}|method=FedAvg", f"{TABLE1}|method=FedAvg", "=0"),
-    ("curve", "it is fast", "", "", "figure"),
+    ("curve", "it is fast", "", "", "text"),
     ("run", "Ours reaches 80", "scenario=skewed|measure=M|method=Ours", "", "=80"),
 ]
 
@@ -151,7 +154,7 @@ def test_what_a_largest_of_differences_hangs_on(printed):
     (("table=1|column=Avg|method=Ours", "", "about 3"), "expected 'about 3' is none of"),
     (("table=1|column=Avg|method=Ours", "", "rank<=2"), "a rank needs"),
     (("table=1|column=Avg|method=Ours", "table=1|column=Avg|method!=Ours", "rank<=2"), "a rank needs"),
-    (("table=1|column=Avg|method=Ours", "", "figure"), "compares nothing"),
+    (("table=1|column=Avg|method=Ours", "", "text"), "compares nothing"),
 ])
 def test_a_wrong_claim_is_named(root, row, message):                             # noqa: F811
     write_claims(root, [("x", "words", *row)])
@@ -210,7 +213,7 @@ def test_verdicts_of_every_kind(root):                                          
     assert (far.word, at.word) == (FAILS, UNDECIDED) and at.measured == "67.50 [64.88, 70.12]"
     size, same, curve, run = verdicts(root, "size", "same", "curve", "run")
     assert [v.word for v in (size, same, curve)] == ["not tested"] * 3 and run.word == WAITS
-    assert [v.reason for v in (size, same, curve)] == ["nothing that a run measures", "both sides are the same run here", "about a figure"]
+    assert [v.reason for v in (size, same, curve)] == ["nothing that a run measures", "both sides are the same run here", "no number settles it"]
 
 
 def test_what_runs_beside_the_print_changes_no_verdict(root):                    # noqa: F811
@@ -258,6 +261,43 @@ def test_near_the_ends_of_the_scale_the_other_one_is_asked(root):               
     gain = verdicts(root, "gain")
     assert (gain.word, gain.reason, gain.outlook) == (UNDECIDED, "depends on the scale", None) and gain.low > 0
     assert gain.deciding.estimate.route == "combined" and gain.partitions == 1
+
+
+def test_numbers_of_curves_of_costs_and_of_kept_points(root):                    # noqa: F811
+    cell = Cell("fedcrl", "balanced", "ours")
+    write_run(root, "balanced/ours", {"average": [40.0, 60.0]})
+    path = cell.folder(root) / "history.csv"
+    path.write_text("seed,round,average\n" + "".join(f"{seed},{r},{value}\n" for seed, values in ((0, (0, 10, 13, 9)), (1, (5, "", 20, 26)))
+                                                     for r, value in enumerate(values)))
+    result = results.collect(root)[cell] | {"memory": {"process_mb": [400, 500], "device_mb": [None, None]}}
+
+    def number(measure):
+        return numbers(cell, result, measure, root)
+    assert number("average") == {0: 40.0, 1: 60.0} and number("rounds.2-3.average") == {0: 11.0, 1: 23.0}
+    assert number("rounds.1-2.average") == {0: 11.5, 1: 20.0} and number("changes.average") == {0: pytest.approx(12.5 ** 0.5), 1: 6.0}
+    assert (number("run.traffic"), number("run.memory"), number("run.seconds")) == ({0: 12.0, 1: 12.0}, {0: 400, 1: 500}, {0: 0.75, 1: 0.75})
+    assert number("figure3.vectors") == number("figure3.silhouette") == number("rounds.1-2.loss") == number("nothing") == {}
+    geometry.write("margins", "figure3", cell, pd.DataFrame({"label": [0, 1], "clients": [1.0, 2.0], "mean": [0.5, 1.0], "vectors": [np.nan] * 2}), root)
+    assert number("figure3.clients") == {0: 1.5} and number("figure3.vectors") == {}
+
+
+def test_directions_all_around_are_more_uniform_than_a_few():
+    around = np.random.default_rng(0).normal(size=(300, 3))
+    assert uniformity(around) < uniformity(around + [2, 0, 0]) < uniformity(np.ones((5, 3))) == 0
+    assert uniformity(np.array([[2.0, 0.0], [0.0, 3.0]])) == pytest.approx(-4)         # exp(-2 * 2) of one pair
+
+
+def test_two_measures_of_one_run_are_one_number_of_it(root):                     # noqa: F811
+    """A loss of one method has the spread of its own runs; the difference of two such losses is pooled over all methods."""
+    loss = f"{TABLE1}|method={{0}} - table=1|column=M|method={{0}}"
+    write_claims(root, [("within", "no loss", loss.format("Ours"), "", "<0"), ("between", "less loss", loss.format("Ours"), loss.format("FedAvg"), "<0"),
+                        ("level", "a mean", f"mean({TABLE1}|method=Ours & FedAvg)", "", ">0")])
+    for method, values, more in (("fedavg", [60, 62, 61.5], [3, 2, 4]), ("fedprox", [61, 63, 62], [2, 3, 2.5]), ("ours", [66, 67, 67], [5, 6, 7.5])):
+        write_run(root, f"balanced/{method}", {"average": values, "M": [a + b for a, b in zip(values, more)]})
+    within, between, level = verdicts(root, "within", "between", "level")
+    assert (within.deciding.estimate.route, within.deciding.estimate.df, within.point) == ("paired", 2, pytest.approx(-18.5 / 3))
+    assert (between.deciding.estimate.route, between.deciding.estimate.df, between.deciding.estimate.k) == ("pooled", 4, 3)
+    assert between.point == pytest.approx(-18.5 / 3 + 3) and (level.deciding.estimate.route, level.deciding.estimate.df) == ("level", 2)
 
 
 def test_ranks_are_judged_by_all_pairs_at_once(root):                            # noqa: F811

@@ -18,7 +18,7 @@ has the names, those of curves and figures among them).
                 =x                  it is x as printed: its sign, and its size
                 ~x                  it is about x, within 0.5
                 rank<=k [low]       left is among the k highest (lowest) of right
-                figure, text        the claim is about a figure, or in words that no number settles
+                text                the claim is in words that no number settles
 """
 import csv
 import operator
@@ -177,7 +177,7 @@ Node = Number | Select | Fold | Sum
 
 @dataclass(frozen=True)
 class Expected:
-    """What a claim expects of its difference; `kind` is bound, abs, size, value, about, rank, figure or text."""
+    """What a claim expects of its difference; `kind` is bound, abs, size, value, about, rank or text."""
     kind: str
     number: float = 0.0
     sign: str = ""                                # of a bound
@@ -186,7 +186,7 @@ class Expected:
 
     @property
     def testable(self) -> bool:
-        return self.kind not in ("figure", "text")
+        return self.kind != "text"
 
     @property
     def sized(self) -> bool:
@@ -318,15 +318,15 @@ def parse_claim(row: dict[str, str], printed: Printed) -> Claim:
 
 def parse_expected(text: str, alone: bool = False) -> Expected:
     """`>0`, `abs<1`, `=8.47`, `~2`, `rank<=3 low`, `figure`; ValueError for anything else. Alone: there is no right side."""
-    if text in ("figure", "text"):
-        return Expected(text, text=text)
+    if text == "text":
+        return Expected("text", text=text)
     if found := re.fullmatch(r"rank<=(\d+)( low)?", text):
         return Expected("rank", float(found[1]), low=bool(found[2]), text=text)
     if found := re.fullmatch(r"(>=|<=|>|<|abs<|=|~)([+-]?\d+(?:\.\d+)?)", text):
         sign, number = found[1], float(found[2])
         kind = {"abs<": "abs", "=": "value" if alone else "size", "~": "about"}.get(sign, "bound")
         return Expected(kind, number, sign if kind == "bound" else "", text=text)
-    raise ValueError(f"expected {text!r} is none of >x, <x, >=x, <=x, abs<x, =x, ~x, rank<=k, figure, text")
+    raise ValueError(f"expected {text!r} is none of >x, <x, >=x, <=x, abs<x, =x, ~x, rank<=k, text")
 
 
 def parse(text: str, printed: Printed) -> Node:

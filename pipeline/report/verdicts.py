@@ -205,7 +205,7 @@ WORDS = {CONFIRMED: HOLDS, CONTRADICTED: FAILS, OPEN: UNDECIDED}
 def judge(claim: Claim, evidence: Evidence) -> Verdict:
     """The verdict on one claim of a paper."""
     if not claim.expected.testable:
-        return Verdict(claim, UNTESTED, {"figure": "about a figure", "text": "no number of a table settles it"}[claim.expected.kind])
+        return Verdict(claim, UNTESTED, "no number settles it")
     numbers = [evidence.printed.numbers.get(spot) for spot in claim.spots]
     published = None if None in numbers else claim.difference(dict(zip(claim.spots, numbers)).__getitem__)
     found = {spot: evidence.source(spot) for spot in claim.spots}
