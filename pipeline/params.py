@@ -316,6 +316,8 @@ class Block:
     scenario: str
     measure: str = ""                                 # prefix of every measure of the block, e.g. "inter."
     previous: str | None = None                       # scenario of the default setting: + better, - worse than there
+    only: list[str] = field(default_factory=list)     # printed columns that it fills; empty: all
+    also: dict[str, str] = field(default_factory=dict)    # columns of ours behind the printed ones -> measure
 
 
 @dataclass(frozen=True)
@@ -347,9 +349,12 @@ class Table:
         return self.blocks.get(f"{at}|{method}", self.blocks.get(at))
 
     def measure(self, block: Block, column: str) -> str | None:
-        """Name of the measure that a printed column of a block shows; None for `delta` and what no run measures."""
-        name = None if column == DELTA else self.columns.get(column, column)
-        return name if name is None else block.measure + name
+        """Name of the measure that a column of a block shows; None for `delta` and what no run measures. What a run costs (`run.`) has no
+        prefix."""
+        if column in block.also:
+            return block.also[column]
+        name = None if column == DELTA or block.only and column not in block.only else self.columns.get(column, column)
+        return name if name is None or name.startswith("run.") else block.measure + name
 
 
 @dataclass(frozen=True)

@@ -347,6 +347,25 @@ def test_delta_is_measured_minus_measured_baseline(measured):
     assert deltas["FedProx"].state == "missing" and deltas["FedAvg"].state == "outside"
 
 
+def test_what_a_run_costs_stands_beside_the_printed_formula(measured):
+    path = measured / "papers/fedcrl/paper.yaml"
+    document = yaml.safe_load(path.read_text())
+    document["tables"]["table1"] |= {"columns": {"Avg": "average", "Cost": "run.traffic"}, "blocks": {
+        "even,public=a|Digits": {"scenario": "balanced", "measure": "", "also": {"Time of a round": "run.seconds"}},
+        "even,public=a|Digits|FedAvg": {"scenario": "balanced", "only": ["Cost"], "also": {"Time of a round": "run.seconds"}}}}
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    published = measured / "papers/fedcrl/published/table1.csv"
+    head, *lines = published.read_text().splitlines()
+    costs = [line.replace(",M,", ",Cost,").replace("41.11", "2|theta|").replace("45.55", "2|theta|") for line in lines if ",M," in line]
+    rows = [line for method in ("FedAvg", "FedProx", "Ours") for line in [*lines, *costs] if f",{method}," in line]
+    published.write_text("\n".join([head, *rows]) + "\n")
+    [panel] = view(measured, "table1").panels
+    assert panel.columns[-2:] == ["Cost, kB", "Time of a round, s"]
+    of = {row.name: dict(zip(panel.columns, row.values)) for row in panel.rows}
+    assert (of["Ours"]["Cost, kB"].mean, of["Ours"]["Cost, kB"].published, of["Ours"]["Time of a round, s"].mean) == ("12.00", "2|theta|", "0.75")
+    assert of["FedAvg"]["Cost, kB"].mean == "12.00" and of["FedAvg"]["Avg"].state == "outside" and of["Ours"]["Avg"].mean == "66.50"
+
+
 def test_lower_is_better_for_the_spread_over_clients(measured):
     rows = {row.name: row.values for row in view(measured, "table2").panels[0].rows}
     assert [value.mark for value in rows["Ours"][:2]] == ["best", "best"]

@@ -14,6 +14,7 @@ from string import ascii_lowercase
 from pipeline.errors import ParamError, unknown
 from pipeline.params import DELTA, ROOT, Cell, Paper, Table
 from pipeline.report.judgement import Judgement, variants
+from pipeline.report.measures import COSTS, numbers
 from pipeline.report.published import printed_number, read_published
 from pipeline.report.standings import Standing
 from pipeline.report.words import method_words, minus, option_words, pretty, setting_words, split_setting, variant
@@ -237,21 +238,27 @@ def _row_names(panels, row: str) -> list[list[str]]:
     return [next((other for other in names if set(own) < set(other)), own) for own in names]
 
 
-def _places(panel, shape: Shape) -> list[Place]:
-    """Columns in printed order, kept together by block; the baseline prints no delta, so delta may appear late."""
+def _places(panel, shape: Shape, table: Table) -> list[Place]:
+    """Columns in printed order, kept together by block; the baseline prints no delta, so delta may appear late. Ours come last in a block."""
     blocks: dict[tuple, list[Place]] = {}
     for record in panel:
         place = shape.place(record)
         block = blocks.setdefault((place.setting, place.dataset), [])
         if place not in block:
             block.append(place)
+    for (setting, dataset), block in blocks.items():
+        own = table.blocks.get(f"{setting}|{dataset}")
+        block += [Place(setting, dataset, column) for column in (own.also if own else ())]
     return [place for block in blocks.values() for place in block]
 
 
 class Titles:
     """Header texts of a table: what every column shares goes to the caption, what differs into header rows."""
 
-    def __init__(self, records, shape: Shape, title: str):
+    def __init__(self, records, shape: Shape, table: Table):
+        title, columns = table.title, dict(pair for block in (table, *table.blocks.values())
+                                           for pair in (block.columns if block is table else block.also).items())
+        self.units = {column: COSTS[measure] for column, measure in columns.items() if measure in COSTS}
         parts = {record["setting"]: split_setting(record["setting"]) for record in records}
         first = next(iter(parts.values()))
         self.shared = [part for part in first if all(part in other for other in parts.values())]
@@ -276,7 +283,7 @@ class Titles:
     def levels(self, place: Place) -> list[str]:
         setting = self.settings.get(place.setting, [""] * self.depth)
         dataset = place.dataset if len(self.datasets) > 1 and place.dataset not in BLANK else ""
-        return [*setting, dataset, pretty(place.column)]
+        return [*setting, dataset, ", ".join(filter(None, (pretty(place.column), self.units.get(place.column))))]
 
     def split(self, places) -> tuple[str, list[list[str]]]:
         """(what the columns of a panel share, the differing levels of each column)."""
@@ -337,7 +344,7 @@ class Filler:
             return Value("outside")
         cell = Cell(self.key, self.table.block(setting, place.dataset, label).scenario, method)
         if cell in self.results:
-            measured = self.results[cell]["measures"].get(measure)
+            measured = [*numbers(cell, self.results[cell], measure).values()]
             return Value("measured", summarise(measured), cell=cell) if measured else Value("missing", problem=_unmeasured(cell, measure))
         target, problem = self.target(cell), self.problems.get(cell, "")
         return Value("missing", target=target, problem=problem) if target or printed or problem else Value("outside")
@@ -499,12 +506,12 @@ def table_view(key: str, paper_key: str, paper: Paper, results: dict[Cell, dict]
     if key in variants(paper):                        # it shows only what it measures once more
         records = [record for record in records if table.block(record["setting"], record["dataset"], record["method"])]
     shape = shape_of(records)
-    titles, filler = Titles(records, shape, table.title), Filler(paper_key, paper, table, results, problems or {})
+    titles, filler = Titles(records, shape, table), Filler(paper_key, paper, table, results, problems or {})
     notes = footnotes(paper_key, key, table, records, shape.row)
     panels, counted = [], []
     halves = split_panels(records, shape.row)
     for half, names in zip(halves, _row_names(halves, shape.row)):
-        places = _places(half, shape)
+        places = _places(half, shape, table)
         body = Body(half, names, places, shape, filler)
         panels.append(_panel(body, places, titles, shape.row, {name: letter for name, (letter, _) in notes.items()}))
         counted += [body.values[name, place] for name in body.methods for place in body.plain]
