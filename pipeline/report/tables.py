@@ -449,8 +449,9 @@ class Body:
                 compare(value, self.filler.previous(setting, place, name), lower, "+−")
 
     def _subtract(self, delta: Place):
-        """Measured minus the measured baseline, in the last column of the block before delta."""
-        block = [place for place in self.plain if (place.setting, place.dataset) == (delta.setting, delta.dataset)]
+        """Measured minus the measured baseline, in the last column of the block before delta that is no cost."""
+        block = [place for place in self.plain if (place.setting, place.dataset) == (delta.setting, delta.dataset)
+                 and self.filler.measure(place.setting, place, "") not in COSTS]
         for name in self.names:
             baseline = self.baseline(name, delta)
             other = self.values.get((baseline, block[-1]), Value("outside"))
