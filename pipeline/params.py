@@ -364,20 +364,24 @@ class Figure:
     kind: curves, measures over rounds; sweep, measures against a number that the cells differ in (of a method's: the first of
     `methods` is the one that the others vary); embedding, t-SNE of representations; sphere, their directions and lengths;
     margins, between class means; matrix, cross-correlations of the clients' logits; transfer, t-SNE of the first client's features
-    of its own domain's and the next domain's test images.
+    of its own domain's and the next domain's test images; pairs, two measures of every method beside each other; clients, images per
+    class and client; images, an example of every class and domain.
     """
     number: str
     title: str
     scenarios: list[str]
     methods: list[str] = field(default_factory=list)  # empty: every method that was run there
-    kind: Literal["curves", "sweep", "embedding", "sphere", "margins", "matrix", "transfer"] | None = None    # see below; null: not drawn
-    measures: list[str] = field(default_factory=list)     # of curves: columns of history.csv; of a sweep: measures; empty: the headline
+    # see above; null: not drawn
+    kind: Literal["curves", "sweep", "embedding", "sphere", "margins", "matrix", "transfer", "pairs", "clients", "images"] | None = None
+    measures: list[str] = field(default_factory=list)     # of curves: columns of history.csv; of a sweep, pairs: measures; empty: the headline
     window: Count = 1                                 # of curves: trailing mean over so many rounds
     over: list[str] = field(default_factory=list)     # of a sweep, a panel each: a number of the scenario (partition.beta) or of the method (tau)
 
     def __post_init__(self):
         if (self.kind == "sweep") != bool(self.over):
             raise ValueError("a figure of kind 'sweep' needs 'over', and no other has it")
+        if self.kind == "pairs" and len(self.measures) != 2:
+            raise ValueError("a figure of kind 'pairs' needs two 'measures'")
 
 
 @dataclass(frozen=True)

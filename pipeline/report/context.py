@@ -95,7 +95,7 @@ class Page:
         drawn = [*(table.curves for table in (self.mini, *self.beside)),
                  *(drawing for figure in self.figures for drawing in (figure.miniature, figure.drawing)),
                  *(table.standing.drawing for table in self.tables if table.standing)]
-        return [drawing for drawing in drawn if drawing]
+        return [drawing for drawing in drawn if isinstance(drawing, Drawing)]
 
 
 def page(key: str, results: dict[Cell, dict], root: Path = ROOT, problems: list[Problem] | None = None) -> Page:

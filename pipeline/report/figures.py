@@ -173,6 +173,59 @@ def _number_axis(axes, numbers: list[float]) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
 
 
+# -- two measures, and data ----------------------------------------------------------------------------------------------
+
+def pairs_size(panels: int, rows: int) -> tuple[int, int]:
+    """Pixels (width, height) of a figure of pairs."""
+    return 270 + 260 * panels, 70 + 20 * rows
+
+
+def pairs(panels: dict[str, pd.DataFrame], words: list[str]) -> str:
+    """Two numbers a row on one axis, a panel each, as SVG text. panels: title -> row's label -> columns first (ring), second (disc)."""
+    labels = list(dict.fromkeys(label for table in panels.values() for label in table.index))
+    width, height = pairs_size(len(panels), len(labels))
+    ring, disc = (list(LINES)[i] for i in (7, 1))
+    with rc_context(STYLE):
+        figure = Figure(figsize=(width / PIXELS, height / PIXELS), layout="constrained")
+        for i, (axes, (title, table)) in enumerate(zip(figure.subplots(1, len(panels), squeeze=False, sharey=True).flat, panels.items())):
+            place = [labels.index(label) for label in table.index]
+            axes.hlines(place, table["first"], table["second"], color=FAINT, linewidth=1)
+            axes.plot(table["first"], place, linestyle="", marker="o", markerfacecolor="none", color=ring, label=words[0], gid=f"first-{i}")
+            axes.plot(table["second"], place, linestyle="", marker="o", color=disc, label=words[1], gid=f"second-{i}")
+            axes.set_title(textwrap.fill(title, TITLE - 16), loc="left", fontsize=9.5)
+            axes.set_yticks(range(len(labels)), labels)
+            axes.set_ylim(len(labels) - 0.5, -0.5)
+            axes.set_xlabel("accuracy, %")
+            axes.grid(axis="x", color=FAINT, linewidth=0.5, alpha=0.6)
+            axes.tick_params(length=3)
+        _legend(figure, list(figure.axes))
+        return _svg(figure)
+
+
+def dealt_size(clients: int, classes: int, panels: int) -> tuple[int, int]:
+    """Pixels (width, height) of a figure of images per class and client."""
+    return 90 + panels * (60 + 30 * clients), 80 + 26 * classes
+
+
+def dealt(panels: dict[str, pd.DataFrame]) -> str:
+    """A disc per class and client with an area by its number of images, as SVG text. panels: title -> a row per client, a column per class."""
+    width, height = dealt_size(max(map(len, panels.values())), max(len(table.columns) for table in panels.values()), len(panels))
+    with rc_context(STYLE):
+        figure = Figure(figsize=(width / PIXELS, height / PIXELS), layout="constrained")
+        for i, (axes, (title, table)) in enumerate(zip(figure.subplots(1, len(panels), squeeze=False).flat, panels.items())):
+            client, label = np.indices(table.shape)
+            axes.scatter(client.ravel(), label.ravel(), s=240 * table.to_numpy().ravel() / max(table.max(axis=None), 1), color=list(LINES)[0], linewidths=0,
+                         gid=f"dealt-{i}")
+            axes.set(xlim=(-0.6, len(table) - 0.4), ylim=(-0.6, len(table.columns) - 0.4))
+            axes.set_xticks(range(len(table)), [str(name) for name in table.index], rotation=0 if len(table) < 7 else 90)
+            axes.set_yticks(range(len(table.columns)), table.columns)
+            axes.set_title(textwrap.fill(title, TITLE - 20), loc="left", fontsize=9.5)
+            axes.set_xlabel("client")
+            axes.set_ylabel("class" if i == 0 else "")
+            axes.tick_params(length=3)
+        return _svg(figure)
+
+
 # -- how class means lie ---------------------------------------------------------------------------------------------------
 
 def margins_size(panels: int) -> tuple[int, int]:
