@@ -4,6 +4,7 @@ from pathlib import Path
 from pipeline.errors import FedReproError
 from pipeline.params import MINIATURE, ROOT, Cell, Paper, load_paper
 from pipeline.report import embedding, examples, geometry
+from pipeline.report.pictures import examples_path
 
 
 def update(what: str, root: Path = ROOT) -> list[Path]:
@@ -25,6 +26,6 @@ def update(what: str, root: Path = ROOT) -> list[Path]:
 
 def _examples(name: str, paper: Paper, root: Path) -> list[Path]:
     """Example images of the scenarios whose data are there."""
-    return [examples.write(examples.kept(name, key, scenario, root), paper.scenarios[scenario], root)
+    return [examples.write(examples_path(name, key, scenario, root), paper.scenarios[scenario], root)
             for key, figure in paper.figures.items() if figure.kind == "images" for scenario in (MINIATURE, *figure.scenarios)
             if (root / "data" / paper.scenarios[scenario].data.set).exists()]

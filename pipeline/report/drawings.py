@@ -8,8 +8,8 @@ import pandas as pd
 
 from pipeline.errors import FedReproError
 from pipeline.params import MINIATURE, ROOT, Cell, Figure, Paper, shorten
-from pipeline.report import embedding, examples, figures, geometry
-from pipeline.report.pictures import Picture, examples_of
+from pipeline.report import embedding, figures, geometry
+from pipeline.report.pictures import Picture, examples_of, examples_path
 from pipeline.report.words import measure_words, method_label, scenario_title
 from pipeline.results import history, summarise
 
@@ -54,7 +54,7 @@ def _command(key: str, name: str, figure: Figure, paper: Paper, results, root: P
     """`python -m pipeline.run 'papers/fedcrl/dvc.yaml:main@cifar10-dir-01-*'`, for the scenarios of which a planned cell is missing."""
     if figure.kind in ("clients", "images"):          # of the data alone
         lacking = [f"papers/{key}/dvc.yaml:partition@{scenario}" for scenario in figure.scenarios
-                   if not (_counts(key, scenario, root) if figure.kind == "clients" else examples.kept(key, name, scenario, root)).exists()]
+                   if not (_counts(key, scenario, root) if figure.kind == "clients" else examples_path(key, name, scenario, root)).exists()]
         return f"dvc repro {' '.join(lacking)}" + _KEPT.get(figure.kind, "").format(key=key) if lacking else ""
     missing = [Cell(key, scenario, method) for grid in paper.grids.values() for scenario in figure.scenarios for method in grid.methods
                if scenario in grid.scenarios and method in (figure.methods or grid.methods) and Cell(key, scenario, method) not in results]
@@ -220,7 +220,7 @@ def _dealt(path: Path) -> pd.DataFrame | None:
 
 def _images(key, name, figure: Figure, scenarios, paper, results, root) -> Picture | None:
     """One scenario's: the miniature, or the first of the figure's whose picture is kept."""
-    found = (examples_of(examples.kept(key, name, scenario, root), key, scenario_title(paper, scenario), root) for scenario in scenarios)
+    found = (examples_of(key, name, scenario, scenario_title(paper, scenario), root) for scenario in scenarios)
     return next(filter(None, found), None)
 
 

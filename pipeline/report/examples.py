@@ -13,11 +13,6 @@ SIDE, GAP, LEFT = 64, 6, 120                          # pixels of the page
 MOST = 10                                             # classes shown
 
 
-def kept(key: str, figure: str, scenario: str, root: Path = ROOT) -> Path:
-    """papers/<paper>/figures/<figure>-<scenario>.png."""
-    return root / "papers" / key / "figures" / f"{figure}-{scenario}.png"
-
-
 def write(path: Path, scenario: Scenario, root: Path = ROOT) -> Path:
     """Draw and keep the first training image of every class of every domain, a row per domain. DataError where the data are not there."""
     stored = store.read(root / "data" / scenario.data.set)

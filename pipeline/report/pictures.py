@@ -39,8 +39,14 @@ def corruptions(key: str, root: Path = ROOT) -> Picture | None:
                    f"corruption, a row per severity. {source}", size)
 
 
-def examples_of(path: Path, key: str, what: str, root: Path = ROOT) -> Picture | None:
+def examples_path(key: str, figure: str, scenario: str, root: Path = ROOT) -> Path:
+    """papers/<paper>/figures/<figure>-<scenario>.png."""
+    return root / "papers" / key / "figures" / f"{figure}-{scenario}.png"
+
+
+def examples_of(key: str, figure: str, scenario: str, what: str, root: Path = ROOT) -> Picture | None:
     """Example images of every domain, None where they are not kept; FedReproError for a file that is no picture."""
+    path = examples_path(key, figure, scenario, root)
     if not path.exists():
         return None
     size, _ = _opened(path, f"python stages/figures.py {key}")
