@@ -8,6 +8,7 @@ from pipeline.params import PAPERS, ROOT
 from pipeline.report.across import Across, across
 from pipeline.report.context import NAMES, Page, page
 from pipeline.report.formats import FORMATS, fill
+from pipeline.report.noise import noise
 from pipeline.results import Problem, as_csv, survey, tidy
 
 
@@ -37,8 +38,9 @@ def render(papers: Iterable[str] = PAPERS, root: Path = ROOT) -> list[Path]:
         _clear(root / "reports" / "runs" / name, keep={Path(runs.path).name for runs in pages[name].runs})
     table = across(NAMES, results, root, {problem.cell: problem.text for problem in problems if problem.cell})
     files |= _draw(table)[0]
+    rounding = noise(NAMES, root)
     for kind in FORMATS:
-        files[f"across.{kind}"] = fill("across", kind, page=table, pages=pages)
+        files[f"across.{kind}"] = fill("across", kind, page=table, pages=pages, noise=rounding)
     for kind in ("md", "html"):
         files[f"index.{kind}"] = fill("index", kind, pages=pages, problems=said)
     files["measured.csv"] = as_csv(tidy(results))
