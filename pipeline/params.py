@@ -372,6 +372,8 @@ class Block:
     scenario: str
     measure: str = ""                                 # prefix of every measure of the block, e.g. "inter."
     previous: str | None = None                       # scenario of the default setting: + better, - worse than there
+    only: list[str] = field(default_factory=list)     # printed columns that it fills; empty: all
+    also: dict[str, str] = field(default_factory=dict)    # columns of ours behind the printed ones -> measure
 
 
 @dataclass(frozen=True)
@@ -407,9 +409,12 @@ class Table:
         return self.blocks.get(f"{at}|{method}", self.blocks.get(at))
 
     def measure(self, block: Block, column: str) -> str | None:
-        """Name of the measure that a printed column of a block shows; None for `delta` and what no run measures."""
-        name = None if column == DELTA else {**self.beside, **self.columns}.get(column, column)
-        return name if name is None else block.measure + name
+        """Name of the measure that a column of a block shows; None for `delta` and what no run measures. What a run costs (`run.`) has no
+        prefix."""
+        if column in block.also:
+            return block.also[column]
+        name = None if column == DELTA or block.only and column not in block.only else {**self.beside, **self.columns}.get(column, column)
+        return name if name is None or name.startswith("run.") else block.measure + name
 
 
 @dataclass(frozen=True)
@@ -419,20 +424,24 @@ class Figure:
     kind: curves, measures over rounds; sweep, measures against a number that the cells differ in (of a method's: the first of
     `methods` is the one that the others vary); embedding, t-SNE of representations; sphere, their directions and lengths;
     margins, between class means; matrix, cross-correlations of the clients' logits; transfer, t-SNE of the first client's features
-    of its own domain's and the next domain's test images.
+    of its own domain's and the next domain's test images; pairs, two measures of every method beside each other; clients, images per
+    class and client; images, an example of every class and domain.
     """
     number: str
     title: str
     scenarios: list[str]
     methods: list[str] = field(default_factory=list)  # empty: every method that was run there
-    kind: Literal["curves", "sweep", "embedding", "sphere", "margins", "matrix", "transfer"] | None = None    # see below; null: not drawn
-    measures: list[str] = field(default_factory=list)     # of curves: columns of history.csv; of a sweep: measures; empty: the headline
+    # see above; null: not drawn
+    kind: Literal["curves", "sweep", "embedding", "sphere", "margins", "matrix", "transfer", "pairs", "clients", "images"] | None = None
+    measures: list[str] = field(default_factory=list)     # of curves: columns of history.csv; of a sweep, pairs: measures; empty: the headline
     window: Count = 1                                 # of curves: trailing mean over so many rounds
     over: list[str] = field(default_factory=list)     # of a sweep, a panel each: a number of the scenario (partition.beta) or of the method (tau)
 
     def __post_init__(self):
         if (self.kind == "sweep") != bool(self.over):
             raise ValueError("a figure of kind 'sweep' needs 'over', and no other has it")
+        if self.kind == "pairs" and len(self.measures) != 2:
+            raise ValueError("a figure of kind 'pairs' needs two 'measures'")
 
 
 @dataclass(frozen=True)
@@ -503,6 +512,7 @@ class Paper:
     communication: Communication | None = None
     readings: list[Choice] = field(default_factory=list)   # of the paper; those of a method are in pipeline/methods/readings.yaml
     sources: Sources = field(default_factory=Sources)
+    runs: Count = 1                                   # that a printed number is the mean of; 1 where the paper does not say
     titles: dict[str, str] = field(default_factory=dict)   # scenario -> what it is; apart from the scenario, so that
     notes: dict[str, str] = field(default_factory=dict)    # scenario -> deviations;  a changed word re-runs nothing
     defaults: Any = None                              # YAML anchors to merge into scenarios; not read

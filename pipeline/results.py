@@ -18,7 +18,7 @@ from pipeline.sealing import is_sealed
 
 COLUMNS = ["paper", "scenario", "method", "measure", "mean", "std", "seeds"]
 FIRST = ("average", "weighted", "clients_std")    # the order in which a reader wants the measures
-LOWER_IS_BETTER = ("clients_std", "loss")
+LOWER_IS_BETTER = ("clients_std", "loss", "traffic", "memory", "seconds")
 KEYS = {"cell": str, "paper": str, "scenario": str, "method": str, "label": str, "algorithm": str, "hyper": dict, "seeds": list,
         "rounds": int, "hook": str, "last": int, "headline": str, "measures": dict, "clients": list, "traffic": dict,
         "data": dict, "public": (dict, type(None)), "partition": str, "warnings": list, "device": str, "versions": dict, "started": str,
@@ -41,7 +41,7 @@ def summarise(values: list[float]) -> Summary:
 
 
 def lower_is_better(measure: str) -> bool:
-    """Whether a small value of `measure` is a good one: spread over clients and loss, not accuracy."""
+    """Whether a small value of `measure` is a good one: spread over clients, loss and what a run costs, not accuracy."""
     return measure.rpartition(".")[2] in LOWER_IS_BETTER
 
 

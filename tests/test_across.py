@@ -16,12 +16,13 @@ from federation import image_world, run
 from test_report import BALANCED, PAPER, found, measured, root, write_run, write_sheet  # noqa: F401  (fixtures)
 
 from pipeline import methods
-from pipeline.errors import FedReproError
+from pipeline.errors import FedReproError, ParamError
 from pipeline.methods_public import Collaborative
 from pipeline.params import NEEDS, PAPERS, Cell, Model, load_paper, load_params
 from pipeline.report import render
 from pipeline.report.across import REASONS, across, algorithms, excluded, plain
 from pipeline.report.context import NAMES
+from pipeline.report.noise import noise
 from pipeline.results import collect
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
@@ -126,6 +127,47 @@ def test_a_method_of_another_paper_is_on_this_page_and_in_no_table_of_the_paper(
     assert 'id="fedprox"' in (measured / "reports/runs/fedcrl/across.html").read_text()
 
 
+def test_what_rounding_alone_does_is_shown_where_it_was_measured(measured):  # noqa: F811
+    assert noise(NAMES, measured) is None
+    path = measured / "reports/noise.csv"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("cell,setting,accuracy\nfedcrl/mini/fedavg,default,54.5\nfedcrl/mini/fedavg,avx2,60.2\nfedccl/mini/ours,default,70\n")
+    shown = noise(NAMES, measured)
+    assert [[value.text for value in row.values] for row in shown.panel.rows] == [["54.50", "60.20", "5.70"]]
+    assert "4.03 points (1 degrees of freedom, 95 %: 1.80 to 128.61), so two differ by about 5.70" in shown.text and "default and avx2" in shown.text
+    render(["fedcrl"], measured)
+    for kind in ("html", "md", "tex"):
+        assert "two differ by about 5.70" in (measured / f"reports/across.{kind}").read_text()
+
+
+@pytest.mark.parametrize("text, message", [
+    ("cell,accuracy\n", "noise.csv: the columns must be cell,setting,accuracy"),
+    ("cell,setting,accuracy\nfedcrl/mini/fedavg,a,high\n", "noise.csv:2: could not convert"),
+    ("cell,setting,accuracy\nfedcrl/mini/fedag,a,50\n", "noise.csv:2: .*unknown method 'fedag'"),
+    ("cell,setting,accuracy\nfedcrl/mini/fedavg,a,50\nfedcrl/mini/fedavg,a,51\n", "noise.csv:3: .* given twice")])
+def test_wrong_numbers_of_rounding_are_named(root, text, message):  # noqa: F811
+    (root / "reports").mkdir(exist_ok=True)
+    (root / "reports/noise.csv").write_text(text)
+    with pytest.raises(ParamError, match=message):
+        noise(NAMES, root)
+
+
+def test_mean_ranks_of_the_algorithms_that_most_miniatures_share(root):  # noqa: F811
+    document = yaml.safe_load((root / "params.yaml").read_text())
+    for key in PAPERS[:3]:
+        document["miniature"][key]["methods"] = ["fedavg", "fedprox", "moon"]
+        path = root / f"papers/{key}/paper.yaml"
+        path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"methods": {"fedavg": {}, "fedprox": {}, "moon": {}, "ours": {}}}, sort_keys=False))
+        for method, value in (("fedavg", 60.0), ("fedprox", 70.0), ("moon", 50.0)):
+            write_run(root, f"mini/{method}", {"average": [value, value + 1]}, paper=key)
+    (root / "params.yaml").write_text(yaml.safe_dump(document))
+    for cached in (load_params, load_paper):
+        cached.cache_clear()
+    found = across(NAMES, collect(root), root).standing
+    assert found.text.startswith("Mean ranks over 3 miniatures (1 is the best): fedprox 1.00, fedavg 2.00, moon 3.00. Friedman test")
+    assert "They are those of FedCCL, FCCL+ and FedLSA" in found.text and "No bars are drawn for fewer than 5 miniatures." in found.drawing.caption
+
+
 def test_several_devices_stand_at_their_cells(measured):  # noqa: F811
     write_run(measured, "mini/fedavg", {"average": [50.0]}, paper="fedccl")
     results = collect(measured)
@@ -203,7 +245,7 @@ def site(tmp_path_factory):
 CLAIMS = """id,claim,left,right,expected,where,slip
 C1,Ours is above FedAvg,table=1|column=Avg|method=Ours,table=1|column=Avg|method=FedAvg,>0,Table 1,
 C2,Ours is 4.44 above FedAvg,table=1|column=Avg|method=Ours,table=1|column=Avg|method=FedAvg,=4.44,Table 1,
-C3,the curves look good,,,figure,Fig. 3,
+C3,the curves look good,,,text,Fig. 3,
 """
 PAGES = ["index", "across", *PAPERS, "runs/fedcrl/balanced", "runs/rahfl/mini"]
 

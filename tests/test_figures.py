@@ -9,13 +9,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from PIL import Image
 from test_report import PAPER, measured, root, write_run  # noqa: F401  (fixtures)
 
-from pipeline.errors import FedReproError
+from pipeline.data import store
+from pipeline.errors import FedReproError, ParamError
 from pipeline.params import PAPERS, ROOT, Cell, load_paper
-from pipeline.report import computed, embedding, figures, geometry, render
+from pipeline.report import computed, embedding, examples, figures, geometry, render
 from pipeline.report.drawings import figure_views
-from pipeline.results import collect, seal
+from pipeline.results import collect
+from pipeline.sealing import seal
 
 FIGURE = {"figure4": {"number": "4", "title": "t-SNE", "scenarios": ["balanced"], "methods": ["fedavg", "ours"], "kind": "embedding"}}
 OURS, FEDAVG = Cell("fedcrl", "balanced", "ours"), Cell("fedcrl", "balanced", "fedavg")
@@ -185,6 +188,61 @@ def test_a_sweep_over_two_numbers_of_the_method_keeps_the_other_at_its_first_val
 def test_a_sweep_needs_its_number(root, figure, message):  # noqa: F811
     with pytest.raises(FedReproError, match=message):
         paper_with(root, figures={"figure5": {"number": "5", "title": "t", "scenarios": ["balanced"]} | figure})
+
+
+# -- two measures, and data ----------------------------------------------------------------------------------------------
+
+def test_two_measures_of_every_method_stand_beside_each_other(root):  # noqa: F811
+    figure = {"number": "2", "title": "both", "scenarios": ["balanced", "skewed"], "kind": "pairs", "measures": ["clean.AVG", "corrupted.AVG"]}
+    paper = paper_with(root, figures={"figure2": figure})
+    assert drawing_of(root, paper, "figure2").drawing is None
+    write_run(root, "balanced/fedavg", {"average": [5.0, 5.0], "clean.AVG": [60.0, 62.0], "corrupted.AVG": [50.0, 51.0]})
+    write_run(root, "balanced/ours", {"average": [5.0, 5.0]})                     # has neither
+    view = drawing_of(root, paper, "figure2")
+    panels, words = view.drawing.draw.args
+    assert panels["balanced"].loc["FedAvg"].tolist() == [61.0, 50.5] and len(panels["balanced"]) == 1 and words == ["clean test, average", "corrupted test, average"]
+    assert view.drawing.draw().count('id="first-') == 1 and "'papers/fedcrl/dvc.yaml:main@balanced-*'" in view.command
+    with pytest.raises(ParamError, match="a figure of kind 'pairs' needs two 'measures'"):
+        paper_with(root, figures={"figure2": figure | {"measures": ["clean.AVG"]}})
+
+
+def test_images_per_class_and_client_need_the_partition_alone(root):  # noqa: F811
+    paper = paper_with(root, figures={"figure1": {"number": "R1", "title": "dealt", "scenarios": ["skewed"], "kind": "clients"}})
+    view = drawing_of(root, paper, "figure1")
+    assert view.drawing is None and view.command == "dvc repro papers/fedcrl/dvc.yaml:partition@skewed"
+    path = root / "papers/fedcrl/runs/skewed/clients.csv"
+    path.parent.mkdir(parents=True)
+    path.write_text("client,domain,train,test,0,1,2\na,x,6,2,1,2,3\nb,x,4,2,4,0,0\n")
+    view = drawing_of(root, paper, "figure1")
+    [table] = view.drawing.draw.args[0].values()
+    assert table.values.tolist() == [[1, 2, 3], [4, 0, 0]] and view.command == "" and 'id="dealt-0"' in view.drawing.draw()
+    path.write_text("client,domain,train\na,x,many\n")
+    with pytest.raises(FedReproError, match="clients.csv: not the images per class and client"):
+        drawing_of(root, paper, "figure1")
+
+
+def test_examples_of_every_domain_are_kept_where_the_data_are(root):  # noqa: F811
+    scenario = PAPER["scenarios"]["balanced"] | {"data": {"set": "digits", "domains": {"B": "bright", "A": "dark"}}}
+    paper = paper_with(root, scenarios=PAPER["scenarios"] | {"balanced": scenario},
+                       figures={"figure5": {"number": "5", "title": "examples", "scenarios": ["balanced"], "kind": "images"}})
+    view = drawing_of(root, paper, "figure5")
+    assert view.drawing is None and view.command == "dvc repro papers/fedcrl/dvc.yaml:partition@balanced; python stages/figures.py fedcrl"
+    labels = np.array([0, 1, 0, 1, 2])
+    images = np.arange(5, dtype=np.uint8)[:, None, None, None] * np.full((1, 8, 8, 1), 40, np.uint8)
+    store.write(root / "data/digits", images, labels, np.array([0, 0, 1, 1, 1]), np.zeros(5, np.uint8),
+                {"set": "digits", "domains": ["dark", "bright"], "classes": ["0", "1", "2"], "source": "bundled", "deviation": "", "inputs": {}, "official_split": False})
+    assert [path.name for path in computed.update("fedcrl", root)] == ["figure5-mini.png", "figure5-balanced.png"]
+    view = drawing_of(root, paper, "figure5")
+    assert view.drawing.path == "../papers/fedcrl/figures/figure5-balanced.png" and view.command == ""
+    with Image.open(root / "papers/fedcrl/figures/figure5-balanced.png") as picture:
+        gray = np.asarray(picture.convert("L"))
+    rows = [{int(value) for value in gray[top, examples.LEFT + 20::examples.SIDE + examples.GAP]} for top in (30, 30 + examples.SIDE + examples.GAP)]
+    assert rows == [{80, 120, 160, 255}, {0, 40, 255}]                           # a row per printed domain, the first image of each class
+    render(["fedcrl"], root)
+    assert 'src="../papers/fedcrl/figures/figure5-mini.png"' in (root / "reports/fedcrl.html").read_text()
+    (root / "papers/fedcrl/figures/figure5-mini.png").write_text("no picture")
+    with pytest.raises(FedReproError, match="figure5-mini.png: not a picture"):
+        drawing_of(root, paper, "figure5")
 
 
 # -- margins and matrices --------------------------------------------------------------------------------------------------

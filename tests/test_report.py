@@ -24,7 +24,7 @@ from pipeline.report.context import page
 from pipeline.report.figures import over_seeds, trailing_mean
 from pipeline.report.formats import markdown, tex
 from pipeline.report.tables import Value, compare, mark, merge_heads, rank, read_published, table_view
-from pipeline.report.verdicts import variants
+from pipeline.report.judgement import variants
 from pipeline.report.words import bytes_words, measure_words, method_label, method_words, pretty, setting_words, split_setting
 from pipeline.results import Summary
 from pipeline.sealing import seal
@@ -346,6 +346,25 @@ def test_delta_is_measured_minus_measured_baseline(measured):
     assert [head.text for head in panel.heads[-1]] == ["M", "Avg", "Δ"]
     assert deltas["Ours"].mean == "+5.50" and deltas["Ours"].published == "+4.44"
     assert deltas["FedProx"].state == "missing" and deltas["FedAvg"].state == "outside"
+
+
+def test_what_a_run_costs_stands_beside_the_printed_formula(measured):
+    path = measured / "papers/fedcrl/paper.yaml"
+    document = yaml.safe_load(path.read_text())
+    document["tables"]["table1"] |= {"columns": {"Avg": "average", "Cost": "run.traffic"}, "blocks": {
+        "even,public=a|Digits": {"scenario": "balanced", "measure": "", "also": {"Time of a round": "run.seconds"}},
+        "even,public=a|Digits|FedAvg": {"scenario": "balanced", "only": ["Cost"], "also": {"Time of a round": "run.seconds"}}}}
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    published = measured / "papers/fedcrl/published/table1.csv"
+    head, *lines = published.read_text().splitlines()
+    costs = [line.replace(",M,", ",Cost,").replace("41.11", "2|theta|").replace("45.55", "2|theta|") for line in lines if ",M," in line]
+    rows = [line for method in ("FedAvg", "FedProx", "Ours") for line in [*lines, *costs] if f",{method}," in line]
+    published.write_text("\n".join([head, *rows]) + "\n")
+    [panel] = view(measured, "table1").panels
+    assert panel.columns == ["M", "Avg", "Cost, kB", "Δ", "Time of a round, s"]
+    of = {row.name: dict(zip(panel.columns, row.values)) for row in panel.rows}
+    assert (of["Ours"]["Cost, kB"].mean, of["Ours"]["Cost, kB"].published, of["Ours"]["Time of a round, s"].mean) == ("12.00", "2|theta|", "0.75")
+    assert of["Ours"]["Δ"].state == "outside" and of["FedAvg"]["Cost, kB"].mean == "12.00" and of["FedAvg"]["Avg"].state == "outside" and of["Ours"]["Avg"].mean == "66.50"
 
 
 def test_lower_is_better_for_the_spread_over_clients(measured):

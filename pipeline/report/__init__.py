@@ -5,9 +5,10 @@ from pathlib import Path
 from pipeline.errors import FedReproError, ParamError, unknown
 from pipeline.files import write_text
 from pipeline.params import PAPERS, ROOT
-from pipeline.report.across import across
+from pipeline.report.across import Across, across
 from pipeline.report.context import NAMES, Page, page
 from pipeline.report.formats import FORMATS, fill
+from pipeline.report.noise import noise
 from pipeline.results import Problem, as_csv, survey, tidy
 
 
@@ -36,8 +37,10 @@ def render(papers: Iterable[str] = PAPERS, root: Path = ROOT) -> list[Path]:
         files |= {runs.path: fill("runs", "html", page=runs, pages=pages) for runs in pages[name].runs}
         _clear(root / "reports" / "runs" / name, keep={Path(runs.path).name for runs in pages[name].runs})
     table = across(NAMES, results, root, {problem.cell: problem.text for problem in problems if problem.cell})
+    files |= _draw(table)[0]
+    rounding = noise(NAMES, root)
     for kind in FORMATS:
-        files[f"across.{kind}"] = fill("across", kind, page=table, pages=pages)
+        files[f"across.{kind}"] = fill("across", kind, page=table, pages=pages, noise=rounding)
     for kind in ("md", "html"):
         files[f"index.{kind}"] = fill("index", kind, pages=pages, problems=said)
     files["measured.csv"] = as_csv(tidy(results))
@@ -49,7 +52,7 @@ def render(papers: Iterable[str] = PAPERS, root: Path = ROOT) -> list[Path]:
     return [root / "reports" / name for name in files]
 
 
-def _draw(page: Page) -> tuple[dict[str, str], dict[str, str]]:
+def _draw(page: Page | Across) -> tuple[dict[str, str], dict[str, str]]:
     """({path: SVG}, {path: why it could not be drawn}) of a page's figures."""
     drawn, failed = {}, {}
     for drawing in page.drawings:

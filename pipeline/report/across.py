@@ -11,8 +11,12 @@ from statistics import fmean
 from pipeline.params import (ACROSS, MINIATURE, NEEDS, PAPERS, ROOT, Cell, Dirichlet, Domains, Paper, Pathological, Scenario, Subset,
                              load_paper, load_params)
 from pipeline.readings import described
+from pipeline.report.drawings import Drawing
+from pipeline.report.measures import numbers as measured
+from pipeline.report.ranks import METHODS, ranks
+from pipeline.report.standings import SCENARIOS, Standing, shared, standing
 from pipeline.report.tables import Panel, Row, Value, mark, merge_heads
-from pipeline.report.words import measure_words, variant
+from pipeline.report.words import listed, measure_words, variant
 from pipeline.results import lower_is_better, summarise
 
 REASONS = {                                           # why a cell is empty: what an algorithm needs, or nobody asks for
@@ -46,6 +50,11 @@ class Across:
     device: str                                       # of all cells; empty where they differ, each then names its own
     reasons: list[tuple[str, str]]                    # of those cells that cannot be run or that nobody asks for
     command: str                                      # runs what is missing
+    standing: Standing | None = None                  # mean ranks of the algorithms that many miniatures have in common
+
+    @property
+    def drawings(self) -> list[Drawing]:
+        return [self.standing.drawing] if self.standing else []
 
 
 def algorithms() -> list[str]:
@@ -95,7 +104,7 @@ def across(names: dict[str, str], results: dict[Cell, dict], root: Path = ROOT, 
                   [Column(key, names[key], _about(key, mini.scenario, cells, found, papers[key], root)) for key, mini in minis.items()],
                   len(found), len(cells), devices[0] if len(devices) == 1 else "",
                   [(_words(reason), meaning) for reason, meaning in REASONS.items() if reason in reasons],
-                  f"python -m pipeline.run {' '.join(waiting)}" if waiting else "")
+                  f"python -m pipeline.run {' '.join(waiting)}" if waiting else "", _standing(found, _labels(papers), names))
 
 
 def _values(cell: Cell, result: dict | None, paper: Paper, problem: str, with_device: bool) -> list[Value]:
@@ -103,10 +112,23 @@ def _values(cell: Cell, result: dict | None, paper: Paper, problem: str, with_de
     number = result and result["measures"].get(result["headline"])
     if not number:
         return [Value("missing", target=paper.stage(cell), problem=problem), *_nothing()]
-    sent, seconds, memory = result["traffic"]["bytes"], fmean(result["seconds"]) / result["rounds"], peak_memory(result)
+    sent, seconds = result["traffic"]["bytes"], fmean(result["seconds"]) / result["rounds"]
+    memory = [*measured(cell, result, "run.memory").values()]
     return [Value("measured", summarise(number), cell=cell), Value("text", text=f"{sent / 1000:,.1f}", order=sent),
             Value("text", text=f"{seconds:.2f}" + (f" ({result['device']})" if with_device else ""), order=seconds),
-            Value("text", text=f"{memory:,.0f}", order=memory) if memory is not None else Value("outside")]
+            Value("text", text=f"{fmean(memory):,.0f}", order=fmean(memory)) if memory else Value("outside")]
+
+
+def _standing(found: dict[tuple[str, str], dict], labels: dict[str, str], names: dict[str, str]) -> Standing | None:
+    """Mean ranks over the most miniatures that enough algorithms have all run in, each by the number that its table leads with."""
+    numbers = {at: summarise(result["measures"][result["headline"]]).mean for at, result in found.items()}
+    methods, minis = shared(numbers, [key for key in names if any(at[1] == key for at in found)])
+    if len(minis) < SCENARIOS:
+        return None
+    lower = [lower_is_better(next(found[method, key]["headline"] for method in methods)) for key in minis]
+    rows = {label: [numbers[name, key] for key in minis] for label, name in labels.items() if name in methods}
+    return standing(ranks(rows, lower), "miniatures", "figures/across-ranks.svg", f" They are those of {listed(names[key] for key in minis)}, the most "
+                    f"that {METHODS} algorithms or more have all run in.")
 
 
 def _words(reason: str) -> str:
@@ -116,13 +138,6 @@ def _words(reason: str) -> str:
 def _nothing() -> list[Value]:
     """Behind an accuracy that is not there."""
     return [Value("outside") for _ in FACTS[1:]]
-
-
-def peak_memory(result: dict) -> float | None:
-    """Mean over the seeds in MB: of the device where the run had one of its own, else of the process; None in an older result."""
-    memory = result.get("memory") or {}
-    device, process = ([mb for mb in memory.get(name) or [] if mb is not None] for name in ("device_mb", "process_mb"))
-    return fmean(device or process) if device or process else None
 
 
 def _labels(papers: dict[str, Paper]) -> dict[str, str]:

@@ -3,31 +3,31 @@
 A claim expects something of the difference `left - right` (of `left` alone where `right` is empty).
 
     expression  operand { " - " operand | " + " operand }
-    operand     a number, a selector, or max(expression), min(expression), mean(expression)
+    operand     a number, a selector, or max(expression), min(expression), mean(expression); of several expressions: max(one ; other)
     selector    term { "|" term }, a term is key=value or key!=value
 
 `table`, `dataset`, `column` and `method` are the fields of a published row; `setting` is a whole setting or one part of
 it, and any other key is a part `key=value` of the setting. `method=A & B` is several methods; without a method, or with
 `method!=A`, a selector is every method that the table prints there (a row that is a mean over the methods is none). A
 selector of several numbers stands inside max, min or mean, where a difference goes method by method, or on the right of
-a rank. `scenario=..|measure=..|method=..` is a number that the paper gives in no table, but that a run measures.
+a rank. `scenario=..|measure=..|method=..` are numbers that the paper gives in no table, but that runs measure (`pipeline/report/measures.py`
+has the names, those of curves and figures among them).
 
     expected    >x  <x  >=x  <=x    the difference is above or below x
                 abs<x               it is closer to 0 than x
                 =x                  it is x as printed: its sign, and its size
                 ~x                  it is about x, within 0.5
                 rank<=k [low]       left is among the k highest (lowest) of right
-                figure, text        the claim is about a figure, or in words that no number settles
+                text                the claim is in words that no number settles
 """
 import csv
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
-
-import numpy as np
+from typing import Any
 
 from pipeline.errors import ParamError, unknown
 from pipeline.params import ROOT, Paper, shorten
@@ -37,7 +37,7 @@ from pipeline.report.words import minus, split_setting
 COLUMNS = ["id", "claim", "left", "right", "expected", "where", "slip"]
 ABOUT = 0.5                                       # what "about" may be off
 PRINTED = 0.011                                   # two numbers with two decimals, and their difference with two decimals
-FOLDS = {"max": np.maximum, "min": np.minimum, "mean": operator.add}
+EXTREMES = {"max": max, "min": min}
 BOUNDS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 SIGNS = {">=": "at least", "<=": "at most", ">": "above", "<": "below"}
 
@@ -54,42 +54,99 @@ class Spot:
     measure: str = ""
 
 
-Look = Callable[[Spot], float | np.ndarray]       # gives the number of a spot; arrays of one shape work as well
-Values = list[tuple[str, float | np.ndarray]]     # (method, number)
+Look = Callable[[Spot], float]                    # gives the number of a spot
+
+
+# -- what a difference is, number by number ------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Form:
+    """A sum of numbers: a coefficient for each, and a constant. The numbers are spots, later the runs behind them."""
+    coefficients: tuple[tuple[Any, float], ...] = ()
+    constant: float = 0.0
+
+    def value(self, of: Callable[["Form"], float]) -> float:
+        return of(self)
+
+    def at(self, look: Callable[[Any], float]) -> float:
+        return sum(coefficient * look(spot) for spot, coefficient in self.coefficients) + self.constant
+
+    def leaves(self) -> list["Form"]:
+        return [self]
+
+    def times(self, factor: float) -> "Form":
+        return Form(tuple((spot, factor * coefficient) for spot, coefficient in self.coefficients), factor * self.constant)
+
+    def plus(self, other: "Tree") -> "Tree":
+        if isinstance(other, Extreme):
+            return other.plus(self)
+        return Form((*self.coefficients, *other.coefficients), self.constant + other.constant).gathered()
+
+    def gathered(self, name: Callable[[Any], Any] = lambda spot: spot) -> "Form":
+        """The same with each number once, under another name if asked; what cancels is left out."""
+        total: dict[Any, float] = {}
+        for spot, coefficient in self.coefficients:
+            total[name(spot)] = total.get(name(spot), 0.0) + coefficient
+        return Form(tuple((spot, coefficient) for spot, coefficient in total.items() if abs(coefficient) > 1e-12), self.constant)
+
+
+@dataclass(frozen=True)
+class Extreme:
+    """The largest or the smallest of several differences: it follows each of them upwards and downwards, and so do the ends of intervals."""
+    kind: str                                     # max or min
+    parts: tuple["Tree", ...]
+
+    def value(self, of: Callable[[Form], float]) -> float:
+        return EXTREMES[self.kind](part.value(of) for part in self.parts)
+
+    def leaves(self) -> list[Form]:
+        return list(dict.fromkeys(leaf for part in self.parts for leaf in part.leaves()))
+
+    def times(self, factor: float) -> "Extreme":
+        kind = self.kind if factor >= 0 else {"max": "min", "min": "max"}[self.kind]
+        return Extreme(kind, tuple(part.times(factor) for part in self.parts))
+
+    def plus(self, other: "Tree") -> "Extreme":
+        return Extreme(self.kind, tuple(part.plus(other) for part in self.parts))
+
+
+Tree = Form | Extreme
 
 
 # -- expressions -------------------------------------------------------------------------------------------------
 
 @dataclass(frozen=True)
 class Number:
-    value: float
+    number: float
     spots: tuple[Spot, ...] = ()
 
-    def values(self, look: Look) -> Values:
-        return [("", self.value)]
+    def trees(self) -> list[tuple[str, Tree]]:
+        """What it stands for, by method; the name is empty where it is not one method's."""
+        return [("", Form(constant=self.number))]
 
 
 @dataclass(frozen=True)
 class Select:
     spots: tuple[Spot, ...]
 
-    def values(self, look: Look) -> Values:
-        return [(spot.method, look(spot)) for spot in self.spots]
+    def trees(self) -> list[tuple[str, Tree]]:
+        return [(spot.method, Form(((spot, 1.0),))) for spot in self.spots]
 
 
 @dataclass(frozen=True)
 class Fold:
     kind: str                                     # max, min, mean
-    inner: "Node"
+    inner: tuple["Node", ...]
 
     @property
     def spots(self) -> tuple[Spot, ...]:
-        return self.inner.spots
+        return tuple(spot for node in self.inner for spot in node.spots)
 
-    def values(self, look: Look) -> Values:
-        numbers = [number for _, number in self.inner.values(look)]
-        folded = reduce(FOLDS[self.kind], numbers)
-        return [("", folded / len(numbers) if self.kind == "mean" else folded)]
+    def trees(self) -> list[tuple[str, Tree]]:
+        parts = [tree for node in self.inner for _, tree in node.trees()]
+        if self.kind == "mean":
+            return [("", reduce(lambda one, other: one.plus(other), parts).times(1 / len(parts)))]
+        return [("", Extreme(self.kind, tuple(parts)))]
 
 
 @dataclass(frozen=True)
@@ -101,15 +158,15 @@ class Sum:
     def spots(self) -> tuple[Spot, ...]:
         return tuple(spot for _, term in self.terms for spot in term.spots)
 
-    def values(self, look: Look) -> Values:
-        lists = [(sign, term.values(look)) for sign, term in self.terms]
-        longest = max((values for _, values in lists), key=len)
-        total = {method: 0.0 for method, _ in longest}
-        for sign, values in lists:
-            numbers = {method: values[0][1] for method in total} if len(values) == 1 else dict(values)
-            if numbers.keys() != total.keys() or len(numbers) != len(longest):
+    def trees(self) -> list[tuple[str, Tree]]:
+        lists = [[(name, tree.times(sign)) for name, tree in term.trees()] for sign, term in self.terms]
+        longest = max(lists, key=len)
+        total: dict[str, Tree] = {method: Form() for method, _ in longest}
+        for trees in lists:
+            found = {method: trees[0][1] for method in total} if len(trees) == 1 else dict(trees)
+            if found.keys() != total.keys() or len(found) != len(longest):
                 raise ValueError("the sides of a difference have different methods")
-            total = {method: total[method] + sign * numbers[method] for method in total}
+            total = {method: total[method].plus(found[method]) for method in total}
         return list(total.items())
 
 
@@ -120,7 +177,7 @@ Node = Number | Select | Fold | Sum
 
 @dataclass(frozen=True)
 class Expected:
-    """What a claim expects of its difference; `kind` is bound, abs, size, value, about, rank, figure or text."""
+    """What a claim expects of its difference; `kind` is bound, abs, size, value, about, rank or text."""
     kind: str
     number: float = 0.0
     sign: str = ""                                # of a bound
@@ -129,7 +186,7 @@ class Expected:
 
     @property
     def testable(self) -> bool:
-        return self.kind not in ("figure", "text")
+        return self.kind != "text"
 
     @property
     def sized(self) -> bool:
@@ -170,13 +227,23 @@ class Claim:
     table: str = ""                               # key of the table that shows it; empty where it is about no table
     spots: tuple[Spot, ...] = field(default=(), repr=False)
 
-    def difference(self, look: Look):
-        """left - right, or the rank of left among right (1 is the best)."""
-        [(method, left)] = self.left.values(look)
+    @property
+    def tree(self) -> Tree:
+        """left - right; of a rank, the lead over the nearest of the others."""
+        [(method, left)] = self.left.trees()
         if self.expected.kind == "rank":
-            others = [value for name, value in self.right.values(look) if name != method]
-            return 1.0 + sum((value < left) if self.expected.low else (value > left) for value in others)
-        return left - self.right.values(look)[0][1] if self.right else left
+            return Extreme("min", tuple(left.plus(other.times(-1)) for name, other in self.right.trees() if name != method))
+        return left.plus(self.right.trees()[0][1].times(-1)) if self.right else left
+
+    def difference(self, look: Look) -> float:
+        """left - right, or the rank of left among right (1 is the best)."""
+        if self.expected.kind == "rank":
+            return self.place(form.at(look) for form in self.tree.leaves())
+        return self.tree.value(lambda form: form.at(look))
+
+    def place(self, leads: Iterable[float]) -> float:
+        """Rank from the leads over all the others."""
+        return 1.0 + sum((lead > 0) if self.expected.low else (lead < 0) for lead in leads)
 
     def stands(self, value: float) -> bool:
         """Whether a difference of printed numbers is what the text says, size included."""
@@ -242,7 +309,7 @@ def parse_claim(row: dict[str, str], printed: Printed) -> Claim:
                   spots=tuple(dict.fromkeys((*left.spots, *(right.spots if right else ())))))
     ranked = expected.kind == "rank"
     for side in filter(None, (left, None if ranked else right)):
-        if len(side.values(lambda spot: 0.0)) > 1:
+        if len(side.trees()) > 1:
             raise ValueError("a selector of several numbers stands inside max, min or mean, or on the right of a rank")
     if ranked and (right is None or not isinstance(left, Select) or left.spots[0] not in right.spots):
         raise ValueError("a rank needs one selected number on the left that is among those on the right")
@@ -251,15 +318,15 @@ def parse_claim(row: dict[str, str], printed: Printed) -> Claim:
 
 def parse_expected(text: str, alone: bool = False) -> Expected:
     """`>0`, `abs<1`, `=8.47`, `~2`, `rank<=3 low`, `figure`; ValueError for anything else. Alone: there is no right side."""
-    if text in ("figure", "text"):
-        return Expected(text, text=text)
+    if text == "text":
+        return Expected("text", text=text)
     if found := re.fullmatch(r"rank<=(\d+)( low)?", text):
         return Expected("rank", float(found[1]), low=bool(found[2]), text=text)
     if found := re.fullmatch(r"(>=|<=|>|<|abs<|=|~)([+-]?\d+(?:\.\d+)?)", text):
         sign, number = found[1], float(found[2])
         kind = {"abs<": "abs", "=": "value" if alone else "size", "~": "about"}.get(sign, "bound")
         return Expected(kind, number, sign if kind == "bound" else "", text=text)
-    raise ValueError(f"expected {text!r} is none of >x, <x, >=x, <=x, abs<x, =x, ~x, rank<=k, figure, text")
+    raise ValueError(f"expected {text!r} is none of >x, <x, >=x, <=x, abs<x, =x, ~x, rank<=k, text")
 
 
 def parse(text: str, printed: Printed) -> Node:
@@ -288,7 +355,7 @@ def _operand(text: str, printed: Printed) -> Node:
     if re.fullmatch(r"[+-]?\d+(\.\d+)?", text):
         return Number(float(text))
     if found := re.fullmatch(r"(max|min|mean)\((.*)\)", text):
-        return Fold(found[1], parse(found[2], printed))
+        return Fold(found[1], tuple(parse(part, printed) for part in found[2].split(" ; ")))
     return Select(tuple(_select(text, printed)))
 
 
@@ -302,7 +369,7 @@ def _select(text: str, printed: Printed) -> list[Spot]:
         terms.append((key.removesuffix("!"), value, key.endswith("!")))
     keys = [key for key, _, _ in terms]
     if "scenario" in keys:
-        return [_run(dict(zip(keys, (value for _, value, _ in terms))), printed.paper)]
+        return _runs(dict(zip(keys, (value for _, value, _ in terms))), printed.paper)
     number = next((value for key, value, _ in terms if key == "table"), "")
     table = number if number in printed.records else f"table{number}"
     if table not in printed.records:
@@ -344,11 +411,13 @@ def _matches(record: dict[str, str], key: str, value: str, negated: bool) -> boo
     return same != negated
 
 
-def _run(terms: dict[str, str], paper: Paper) -> Spot:
+def _runs(terms: dict[str, str], paper: Paper) -> list[Spot]:
     if sorted(terms) != ["measure", "method", "scenario"]:
         raise ValueError("a run is scenario=..|measure=..|method=..")
-    labels = [paper.label(method) for method in paper.methods]
-    for kind, known in (("scenario", paper.scenarios), ("method", labels)):
-        if terms[kind] not in known:
-            raise ValueError(unknown(kind, terms[kind], known))
-    return Spot(terms["method"], scenario=terms["scenario"], measure=terms["measure"])
+    labels, methods = [paper.label(method) for method in paper.methods], terms["method"].split(" & ")
+    figure = terms["measure"].partition(".")[0]
+    for kind, name, known in (("scenario", terms["scenario"], paper.scenarios), *(("method", name, labels) for name in methods),
+                              *([("figure", figure, paper.figures)] if figure.startswith("figure") else [])):
+        if name not in known:
+            raise ValueError(unknown(kind, name, known))
+    return [Spot(name, scenario=terms["scenario"], measure=terms["measure"]) for name in methods]

@@ -11,11 +11,14 @@ from pipeline.params import ACROSS, MINIATURE, ROOT, Cell, Paper, load_paper, lo
 from pipeline.report.claims import Printed, read_claims
 from pipeline.report.communication import communication
 from pipeline.report.drawings import Drawing, FigureView, curves_of, figure_views, run_command
+from pipeline.report.evidence import Evidence
+from pipeline.report.judgement import Judgement, orders, variants
 from pipeline.report.pictures import Picture, corruptions
 from pipeline.report.runs import RunsPage, departures, runs_page
+from pipeline.report.standings import of_table
 from pipeline.report.tables import Panel, Row, TableView, Value, mark, merge_heads, table_view
 from pipeline.report.told import Readings, Told, ValueRow, by_row, every, numbered, values
-from pipeline.report.verdicts import Judgement, Verdict, judge, orders, variants
+from pipeline.report.verdicts import Verdict, judge
 from pipeline.report.words import GROUPS, MEASURES, measure_words, method_label, scenario_title
 from pipeline.results import Problem, history, lower_is_better, ordered, summarise
 
@@ -94,8 +97,9 @@ class Page:
     def drawings(self) -> list[Drawing]:
         """Every SVG that the page shows and that is drawn for it."""
         drawn = [*(table.curves for table in (self.mini, *self.beside)),
-                 *(drawing for figure in self.figures for drawing in (figure.miniature, figure.drawing))]
-        return [drawing for drawing in drawn if drawing]
+                 *(drawing for figure in self.figures for drawing in (figure.miniature, figure.drawing)),
+                 *(table.standing.drawing for table in self.tables if table.standing)]
+        return [drawing for drawing in drawn if isinstance(drawing, Drawing)]
 
 
 def page(key: str, results: dict[Cell, dict], root: Path = ROOT, problems: list[Problem] | None = None) -> Page:
@@ -135,14 +139,15 @@ def judged(key: str, paper: Paper, results: dict[Cell, dict], said: list[Note], 
     """Every table with its verdict and the deviations that it stands under; verdicts on claims that are about no table."""
     printed = Printed(key, paper, root)
     claims, again, views = read_claims(key, paper, root), variants(paper), []
+    evidence = {variant: Evidence(key, paper, results, printed, root, variant) for variant in {"", *(name for _, name in again.values())}}
     for name in paper.tables:
         view = table_view(name, key, paper, results, root, broken, readings)
         base, variant = again.get(name, (name, ""))
-        judgement = Judgement([judge(claim, key, paper, results, printed, variant) for claim in claims if claim.table == base],
-                              orders(name, key, paper, results, printed))
+        judgement = Judgement([judge(claim, evidence[variant]) for claim in claims if claim.table == base], orders(name, evidence[""]))
+        standing = of_table(name, evidence[""])
         deviations = [(note.title, " ".join(note.texts)) for note in said if note.scenario in view.scenarios]
-        views.append(dataclasses.replace(view, judgement=judgement, deviations=deviations))
-    return views, [judge(claim, key, paper, results, printed) for claim in claims if not claim.table]
+        views.append(dataclasses.replace(view, judgement=judgement, deviations=deviations, standing=standing))
+    return views, [judge(claim, evidence[""]) for claim in claims if not claim.table]
 
 
 def _or_why(make: Callable[[], Made], otherwise: Made) -> tuple[Made, list[str]]:

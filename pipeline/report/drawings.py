@@ -9,6 +9,7 @@ import pandas as pd
 from pipeline.errors import FedReproError
 from pipeline.params import MINIATURE, ROOT, Cell, Figure, Paper, shorten
 from pipeline.report import embedding, figures, geometry
+from pipeline.report.pictures import Picture, examples_of, examples_path
 from pipeline.report.words import measure_words, method_label, scenario_title
 from pipeline.results import history, summarise
 
@@ -29,8 +30,8 @@ class FigureView:
     key: str
     number: str
     title: str
-    drawing: Drawing | None
-    miniature: Drawing | None
+    drawing: Drawing | Picture | None
+    miniature: Drawing | Picture | None
     command: str                                      # runs the figure's own cells that are missing; empty where it has all
 
     @property
@@ -41,7 +42,7 @@ class FigureView:
 def figure_views(key: str, paper: Paper, results: dict[Cell, dict], root: Path = ROOT) -> list[FigureView]:
     """The paper's figures that can be drawn, in its order."""
     draw = {"curves": _curves, "sweep": _sweep, "embedding": _embedding, "sphere": _sphere, "margins": _margins,
-            "matrix": _matrices, "transfer": _transfer}
+            "matrix": _matrices, "transfer": _transfer, "pairs": _pairs, "clients": _clients, "images": _images}
     return [FigureView(name, figure.number, figure.title,
                        draw[figure.kind](key, name, figure, figure.scenarios, paper, results, root),
                        draw[figure.kind](key, name, figure, [MINIATURE], paper, results, root),
@@ -51,6 +52,10 @@ def figure_views(key: str, paper: Paper, results: dict[Cell, dict], root: Path =
 
 def _command(key: str, name: str, figure: Figure, paper: Paper, results, root: Path) -> str:
     """`python -m pipeline.run 'papers/fedcrl/dvc.yaml:main@cifar10-dir-01-*'`, for the scenarios of which a planned cell is missing."""
+    if figure.kind in ("clients", "images"):          # of the data alone
+        lacking = [f"papers/{key}/dvc.yaml:partition@{scenario}" for scenario in figure.scenarios
+                   if not (_counts(key, scenario, root) if figure.kind == "clients" else examples_path(key, name, scenario, root)).exists()]
+        return f"dvc repro {' '.join(lacking)}" + _KEPT.get(figure.kind, "").format(key=key) if lacking else ""
     missing = [Cell(key, scenario, method) for grid in paper.grids.values() for scenario in figure.scenarios for method in grid.methods
                if scenario in grid.scenarios and method in (figure.methods or grid.methods) and Cell(key, scenario, method) not in results]
     if missing:
@@ -66,7 +71,8 @@ def run_command(paper: Paper, cells: list[Cell]) -> str:
     return f"python -m pipeline.run {' '.join(stages)}"
 
 
-_KEPT = dict.fromkeys(("embedding", "sphere", "margins", "matrix", "transfer"), "; python stages/figures.py {key}")       # kinds made from representations
+# Kinds made from representations, or from images.
+_KEPT = dict.fromkeys(("embedding", "sphere", "margins", "matrix", "transfer", "images"), "; python stages/figures.py {key}")
 
 
 def _path(key: str, name: str, scenarios: list[str]) -> str:
@@ -165,6 +171,57 @@ def _varies_only(over: str, cell: Cell, figure: Figure, results) -> bool:
     first = results.get(Cell(cell.paper, cell.scenario, figure.methods[0])) if figure.methods else None
     mine, base = results[cell]["hyper"], first["hyper"] if first else {}
     return all(mine.get(key) == base.get(key) for key in mine.keys() | base.keys() if key != over)
+
+
+# -- two measures beside each other ----------------------------------------------------------------------------------------
+
+def _pairs(key, name, figure: Figure, scenarios, paper, results, root) -> Drawing | None:
+    panels = {}
+    for scenario in scenarios:
+        cells = [cell for method in figure.methods or paper.methods if (cell := Cell(key, scenario, method)) in results]
+        found = {method_label(paper, cell.method): [summarise(results[cell]["measures"][measure]).mean for measure in figure.measures]
+                 for cell in cells if all(results[cell]["measures"].get(measure) for measure in figure.measures)}
+        if found:
+            panels[scenario_title(paper, scenario)] = pd.DataFrame.from_dict(found, orient="index", columns=["first", "second"])
+    if not panels:
+        return None
+    first, second = (measure_words(measure) for measure in figure.measures)
+    return Drawing(_path(key, name, scenarios), f"Measured accuracy of every method, {first} and {second}: {'; '.join(panels)}",
+                   f"Measured accuracy of every method: ring, {first}; disc, {second}. Mean over seeds.",
+                   figures.pairs_size(len(panels), max(map(len, panels.values()))), partial(figures.pairs, panels, [first, second]))
+
+
+# -- data --------------------------------------------------------------------------------------------------------------
+
+def _counts(key: str, scenario: str, root: Path) -> Path:
+    return root / "papers" / key / "runs" / scenario / "clients.csv"
+
+
+def _clients(key, name, figure: Figure, scenarios, paper, results, root) -> Drawing | None:
+    panels = {scenario_title(paper, scenario): table for scenario in scenarios if (table := _dealt(_counts(key, scenario, root))) is not None}
+    if not panels:
+        return None
+    return Drawing(_path(key, name, scenarios), f"Images per class and client: {'; '.join(panels)}",
+                   "Training images per class and client; the area of a disc is their number.",
+                   figures.dealt_size(max(map(len, panels.values())), max(len(table.columns) for table in panels.values()), len(panels)),
+                   partial(figures.dealt, panels))
+
+
+def _dealt(path: Path) -> pd.DataFrame | None:
+    """Training images, a row per client and a column per class, of clients.csv; None where the partition was not made."""
+    if not path.exists():
+        return None
+    try:
+        table = pd.read_csv(path, index_col="client")
+        return table.drop(columns=["domain", "train", "test"]).astype(int)
+    except (ValueError, KeyError) as error:
+        raise FedReproError(f"{shorten(path)}: not the images per class and client: {error}") from None
+
+
+def _images(key, name, figure: Figure, scenarios, paper, results, root) -> Picture | None:
+    """One scenario's: the miniature, or the first of the figure's whose picture is kept."""
+    found = (examples_of(key, name, scenario, scenario_title(paper, scenario), root) for scenario in scenarios)
+    return next(filter(None, found), None)
 
 
 # -- how class means lie -------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from matplotlib.patches import Circle, PathPatch, Rectangle
 from matplotlib.path import Path as Outline
 from matplotlib.ticker import MaxNLocator, NullLocator
 
+from pipeline.report.ranks import Ranks
 from pipeline.report.words import measure_words
 
 INK, FAINT = "#24303c", "#b9c1ca"
@@ -170,6 +171,59 @@ def _number_axis(axes, numbers: list[float]) -> None:
         axes.set_xscale("log")
     axes.set_xticks(numbers, [f"{x:g}" for x in numbers])
     axes.xaxis.set_minor_locator(NullLocator())
+
+
+# -- two measures, and data ----------------------------------------------------------------------------------------------
+
+def pairs_size(panels: int, rows: int) -> tuple[int, int]:
+    """Pixels (width, height) of a figure of pairs."""
+    return 270 + 260 * panels, 70 + 20 * rows
+
+
+def pairs(panels: dict[str, pd.DataFrame], words: list[str]) -> str:
+    """Two numbers a row on one axis, a panel each, as SVG text. panels: title -> row's label -> columns first (ring), second (disc)."""
+    labels = list(dict.fromkeys(label for table in panels.values() for label in table.index))
+    width, height = pairs_size(len(panels), len(labels))
+    ring, disc = (list(LINES)[i] for i in (7, 1))
+    with rc_context(STYLE):
+        figure = Figure(figsize=(width / PIXELS, height / PIXELS), layout="constrained")
+        for i, (axes, (title, table)) in enumerate(zip(figure.subplots(1, len(panels), squeeze=False, sharey=True).flat, panels.items())):
+            place = [labels.index(label) for label in table.index]
+            axes.hlines(place, table["first"], table["second"], color=FAINT, linewidth=1)
+            axes.plot(table["first"], place, linestyle="", marker="o", markerfacecolor="none", color=ring, label=words[0], gid=f"first-{i}")
+            axes.plot(table["second"], place, linestyle="", marker="o", color=disc, label=words[1], gid=f"second-{i}")
+            axes.set_title(textwrap.fill(title, TITLE - 16), loc="left", fontsize=9.5)
+            axes.set_yticks(range(len(labels)), labels)
+            axes.set_ylim(len(labels) - 0.5, -0.5)
+            axes.set_xlabel("accuracy, %")
+            axes.grid(axis="x", color=FAINT, linewidth=0.5, alpha=0.6)
+            axes.tick_params(length=3)
+        _legend(figure, list(figure.axes))
+        return _svg(figure)
+
+
+def dealt_size(clients: int, classes: int, panels: int) -> tuple[int, int]:
+    """Pixels (width, height) of a figure of images per class and client."""
+    return 90 + panels * (60 + 30 * clients), 80 + 26 * classes
+
+
+def dealt(panels: dict[str, pd.DataFrame]) -> str:
+    """A disc per class and client with an area by its number of images, as SVG text. panels: title -> a row per client, a column per class."""
+    width, height = dealt_size(max(map(len, panels.values())), max(len(table.columns) for table in panels.values()), len(panels))
+    with rc_context(STYLE):
+        figure = Figure(figsize=(width / PIXELS, height / PIXELS), layout="constrained")
+        for i, (axes, (title, table)) in enumerate(zip(figure.subplots(1, len(panels), squeeze=False).flat, panels.items())):
+            client, label = np.indices(table.shape)
+            axes.scatter(client.ravel(), label.ravel(), s=240 * table.to_numpy().ravel() / max(table.max(axis=None), 1), color=list(LINES)[0], linewidths=0,
+                         gid=f"dealt-{i}")
+            axes.set(xlim=(-0.6, len(table) - 0.4), ylim=(-0.6, len(table.columns) - 0.4))
+            axes.set_xticks(range(len(table)), [str(name) for name in table.index], rotation=0 if len(table) < 7 else 90)
+            axes.set_yticks(range(len(table.columns)), table.columns)
+            axes.set_title(textwrap.fill(title, TITLE - 20), loc="left", fontsize=9.5)
+            axes.set_xlabel("client")
+            axes.set_ylabel("class" if i == 0 else "")
+            axes.tick_params(length=3)
+        return _svg(figure)
 
 
 # -- how class means lie ---------------------------------------------------------------------------------------------------
@@ -349,6 +403,43 @@ def _point_colour(i: int) -> str:
 
 def _shape(i: int) -> str:
     return list(SHAPES)[i // len(POINTS) % len(SHAPES)]
+
+
+# -- mean ranks ----------------------------------------------------------------------------------------------------------
+
+def critical_difference_size(methods: int, groups: int) -> tuple[int, int]:
+    """Pixels (width, height) of a critical-difference picture."""
+    return 730, 82 + 17 * ((methods + 1) // 2) + 9 * groups
+
+
+def critical_difference(ranks: Ranks) -> str:
+    """Mean ranks on a line, names to both sides below it, bars under the line where groups may be drawn (Demsar 2006), as SVG text."""
+    names, places, k = list(ranks.means), list(ranks.means.values()), len(ranks.means)
+    groups = ranks.groups if ranks.bars else []
+    width, height = critical_difference_size(k, len(groups))
+    with rc_context(STYLE):
+        figure = Figure(figsize=(width / PIXELS, height / PIXELS))
+        axes = figure.add_axes((0.28, 0, 0.44, 1))
+        axes.set(xlim=(1, k), ylim=(height, 0))
+        axes.set_axis_off()
+        line = {"color": INK, "linewidth": 1, "clip_on": False}
+        axes.plot([1, k], [58, 58], **line)
+        for rank in range(1, k + 1):
+            axes.plot([rank, rank], [54, 58], **line)
+            axes.text(rank, 51, str(rank), ha="center", va="bottom")
+        axes.plot([1, 1 + ranks.distance], [24, 24], marker="|", gid="distance", **line)
+        axes.text(1 + ranks.distance / 2, 19, f"critical difference {ranks.distance:.3f}", ha="center", va="bottom")
+        for i, group in enumerate(groups):
+            ends = [ranks.means[group[0]], ranks.means[group[-1]]]
+            axes.plot(ends, [66 + 9 * i] * 2, color=list(LINES)[1], linewidth=4, solid_capstyle="round", clip_on=False, gid=f"group-{i}")
+        half = (k + 1) // 2
+        for i, (name, place) in enumerate(zip(names, places)):
+            left, row = i < half, i if i < half else k - 1 - i
+            y, edge = 74 + 9 * len(groups) + 17 * row, 0.99 - (k - 1) * 0.02 if left else k + 0.01 + (k - 1) * 0.02
+            axes.plot([place, place, edge], [58, y, y], gid=f"rank-{i}", **line | {"linewidth": 0.8})
+            words = f"{name}  {place:.2f} " if left else f" {place:.2f}  {name}"
+            axes.text(edge, y, words, ha="right" if left else "left", va="center")
+        return _svg(figure)
 
 
 # -- one file for day and night ------------------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ import jinja2
 
 from pipeline.params import ROOT
 from pipeline.report.tables import Value
+from pipeline.report.judgement import MEANINGS, ordinal
 from pipeline.report.told import numbers, value_words
-from pipeline.report.verdicts import MEANINGS, ordinal
 from pipeline.report.words import measure_words
 
 TEMPLATES = ROOT / "reports" / "templates"

@@ -29,15 +29,36 @@ def corruptions(key: str, root: Path = ROOT) -> Picture | None:
     path = Path("papers", key, "figures", "corruptions.png")
     if not (root / path).exists():
         return None
-    try:
-        with Image.open(root / path) as image:
-            image.load()
-            size, frost = image.size, image.info.get(FROST, "")
-    except (OSError, SyntaxError) as error:           # Pillow calls a broken PNG a SyntaxError
-        raise FedReproError(f"{shorten(root / path)}: not a picture: {error}; run `dvc repro contact_sheet` again") from None
+    size, info = _opened(root / path, "dvc repro contact_sheet")
+    frost = info.get(FROST, "")
     source = f"The frost comes from {frost}." if frost else "Where the frost comes from stands in the picture, below its columns."
     return Picture(f"../{path.as_posix()}",
                    "One photograph of a flower under each of 15 corruptions, a column each, at severities 1 to 5 from top to bottom; "
                    "the clean one at the left",
                    "The corruptions that the clients' images suffer, on a photograph of scikit-learn's at 32 × 32 pixels: a column per "
                    f"corruption, a row per severity. {source}", size)
+
+
+def examples_path(key: str, figure: str, scenario: str, root: Path = ROOT) -> Path:
+    """papers/<paper>/figures/<figure>-<scenario>.png."""
+    return root / "papers" / key / "figures" / f"{figure}-{scenario}.png"
+
+
+def examples_of(key: str, figure: str, scenario: str, what: str, root: Path = ROOT) -> Picture | None:
+    """Example images of every domain, None where they are not kept; FedReproError for a file that is no picture."""
+    path = examples_path(key, figure, scenario, root)
+    if not path.exists():
+        return None
+    size, _ = _opened(path, f"python stages/figures.py {key}")
+    return Picture(f"../{path.relative_to(root).as_posix()}", f"Example images of {what}, a row per domain, a column per class",
+                   f"Images of {what}, as the clients have them: the first training image of every class, ten classes at most; a row per domain.", size)
+
+
+def _opened(path: Path, command: str) -> tuple[tuple[int, int], dict]:
+    """(size in pixels, texts) of a picture."""
+    try:
+        with Image.open(path) as image:
+            image.load()
+            return image.size, image.info
+    except (OSError, SyntaxError) as error:           # Pillow calls a broken PNG a SyntaxError
+        raise FedReproError(f"{shorten(path)}: not a picture: {error}; run `{command}` again") from None

@@ -14,9 +14,11 @@ from string import ascii_lowercase
 from pipeline.errors import ParamError, unknown
 from pipeline.params import DELTA, ROOT, Cell, Paper, Table
 from pipeline.readings import described
+from pipeline.report.judgement import Judgement, variants
+from pipeline.report.measures import COSTS, numbers
 from pipeline.report.published import printed_number, read_published
+from pipeline.report.standings import Standing
 from pipeline.report.told import Readings, Told, by_row
-from pipeline.report.verdicts import Judgement, variants
 from pipeline.report.words import measure_words, method_words, minus, option_words, pretty, setting_words, split_setting, variant
 from pipeline.results import Summary, lower_is_better, summarise
 
@@ -174,6 +176,7 @@ class TableView:
     told: list[tuple[str, list[Told]]]        # (methods, their readings)
     judgement: Judgement = field(default_factory=lambda: Judgement([], []))
     deviations: list[tuple[str, str]] = field(default_factory=list)     # (scenario in words, what differs from the paper)
+    standing: Standing | None = None    # mean ranks of the methods over its scenarios
 
     @property
     def heading(self) -> str:
@@ -248,7 +251,7 @@ def _row_names(panels, row: str) -> list[list[str]]:
 
 def _places(panel, shape: Shape, table: Table) -> list[Place]:
     """Columns in printed order, kept together by block; the baseline prints no delta, so delta may appear late. Behind each block that
-    is measured what stands beside it."""
+    is measured comes what stands beside it, and what is ours."""
     blocks: dict[tuple, list[Place]] = {}
     for record in panel:
         place = shape.place(record)
@@ -257,13 +260,19 @@ def _places(panel, shape: Shape, table: Table) -> list[Place]:
             block.append(place)
     for at, block in blocks.items():
         block += [Place(*at, heading) for heading in table.beside if f"{at[0]}|{at[1]}" in table.blocks]
+    for (setting, dataset), block in blocks.items():
+        own = table.blocks.get(f"{setting}|{dataset}")
+        block += [Place(setting, dataset, column) for column in (own.also if own else ())]
     return [place for block in blocks.values() for place in block]
 
 
 class Titles:
     """Header texts of a table: what every column shares goes to the caption, what differs into header rows."""
 
-    def __init__(self, records, shape: Shape, title: str):
+    def __init__(self, records, shape: Shape, table: Table):
+        title, columns = table.title, dict(pair for block in (table, *table.blocks.values())
+                                           for pair in (block.columns if block is table else block.also).items())
+        self.units = {column: COSTS[measure] for column, measure in columns.items() if measure in COSTS}
         parts = {record["setting"]: split_setting(record["setting"]) for record in records}
         first = next(iter(parts.values()))
         self.shared = [part for part in first if all(part in other for other in parts.values())]
@@ -288,7 +297,7 @@ class Titles:
     def levels(self, place: Place) -> list[str]:
         setting = self.settings.get(place.setting, [""] * self.depth)
         dataset = place.dataset if len(self.datasets) > 1 and place.dataset not in BLANK else ""
-        return [*setting, dataset, pretty(place.column)]
+        return [*setting, dataset, ", ".join(filter(None, (pretty(place.column), self.units.get(place.column))))]
 
     def split(self, places) -> tuple[str, list[list[str]]]:
         """(what the columns of a panel share, the differing levels of each column)."""
@@ -351,7 +360,7 @@ class Filler:
             return Value("outside")
         cell = Cell(self.key, self.table.block(setting, place.dataset, label).scenario, method)
         if cell in self.results:
-            measured = self.results[cell]["measures"].get(measure)
+            measured = [*numbers(cell, self.results[cell], measure).values()]
             return Value("measured", summarise(measured), cell=cell) if measured else Value("missing", problem=_unmeasured(cell, measure))
         target, problem = self.target(cell), self.problems.get(cell, "")
         return Value("missing", target=target, problem=problem) if target or printed or problem else Value("outside")
@@ -478,8 +487,9 @@ class Body:
                 compare(value, self.filler.previous(setting, place, name), lower, "+−")
 
     def _subtract(self, delta: Place):
-        """Measured minus the measured baseline, in the last column of the block before delta."""
-        block = [place for place in self.plain if (place.setting, place.dataset) == (delta.setting, delta.dataset)]
+        """Measured minus the measured baseline, in the last column of the block before delta that is no cost."""
+        block = [place for place in self.plain if (place.setting, place.dataset) == (delta.setting, delta.dataset)
+                 and self.filler.measure(place.setting, place, "") not in COSTS]
         for name in self.names:
             baseline = self.baseline(name, delta)
             other = self.values.get((baseline, block[-1]), Value("outside"))
@@ -535,7 +545,7 @@ def table_view(key: str, paper_key: str, paper: Paper, results: dict[Cell, dict]
     if key in variants(paper):                        # it shows only what it measures once more
         records = [record for record in records if table.block(record["setting"], record["dataset"], record["method"])]
     shape = shape_of(records)
-    titles, filler = Titles(records, shape, table.title), Filler(paper_key, paper, table, results, problems or {}, readings or {}, root)
+    titles, filler = Titles(records, shape, table), Filler(paper_key, paper, table, results, problems or {}, readings or {}, root)
     notes = footnotes(paper_key, key, table, records, shape.row)
     panels, counted, told = [], [], {}
     halves = split_panels(records, shape.row)

@@ -4,6 +4,7 @@ The CSVs write settings as `practical(beta=0.1,N=20),test=clean`, method variant
 and Greek letters by name; a page shows `practical (β = 0.1, N = 20)`, `FedCCL (local = 1, global = 0)`.
 """
 import re
+from collections.abc import Iterable
 
 from pipeline.params import ACROSS, MINIATURE, Paper
 
@@ -76,6 +77,22 @@ def measure_words(measure: str) -> str:
 def minus(number: str) -> str:
     """`-0.41` with the minus sign that is as wide as the plus."""
     return number.replace("-", "−")
+
+
+def listed(names: Iterable[str]) -> str:
+    """`A`, `A and B`, `A, B and C`."""
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def p_words(p: float) -> str:
+    """`p = 0.0016`, two digits of it; `p < 0.0001`."""
+    return "p < 0.0001" if p < 1e-4 else f"p = {p:.2g}"
+
+
+def hours_words(hours: float) -> str:
+    """`12 hours`, `40 minutes`."""
+    return f"{hours:,.0f} hours" if hours >= 10 else f"{hours:.1f} hours" if hours >= 1 else f"{max(60 * hours, 1):.0f} minutes"
 
 
 def bytes_words(count: int) -> str:

@@ -1,0 +1,74 @@
+"""Mean ranks of methods over data sets (Friedman, Iman and Davenport), and how far apart they must be (Nemenyi), after Demsar (2006).
+
+Blocks are scenarios, one column each: columns of one run do not count twice. Mean ranks depend on who else is in the table (Benavoli
+et al. 2016), so that no claim is judged by them.
+"""
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from pipeline.report.statistics import ALPHA, holm
+
+METHODS, BLOCKS = 3, 5                            # fewer: no bars are drawn
+ADVISED = (5, 10)                                 # methods and blocks that Demsar asks for
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Mean ranks (1 is the best) and the tests on them."""
+    means: dict[str, float]                       # best first
+    blocks: int
+    chi2: float
+    p_chi2: float
+    f: float                                      # Iman and Davenport's, which is the one that counts
+    p: float
+    distance: float                               # Nemenyi's critical difference
+
+    @property
+    def df(self) -> tuple[int, int]:
+        return len(self.means) - 1, (len(self.means) - 1) * (self.blocks - 1)
+
+    @property
+    def groups(self) -> list[list[str]]:
+        """Methods whose mean ranks lie nearer together than the critical difference, as many as possible in each group."""
+        names, ranks = list(self.means), list(self.means.values())
+        ends = [max(j for j in range(i, len(ranks)) if ranks[j] - ranks[i] < self.distance) for i in range(len(ranks))]
+        return [names[i:end + 1] for i, end in enumerate(ends) if end > i and (i == 0 or ends[i - 1] < end)]
+
+    @property
+    def bars(self) -> bool:
+        """Whether groups may be drawn: where the ranks differ at all, of enough methods over enough blocks."""
+        return self.p < ALPHA and len(self.means) >= METHODS and self.blocks >= BLOCKS
+
+    def against(self, name: str) -> dict[str, float]:
+        """Adjusted p (Holm) of one method's mean rank against every other's."""
+        error = math.sqrt(len(self.means) * (len(self.means) + 1) / (6 * self.blocks))
+        others = [other for other in self.means if other != name]
+        return dict(zip(others, holm([float(2 * stats.norm.sf(abs(self.means[name] - self.means[other]) / error)) for other in others])))
+
+
+def ranks(rows: dict[str, Sequence[float]], lower: bool | Sequence[bool] = False) -> Ranks:
+    """rows: method -> a number per block, all of them there. lower: whether small numbers are the best (of every block)."""
+    values = np.round(np.array([list(row) for row in rows.values()], float), 9)
+    k, n = values.shape
+    sign = np.where(np.broadcast_to(lower, n), 1.0, -1.0)
+    places = stats.rankdata(values * sign, axis=0)
+    ties = sum(int(t) ** 3 - int(t) for block in places.T for t in np.unique(block, return_counts=True)[1])
+    spread = 12 * (places.sum(1) ** 2).sum() - 3 * n ** 2 * k * (k + 1) ** 2
+    scale = n * k * (k + 1) - ties / (k - 1)
+    chi2 = spread / scale if scale > 1e-9 else 0.0
+    f, p = _iman_davenport(chi2, k, n)
+    q = float(stats.studentized_range.ppf(1 - ALPHA, k, math.inf)) / math.sqrt(2)
+    means = dict(sorted(zip(rows, places.mean(1).tolist()), key=lambda item: item[1]))
+    return Ranks(means, n, float(chi2), float(stats.chi2.sf(chi2, k - 1)), f, p, q * math.sqrt(k * (k + 1) / (6 * n)))
+
+
+def _iman_davenport(chi2: float, k: int, n: int) -> tuple[float, float]:
+    left = n * (k - 1) - chi2
+    if left < 1e-9:                               # every block has the same order
+        return math.inf, math.factorial(k) ** -(n - 1)
+    f = (n - 1) * chi2 / left
+    return float(f), float(stats.f.sf(f, k - 1, (k - 1) * (n - 1))) if chi2 > 0 else 1.0
