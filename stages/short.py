@@ -86,7 +86,8 @@ def short(cell: Cell, part: dict) -> list[list]:
         result = training._summarise(cell, settings, algorithm, hyper, [run], inputs(cell), "", ROOT)
     shown = ("hook", "last", "headline", "measures", "final", "last3", "last5", "clients", "traffic")
     found += [["the result", at, value] for at, value in _flat({key: result[key] for key in shown} | {"metrics": training.metrics(result)})]
-    models = method.deployed(state, world) if hook == "pre" else world.trained
+    after = getattr(method, "after_training", lambda state, world: world.trained)
+    models = method.deployed(state, world) if hook == "pre" else after(state, world)
     vectors = method.vectors(state)
     pictures = evaluation.representations(models, world, tests) | ({} if vectors is None else {"vectors": vectors})
     return found + [["the representations", at, digest] for at, digest in _digests(pictures)]

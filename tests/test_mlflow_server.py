@@ -10,7 +10,6 @@ import sys
 import time
 import urllib.request
 from html import unescape
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest

@@ -7,7 +7,7 @@ import yaml
 
 from pipeline import methods
 from pipeline.errors import ParamError
-from pipeline.params import (ROOT, Cell, Dirichlet, Domains, Evaluation, Miniature, Optimiser, Params, Partition, Scenario,
+from pipeline.params import (ROOT, Cell, Dirichlet, Domains, Miniature, Optimiser, Partition, Scenario,
                              check, load_paper, load_params, read_yaml)
 from pipeline.report.across import excluded
 

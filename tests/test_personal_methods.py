@@ -9,7 +9,6 @@ import torch
 from federation import B1, B2, MLP, TINY, equal, image_clients, image_world, mlp, params, run, tiny_world, training
 from pipeline import keys
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.optimisers import Steps
 from pipeline.engine.phase import Client
 from pipeline.engine.state import Clients, Params, State, pack, unpack, weighted_mean
 from pipeline.engine.world import World

@@ -10,7 +10,7 @@ from torch import nn
 
 from federation import MLP, equal, image_clients, image_world, mlp, params, run, tiny_world, training
 from pipeline.engine.handle import Handle
-from pipeline.engine.state import Clients, Params, State, pack, unpack
+from pipeline.engine.state import Clients, State, pack, unpack
 from pipeline.engine.world import World
 from pipeline.errors import TrainingError
 from pipeline.losses import cosine, prototype_contrast, prototype_distance, prototype_scores

@@ -2,7 +2,6 @@
 import copy
 import json
 import re
-import subprocess
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path

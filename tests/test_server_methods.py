@@ -10,7 +10,7 @@ from federation import equal, image_clients, image_world, run, training
 from pipeline import keys, methods
 from pipeline.engine import world as engine
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.state import Clients, Params, State, pack, unpack
+from pipeline.engine.state import Params, State, pack, unpack
 from pipeline.engine.world import ClassMeans, World
 from pipeline.errors import ParamError, TrainingError
 from pipeline.losses import cross_entropy, prototype_contrast, prototype_scores

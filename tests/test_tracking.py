@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import tracking
+from pipeline import results, tracking
 from pipeline.params import ROOT, Cell
 from pipeline.sealing import seal
 

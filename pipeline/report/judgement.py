@@ -8,7 +8,7 @@ import numpy as np
 from scipy import stats
 
 from pipeline.params import Paper
-from pipeline.report.claims import Printed, Spot
+from pipeline.report.claims import Spot
 from pipeline.report.evidence import Evidence
 from pipeline.report.statistics import ALPHA, holm
 from pipeline.report.verdicts import (CONFIRMED, CONTRADICTED, ENOUGH, HOLDS, OPEN, TESTED, UNDECIDED, UNTESTED, WAITS,
