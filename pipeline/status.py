@@ -21,7 +21,7 @@ from pipeline.data.registry import REGISTRY
 from pipeline.errors import FedReproError, ParamError, unknown
 from pipeline.inputs import inputs
 from pipeline.params import (ACROSS, MINIATURE, PAPERS, ROOT, Cell, Dirichlet, Domains, Paper, Pathological, Scenario, Subset, Table,
-                             load_paper, load_params)
+                             load_paper, planned)
 from pipeline.schedule import Task
 
 DONE, STALE, FAILED, MISSING, UNPLANNED = STATES = "done", "stale", "failed", "missing", "no stage"
