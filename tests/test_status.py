@@ -13,7 +13,7 @@ import yaml
 from pipeline import provenance, status
 from pipeline.files import write_json, write_text
 from pipeline.inputs import inputs
-from pipeline.params import ROOT, Cell, load_paper, load_params
+from pipeline.params import ROOT, Cell, load_paper, load_params, planned
 
 TRAINING = {"rounds": 10, "batch_size": 16, "local_epochs": 2, "optimiser": {"name": "adam", "lr": 0.001}}
 COMMON = {"training": TRAINING, "evaluation": {"tests": "clients"}, "seeds": [0, 1]}
@@ -63,7 +63,7 @@ def partition(root: Path, scenario: str) -> None:
 
 def forget(root: Path) -> None:
     """What a new process would not know."""
-    for function in (load_paper, load_params, provenance.code_digest):
+    for function in (load_paper, load_params, provenance._code, provenance._digest_of, provenance._listed):
         function.cache_clear()
 
 
@@ -89,7 +89,7 @@ def test_every_cell_has_one_state(root):
     ("papers/fedcrl/paper.yaml", "label: FedProx", "label: Prox", []),
     ("pipeline/methods/fedprox.py", "weight = self.mu", "weight = 2 * self.mu", [PROX]),
     ("pipeline/methods/fedprox.py", '"""FedProx: FedAvg with a pull', '"""FedProx: a pull', []),
-    ("pipeline/training.py", "CHECKPOINT_SECONDS = 20.0", "CHECKPOINT_SECONDS = 21.0", [MINI, AVG, PROX])])
+    ("pipeline/training.py", "BYTES = 4", "BYTES = 8", [MINI, AVG, PROX])])
 def test_stale_is_what_would_now_come_out_otherwise(root, file, old, new, stale):
     for cell in (MINI, AVG, PROX):
         finish(root, cell)
@@ -233,7 +233,7 @@ def test_the_stages_are_dvcs_own():
     listed = subprocess.run([sys.executable, "-m", "dvc", "stage", "list", "--name-only", "dvc.yaml", "papers/fedcrl/dvc.yaml",
                              "papers/fedcrl/full/dvc.yaml", "papers/across/dvc.yaml"], cwd=ROOT,
                             capture_output=True, text=True, check=True).stdout.split()
-    ours = status.stages("fedcrl", load_paper("fedcrl")).values()
+    ours = [load_paper("fedcrl").stage(cell) for cell in planned("fedcrl")]
     assert ours and set(ours) <= {name.removeprefix("dvc.yaml:") for name in listed}
 
 
