@@ -240,6 +240,8 @@ def site(tmp_path_factory):
         write_run(folder, "balanced/fedprox", {"M": [95.0], "average": [70.0], "weighted": [9.0], "clients_std": [0.5]}, paper)
     write_sheet(folder, "somewhere")
     (folder / "papers/fedcrl/claims.csv").write_text(CLAIMS)
+    (folder / "reports").mkdir()
+    (folder / "reports/noise.csv").write_text("cell,setting,accuracy\nfedcrl/mini/fedavg,default,54.5\nfedcrl/mini/fedavg,avx2,60.2\n")
     render(root=folder)
     return folder
 
@@ -247,7 +249,7 @@ def site(tmp_path_factory):
 CLAIMS = """id,claim,left,right,expected,where,slip
 C1,Ours is above FedAvg,table=1|column=Avg|method=Ours,table=1|column=Avg|method=FedAvg,>0,Table 1,
 C2,Ours is 4.44 above FedAvg,table=1|column=Avg|method=Ours,table=1|column=Avg|method=FedAvg,=4.44,Table 1,
-C3,the curves look good,,,figure,Fig. 3,
+C3,the curves look good,,,text,Fig. 3,
 """
 PAGES = ["index", "across", *PAPERS, "runs/fedcrl/balanced", "runs/rahfl/mini"]
 
