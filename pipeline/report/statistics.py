@@ -224,13 +224,9 @@ class Design:
 
     def level(self, coefficients: dict[str, float]) -> Estimate | None:
         """sum c_m y_m of rows whose coefficients do not cancel: block effects stay in it."""
-        found = self.by_block(coefficients)
+        values = self.values[[self.names.index(name) for name in coefficients]]
+        found = (np.array([*coefficients.values()]) @ values)[~np.isnan(values).any(0)]
         return alone(found, "level") if len(found) else None
-
-    def by_block(self, coefficients: dict[str, float]) -> np.ndarray:
-        """sum c_m y_mb in every block that all the rows have."""
-        values = np.array([self.values[self.names.index(name)] for name in coefficients])
-        return (np.array(list(coefficients.values())) @ values)[~np.isnan(values).any(0)]
 
     def _pooled(self, c: np.ndarray, used: list[int]) -> Estimate | None:
         outside = any(i in self.wild | self.constant or self._count(i) < 2 for i in used)
@@ -342,14 +338,14 @@ class Family:
         return [_around(e, self._factor(e, level, alpha) * e.error(runs))
                 for e, level in zip(self.estimates, levels)]
 
-    def grown(self, n: int, alpha: float = ALPHA) -> list[tuple[float, float]]:
+    def grown(self, n: int) -> list[tuple[float, float]]:
         """Intervals from n blocks, if differences and spread stayed; Holm's steps at their most cautious
         level."""
-        return [_around(e, self.factor(e, n, alpha) * e.grown(n).se) for e in self.estimates]
+        return [_around(e, self.factor(e, n) * e.grown(n).se) for e in self.estimates]
 
-    def factor(self, estimate: Estimate, n: int, alpha: float = ALPHA) -> float:
+    def factor(self, estimate: Estimate, n: int) -> float:
         """What a standard error is multiplied by, from n blocks."""
-        return self._factor(estimate.grown(n), alpha / len(self.estimates), alpha)
+        return self._factor(estimate.grown(n), ALPHA / len(self.estimates), ALPHA)
 
     def _factor(self, estimate: Estimate, level: float, alpha: float) -> float:
         if self.way == "Dunnett":

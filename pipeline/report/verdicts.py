@@ -122,7 +122,7 @@ class Verdict:
             text += f", {len(self.members)} comparisons at once ({self.way}{steps})"
         if self.apart:
             whose = "their" if len(self.apart) > 1 else "its"
-            text += f"; {listed(self.apart)} set apart for a spread of {whose} own"
+            text += f"; {listed(self.apart)} set apart, as {whose} spread differs"
         return f"{text}: {p_words(self.p)}."
 
     def _rival(self) -> str:
