@@ -409,11 +409,12 @@ class Table:
         return self.blocks.get(f"{at}|{method}", self.blocks.get(at))
 
     def measure(self, block: Block, column: str) -> str | None:
-        """Name of the measure that a column of a block shows; None for `delta` and what no run measures. What a run costs (`run.`) has no
-        prefix."""
+        """Name of the measure that a column of a block shows; None for `delta` and what no run measures. What a run
+        costs (`run.`) has no prefix."""
         if column in block.also:
             return block.also[column]
-        name = None if column == DELTA or block.only and column not in block.only else {**self.beside, **self.columns}.get(column, column)
+        filled = column != DELTA and (not block.only or column in block.only)
+        name = {**self.beside, **self.columns}.get(column, column) if filled else None
         return name if name is None or name.startswith("run.") else block.measure + name
 
 
@@ -424,16 +425,17 @@ class Figure:
     kind: curves, measures over rounds; sweep, measures against a number that the cells differ in (of a method's: the first of
     `methods` is the one that the others vary); embedding, t-SNE of representations; sphere, their directions and lengths;
     margins, between class means; matrix, cross-correlations of the clients' logits; transfer, t-SNE of the first client's features
-    of its own domain's and the next domain's test images; pairs, two measures of every method beside each other; clients, images per
-    class and client; images, an example of every class and domain.
+    of its own domain's and the next domain's test images; pairs, two measures of every method beside each other;
+    clients, images per class and client; images, an example of every class and domain.
     """
     number: str
     title: str
     scenarios: list[str]
     methods: list[str] = field(default_factory=list)  # empty: every method that was run there
-    # see above; null: not drawn
-    kind: Literal["curves", "sweep", "embedding", "sphere", "margins", "matrix", "transfer", "pairs", "clients", "images"] | None = None
-    measures: list[str] = field(default_factory=list)     # of curves: columns of history.csv; of a sweep, pairs: measures; empty: the headline
+    kind: Literal["curves", "sweep", "embedding", "sphere", "margins", "matrix", "transfer", "pairs", "clients",
+                  "images"] | None = None             # see above; null: not drawn
+    # Of curves: columns of history.csv; of a sweep and of pairs: measures; empty: the headline.
+    measures: list[str] = field(default_factory=list)
     window: Count = 1                                 # of curves: trailing mean over so many rounds
     over: list[str] = field(default_factory=list)     # of a sweep, a panel each: a number of the scenario (partition.beta) or of the method (tau)
 

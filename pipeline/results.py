@@ -41,7 +41,7 @@ def summarise(values: list[float]) -> Summary:
 
 
 def lower_is_better(measure: str) -> bool:
-    """Whether a small value of `measure` is a good one: spread over clients, loss and what a run costs, not accuracy."""
+    """Whether a small value of `measure` is a good one: spread over clients, loss and what a run costs."""
     return measure.rpartition(".")[2] in LOWER_IS_BETTER
 
 

@@ -238,6 +238,8 @@ def site(tmp_path_factory):
         write_run(folder, "balanced/fedprox", {"M": [95.0], "average": [70.0], "weighted": [9.0], "clients_std": [0.5]}, paper)
     write_sheet(folder, "somewhere")
     (folder / "papers/fedcrl/claims.csv").write_text(CLAIMS)
+    (folder / "reports").mkdir()
+    (folder / "reports/noise.csv").write_text("cell,setting,accuracy\nfedcrl/mini/fedavg,default,54.5\nfedcrl/mini/fedavg,avx2,60.2\n")
     render(root=folder)
     return folder
 

@@ -19,9 +19,10 @@ from pipeline.report.claims import COLUMNS, Claim, Expected, Number, Printed, pa
 from pipeline.report.context import page
 from pipeline.report.evidence import Evidence
 from pipeline.report.judgement import Judgement, ordinal, orders
+from pipeline.report.judging import closeness, decide, judge
 from pipeline.report.measures import numbers, uniformity
 from pipeline.report.standings import of_table, shared
-from pipeline.report.verdicts import CONFIRMED, CONTRADICTED, FAILS, HOLDS, OPEN, UNDECIDED, WAITS, Verdict, closeness, decide, judge
+from pipeline.report.verdicts import CONFIRMED, CONTRADICTED, FAILS, HOLDS, OPEN, UNDECIDED, WAITS, Verdict
 from pipeline.sealing import seal
 
 # Claims whose published numbers the scan lost.

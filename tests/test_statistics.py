@@ -19,6 +19,12 @@ OFFICE = {
     "fedavg": [46.1700, 47.6770, 53.0862], "fedga": [50.4845, 48.1996, 52.8159], "fedlsa": [51.3885, 50.1784, 57.3946],
     "fedproto": [45.7308, 46.2945, 52.0672], "fedprox": [50.4303, 49.7680, 54.4163], "fedsr": [52.6537, 53.5145, 49.3616],
     "fedtgp": [47.2239, 47.7514, 52.8892], "fpl": [50.7562, 52.5496, 53.6953], "moon": [34.0279, 23.6159, 33.6210]}
+# The same with cropped and flipped images.
+AUGMENTED = {
+    "fedavg": [47.2756, 49.9463, 51.9425], "fedga": [52.8805, 56.0863, 60.1298], "fedlsa": [54.6366, 57.4498, 57.7523],
+    "fedproto": [47.1515, 48.2538, 51.8211], "fedprox": [46.1606, 47.6451, 53.1285], "fedsr": [50.9542, 54.5908, 50.6027],
+    "fedtgp": [49.4617, 51.4081, 54.1979], "fpl": [56.3445, 54.0638, 61.0769], "moon": [28.3665, 23.7572, 10.5023],
+}
 
 
 def design(rows, pool=None):
@@ -103,6 +109,17 @@ def test_two_of_the_nine(one, other, d, ends, p, needed, powered, next_one, repe
     assert (above(estimate, 0, runs=1), again(estimate)) == pytest.approx((next_one, repeated), abs=0.005)
     if other == "fedavg" and one == "fedlsa":
         assert pair.ends(2 * ALPHA)[0] == pytest.approx((2.24, 5.78), abs=0.005) and pair.ends(runs=1)[0] == pytest.approx((-0.31, 8.33), abs=0.005)
+
+
+def test_nine_methods_with_augmented_images():
+    made = design(AUGMENTED)
+    assert made.apart == ("moon",) and (made.s, made.df) == (pytest.approx(1.849, abs=5e-4), 14)
+    assert spread_test(made.values, list(AUGMENTED).index("moon"))[0] == pytest.approx(34.4, abs=0.05)
+    families = [against(made, "fedlsa", [name for name in AUGMENTED if name != "fedlsa"]), against(made, "fedlsa", ("fedproto", "fpl", "fedtgp"), "Dunnett"),
+                against(made, "fedproto", ["fedavg"]), against(made, "fedlsa", ["fedavg"])]
+    found = [(min(e.d for e in family.estimates), *(min(ends) for ends in zip(*family.ends()))) for family in families]
+    assert found == [pytest.approx(row, abs=0.006) for row in ((-0.55, -11.24, 3.55), (-0.55, -4.52, 3.42), (-0.65, -3.88, 2.59), (6.89, 3.65, 10.13))]
+    assert families[3].ends(2 * ALPHA)[0] == pytest.approx((4.23, 9.55), abs=0.006)
 
 
 def test_rows_of_ours_add_nothing_to_the_residual():

@@ -50,7 +50,7 @@ class Across:
     device: str                                       # of all cells; empty where they differ, each then names its own
     reasons: list[tuple[str, str]]                    # of those cells that cannot be run or that nobody asks for
     command: str                                      # runs what is missing
-    standing: Standing | None = None                  # mean ranks of the algorithms that many miniatures have in common
+    standing: Standing | None = None                  # mean ranks of the algorithms that many miniatures share
 
     @property
     def drawings(self) -> list[Drawing]:
@@ -104,7 +104,8 @@ def across(names: dict[str, str], results: dict[Cell, dict], root: Path = ROOT, 
                   [Column(key, names[key], _about(key, mini.scenario, cells, found, papers[key], root)) for key, mini in minis.items()],
                   len(found), len(cells), devices[0] if len(devices) == 1 else "",
                   [(_words(reason), meaning) for reason, meaning in REASONS.items() if reason in reasons],
-                  f"python -m pipeline.run {' '.join(waiting)}" if waiting else "", _standing(found, _labels(papers), names))
+                  f"python -m pipeline.run {' '.join(waiting)}" if waiting else "",
+                  _standing(found, _labels(papers), names))
 
 
 def _values(cell: Cell, result: dict | None, paper: Paper, problem: str, with_device: bool) -> list[Value]:
@@ -119,16 +120,18 @@ def _values(cell: Cell, result: dict | None, paper: Paper, problem: str, with_de
             Value("text", text=f"{fmean(memory):,.0f}", order=fmean(memory)) if memory else Value("outside")]
 
 
-def _standing(found: dict[tuple[str, str], dict], labels: dict[str, str], names: dict[str, str]) -> Standing | None:
-    """Mean ranks over the most miniatures that enough algorithms have all run in, each by the number that its table leads with."""
+def _standing(found: dict[tuple[str, str], dict], labels: dict[str, str],
+              names: dict[str, str]) -> Standing | None:
+    """Mean ranks over the most miniatures that enough algorithms have all run in, each by its headline."""
     numbers = {at: summarise(result["measures"][result["headline"]]).mean for at, result in found.items()}
     methods, minis = shared(numbers, [key for key in names if any(at[1] == key for at in found)])
     if len(minis) < SCENARIOS:
         return None
     lower = [lower_is_better(next(found[method, key]["headline"] for method in methods)) for key in minis]
     rows = {label: [numbers[name, key] for key in minis] for label, name in labels.items() if name in methods}
-    return standing(ranks(rows, lower), "miniatures", "figures/across-ranks.svg", f" They are those of {listed(names[key] for key in minis)}, the most "
-                    f"that {METHODS} algorithms or more have all run in.")
+    further = (f" They are those of {listed(names[key] for key in minis)}, the most that {METHODS} algorithms or more "
+               "have all run in.")
+    return standing(ranks(rows, lower), "miniatures", "figures/across-ranks.svg", further)
 
 
 def _words(reason: str) -> str:

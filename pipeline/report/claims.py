@@ -3,15 +3,16 @@
 A claim expects something of the difference `left - right` (of `left` alone where `right` is empty).
 
     expression  operand { " - " operand | " + " operand }
-    operand     a number, a selector, or max(expression), min(expression), mean(expression); of several expressions: max(one ; other)
+    operand     a number, a selector, or max(expression), min(expression), mean(expression), also of several
+                expressions: max(one ; other)
     selector    term { "|" term }, a term is key=value or key!=value
 
 `table`, `dataset`, `column` and `method` are the fields of a published row; `setting` is a whole setting or one part of
 it, and any other key is a part `key=value` of the setting. `method=A & B` is several methods; without a method, or with
 `method!=A`, a selector is every method that the table prints there (a row that is a mean over the methods is none). A
 selector of several numbers stands inside max, min or mean, where a difference goes method by method, or on the right of
-a rank. `scenario=..|measure=..|method=..` are numbers that the paper gives in no table, but that runs measure (`pipeline/report/measures.py`
-has the names, those of curves and figures among them).
+a rank. `scenario=..|measure=..|method=..` are numbers that the paper gives in no table, but that runs measure;
+`pipeline/report/measures.py` has the names, those of curves and figures among them.
 
     expected    >x  <x  >=x  <=x    the difference is above or below x
                 abs<x               it is closer to 0 than x
@@ -57,11 +58,11 @@ class Spot:
 Look = Callable[[Spot], float]                    # gives the number of a spot
 
 
-# -- what a difference is, number by number ------------------------------------------------------------------------
+# -- what a difference is, number by number ----------------------------------------------------------------------
 
 @dataclass(frozen=True)
 class Form:
-    """A sum of numbers: a coefficient for each, and a constant. The numbers are spots, later the runs behind them."""
+    """A sum of numbers: a coefficient for each, and a constant. They are spots, later the runs behind them."""
     coefficients: tuple[tuple[Any, float], ...] = ()
     constant: float = 0.0
 
@@ -75,7 +76,7 @@ class Form:
         return [self]
 
     def times(self, factor: float) -> "Form":
-        return Form(tuple((spot, factor * coefficient) for spot, coefficient in self.coefficients), factor * self.constant)
+        return Form(tuple((spot, factor * c) for spot, c in self.coefficients), factor * self.constant)
 
     def plus(self, other: "Tree") -> "Tree":
         if isinstance(other, Extreme):
@@ -87,12 +88,13 @@ class Form:
         total: dict[Any, float] = {}
         for spot, coefficient in self.coefficients:
             total[name(spot)] = total.get(name(spot), 0.0) + coefficient
-        return Form(tuple((spot, coefficient) for spot, coefficient in total.items() if abs(coefficient) > 1e-12), self.constant)
+        return Form(tuple((spot, c) for spot, c in total.items() if abs(c) > 1e-12), self.constant)
 
 
 @dataclass(frozen=True)
 class Extreme:
-    """The largest or the smallest of several differences: it follows each of them upwards and downwards, and so do the ends of intervals."""
+    """The largest or the smallest of several differences: it rises and falls with each of them, and so do the ends
+    of its interval with theirs."""
     kind: str                                     # max or min
     parts: tuple["Tree", ...]
 
@@ -232,7 +234,8 @@ class Claim:
         """left - right; of a rank, the lead over the nearest of the others."""
         [(method, left)] = self.left.trees()
         if self.expected.kind == "rank":
-            return Extreme("min", tuple(left.plus(other.times(-1)) for name, other in self.right.trees() if name != method))
+            others = [other for name, other in self.right.trees() if name != method]
+            return Extreme("min", tuple(left.plus(other.times(-1)) for other in others))
         return left.plus(self.right.trees()[0][1].times(-1)) if self.right else left
 
     def difference(self, look: Look) -> float:
@@ -416,8 +419,9 @@ def _runs(terms: dict[str, str], paper: Paper) -> list[Spot]:
         raise ValueError("a run is scenario=..|measure=..|method=..")
     labels, methods = [paper.label(method) for method in paper.methods], terms["method"].split(" & ")
     figure = terms["measure"].partition(".")[0]
-    for kind, name, known in (("scenario", terms["scenario"], paper.scenarios), *(("method", name, labels) for name in methods),
-                              *([("figure", figure, paper.figures)] if figure.startswith("figure") else [])):
+    asked = [("scenario", terms["scenario"], paper.scenarios), *(("method", name, labels) for name in methods)]
+    asked += [("figure", figure, paper.figures)] if figure.startswith("figure") else []
+    for kind, name, known in asked:
         if name not in known:
             raise ValueError(unknown(kind, name, known))
     return [Spot(name, scenario=terms["scenario"], measure=terms["measure"]) for name in methods]

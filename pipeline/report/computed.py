@@ -1,4 +1,4 @@
-"""Every figure that is computed from representations or data: embeddings, margins, cross-correlations, example images; kept in git."""
+"""Every figure that is computed from representations or data, as a table or a picture that is kept in git."""
 from pathlib import Path
 
 from pipeline.errors import FedReproError
@@ -21,11 +21,13 @@ def update(what: str, root: Path = ROOT) -> list[Path]:
         wanted = [(key, kind, cell) for key, kind, cell in wanted if (cell.representations(root)).exists()]
     elif not (wanted := [(key, kind, cell) for key, kind, cell in wanted if cell == Cell.parse(what)]):
         raise FedReproError(f"papers/{name}/paper.yaml: no figure of kind {' or '.join(map(repr, makers))} shows the cell {what}")
-    return [makers[kind](key, cell, root) for key, kind, cell in wanted] + (_examples(name, paper, root) if what == name else [])
+    written = [makers[kind](key, cell, root) for key, kind, cell in wanted]
+    return written + (_examples(name, paper, root) if what == name else [])
 
 
 def _examples(name: str, paper: Paper, root: Path) -> list[Path]:
     """Example images of the scenarios whose data are there."""
+    wanted = [(key, scenario) for key, figure in paper.figures.items() if figure.kind == "images"
+              for scenario in (MINIATURE, *figure.scenarios)]
     return [examples.write(examples_path(name, key, scenario, root), paper.scenarios[scenario], root)
-            for key, figure in paper.figures.items() if figure.kind == "images" for scenario in (MINIATURE, *figure.scenarios)
-            if (root / "data" / paper.scenarios[scenario].data.set).exists()]
+            for key, scenario in wanted if (root / "data" / paper.scenarios[scenario].data.set).exists()]

@@ -13,12 +13,13 @@ from pipeline.report.communication import communication
 from pipeline.report.drawings import Drawing, FigureView, curves_of, figure_views, run_command
 from pipeline.report.evidence import Evidence
 from pipeline.report.judgement import Judgement, orders, variants
+from pipeline.report.judging import judge
 from pipeline.report.pictures import Picture, corruptions
 from pipeline.report.runs import RunsPage, departures, runs_page
 from pipeline.report.standings import of_table
 from pipeline.report.tables import Panel, Row, TableView, Value, mark, merge_heads, table_view
 from pipeline.report.told import Readings, Told, ValueRow, by_row, every, numbered, values
-from pipeline.report.verdicts import Verdict, judge
+from pipeline.report.verdicts import Verdict
 from pipeline.report.words import GROUPS, MEASURES, measure_words, method_label, scenario_title
 from pipeline.results import Problem, history, lower_is_better, ordered, summarise
 
@@ -139,11 +140,13 @@ def judged(key: str, paper: Paper, results: dict[Cell, dict], said: list[Note], 
     """Every table with its verdict and the deviations that it stands under; verdicts on claims that are about no table."""
     printed = Printed(key, paper, root)
     claims, again, views = read_claims(key, paper, root), variants(paper), []
-    evidence = {variant: Evidence(key, paper, results, printed, root, variant) for variant in {"", *(name for _, name in again.values())}}
+    evidence = {variant: Evidence(key, paper, results, printed, root, variant)
+                for variant in {"", *(name for _, name in again.values())}}
     for name in paper.tables:
         view = table_view(name, key, paper, results, root, broken, readings)
         base, variant = again.get(name, (name, ""))
-        judgement = Judgement([judge(claim, evidence[variant]) for claim in claims if claim.table == base], orders(name, evidence[""]))
+        judgement = Judgement([judge(claim, evidence[variant]) for claim in claims if claim.table == base],
+                              orders(name, evidence[""]))
         standing = of_table(name, evidence[""])
         deviations = [(note.title, " ".join(note.texts)) for note in said if note.scenario in view.scenarios]
         views.append(dataclasses.replace(view, judgement=judgement, deviations=deviations, standing=standing))

@@ -42,7 +42,8 @@ class FigureView:
 def figure_views(key: str, paper: Paper, results: dict[Cell, dict], root: Path = ROOT) -> list[FigureView]:
     """The paper's figures that can be drawn, in its order."""
     draw = {"curves": _curves, "sweep": _sweep, "embedding": _embedding, "sphere": _sphere, "margins": _margins,
-            "matrix": _matrices, "transfer": _transfer, "pairs": _pairs, "clients": _clients, "images": _images}
+            "matrix": _matrices, "transfer": _transfer, "pairs": _pairs,
+            "clients": _clients, "images": _images}
     return [FigureView(name, figure.number, figure.title,
                        draw[figure.kind](key, name, figure, figure.scenarios, paper, results, root),
                        draw[figure.kind](key, name, figure, [MINIATURE], paper, results, root),
@@ -53,9 +54,10 @@ def figure_views(key: str, paper: Paper, results: dict[Cell, dict], root: Path =
 def _command(key: str, name: str, figure: Figure, paper: Paper, results, root: Path) -> str:
     """`python -m pipeline.run 'papers/fedcrl/dvc.yaml:main@cifar10-dir-01-*'`, for the scenarios of which a planned cell is missing."""
     if figure.kind in ("clients", "images"):          # of the data alone
-        lacking = [f"papers/{key}/dvc.yaml:partition@{scenario}" for scenario in figure.scenarios
-                   if not (_counts(key, scenario, root) if figure.kind == "clients" else examples_path(key, name, scenario, root)).exists()]
-        return f"dvc repro {' '.join(lacking)}" + _KEPT.get(figure.kind, "").format(key=key) if lacking else ""
+        made = {scenario: _counts(key, scenario, root) if figure.kind == "clients" else
+                examples_path(key, name, scenario, root) for scenario in figure.scenarios}
+        lacking = [f"papers/{key}/dvc.yaml:partition@{scenario}" for scenario, path in made.items() if not path.exists()]
+        return f"dvc repro {' '.join(lacking)}{_KEPT.get(figure.kind, '').format(key=key)}" if lacking else ""
     missing = [Cell(key, scenario, method) for grid in paper.grids.values() for scenario in figure.scenarios for method in grid.methods
                if scenario in grid.scenarios and method in (figure.methods or grid.methods) and Cell(key, scenario, method) not in results]
     if missing:
@@ -72,7 +74,8 @@ def run_command(paper: Paper, cells: list[Cell]) -> str:
 
 
 # Kinds made from representations, or from images.
-_KEPT = dict.fromkeys(("embedding", "sphere", "margins", "matrix", "transfer", "images"), "; python stages/figures.py {key}")
+_KEPT = dict.fromkeys(("embedding", "sphere", "margins", "matrix", "transfer", "images"),
+                      "; python stages/figures.py {key}")
 
 
 def _path(key: str, name: str, scenarios: list[str]) -> str:
@@ -173,42 +176,49 @@ def _varies_only(over: str, cell: Cell, figure: Figure, results) -> bool:
     return all(mine.get(key) == base.get(key) for key in mine.keys() | base.keys() if key != over)
 
 
-# -- two measures beside each other ----------------------------------------------------------------------------------------
+# -- two measures beside each other ------------------------------------------------------------------------------
 
 def _pairs(key, name, figure: Figure, scenarios, paper, results, root) -> Drawing | None:
-    panels = {}
-    for scenario in scenarios:
-        cells = [cell for method in figure.methods or paper.methods if (cell := Cell(key, scenario, method)) in results]
-        found = {method_label(paper, cell.method): [summarise(results[cell]["measures"][measure]).mean for measure in figure.measures]
-                 for cell in cells if all(results[cell]["measures"].get(measure) for measure in figure.measures)}
-        if found:
-            panels[scenario_title(paper, scenario)] = pd.DataFrame.from_dict(found, orient="index", columns=["first", "second"])
+    panels = {scenario_title(paper, scenario): table for scenario in scenarios
+              if (table := _pair(key, scenario, figure, paper, results)) is not None}
     if not panels:
         return None
     first, second = (measure_words(measure) for measure in figure.measures)
-    return Drawing(_path(key, name, scenarios), f"Measured accuracy of every method, {first} and {second}: {'; '.join(panels)}",
+    return Drawing(_path(key, name, scenarios),
+                   f"Measured accuracy of every method, {first} and {second}: {'; '.join(panels)}",
                    f"Measured accuracy of every method: ring, {first}; disc, {second}. Mean over seeds.",
-                   figures.pairs_size(len(panels), max(map(len, panels.values()))), partial(figures.pairs, panels, [first, second]))
+                   figures.pairs_size(len(panels), max(map(len, panels.values()))),
+                   partial(figures.pairs, panels, [first, second]))
 
 
-# -- data --------------------------------------------------------------------------------------------------------------
+def _pair(key: str, scenario: str, figure: Figure, paper: Paper, results) -> pd.DataFrame | None:
+    """Columns first, second by method, of the methods that have both measures; None where none has."""
+    found = {}
+    for method in figure.methods or paper.methods:
+        measured = results.get(Cell(key, scenario, method), {}).get("measures", {})
+        if all(measured.get(measure) for measure in figure.measures):
+            found[method_label(paper, method)] = [summarise(measured[measure]).mean for measure in figure.measures]
+    return pd.DataFrame.from_dict(found, orient="index", columns=["first", "second"]) if found else None
+
+
+# -- data ---------------------------------------------------------------------------------------------------------
 
 def _counts(key: str, scenario: str, root: Path) -> Path:
     return root / "papers" / key / "runs" / scenario / "clients.csv"
 
 
 def _clients(key, name, figure: Figure, scenarios, paper, results, root) -> Drawing | None:
-    panels = {scenario_title(paper, scenario): table for scenario in scenarios if (table := _dealt(_counts(key, scenario, root))) is not None}
+    panels = {scenario_title(paper, scenario): table for scenario in scenarios
+              if (table := _dealt(_counts(key, scenario, root))) is not None}
     if not panels:
         return None
     return Drawing(_path(key, name, scenarios), f"Images per class and client: {'; '.join(panels)}",
                    "Training images per class and client; the area of a disc is their number.",
-                   figures.dealt_size(max(map(len, panels.values())), max(len(table.columns) for table in panels.values()), len(panels)),
-                   partial(figures.dealt, panels))
+                   figures.dealt_size(panels), partial(figures.dealt, panels))
 
 
 def _dealt(path: Path) -> pd.DataFrame | None:
-    """Training images, a row per client and a column per class, of clients.csv; None where the partition was not made."""
+    """Training images, a row per client and a column per class; None where the partition was not made."""
     if not path.exists():
         return None
     try:
@@ -220,7 +230,7 @@ def _dealt(path: Path) -> pd.DataFrame | None:
 
 def _images(key, name, figure: Figure, scenarios, paper, results, root) -> Picture | None:
     """One scenario's: the miniature, or the first of the figure's whose picture is kept."""
-    found = (examples_of(key, name, scenario, scenario_title(paper, scenario), root) for scenario in scenarios)
+    found = [examples_of(key, name, scenario, scenario_title(paper, scenario), root) for scenario in scenarios]
     return next(filter(None, found), None)
 
 

@@ -1,7 +1,9 @@
-"""The runs behind a claim: which numbers they give, which rows they are compared among, and the estimates that follow.
+"""The runs behind a claim: which numbers they give, which rows they are compared among, and the estimates
+that follow.
 
-The rows of a comparison (its pool) are those that the paper prints in the same block of a table, or draws in the figure, so that a
-reading, a variant or a method of ours that is run later changes no verdict. Where nothing is printed they are all rows of the scenario.
+The rows of a comparison (its pool) are those that the paper prints in the same block of a table, or draws in
+the figure, so that a reading, a variant or a method of ours that is run later changes no verdict. Where
+nothing is printed they are all rows of the scenario.
 """
 import math
 from collections.abc import Callable
@@ -10,12 +12,15 @@ from functools import cache
 from pathlib import Path
 from statistics import fmean
 
+import numpy as np
+
 from pipeline.params import ROOT, Cell, Paper
 from pipeline.report import measures
 from pipeline.report.claims import Form, Printed, Spot
 from pipeline.report.statistics import Design, Estimate, alone, combined, logit
 
 Source = tuple[Cell, str]                         # a run and one of its measures
+Column = tuple[str, str, str, str]                # table, setting, data set and column of the print
 Block = tuple[int, str]                           # a seed and the partition that it used
 Weights = tuple[tuple[str, float], ...]           # measure -> what it counts in one number of a run
 SCALES: dict[str, Callable[[float], float]] = {"": lambda value: value, "logit": logit, "ln": math.log}
@@ -24,13 +29,15 @@ SCALES: dict[str, Callable[[float], float]] = {"": lambda value: value, "logit":
 class Evidence:
     """The results of one paper as its claims ask for them; `variant`: by the tables' variant of that name."""
 
-    def __init__(self, key: str, paper: Paper, results: dict[Cell, dict], printed: Printed, root: Path = ROOT, variant: str = ""):
-        self.key, self.paper, self.results, self.printed, self.root, self.variant = key, paper, results, printed, root, variant
+    def __init__(self, key: str, paper: Paper, results: dict[Cell, dict], printed: Printed, root: Path = ROOT,
+                 variant: str = ""):
+        self.key, self.paper, self.results = key, paper, results
+        self.printed, self.root, self.variant = printed, root, variant
         self.values, self.design, self.beside = cache(self._values), cache(self._design), cache(self._beside)
-        self.columns: dict[tuple[str, str, str, str], list[Spot]] = {}
+        self.columns: dict[Column, list[Spot]] = {}
         for spot in printed.numbers:
             if not printed.is_mean(spot.table, spot.method):
-                self.columns.setdefault((spot.table, spot.setting, spot.dataset, spot.column), []).append(spot)
+                self.columns.setdefault(_column(spot), []).append(spot)
 
     # -- numbers --
 
@@ -40,7 +47,8 @@ class Evidence:
             method = next(name for name in self.paper.methods if self.paper.label(name) == spot.method)
             return Cell(self.key, spot.scenario, method), spot.measure
         table = self.paper.tables.get(f"{spot.table}-{self.variant}", self.paper.tables[spot.table])
-        block, method = table.block(spot.setting, spot.dataset, spot.method), self.paper.method_of(table, spot.method)
+        block = table.block(spot.setting, spot.dataset, spot.method)
+        method = self.paper.method_of(table, spot.method)
         measure = block and table.measure(block, spot.column)
         return (Cell(self.key, block.scenario, method), measure) if measure and method else None
 
@@ -49,7 +57,8 @@ class Evidence:
         cell, measure = source
         result = self.results.get(cell)
         found = measures.numbers(cell, result, measure, self.root) if result else {}
-        return {(seed, result["partition"]): number for seed, number in found.items()}
+        draws = dict(zip(result["seeds"], result.get("partitions") or [result["partition"]] * len(result["seeds"]))) if result else {}
+        return {(seed, draws[seed]): number for seed, number in found.items()}
 
     def hours(self, cells: set[Cell]) -> float:
         """What one more seed of every cell takes, as long as its seeds took."""
@@ -58,24 +67,28 @@ class Evidence:
     # -- the rows of a comparison --
 
     def pool(self, spot: Spot) -> tuple[Source, ...]:
-        """What the paper prints beside a spot: the same block and column of its table, or the figure; else the whole scenario."""
+        """What the paper prints beside a spot: the same block and column of its table, or the figure; else
+        the whole scenario."""
         if spot.table:
-            return self.beside((spot.table, spot.setting, spot.dataset, spot.column))
+            return self.beside(_column(spot))
         wanted = spot.scenario, spot.measure
-        same = [beside for beside in map(self.beside, self.columns) if wanted in {(cell.scenario, measure) for cell, measure in beside}]
+        same = [beside for beside in map(self.beside, self.columns)
+                if wanted in {(cell.scenario, measure) for cell, measure in beside}]
         if same:
             return max(same, key=len)
-        drawn = next((figure.methods for figure in self.paper.figures.values() if spot.scenario in figure.scenarios and figure.methods), None)
-        return tuple((Cell(self.key, spot.scenario, method), spot.measure) for method in drawn or self.paper.methods)
+        figures = [figure for figure in self.paper.figures.values() if spot.scenario in figure.scenarios]
+        methods = next((figure.methods for figure in figures if figure.methods), self.paper.methods)
+        return tuple((Cell(self.key, spot.scenario, method), spot.measure) for method in methods)
 
-    def _beside(self, at: tuple[str, str, str, str]) -> tuple[Source, ...]:
+    def _beside(self, column: Column) -> tuple[Source, ...]:
         """The runs of one printed column."""
-        return tuple(dict.fromkeys(source for spot in self.columns.get(at, []) if (source := self.source(spot))))
+        return tuple(dict.fromkeys(filter(None, map(self.source, self.columns.get(column, [])))))
 
     # -- estimates --
 
     def estimate(self, form: Form, pool: tuple[Source, ...], scale: bool = False) -> Estimate | None:
-        """Of a sum of runs, scenario by scenario; None where runs of a scenario share no block. scale: on each measure's other scale."""
+        """Of a sum of runs, scenario by scenario; None where runs of a scenario share no block. scale: on
+        each measure's other scale."""
         by_scenario: dict[str, dict[Source, float]] = {}
         for source, coefficient in form.coefficients:
             by_scenario.setdefault(source[0].scenario, {})[source] = coefficient
@@ -91,15 +104,17 @@ class Evidence:
         return {cell for cell, measure in (*pool, *(source for source, _ in form.coefficients))
                 if cell.scenario in scenarios and self.values((cell, measure))}
 
-    def _part(self, scenario: str, sources: dict[Source, float], pool: tuple[Source, ...], scale: bool) -> Estimate | None:
-        """Several measures of one run are one number of it first; a contrast of methods is then pooled, anything else stands alone."""
+    def _part(self, scenario: str, sources: dict[Source, float], pool: tuple[Source, ...],
+              scale: bool) -> Estimate | None:
+        """Several measures of one run are one number of it first; a contrast of methods is then pooled,
+        anything else stands alone."""
         weights, methods = _factors(sources)
         if not weights:                           # no common number of all the runs
-            values = [{block: SCALES[self._scale(source, scale)](value) * factor for block, value in self.values(source).items()}
-                      for source, factor in sources.items()]
-            sums = [sum(row[block] for row in values) for block in set.intersection(*map(set, values))]
-            return alone(sums, "paired" if abs(sum(sources.values())) < 1e-9 else "level") if sums else None
-        printed = tuple(dict.fromkeys(cell.method for cell, measure in pool if cell.scenario == scenario and measure in dict(weights)))
+            sums = np.array([*self._sum(sources, scale).values()])
+            route = "paired" if abs(sum(sources.values())) < 1e-9 else "level"
+            return alone(sums, route) if len(sums) else None
+        printed = tuple(dict.fromkeys(cell.method for cell, measure in pool
+                                      if cell.scenario == scenario and measure in dict(weights)))
         design = self.design(scenario, weights, printed, tuple(methods), scale)
         if abs(sum(methods.values())) < 1e-9:
             return design.contrast(methods)
@@ -107,22 +122,30 @@ class Evidence:
         within = abs(sum(weight for _, weight in weights)) < 1e-9
         return replace(found, route="paired") if found and within else found
 
-    def _design(self, scenario: str, weights: Weights, printed: tuple[str, ...], asked: tuple[str, ...], scale: bool) -> Design:
-        rows = {method: self._row(Cell(self.key, scenario, method), weights, scale) for method in dict.fromkeys((*printed, *asked))}
+    def _design(self, scenario: str, weights: Weights, printed: tuple[str, ...], asked: tuple[str, ...],
+                scale: bool) -> Design:
+        rows = {}
+        for method in dict.fromkeys((*printed, *asked)):
+            cell = Cell(self.key, scenario, method)
+            rows[method] = self._sum({(cell, measure): weight for measure, weight in weights}, scale)
         return Design({method: row for method, row in rows.items() if row}, printed)
 
-    def _row(self, cell: Cell, weights: Weights, scale: bool) -> dict[Block, float]:
-        values = [(weight, SCALES[self._scale((cell, measure), scale)], self.values((cell, measure))) for measure, weight in weights]
-        blocks = set.intersection(*(set(found) for *_, found in values))
-        return {block: sum(weight * change(found[block]) for weight, change, found in values) for block in sorted(blocks)}
+    def _sum(self, sources: dict[Source, float], scale: bool) -> dict[Block, float]:
+        """A sum of runs in every block that all of them have."""
+        rows = []
+        for source, factor in sources.items():
+            change = SCALES[measures.scale(source[1]) if scale else ""]
+            rows.append({block: factor * change(value) for block, value in self.values(source).items()})
+        return {block: sum(row[block] for row in rows) for block in sorted(set.intersection(*map(set, rows)))}
 
-    @staticmethod
-    def _scale(source: Source, scale: bool) -> str:
-        return measures.scale(source[1]) if scale else ""
+
+def _column(spot: Spot) -> Column:
+    return spot.table, spot.setting, spot.dataset, spot.column
 
 
 def _factors(sources: dict[Source, float]) -> tuple[Weights, dict[str, float]]:
-    """Coefficients of methods x measures as one number per run and its coefficient per method; no weights where they are no such product."""
+    """Coefficients of methods x measures as one number per run and its coefficient per method; no weights
+    where they are no such product."""
     table: dict[str, dict[str, float]] = {}
     for (cell, measure), coefficient in sources.items():
         table.setdefault(cell.method, {})[measure] = coefficient
@@ -132,6 +155,7 @@ def _factors(sources: dict[Source, float]) -> tuple[Weights, dict[str, float]]:
     methods = {}
     for method, row in table.items():
         methods[method] = row.get(next(iter(weights)), 0.0)
-        if row.keys() != weights.keys() or any(abs(row[m] - methods[method] * weights[m]) > 1e-9 for m in row):
+        same = row.keys() == weights.keys()
+        if not same or any(abs(row[m] - methods[method] * weights[m]) > 1e-9 for m in row):
             return (), {}
     return tuple(weights.items()), methods

@@ -1,4 +1,5 @@
-"""Example images of every domain of a scenario (FCCL+ Fig. 5), kept as one small picture that any clone can show."""
+"""Example images of every domain of a scenario (FCCL+ Fig. 5), kept as one small picture that any clone can
+show."""
 from pathlib import Path
 
 import numpy as np
@@ -14,16 +15,19 @@ MOST = 10                                             # classes shown
 
 
 def write(path: Path, scenario: Scenario, root: Path = ROOT) -> Path:
-    """Draw and keep the first training image of every class of every domain, a row per domain. DataError where the data are not there."""
+    """Draw and keep the first training image of every class of every domain, a row per domain. DataError
+    where the data are not there."""
     stored = store.read(root / "data" / scenario.data.set)
-    names = scenario.data.domains or {name: name for name in stored.meta["domains"]}
-    rows = {name: _first_of_each_class(stored, stored.meta["domains"].index(domain)) for name, domain in names.items()}
+    domains = stored.meta["domains"]
+    names = scenario.data.domains or dict(zip(domains, domains))
+    rows = {name: _first_of_each_class(stored, domains.index(domain)) for name, domain in names.items()}
     width, height = (LEFT + MOST * (SIDE + GAP)), len(rows) * (SIDE + GAP)
     path.parent.mkdir(parents=True, exist_ok=True)
     with rc_context(STYLE):
         figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI)
         for i, (name, images) in enumerate(rows.items()):
-            figure.text((LEFT - 12) / width, 1 - (i + 0.5) * (SIDE + GAP) / height, name, ha="right", va="center")
+            middle = 1 - (i + 0.5) * (SIDE + GAP) / height
+            figure.text((LEFT - 12) / width, middle, name, ha="right", va="center")
             for j, image in enumerate(images):
                 left, bottom = LEFT + j * (SIDE + GAP), height - (i + 1) * (SIDE + GAP)
                 axes = figure.add_axes((left / width, bottom / height, SIDE / width, SIDE / height))

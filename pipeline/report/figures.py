@@ -173,7 +173,7 @@ def _number_axis(axes, numbers: list[float]) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
 
 
-# -- two measures, and data ----------------------------------------------------------------------------------------------
+# -- two measures, and data --------------------------------------------------------------------------------------
 
 def pairs_size(panels: int, rows: int) -> tuple[int, int]:
     """Pixels (width, height) of a figure of pairs."""
@@ -181,17 +181,22 @@ def pairs_size(panels: int, rows: int) -> tuple[int, int]:
 
 
 def pairs(panels: dict[str, pd.DataFrame], words: list[str]) -> str:
-    """Two numbers a row on one axis, a panel each, as SVG text. panels: title -> row's label -> columns first (ring), second (disc)."""
+    """Two numbers a row on one axis, a panel each, as SVG text.
+
+    panels: title -> row's label -> columns first (ring), second (disc). words: what they are.
+    """
     labels = list(dict.fromkeys(label for table in panels.values() for label in table.index))
     width, height = pairs_size(len(panels), len(labels))
-    ring, disc = (list(LINES)[i] for i in (7, 1))
+    ring = {"markerfacecolor": "none", "color": list(LINES)[7], "label": words[0]}
+    disc = {"color": list(LINES)[1], "label": words[1]}
     with rc_context(STYLE):
         figure = Figure(figsize=(width / PIXELS, height / PIXELS), layout="constrained")
-        for i, (axes, (title, table)) in enumerate(zip(figure.subplots(1, len(panels), squeeze=False, sharey=True).flat, panels.items())):
+        grid = figure.subplots(1, len(panels), squeeze=False, sharey=True)
+        for i, (axes, (title, table)) in enumerate(zip(grid.flat, panels.items())):
             place = [labels.index(label) for label in table.index]
             axes.hlines(place, table["first"], table["second"], color=FAINT, linewidth=1)
-            axes.plot(table["first"], place, linestyle="", marker="o", markerfacecolor="none", color=ring, label=words[0], gid=f"first-{i}")
-            axes.plot(table["second"], place, linestyle="", marker="o", color=disc, label=words[1], gid=f"second-{i}")
+            axes.plot(table["first"], place, linestyle="", marker="o", gid=f"first-{i}", **ring)
+            axes.plot(table["second"], place, linestyle="", marker="o", gid=f"second-{i}", **disc)
             axes.set_title(textwrap.fill(title, TITLE - 16), loc="left", fontsize=9.5)
             axes.set_yticks(range(len(labels)), labels)
             axes.set_ylim(len(labels) - 0.5, -0.5)
@@ -202,22 +207,27 @@ def pairs(panels: dict[str, pd.DataFrame], words: list[str]) -> str:
         return _svg(figure)
 
 
-def dealt_size(clients: int, classes: int, panels: int) -> tuple[int, int]:
+def dealt_size(panels: dict[str, pd.DataFrame]) -> tuple[int, int]:
     """Pixels (width, height) of a figure of images per class and client."""
-    return 90 + panels * (60 + 30 * clients), 80 + 26 * classes
+    clients, classes = (max(table.shape[i] for table in panels.values()) for i in (0, 1))
+    return 90 + len(panels) * (60 + 30 * clients), 80 + 26 * classes
 
 
 def dealt(panels: dict[str, pd.DataFrame]) -> str:
-    """A disc per class and client with an area by its number of images, as SVG text. panels: title -> a row per client, a column per class."""
-    width, height = dealt_size(max(map(len, panels.values())), max(len(table.columns) for table in panels.values()), len(panels))
+    """A disc per class and client with an area by its number of images, as SVG text.
+
+    panels: title -> a row per client, a column per class.
+    """
+    width, height = dealt_size(panels)
     with rc_context(STYLE):
         figure = Figure(figsize=(width / PIXELS, height / PIXELS), layout="constrained")
-        for i, (axes, (title, table)) in enumerate(zip(figure.subplots(1, len(panels), squeeze=False).flat, panels.items())):
+        grid = figure.subplots(1, len(panels), squeeze=False)
+        for i, (axes, (title, table)) in enumerate(zip(grid.flat, panels.items())):
             client, label = np.indices(table.shape)
-            axes.scatter(client.ravel(), label.ravel(), s=240 * table.to_numpy().ravel() / max(table.max(axis=None), 1), color=list(LINES)[0], linewidths=0,
-                         gid=f"dealt-{i}")
+            areas = 240 * table.to_numpy().ravel() / max(table.max(axis=None), 1)
+            axes.scatter(client.ravel(), label.ravel(), s=areas, color=list(LINES)[0], linewidths=0, gid=f"dealt-{i}")
             axes.set(xlim=(-0.6, len(table) - 0.4), ylim=(-0.6, len(table.columns) - 0.4))
-            axes.set_xticks(range(len(table)), [str(name) for name in table.index], rotation=0 if len(table) < 7 else 90)
+            axes.set_xticks(range(len(table)), table.index.map(str), rotation=0 if len(table) < 7 else 90)
             axes.set_yticks(range(len(table.columns)), table.columns)
             axes.set_title(textwrap.fill(title, TITLE - 20), loc="left", fontsize=9.5)
             axes.set_xlabel("client")
@@ -405,7 +415,7 @@ def _shape(i: int) -> str:
     return list(SHAPES)[i // len(POINTS) % len(SHAPES)]
 
 
-# -- mean ranks ----------------------------------------------------------------------------------------------------------
+# -- mean ranks --------------------------------------------------------------------------------------------------
 
 def critical_difference_size(methods: int, groups: int) -> tuple[int, int]:
     """Pixels (width, height) of a critical-difference picture."""
@@ -413,7 +423,8 @@ def critical_difference_size(methods: int, groups: int) -> tuple[int, int]:
 
 
 def critical_difference(ranks: Ranks) -> str:
-    """Mean ranks on a line, names to both sides below it, bars under the line where groups may be drawn (Demsar 2006), as SVG text."""
+    """Mean ranks on a line, names to both sides below it, bars under the line where groups may be drawn, as SVG text
+    (Demsar 2006)."""
     names, places, k = list(ranks.means), list(ranks.means.values()), len(ranks.means)
     groups = ranks.groups if ranks.bars else []
     width, height = critical_difference_size(k, len(groups))
@@ -428,14 +439,16 @@ def critical_difference(ranks: Ranks) -> str:
             axes.plot([rank, rank], [54, 58], **line)
             axes.text(rank, 51, str(rank), ha="center", va="bottom")
         axes.plot([1, 1 + ranks.distance], [24, 24], marker="|", gid="distance", **line)
-        axes.text(1 + ranks.distance / 2, 19, f"critical difference {ranks.distance:.3f}", ha="center", va="bottom")
+        words = f"critical difference {ranks.distance:.3f}"
+        axes.text(1 + ranks.distance / 2, 19, words, ha="center", va="bottom")
         for i, group in enumerate(groups):
             ends = [ranks.means[group[0]], ranks.means[group[-1]]]
-            axes.plot(ends, [66 + 9 * i] * 2, color=list(LINES)[1], linewidth=4, solid_capstyle="round", clip_on=False, gid=f"group-{i}")
+            bar = {"color": list(LINES)[1], "linewidth": 4, "solid_capstyle": "round", "clip_on": False}
+            axes.plot(ends, [66 + 9 * i] * 2, gid=f"group-{i}", **bar)
         half = (k + 1) // 2
         for i, (name, place) in enumerate(zip(names, places)):
-            left, row = i < half, i if i < half else k - 1 - i
-            y, edge = 74 + 9 * len(groups) + 17 * row, 0.99 - (k - 1) * 0.02 if left else k + 0.01 + (k - 1) * 0.02
+            left, row, gap = i < half, i if i < half else k - 1 - i, 0.01 + (k - 1) * 0.02
+            y, edge = 74 + 9 * len(groups) + 17 * row, 1 - gap if left else k + gap
             axes.plot([place, place, edge], [58, y, y], gid=f"rank-{i}", **line | {"linewidth": 0.8})
             words = f"{name}  {place:.2f} " if left else f" {place:.2f}  {name}"
             axes.text(edge, y, words, ha="right" if left else "left", va="center")

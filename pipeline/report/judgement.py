@@ -10,48 +10,71 @@ from scipy import stats
 from pipeline.params import Paper
 from pipeline.report.claims import Spot
 from pipeline.report.evidence import Evidence
+from pipeline.report.judging import ENOUGH
 from pipeline.report.statistics import ALPHA, holm
-from pipeline.report.verdicts import (CONFIRMED, CONTRADICTED, ENOUGH, HOLDS, OPEN, TESTED, UNDECIDED, UNTESTED, WAITS,
+from pipeline.report.verdicts import (CONFIRMED, CONTRADICTED, HOLDS, OPEN, TESTED, UNDECIDED, UNTESTED, WAITS,
                                       Verdict)
 from pipeline.report.words import method_words, minus, pretty, setting_words, split_setting
 from pipeline.results import lower_is_better
 
-AVERAGES = ("Avg", "AVG")                         # the column that sums up a block; where there is none, every column counts
-RANKED = 5                                        # methods that an order needs: of four, no order differs from chance at 5 %
+AVERAGES = ("Avg", "AVG")                         # the column that sums up a block; without one every column counts
+RANKED = 5                                        # of four methods, no order differs from chance at 5 %
 
 
 MEANINGS = (                                      # what the pages say of the words
-    ("measured", "the difference that the claim speaks of, and in brackets its 95 % interval. Runs with one seed share initial weights, "
-     "clients and order, so the methods are compared seed by seed (a randomised block design). The spread that is left is pooled over the "
-     "methods that the paper prints beside one another and judged by Student's t; what we run beyond the print changes no verdict."),
-    ("set apart", "a method that spreads more than the others (an exact F test) gives nothing to the pooled spread and is compared by the "
-     "paired t test. With two or three seeds the test misses some of them."),
-    ("several comparisons", "a claim that names a best method joins as many comparisons as there are rivals: the intervals hold together, by "
-     "Dunnett's test, or by Holm's steps where spreads differ. The comparison that the word hangs on is named with its own interval."),
-    ("holds", "all of the interval is as claimed: beyond the bound, or within the claimed ranks."),
-    ("fails", "nothing of the interval is as claimed."),
-    ("undecided", "the interval has both. That is no sign of equality: “equal” is only said where the 90 % interval lies within the claimed "
-     "distance (two one-sided tests at 5 %). “Depends on the scale”: near 0 or 100 %, or of spreads and losses, the logit or the logarithm "
-     "gives another word."),
-    ("size", "a claim that names a size (“by 8.47 points”) is judged twice: its direction, and its size. The size is confirmed where the 90 % "
-     "interval lies within half a point of it (or a tenth of it, if that is more); contradicted where it lies outside of where a result from "
-     "as few runs as the paper's would fall (95 %); else open."),
-    ("one value", "“reaches 68.40” holds where the 90 % interval lies within one point of it, and fails as a size is contradicted."),
-    ("indicative", "a run with one seed, or numbers that do not change with the seed: there is no interval, and the word says which way one "
-     "difference points, and no more. A table is indicative as soon as one number that it is judged by is."),
-    ("more seeds", "for an undecided claim: how many seeds decide it if difference and spread stay as measured (half of all repetitions would "
-     "need more), how many do so with a power of 80 %, and what they cost."),
-    ("counted together", "every claim is a question of its own; beside the count stands how many decided ones would remain so if all tested "
-     "claims of the page were one family (Holm)."),
-    ("not enough runs", "a number of the claim is not there yet; of a claim about one value, that there is one seed."),
-    ("not tested", "in words that no number settles, or of numbers that no run measures, or both sides are one and the same run here."),
-    ("mean ranks", "where three scenarios or more of a table are measured: the mean rank of every method over them, the Friedman test in the "
-     "form of Iman and Davenport, and the distance that two mean ranks need (Nemenyi). No claim is judged by them, since they depend on who "
-     "else is in the table."),
-    ("order of the methods", "Kendall's τ-b between the measured and the published numbers of a column (the averages where the table has "
-     "them), from five measured methods on: 1 is the same order, 0 no relation, −1 the reverse; p is its probability, or that of one further "
-     "from 0, where the order is chance. The winner is the method that is best in print. A table that measures another one's numbers once "
-     "more, in another setting, has a verdict of its own and no part in the paper's."),
+    ("measured",
+     "the difference that the claim speaks of, and in brackets its 95 % interval. Runs with one seed share "
+     "initial weights, clients and order, so the methods are compared seed by seed (a randomised block "
+     "design). The spread that is left is pooled over the methods that the paper prints beside one another "
+     "and judged by Student's t; what we run beyond the print changes no verdict."),
+    ("set apart",
+     "a method that spreads more than the others (an exact F test) gives nothing to the pooled spread and "
+     "is compared by the paired t test. With two or three seeds the test misses some of them."),
+    ("several comparisons",
+     "a claim that names a best method joins as many comparisons as there are rivals: the intervals hold "
+     "together, by Dunnett's test, or by Holm's steps where spreads differ. The comparison that the word "
+     "hangs on is named with its own interval."),
+    ("holds",
+     "all of the interval is as claimed: beyond the bound, or within the claimed ranks."),
+    ("fails",
+     "nothing of the interval is as claimed."),
+    ("undecided",
+     "the interval has both. That is no sign of equality: “equal” is only said where the 90 % interval "
+     "lies within the claimed distance (two one-sided tests at 5 %). “Depends on the scale”: near 0 or 100 "
+     "%, or of spreads and losses, the logit or the logarithm gives another word."),
+    ("size",
+     "a claim that names a size (“by 8.47 points”) is judged twice: its direction, and its size. The size "
+     "is confirmed where the 90 % interval lies within half a point of it (or a tenth of it, if that is "
+     "more); contradicted where it lies outside of where a result from as few runs as the paper's would "
+     "fall (95 %); else open."),
+    ("one value",
+     "“reaches 68.40” holds where the 90 % interval lies within one point of it, and fails as a size is "
+     "contradicted."),
+    ("indicative",
+     "a run with one seed, or numbers that do not change with the seed: there is no interval, and the word "
+     "says which way one difference points, and no more. A table is indicative as soon as one number that "
+     "it is judged by is."),
+    ("more seeds",
+     "for an undecided claim: how many seeds decide it if difference and spread stay as measured (half of "
+     "all repetitions would need more), how many do so with a power of 80 %, and what they cost."),
+    ("counted together",
+     "every claim is a question of its own; beside the count stands how many decided ones would remain so "
+     "if all tested claims of the page were one family (Holm)."),
+    ("not enough runs",
+     "a number of the claim is not there yet; of a claim about one value, that there is one seed."),
+    ("not tested",
+     "in words that no number settles, or of numbers that no run measures, or both sides are one and the "
+     "same run here."),
+    ("mean ranks",
+     "where three scenarios or more of a table are measured: the mean rank of every method over them, the "
+     "Friedman test in the form of Iman and Davenport, and the distance that two mean ranks need "
+     "(Nemenyi). No claim is judged by them, since they depend on who else is in the table."),
+    ("order of the methods",
+     "Kendall's τ-b between the measured and the published numbers of a column (the averages where the "
+     "table has them), from five measured methods on: 1 is the same order, 0 no relation, −1 the reverse; "
+     "p is its probability, or that of one further from 0, where the order is chance. The winner is the "
+     "method that is best in print. A table that measures another one's numbers once more, in another "
+     "setting, has a verdict of its own and no part in the paper's."),
 )
 
 
@@ -121,16 +144,20 @@ class Judgement:
         """`of 5 claimed sizes 1 is confirmed, 2 contradicted, 2 open`."""
         count = Counter(verdict.size for verdict in self.verdicts if verdict.size)
         words = ", ".join(f"{count[word]} {word}" for word in (CONFIRMED, CONTRADICTED, OPEN) if count[word])
-        return f"of {count.total()} claimed {'size' if count.total() == 1 else 'sizes'}: {words}" if words else ""
+        sizes = "size" if count.total() == 1 else "sizes"
+        return f"of {count.total()} claimed {sizes}: {words}" if words else ""
 
     @property
     def firm(self) -> str:
-        """How many decided claims remain so when all tested ones count as one family; empty where fewer than two were tested."""
+        """How many decided claims remain so when all tested ones count as one family; empty where fewer than
+        two were tested."""
         tested = [verdict for verdict in self.verdicts if verdict.tested and verdict.p is not None]
-        decided = [adjusted < ALPHA for verdict, adjusted in zip(tested, holm([verdict.p for verdict in tested])) if verdict.word != UNDECIDED]
+        adjusted = holm([verdict.p for verdict in tested])
+        decided = [p < ALPHA for verdict, p in zip(tested, adjusted) if verdict.word != UNDECIDED]
         if len(tested) < 2 or not decided:
             return ""
-        return f"{sum(decided)} of {len(decided)} decided {_claims(len(decided))} would remain so with all {len(tested)} tested ones counted together (Holm)"
+        return (f"{sum(decided)} of {len(decided)} decided {_claims(len(decided))} would remain so with all "
+                f"{len(tested)} tested ones counted together (Holm)")
 
     @property
     def ranking(self) -> str:
@@ -145,7 +172,8 @@ class Judgement:
 
     @property
     def _correlation(self) -> str:
-        """`0.44 (p = 0.12)`, or the mean over several columns and its range; empty where there is no order."""
+        """`0.44 (p = 0.12)`, or the mean over several columns and its range; empty where there is no
+        order."""
         ranked = [order for order in self.orders if order.tau is not None]
         if len(ranked) < 2:
             return "".join(order.correlation for order in ranked)
@@ -163,7 +191,8 @@ class Judgement:
         soft, parts = sum(verdict.indicative for verdict in tested), []
         if tested:
             held = sum(verdict.word == HOLDS for verdict in tested)
-            parts.append(f"{held} of {len(tested)} tested {_claims(len(tested))} {_verb(len(tested), 'hold')}" + (f" ({soft} rest on one seed)" if soft else ""))
+            parts.append(f"{held} of {len(tested)} tested {_claims(len(tested))} {_verb(len(tested), 'hold')}"
+                         + (f" ({soft} indicative)" if soft else ""))
         if len(tested) < len(self.verdicts):
             parts.append(f"{len(self.verdicts) - len(tested)} of {len(self.verdicts)} claims without an answer")
         if self.firm:
@@ -182,7 +211,8 @@ class Judgement:
     def partition(self) -> str:
         """What a single partition leaves out."""
         counts = {verdict.partitions for verdict in self.verdicts if verdict.tested and not verdict.indicative}
-        return " All seeds of a scenario share one partition: the words are about that one." if counts == {1} else ""
+        one = " All seeds of a scenario share one partition: the words are about that one."
+        return one if counts == {1} else ""
 
     @property
     def strength(self) -> str:
@@ -211,16 +241,18 @@ def ordinal(place: int) -> str:
 
 
 def variants(paper: Paper) -> dict[str, tuple[str, str]]:
-    """{`table2-full`: (`table2`, `full`)}: tables that measure the same printed numbers once more, in other scenarios."""
+    """{`table2-full`: (`table2`, `full`)}: tables that measure the same printed numbers once more, in other
+    scenarios."""
     split = {key: key.partition("-")[::2] for key in paper.tables}
     return {key: (base, name) for key, (base, name) in split.items()
             if name and base in paper.tables and paper.tables[base].published == paper.tables[key].published}
 
 
-# -- the order of the methods ------------------------------------------------------------------------------------
+# -- the order of the methods --------------------------------------------------------------------------------
 
 def orders(name: str, evidence: Evidence) -> list[Order]:
-    """Measured against published order in every column of table `name` that sums up a block, from RANKED measured methods on."""
+    """Measured against published order in every column of table `name` that sums up a block, from RANKED
+    methods on."""
     columns = summing(name, evidence)
     found = [_order(_title(at, columns), spots, evidence) for at, spots in columns.items()]
     return [order for order in found if order]
@@ -229,8 +261,10 @@ def orders(name: str, evidence: Evidence) -> list[Order]:
 def summing(name: str, evidence: Evidence) -> dict[tuple[str, str, str], list[Spot]]:
     """{(setting, data set, column): printed numbers that runs measure} of the columns that sum up a block."""
     groups: dict[tuple[str, str, str], list[Spot]] = {}
-    for spot, number in evidence.printed.numbers.items():
-        if spot.table == name and number is not None and not evidence.printed.is_mean(name, spot.method) and evidence.source(spot):
+    printed = evidence.printed
+    for spot, number in printed.numbers.items():
+        counts = spot.table == name and number is not None and not printed.is_mean(name, spot.method)
+        if counts and evidence.source(spot):
             groups.setdefault((spot.setting, spot.dataset, spot.column), []).append(spot)
     blocks = {(setting, dataset) for setting, dataset, column in groups if column in AVERAGES}
     return {at: spots for at, spots in groups.items() if at[2] in AVERAGES or at[:2] not in blocks}
@@ -241,11 +275,14 @@ def _order(title: str, spots: list[Spot], evidence: Evidence) -> Order | None:
     if len(measured) < RANKED:
         return None
     lower = lower_is_better(evidence.source(spots[0])[1])
-    printed, means = evidence.printed.numbers, {spot: fmean(values.values()) for spot, values in measured.items()}
+    printed = evidence.printed.numbers
+    means = {spot: fmean(values.values()) for spot, values in measured.items()}
     tau, p = stats.kendalltau([printed[spot] for spot in means], list(means.values()))
-    best = (min if lower else max)(spots, key=lambda spot: printed[spot])
-    place = 1 + sum((value < means[best]) if lower else (value > means[best]) for value in means.values()) if best in means else None
-    return Order(title, *((None, None) if np.isnan(tau) else (float(tau), float(p))), len(means), len(spots), method_words(best.method), place,
+    best, place = (min if lower else max)(spots, key=printed.__getitem__), None
+    if best in means:
+        place = 1 + sum((value < means[best]) if lower else (value > means[best]) for value in means.values())
+    tau, p = (None, None) if np.isnan(tau) else (float(tau), float(p))
+    return Order(title, tau, p, len(means), len(spots), method_words(best.method), place,
                  min(map(len, measured.values())))
 
 

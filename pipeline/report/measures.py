@@ -1,12 +1,15 @@
-"""What a run measured, by name: numbers of its result, of its curve, of what it cost, and of the points that are kept for a figure.
+"""What a run measured, by name: of its result, its curve, its costs, and of the points kept for a figure.
 
-    average, clean.AVG, ...     a measure of result.json
-    rounds.10-100.average       mean over the evaluated rounds 10 to 100 of a column of history.csv
-    changes.average             root mean square of the change from one evaluated round to the next, round 1 first: how unsteady a curve is
-    run.traffic                 kB that a client sends and receives in a round, at four bytes a scalar
-    run.memory, run.seconds     peak memory in MB, of the device where it has its own, else of the process; wall time of a round in s
-    figure1.vectors             of a figure's kept points, which are those of the first seed: of margins the mean over the classes of
-                                `clients`, `mean` or `vectors`; of an embedding `silhouette`; of a sphere `uniformity`
+    average, clean.AVG, ...  a measure of result.json
+    rounds.10-100.average    mean over the evaluated rounds 10 to 100 of a column of history.csv
+    changes.average          how unsteady a curve is: root mean square of the change from one evaluated round,
+                             round 1 first, to the next
+    run.traffic              kB that a client sends and receives in a round, at four bytes a scalar
+    run.memory               peak memory in MB, of the device where it has its own, else of the process
+    run.seconds              wall time of a round
+    figure1.vectors          of a figure's kept points, which are those of the first seed: of margins the mean
+                             over the classes of `clients`, `mean` or `vectors`; of an embedding `silhouette`;
+                             of a sphere `uniformity`
 """
 import re
 from pathlib import Path
@@ -23,7 +26,8 @@ _FIGURE = re.compile(r"(figure[\w-]*)\.(clients|mean|vectors|silhouette|uniformi
 
 
 def numbers(cell: Cell, result: dict, measure: str, root: Path = ROOT) -> dict[int, float]:
-    """{seed: number} of one measure of a finished cell, seeds in order; empty where there is no such number."""
+    """{seed: number} of one measure of a finished cell, seeds in order; empty where there is no such
+    number."""
     seeds = result["seeds"]
     if found := _FIGURE.fullmatch(measure):
         value = _kept(found[1], found[2], cell, root)
@@ -36,10 +40,16 @@ def numbers(cell: Cell, result: dict, measure: str, root: Path = ROOT) -> dict[i
 
 
 def scale(measure: str) -> str:
-    """The scale on which differences may look otherwise: logit of percentages, ln of spreads, losses and costs; empty for the rest."""
+    """The scale on which differences may look otherwise: logit of percentages, ln of spreads, losses and
+    costs; empty for the rest."""
     if lower_is_better(measure) or measure.startswith("changes."):
         return "ln"
     return "" if _FIGURE.fullmatch(measure) or measure.startswith("method.") else "logit"
+
+
+def in_points(measure: str) -> bool:
+    """Whether a difference is one of percent points."""
+    return not (_FIGURE.fullmatch(measure) or measure in COSTS or measure.rpartition(".")[2] == "loss")
 
 
 def _costs(result: dict, measure: str) -> list[float]:
@@ -48,8 +58,8 @@ def _costs(result: dict, measure: str) -> list[float]:
     if measure == "run.seconds":
         return [seconds / result["rounds"] for seconds in result["seconds"]]
     memory = result.get("memory") or {}
-    device, process = ([mb for mb in memory.get(name) or [] if mb is not None] for name in ("device_mb", "process_mb"))
-    return device or process
+    known = ([mb for mb in memory.get(name) or [] if mb is not None] for name in ("device_mb", "process_mb"))
+    return next(filter(None, known), [])
 
 
 def _of_curve(cell: Cell, measure: str, root: Path) -> dict[int, float]:
@@ -78,7 +88,8 @@ def _kept(figure: str, statistic: str, cell: Cell, root: Path) -> float | None:
 
 
 def uniformity(points: np.ndarray) -> float:
-    """ln of the mean of exp(-2 |u - v|^2) over all pairs of directions u, v of points (n, d); Wang and Isola (2020). Lower: more uniform."""
+    """ln of the mean of exp(-2 |u - v|^2) over all pairs of directions u, v of points (n, d); Wang and Isola
+    (2020). Lower: more uniform."""
     u = points / np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-12)
     apart = np.maximum(2 - 2 * u @ u.T, 0.0)[np.triu_indices(len(u), 1)]
     return float(np.log(np.exp(-2 * apart).mean()))

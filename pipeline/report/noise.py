@@ -1,7 +1,8 @@
-"""How far rounding alone moves a miniature: the same cells and seeds under other arithmetic settings, as reports/noise.csv has them.
+"""How far rounding alone moves a miniature: the same cells and seeds under other arithmetic settings, as
+reports/noise.csv has them.
 
-The file is written by hand from real runs: columns cell (`fedccl/mini/fedpcl`), setting (what computed it) and accuracy (percent, mean over
-the seeds, as the tables show it). Without the file nothing is shown.
+The file is written by hand from real runs: columns cell (`fedccl/mini/fedpcl`), setting (what computed it)
+and accuracy (percent, mean over the seeds, as the tables show it). Without the file nothing is shown.
 """
 import csv
 import math
@@ -25,29 +26,39 @@ class Noise:
 
 
 def noise(names: dict[str, str], root: Path = ROOT) -> Noise | None:
-    """None without the file, or where no cell was run under two settings. names: each paper as it spells itself."""
+    """None without the file, or where no cell was run under two settings. names: each paper as it spells
+    itself."""
     cells = {cell: runs for cell, runs in read(root).items() if len(runs) > 1}
     found = replicates([*runs.values()] for runs in cells.values())
     if found is None:
         return None
     settings = list(dict.fromkeys(setting for runs in cells.values() for setting in runs))
+    labels = {cell: f"{names[cell.paper]}: {_label(cell, root)}" for cell in cells}
     spans = {cell: max(runs.values()) - min(runs.values()) for cell, runs in cells.items()}
-    widest, rows = max(spans, key=spans.__getitem__), []
-    for cell, runs in cells.items():
-        label = f"{names[cell.paper]}: {method_label(load_paper(cell.paper, root), cell.method)}"
-        numbers = [*(runs.get(setting) for setting in settings), spans[cell]]
-        rows.append(Row(label, [label], [Value("outside") if x is None else Value("text", text=f"{x:.2f}", order=x) for x in numbers]))
-    text = (f"The same cells and seeds were run under {len(settings)} settings of the processor's arithmetic: {listed(settings)}. Nothing but rounding "
-            f"differs, which training amplifies. {len(cells)} cells move by {min(spans.values()):.2f} to {max(spans.values()):.2f} points, "
-            f"{names[widest.paper]}'s {method_label(load_paper(widest.paper, root), widest.method)} most. The standard deviation of one such number is "
-            f"{found.s:.2f} points ({found.df} degrees of freedom, 95 %: {found.low:.2f} to {found.high:.2f}), so two differ by about "
-            f"{found.s * math.sqrt(2):.2f} by rounding alone: a smaller difference between two machines is no result, and further processors are "
-            "no further seeds.")
-    return Noise(text, Panel("", ["cell"], merge_heads([[setting] for setting in (*settings, "largest difference")]), rows))
+    rows = [Row(labels[cell], [labels[cell]], [_value(x) for x in (*map(runs.get, settings), spans[cell])])
+            for cell, runs in cells.items()]
+    low, high, apart = min(spans.values()), max(spans.values()), found.s * math.sqrt(2)
+    text = (f"The same cells and seeds were run under {len(settings)} settings of the processor's arithmetic: "
+            f"{listed(settings)}. Nothing but rounding differs, which training amplifies. {len(cells)} cells "
+            f"move by {low:.2f} to {high:.2f} points ({labels[max(spans, key=spans.get)]}). The standard "
+            f"deviation of one such number is {found.s:.2f} points ({found.df} degrees of freedom, 95 %: "
+            f"{found.low:.2f} to {found.high:.2f}), so two differ by about {apart:.2f} by rounding alone: a "
+            "smaller difference between two machines is no result, and further processors are no further seeds.")
+    heads = merge_heads([[name] for name in (*settings, "largest difference")])
+    return Noise(text, Panel("", ["cell"], heads, rows))
+
+
+def _label(cell: Cell, root: Path) -> str:
+    return method_label(load_paper(cell.paper, root), cell.method)
+
+
+def _value(number: float | None) -> Value:
+    return Value("outside") if number is None else Value("text", text=f"{number:.2f}", order=number)
 
 
 def read(root: Path = ROOT) -> dict[Cell, dict[str, float]]:
-    """{cell: {setting: accuracy}} in the order of the file, empty without it; ParamError names the line that is wrong."""
+    """{cell: {setting: accuracy}} in the order of the file, empty without it; ParamError names the line that
+    is wrong."""
     path = root / "reports" / "noise.csv"
     if not path.exists():
         return {}
@@ -64,6 +75,7 @@ def read(root: Path = ROOT) -> dict[Cell, dict[str, float]]:
         except (ValueError, TypeError, ParamError) as error:
             raise ParamError(f"{shorten(path)}:{line}: {error}") from None
         if row["setting"] in found.setdefault(cell, {}) or not 0 <= accuracy <= 100:
-            raise ParamError(f"{shorten(path)}:{line}: {row['cell']} under {row['setting']!r}: given twice, or not a percentage")
+            what = f"{row['cell']} under {row['setting']!r}"
+            raise ParamError(f"{shorten(path)}:{line}: {what}: given twice, or not a percentage")
         found[cell][row["setting"]] = accuracy
     return found

@@ -45,13 +45,15 @@ def examples_path(key: str, figure: str, scenario: str, root: Path = ROOT) -> Pa
 
 
 def examples_of(key: str, figure: str, scenario: str, what: str, root: Path = ROOT) -> Picture | None:
-    """Example images of every domain, None where they are not kept; FedReproError for a file that is no picture."""
+    """Example images of every domain, None where none are kept; FedReproError for a file that is no picture."""
     path = examples_path(key, figure, scenario, root)
     if not path.exists():
         return None
     size, _ = _opened(path, f"python stages/figures.py {key}")
-    return Picture(f"../{path.relative_to(root).as_posix()}", f"Example images of {what}, a row per domain, a column per class",
-                   f"Images of {what}, as the clients have them: the first training image of every class, ten classes at most; a row per domain.", size)
+    return Picture(f"../{path.relative_to(root).as_posix()}",
+                   f"Example images of {what}, a row per domain, a column per class",
+                   f"Images of {what}: the first training image of every class, ten classes at most; a row per "
+                   "domain.", size)
 
 
 def _opened(path: Path, command: str) -> tuple[tuple[int, int], dict]:

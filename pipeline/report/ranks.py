@@ -1,7 +1,8 @@
-"""Mean ranks of methods over data sets (Friedman, Iman and Davenport), and how far apart they must be (Nemenyi), after Demsar (2006).
+"""Mean ranks of methods over data sets (Friedman, Iman and Davenport), and how far apart they must be
+(Nemenyi), after Demsar (2006).
 
-Blocks are scenarios, one column each: columns of one run do not count twice. Mean ranks depend on who else is in the table (Benavoli
-et al. 2016), so that no claim is judged by them.
+Blocks are scenarios, one column each: columns of one run do not count twice. Mean ranks depend on who else is
+in the table (Benavoli et al. 2016), so that no claim is judged by them.
 """
 import math
 from collections.abc import Sequence
@@ -33,25 +34,29 @@ class Ranks:
 
     @property
     def groups(self) -> list[list[str]]:
-        """Methods whose mean ranks lie nearer together than the critical difference, as many as possible in each group."""
+        """Methods whose mean ranks lie nearer together than the critical difference, as many as possible in
+        each group."""
         names, ranks = list(self.means), list(self.means.values())
-        ends = [max(j for j in range(i, len(ranks)) if ranks[j] - ranks[i] < self.distance) for i in range(len(ranks))]
+        ends = [max(j for j, other in enumerate(ranks) if other - rank < self.distance) for rank in ranks]
         return [names[i:end + 1] for i, end in enumerate(ends) if end > i and (i == 0 or ends[i - 1] < end)]
 
     @property
     def bars(self) -> bool:
-        """Whether groups may be drawn: where the ranks differ at all, of enough methods over enough blocks."""
+        """Whether groups may be drawn: where the ranks differ at all, of enough methods over enough
+        blocks."""
         return self.p < ALPHA and len(self.means) >= METHODS and self.blocks >= BLOCKS
 
     def against(self, name: str) -> dict[str, float]:
         """Adjusted p (Holm) of one method's mean rank against every other's."""
         error = math.sqrt(len(self.means) * (len(self.means) + 1) / (6 * self.blocks))
-        others = [other for other in self.means if other != name]
-        return dict(zip(others, holm([float(2 * stats.norm.sf(abs(self.means[name] - self.means[other]) / error)) for other in others])))
+        own = self.means[name]
+        z = {other: abs(own - mean) / error for other, mean in self.means.items() if other != name}
+        return dict(zip(z, holm([float(2 * stats.norm.sf(value)) for value in z.values()])))
 
 
 def ranks(rows: dict[str, Sequence[float]], lower: bool | Sequence[bool] = False) -> Ranks:
-    """rows: method -> a number per block, all of them there. lower: whether small numbers are the best (of every block)."""
+    """rows: method -> a number per block, all of them there. lower: whether small numbers are the best (of
+    every block)."""
     values = np.round(np.array([list(row) for row in rows.values()], float), 9)
     k, n = values.shape
     sign = np.where(np.broadcast_to(lower, n), 1.0, -1.0)
@@ -63,7 +68,8 @@ def ranks(rows: dict[str, Sequence[float]], lower: bool | Sequence[bool] = False
     f, p = _iman_davenport(chi2, k, n)
     q = float(stats.studentized_range.ppf(1 - ALPHA, k, math.inf)) / math.sqrt(2)
     means = dict(sorted(zip(rows, places.mean(1).tolist()), key=lambda item: item[1]))
-    return Ranks(means, n, float(chi2), float(stats.chi2.sf(chi2, k - 1)), f, p, q * math.sqrt(k * (k + 1) / (6 * n)))
+    distance = q * math.sqrt(k * (k + 1) / (6 * n))
+    return Ranks(means, n, float(chi2), float(stats.chi2.sf(chi2, k - 1)), f, p, distance)
 
 
 def _iman_davenport(chi2: float, k: int, n: int) -> tuple[float, float]:

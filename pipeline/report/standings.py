@@ -1,4 +1,5 @@
-"""Mean ranks of methods over the scenarios of a table, or over the miniatures, in words and as a critical-difference picture."""
+"""Mean ranks of methods over the scenarios of a table, or over the miniatures, in words and as a
+critical-difference picture."""
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,13 +8,13 @@ from statistics import fmean
 
 from pipeline.report import figures
 from pipeline.report.drawings import Drawing
-from pipeline.report.evidence import Evidence
+from pipeline.report.evidence import Evidence, Source
 from pipeline.report.judgement import summing
 from pipeline.report.ranks import ADVISED, BLOCKS, METHODS, Ranks, ranks
 from pipeline.report.words import listed, method_words, p_words
 from pipeline.results import lower_is_better
 
-SCENARIOS = 3                                     # of a table; over two, ranks say nothing that the numbers do not
+SCENARIOS = 3                                     # over two, ranks say nothing that the numbers do not
 
 
 @dataclass(frozen=True)
@@ -24,40 +25,53 @@ class Standing:
 
 
 def of_table(name: str, evidence: Evidence) -> Standing | None:
-    """Of a table of which SCENARIOS or more are measured with all methods that have run; a scenario counts once, by its first such column."""
-    columns = {}
+    """Of a table of which SCENARIOS or more are measured with every method that has run in any; a scenario
+    counts once, by its first column that sums it up."""
+    columns: dict[str, dict[str, Source]] = {}
     for spots in summing(name, evidence).values():
         sources = {spot.method: source for spot in spots if evidence.values(source := evidence.source(spot))}
         for cell, _ in list(sources.values())[:1]:
             columns.setdefault(cell.scenario, sources)
     methods = list(dict.fromkeys(method for sources in columns.values() for method in sources))
-    whole = {scenario: sources for scenario, sources in columns.items() if len(sources) == len(methods)}
+    whole = [sources for sources in columns.values() if len(sources) == len(methods)]
     if len(whole) < SCENARIOS or len(methods) < METHODS:
         return None
-    rows = {method_words(method): [fmean(evidence.values(sources[method]).values()) for sources in whole.values()] for method in methods}
-    lower = [lower_is_better(sources[methods[0]][1]) for sources in whole.values()]
-    left = f" Left out, as not every method has run there: {listed(columns.keys() - whole.keys())}." if len(whole) < len(columns) else ""
-    return standing(ranks(rows, lower), "scenarios", f"figures/{evidence.key}-{name}-ranks.svg", left)
+    rows = {method_words(method): [fmean(evidence.values(sources[method]).values()) for sources in whole]
+            for method in methods}
+    lower = [lower_is_better(sources[methods[0]][1]) for sources in whole]
+    lacking = [scenario for scenario, sources in columns.items() if sources not in whole]
+    further = f" Left out, as not every method has run there: {listed(lacking)}." if lacking else ""
+    return standing(ranks(rows, lower), "scenarios", f"figures/{evidence.key}-{name}-ranks.svg", further)
 
 
 def standing(found: Ranks, blocks: str, path: str, further: str = "") -> Standing:
-    """Words and picture; bars join methods only where the ranks differ at all, of enough methods over enough blocks."""
+    """Words and picture; bars join methods only where the ranks differ, of enough methods over enough
+    blocks."""
     n, k = found.blocks, len(found.means)
+    over = f"over {n} {blocks}"
     listing = ", ".join(f"{name} {mean:.2f}" for name, mean in found.means.items())
-    text = (f"Mean ranks over {n} {blocks} (1 is the best): {listing}. Friedman test after Iman and Davenport: F({found.df[0]}, {found.df[1]}) = "
-            f"{'∞' if math.isinf(found.f) else format(found.f, '.3g')}, {p_words(found.p)}. Two mean ranks differ where they lie {found.distance:.3f} or more apart (Nemenyi, 5 %).{further}")
+    f = "∞" if math.isinf(found.f) else f"{found.f:.3g}"
+    text = (f"Mean ranks {over} (1 is the best): {listing}. Friedman test after Iman and Davenport: "
+            f"F({found.df[0]}, {found.df[1]}) = {f}, {p_words(found.p)}. Two mean ranks differ where they "
+            f"lie {found.distance:.3f} or more apart (Nemenyi, 5 %).{further}")
     if k < ADVISED[0] or n < ADVISED[1]:
         text += f" Demšar (2006) advises {ADVISED[0]} methods and {ADVISED[1]} {blocks} for this."
-    bars = "Bars join methods that do not differ." if found.bars else (
-        f"No bars are drawn for fewer than {BLOCKS} {blocks}." if n < BLOCKS else "No bars are drawn, as the ranks as a whole do not differ.")
-    drawing = Drawing(path, f"Mean ranks of {k} methods over {n} {blocks} on a line: {listing}",
-                      f"Mean ranks over {n} {blocks}; the length above the line is the critical difference. {bars}",
-                      figures.critical_difference_size(k, len(found.groups) if found.bars else 0), partial(figures.critical_difference, found))
+    if found.bars:
+        bars = "Bars join methods that do not differ."
+    elif n < BLOCKS:
+        bars = f"No bars are drawn for fewer than {BLOCKS} {blocks}."
+    else:
+        bars = "No bars are drawn, as the ranks as a whole do not differ."
+    drawing = Drawing(path, f"Mean ranks of {k} methods {over} on a line: {listing}",
+                      f"Mean ranks {over}; the length above the line is the critical difference. {bars}",
+                      figures.critical_difference_size(k, len(found.groups) if found.bars else 0),
+                      partial(figures.critical_difference, found))
     return Standing(text, drawing)
 
 
 def shared(numbers: dict[tuple[str, str], float], blocks: Sequence[str]) -> tuple[list[str], list[str]]:
-    """(methods, blocks) of the most blocks that METHODS methods or more have all run in, then of the most methods; empty where there are none.
+    """(methods, blocks) of the most blocks that METHODS methods or more have all run in, then of the most
+    methods; empty where there are none.
 
     numbers: (method, block) -> number.
     """

@@ -1,10 +1,13 @@
-"""What may be said of methods that ran with a few seeds: a randomised block design, and nothing that a bootstrap would invent.
+"""What may be said of methods that ran with a few seeds: a randomised block design, and nothing that a
+bootstrap would invent.
 
-A scenario is a table of one number per method (row) and block (column). A block is a seed with its partition: runs of one block share
-initial weights, clients and order, and the model y_mb = mu + alpha_m + beta_b + e_mb takes that out. All rows give one residual variance
-s^2 with (k - 1)(n - 1) degrees of freedom, by Student's t; the paired t test of two rows alone has n - 1. Numbers are percent points,
-alpha is 0.05 on two sides. Literature: Dunnett (1955) and Holm (1979) for several comparisons, Schuirmann (1987) for equivalence,
-Demsar (2006) for ranks over data sets, Bouthillier et al. (2021) for what seeds stand for, Benavoli et al. (2017) for practical equality.
+A scenario is a table of one number per method (row) and block (column). A block is a seed with its partition:
+runs of one block share initial weights, clients and order, and the model y_mb = mu + alpha_m + beta_b + e_mb
+takes that out. All rows give one residual variance s^2 with (k - 1)(n - 1) degrees of freedom, by Student's
+t; the paired t test of two rows alone has n - 1. Numbers are percent points, alpha is 0.05 on two sides.
+Literature: Dunnett (1955) and Holm (1979) for several comparisons, Schuirmann (1987) for equivalence, Demsar
+(2006) for ranks over data sets, Bouthillier et al. (2021) for what seeds stand for, Benavoli et al. (2017)
+for practical equality.
 """
 import math
 from bisect import bisect_left
@@ -16,15 +19,15 @@ import numpy as np
 from scipy import optimize, stats
 
 ALPHA = 0.05
-ZERO = 1e-4                                       # numbers are kept with four decimals; less apart than this is the same number
+ZERO = 1e-4                                       # numbers have four decimals: less apart, they are the same
 MOST = 100                                        # seeds that anybody would run
 POWER = 0.8
 POINT = 1.0                                       # percent points that matter in practice
 CLIP = 0.05                                       # percent: how near 0 and 100 the logit goes
-EDGE = 5.0                                        # percent: nearer to 0 or 100 than this, differences are judged on the logit too
+EDGE = 5.0                                        # percent: nearer to 0 or 100 the logit is asked too
 
 
-# -- the block design --------------------------------------------------------------------------------------------
+# -- the block design ----------------------------------------------------------------------------------------
 
 @dataclass(frozen=True)
 class Fit:
@@ -40,7 +43,8 @@ class Fit:
         return math.sqrt(self.sse / self.df) if self.df > 0 else 0.0
 
     def contrast(self, c: np.ndarray) -> tuple[float, float] | None:
-        """(estimate, standard error / s) of sum c_m alpha_m, c (k,); None where the cells do not connect the rows."""
+        """(estimate, standard error / s) of sum c_m alpha_m, c (k,); None where the cells do not connect the
+        rows."""
         c = np.concatenate([c, np.zeros(len(self.theta) - len(c))])
         if np.abs(c - self.normal @ (self.inverse @ c)).max() > 1e-6:
             return None
@@ -48,7 +52,8 @@ class Fit:
 
 
 def fit(values: np.ndarray) -> Fit:
-    """values (k methods, n blocks), NaN where nothing was run. Of complete data: SSE = sum (y_mb - y_m. - y_.b + y_..)^2."""
+    """values (k methods, n blocks), NaN where nothing was run. Of complete data: SSE = sum (y_mb - y_m. -
+    y_.b + y_..)^2."""
     method, block = np.nonzero(~np.isnan(values))
     k, n = values.shape
     design = np.zeros((len(method), k + n))
@@ -62,7 +67,8 @@ def fit(values: np.ndarray) -> Fit:
 
 
 def spread_test(values: np.ndarray, row: int) -> tuple[float, float]:
-    """(F, p) of the exact test that a row spreads more than the rest, of three rows or more: the SSE that it adds, over the rest's."""
+    """(F, p) of the exact test that a row spreads more than the rest, of three rows or more: the SSE that it
+    adds, over the rest's."""
     whole, rest = fit(values), fit(np.delete(values, row, axis=0))
     df = whole.df - rest.df
     if df < 1 or rest.df < 1:
@@ -72,8 +78,9 @@ def spread_test(values: np.ndarray, row: int) -> tuple[float, float]:
 
 
 def set_apart(values: np.ndarray) -> list[int]:
-    """Rows that spread more than the others, at most a third. As in the generalised ESD test, the row with the smallest p is taken away
-    step by step, significant or not, so that two wild rows do not hide each other; all rows to the last significant step are set apart."""
+    """Rows that spread more than the others, at most a third. As in the generalised ESD test, the row with
+    the smallest p is taken away step by step, significant or not, so that two wild rows do not hide each
+    other; all rows to the last significant step are set apart."""
     left, taken, last = list(range(len(values))), [], 0
     for step in range(1, len(values) // 3 + 1):
         tests = [spread_test(values[left], at) for at in range(len(left))]
@@ -84,12 +91,12 @@ def set_apart(values: np.ndarray) -> list[int]:
     return taken[:last]
 
 
-# -- estimates -----------------------------------------------------------------------------------------------------
+# -- estimates -----------------------------------------------------------------------------------------------
 
 @dataclass(frozen=True)
 class Part:
     """What one scenario adds to an estimate."""
-    s: float                                      # residual standard deviation, or that of the blocks' own values
+    s: float                                      # residual standard deviation, or that of the blocks' values
     v: float                                      # variance of one block's value
     slope: int                                    # df = slope * (n - 1): k - 1 of a pooled residual, 1 alone
     n: int                                        # blocks
@@ -99,13 +106,14 @@ class Part:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A difference of methods, or one method's level: estimate, standard error, degrees of freedom, and how they came about."""
+    """A difference of methods, or one method's level: estimate, standard error, degrees of freedom, and how
+    they came about."""
     d: float
     parts: tuple[Part, ...]
-    route: str                                    # pooled, paired, level; combined of several scenarios; identical
+    route: str                                    # pooled, paired, level, combined (of scenarios), identical
     k: int = 0                                    # rows that gave a pooled residual
     apart: tuple[str, ...] = ()                   # rows that were set apart, or never change
-    balanced: bool = False                        # pooled, and its rows have every block and are nobody's copy
+    balanced: bool = False                        # pooled, of rows that have every block and no copy
 
     @property
     def se(self) -> float:
@@ -148,7 +156,8 @@ def welch(variances: Sequence[float], dfs: Sequence[float]) -> float:
 
 
 def alone(values: np.ndarray, route: str, apart: tuple[str, ...] = ()) -> Estimate:
-    """Mean of one value per block by Student's t with n - 1 degrees of freedom; of differences, the paired t test."""
+    """Mean of one value per block by Student's t with n - 1 degrees of freedom; of differences, the paired t
+    test."""
     n = len(values)
     v = float(values.var(ddof=1)) if n > 1 else 0.0
     return Estimate(float(values.mean()), (Part(math.sqrt(v), v, 1, n, n - 1, v / n),), route, apart=apart)
@@ -166,25 +175,27 @@ def combined(estimates: Sequence[Estimate]) -> Estimate:
 class Design:
     """One measure of one scenario: which rows give the residual, and the estimates that follow.
 
-    rows: name -> {block: number}. pool: the names that the paper prints; further rows are compared by the pool's residual and add
-    nothing to it. Out of the pool: rows with one block, copies of another row, rows that never change while others do, rows set apart.
+    rows: name -> {block: number}. pool: the names that the paper prints; further rows are compared by the
+    pool's residual and add nothing to it. Out of the pool: rows with one block, copies of another row, rows
+    that never change while others do, rows set apart.
     """
 
     def __init__(self, rows: dict[str, dict], pool: Iterable[str]):
         pool = [name for name in dict.fromkeys(pool) if name in rows]
         self.names = [*pool, *(name for name in rows if name not in pool)]
         blocks = sorted({block for row in rows.values() for block in row})
-        self.values = np.array([[rows[name].get(block, np.nan) for block in blocks] for name in self.names], dtype=float)
-        self.first = [next(i for i in range(len(self.names)) if _copies(self.values[i], row)) for row in self.values]
-        several = [i for i in range(len(pool)) if self.first[i] == i and self._count(i) > 1]
-        spans = {i: np.nanmax(self.values[i]) - np.nanmin(self.values[i]) for i in range(len(self.names)) if self._count(i) > 1}
-        moving = any(spans[i] > ZERO for i in several)
-        self.constant = {i for i, span in spans.items() if moving and span <= ZERO}
-        kept = [i for i in several if i not in self.constant]
-        wild = {kept[i] for i in set_apart(self.values[kept])}
-        self.pool = [i for i in kept if i not in wild]
-        self.wild = wild
-        self.enough = len(pool) > 2               # with fewer printed rows a comparison has its own two rows
+        self.values = np.array([[rows[name].get(at, np.nan) for at in blocks] for name in self.names], float)
+        # The first row with the very same numbers: itself, where it is nobody's copy.
+        self.first = [[_copies(other, row) for other in self.values].index(True) for row in self.values]
+        several = [i for i in range(len(self.names)) if self._count(i) > 1]
+        spans = {i: np.nanmax(self.values[i]) - np.nanmin(self.values[i]) for i in several}
+        own = [i for i in several if i < len(pool) and self.first[i] == i]
+        moving = any(spans[i] > ZERO for i in own)
+        self.constant = {i for i in several if moving and spans[i] <= ZERO}
+        kept = [i for i in own if i not in self.constant]
+        self.wild = {kept[i] for i in set_apart(self.values[kept])}
+        self.pool = [i for i in kept if i not in self.wild]
+        self.enough = len(pool) > 2               # with fewer printed rows a comparison stands alone
         self.fit = fit(self._cut(self.pool)) if self.pool else None
 
     @property
@@ -213,16 +224,13 @@ class Design:
 
     def level(self, coefficients: dict[str, float]) -> Estimate | None:
         """sum c_m y_m of rows whose coefficients do not cancel: block effects stay in it."""
-        found = self.by_block(coefficients)
+        values = self.values[[self.names.index(name) for name in coefficients]]
+        found = (np.array([*coefficients.values()]) @ values)[~np.isnan(values).any(0)]
         return alone(found, "level") if len(found) else None
 
-    def by_block(self, coefficients: dict[str, float]) -> np.ndarray:
-        """sum c_m y_mb in every block that all the rows have."""
-        values = np.array([self.values[self.names.index(name)] for name in coefficients])
-        return (np.array(list(coefficients.values())) @ values)[~np.isnan(values).any(0)]
-
     def _pooled(self, c: np.ndarray, used: list[int]) -> Estimate | None:
-        if not self.enough or self.df < 1 or any(i in self.wild | self.constant or self._count(i) < 2 for i in used):
+        outside = any(i in self.wild | self.constant or self._count(i) < 2 for i in used)
+        if not self.enough or self.df < 1 or outside:
             return None
         rows = [*self.pool, *(i for i in used if i not in self.pool)]
         theirs = self.fit if len(rows) == len(self.pool) else fit(self._cut(rows))
@@ -239,7 +247,8 @@ class Design:
     def _paired(self, c: np.ndarray, used: list[int]) -> Estimate | None:
         values = self.values[used]
         found = (c[used] @ values)[~np.isnan(values).any(0)]
-        return alone(found, "paired", tuple(name for name in self.apart if self.names.index(name) in used)) if len(found) else None
+        apart = tuple(name for name in self.apart if self.names.index(name) in used)
+        return alone(found, "paired", apart) if len(found) else None
 
     def _cut(self, rows: list[int]) -> np.ndarray:
         """The values of some rows, without the blocks that none of them has."""
@@ -251,10 +260,10 @@ class Design:
 
 
 def _copies(one: np.ndarray, other: np.ndarray) -> bool:
-    return bool((np.isnan(one) == np.isnan(other)).all() and (np.abs(one - other)[~np.isnan(one)] <= ZERO).all())
+    return bool(np.allclose(one, other, rtol=0, atol=ZERO, equal_nan=True))
 
 
-# -- several comparisons in one statement ------------------------------------------------------------------------
+# -- several comparisons in one statement --------------------------------------------------------------------
 
 @lru_cache
 def _nodes() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -262,7 +271,8 @@ def _nodes() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 
 
 def dunnett(c: float, m: int, df: float) -> float:
-    """P(max |T_j| <= c) of m comparisons with one method, correlated by 1/2, on one residual with df degrees of freedom."""
+    """P(max |T_j| <= c) of m comparisons with one method, correlated by 1/2, on one residual with df degrees
+    of freedom."""
     z, weight, x, step = _nodes()
     low, high = np.sqrt(stats.chi2.ppf([1e-13, 1 - 1e-13], df) / df)
     s = (low + high) / 2 + (high - low) / 2 * x
@@ -291,7 +301,8 @@ def holm(p: Sequence[float]) -> list[float]:
 
 
 def holm_levels(p: Sequence[float], alpha: float = ALPHA) -> list[float]:
-    """The level that each comparison is tested at: alpha / (m - i), and from the first that is not rejected on its own."""
+    """The level that each comparison is tested at: alpha / (m - i), and from the first that is not rejected
+    on its own."""
     levels, level, open_ = [0.0] * len(p), 0.0, False
     for i, at in enumerate(sorted(range(len(p)), key=lambda at: p[at])):
         level = level if open_ else alpha / (len(p) - i)
@@ -302,7 +313,8 @@ def holm_levels(p: Sequence[float], alpha: float = ALPHA) -> list[float]:
 
 @dataclass(frozen=True)
 class Family:
-    """Estimates that one statement joins, each against the same bound: adjusted p values and simultaneous intervals."""
+    """Estimates that one statement joins, each against the same bound: adjusted p values and simultaneous
+    intervals."""
     estimates: tuple[Estimate, ...]
     way: str = "Holm"                             # or Dunnett
     bound: float = 0.0
@@ -316,21 +328,24 @@ class Family:
     def p(self) -> list[float]:
         """Adjusted p values."""
         if self.way == "Dunnett":
-            return [1 - dunnett(abs(e.d - self.bound) / e.se, len(self.estimates), e.df) for e in self.estimates]
+            m = len(self.estimates)
+            return [max(1 - dunnett(abs(e.d - self.bound) / e.se, m, e.df), 0.0) for e in self.estimates]
         return holm(self.raw)
 
     def ends(self, alpha: float = ALPHA, runs: float = math.inf) -> list[tuple[float, float]]:
         """Intervals at 1 - alpha; with `runs`, of where the mean of so many further runs would lie."""
         levels = holm_levels(self.raw, alpha)
-        return [_around(e, self._factor(e, level, alpha) * e.error(runs)) for e, level in zip(self.estimates, levels)]
+        return [_around(e, self._factor(e, level, alpha) * e.error(runs))
+                for e, level in zip(self.estimates, levels)]
 
-    def grown(self, n: int, alpha: float = ALPHA) -> list[tuple[float, float]]:
-        """Intervals from n blocks, if differences and spread stayed; Holm's steps at their most cautious level."""
-        return [_around(e, self.factor(e, n, alpha) * e.grown(n).se) for e in self.estimates]
+    def grown(self, n: int) -> list[tuple[float, float]]:
+        """Intervals from n blocks, if differences and spread stayed; Holm's steps at their most cautious
+        level."""
+        return [_around(e, self.factor(e, n) * e.grown(n).se) for e in self.estimates]
 
-    def factor(self, estimate: Estimate, n: int, alpha: float = ALPHA) -> float:
+    def factor(self, estimate: Estimate, n: int) -> float:
         """What a standard error is multiplied by, from n blocks."""
-        return self._factor(estimate.grown(n), alpha / len(self.estimates), alpha)
+        return self._factor(estimate.grown(n), ALPHA / len(self.estimates), ALPHA)
 
     def _factor(self, estimate: Estimate, level: float, alpha: float) -> float:
         if self.way == "Dunnett":
@@ -343,7 +358,8 @@ def _around(estimate: Estimate, half: float) -> tuple[float, float]:
 
 
 def two_sided(estimate: Estimate, bound: float = 0.0, runs: float = math.inf) -> float:
-    """p of a difference from `bound`; with `runs`, from the mean of so many further runs that was seen to be `bound`."""
+    """p of a difference from `bound`; with `runs`, from the mean of so many further runs that was seen to be
+    `bound`."""
     apart, error = abs(estimate.d - bound), estimate.error(runs)
     if not error:
         return 1.0 if apart <= ZERO else 0.0
@@ -351,7 +367,8 @@ def two_sided(estimate: Estimate, bound: float = 0.0, runs: float = math.inf) ->
 
 
 def tost(estimate: Estimate, margin: float, bound: float = 0.0) -> float:
-    """p of two one-sided tests that the difference is nearer to `bound` than the margin; below 0.05 where the 90 % interval is."""
+    """p of two one-sided tests that the difference is nearer to `bound` than the margin; below 0.05 where the
+    90 % interval is."""
     apart = abs(estimate.d - bound)
     if not estimate.se:
         return 0.0 if apart < margin else 1.0
@@ -359,13 +376,14 @@ def tost(estimate: Estimate, margin: float, bound: float = 0.0) -> float:
 
 
 def rank_ends(ends: Sequence[tuple[float, float]], low: bool = False) -> tuple[int, int]:
-    """(first, last) place that one row can have, from simultaneous intervals of its differences to all the others."""
+    """(first, last) place that one row can have, from simultaneous intervals of its differences to all the
+    others."""
     below, above = sum(high < 0 for _, high in ends), sum(low_ > 0 for low_, _ in ends)
     below, above = (above, below) if low else (below, above)
     return 1 + below, len(ends) + 1 - above
 
 
-# -- what more blocks would tell -----------------------------------------------------------------------------------
+# -- what more blocks would tell -----------------------------------------------------------------------------
 
 def first_of(decided: Callable[[int], bool], n: int) -> int | None:
     """The first number of blocks, from n to MOST, that decides; None beyond. More blocks never undo it."""
@@ -384,17 +402,19 @@ def power(family: Family, estimate: Estimate, n: int) -> float:
 
 
 def above(estimate: Estimate, bound: float, runs: float = math.inf) -> float:
-    """Share of the posterior (flat prior) above a bound; with runs=1, the chance that the next block's value is."""
-    error = estimate.error(runs)
-    return float(stats.t.cdf((estimate.d - bound) / error, estimate.df)) if error else float(estimate.d > bound)
+    """Share of the posterior (flat prior) above a bound; with runs=1, the chance that the next block's value
+    is."""
+    error, lead = estimate.error(runs), estimate.d - bound
+    return float(stats.t.cdf(lead / error, estimate.df)) if error else float(lead > 0)
 
 
 def again(estimate: Estimate, bound: float = 0.0) -> float:
     """Chance that a repetition with as many blocks has the same sign."""
-    return float(stats.t.cdf(abs(estimate.d - bound) / (math.sqrt(2) * estimate.se), estimate.df)) if estimate.se else 1.0
+    lead = abs(estimate.d - bound)
+    return float(stats.t.cdf(lead / (math.sqrt(2) * estimate.se), estimate.df)) if estimate.se else 1.0
 
 
-# -- other scales ------------------------------------------------------------------------------------------------
+# -- other scales --------------------------------------------------------------------------------------------
 
 def logit(percent: float) -> float:
     """ln p/(1 - p) of a percentage, which is kept a little away from 0 and 100."""
@@ -402,7 +422,7 @@ def logit(percent: float) -> float:
     return math.log(p / (1 - p))
 
 
-# -- replicates ----------------------------------------------------------------------------------------------------
+# -- replicates ----------------------------------------------------------------------------------------------
 
 @dataclass(frozen=True)
 class Replicates:
@@ -414,7 +434,8 @@ class Replicates:
 
 
 def replicates(cells: Iterable[Sequence[float]]) -> Replicates | None:
-    """Pooled over cells, each with its runs; None where no cell was run twice. Replicates are nested in a block: they are no further seeds."""
+    """Pooled over cells, each with its runs; None where no cell was run twice. Replicates are nested in a
+    block: they are no further seeds."""
     cells = [np.asarray(runs, float) for runs in cells]
     df = sum(len(runs) - 1 for runs in cells)
     if not df:

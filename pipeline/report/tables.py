@@ -270,8 +270,9 @@ class Titles:
     """Header texts of a table: what every column shares goes to the caption, what differs into header rows."""
 
     def __init__(self, records, shape: Shape, table: Table):
-        title, columns = table.title, dict(pair for block in (table, *table.blocks.values())
-                                           for pair in (block.columns if block is table else block.also).items())
+        title, columns = table.title, dict(table.columns)
+        for block in table.blocks.values():
+            columns |= block.also
         self.units = {column: COSTS[measure] for column, measure in columns.items() if measure in COSTS}
         parts = {record["setting"]: split_setting(record["setting"]) for record in records}
         first = next(iter(parts.values()))
@@ -297,7 +298,8 @@ class Titles:
     def levels(self, place: Place) -> list[str]:
         setting = self.settings.get(place.setting, [""] * self.depth)
         dataset = place.dataset if len(self.datasets) > 1 and place.dataset not in BLANK else ""
-        return [*setting, dataset, ", ".join(filter(None, (pretty(place.column), self.units.get(place.column))))]
+        unit = self.units.get(place.column)
+        return [*setting, dataset, pretty(place.column) + (f", {unit}" if unit else "")]
 
     def split(self, places) -> tuple[str, list[list[str]]]:
         """(what the columns of a panel share, the differing levels of each column)."""
@@ -488,8 +490,8 @@ class Body:
 
     def _subtract(self, delta: Place):
         """Measured minus the measured baseline, in the last column of the block before delta that is no cost."""
-        block = [place for place in self.plain if (place.setting, place.dataset) == (delta.setting, delta.dataset)
-                 and self.filler.measure(place.setting, place, "") not in COSTS]
+        block = [place for place in self.plain if (place.setting, place.dataset) == (delta.setting, delta.dataset)]
+        block = [place for place in block if self.filler.measure(place.setting, place, "") not in COSTS]
         for name in self.names:
             baseline = self.baseline(name, delta)
             other = self.values.get((baseline, block[-1]), Value("outside"))

@@ -91,8 +91,10 @@ def p_words(p: float) -> str:
 
 
 def hours_words(hours: float) -> str:
-    """`12 hours`, `40 minutes`."""
-    return f"{hours:,.0f} hours" if hours >= 10 else f"{hours:.1f} hours" if hours >= 1 else f"{max(60 * hours, 1):.0f} minutes"
+    """`12 hours`, `1.5 hours`, `40 minutes`."""
+    if hours < 1:
+        return f"{max(60 * hours, 1):.0f} minutes"
+    return f"{hours:,.0f} hours" if hours >= 10 else f"{hours:.1f} hours"
 
 
 def bytes_words(count: int) -> str:
