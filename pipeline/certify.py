@@ -61,6 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Certify; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m pipeline.certify", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="*", help="cells (fedcrl/mini/fedprox), methods (fedprox) or papers; default: every stale cell")
+    parser.add_argument("--stale", action="store_true", help="every stale cell, which is the default")
     parser.add_argument("--jobs", "-j", type=int, default=os.cpu_count() or 1, help="processes at once; default: the cores (%(default)s)")
     parser.add_argument("--all", action="store_true", help="also cells that are valid: compare them once more, record nothing new")
     parser.add_argument("--from", dest="commit", metavar="COMMIT", help="compare with this commit, where the results were valid there")
