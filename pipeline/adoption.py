@@ -9,7 +9,7 @@ import pandas as pd
 
 from pipeline import files, ledger, provenance
 from pipeline.engine.world import default_device, executor_name, precision
-from pipeline.params import ROOT, Cell
+from pipeline.params import ROOT, Cell, load_paper
 from pipeline.sealing import is_sealed
 
 
@@ -18,7 +18,7 @@ def adopt(finished: dict[int, Path], pictures: dict[int, Path], cell: Cell, meta
     on a CPU, as it is now; returns those seeds. A result that has all seeds is not completed but trained again: nothing is taken.
 
     DVC takes a stage's results away before it runs, so they are read from git. What git does not hold, the representations, is left
-    empty. finished, pictures: seed -> file. metas: what each seed trains on, in the order of `finished`.
+    empty; where a figure draws them, the first seed, whose they are, is trained. finished, pictures: seed -> file. metas: what each seed trains on, in the order of `finished`.
     """
     result, history = _committed(cell, root)
     if all(path.exists() for path in finished.values()) or result is None or not _same_conditions(result, cell, root):
@@ -27,11 +27,19 @@ def adopt(finished: dict[int, Path], pictures: dict[int, Path], cell: Cell, meta
     found = [seed for seed, meta in zip(finished, metas, strict=True) if of_seed.get(seed) == meta["digest"]]
     if len(found) == len(finished):
         return []
+    if _drawn(cell, root):
+        found = [seed for seed in found if seed != next(iter(finished))]
     for seed in found:
         if not finished[seed].exists():
             files.write_with(pictures[seed], _empty_archive)
             files.write_json(finished[seed], _as_finished(result, history, seed))
     return found
+
+
+def _drawn(cell: Cell, root: Path) -> bool:
+    """Does a figure of the paper draw the cell's representations?"""
+    return any(figure.kind not in (None, "curves", "sweep") and cell.scenario in figure.scenarios
+               and cell.method in (figure.methods or [cell.method]) for figure in load_paper(cell.paper, root).figures.values())
 
 
 def _same_conditions(result: dict, cell: Cell, root: Path) -> bool:

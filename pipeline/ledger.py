@@ -63,16 +63,19 @@ def _good_entries(root: Path) -> list[dict[str, Any]]:
 
 
 def entries(root: Path = ROOT) -> list[dict[str, Any]]:
-    """The entries that count. Why another does not is said on stderr, a line each."""
-    listed, good = _read(root), []
+    """The entries that count. Why others do not is said on stderr in one line, by the first of them."""
+    listed, good, bad = _read(root), [], []
     missing = _missing_commits(root, [entry[side] for entry in listed for side in ("from", "to") if isinstance(entry, dict) and side in entry])
     for number, entry in enumerate(listed, 1):
         try:
             _check(entry, f"{FILE}: entry {number}:", missing)
         except FedReproError as error:
-            print(f"warning: {error}; what rests on it counts as stale", file=sys.stderr, flush=True)
+            bad.append(error)
         else:
             good.append(entry)
+    if bad:
+        others = f" (and {len(bad) - 1} further entries are not counted)" if len(bad) > 1 else ""
+        print(f"warning: {bad[0]}{others}; what rests on it counts as stale", file=sys.stderr, flush=True)
     return good
 
 

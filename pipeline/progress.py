@@ -39,7 +39,7 @@ class Progress:
         if now - self.shown >= SECONDS_BETWEEN_LINES:
             self.shown = now
             accuracy = f"accuracy {row[self.measure]:5.2f} %" if row.get(self.measure) is not None else ""
-            self._print(f"seed {row['seed']}  round {row['round']}/{self.rounds}  {accuracy}  {clock(left)} left")
+            self.say(f"seed {row['seed']}  round {row['round']}/{self.rounds}  {accuracy}  {clock(left)} left")
 
     def seed_done(self, finished: dict) -> None:
         self.done[finished["seed"]] = self.rounds
@@ -47,11 +47,12 @@ class Progress:
     def cell_done(self, result: dict) -> None:
         values = result["measures"][result["headline"]]
         mean = sum(values) / len(values)
-        self._print(f"{self.rounds} rounds, {len(values)} seeds: {result['headline']} accuracy {mean:.2f} % "
+        self.say(f"{self.rounds} rounds, {len(values)} seeds: {result['headline']} accuracy {mean:.2f} % "
                     f"in {clock(time.monotonic() - self.begun)}")
         self._event(seeds=len(values), accuracy=round(mean, 4), done=True)
 
-    def _print(self, text: str) -> None:
+    def say(self, text: str) -> None:
+        """A line about the cell."""
         print(f"{str(self.cell):<32} {text}", file=sys.stderr, flush=True)
 
     def _event(self, **event) -> None:

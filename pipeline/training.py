@@ -86,7 +86,8 @@ def train_cell(cell: Cell, root: Path = ROOT) -> dict:
             progress.report(row)
             follower.report(row)
 
-        adopt({job.seed: job.finished for job in jobs}, {job.seed: job.pictures for job in jobs}, cell, metas, root)
+        for seed in adopt({job.seed: job.finished for job in jobs}, {job.seed: job.pictures for job in jobs}, cell, metas, root):
+            progress.say(f"seed {seed} is in git and stays as it is")
         for finished in _train_seeds(jobs, report):
             progress.seed_done(finished)
         runs = [json.loads(job.finished.read_text()) for job in jobs]

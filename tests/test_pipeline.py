@@ -56,6 +56,7 @@ def project(tmp_path_factory) -> Path:
         scenario = document["miniature"]["fedcrl"]["scenario"]
         scenario["training"]["rounds"], scenario["evaluation"]["last"] = 4, 2
     edit(copy / "params.yaml", shorten)
+    (copy / "equivalents.yaml").write_text("entries: []\n")            # of another history
     stage(copy, "data", "digits")
     stage(copy, "partition", "fedcrl/mini")
     return copy
@@ -321,9 +322,9 @@ def test_training_needs_neither_dvc_nor_mlflow_nor_the_other_libraries(project, 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory) -> Path:
     """A copy as a fresh clone has it: results and locks in git, no data, no partitions."""
-    copy = copy_of_the_repository(tmp_path_factory.mktemp("clone"))
-    run(copy, "git", "init", "-q")
-    return copy
+    folder = tmp_path_factory.mktemp("clone")
+    run(folder, "git", "clone", "-q", "--no-checkout", str(ROOT), ".")      # with the history that the ledger of equal code names
+    return copy_of_the_repository(folder)
 
 
 def would_run(clone: Path) -> list[str]:
@@ -367,3 +368,24 @@ def test_every_papers_grid_parses(clone):
     for paper in ("fedccl", "fcclplus", "fedlsa", "rahfl", "fedcrl"):
         names = run(clone, "dvc", "stage", "list", "--name-only", f"papers/{paper}/dvc.yaml").stdout.splitlines()
         assert any("partition@" in name for name in names) and len(names) > 5
+
+
+def test_a_cell_that_gets_a_seed_keeps_the_committed_ones(project, reference):
+    """On a machine that never trained the cell: seed 0 comes from git, seed 1 is trained, and both are those of one run."""
+    params, cell = project / "params.yaml", Cell.parse(CELL)
+    original = params.read_text()
+    edit(params, lambda d: d["miniature"]["fedcrl"]["scenario"].update(seeds=[0]))
+    stage(project, "train", CELL)
+
+    def git(*arguments):
+        run(project, "git", "-c", "user.name=t", "-c", "user.email=t@localhost", *arguments)
+    git("init", "-q")
+    git("add", "-Af", "papers/fedcrl/runs/mini/fedprox")
+    git("commit", "-qm", "one seed")
+    params.write_text(original)
+    shutil.rmtree(project / ".cells")
+    shutil.rmtree(cell.folder(project))                            # as DVC does before the stage
+    said = stage(project, "train", CELL).stderr
+    shutil.rmtree(project / ".git")
+    assert outputs(project) == reference
+    assert "seed 0 is in git and stays as it is" in said and "seed 1 is" not in said
