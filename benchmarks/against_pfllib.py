@@ -38,6 +38,7 @@ OURS = {"FedAvg": ("fedavg", {}), "FedProto": ("fedproto", {"lam": 1.0, "means":
 def prepare(pfllib: Path, mnist: Path, clients: int) -> Path:
     """Write the workload for PFLlib (its own npz files) and for us (one file); returns ours."""
     import numpy as np
+
     from pipeline.data import store
     name = f"MNIST_{clients}"                         # PFLlib looks for "MNIST" in it
     ours = pfllib / "dataset" / f"{name}.npz"
@@ -147,11 +148,13 @@ def our_worker(workload: Path, method: str, batch: int, clients: int, device: st
     """The same rounds through the engine."""
     import numpy as np
     import torch
-    from pipeline import evaluation, methods
-    from pipeline.engine.phase import Client
+
+    from pipeline import methods
+    from pipeline.cells import evaluation
     from pipeline.engine.handle import Handle
+    from pipeline.engine.phase import Client
     from pipeline.engine.world import World
-    from pipeline.params import Model, Optimiser, Training
+    from pipeline.schema import Model, Optimiser, Training
     torch.set_num_threads(1)
     with np.load(workload) as arrays:
         values, labels = arrays["values"], torch.from_numpy(arrays["labels"])

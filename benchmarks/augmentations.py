@@ -20,12 +20,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-import torch                                          # noqa: E402  the number of threads comes first
-import torch.nn.functional as F                       # noqa: E402
+import torch  # noqa: E402  the number of threads comes first
+import torch.nn.functional as F  # noqa: E402
 
-from pipeline import keys, models                     # noqa: E402
-from pipeline.data import augmentations               # noqa: E402
-from pipeline.params import Model                     # noqa: E402
+from pipeline import keys, models
+from pipeline.data import augmentations
+from pipeline.schema import Model
 
 BATCH, LIMIT = 256, 0.25
 NETWORKS = ("resnet10", "resnet12", "shufflenet", "mobilenetv2")

@@ -18,9 +18,9 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from pipeline.data import partition, store                              # noqa: E402  the path comes first
-from pipeline.params import Cell, Scenario                              # noqa: E402
-from pipeline.training import Job, train_seed                           # noqa: E402
+from pipeline.cells.training import Job, train_seed
+from pipeline.data import partition, store
+from pipeline.schema import Cell, Scenario
 
 RESULTS = ROOT / "benchmarks" / "results"
 

@@ -20,10 +20,11 @@ CASES = [(n, 12_000) for n in (10, 20, 50, 100, 200)] + [(20, s) for s in (3_000
 def measure(clients: int, samples: int) -> None:
     """One case in a process of its own, so that its peak memory is its own."""
     import torch
+
     from pipeline.engine.phase import Client
     from pipeline.engine.world import World
     from pipeline.methods.fedavg import FedAvg
-    from pipeline.params import Model, Optimiser, Training
+    from pipeline.schema import Model, Optimiser, Training
     torch.set_num_threads(1)
     device = os.environ.get("FEDREPRO_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")
     size = samples // clients

@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from pipeline.params import Scenario, load_paper      # noqa: E402
+from pipeline.schema import Scenario, load_paper
 
 
 def cut_fcclplus(scenario: Scenario) -> Scenario:

@@ -1,7 +1,7 @@
 """How much sooner are two workers done than one? `python benchmarks/workers.py`, on two free cores.
 
 Four seeds of FedCCL's MNIST scenario with FedAvg, cut down to 12,000 images and two rounds, through the worker processes of
-`pipeline.training`, first one at a time, then two, three times in turn. Needs data/mnist. Writes benchmarks/results/workers.json with
+`pipeline.cells.training`, first one at a time, then two, three times in turn. Needs data/mnist. Writes benchmarks/results/workers.json with
 the load of the machine before each run: what else runs counts against the second worker.
 """
 import dataclasses
@@ -22,7 +22,7 @@ def cut(scenario):
 
 
 def main() -> None:
-    from pipeline.training import Job, _train_seeds
+    from pipeline.cells.training import Job, _train_seeds
     cell, rows = Smaller("fedccl", "mnist-dir-005", "fedavg", cut), []
     for turn in range(TURNS):
         for workers in (1, 2):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from pipeline.errors import FedReproError
-from pipeline.params import shorten
+from pipeline.schema import shorten
 
 
 def checksum(path: Path, algorithm: str = "sha256") -> str:

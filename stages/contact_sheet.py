@@ -1,15 +1,12 @@
 """Draw papers/rahfl/figures/corruptions.png: one bundled photograph under all corruptions and severities."""
 import io
-import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 from pipeline import files
-from pipeline.cli import stage
 from pipeline.data.corruptions.weather import find_ice
-from pipeline.params import ROOT
 from pipeline.report.contact_sheet import bundled_image, contact_sheet
+from pipeline.schema import ROOT
+from stages._stage import stage
 
 TARGET = Path("papers/rahfl/figures/corruptions.png")
 

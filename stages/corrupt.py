@@ -1,20 +1,17 @@
-"""Corrupt every image of a data set once, for all rates of corruption: `python stages/corrupt.py cifar10`."""
+"""Corrupt every image of a data set once, for all rates of corruption: `python -m stages.corrupt cifar10`."""
 import sys
 import time
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
-from pipeline.cli import stage
+from pipeline.cells.progress import clock
 from pipeline.data import corrupted, store
 from pipeline.data.corruptions import KINDS, SEVERITIES, corrupt_set
 from pipeline.data.corruptions.weather import SYNTHETIC, find_ice
 from pipeline.data.store import TEST, TRAIN
 from pipeline.errors import ParamError
-from pipeline.params import ROOT
-from pipeline.progress import clock
+from pipeline.schema import ROOT
+from stages._stage import stage
 
 SEED = 0                                              # one corrupted set for all clients, rounds and seeds of training
 SECONDS = 5.0

@@ -1,12 +1,8 @@
-"""Bring one data set into data/<set>: `python stages/data.py cifar10`."""
-import sys
-from pathlib import Path
+"""Bring one data set into data/<set>: `python -m stages.data cifar10`."""
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from pipeline.cli import stage
 from pipeline.data import sources
-from pipeline.params import ROOT, load_params
+from pipeline.schema import ROOT, load_params
+from stages._stage import stage
 
 
 def data(name: str) -> None:

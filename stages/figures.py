@@ -1,12 +1,8 @@
-"""Embeds representations in the plane for the figures of a paper: `python stages/figures.py fedcrl`, or fedcrl/mini/fedavg."""
-import sys
-from pathlib import Path
+"""Embeds representations in the plane for the figures of a paper: `python -m stages.figures fedcrl`, or fedcrl/mini/fedavg."""
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from pipeline.cli import stage
-from pipeline.params import shorten
 from pipeline.report.computed import update
+from pipeline.schema import shorten
+from stages._stage import stage
 
 
 def figures(what: str) -> None:

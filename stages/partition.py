@@ -1,19 +1,17 @@
-"""Cut a scenario's data over its clients: `python stages/partition.py fedcrl/mini`."""
+"""Cut a scenario's data over its clients: `python -m stages.partition fedcrl/mini`."""
 import hashlib
 import io
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 import numpy as np
 
 from pipeline import files
-from pipeline.cli import stage
 from pipeline.data import histogram, store
 from pipeline.data import partition as cutting
 from pipeline.errors import ParamError, unknown
-from pipeline.params import ROOT, load_paper
+from pipeline.schema import ROOT, load_paper
+from stages._stage import stage
 
 
 def partition(scenario: str) -> None:

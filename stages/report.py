@@ -1,12 +1,8 @@
 """Renders the report of one paper, or of all five, and the index page; a file that cannot be used ends it with 2 after the rest is written."""
-import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from pipeline.cli import stage
-from pipeline.params import PAPERS
 from pipeline.report import render
+from pipeline.schema import PAPERS
+from stages._stage import stage
 
 
 def main(paper=None):

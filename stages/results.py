@@ -1,13 +1,9 @@
 """Writes reports/results.csv: every measured number of the miniatures, one row each."""
-import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from pipeline.cli import stage
+from pipeline.cells.results import as_csv, collect, curves, tidy
 from pipeline.files import write_text
-from pipeline.params import MINIATURE, PAPERS, ROOT
-from pipeline.results import as_csv, collect, curves, tidy
+from pipeline.schema import MINIATURE, PAPERS, ROOT
+from stages._stage import stage
 
 
 def main():

@@ -1,4 +1,4 @@
-"""Train cells cut short and print what came out, value by value: `python stages/short.py PLAN.json`. For `python -m pipeline.certify`.
+"""Train cells cut short and print what came out, value by value: `python -m stages.short PLAN.json`. For `python -m pipeline.commands.certify`.
 
 PLAN is a list of {cell, rounds, images, batch, executor, precision}: `rounds` are the numbers of the rounds that are trained, one after the
 other (1, 2 and the last two, say, so that what depends on the round runs); `images` is the share of each client's, each test set's and the
@@ -15,16 +15,15 @@ import sys
 import traceback
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 import numpy as np
 import torch
 
-from pipeline import evaluation, loading, methods, provenance, training
+from pipeline import methods
+from pipeline.cells import evaluation, loading, provenance, training
+from pipeline.cells.inputs import inputs
 from pipeline.engine.state import pack
 from pipeline.engine.world import precision
-from pipeline.inputs import inputs
-from pipeline.params import ROOT, Cell
+from pipeline.schema import ROOT, Cell
 
 REST = 3                                         # images behind the last whole batch, so that an incomplete one is there
 

@@ -1,14 +1,11 @@
 """Write sources.yaml: for every method, a digest of the code that it runs."""
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import yaml
 
-from pipeline import files, provenance
-from pipeline.cli import stage
-from pipeline.params import ROOT
+from pipeline import files
+from pipeline.cells import provenance
+from pipeline.schema import ROOT
+from stages._stage import stage
 
 HEADER = "# Made by the stage `sources`. DVC reads it to know which cells a change of code concerns.\n"
 

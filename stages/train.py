@@ -1,12 +1,8 @@
-"""Train one cell: `python stages/train.py fedcrl/mini/fedprox`."""
-import sys
-from pathlib import Path
+"""Train one cell: `python -m stages.train fedcrl/mini/fedprox`."""
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from pipeline import arithmetic
-from pipeline.cli import stage
-from pipeline.params import Cell
+from pipeline.cells import arithmetic
+from pipeline.schema import Cell
+from stages._stage import stage
 
 
 def train(cell: str) -> None:
@@ -14,7 +10,7 @@ def train(cell: str) -> None:
     cell = Cell.parse(cell)
     scenario = cell.resolve()[0]                              # a wrong name is said before torch is imported
     arithmetic.adopt(scenario.arithmetic)
-    from pipeline.training import train_cell
+    from pipeline.cells.training import train_cell
     train_cell(cell)
 
 

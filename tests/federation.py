@@ -3,11 +3,11 @@ import torch
 from torch import nn
 
 from pipeline.engine import world as engine
-from pipeline.engine.state import Params
 from pipeline.engine.phase import Client
+from pipeline.engine.state import Params
 from pipeline.engine.world import World
 from pipeline.models import Network
-from pipeline.params import Model, Optimiser, Training
+from pipeline.schema import Model, Optimiser, Training
 
 TINY = {"head.weight": [[.5, -.2], [.1, .3]], "head.bias": [0, .1]}       # a linear softmax of two classes, worked by hand
 MLP = {"features.1.weight": [[1., 0], [0, 1.]], "features.1.bias": [0, .1], **TINY}    # a ReLU layer below it

@@ -11,15 +11,16 @@ os.environ |= {"OMP_NUM_THREADS": "1", "FEDREPRO_EXECUTOR": "stacked"}
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
+from pretend_card import DEVICE, OnCard, there_is_a_card
 
-from pipeline import evaluation, methods
+from pipeline import methods
+from pipeline.cells import evaluation
 from pipeline.engine import optimisers, stacked
 from pipeline.engine.alike import tensors_of, with_tensors
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import Client
 from pipeline.engine.world import World
-from pipeline.params import MINIATURE, PAPERS, Cell, load_params
-from pretend_card import DEVICE, OnCard, there_is_a_card
+from pipeline.schema import MINIATURE, PAPERS, Cell, load_params
 
 SIZES, CLASSES, ROUNDS = (9, 17, 4), 4, 3
 optimisers.FUSED = ()                    # torch has no fused Adam for a pretended GPU: the plain one on both sides

@@ -16,14 +16,14 @@ from federation import image_world, run
 from test_report import BALANCED, PAPER, found, measured, root, write_run, write_sheet  # noqa: F401  (fixtures)
 
 from pipeline import methods
+from pipeline.cells.results import collect
 from pipeline.errors import FedReproError, ParamError
-from pipeline.methods_public import Collaborative
-from pipeline.params import NEEDS, PAPERS, Cell, Model, load_paper, load_params
+from pipeline.methods._collaborative import Collaborative
 from pipeline.report import render
 from pipeline.report.across import REASONS, across, algorithms, excluded, plain
 from pipeline.report.context import NAMES
 from pipeline.report.noise import noise
-from pipeline.results import collect
+from pipeline.schema import NEEDS, PAPERS, Cell, Model, load_paper, load_params
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 # No sandbox because a container's root has none; the others keep a fresh profile from calling home.
@@ -91,7 +91,7 @@ def test_cells_have_accuracy_bytes_and_seconds_or_a_reason(measured):  # noqa: F
     assert (sent.text, sent.order) == ("12.0", 12000) and memory.state == "outside" and (seconds.text, seconds.order) == ("0.75", 0.75)      # 1.5 s of 2 rounds
     assert rows["FedAvg"][0].hint == "not run: dvc repro fedccl@fedavg" and [value.state for value in rows["FedAvg"][:4]] == ["missing", "outside", "outside", "outside"]
     assert {value.text for value in rows["fedmd"][::4]} == {"needs public data"} and {value.text for value in rows["FedProx"][::4]} == {"not asked for"}
-    assert shown.command == "python -m pipeline.run fedccl@fedavg fcclplus@fedavg fedlsa@fedavg rahfl@fedavg"
+    assert shown.command == "python -m pipeline.commands.run fedccl@fedavg fcclplus@fedavg fedlsa@fedavg rahfl@fedavg"
     assert [word for word, _ in shown.reasons] == ["needs public data", "needs pixels in [0, 1]", "not asked for"]
 
 

@@ -3,9 +3,10 @@ import dataclasses
 
 import pytest
 import torch
+from federation import equal, image_clients, run, training
+from test_prototype_methods import close, leaves, same
 from torch import nn
 
-from federation import equal, image_clients, run, training
 from pipeline import methods
 from pipeline.attacks import fgsm, pgd
 from pipeline.engine.handle import Batch, Handle
@@ -18,8 +19,7 @@ from pipeline.methods.fedavg_plus import FedAvgPlus
 from pipeline.methods.fedccl import FedCCL
 from pipeline.methods.fedccl_plus import FedCCLPlus
 from pipeline.models import Network
-from pipeline.params import Model
-from test_prototype_methods import close, leaves, same
+from pipeline.schema import Model
 
 X, Y = torch.tensor([[.2, .9], [.5, .5]]).reshape(2, 1, 1, 2), torch.tensor([1, 0])
 

@@ -14,7 +14,7 @@ from pipeline import keys
 from pipeline.data import augmentations as views
 from pipeline.data import image_operations as ops
 from pipeline.engine.public import AUGMENTATIONS
-from pipeline.params import Public
+from pipeline.schema import Public
 
 N = 128
 BILINEAR = Image.Resampling.BILINEAR

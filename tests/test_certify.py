@@ -43,7 +43,7 @@ def project(tmp_path_factory) -> Path:
 
 
 def certify(project: Path, *arguments: str, expect: int = 0) -> subprocess.CompletedProcess:
-    return run(project, "python", "-m", "pipeline.certify", *arguments, expect=expect)
+    return run(project, "python", "-m", "pipeline.commands.certify", *arguments, expect=expect)
 
 
 COMPARE = """import sys, yaml

@@ -11,18 +11,27 @@ import pytest
 import yaml
 from test_report import BALANCED, check_tex, measured, root, unlinked, write_run  # noqa: F401  (fixtures)
 
-from pipeline import results
+from pipeline.cells import results
 from pipeline.errors import ParamError
-from pipeline.params import PAPERS, ROOT, Cell, load_paper
 from pipeline.report import geometry, render
-from pipeline.report.claims import COLUMNS, Claim, Expected, Number, Printed, parse, parse_expected, read_claims
+from pipeline.report.claims import (
+    COLUMNS,
+    Claim,
+    Expected,
+    Number,
+    Printed,
+    parse,
+    parse_expected,
+    read_claims,
+)
 from pipeline.report.context import page
 from pipeline.report.evidence import Evidence
-from pipeline.report.judgement import Judgement, ordinal, orders
+from pipeline.report.judgement import Judgement, orders, ordinal
 from pipeline.report.judging import closeness, decide, judge
 from pipeline.report.measures import numbers, uniformity
 from pipeline.report.standings import of_table, shared
 from pipeline.report.verdicts import CONFIRMED, CONTRADICTED, FAILS, HOLDS, OPEN, UNDECIDED, WAITS, Verdict
+from pipeline.schema import PAPERS, ROOT, Cell, load_paper
 from pipeline.sealing import seal
 
 # Claims whose published numbers the scan lost.

@@ -5,26 +5,24 @@ import math
 import pytest
 import torch
 import yaml
+from federation import equal, image_clients, image_world, mlp, run, tiny_world, training
+from test_prototype_methods import close, known, leaves, one_class_world, rows, same
 from torch.func import functional_call
 from torch.nn.functional import cosine_similarity, cross_entropy, normalize
 
-from federation import equal, image_clients, image_world, mlp, run, tiny_world, training
 from pipeline import methods
+from pipeline.cells.evaluation import TestSet, measure
 from pipeline.clustering import by_class, class_averages
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.state import Clients, Params, State, pack, unpack, weighted_mean
 from pipeline.engine.world import World
-from pipeline.evaluation import TestSet, measure
-from pipeline.losses import prototype_contrast, prototype_distance
-from pipeline.losses_prototype import batch_contrast, prototype_sets_contrast, unit
 from pipeline.methods.fedavg import FedAvg
 from pipeline.methods.fedccl import FedCCL
-from pipeline.methods.fedpcl import FedPCL
+from pipeline.methods.fedpcl import FedPCL, batch_contrast, prototype_sets_contrast
 from pipeline.methods.fedproc import FedProc
 from pipeline.methods.fpl import FPL
-from pipeline.params import ROOT, Model, Optimiser
-from pipeline.server import aggregate_means
-from test_prototype_methods import close, known, leaves, one_class_world, rows, same
+from pipeline.prototypes import aggregate_means, prototype_contrast, prototype_distance, unit
+from pipeline.schema import ROOT, Model, Optimiser
 
 OWN_FORM = FedPCL(averaging=False, ce=False, inference="local_prototype", normalise_head=True)
 METHODS = {

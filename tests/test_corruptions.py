@@ -13,8 +13,7 @@ from scipy import ndimage
 import stages.contact_sheet as sheet_stage
 import stages.corrupt as stage
 from pipeline.data import corrupted, store
-from pipeline.data.corruptions import KINDS, corrupt, corrupt_set
-from pipeline.data.corruptions import tools, weather
+from pipeline.data.corruptions import KINDS, corrupt, corrupt_set, tools, weather
 from pipeline.data.corruptions.blur import defocus_kernel, zoom_factors
 from pipeline.data.corruptions.digital import affine_places
 from pipeline.data.corruptions.tools import Draws

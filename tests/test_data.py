@@ -19,7 +19,7 @@ from PIL import Image
 from pipeline import files
 from pipeline.data import bundled, registry, sources, store
 from pipeline.errors import DataError, FedReproError
-from pipeline.params import ROOT
+from pipeline.schema import ROOT
 
 MIRROR = Path(os.environ.get("FEDREPRO_MIRROR") or ROOT.parent / "shared" / "datasets")
 MIRRORED = [name for name, entry in registry.REGISTRY.items() if entry.mirror]

@@ -6,10 +6,21 @@ import torch
 import torch.nn.functional as F
 
 from pipeline.engine.state import Params
-from pipeline.losses_distillation import (confidence_weights, correlation_distance, cross_correlation, disjoint_penalty, elastic_penalty,
-                                          instance_similarity, inter_client_consistency, knowledge_distillation, majority_labels,
-                                          non_target_distillation, pseudo_label_loss, reverse_cross_entropy, similarity_distillation,
-                                          symmetric_cross_entropy, weighted_distillation)
+from pipeline.losses import knowledge_distillation, weighted_distillation
+from pipeline.methods.fccl import correlation_distance, cross_correlation
+from pipeline.methods.fcclplus import (
+    elastic_penalty,
+    instance_similarity,
+    non_target_distillation,
+    similarity_distillation,
+)
+from pipeline.methods.fedmatch import (
+    disjoint_penalty,
+    inter_client_consistency,
+    majority_labels,
+    pseudo_label_loss,
+)
+from pipeline.methods.rhfl import confidence_weights, reverse_cross_entropy, symmetric_cross_entropy
 
 DOUBLE = torch.float64
 Z1, Z2, Z3 = (torch.tensor(z, dtype=DOUBLE) for z in (                       # logits of three clients

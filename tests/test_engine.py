@@ -3,8 +3,8 @@ import math
 
 import pytest
 import torch
-
 from federation import equal, image_clients, image_world, params, run, training
+
 from pipeline import keys
 from pipeline.engine.state import Clients, Params, State, pack, unpack, weighted_mean
 from pipeline.engine.world import World
@@ -12,7 +12,7 @@ from pipeline.errors import TrainingError
 from pipeline.losses import cross_entropy
 from pipeline.methods.fedavg import FedAvg
 from pipeline.methods.local import Local
-from pipeline.params import Model, Optimiser
+from pipeline.schema import Model, Optimiser
 
 
 def vectors(*rows):

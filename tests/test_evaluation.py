@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from pipeline import evaluation
+from pipeline.cells import evaluation
+from pipeline.cells.evaluation import TestSet, correct, last_mean, measure
 from pipeline.engine.state import Clients, Params
-from pipeline.evaluation import TestSet, correct, last_mean, measure
 
 
 class Fixed(nn.Module):
@@ -149,7 +149,8 @@ def test_representations_are_the_same_images_for_every_method_and_deal_a_domain_
 
 def test_representations_of_different_networks_share_no_space():
     from federation import image_clients, image_world
-    from pipeline.params import Model
+
+    from pipeline.schema import Model
     world = image_world(sizes=(5, 5), model=[Model("cnn4"), Model("lenet")])
     source = image_clients((30,))[0]
     assert evaluation.representations(world.new_models(), world, [TestSet("only", source.images, source.labels)]) == {}
@@ -158,8 +159,9 @@ def test_representations_of_different_networks_share_no_space():
 def crossed_world(sizes, domains, names, model, public=8):
     """A world with public images whose clients have the given domains, and a test set of 30 images for each domain."""
     from federation import image_clients, training
+
     from pipeline.engine.world import World
-    from pipeline.params import Public
+    from pipeline.schema import Public
     made = image_clients(sizes, model)
     clients = [dataclasses.replace(client, name=name, domain=domain) for client, name, domain in zip(made, names, domains)]
     settings = (torch.randn(public, 1, 16, 16), Public("x", size=public))
@@ -169,7 +171,7 @@ def crossed_world(sizes, domains, names, model, public=8):
 
 def test_crosses_hold_every_clients_features_of_every_domains_images(monkeypatch):
     """Networks of 128 and 84 features; 6 of each domain's 30 images, 2 of each of its 3 classes."""
-    from pipeline.params import Model
+    from pipeline.schema import Model
     monkeypatch.setattr(evaluation, "CROSSED", 6)
     world, tests = crossed_world((5, 4), ["M", "U"], ["one", "two"], [Model("cnn4"), Model("lenet")])
     models = world.new_models()
@@ -192,7 +194,7 @@ def test_crosses_hold_every_clients_features_of_every_domains_images(monkeypatch
 def test_every_client_answers_the_first_private_images_of_each_domain(monkeypatch):
     """Two clients of 5 and 4 images share a domain: 7 of these 9 in order; the third has 3 of its own."""
     monkeypatch.setattr(evaluation, "PUBLIC", 7)
-    from pipeline.params import Model
+    from pipeline.schema import Model
     world, tests = crossed_world((5, 4, 3), ["M", "M", "U"], ["a", "b", "c"], Model("cnn4"))
     models = world.new_models()
     found = evaluation.representations(models, world, tests)
@@ -203,7 +205,8 @@ def test_every_client_answers_the_first_private_images_of_each_domain(monkeypatc
 
 def test_nothing_is_crossed_without_public_images_or_a_test_set_of_each_clients_domain():
     from federation import image_world
-    from pipeline.params import Model
+
+    from pipeline.schema import Model
     world, tests = crossed_world((5, 4), ["M", "U"], ["M", "U"], Model("cnn4"))
     own = {"values", "labels", "clients", "ids"}
     pooled = [TestSet("test", tests[0].images, tests[0].labels)]

@@ -3,8 +3,8 @@ import dataclasses
 
 import pytest
 import torch
-
 from federation import image_clients, image_world, run, training
+
 from pipeline.engine.stacked import _Stack
 from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import World
@@ -17,7 +17,7 @@ from pipeline.methods.fedrep import FedRep
 from pipeline.methods.local import Local
 from pipeline.methods.moon import Moon
 from pipeline.methods.pfedme import PFedMe
-from pipeline.params import Model, Optimiser
+from pipeline.schema import Model, Optimiser
 
 SIZES = (20, 33, 7, 33, 0, 1, 48)
 OPTIMISERS = [Optimiser("sgd", 0.05), Optimiser("sgd", 0.05, momentum=0.9, weight_decay=1e-3), Optimiser("adam", 0.003, weight_decay=1e-3)]

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline import inputs, methods
+from pipeline import methods
+from pipeline.cells import inputs
 from pipeline.data import features, store
 from pipeline.data.store import Stored
 from pipeline.errors import DataError
-from pipeline.params import ROOT, Cell, Data, Model, load_paper
+from pipeline.schema import ROOT, Cell, Data, Model, load_paper
 
 pytest.importorskip("timm")
 

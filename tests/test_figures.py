@@ -12,12 +12,12 @@ import yaml
 from PIL import Image
 from test_report import PAPER, measured, root, write_run  # noqa: F401  (fixtures)
 
+from pipeline.cells.results import collect
 from pipeline.data import store
 from pipeline.errors import FedReproError, ParamError
-from pipeline.params import PAPERS, ROOT, Cell, load_paper
 from pipeline.report import computed, embedding, examples, figures, geometry, render
 from pipeline.report.drawings import figure_views
-from pipeline.results import collect
+from pipeline.schema import PAPERS, ROOT, Cell, load_paper
 from pipeline.sealing import seal
 
 FIGURE = {"figure4": {"number": "4", "title": "t-SNE", "scenarios": ["balanced"], "methods": ["fedavg", "ours"], "kind": "embedding"}}
@@ -154,7 +154,7 @@ def test_a_sweep_over_a_number_of_the_scenario(root):  # noqa: F811
                        figures={"figure5": {"number": "5", "title": "beta", "scenarios": list(skewed), "kind": "sweep", "over": ["partition.beta"]}})
     view = drawing_of(root, paper, "figure5")
     assert view.drawing is None and view.miniature is None
-    assert view.command == "python -m pipeline.run " + " ".join(f"'papers/fedcrl/dvc.yaml:main@dir-{i}-*'" for i in range(3))
+    assert view.command == "python -m pipeline.commands.run " + " ".join(f"'papers/fedcrl/dvc.yaml:main@dir-{i}-*'" for i in range(3))
     finished(root, Cell("fedcrl", "dir-0", "fedavg"), 90)
     assert drawing_of(root, paper, "figure5").drawing is None       # a point is no line
     finished(root, Cell("fedcrl", "dir-1", "fedavg"), 60)
@@ -164,7 +164,7 @@ def test_a_sweep_over_a_number_of_the_scenario(root):  # noqa: F811
     assert list(lines) == ["FedAvg"] and lines["FedAvg"]["x"].tolist() == [0.05, 5.0] and lines["FedAvg"]["mean"].tolist() == [60.0, 90.0]
     svg = view.drawing.draw()
     assert svg.count('id="sweep-') == 1 and ">0.05<" in svg and ">beta<" in svg and "_nolegend_" not in svg and "prefers-color-scheme: dark" in svg
-    assert view.command == "python -m pipeline.run 'papers/fedcrl/dvc.yaml:main@dir-1-*' 'papers/fedcrl/dvc.yaml:main@dir-2-*'"
+    assert view.command == "python -m pipeline.commands.run 'papers/fedcrl/dvc.yaml:main@dir-1-*' 'papers/fedcrl/dvc.yaml:main@dir-2-*'"
 
 
 def test_a_sweep_over_two_numbers_of_the_method_keeps_the_other_at_its_first_value(root):  # noqa: F811
@@ -427,7 +427,7 @@ def test_a_transfer_without_results_names_its_command(root):  # noqa: F811
     paper = transfer_paper(root)
     view, = figure_views("fedcrl", paper, {}, root)
     assert view.drawing is None and view.miniature is None
-    assert view.command.startswith("python -m pipeline.run 'papers/fedcrl/dvc.yaml:") and view.command.endswith("; python stages/figures.py fedcrl")
+    assert view.command.startswith("python -m pipeline.commands.run 'papers/fedcrl/dvc.yaml:") and view.command.endswith("; python stages/figures.py fedcrl")
 
 
 @pytest.mark.parametrize("changed, message", [

@@ -5,7 +5,15 @@ import torch
 from scipy.sparse.csgraph import connected_components
 
 from pipeline import clustering
-from pipeline.clustering import by_class, class_averages, cluster_means, finch, first_neighbours, keep_missing, representatives
+from pipeline.clustering import (
+    by_class,
+    class_averages,
+    cluster_means,
+    finch,
+    first_neighbours,
+    keep_missing,
+    representatives,
+)
 from pipeline.engine.state import State
 from pipeline.errors import TrainingError
 

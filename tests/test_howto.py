@@ -110,7 +110,7 @@ def test_adding_a_scenario(project):
         result = json.loads((project / f"papers/fedcrl/runs/digits-dir-1/{method}/result.json").read_text())
         mean = sum(result["measures"]["weighted"]) / 2
         assert any(f"{mean:.2f}" in row for row in rows(project, "fedcrl.md", label))
-    left = run(project, "python", "-m", "pipeline.status", "fedcrl", "--stages", "digits-dir-1").stdout.split()
+    left = run(project, "python", "-m", "pipeline.commands.status", "fedcrl", "--stages", "digits-dir-1").stdout.split()
     assert len(left) == 14 and set(left) < set(printed[0].split()) and not set(left) & set(names)
 
 

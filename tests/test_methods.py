@@ -3,8 +3,8 @@ import dataclasses
 
 import pytest
 import torch
-
 from federation import B1, B2, TINY, equal, image_clients, image_world, params, run, tiny_world, training
+
 from pipeline import methods
 from pipeline.engine.state import State
 from pipeline.engine.world import World
@@ -101,7 +101,7 @@ def test_three_rounds_equal_a_plain_loop():
     """The same batches and weights in twenty lines of PyTorch, with torch's own optimiser and a DataLoader's order of sums."""
     from pipeline import keys
     from pipeline.models import build
-    from pipeline.params import Model, Optimiser
+    from pipeline.schema import Model, Optimiser
     clients, settings = image_clients(seed=1), training(optimiser=Optimiser("sgd", 0.05, 0.9), local_epochs=2)
     world = World(clients, settings, 10, 0)
     network = build(Model("cnn4"), 1, 16, 10)

@@ -1,4 +1,4 @@
-"""A real MLflow server on loopback: a cell logged through `pipeline.tracking`, read back, and compared in a browser."""
+"""A real MLflow server on loopback: a cell logged through `pipeline.cells.tracking`, read back, and compared in a browser."""
 import json
 import os
 import re
@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 import pytest
 
-from pipeline import results, tracking
-from pipeline.params import ROOT, Cell
+from pipeline.cells import results, tracking
+from pipeline.schema import ROOT, Cell
 
 CELLS = [Cell("fedcrl", "mini", "fedavg"), Cell("fedcrl", "mini", "fedcrl")]
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)

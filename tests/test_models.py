@@ -14,7 +14,7 @@ from pipeline.models.layers import Normalise, conv_bn, pooled
 from pipeline.models.mobile import Shuffle, SqueezeExcitation, Unused
 from pipeline.models.resnet import BLOCKS
 from pipeline.models.small import STACKS
-from pipeline.params import Model
+from pipeline.schema import Model
 
 DEEP = [name for name in NAMES if name not in STACKS]
 NEVER_NEGATIVE = ["cnn2", "fedavg_cnn", "cnn4", "cnn5", "lenet", "vit_head", *BLOCKS, "mobilenetv2", "googlenet", "shufflenet"]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pipeline.engine.optimisers import Steps
-from pipeline.params import ROOT, Optimiser
+from pipeline.schema import ROOT, Optimiser
 
 SETTINGS = [Optimiser("sgd", 0.1), Optimiser("sgd", 0.1, momentum=0.9), Optimiser("sgd", 0.05, momentum=0.9, weight_decay=0.01),
             Optimiser("adam", 0.003), Optimiser("adam", 0.003, weight_decay=0.01)]
@@ -50,7 +50,7 @@ def test_adam_with_gradients_that_lie_otherwise_in_memory():
 ADAM = """
 import hashlib, torch
 from pipeline.engine.optimisers import Steps
-from pipeline.params import Optimiser
+from pipeline.schema import Optimiser
 torch.manual_seed(0)
 p = torch.randn(50_000)
 steps = Steps(Optimiser("adam", 0.1), [p])
@@ -78,7 +78,7 @@ def test_training_does_not_import_the_compiler():
     import subprocess
     import sys
     from pathlib import Path
-    code = ("import sys, torch; from pipeline.engine.optimisers import Steps; from pipeline.params import Optimiser\n"
+    code = ("import sys, torch; from pipeline.engine.optimisers import Steps; from pipeline.schema import Optimiser\n"
             "p = torch.ones(2, requires_grad=True); Steps(Optimiser(), [p]).step([p.detach()]); Steps(Optimiser('adam'), [p]).step([p.detach()])\n"
             "assert 'torch._dynamo' not in sys.modules")
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parent.parent)

@@ -14,8 +14,20 @@ from pipeline.data import registry
 from pipeline.data.partition import Pool, partition
 from pipeline.errors import ParamError
 from pipeline.models import NAMES
-from pipeline.params import DELTA, PAPERS, ROOT, Block, Cell, Domains, Grid, Subset, Table, load_paper, load_params
 from pipeline.report.measures import COSTS
+from pipeline.schema import (
+    DELTA,
+    PAPERS,
+    ROOT,
+    Block,
+    Cell,
+    Domains,
+    Grid,
+    Subset,
+    Table,
+    load_paper,
+    load_params,
+)
 
 KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 # Blocks that state a setting or a cost; no run measures them.

@@ -7,9 +7,21 @@ import yaml
 
 from pipeline import methods
 from pipeline.errors import ParamError
-from pipeline.params import (ROOT, Cell, Dirichlet, Domains, Miniature, Optimiser, Partition, Scenario,
-                             check, load_paper, load_params, read_yaml)
 from pipeline.report.across import excluded
+from pipeline.schema import (
+    ROOT,
+    Cell,
+    Dirichlet,
+    Domains,
+    Miniature,
+    Optimiser,
+    Partition,
+    Scenario,
+    check,
+    load_paper,
+    load_params,
+    read_yaml,
+)
 
 SCENARIO = {"data": {"set": "digits"}, "partition": {"kind": "dirichlet", "clients": 5, "beta": 0.1}, "model": {"name": "cnn2"},
             "training": {"rounds": 2, "batch_size": 16}, "evaluation": {"tests": "clients"}, "seeds": [0]}

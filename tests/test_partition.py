@@ -5,10 +5,22 @@ import hashlib
 import numpy as np
 import pytest
 
-from pipeline.data.partition import (HELDOUT, PRIVATE, PUBLIC, Pool, cut, dirichlet_counts, generator, minimum_size, partition,
-                                     pathological_counts, to_arrays, train_test)
+from pipeline.data.partition import (
+    HELDOUT,
+    PRIVATE,
+    PUBLIC,
+    Pool,
+    cut,
+    dirichlet_counts,
+    generator,
+    minimum_size,
+    partition,
+    pathological_counts,
+    to_arrays,
+    train_test,
+)
 from pipeline.errors import ParamError
-from pipeline.params import Data, Dirichlet, Domains, Pathological, Subset
+from pipeline.schema import Data, Dirichlet, Domains, Pathological, Subset
 
 WHERE = "papers/x/paper.yaml: scenarios.y.partition"
 

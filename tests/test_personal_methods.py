@@ -5,30 +5,42 @@ import math
 
 import pytest
 import torch
+from federation import (
+    B1,
+    B2,
+    MLP,
+    TINY,
+    equal,
+    image_clients,
+    image_world,
+    mlp,
+    params,
+    run,
+    tiny_world,
+    training,
+)
+from test_executors import world as executor_world
 
-from federation import B1, B2, MLP, TINY, equal, image_clients, image_world, mlp, params, run, tiny_world, training
 from pipeline import keys
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import Client
 from pipeline.engine.state import Clients, Params, State, pack, unpack, weighted_mean
 from pipeline.engine.world import World
-from pipeline.losses import cross_entropy, distance, model_contrast, squared_distance
+from pipeline.losses import cross_entropy, squared_distance
 from pipeline.methods import fedala
 from pipeline.methods.ditto import Ditto
-from pipeline.methods.fedala import FedALA
-from pipeline.methods.fedamp import FedAMP
+from pipeline.methods.fedala import FedALA, adaptive_mix
+from pipeline.methods.fedamp import FedAMP, attention_weights, distance, squared_distances, without_overshoot
 from pipeline.methods.fedavg import FedAvg
 from pipeline.methods.fedper import FedPer
 from pipeline.methods.fedrep import FedRep
 from pipeline.methods.lgfedavg import LGFedAvg
 from pipeline.methods.local import Local
-from pipeline.methods.moon import Moon
+from pipeline.methods.moon import Moon, model_contrast
 from pipeline.methods.perfedavg import PerFedAvg
 from pipeline.methods.pfedme import PFedMe
 from pipeline.models import Network
-from pipeline.params import Model, Optimiser
-from pipeline.server_mixing import adaptive_mix, attention_weights, squared_distances, without_overshoot
-from test_executors import world as executor_world
+from pipeline.schema import Model, Optimiser
 
 B3 = ([[0., -1.], [1., 1.]], [0, 0])      # the third batch of Per-FedAvg's worked example
 ANCHOR = {"head.weight": [[.4, 0], [0, .4]], "head.bias": [.1, 0]}

@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 import yaml
 
-from pipeline import loading
-from pipeline.params import Cell, load_paper, load_params
+from pipeline.cells import loading
+from pipeline.schema import Cell, load_paper, load_params
 
 ROOT = Path(__file__).resolve().parent.parent
 CELL = "fedcrl/mini/fedprox"
@@ -120,8 +120,8 @@ def test_kill_9_loses_no_result(project, reference, after):
 @pytest.mark.parametrize("method", ["fedpac", "fedamp", "pfedme"])
 def test_the_methods_with_the_most_state_resume(project, method, monkeypatch):
     """Stopped dead after the second round's checkpoint: the resumed seed has the rows of one that ran through."""
-    from pipeline.params import Cell
-    from pipeline.training import Job, train_seed
+    from pipeline.cells.training import Job, train_seed
+    from pipeline.schema import Cell
     monkeypatch.setenv("FEDREPRO_CHECKPOINT_SECONDS", "0")
     cell = Cell("fedcrl", "mini", method)
     whole = train_seed(Job(cell, 0, f"whole-{method}", project))
@@ -141,14 +141,14 @@ def test_the_methods_with_the_most_state_resume(project, method, monkeypatch):
 
 def test_a_kill_after_the_last_round_resumes(project, monkeypatch):
     """Between the last round and the finished file: a method that is scored after training still has its models."""
-    from pipeline.params import Cell
-    from pipeline.training import Job, train_seed
+    from pipeline.cells.training import Job, train_seed
+    from pipeline.schema import Cell
     monkeypatch.setenv("FEDREPRO_CHECKPOINT_SECONDS", "0")
     cell = Cell("fedcrl", "mini", "ditto")
     whole = train_seed(Job(cell, 0, "whole-ditto", project))
     job = Job(cell, 0, "stopped-ditto", project)
     with monkeypatch.context() as patch:
-        patch.setattr("pipeline.training._save_arrays", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr("pipeline.cells.training._save_arrays", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             train_seed(job)
     resumed = train_seed(job)
@@ -333,7 +333,7 @@ def would_run(clone: Path) -> list[str]:
 
 
 def test_a_fresh_clone_has_nothing_to_run(clone):
-    assert would_run(clone) == [], "after a change of code: python -m pipeline.run dvc.yaml, and commit dvc.lock with it"
+    assert would_run(clone) == [], "after a change of code: python -m pipeline.commands.run dvc.yaml, and commit dvc.lock with it"
 
 
 def test_another_mu_re_runs_fedprox_of_that_paper_alone(clone):

@@ -5,26 +5,32 @@ import math
 import numpy as np
 import pytest
 import torch
+from federation import MLP, equal, image_clients, image_world, mlp, params, run, tiny_world, training
 from scipy.optimize import nnls as scipy_nnls
 from torch import nn
 
-from federation import MLP, equal, image_clients, image_world, mlp, params, run, tiny_world, training
 from pipeline.engine.handle import Handle
 from pipeline.engine.state import Clients, State, pack, unpack
 from pipeline.engine.world import World
 from pipeline.errors import TrainingError
-from pipeline.losses import cosine, prototype_contrast, prototype_distance, prototype_scores
 from pipeline.methods import fedpac
 from pipeline.methods.fedavg import FedAvg
-from pipeline.methods.fedcrl import FedCRL
-from pipeline.methods.fedgh import FedGH
-from pipeline.methods.fedpac import FedPAC
+from pipeline.methods.fedcrl import FedCRL, interpolate
+from pipeline.methods.fedgh import FedGH, fit_head
+from pipeline.methods.fedpac import FedPAC, combine_heads, label_statistics, nnls
 from pipeline.methods.fedproto import FedProto
 from pipeline.methods.fedrep import FedRep
 from pipeline.methods.local import Local
 from pipeline.models import Network
-from pipeline.params import Model, Optimiser
-from pipeline.server import aggregate_means, combine_heads, fit_head, interpolate, label_statistics, nnls, vectors_sent
+from pipeline.prototypes import (
+    aggregate_means,
+    cosine,
+    prototype_contrast,
+    prototype_distance,
+    prototype_scores,
+    vectors_sent,
+)
+from pipeline.schema import Model, Optimiser
 
 
 def close(tensor, values, atol=1e-6):

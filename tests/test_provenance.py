@@ -10,11 +10,10 @@ import pytest
 import yaml
 from test_pipeline import CELL, ROOT, copy_of_the_repository, forget, outputs, project, reference, stage  # noqa: F401
 
-from pipeline import ledger, provenance
-from pipeline.definitions import Code
-from pipeline.params import Cell, load_paper, load_params
+from pipeline.cells import ledger, provenance
+from pipeline.cells.definitions import Code
+from pipeline.schema import Cell, load_paper, load_params
 from pipeline.sealing import seal
-
 
 
 def write(root: Path, **modules: str) -> Path:
@@ -106,7 +105,7 @@ def test_a_cell_counts_what_its_scenario_names(tmp_path):
             ("pipeline/data/augmentations.py", "WIDTH, DEPTH, SEVERITY = 3, 3, 3", "WIDTH, DEPTH, SEVERITY = 3, 3, 4", {"views"}),
             ("pipeline/engine/lockstep.py", "STOP_SECONDS = 30.0", "STOP_SECONDS = 31.0", {"stacked"}),
             ("pipeline/engine/phase.py", "return 2 if any", "return 3 if any", set(before)),
-            ("pipeline/training.py", "CHECKPOINT_SECONDS = 20.0", "CHECKPOINT_SECONDS = 21.0", set())):
+            ("pipeline/cells/training.py", "CHECKPOINT_SECONDS = 20.0", "CHECKPOINT_SECONDS = 21.0", set())):
         text = (clone / path).read_text()
         assert old in text
         (clone / path).write_text(text.replace(old, new))

@@ -7,18 +7,18 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
+from federation import equal, run, training
+from test_executors import largest_difference
 from torch import nn
 
-from federation import equal, run, training
 from pipeline import methods
 from pipeline.engine import world as engine
 from pipeline.engine.phase import Client
 from pipeline.engine.state import Clients, Params, pack, unpack
 from pipeline.engine.world import World
 from pipeline.errors import ParamError
-from pipeline.losses_distillation import elastic_penalty
 from pipeline.methods.fccl import FCCL
-from pipeline.methods.fcclplus import FCCLPlus, fisher
+from pipeline.methods.fcclplus import FCCLPlus, elastic_penalty, fisher
 from pipeline.methods.feddf import FedDF, clipped
 from pipeline.methods.fedmatch import FedMatch, nearest
 from pipeline.methods.fedmd import FedMD
@@ -26,9 +26,8 @@ from pipeline.methods.local import Local
 from pipeline.methods.rhfl import RHFL
 from pipeline.models import Network
 from pipeline.models.layers import conv_bn, pooled
-from pipeline.params import Model, Optimiser, load_paper
-from pipeline.params import Public as PublicSettings
-from test_executors import largest_difference
+from pipeline.schema import Model, Optimiser, load_paper
+from pipeline.schema import Public as PublicSettings
 
 SIDE, CLASSES, DOUBLE = 8, 4, torch.float64
 NETWORKS = ["bn", "plain", "dropout", "bn", "plain"]

@@ -10,11 +10,20 @@ import pytest
 import yaml
 
 from pipeline import methods
+from pipeline.cells.readings import (
+    Reading,
+    Section,
+    _of,
+    described,
+    hyper_parameters,
+    readings_of,
+    sections,
+    settings_of,
+)
 from pipeline.errors import ParamError
 from pipeline.methods.base import Method
-from pipeline.params import PAPERS, ROOT, Cell, Source, check, load_paper, load_params
-from pipeline.readings import Reading, Section, _of, described, hyper_parameters, readings_of, sections, settings_of
 from pipeline.report.told import Told, numbered, numbers, rows, value_words, values
+from pipeline.schema import PAPERS, ROOT, Cell, Source, check, load_paper, load_params
 
 
 def kind_of(algorithm):
@@ -160,13 +169,13 @@ def test_values_have_their_rows_source_or_their_methods():
 
 
 def test_reading_them_takes_no_torch():
-    script = ("import sys; from pipeline.params import *; from pipeline.readings import *; c = Cell('rahfl', 'corrupted-1', 'rahfl'); "
+    script = ("import sys; from pipeline.schema import *; from pipeline.cells.readings import *; c = Cell('rahfl', 'corrupted-1', 'rahfl'); "
               "assert readings_of(c) and hyper_parameters(c) and settings_of(c) and 'torch' not in sys.modules")
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
 
 
 def test_a_cell_whose_scenario_lacks_what_its_method_needs_ends_before_it_trains(tmp_path):
-    from pipeline.training import train_cell
+    from pipeline.cells.training import train_cell
     document = yaml.safe_load((ROOT / "params.yaml").read_text())
     del document["miniature"]["rahfl"]["scenario"]["partition"]["heldout"]
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(document))

@@ -14,19 +14,27 @@ import yaml
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from pipeline import results
+from pipeline.cells import results
+from pipeline.cells.results import Summary
 from pipeline.errors import FedReproError, ParamError
-from pipeline.params import PAPERS, ROOT, Cell, load_paper
 from pipeline.report import contact_sheet, pictures, render
 from pipeline.report.claims import parse_expected
 from pipeline.report.communication import worst_tenth
 from pipeline.report.context import page
 from pipeline.report.figures import over_seeds, trailing_mean
 from pipeline.report.formats import markdown, tex
-from pipeline.report.tables import Value, compare, mark, merge_heads, rank, read_published, table_view
 from pipeline.report.judgement import variants
-from pipeline.report.words import bytes_words, measure_words, method_label, method_words, pretty, setting_words, split_setting
-from pipeline.results import Summary
+from pipeline.report.tables import Value, compare, mark, merge_heads, rank, read_published, table_view
+from pipeline.report.words import (
+    bytes_words,
+    measure_words,
+    method_label,
+    method_words,
+    pretty,
+    setting_words,
+    split_setting,
+)
+from pipeline.schema import PAPERS, ROOT, Cell, load_paper
 from pipeline.sealing import seal
 
 SCENARIO = {"data": {"set": "digits"}, "partition": {"kind": "dirichlet", "clients": 2, "beta": 0.3}, "model": {"name": "cnn2"},
@@ -588,7 +596,7 @@ def test_a_scenario_beside_the_tables_has_one_of_its_own_and_counts_for_none_of_
     render(["fedcrl"], measured)
     before, cut, tables = re.split(r"## Beside the paper's tables|## The paper's tables", unlinked((measured / "reports/fedcrl.md").read_text()))
     assert "### Cut\\_down & small\n\n2 of 500 rounds. digits: every second image.\n" in cut
-    assert "Not all has run: `python -m pipeline.run 'papers/fedcrl/dvc.yaml:short@cut-*'`" in cut
+    assert "Not all has run: `python -m pipeline.commands.run 'papers/fedcrl/dvc.yaml:short@cut-*'`" in cut
     assert "| FedAvg <sup>R</sup> | — | — | — | — |  |  |  |" in cut and "| Ours | 12.50 ± 0.35 |" in cut and "31.07" not in cut
     assert "12.50" not in before and "12.50" not in tables.partition("## Communication")[0]
     assert "Cut" in (measured / "reports/fedcrl.tex").read_text()
@@ -685,7 +693,7 @@ def test_curves_of_the_papers_scenarios_and_of_the_miniature(measured):
 
 def test_a_figure_without_runs_says_how_to_get_it(root):
     render(["fedcrl"], root)
-    command = "python -m pipeline.run 'papers/fedcrl/dvc.yaml:main@balanced-*' 'papers/fedcrl/dvc.yaml:main@skewed-*'"
+    command = "python -m pipeline.commands.run 'papers/fedcrl/dvc.yaml:main@balanced-*' 'papers/fedcrl/dvc.yaml:main@skewed-*'"
     html, text = ((root / f"reports/fedcrl.{kind}").read_text() for kind in ("html", "md"))
     assert f"Figure 3: Curves</h3>\n<p class=\"run\">Nothing measured yet: <code>{command}</code>.</p>" in html.replace("&#39;", "'")
     assert f"### Figure 3: Curves\n\nNothing measured yet: `{command}`\n" in text
@@ -694,7 +702,7 @@ def test_a_figure_without_runs_says_how_to_get_it(root):
 
 def test_a_figure_that_lacks_cells_says_how_to_get_them(measured):
     render(["fedcrl"], measured)
-    command = "python -m pipeline.run 'papers/fedcrl/dvc.yaml:main@balanced-*' 'papers/fedcrl/dvc.yaml:main@skewed-*'"
+    command = "python -m pipeline.commands.run 'papers/fedcrl/dvc.yaml:main@balanced-*' 'papers/fedcrl/dvc.yaml:main@skewed-*'"
     assert f"Not complete; what is missing: <code>{command}</code>" in (measured / "reports/fedcrl.html").read_text().replace("&#39;", "'")
     assert f"Not complete; what is missing: `{command}`" in (measured / "reports/fedcrl.md").read_text()
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from test_pipeline import ROOT
 
-from pipeline import reproduce
+from pipeline.commands import reproduce
+from pipeline.commands.reproduce import BEYOND, SAME, WITHIN, compare, residual, summary, tolerance, write
 from pipeline.errors import FedReproError
-from pipeline.params import Cell
-from pipeline.reproduce import BEYOND, SAME, WITHIN, compare, residual, summary, tolerance, write
+from pipeline.schema import Cell
 from pipeline.sealing import seal
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
-
-from pipeline.engine.state import unpack
-from pipeline.params import Cell
-from pipeline.training import Job, train_cell, train_seed
 from test_pipeline import copy_of_the_repository, edit, forget, outputs, run, stage
+
+from pipeline.cells.training import Job, train_cell, train_seed
+from pipeline.engine.state import unpack
+from pipeline.schema import Cell
 
 ROUNDS = 5
 # What a method carries beside models, and must find again.

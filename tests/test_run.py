@@ -1,4 +1,4 @@
-"""`python -m pipeline.run` on a small DVC repository of stub stages: order, parallelism, failures, Ctrl-C, kill -9."""
+"""`python -m pipeline.commands.run` on a small DVC repository of stub stages: order, parallelism, failures, Ctrl-C, kill -9."""
 import contextlib
 import json
 import os
@@ -14,7 +14,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "DVC_NO_ANALYTICS": "1", "COLUMNS": "200", "FEDREPRO_WORKERS": ""}
-RUN = [sys.executable, "-m", "pipeline.run"]
+RUN = [sys.executable, "-m", "pipeline.commands.run"]
 TIMED = 'date +%s.%N > {0}.begun; echo {0} $FEDREPRO_WORKERS $OMP_NUM_THREADS >> ran; {1}; cat {2} > {0}.txt; date +%s.%N > {0}.ended'
 
 
@@ -158,8 +158,8 @@ def test_a_terminal_shows_a_table(tmp_path):
 
 
 def test_training_says_how_far_it_is(tmp_path, monkeypatch):
-    from pipeline.params import Cell
-    from pipeline.progress import Progress
+    from pipeline.cells.progress import Progress
+    from pipeline.schema import Cell
     monkeypatch.setenv("FEDREPRO_EVENTS", str(tmp_path / "events"))
     cell = Cell.parse("fedcrl/mini/fedavg")
     progress = Progress(cell, cell.resolve()[0])

@@ -5,28 +5,26 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-
 from federation import equal, image_clients, image_world, run, training
+from test_prototype_methods import close, leaves, rows, same
+
 from pipeline import keys, methods
 from pipeline.engine import world as engine
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.state import Params, State, pack, unpack
 from pipeline.engine.world import ClassMeans, World
 from pipeline.errors import ParamError, TrainingError
-from pipeline.losses import cross_entropy, prototype_contrast, prototype_scores
-from pipeline.losses_regularisers import (anchor_distance, class_gaps, gaussian_divergence, restricted_cross_entropy,
-                                          restricted_scale)
+from pipeline.losses import cross_entropy
+from pipeline.methods._server_network import class_vectors, descend, new_network
 from pipeline.methods.fedavg import FedAvg
 from pipeline.methods.fedga import FedGA, adjusted_weights
-from pipeline.methods.fedlsa import FedLSA
+from pipeline.methods.fedlsa import FedLSA, anchor_distance, anchor_gradient
 from pipeline.methods.fedproto import FedProto
-from pipeline.methods.fedrs import FedRS
-from pipeline.methods.fedsr import FedSR, conditional_information
-from pipeline.methods.fedtgp import FedTGP
-from pipeline.params import Model, Optimiser, check
-from pipeline.server import aggregate_means
-from pipeline.server_networks import anchor_gradient, class_vectors, descend, margin_gradient, new_network
-from test_prototype_methods import close, leaves, rows, same
+from pipeline.methods.fedrs import FedRS, restricted_cross_entropy, restricted_scale
+from pipeline.methods.fedsr import FedSR, conditional_information, gaussian_divergence
+from pipeline.methods.fedtgp import FedTGP, class_gaps, margin_gradient
+from pipeline.prototypes import aggregate_means, prototype_contrast, prototype_scores
+from pipeline.schema import Model, Optimiser, check
 
 SPHERE, GAUSSIAN = Model("fedlsa"), Model("cnn4_gaussian")
 METHODS = {"fedtgp": FedTGP(server_epochs=20), "running": FedTGP(server_epochs=20, candidates="own", means="running"),

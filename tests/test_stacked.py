@@ -7,8 +7,9 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-
 from federation import image_clients, run, training
+from test_executors import largest_difference
+
 from pipeline.engine import stacked
 from pipeline.engine.alike import same_code, same_form, tensors_of, with_tensors
 from pipeline.engine.lockstep import together
@@ -26,8 +27,7 @@ from pipeline.methods.local import Local
 from pipeline.methods.moon import Moon
 from pipeline.methods.perfedavg import PerFedAvg
 from pipeline.methods.pfedme import PFedMe
-from pipeline.params import Model, Optimiser
-from test_executors import largest_difference
+from pipeline.schema import Model, Optimiser
 
 SIZES = (20, 33, 7, 65, 0, 1, 48, 33)
 ADAM = Optimiser("adam", 0.003)

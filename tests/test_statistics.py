@@ -7,8 +7,29 @@ import pytest
 from scipy import stats
 
 from pipeline.report.ranks import ranks
-from pipeline.report.statistics import (ALPHA, Design, Family, above, again, alone, combined, critical, dunnett, first_of, fit, holm,
-                                        holm_levels, logit, power, rank_ends, replicates, set_apart, spread_test, tost, two_sided)
+from pipeline.report.statistics import (
+    ALPHA,
+    Design,
+    Family,
+    above,
+    again,
+    alone,
+    combined,
+    critical,
+    dunnett,
+    first_of,
+    fit,
+    holm,
+    holm_levels,
+    logit,
+    power,
+    rank_ends,
+    replicates,
+    set_apart,
+    spread_test,
+    tost,
+    two_sided,
+)
 
 FOUR = {"P": [70, 73, 71], "Q": [68, 72, 68], "R": [64, 66, 65], "S": [67.5, 70.5, 69]}
 WILD = {"P": [70, 71, 72], "Q": [69.1, 69.9, 71.2], "R": [68.2, 69.5, 70.1], "S": [69.5, 70.3, 71.1], "M": [31, 50, 38]}

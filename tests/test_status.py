@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import yaml
 
-from pipeline import provenance, status
+from pipeline.cells import provenance
+from pipeline.cells.inputs import inputs
+from pipeline.commands import status
 from pipeline.files import write_json, write_text
-from pipeline.inputs import inputs
-from pipeline.params import ROOT, Cell, load_paper, load_params, planned
+from pipeline.schema import ROOT, Cell, load_paper, load_params, planned
 
 TRAINING = {"rounds": 10, "batch_size": 16, "local_epochs": 2, "optimiser": {"name": "adam", "lr": 0.001}}
 COMMON = {"training": TRAINING, "evaluation": {"tests": "clients"}, "seeds": [0, 1]}
@@ -89,7 +90,7 @@ def test_every_cell_has_one_state(root):
     ("papers/fedcrl/paper.yaml", "label: FedProx", "label: Prox", []),
     ("pipeline/methods/fedprox.py", "weight = self.mu", "weight = 2 * self.mu", [PROX]),
     ("pipeline/methods/fedprox.py", '"""FedProx: FedAvg with a pull', '"""FedProx: a pull', []),
-    ("pipeline/training.py", "BYTES = 4", "BYTES = 8", [MINI, AVG, PROX])])
+    ("pipeline/cells/training.py", "BYTES = 4", "BYTES = 8", [MINI, AVG, PROX])])
 def test_stale_is_what_would_now_come_out_otherwise(root, file, old, new, stale):
     for cell in (MINI, AVG, PROX):
         finish(root, cell)
@@ -212,7 +213,7 @@ def test_what_is_printed(root, capsys):
     assert rows["fedcrl, all cells"][:6] == ["7", "2", ".", ".", "3", "2"] and rows["table II"][:6] == ["6", "1", ".", ".", "3", "2"]
     assert rows["miniature"] == ["1", "1", ".", ".", ".", "."] and "table I" not in rows
     assert all(len(line) <= 80 for line in printed.splitlines()[:4])
-    assert "  python -m pipeline.run papers/fedcrl/dvc.yaml  " in printed and "--stages 'table II' | xargs" in printed
+    assert "  python -m pipeline.commands.run papers/fedcrl/dvc.yaml  " in printed and "--stages 'table II' | xargs" in printed
     assert status.main(["fedcrl", "--stages", "table II"], root) == 0
     assert capsys.readouterr().out.split() == [f"papers/fedcrl/dvc.yaml:main@{name}" for name in ("balanced-fedprox", "mnist-fedavg", "mnist-fedprox")]
     assert status.main(["fedcrl", "--json"], root) == 0
@@ -239,6 +240,6 @@ def test_the_stages_are_dvcs_own():
 
 def test_five_papers_without_torch_or_dvc():
     code = ("import sys, runpy; sys.argv = ['status']; sys.modules.update(dict.fromkeys(['torch', 'dvc', 'mlflow', 'pandas', 'sklearn']))\n"
-            "runpy.run_module('pipeline.status', run_name='__main__')")
+            "runpy.run_module('pipeline.commands.status', run_name='__main__')")
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.count(", all cells") == 5, done.stderr

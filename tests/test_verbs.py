@@ -4,8 +4,8 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-
 from federation import image_clients, training
+
 from pipeline.data.tensors import Pixels
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.optimisers import Steps
@@ -14,7 +14,7 @@ from pipeline.engine.state import Clients, Params
 from pipeline.engine.world import World
 from pipeline.errors import TrainingError
 from pipeline.losses import cross_entropy
-from pipeline.params import Data, Model, Optimiser, Public
+from pipeline.schema import Data, Model, Optimiser, Public
 
 SIZES = (20, 33, 0, 1)
 

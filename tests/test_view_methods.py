@@ -6,23 +6,30 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from federation import equal, image_clients, tiny_world, training
 from torch import nn
 
-from federation import equal, image_clients, tiny_world, training
 from pipeline.engine.handle import Batch
 from pipeline.engine.state import Clients, Params, State, pack, unpack
 from pipeline.engine.world import World
 from pipeline.errors import ParamError, TrainingError
-from pipeline.losses import prototype_distance
-from pipeline.losses_views import consistent_cross_entropy, jensen_shannon, supervised_contrast, view_distillation
+from pipeline.losses import consistent_cross_entropy, jensen_shannon
 from pipeline.methods import aughfl, load, rahfl
 from pipeline.methods.aughfl import AugHFL, firmness_weights, released_loss
 from pipeline.methods.fedproto_hetero import FedProtoHetero
-from pipeline.methods.ktpfl import KTpFL, gradient, objective, onto_rows, released_coefficients, stepped_coefficients
+from pipeline.methods.ktpfl import (
+    KTpFL,
+    gradient,
+    objective,
+    onto_rows,
+    released_coefficients,
+    stepped_coefficients,
+)
 from pipeline.methods.local import Local
-from pipeline.methods.rahfl import RAHFL, transfer_matrix
+from pipeline.methods.rahfl import RAHFL, supervised_contrast, transfer_matrix, view_distillation
 from pipeline.models import Network
-from pipeline.params import Model, Optimiser, Public
+from pipeline.prototypes import prototype_distance
+from pipeline.schema import Model, Optimiser, Public
 
 
 def numbers(values) -> torch.Tensor:

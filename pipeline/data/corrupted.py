@@ -16,7 +16,7 @@ from pipeline import files
 from pipeline.data import store
 from pipeline.data.store import TEST, Stored
 from pipeline.errors import DataError
-from pipeline.params import shorten
+from pipeline.schema import shorten
 
 SIDE = 32
 SUFFIX = "-corrupted"

@@ -15,11 +15,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 from pipeline import files
 from pipeline.errors import DataError, FedReproError
-from pipeline.params import shorten
+from pipeline.schema import shorten
 
 BLOCK = 1 << 20
 TIMEOUT = 30.0                                        # seconds without a byte

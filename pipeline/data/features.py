@@ -53,7 +53,7 @@ def write(folder: Path, stored: Stored, pretrained: bool, report: Callable[[int,
     import torch
 
     from pipeline.data.tensors import to_tensor
-    from pipeline.params import Data
+    from pipeline.schema import Data
 
     model, origin = vit_tiny(pretrained)
     how = Data(stored.meta["set"], size=SIDE)

@@ -22,7 +22,7 @@ from pipeline.data.download import extract
 from pipeline.data.registry import DataSet
 from pipeline.data.store import TEST, TRAIN, Arrays
 from pipeline.errors import DataError
-from pipeline.params import shorten
+from pipeline.schema import shorten
 
 BLOCK = 64                                            # decoded photographs held in memory
 IMAGES = {".jpg", ".jpeg", ".png", ".bmp"}

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.errors import ParamError, unknown
-from pipeline.params import Data, Dirichlet, Domains, Partition, Pathological, Subset
+from pipeline.schema import Data, Dirichlet, Domains, Partition, Pathological, Subset
 
 BLOCK = 4096                                          # Dirichlet draws tried at once
 PRIVATE, PUBLIC, HELDOUT = 0, 1, 2                    # purposes, whose numbers are independent of each other

@@ -13,7 +13,7 @@ from pipeline.data import bundled, download, formats, registry, store
 from pipeline.data.registry import DataSet
 from pipeline.data.store import TEST, TRAIN, Arrays
 from pipeline.errors import DataError, unknown
-from pipeline.params import shorten
+from pipeline.schema import shorten
 
 SOURCES = ("auto", "mirror", "canonical")
 MIRROR = "FEDREPRO_MIRROR"                            # a folder of .npz files, one per set

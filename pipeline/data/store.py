@@ -15,7 +15,7 @@ import numpy as np
 
 from pipeline import files
 from pipeline.errors import DataError
-from pipeline.params import shorten
+from pipeline.schema import shorten
 
 ARRAYS = {"images.npy": np.dtype(np.uint8), "labels.npy": np.dtype(np.int64),
           "domains.npy": np.dtype(np.int64), "split.npy": np.dtype(np.uint8)}

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.devices import beside
-from pipeline.params import Data
+from pipeline.schema import Data
 
 STATISTICS = {                                        # mean and standard deviation per channel, of images in [0, 1]
     "half": ((0.5,) * 3, (0.5,) * 3),

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from pipeline.params import Optimiser
+from pipeline.schema import Optimiser
 
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
 FUSED = ("cpu", "cuda")                               # devices for which torch has the fused form

@@ -10,7 +10,7 @@ from pipeline import keys
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.state import Clients, Params
 from pipeline.models import Network
-from pipeline.params import Model, Optimiser, Training
+from pipeline.schema import Model, Optimiser, Training
 
 Part = Literal["all", "features", "head"]
 Logged = dict[str, Tensor]                            # further numbers of a batch, averaged over the phase

@@ -16,8 +16,8 @@ from pipeline.engine.optimisers import Steps
 from pipeline.engine.phase import Client, Views, cuts, of_client, trainable_names
 from pipeline.engine.state import Clients, Params
 from pipeline.models import Network, set_generator
-from pipeline.params import Model, Optimiser
-from pipeline.params import Public as Settings
+from pipeline.schema import Model, Optimiser
+from pipeline.schema import Public as Settings
 
 AUGMENTATIONS = {"none": None, "weak": augmentations.weak, "strong": augmentations.strong,
                  "weak_padded": partial(augmentations.weak, crop="padded"), "strong_padded": partial(augmentations.strong, crop="padded"),

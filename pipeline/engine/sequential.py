@@ -8,13 +8,27 @@ import torch
 from torch import Tensor
 
 from pipeline.engine.handle import Draws, Handle
-from pipeline.engine.phase import (Client, Logged, Outcome, Phase, batches, generator, has_batchnorm, loss_first, of_client, order, pieces,
-                                   seen_as, split_loss, trainable_names)
 from pipeline.engine.optimisers import Steps
+from pipeline.engine.phase import (
+    Client,
+    Logged,
+    Outcome,
+    Phase,
+    batches,
+    generator,
+    has_batchnorm,
+    loss_first,
+    of_client,
+    order,
+    pieces,
+    seen_as,
+    split_loss,
+    trainable_names,
+)
 from pipeline.engine.state import Clients, Params, load
 from pipeline.models import Network
 from pipeline.models.layers import set_generator
-from pipeline.params import Model, Training
+from pipeline.schema import Model, Training
 
 FEATURE_BATCH = 256
 

@@ -22,14 +22,37 @@ from torch import Tensor
 from pipeline.devices import beside, runs_ahead
 from pipeline.engine.alike import alike, tensors_of, with_tensors
 from pipeline.engine.handle import Batch, Draws, Handle
-from pipeline.engine.lockstep import together  # noqa: F401  (training runs the seeds of a cell through it)
-from pipeline.engine.phase import Client, Outcome, Phase, batches, generator, loss_first, order, pieces, seen_as, split_loss, trainable_names
+from pipeline.engine.phase import (
+    Client,
+    Outcome,
+    Phase,
+    batches,
+    generator,
+    loss_first,
+    order,
+    pieces,
+    seen_as,
+    split_loss,
+    trainable_names,
+)
 from pipeline.engine.stacked_steps import Rows, StackedSteps
-from pipeline.engine.stacked_values import EXTRA, Member, apart, joined, plain, read, rejoin, row_of, stack_own, wrap, write
+from pipeline.engine.stacked_values import (
+    EXTRA,
+    Member,
+    apart,
+    joined,
+    plain,
+    read,
+    rejoin,
+    row_of,
+    stack_own,
+    wrap,
+    write,
+)
 from pipeline.engine.state import Clients, Params, State
 from pipeline.models import Network
 from pipeline.models.layers import Dropout
-from pipeline.params import Model, Training
+from pipeline.schema import Model, Training
 
 BUCKETS = 8                                                   # shapes that a shrinking stack takes at most
 KEPT = 8                                                      # stacks whose recorded steps are kept for later phases

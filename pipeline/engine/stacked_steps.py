@@ -3,7 +3,7 @@ import torch
 from torch import Tensor
 
 from pipeline.engine.optimisers import BETA1, BETA2, EPS
-from pipeline.params import Optimiser
+from pipeline.schema import Optimiser
 
 
 class StackedSteps:

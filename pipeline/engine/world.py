@@ -2,7 +2,7 @@
 import importlib
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,14 +12,25 @@ from pipeline import keys
 from pipeline.data import augmentations
 from pipeline.data.tensors import Pixels
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import Client, Loss, Outcome, Part, Phase, Step, Views, batches, least_batch, of_client
+from pipeline.engine.phase import (
+    Client,
+    Loss,
+    Outcome,
+    Part,
+    Phase,
+    Step,
+    Views,
+    batches,
+    least_batch,
+    of_client,
+)
 from pipeline.engine.public import Look, Public, Shown, step_together
 from pipeline.engine.state import Clients, Params, combine, load, weighted_mean
 from pipeline.errors import ParamError, TrainingError, unknown
 from pipeline.losses import cross_entropy
 from pipeline.models import Network, build
-from pipeline.params import Data, Model, Optimiser, Training
-from pipeline.params import Public as PublicSettings
+from pipeline.schema import Data, Model, Optimiser, Training
+from pipeline.schema import Public as PublicSettings
 
 EXECUTORS = {"sequential": "Sequential", "stacked": "Stacked"}      # module of pipeline.engine: class
 PRECISIONS = {"fp32": None, "tf32": None, "bf16": torch.bfloat16}
@@ -337,3 +348,8 @@ def _precision(device: torch.device) -> torch.dtype | None:
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision() == "tf32"
         torch.backends.cudnn.deterministic = True             # its faster kernels for gradients add in the order of arrival
     return PRECISIONS[precision()]
+
+
+def client_mean(models: Iterable[Params], world: World, uniform: bool) -> Params:
+    """The scenario's mean of the clients' models, or the uniform one over the clients with data."""
+    return weighted_mean(models, [n > 0 for n in world.sizes]) if uniform else world.average(models)

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from pipeline.errors import ParamError, unknown
 from pipeline.methods.base import Method
-from pipeline.params import check
+from pipeline.schema import check
 
 
 def names() -> list[str]:
     """Every method that has a file here."""
-    return sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem not in ("__init__", "base"))
+    return sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem != "base" and path.stem[0] != "_")
 
 
 def load(algorithm: str, hyper: dict, where: str) -> Method:

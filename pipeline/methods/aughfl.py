@@ -13,10 +13,9 @@ from pipeline.data.augmentations import augmix, plain
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.state import Clients, State
 from pipeline.engine.world import World
-from pipeline.losses_distillation import knowledge_distillation, weighted_distillation
-from pipeline.losses_views import consistent_cross_entropy
-from pipeline.methods_public import Collaborative, averaged
-from pipeline.params import NonNegative
+from pipeline.losses import consistent_cross_entropy, knowledge_distillation, weighted_distillation
+from pipeline.methods._collaborative import Collaborative, averaged
+from pipeline.schema import NonNegative
 
 SMALLEST_SPREAD = 1e-12                               # kappa of a client whose views agree to the last digit
 SMALLEST_SUM = 1e-7                                   # beside the sum of all 1 / kappa, as released

@@ -8,7 +8,7 @@ from pipeline.engine.state import Clients, State
 from pipeline.engine.world import World
 from pipeline.losses import squared_distance
 from pipeline.methods.fedavg import FedAvg
-from pipeline.params import Count, NonNegative
+from pipeline.schema import Count, NonNegative
 
 
 @dataclass(frozen=True)

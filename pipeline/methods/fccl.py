@@ -2,15 +2,17 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+import torch
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.state import Clients, State
 from pipeline.engine.world import World
-from pipeline.losses import cross_entropy
-from pipeline.losses_distillation import correlation_distance, cross_correlation, knowledge_distillation
-from pipeline.methods_public import MeanLogits
-from pipeline.params import Count, NonNegative, Range
+from pipeline.losses import cross_entropy, knowledge_distillation
+from pipeline.methods._collaborative import MeanLogits
+from pipeline.schema import Count, NonNegative, Range
+
+SMALLEST_SPREAD = 1e-6                                        # of a column of logits: a constant one correlates with nothing
 
 
 @dataclass(frozen=True)
@@ -66,3 +68,30 @@ class FCCL(MeanLogits):
 
     def taught(self, model: Handle, teacher: Clients, images: Tensor) -> Tensor:
         return model.other(teacher, training=self.teacher_mode == "train")(images)
+
+
+def cross_correlation(logits: Tensor, consensus: Tensor, pearson: bool = False) -> Tensor:
+    """M (C, C): how column u of the logits correlates with column v of the consensus over the batch (FCCL Eq. 1).
+
+    As the code has it: columns standardised with the unbiased deviation, then a mean over B, so that M is (B - 1) / B times
+    Pearson's correlation; `pearson` gives the paper's. A column that is constant over the batch has M = 0.
+    """
+    size = len(logits)
+    exact = _standard(logits).T @ _standard(consensus)
+    return exact if pearson else exact * (size - 1) / size
+
+
+def _standard(columns: Tensor) -> Tensor:
+    """Each column (B,) about its mean and of length one."""
+    centred = columns - columns.mean(0)
+    return centred / torch.linalg.vector_norm(centred, dim=0).clamp(min=SMALLEST_SPREAD)
+
+
+def correlation_distance(matrix: Tensor, lam: float, off_target: float = -1.0) -> Tensor:
+    """sum_u (1 - M_uu)^2 + lambda sum_{u != v} (M_uv - off_target)^2 (FCCL Eq. 2). matrix (C, C).
+
+    The papers and both codes draw different classes to -1; 0 is the decorrelation of Barlow Twins.
+    """
+    same = torch.eye(len(matrix), dtype=torch.bool, device=matrix.device)
+    gap = torch.where(same, 1.0 - matrix, matrix - off_target).pow(2)
+    return torch.where(same, gap, lam * gap).sum()

@@ -1,21 +1,21 @@
 """FCCL+: FCCL's correlation and the similarity of instances on public data; at home, distil what is not the target
 (Huang et al. 2023, Algorithm 1)."""
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import trainable_names
 from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import World
-from pipeline.losses import cross_entropy
-from pipeline.losses_distillation import (elastic_penalty, instance_similarity, knowledge_distillation, non_target_distillation,
-                                          similarity_distillation)
+from pipeline.losses import cross_entropy, knowledge_distillation
+from pipeline.methods._collaborative import mean
 from pipeline.methods.fccl import FCCL
-from pipeline.methods_public import mean
-from pipeline.params import NonNegative, Positive, Share
+from pipeline.schema import NonNegative, Positive, Share
 
 FISHER_CHUNK = 8                                              # samples whose gradients are held at once
 
@@ -126,3 +126,40 @@ def fisher(models: Clients, world: World) -> Clients:
                 total[name] += value.sum(0) / len(client.labels)
         found.append(total)
     return Clients(found)
+
+
+def non_target_distillation(student: Tensor, teacher: Tensor, labels: Tensor, tau: float = 1.0, renormalise: bool = False) -> Tensor:
+    """Mean over the batch of sum_{u != y} p_T^u log(p_T^u / p_S^u), p = softmax(. / tau), without a factor tau^2 (FCCL+,
+    Huang et al. 2023, Eq. 13).
+
+    p runs over all C classes, as in Eq. 13 and the code: the value can be negative, and the student's target logit is
+    always pushed down. `renormalise`: p over the C - 1 other classes, as Eq. 12 and its text need; the target logit has
+    no gradient then.
+    """
+    target = torch.arange(student.shape[1], device=labels.device) == labels[:, None]
+    student, teacher = student / tau, teacher.detach() / tau
+    if renormalise:
+        never = torch.finfo(student.dtype).min                # not -inf, whose gradient is NaN
+        student, teacher = student.masked_fill(target, never), teacher.masked_fill(target, never)
+    log_teacher = F.log_softmax(teacher, dim=1)
+    terms = log_teacher.exp() * (log_teacher - F.log_softmax(student, dim=1))
+    return torch.where(target, 0.0, terms).sum(1).mean()
+
+
+def instance_similarity(features: Tensor, mu: float) -> Tensor:
+    """S (B, B - 1): cosines of every row of features (B, d) with the others in order, divided by mu (FCCL+ Eq. 3 and 4).
+    Widths d need not agree between clients."""
+    size, rows = len(features), F.normalize(features, dim=1)
+    cosines = rows @ rows.T
+    others = cosines.flatten()[1:].view(size - 1, size + 1)[:, :-1] if size > 1 else cosines[:, 1:]   # all but the diagonal
+    return others.reshape(size, size - 1) / mu
+
+
+def similarity_distillation(similarity: Tensor, consensus: Tensor) -> Tensor:
+    """KL_bm(softmax(consensus) || softmax(similarity)) over the rows (B, B - 1) of `instance_similarity` (FCCL+ Eq. 5)."""
+    return knowledge_distillation(similarity, consensus)
+
+
+def elastic_penalty(params: Mapping[str, Tensor], anchor: Mapping[str, Tensor], fisher: Mapping[str, Tensor]) -> Tensor:
+    """sum_p F_p (theta_p - anchor_p)^2 over all trainable tensors, without a factor 1/2 (EWC in FCCL+ Table 16)."""
+    return sum((fisher[name] * (value - anchor[name].detach()).pow(2)).sum() for name, value in params.items())

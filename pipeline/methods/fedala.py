@@ -1,6 +1,7 @@
 """FedALA: each client learns, element by element, how much of the global model to take (Zhang et al. 2023, Algorithm 1)."""
 import statistics
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,8 +14,7 @@ from pipeline.engine.world import World
 from pipeline.losses import cross_entropy
 from pipeline.methods.fedavg import FedAvg
 from pipeline.models import Network, set_generator
-from pipeline.params import Count, Fraction, NonNegative, Positive, Whole
-from pipeline.server_mixing import adaptive_mix
+from pipeline.schema import Count, Fraction, NonNegative, Positive, Whole
 
 MOST_EPOCHS = 1000                        # the start phase may never settle: a noisy loss keeps its spread
 
@@ -111,3 +111,9 @@ class FedALA(FedAvg):
 def _put(parameters: dict[str, Tensor], values: Params) -> None:
     for name, parameter in parameters.items():
         parameter.copy_(values[name])
+
+
+def adaptive_mix(local: Params, received: Params, weights: Mapping[str, Tensor]) -> Params:
+    """local + (received - local) * weight, element-wise, for the tensors that have weights; the others as received
+    (FedALA, Zhang et al. 2023, Eq. 4). Exact at weights 0 and 1; a weight may also be one number for its tensor."""
+    return received.joined({name: torch.lerp(local[name], received[name], weight) for name, weight in weights.items()})

@@ -1,4 +1,5 @@
 """FedAMP: clients with like models attract each other more (Huang et al. 2021, Algorithm 1)."""
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -8,10 +9,9 @@ from torch import Tensor
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import World
-from pipeline.losses import distance, squared_distance
+from pipeline.losses import squared_distance
 from pipeline.methods.base import Method
-from pipeline.params import NonNegative, Positive
-from pipeline.server_mixing import attention_weights, squared_distances, without_overshoot
+from pipeline.schema import NonNegative, Positive
 
 
 @dataclass(frozen=True)
@@ -60,3 +60,31 @@ class FedAMP(Method):
         squared = squared_distances(models, dict(world.network(0, models[0]).named_parameters())).cpu()
         empty = torch.tensor([n == 0 for n in world.sizes])
         return squared.masked_fill(empty[:, None] | empty[None, :], torch.inf)
+
+
+def distance(params: Mapping[str, Tensor], anchor: Mapping[str, Tensor]) -> Tensor:
+    """||params - anchor|| over all tensors of `params`, the anchor held constant; its gradient is zero where they are
+    equal. (FedAMP's penalty in PFLlib.)"""
+    return torch.linalg.vector_norm(torch.cat([(value - anchor[name].detach()).flatten() for name, value in params.items()]))
+
+
+def squared_distances(models: Clients, names: Iterable[str]) -> Tensor:
+    """(clients, clients) float64: ||w_i - w_j||^2 over the named tensors, from differences and so never negative."""
+    names = list(names)
+    vectors = torch.stack([torch.cat([model[name].detach().double().flatten() for name in names]) for model in models])
+    return torch.cdist(vectors, vectors, compute_mode="donot_use_mm_for_euclid_dist").square()
+
+
+def attention_weights(squared: Tensor, alpha: float, sigma: float) -> Tensor:
+    """xi_ij = alpha exp(-||w_i - w_j||^2 / sigma) / sigma and xi_ii = 1 - sum of the others, which may be negative
+    (FedAMP, Huang et al. 2021, Eq. 4 and 5). squared (clients, clients) -> (clients, clients), rows sum to 1."""
+    others = (alpha / sigma * torch.exp(-squared / sigma)).fill_diagonal_(0)
+    return others + torch.diag(1 - others.sum(1))
+
+
+def without_overshoot(weights: Tensor) -> Tensor:
+    """Rows whose own weight is negative give all of it up: the others' are scaled to sum to 1. Our own guard: FedAMP's message overshoots."""
+    own = weights.diagonal()
+    others = weights - torch.diag(own)
+    scaled = others / others.sum(1, keepdim=True).clamp(min=1)
+    return scaled + torch.diag(own.clamp(min=0))

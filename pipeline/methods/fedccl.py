@@ -10,9 +10,10 @@ from pipeline.clustering import by_class, class_averages, keep_missing
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.state import Clients, State
 from pipeline.engine.world import World
-from pipeline.losses import cross_entropy, prototype_contrast
+from pipeline.losses import cross_entropy
 from pipeline.methods.fedavg import FedAvg
-from pipeline.params import Positive
+from pipeline.prototypes import prototype_contrast
+from pipeline.schema import Positive
 
 
 @dataclass(frozen=True)

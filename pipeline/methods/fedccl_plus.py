@@ -1,7 +1,7 @@
 """FedCCL+: FedCCL on adversarial examples (FedCCL, Sec. 5.5, Eq. 22 to 24)."""
 from dataclasses import dataclass
 
-from pipeline.attacks import AdversarialTraining
+from pipeline.methods._adversarial import AdversarialTraining
 from pipeline.methods.fedccl import FedCCL
 
 

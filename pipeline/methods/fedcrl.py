@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.state import Clients, Params, State
+from pipeline.engine.state import Clients, Params, State, combine
 from pipeline.engine.world import World
-from pipeline.losses import cross_entropy, prototype_contrast
+from pipeline.losses import cross_entropy
 from pipeline.methods.base import Method
-from pipeline.params import NonNegative, Positive
-from pipeline.server import aggregate_means, interpolate, vectors_sent
+from pipeline.prototypes import aggregate_means, prototype_contrast, vectors_sent
+from pipeline.schema import NonNegative, Positive
 
 
 @dataclass(frozen=True)
@@ -84,3 +84,8 @@ class FedCRL(Method):
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         up, down = vectors_sent([client.labels for client in world.clients], world.width)
         return world.scalars("features") + up, world.scalars("features") + down
+
+
+def interpolate(models: Clients, server: Params, share: Tensor) -> Clients:
+    """share_k model_k + (1 - share_k) server, one number per client for all tensors (FedCRL, Eq. 8). share (K,)."""
+    return Clients(combine((mine, server), (s, 1 - s)) for mine, s in zip(models, share.tolist(), strict=True))

@@ -14,10 +14,10 @@ from pipeline.engine.optimisers import Steps
 from pipeline.engine.phase import trainable_names
 from pipeline.engine.state import Clients, Params, State, weighted_mean
 from pipeline.engine.world import World
-from pipeline.losses_distillation import knowledge_distillation
-from pipeline.methods_public import MeanLogits, mean
+from pipeline.losses import knowledge_distillation
+from pipeline.methods._collaborative import MeanLogits, mean
 from pipeline.models import set_generator
-from pipeline.params import Count, Optimiser, Positive
+from pipeline.schema import Count, Optimiser, Positive
 
 SERVER_RATE = 1e-3                                            # of the original's Adam, as the next
 LONGEST_GRADIENT = 5.0

@@ -10,7 +10,7 @@ from pipeline.engine.handle import Handle
 from pipeline.engine.state import Clients, State, weighted_mean
 from pipeline.engine.world import EVALUATION_BATCH, World
 from pipeline.methods.fedavg import FedAvg
-from pipeline.params import NonNegative
+from pipeline.schema import NonNegative
 
 
 @dataclass(frozen=True)

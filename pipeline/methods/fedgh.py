@@ -2,13 +2,15 @@
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from pipeline import keys
-from pipeline.engine.state import Clients, State
+from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import World
 from pipeline.methods.base import Method
-from pipeline.params import Count, NonNegative
-from pipeline.server import fit_head, vectors_sent
+from pipeline.prototypes import vectors_sent
+from pipeline.schema import Count, NonNegative
 
 
 @dataclass(frozen=True)
@@ -40,3 +42,17 @@ class FedGH(Method):
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         up, _ = vectors_sent([client.labels for client in world.clients], world.width)
         return up, world.scalars("head")
+
+
+def fit_head(head: Params, vectors: Tensor, labels: Tensor, lr: float, batch_size: int, order: Tensor) -> Params:
+    """One pass of plain SGD on the cross-entropy of a linear head over labelled vectors (FedGH, Algorithm 1).
+
+    vectors (P, d), labels (P,); `order` (P,) is their permutation. A last incomplete batch is kept; without vectors the
+    head stays as it is.
+    """
+    weight, bias = head["head.weight"], head["head.bias"]
+    for chosen in order.to(labels.device).split(batch_size):
+        inputs = vectors[chosen]
+        error = F.softmax(F.linear(inputs, weight, bias), dim=1) - F.one_hot(labels[chosen], len(weight))
+        weight, bias = weight - lr * error.T @ inputs / len(inputs), bias - lr * error.mean(0)
+    return Params({"head.weight": weight, "head.bias": bias})

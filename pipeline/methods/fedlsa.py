@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -12,11 +13,11 @@ from pipeline import keys
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.state import Params, State
 from pipeline.engine.world import World
-from pipeline.losses import cosine, cross_entropy, prototype_contrast
-from pipeline.losses_regularisers import anchor_distance
+from pipeline.losses import cross_entropy
+from pipeline.methods._server_network import SMALLEST_NORM, class_vectors, descend, new_network
 from pipeline.methods.fedavg import FedAvg
-from pipeline.params import Count, NonNegative, Positive, Whole
-from pipeline.server_networks import SMALLEST_NORM, anchor_gradient, class_vectors, descend, new_network
+from pipeline.prototypes import cosine, prototype_contrast
+from pipeline.schema import Count, NonNegative, Positive, Whole
 
 
 @dataclass(frozen=True)
@@ -88,3 +89,26 @@ class FedLSA(FedAvg):
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         return world.scalars(), world.scalars() + world.classes * world.width
+
+
+def anchor_distance(z: Tensor, labels: Tensor, anchors: Tensor) -> Tensor:
+    """Mean over the batch of ||z - a_y||, the anchors held constant. z (B, d), labels (B,), anchors (C, d).
+    (FedLSA's ablation without the contrast: "L2-norm to constrain intra-class representations".)"""
+    return torch.linalg.vector_norm(z - anchors.detach()[labels], dim=1).mean()
+
+
+def anchor_gradient(raw: Tensor, weight: Tensor, bias: Tensor, alpha: float, tau: float, unit: bool) -> Tensor:
+    """(C, d): d / d raw of mean_i CE(W a_i + b, i) + alpha mean_i log( 1 / (C - 1) sum_{j != i} e^{a_i . a_j / tau} ), where a = nor(raw)
+    if `unit`, else raw. The head, weight (C, d) and bias (C,), is constant. (FedLSA, Fu et al. 2025, Eq. 3 to 5.)"""
+    classes = len(raw)
+    length = torch.linalg.vector_norm(raw, dim=1, keepdim=True).clamp(min=SMALLEST_NORM)
+    anchors = raw / length if unit else raw
+    error = F.softmax(F.linear(anchors, weight, bias), dim=1)
+    error.diagonal().sub_(1)
+    slope = error @ weight / classes
+    if alpha:
+        likeness = anchors @ anchors.T / tau
+        likeness.fill_diagonal_(-torch.inf)
+        nearness = F.softmax(likeness, dim=1)
+        slope += (alpha / (classes * tau)) * ((nearness + nearness.T) @ anchors)
+    return (slope - (slope * anchors).sum(1, keepdim=True) * anchors) / length if unit else slope

@@ -1,5 +1,5 @@
 """FedMatch among different networks: consistency between clients on public data, and weights in two parts (after Jeong et al. 2021)."""
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -11,9 +11,9 @@ from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import trainable_names
 from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import World
-from pipeline.losses_distillation import disjoint_penalty, inter_client_consistency, majority_labels, pseudo_label_loss
-from pipeline.methods_public import Collaborative, averaged
-from pipeline.params import NonNegative, Share, Whole
+from pipeline.losses import SMALLEST_SHARE
+from pipeline.methods._collaborative import Collaborative, averaged
+from pipeline.schema import NonNegative, Share, Whole
 
 PSI_START = 0.2                                               # psi begins as this share of sigma
 PROBE = 256                                                   # public images that tell which clients are alike
@@ -110,3 +110,34 @@ def nearest(answers: Tensor, count: int) -> list[list[int]]:
 def difference(models: Clients, parts: Clients) -> Clients:
     """models - parts for the tensors that `parts` has."""
     return Clients(Params((name, model[name] - value) for name, value in part.items()) for model, part in zip(models, parts, strict=True))
+
+
+def inter_client_consistency(local: Tensor, helpers: Tensor, confident: Tensor) -> Tensor:
+    """Mean over helpers and confident samples of sum_c p_h log(p_h / p_local); 0 where no sample is confident (FedMatch,
+    Jeong et al. 2021, Eq. 2).
+
+    Probabilities: local (B, C) with the gradient, helpers (H, B, C) constants; confident (B,) bool. Cut to [1e-7, 1].
+    """
+    local, helpers = local.clamp(SMALLEST_SHARE, 1.0), helpers.detach().clamp(SMALLEST_SHARE, 1.0)
+    each = (helpers * (helpers.log() - local.log())).sum(-1).sum(0) / max(len(helpers), 1)
+    return _mean_where(confident, each)
+
+
+def majority_labels(local: Tensor, helpers: Tensor) -> Tensor:
+    """(B,): the class that most of the local model and its helpers name; the smallest index of equals. Probabilities as above."""
+    votes = F.one_hot(torch.cat([local.detach()[None], helpers]).argmax(-1), local.shape[-1]).sum(0)
+    return votes.argmax(-1)                                   # the first of equal maxima
+
+
+def pseudo_label_loss(logits: Tensor, labels: Tensor, confident: Tensor) -> Tensor:
+    """Mean over the confident samples of the cross-entropy with pseudo-labels; 0 where there is none (FedMatch, Eq. 3)."""
+    return _mean_where(confident, F.cross_entropy(logits, labels, reduction="none"))
+
+
+def disjoint_penalty(sigma: Mapping[str, Tensor], psi: Mapping[str, Tensor], l1: float, l2: float) -> Tensor:
+    """l2 ||sigma - psi||^2 + l1 ||psi||_1 over all trainable tensors (FedMatch, Eq. 5)."""
+    return sum(l2 * (sigma[name].detach() - value).pow(2).sum() + l1 * value.abs().sum() for name, value in psi.items())
+
+
+def _mean_where(chosen: Tensor, values: Tensor) -> Tensor:
+    return torch.where(chosen, values, 0.0).sum() / chosen.sum().clamp(min=1)

@@ -5,7 +5,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor
 
-from pipeline.methods_public import MeanLogits
+from pipeline.methods._collaborative import MeanLogits
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,21 @@
 """FedPAC: features aligned to global class means, heads combined for each client (Xu, Tong, Huang 2023, Algorithm 1)."""
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.state import Clients, State
 from pipeline.engine.world import World
-from pipeline.losses import cross_entropy, prototype_distance
+from pipeline.errors import TrainingError
+from pipeline.losses import cross_entropy
 from pipeline.methods.fedper import FedPer
-from pipeline.params import NonNegative, Optimiser, Whole
-from pipeline.server import aggregate_means, combine_heads, label_statistics, vectors_sent
+from pipeline.prototypes import aggregate_means, prototype_distance, vectors_sent
+from pipeline.schema import NonNegative, Optimiser, Whole
+
+LEAST_SHARE = 1e-3                                            # smaller weights of heads become 0 (FedPAC's code)
 
 
 @dataclass(frozen=True)
@@ -57,3 +62,90 @@ class FedPAC(FedPer):
         up, down = vectors_sent([client.labels for client in world.clients], world.width)
         counts = up / world.width if self.weighted else 0.0
         return world.scalars() + 2 * up + 1 + counts, world.scalars() + down
+
+
+def label_statistics(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """(h (C, d), V ()) of one client in float64: h_c = p_c mu_c, its class means times label shares, and V =
+    (E ||f||^2 - sum_c ||h_c||^2) / n, the variance of their estimate (FedPAC, Xu et al. 2023).
+
+    features (n, d), labels (n,). Without samples both are NaN.
+    """
+    features, n = features.double(), len(labels)
+    h = F.one_hot(labels, classes).double().T @ features / n
+    return h, ((features.pow(2).sum() / n - h.pow(2).sum()) / n).clamp(min=0)
+
+
+def combine_heads(h: Tensor, spread: Tensor) -> Tensor:
+    """Weights (K, K): row i is client i's combination of the K heads (FedPAC, Xu et al. 2023).
+
+    It minimises sum_j a_j^2 V_j + ||sum_j a_j (h_i - h_j)||^2 over a >= 0, sum a = 1. h (K, C, d), spread V (K,).
+    Weights below LEAST_SHARE become 0, and the rest are scaled to sum to one. A client whose statistics are not finite
+    (one without data) keeps its own head and lends it to nobody. The own head alone is taken wherever it is optimal.
+    """
+    weights = torch.eye(len(h), dtype=torch.float64)
+    usable = (h.flatten(1).isfinite().all(1) & spread.isfinite()).cpu()
+    members = usable.nonzero()[:, 0]
+    if len(members):
+        rows = _combinations(h.detach().cpu().double().flatten(1)[usable].numpy(), spread.detach().cpu().double()[usable].numpy())
+        weights[members[:, None], members[None, :]] = torch.from_numpy(rows)
+    return weights
+
+
+def _combinations(h: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    """The programs of `combine_heads` for h (K, D), spread (K,), without a solver of quadratic programs: for a fixed
+    direction of x the best scale of ||M x||^2 + (1'x - 1)^2 is a monotone function of the objective, so that the
+    non-negative least squares solution, scaled to sum to one, is exact."""
+    near = np.linalg.qr(h.T, mode="r").T                      # the same distances between clients in at most K numbers
+    rows = np.empty((len(h), len(h)))
+    for i in range(len(h)):
+        factor = np.vstack([np.diag(np.sqrt(spread)), (near[i] - near).T])
+        scale = np.sqrt((factor ** 2).sum() / len(h)) or 1.0
+        q, r = np.linalg.qr(np.vstack([factor / scale, np.ones(len(h))]))      # as many rows as unknowns are enough
+        x = nnls(r, q[-1], start=i)
+        x = np.where(x / x.sum() < LEAST_SHARE, 0.0, x)
+        rows[i] = x / x.sum()
+    return rows
+
+
+def nnls(matrix: np.ndarray, target: np.ndarray, start: int | None = None) -> np.ndarray:
+    """min ||matrix x - target|| over x >= 0 in float64, by the active-set method of Lawson and Hanson (1974, ch. 23).
+
+    matrix (m, n), target (m,); `start` is the first column to enter. Raises TrainingError when it does not settle.
+    """
+    n = matrix.shape[1]
+    x, free, refused = np.zeros(n), np.zeros(n, bool), np.zeros(n, bool)
+    enough = 10 * max(matrix.shape) * np.finfo(float).eps * np.abs(matrix).sum(0).max(initial=1.0) * np.abs(target).max(initial=0.0)
+    entering = start
+    for _ in range(10 * n + 10):
+        if entering is None:
+            slope = np.where(free | refused, -np.inf, matrix.T @ (target - matrix @ x))
+            entering = int(slope.argmax())
+            if slope[entering] <= enough:
+                return x
+        moved = _to_least_squares(matrix, target, x, free | (np.arange(n) == entering))
+        if moved[entering] > 0:
+            x, free, refused = moved, moved > 0, np.zeros(n, bool)
+        else:
+            refused[entering] = True                          # only rounding let it in: try the next one
+        entering = None
+    raise TrainingError(f"non-negative least squares with {n} unknowns did not settle")
+
+
+def _to_least_squares(matrix: np.ndarray, target: np.ndarray, x: np.ndarray, free: np.ndarray) -> np.ndarray:
+    """From x towards the least-squares solution over the free columns; each that reaches zero on the way stays there."""
+    while free.any():
+        wanted = np.zeros_like(x)
+        wanted[free] = _least_squares(matrix[:, free], target)
+        leaving = free & (wanted <= 0)
+        if not leaving.any():
+            return wanted
+        shares = np.where(leaving, x / np.where(leaving, np.maximum(x - wanted, np.finfo(float).tiny), 1.0), np.inf)
+        x = x + shares.min() * (wanted - x)
+        free = free & ~(leaving & (shares <= shares.min()))
+        x = np.where(free, np.maximum(x, 0), 0.0)
+    return x
+
+
+def _least_squares(matrix: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """By QR with pivoting: several times faster than NumPy's singular values, and sound where columns depend on each other."""
+    return torch.linalg.lstsq(torch.from_numpy(matrix), torch.from_numpy(target)[:, None], driver="gelsy").solution[:, 0].numpy()

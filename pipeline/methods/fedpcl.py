@@ -8,11 +8,10 @@ from torch import Tensor
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import World
-from pipeline.losses import cross_entropy, prototype_scores
-from pipeline.losses_prototype import batch_contrast, prototype_sets_contrast, unit
+from pipeline.losses import cross_entropy
 from pipeline.methods.base import Method
-from pipeline.params import NonNegative, Positive
-from pipeline.server import aggregate_means, vectors_sent
+from pipeline.prototypes import aggregate_means, prototype_scores, unit, vectors_sent
+from pipeline.schema import NonNegative, Positive
 
 
 @dataclass(frozen=True)
@@ -93,3 +92,38 @@ class FedPCL(Method):
         up, _ = vectors_sent([client.labels for client in world.clients], world.width)
         model = world.scalars() if self.averaging else 0.0
         return model + up, model + world.classes * world.width + up * len(world.clients)
+
+
+def prototype_sets_contrast(z: Tensor, labels: Tensor, sets: Tensor, tau: float, known: Tensor | None = None,
+                            exclude_positive: bool = False) -> Tensor:
+    """Mean over batch and sets of -log( e^{z.p_y / tau} / sum_a e^{z.p_a / tau} ), p from one set at a time (FedPCL, Tan
+    et al. 2022).
+
+    z (B, d), of unit length, carries the gradient; labels (B,); sets (N, C, d) are constants; `known` (C,) leaves classes
+    out. `exclude_positive` leaves p_y out of the denominator. A sample whose class is not known, or that has nothing in
+    its denominator, adds 0 and counts in the mean.
+    """
+    classes = torch.arange(sets.shape[1], device=labels.device)
+    known = torch.ones_like(classes, dtype=torch.bool) if known is None else known
+    logits = torch.einsum("bd,ncd->bnc", z, sets.detach()) / tau
+    positive = classes == labels[:, None]                                              # (B, C)
+    against = (known & ~positive if exclude_positive else known.expand_as(positive))
+    never = torch.finfo(logits.dtype).min
+    nearness = torch.where(positive[:, None], logits, 0.0).sum(2)
+    missed = logits.masked_fill(~against[:, None], never).logsumexp(2) - nearness      # (B, N)
+    counted = known[labels] & against.any(1)
+    return torch.where(counted[:, None], missed, 0.0).mean()
+
+
+def batch_contrast(z: Tensor, labels: Tensor, prototypes: Tensor, tau: float) -> Tensor:
+    """FedPCL's released loss: a sample's class mean as the anchor, the batch's other representations as what it is compared with.
+
+    l_i = -mean over p of i's class, p != i, of log( e^{s_ip} / sum_{a != i} e^{s_ia} ) with s_ia = p_{y_i}.z_a / tau; mean
+    over i. z (B, d), of unit length, carries the gradient; labels (B,); prototypes (C, d) are constants. A sample without
+    another of its class adds 0.
+    """
+    others = ~torch.eye(len(labels), dtype=torch.bool, device=labels.device)
+    logits = prototypes.detach()[labels] @ z.T / tau
+    logits = logits - logits.masked_fill(~others, torch.finfo(logits.dtype).min).logsumexp(1, keepdim=True)
+    positive = (labels[:, None] == labels) & others
+    return -(torch.where(positive, logits, 0.0).sum(1) / positive.sum(1).clamp(min=1)).mean()

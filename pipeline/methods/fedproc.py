@@ -6,11 +6,10 @@ from torch import Tensor
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.state import State
 from pipeline.engine.world import World
-from pipeline.losses import cross_entropy, prototype_contrast
-from pipeline.losses_prototype import unit
+from pipeline.losses import cross_entropy
 from pipeline.methods.fedavg import FedAvg
-from pipeline.params import Positive, Share
-from pipeline.server import aggregate_means, vectors_sent
+from pipeline.prototypes import aggregate_means, prototype_contrast, unit, vectors_sent
+from pipeline.schema import Positive, Share
 
 
 @dataclass(frozen=True)

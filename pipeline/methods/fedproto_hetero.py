@@ -10,10 +10,16 @@ from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import Logged
 from pipeline.engine.state import Clients, State
 from pipeline.engine.world import EVALUATION_BATCH, ClassMeans, World
-from pipeline.losses import class_sums, cross_entropy, prototype_distance, prototype_scores
+from pipeline.losses import cross_entropy
 from pipeline.methods.base import Method
-from pipeline.params import NonNegative
-from pipeline.server import aggregate_means, vectors_sent
+from pipeline.prototypes import (
+    aggregate_means,
+    class_sums,
+    prototype_distance,
+    prototype_scores,
+    vectors_sent,
+)
+from pipeline.schema import NonNegative
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.state import State
 from pipeline.losses import squared_distance
 from pipeline.methods.fedavg import FedAvg
-from pipeline.params import NonNegative
+from pipeline.schema import NonNegative
 
 
 @dataclass(frozen=True)

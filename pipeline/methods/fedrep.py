@@ -2,10 +2,9 @@
 from dataclasses import dataclass
 
 from pipeline.engine.state import State
-from pipeline.engine.world import World
+from pipeline.engine.world import World, client_mean
 from pipeline.methods.fedper import FedPer
-from pipeline.params import Whole
-from pipeline.server_mixing import client_mean
+from pipeline.schema import Whole
 
 
 @dataclass(frozen=True)

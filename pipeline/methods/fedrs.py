@@ -3,15 +3,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.state import Params, State
 from pipeline.engine.world import World
 from pipeline.errors import TrainingError
-from pipeline.losses_regularisers import restricted_cross_entropy, restricted_scale
 from pipeline.methods.fedavg import FedAvg
-from pipeline.params import Share
+from pipeline.schema import Share
 
 
 @dataclass(frozen=True)
@@ -44,3 +44,22 @@ class FedRS(FedAvg):
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         scalars = world.scalars() - (0 if self.bias else world.classes)
         return scalars, scalars
+
+
+def restricted_scale(counts: Tensor, alpha: float, mode: Literal["hard", "soft"] = "hard") -> Tensor:
+    """alpha_c (..., C) from a client's images per class, counts (..., C) (FedRS, Li & Zhan 2021).
+
+    hard  1 for classes that the client holds, alpha for the others (paper)
+    soft  alpha + (1 - alpha) n_c / max n: rare classes are damped too (released code)
+    """
+    held = (counts > 0).double() if mode == "hard" else counts.double() / counts.amax(-1, keepdim=True).clamp(min=1)
+    return 1 - (1 - alpha) * (1 - held)                       # exactly 1 where the class is held in full
+
+
+def restricted_cross_entropy(z: Tensor, labels: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Mean cross-entropy of the logits scale_c * (w_c . z) (+ bias_c, which is not scaled) (FedRS, Li & Zhan 2021).
+
+    z (B, d), labels (B,), weight (C, d), scale (C,), bias (C,).
+    """
+    logits = F.linear(z, weight) * scale
+    return F.cross_entropy(logits if bias is None else logits + bias, labels)

@@ -8,13 +8,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.state import Clients, Params, State
+from pipeline.engine.state import Params, State
 from pipeline.engine.world import World
 from pipeline.errors import TrainingError
 from pipeline.losses import cross_entropy
-from pipeline.losses_regularisers import gaussian_divergence
 from pipeline.methods.fedavg import FedAvg
-from pipeline.params import Count, NonNegative
+from pipeline.schema import Count, NonNegative
 
 LEAST_SIGMA, LEAST_SCALE = 1e-8, 1e-4                         # the logarithms of sigma and of the scale stay finite
 
@@ -83,3 +82,10 @@ def conditional_information(mu: Tensor, sigma: Tensor, labels: Tensor, reference
     """
     scale = reference["scale"].abs().clamp(min=LEAST_SCALE)
     return gaussian_divergence(scale * mu, scale * sigma, reference["mean"][labels], F.softplus(reference["rho"][labels])).mean()
+
+
+def gaussian_divergence(mean: Tensor, deviation: Tensor, other_mean: Tensor, other_deviation: Tensor) -> Tensor:
+    """(B,): KL( N(mean, deviation^2) || N(other_mean, other_deviation^2) ), summed over dimensions; all (B, d).
+    (FedSR, Nguyen et al. 2022, the conditional information term.)"""
+    ratio = (deviation.pow(2) + (mean - other_mean).pow(2)) / (2 * other_deviation.pow(2))
+    return (other_deviation.log() - deviation.log() + ratio - 0.5).sum(1)

@@ -4,16 +4,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline import keys
 from pipeline.engine.state import Params, State
 from pipeline.engine.world import ClassMeans, World
-from pipeline.losses_regularisers import class_gaps
+from pipeline.methods._server_network import class_vectors, descend, new_network
 from pipeline.methods.fedproto import FedProto
-from pipeline.params import Count, NonNegative, Positive, Whole
-from pipeline.server import vectors_sent
-from pipeline.server_networks import class_vectors, descend, margin_gradient, new_network
+from pipeline.prototypes import vectors_sent
+from pipeline.schema import Count, NonNegative, Positive, Whole
+
+SMALLEST_DISTANCE = 1e-6                                      # nearer points have no direction to their vector
 
 
 @dataclass(frozen=True)
@@ -73,3 +75,28 @@ class FedTGP(FedProto):
         up, _ = vectors_sent([client.labels for client in world.clients], world.width)
         model = world.scalars() if self.averaging else 0.0
         return model + up, model + float(world.classes * world.width)
+
+
+def class_gaps(vectors: Tensor, known: Tensor, to: Literal["nearest", "farthest"] = "nearest") -> Tensor:
+    """(C,): the distance from every class's vector to the nearest (or farthest) of the others; a class that is not `known`
+    takes the smallest of these, and all are infinite where fewer than two classes are known. (FedTGP's code.)
+
+    vectors (C, d), known (C,) bool.
+    """
+    distances = torch.cdist(vectors, vectors, compute_mode="donot_use_mm_for_euclid_dist")
+    pairs = known[:, None] & known & ~torch.eye(len(vectors), dtype=torch.bool, device=vectors.device)
+    if to == "nearest":
+        gaps = distances.masked_fill(~pairs, torch.inf).amin(1)
+    else:
+        gaps = distances.masked_fill(~pairs, -torch.inf).amax(1).masked_fill(~pairs.any(1), torch.inf)
+    return torch.where(known, gaps, gaps.amin())
+
+
+def margin_gradient(points: Tensor, labels: Tensor, vectors: Tensor, margin: float) -> Tensor:
+    """(C, d): d / d vectors of the mean over points of the cross-entropy of -D, D_j = ||p - v_j|| + margin [j = label] (FedTGP, Zhang
+    et al. 2024). points (P, d), labels (P,), vectors (C, d). A point on top of a vector does not move it."""
+    distances = torch.cdist(points, vectors, compute_mode="donot_use_mm_for_euclid_dist")
+    wanted = F.one_hot(labels, len(vectors))
+    pull = (wanted - F.softmax(-distances - margin * wanted, dim=1)) / distances.clamp(min=SMALLEST_DISTANCE) / len(points)
+    pull = pull.masked_fill_(distances <= SMALLEST_DISTANCE, 0.0)
+    return pull.sum(0)[:, None] * vectors - pull.T @ points

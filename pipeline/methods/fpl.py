@@ -9,10 +9,10 @@ from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import Logged
 from pipeline.engine.state import State
 from pipeline.engine.world import World
-from pipeline.losses import class_sums, cross_entropy, prototype_contrast, prototype_distance
+from pipeline.losses import cross_entropy
 from pipeline.methods.fedavg import FedAvg
-from pipeline.params import Positive
-from pipeline.server import vectors_sent
+from pipeline.prototypes import class_sums, prototype_contrast, prototype_distance, vectors_sent
+from pipeline.schema import Positive
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from torch import Tensor
 from pipeline.engine.handle import Handle
 from pipeline.engine.state import Clients, State
 from pipeline.engine.world import World
-from pipeline.methods_public import Collaborative
-from pipeline.params import NonNegative, Positive
+from pipeline.methods._collaborative import Collaborative
+from pipeline.schema import NonNegative, Positive
 
 LEAST = 1e-12                                         # of a probability whose logarithm is taken
 ENOUGH = 0.01                                         # mean change of a row that the released code aims at

@@ -2,9 +2,8 @@
 from dataclasses import dataclass
 
 from pipeline.engine.state import Clients, State
-from pipeline.engine.world import World
+from pipeline.engine.world import World, client_mean
 from pipeline.methods.base import Method
-from pipeline.server_mixing import client_mean
 
 
 @dataclass(frozen=True)

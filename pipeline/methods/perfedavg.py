@@ -10,10 +10,9 @@ from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.optimisers import BETA1, BETA2, EPS
 from pipeline.engine.phase import Logged
 from pipeline.engine.state import Clients, Params, State
-from pipeline.engine.world import World
+from pipeline.engine.world import World, client_mean
 from pipeline.methods.fedavg import FedAvg
-from pipeline.params import NonNegative, Positive
-from pipeline.server_mixing import client_mean
+from pipeline.schema import NonNegative, Positive
 
 
 @dataclass(frozen=True)

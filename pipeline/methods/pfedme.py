@@ -8,10 +8,9 @@ from torch import Tensor
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import Logged
 from pipeline.engine.state import Clients, Params, State, combine
-from pipeline.engine.world import World
+from pipeline.engine.world import World, client_mean
 from pipeline.methods.fedavg import FedAvg
-from pipeline.params import Count, NonNegative, Positive
-from pipeline.server_mixing import client_mean
+from pipeline.schema import Count, NonNegative, Positive
 
 
 @dataclass(frozen=True)

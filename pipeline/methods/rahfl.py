@@ -12,10 +12,11 @@ from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import EVALUATION_BATCH, World
 from pipeline.errors import TrainingError
-from pipeline.losses_distillation import weighted_distillation
-from pipeline.losses_views import consistent_cross_entropy, supervised_contrast, view_distillation
-from pipeline.methods_public import Collaborative, averaged
-from pipeline.params import Count, NonNegative, Positive
+from pipeline.losses import consistent_cross_entropy, weighted_distillation
+from pipeline.methods._collaborative import Collaborative, averaged
+from pipeline.schema import Count, NonNegative, Positive
+
+LEAST_SIMILARITY = 1e-9                                       # of the strong view's similarities (RAHFL's code)
 
 BASE_TAU = 0.07                                       # the released contrast is scaled by tau_c / 0.07 (Khosla et al.'s code)
 
@@ -149,3 +150,35 @@ def accuracy(world: World, client: int, model: Params, images: Tensor, labels: T
     right = sum((network(part).argmax(1) == truth).sum()
                 for part, truth in zip(images.split(EVALUATION_BATCH), labels.split(EVALUATION_BATCH), strict=True))
     return torch.tensor(float(right) / len(labels) if len(labels) else torch.nan, dtype=torch.float64)
+
+
+def supervised_contrast(z: Tensor, labels: Tensor, tau: float) -> Tensor:
+    """Mean over anchors i of -(1 / |P_i|) sum_{p in P_i} log( e^{z_i.z_p / tau} / sum_{a != i} e^{z_i.z_a / tau} ).
+
+    z (V B, d): the rows of V views one below the other, each of length 1; labels (B,). P_i are the other rows of the same
+    label. (Khosla et al. 2020, L_out; RAHFL Eq. 5 without its sum over anchors.)
+    """
+    labels = labels.repeat(len(z) // len(labels))
+    itself = torch.eye(len(z), dtype=torch.bool, device=z.device)
+    logits = z @ z.T / tau
+    shares = F.log_softmax(logits.masked_fill(itself, torch.finfo(logits.dtype).min), dim=1)
+    positive = (labels == labels[:, None]) & ~itself
+    found = torch.where(positive, shares, 0.0).sum(1) / positive.sum(1).clamp(min=1)
+    return -found.mean()
+
+
+def view_distillation(plain: Tensor, weak: Tensor, strong: Tensor, tau: float, form: Literal["code", "paper"] = "code") -> Tensor:
+    """Mean over rows of KL(q_i || s_i): how the weak view is similar to a batch teaches the strong view (RAHFL Eq. 6 to 8).
+
+    plain, weak, strong (B, d), rows of length 1; the batch is R = [weak; plain]. As in the released code
+    q_i = softmax(exp(weak_i . R) / tau), s_i the same of strong_i, with q constant, while R inside s carries gradient; as in
+    the paper there is no inner exponential, weak_i itself is left out of both, and q carries gradient too.
+    """
+    rows = torch.cat([weak, plain])
+    teacher, student = weak @ rows.T, strong @ rows.T
+    if form == "code":
+        q = F.softmax(teacher.exp() / tau, dim=1).detach()
+        return F.kl_div((F.softmax(student.exp() / tau, dim=1) + LEAST_SIMILARITY).log(), q, reduction="sum") / len(weak)
+    itself = torch.eye(len(weak), len(rows), dtype=torch.bool, device=rows.device)
+    q, s = (F.log_softmax((z / tau).masked_fill(itself, torch.finfo(z.dtype).min), dim=1) for z in (teacher, student))
+    return torch.where(itself, 0.0, q.exp() * (q - s)).sum() / len(weak)

@@ -1,16 +1,18 @@
 """RHFL: clients learn from each other's answers on public data, from the confident ones more, and at home against wrong labels
 (Fang & Ye 2022, Algorithm 1)."""
+import math
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.state import State
 from pipeline.engine.world import World
-from pipeline.losses_distillation import confidence_weights, symmetric_cross_entropy, weighted_distillation
-from pipeline.methods_public import Collaborative
-from pipeline.params import NonNegative, Optimiser
+from pipeline.losses import SMALLEST_LABEL, SMALLEST_SHARE, weighted_distillation
+from pipeline.methods._collaborative import Collaborative
+from pipeline.schema import NonNegative, Optimiser
 
 
 @dataclass(frozen=True)
@@ -63,3 +65,30 @@ class RHFL(Collaborative):
         up, down = super().traffic(world)
         answers = float(sum(self.passed(world)) * world.classes)
         return up + float(self.reweighted), down + (len(world.clients) - 2) * answers
+
+
+def reverse_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """-mean_b sum_c p_bc log(onehot_bc), p cut to [1e-7, 1] and the label to [1e-4, 1]; the gradient flows through p."""
+    others = torch.arange(logits.shape[1], device=labels.device) != labels[:, None]
+    shares = F.softmax(logits, dim=1).clamp(SMALLEST_SHARE, 1.0)
+    return -math.log(SMALLEST_LABEL) * torch.where(others, shares, 0.0).sum(1).mean()
+
+
+def symmetric_cross_entropy(logits: Tensor, labels: Tensor, alpha: float, beta: float) -> Tensor:
+    """alpha CE + beta RCE, the SL loss of RHFL (Fang & Ye 2022; after Wang et al. 2019)."""
+    return alpha * F.cross_entropy(logits, labels) + beta * reverse_cross_entropy(logits, labels)
+
+
+def confidence_weights(previous: Tensor, current: Tensor, eta: float, guarded: bool = False) -> Tensor:
+    """W (K,): softmax over the clients of 1 / (K - 1) + eta F_k / sum_j F_j with F_k = (L_k^prev - L_k) / L_k (RHFL's client
+    confidence re-weighting).
+
+    previous, current (K,): the clients' mean private losses; NaN (no data) counts as a loss that stands still. A sum of F that
+    is not positive turns the order round: literal, unless `guarded`, then W is uniform. It is uniform for a sum of 0 as well.
+    """
+    gain = (previous - current) / current
+    gain = torch.where(gain.isfinite(), gain, 0.0)
+    total = gain.sum()
+    usable = total > 0 if guarded else total != 0
+    share = torch.where(usable, gain / torch.where(usable, total, 1.0), 1 / len(gain))
+    return F.softmax(1 / (len(gain) - 1) + eta * share, dim=0)

@@ -9,7 +9,7 @@ from pipeline.models.layers import Dropout, Network, projector, set_generator
 from pipeline.models.mobile import efficientnet, mobilenetv2, shufflenet
 from pipeline.models.resnet import resnet
 from pipeline.models.small import STACKS, small
-from pipeline.params import Model
+from pipeline.schema import Model
 
 DEEP = {"resnet10": partial(resnet, "resnet10"), "resnet12": partial(resnet, "resnet12"), "resnet18": partial(resnet, "resnet18"),
         "resnet34": partial(resnet, "resnet34"), "efficientnet": efficientnet, "mobilenetv2": mobilenetv2, "googlenet": googlenet,

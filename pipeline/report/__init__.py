@@ -2,14 +2,14 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from pipeline.cells.results import Problem, as_csv, survey, tidy
 from pipeline.errors import FedReproError, ParamError, unknown
 from pipeline.files import write_text
-from pipeline.params import PAPERS, ROOT
 from pipeline.report.across import Across, across
 from pipeline.report.context import NAMES, Page, page
 from pipeline.report.formats import FORMATS, fill
 from pipeline.report.noise import noise
-from pipeline.results import Problem, as_csv, survey, tidy
+from pipeline.schema import PAPERS, ROOT
 
 
 def render(papers: Iterable[str] = PAPERS, root: Path = ROOT) -> list[Path]:

@@ -8,16 +8,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from pipeline.params import (ACROSS, MINIATURE, NEEDS, PAPERS, ROOT, Cell, Dirichlet, Domains, Paper, Pathological, Scenario, Subset,
-                             load_paper, load_params)
-from pipeline.readings import described
+from pipeline.cells.readings import described
+from pipeline.cells.results import lower_is_better, summarise
 from pipeline.report.drawings import Drawing
 from pipeline.report.measures import numbers as measured
 from pipeline.report.ranks import METHODS, ranks
 from pipeline.report.standings import SCENARIOS, Standing, shared, standing
 from pipeline.report.tables import Panel, Row, Value, mark, merge_heads
 from pipeline.report.words import listed, measure_words, variant
-from pipeline.results import lower_is_better, summarise
+from pipeline.schema import (
+    ACROSS,
+    MINIATURE,
+    NEEDS,
+    PAPERS,
+    ROOT,
+    Cell,
+    Dirichlet,
+    Domains,
+    Paper,
+    Pathological,
+    Scenario,
+    Subset,
+    load_paper,
+    load_params,
+)
 
 REASONS = {                                           # why a cell is empty: what an algorithm needs, or nobody asks for
     "public data": "agrees on unlabelled public images, of which this miniature has none",
@@ -104,7 +118,7 @@ def across(names: dict[str, str], results: dict[Cell, dict], root: Path = ROOT, 
                   [Column(key, names[key], _about(key, mini.scenario, cells, found, papers[key], root)) for key, mini in minis.items()],
                   len(found), len(cells), devices[0] if len(devices) == 1 else "",
                   [(_words(reason), meaning) for reason, meaning in REASONS.items() if reason in reasons],
-                  f"python -m pipeline.run {' '.join(waiting)}" if waiting else "",
+                  f"python -m pipeline.commands.run {' '.join(waiting)}" if waiting else "",
                   _standing(found, _labels(papers), names))
 
 

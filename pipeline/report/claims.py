@@ -31,9 +31,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import ParamError, unknown
-from pipeline.params import ROOT, Paper, shorten
 from pipeline.report.published import printed_number, read_published
 from pipeline.report.words import minus, split_setting
+from pipeline.schema import ROOT, Paper, shorten
 
 COLUMNS = ["id", "claim", "left", "right", "expected", "where", "slip"]
 ABOUT = 0.5                                       # what "about" may be off

@@ -2,10 +2,10 @@
 import math
 from statistics import fmean
 
-from pipeline.params import Cell, Paper
+from pipeline.cells.results import summarise
 from pipeline.report.tables import Panel, Row, Value, mark, merge_heads
 from pipeline.report.words import bytes_words, method_label, scenario_title
-from pipeline.results import summarise
+from pipeline.schema import Cell, Paper
 
 SENT = "per client and round"
 FAIRNESS = "accuracy of the clients, %"

@@ -2,9 +2,9 @@
 from pathlib import Path
 
 from pipeline.errors import FedReproError
-from pipeline.params import MINIATURE, ROOT, Cell, Paper, load_paper
 from pipeline.report import embedding, examples, geometry
 from pipeline.report.pictures import examples_path
+from pipeline.schema import MINIATURE, ROOT, Cell, Paper, load_paper
 
 
 def update(what: str, root: Path = ROOT) -> list[Path]:

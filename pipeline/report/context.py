@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from pipeline.cells.results import Problem, history, lower_is_better, ordered, summarise
 from pipeline.errors import FedReproError
-from pipeline.params import ACROSS, MINIATURE, ROOT, Cell, Paper, load_paper, load_params
 from pipeline.report.claims import Printed, read_claims
 from pipeline.report.communication import communication
 from pipeline.report.drawings import Drawing, FigureView, curves_of, figure_views, run_command
@@ -21,7 +21,7 @@ from pipeline.report.tables import Panel, Row, TableView, Value, mark, merge_hea
 from pipeline.report.told import Readings, Told, ValueRow, by_row, every, numbered, values
 from pipeline.report.verdicts import Verdict
 from pipeline.report.words import GROUPS, MEASURES, measure_words, method_label, scenario_title
-from pipeline.results import Problem, history, lower_is_better, ordered, summarise
+from pipeline.schema import ACROSS, MINIATURE, ROOT, Cell, Paper, load_paper, load_params
 
 NAMES = {"fedccl": "FedCCL", "fcclplus": "FCCL+", "fedlsa": "FedLSA", "rahfl": "RAHFL", "fedcrl": "FedCRL"}
 IDEAS = {

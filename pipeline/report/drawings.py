@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pandas as pd
 
+from pipeline.cells.results import history, summarise
 from pipeline.errors import FedReproError
-from pipeline.params import MINIATURE, ROOT, Cell, Figure, Paper, shorten
 from pipeline.report import embedding, figures, geometry
 from pipeline.report.pictures import Picture, examples_of, examples_path
 from pipeline.report.words import measure_words, method_label, scenario_title
-from pipeline.results import history, summarise
+from pipeline.schema import MINIATURE, ROOT, Cell, Figure, Paper, shorten
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def figure_views(key: str, paper: Paper, results: dict[Cell, dict], root: Path =
 
 
 def _command(key: str, name: str, figure: Figure, paper: Paper, results, root: Path) -> str:
-    """`python -m pipeline.run 'papers/fedcrl/dvc.yaml:main@cifar10-dir-01-*'`, for the scenarios of which a planned cell is missing."""
+    """`python -m pipeline.commands.run 'papers/fedcrl/dvc.yaml:main@cifar10-dir-01-*'`, for the scenarios of which a planned cell is missing."""
     if figure.kind in ("clients", "images"):          # of the data alone
         made = {scenario: _counts(key, scenario, root) if figure.kind == "clients" else
                 examples_path(key, name, scenario, root) for scenario in figure.scenarios}
@@ -70,7 +70,7 @@ def _command(key: str, name: str, figure: Figure, paper: Paper, results, root: P
 def run_command(paper: Paper, cells: list[Cell]) -> str:
     """What runs the scenarios of these cells."""
     stages = dict.fromkeys(f"'{paper.stage(cell).removesuffix(cell.method)}*'" for cell in cells)
-    return f"python -m pipeline.run {' '.join(stages)}"
+    return f"python -m pipeline.commands.run {' '.join(stages)}"
 
 
 # Kinds made from representations, or from images.

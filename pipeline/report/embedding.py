@@ -10,7 +10,7 @@ import pandas as pd
 
 from pipeline.errors import FedReproError
 from pipeline.files import write_json, write_text
-from pipeline.params import MINIATURE, ROOT, Cell, Figure, Paper, shorten
+from pipeline.schema import MINIATURE, ROOT, Cell, Figure, Paper, shorten
 
 PERPLEXITY = 30
 SEED = 0
@@ -48,7 +48,7 @@ def compute(cell: Cell, root: Path = ROOT) -> Embedding:
 
 def plane(values: np.ndarray) -> np.ndarray:
     """(n, 2): t-SNE of values (n, d), one thread."""
-    from sklearn.manifold import TSNE                 # here, because a report draws what is kept without computing it
+    from sklearn.manifold import TSNE  # here, because a report draws what is kept without computing it
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1):

@@ -14,10 +14,10 @@ from statistics import fmean
 
 import numpy as np
 
-from pipeline.params import ROOT, Cell, Paper
 from pipeline.report import measures
 from pipeline.report.claims import Form, Printed, Spot
 from pipeline.report.statistics import Design, Estimate, alone, combined, logit
+from pipeline.schema import ROOT, Cell, Paper
 
 Source = tuple[Cell, str]                         # a run and one of its measures
 Column = tuple[str, str, str, str]                # table, setting, data set and column of the print

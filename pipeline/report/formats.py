@@ -4,11 +4,11 @@ from functools import cache, partial
 
 import jinja2
 
-from pipeline.params import ROOT
-from pipeline.report.tables import Value
 from pipeline.report.judgement import MEANINGS, ordinal
+from pipeline.report.tables import Value
 from pipeline.report.told import numbers, value_words
 from pipeline.report.words import measure_words
+from pipeline.schema import ROOT
 
 TEMPLATES = ROOT / "reports" / "templates"
 FORMATS = ("md", "html", "tex")

@@ -13,8 +13,8 @@ import pandas as pd
 
 from pipeline.errors import FedReproError
 from pipeline.files import write_json, write_text
-from pipeline.params import ROOT, Cell, shorten
 from pipeline.report.embedding import kept, plane, representations
+from pipeline.schema import ROOT, Cell, shorten
 
 COLUMNS = {"margins": ["label", "clients", "mean", "vectors"], "matrix": ["images", "client", "row", "column", "value"],
            "sphere": ["x", "y", "z", "label", "client"], "transfer": ["client", "domain", "x", "y", "label", "right"]}

@@ -7,15 +7,24 @@ from statistics import fmean
 import numpy as np
 from scipy import stats
 
-from pipeline.params import Paper
+from pipeline.cells.results import lower_is_better
 from pipeline.report.claims import Spot
 from pipeline.report.evidence import Evidence
 from pipeline.report.judging import ENOUGH
 from pipeline.report.statistics import ALPHA, holm
-from pipeline.report.verdicts import (CONFIRMED, CONTRADICTED, HOLDS, OPEN, TESTED, UNDECIDED, UNTESTED, WAITS,
-                                      Verdict)
+from pipeline.report.verdicts import (
+    CONFIRMED,
+    CONTRADICTED,
+    HOLDS,
+    OPEN,
+    TESTED,
+    UNDECIDED,
+    UNTESTED,
+    WAITS,
+    Verdict,
+)
 from pipeline.report.words import method_words, minus, pretty, setting_words, split_setting
-from pipeline.results import lower_is_better
+from pipeline.schema import Paper
 
 AVERAGES = ("Avg", "AVG")                         # the column that sums up a block; without one every column counts
 RANKED = 5                                        # of four methods, no order differs from chance at 5 %

@@ -10,10 +10,33 @@ from statistics import fmean
 from pipeline.report import measures
 from pipeline.report.claims import Claim, Expected, Extreme, Form, Spot, Tree
 from pipeline.report.evidence import Block, Evidence, Source
-from pipeline.report.statistics import (ALPHA, EDGE, POWER, Estimate, Family, above, again, first_of, power,
-                                        rank_ends, tost, two_sided)
-from pipeline.report.verdicts import (CONFIRMED, CONTRADICTED, FAILS, HOLDS, OPEN, UNDECIDED, UNTESTED, WAITS,
-                                      Member, Outlook, Verdict)
+from pipeline.report.statistics import (
+    ALPHA,
+    EDGE,
+    POWER,
+    Estimate,
+    Family,
+    above,
+    again,
+    first_of,
+    power,
+    rank_ends,
+    tost,
+    two_sided,
+)
+from pipeline.report.verdicts import (
+    CONFIRMED,
+    CONTRADICTED,
+    FAILS,
+    HOLDS,
+    OPEN,
+    UNDECIDED,
+    UNTESTED,
+    WAITS,
+    Member,
+    Outlook,
+    Verdict,
+)
 from pipeline.report.words import listed, method_label
 
 NEAR = 2 * ALPHA                                  # two one-sided tests at 5 %: the 90 % interval

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.params import ROOT, Cell
+from pipeline.cells.results import history, lower_is_better
 from pipeline.report import embedding, geometry
-from pipeline.results import history, lower_is_better
+from pipeline.schema import ROOT, Cell
 
 COSTS = {"run.traffic": "kB", "run.memory": "MB", "run.seconds": "s"}
 _ROUNDS = re.compile(r"rounds\.(\d+)-(\d+)\.(.+)")

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.errors import ParamError
-from pipeline.params import ROOT, Cell, load_paper, shorten
 from pipeline.report.statistics import replicates
 from pipeline.report.tables import Panel, Row, Value, merge_heads
 from pipeline.report.words import listed, method_label
+from pipeline.schema import ROOT, Cell, load_paper, shorten
 
 COLUMNS = ["cell", "setting", "accuracy"]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from PIL import Image
 
 from pipeline.errors import FedReproError
-from pipeline.params import ROOT, shorten
+from pipeline.schema import ROOT, shorten
 
 FROST = "Frost"                                       # the PNG's own text: where the photographs of ice come from
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from pipeline.errors import ParamError
-from pipeline.params import ROOT, Table, shorten
+from pipeline.schema import ROOT, Table, shorten
 
 FIELDS = ["paper", "table", "setting", "dataset", "column", "method", "value", "std", "note"]
 

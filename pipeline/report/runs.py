@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from pipeline import provenance
-from pipeline.params import ACROSS, MINIATURE, ROOT, Cell, Paper, Scenario
-from pipeline.readings import Reading, Setting, hyper_parameters, readings_of, settings_of
+from pipeline.cells import provenance
+from pipeline.cells.readings import Reading, Setting, hyper_parameters, readings_of, settings_of
+from pipeline.cells.results import Summary, history, ordered, summarise
 from pipeline.report.tables import result_path
 from pipeline.report.told import ran
 from pipeline.report.words import bytes_words, measure_words, method_label, scenario_title
-from pipeline.results import Summary, history, ordered, summarise
+from pipeline.schema import ACROSS, MINIATURE, ROOT, Cell, Paper, Scenario
 
 WIDTH, HEIGHT = 600, 120                         # of a curve, in units of its own
 HOOKS = {"pre": "that a client has at the end of a round, before the next local training", "post": "after the round's local training"}

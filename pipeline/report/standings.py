@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
 
+from pipeline.cells.results import lower_is_better
 from pipeline.report import figures
 from pipeline.report.drawings import Drawing
 from pipeline.report.evidence import Evidence, Source
 from pipeline.report.judgement import summing
 from pipeline.report.ranks import ADVISED, BLOCKS, METHODS, Ranks, ranks
 from pipeline.report.words import listed, method_words, p_words
-from pipeline.results import lower_is_better
 
 SCENARIOS = 3                                     # over two, ranks say nothing that the numbers do not
 

@@ -11,16 +11,25 @@ from pathlib import Path
 from statistics import fmean
 from string import ascii_lowercase
 
+from pipeline.cells.readings import described
+from pipeline.cells.results import Summary, lower_is_better, summarise
 from pipeline.errors import ParamError, unknown
-from pipeline.params import DELTA, ROOT, Cell, Paper, Table
-from pipeline.readings import described
 from pipeline.report.judgement import Judgement, variants
 from pipeline.report.measures import COSTS, numbers
 from pipeline.report.published import printed_number, read_published
 from pipeline.report.standings import Standing
 from pipeline.report.told import Readings, Told, by_row
-from pipeline.report.words import measure_words, method_words, minus, option_words, pretty, setting_words, split_setting, variant
-from pipeline.results import Summary, lower_is_better, summarise
+from pipeline.report.words import (
+    measure_words,
+    method_words,
+    minus,
+    option_words,
+    pretty,
+    setting_words,
+    split_setting,
+    variant,
+)
+from pipeline.schema import DELTA, ROOT, Cell, Paper, Table
 
 BLANK = {"", "n/a"}
 DOUBT = re.compile("inconsistency|oddity|likely|filled from")

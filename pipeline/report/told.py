@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.params import ROOT, Cell, Paper
-from pipeline.readings import Reading, hyper_parameters, readings_of, settings_of
+from pipeline.cells.readings import Reading, hyper_parameters, readings_of, settings_of
 from pipeline.report.words import method_label, variant
+from pipeline.schema import ROOT, Cell, Paper
 
 FEW = 3                                          # rows of one algorithm that are named one by one
 

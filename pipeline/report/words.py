@@ -6,7 +6,7 @@ and Greek letters by name; a page shows `practical (β = 0.1, N = 20)`, `FedCCL 
 import re
 from collections.abc import Iterable
 
-from pipeline.params import ACROSS, MINIATURE, Paper
+from pipeline.schema import ACROSS, MINIATURE, Paper
 
 GREEK = {"alpha": "α", "beta": "β", "gamma": "γ", "delta": "Δ", "eta": "η", "theta": "θ", "lambda": "λ", "mu": "μ",
          "tau": "τ", "omega": "ω"}

@@ -11,7 +11,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from pipeline.params import ACROSS, MINIATURE, ROOT, Cell, Source, check, load_paper, read_yaml, setting, shorten
+from pipeline.schema import (
+    ACROSS,
+    MINIATURE,
+    ROOT,
+    Cell,
+    Source,
+    check,
+    load_paper,
+    read_yaml,
+    setting,
+    shorten,
+)
 
 PACKAGE = Path(__file__).resolve().parent
 FILE = PACKAGE / "methods" / "readings.yaml"

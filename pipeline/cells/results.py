@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from pipeline.errors import FedReproError, unknown
-from pipeline.params import PAPERS, ROOT, Cell, load_paper, shorten
+from pipeline.schema import PAPERS, ROOT, Cell, load_paper, shorten
 from pipeline.sealing import is_sealed
 
 COLUMNS = ["paper", "scenario", "method", "measure", "mean", "std", "seeds"]

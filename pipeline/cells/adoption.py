@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pipeline import files, ledger, provenance
+from pipeline import files
+from pipeline.cells import ledger, provenance
 from pipeline.engine.world import default_device, executor_name, precision
-from pipeline.params import ROOT, Cell, load_paper
+from pipeline.schema import ROOT, Cell, load_paper
 from pipeline.sealing import is_sealed
 
 

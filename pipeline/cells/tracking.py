@@ -1,6 +1,6 @@
 """MLflow as a view of the result files: live for cells that last, replayed for all others.
 
-`python -m pipeline.tracking import` brings in every finished seed that the tracking server does not know yet; it can
+`python -m pipeline.cells.tracking import` brings in every finished seed that the tracking server does not know yet; it can
 be called at any time and as often as one likes. The files under papers/*/runs are the truth.
 """
 import contextlib
@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from pipeline import results
+from pipeline.cells import results
 from pipeline.errors import FedReproError
-from pipeline.params import ACROSS, MINIATURE, ROOT, Cell, load_paper
+from pipeline.schema import ACROSS, MINIATURE, ROOT, Cell, load_paper
 
 LIVE_AFTER = 30.0                                     # seconds that a cell must last to be followed live
 FLUSH = 10.0                                          # seconds between two batches of a live run
@@ -96,7 +96,7 @@ class Follower:
         except Exception as error:                    # whatever MLflow, SQLite or the network raises
             self.failed = True
             print(f"warning: MLflow at {uri(self.root)} does not answer ({_first_line(error)}); training goes on, "
-                  "`python -m pipeline.tracking import` brings the runs in later", file=sys.stderr, flush=True)
+                  "`python -m pipeline.cells.tracking import` brings the runs in later", file=sys.stderr, flush=True)
 
 
 class _Store:
@@ -106,7 +106,7 @@ class _Store:
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
         os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")      # two lines for every run
-        import mlflow                                 # seconds to import, and absent on machines that only train
+        import mlflow  # seconds to import, and absent on machines that only train
         self.root, self.client = root, mlflow.MlflowClient(uri(root))
         self.entities = mlflow.entities
         self.experiments: dict[str, str] = {}
@@ -208,9 +208,9 @@ def _first_line(error: Exception) -> str:
 
 
 def main() -> None:
-    """`python -m pipeline.tracking import`."""
+    """`python -m pipeline.cells.tracking import`."""
     if sys.argv[1:] != ["import"]:
-        sys.exit("usage: python -m pipeline.tracking import")
+        sys.exit("usage: python -m pipeline.cells.tracking import")
     try:
         new, old = import_results()
     except FedReproError as error:

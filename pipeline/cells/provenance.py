@@ -1,8 +1,8 @@
 """What a result depends on: the code that it ran, the parameters, the data; and where it was made.
 
-DVC tracks files, not imports. `code_digest` hashes the definitions that a cell really runs (`pipeline/definitions.py`), so that a new
+DVC tracks files, not imports. `code_digest` hashes the definitions that a cell really runs (`pipeline/cells/definitions.py`), so that a new
 method, a network that the cell does not use or a reworded docstring leaves its result valid, and `code_of` asks the ledger of equal code
-(`pipeline/ledger.py`) whether the result was made by code that gives the same bits.
+(`pipeline/cells/ledger.py`) whether the result was made by code that gives the same bits.
 """
 import dataclasses
 import hashlib
@@ -17,22 +17,24 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from pipeline import arithmetic, ledger, params
-from pipeline.definitions import Code
+from pipeline import schema as params
+from pipeline.cells import arithmetic, ledger
+from pipeline.cells.definitions import Code
 from pipeline.errors import FedReproError
-from pipeline.params import ROOT, Cell
+from pipeline.schema import ROOT, Cell
 
 # Modules that carry values, show them or write them, but compute no result. Default values that `params` holds enter through `_defaults`.
-NEUTRAL = {"pipeline.params", "pipeline.errors", "pipeline.cli", "pipeline.devices", "pipeline.files", "pipeline.provenance",
-           "pipeline.progress", "pipeline.tracking", "pipeline.results", "pipeline.sealing", "pipeline.ledger", "pipeline.definitions", "pipeline.arithmetic"}
+NEUTRAL = {"pipeline.errors", "pipeline.devices", "pipeline.files", "pipeline.sealing", "stages._stage",
+           *(f"pipeline.schema{part}" for part in ("", ".cell", ".checker", ".loader", ".paper", ".scenario")),
+           *(f"pipeline.cells.{name}" for name in ("arithmetic", "definitions", "ledger", "progress", "provenance", "results", "tracking"))}
 # Constants that change no result, each with a test that they do not (tests/test_provenance.py).
 CONSTANTS = {"CHECKPOINT_SECONDS"}
 # Dictionaries of which a scenario names the entries that it uses.
 REGISTRIES = {"pipeline.models:DEEP", "pipeline.models:DROPOUT", "pipeline.models.resnet:BLOCKS", "pipeline.models.small:STACKS",
-              "pipeline.engine.world:AUGMENTATIONS", "pipeline.engine.public:AUGMENTATIONS", "pipeline.evaluation:MEASURES",
+              "pipeline.engine.world:AUGMENTATIONS", "pipeline.engine.public:AUGMENTATIONS", "pipeline.cells.evaluation:MEASURES",
               "pipeline.data.partition:CUTS"}
 # What trains a cell and makes the numbers of its result.
-TRAINING = ("pipeline.training:train_seed", "pipeline.training:summarise", "pipeline.training:metrics")
+TRAINING = ("pipeline.cells.training:train_seed", "pipeline.cells.training:summarise", "pipeline.cells.training:metrics")
 STAGES = ("data", "features", "corrupt", "contact_sheet", "figures", "report", "results")
 
 

@@ -7,6 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pipeline.cells.evaluation import TestSet
+from pipeline.cells.inputs import partition_folder
 from pipeline.data import corrupted, features, partition, store
 from pipeline.data.store import Stored
 from pipeline.data.tensors import to_tensor
@@ -14,9 +16,7 @@ from pipeline.engine.handle import Batch
 from pipeline.engine.phase import Client
 from pipeline.engine.world import World, default_device
 from pipeline.errors import ParamError
-from pipeline.evaluation import TestSet
-from pipeline.inputs import partition_folder
-from pipeline.params import ROOT, Cell, Model, Scenario
+from pipeline.schema import ROOT, Cell, Model, Scenario
 
 
 class Federation(NamedTuple):

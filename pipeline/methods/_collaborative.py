@@ -11,7 +11,7 @@ from pipeline.engine.handle import Handle
 from pipeline.engine.state import Clients, State
 from pipeline.engine.world import World
 from pipeline.methods.base import Method
-from pipeline.params import Optimiser
+from pipeline.schema import Optimiser
 
 PUBLIC_DECAY = 1e-5                                           # of the SGD in FCCL+'s code (FedDF) and in MarsFL (FedMD)
 

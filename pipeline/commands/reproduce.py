@@ -1,9 +1,9 @@
-"""`python -m pipeline.reproduce`: the miniatures trained anew on this machine, beside the numbers that are in git.
+"""`python -m pipeline.commands.reproduce`: the miniatures trained anew on this machine, beside the numbers that are in git.
 
 It works in `reproduction/`, a clone of this repository at its current commit that git ignores, so that no committed file changes: there
 every stage runs, and reports/reproduction.html (.md, .csv) has each cell's committed number beside this machine's. A call that was
 interrupted goes on; a later one runs what has changed since. To train in place and replace the committed numbers, use `dvc repro` or
-`python -m pipeline.run`.
+`python -m pipeline.commands.run`.
 
 Another type of processor rounds otherwise, and training amplifies that. A cell whose bits differ is held against the seeds of its scenario:
 s is the residual standard deviation over methods and seeds (block design), and means of n seeds agree within t s sqrt(2 / n).
@@ -22,10 +22,11 @@ import jinja2
 import numpy as np
 from scipy import stats
 
-from pipeline import files, results
+from pipeline import files
+from pipeline.cells import results
+from pipeline.cells.provenance import machine
 from pipeline.errors import FedReproError
-from pipeline.params import MINIATURE, ROOT, Cell, load_paper
-from pipeline.provenance import machine
+from pipeline.schema import MINIATURE, ROOT, Cell, load_paper
 
 FOLDER = "reproduction"
 DONE = ".cells/reproduced"                       # of the clone: every stage has run once
@@ -58,7 +59,7 @@ class Comparison:
 
 def main(arguments: list[str] | None = None) -> int:
     """Clone, run, compare; returns the exit code of the run."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline.reproduce", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="python -m pipeline.commands.reproduce", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", "-j", type=int, help="stages at once; default: the cores")
     parser.add_argument("--force", "-f", action="store_true", help="run every stage again")
     options = parser.parse_args(arguments)
@@ -68,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     every = options.force or not (clone / DONE).exists()
-    code = subprocess.run([sys.executable, "-m", "pipeline.run", *(["--jobs", str(options.jobs)] if options.jobs else []), *["--force"] * every],
+    code = subprocess.run([sys.executable, "-m", "pipeline.commands.run", *(["--jobs", str(options.jobs)] if options.jobs else []), *["--force"] * every],
                           cwd=clone, env=_environment(ROOT)).returncode
     if code:
         return code

@@ -1,4 +1,4 @@
-"""`python -m pipeline.run [stage ...] --jobs N`: what `dvc repro` does, with N stages at once and a live table.
+"""`python -m pipeline.commands.run [stage ...] --jobs N`: what `dvc repro` does, with N stages at once and a live table.
 
 Stages are named as for `dvc repro`: a stage, a group, a dvc.yaml, `path/dvc.yaml:stage`, or a pattern; without one, all of
 ./dvc.yaml. A failed stage stops only what needs it; the exit code is then 1. After Ctrl-C (130) the next call goes on.
@@ -12,9 +12,21 @@ import sys
 import time
 from collections import Counter
 
+from pipeline.cells.progress import clock
+from pipeline.commands.schedule import (
+    DONE,
+    FAILED,
+    READY,
+    RUNNING,
+    SKIPPED,
+    UNCHANGED,
+    WAITING,
+    Group,
+    Schedule,
+    Task,
+    UnknownStage,
+)
 from pipeline.errors import unknown
-from pipeline.progress import clock
-from pipeline.schedule import DONE, FAILED, READY, RUNNING, SKIPPED, UNCHANGED, WAITING, Group, Schedule, Task, UnknownStage
 
 SECONDS_BETWEEN_LINES = 10.0             # without a terminal
 SECONDS_BETWEEN_TABLES = 0.5
@@ -23,7 +35,7 @@ TAIL = 8                                 # lines of the log of a failed stage
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the stages; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline.run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="python -m pipeline.commands.run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stage", nargs="*", help="as for `dvc repro --glob`; default: ./dvc.yaml")
     parser.add_argument("--jobs", "-j", type=int, default=_cores(), help="stages at once, one core each; default: the cores (%(default)s)")
     parser.add_argument("--force", "-f", action="store_true", help="run also what has not changed")

@@ -1,4 +1,4 @@
-"""Which DVC stage may run when, and the processes that run them. `pipeline/run.py` is the command.
+"""Which DVC stage may run when, and the processes that run them. `pipeline/commands/run.py` is the command.
 
 DVC itself says what depends on what and what has changed. It lets several `dvc repro -s` work at once if each waits for
 the lock (`--wait-for-lock`) and someone else keeps the order, which is done here.

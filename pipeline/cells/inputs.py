@@ -3,7 +3,7 @@ import hashlib
 from pathlib import Path
 
 from pipeline.data import corrupted, features, partition
-from pipeline.params import ROOT, Cell
+from pipeline.schema import ROOT, Cell
 
 
 def inputs(cell: Cell, seed: int, root: Path = ROOT) -> dict:

@@ -13,7 +13,7 @@ from pipeline.engine.handle import Handle
 from pipeline.engine.state import Clients
 from pipeline.engine.world import World
 from pipeline.models import Network
-from pipeline.params import Attack
+from pipeline.schema import Attack
 
 BATCH, PUBLIC = 1024, 512
 CROSSED = 200                                                 # test images of a domain that every client embeds

@@ -1,4 +1,4 @@
-"""`python -m pipeline.certify [cell or method ...]`: let results outlive a change of code that does not change them.
+"""`python -m pipeline.commands.certify [cell or method ...]`: let results outlive a change of code that does not change them.
 
 For every measured cell whose code is no longer that of its result, it takes the commit at which the result was last valid into a
 temporary worktree, trains the cell cut short (stages/short.py) under that code and under today's, and compares every value of the
@@ -22,10 +22,11 @@ from pathlib import Path
 
 import yaml
 
-from pipeline import arithmetic, files, ledger, provenance
+from pipeline import files
+from pipeline.cells import arithmetic, ledger, provenance
+from pipeline.cells.progress import clock
 from pipeline.errors import FedReproError, unknown
-from pipeline.params import ROOT, Cell
-from pipeline.progress import clock
+from pipeline.schema import ROOT, Cell
 from pipeline.sealing import content_hash
 
 SHORT = "stages/short.py"
@@ -59,7 +60,7 @@ class Row:
 
 def main(arguments: list[str] | None = None) -> int:
     """Certify; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline.certify", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="python -m pipeline.commands.certify", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="*", help="cells (fedcrl/mini/fedprox), methods (fedprox) or papers; default: every stale cell")
     parser.add_argument("--stale", action="store_true", help="every stale cell, which is the default")
     parser.add_argument("--jobs", "-j", type=int, default=os.cpu_count() or 1, help="processes at once; default: the cores (%(default)s)")
@@ -285,7 +286,7 @@ def check(entry: int, jobs: int, root: Path = ROOT) -> int:
         raise FedReproError(f"--check {entry}: the ledger has {len(entries)} entries that count")
     found = [(one, pair) for one in ([entries[entry - 1]] if entry else entries) for pair in one["pairs"] if _here(Cell.parse(pair["cell"]), root)]
     if not found:
-        raise FedReproError("--check: the data of no pair are here; make the miniature's first: python -m pipeline.run")
+        raise FedReproError("--check: the data of no pair are here; make the miniature's first: python -m pipeline.commands.run")
     one, pair = random.SystemRandom().choice(found)
     cell = Cell.parse(pair["cell"])
     print(f"drawn: {cell}, {one['from'][:12]} and {one['to'][:12]}, entry of {one['date']}", flush=True)
@@ -305,7 +306,7 @@ def check(entry: int, jobs: int, root: Path = ROOT) -> int:
 def _here(cell: Cell, root: Path) -> bool:
     """Are the cell's partition, data and result in this checkout?"""
     try:
-        from pipeline.inputs import inputs
+        from pipeline.cells.inputs import inputs
         meta = inputs(cell, cell.resolve(root)[0].seeds[0], root)
         sets = [meta[kind] for kind in ("data", "public")]
         return (cell.folder(root) / "result.json").exists() and all(one is None or (root / "data" / one["set"]).is_dir() for one in sets)

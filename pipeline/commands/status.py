@@ -1,4 +1,4 @@
-"""`python -m pipeline.status [paper ...]`: what of every table is done, what is left, about how long that takes and how to go on.
+"""`python -m pipeline.commands.status [paper ...]`: what of every table is done, what is left, about how long that takes and how to go on.
 
 A cell is done, stale (its result is of other code or parameters than today's), failed (its last run ended with an error),
 missing, or without a stage (no grid of paper.yaml holds it yet). Neither torch nor DVC is asked, so that it costs seconds.
@@ -16,13 +16,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipeline import provenance
+from pipeline.cells import provenance
+from pipeline.cells.inputs import inputs
+from pipeline.commands.schedule import Task
 from pipeline.data.registry import REGISTRY
 from pipeline.errors import FedReproError, ParamError, unknown
-from pipeline.inputs import inputs
-from pipeline.params import (ACROSS, MINIATURE, PAPERS, ROOT, Cell, Dirichlet, Domains, Paper, Pathological, Scenario, Subset, Table,
-                             load_paper, planned)
-from pipeline.schedule import Task
+from pipeline.schema import (
+    ACROSS,
+    MINIATURE,
+    PAPERS,
+    ROOT,
+    Cell,
+    Dirichlet,
+    Domains,
+    Paper,
+    Pathological,
+    Scenario,
+    Subset,
+    Table,
+    load_paper,
+    planned,
+)
 
 DONE, STALE, FAILED, MISSING, UNPLANNED = STATES = "done", "stale", "failed", "missing", "no stage"
 LEFT = (STALE, FAILED, MISSING)
@@ -112,7 +126,7 @@ def _status(cell: Cell, stage: str, result: dict | None, errors: "Failures", rat
 def read_results(root: Path = ROOT) -> dict[Cell, dict]:
     """Every result.json, whole or not: a file that cannot be read is an empty result, which is stale.
 
-    `pipeline.results` also checks the seal; here it would cost the import of pandas.
+    `pipeline.cells.results` also checks the seal; here it would cost the import of pandas.
     """
     found = {}
     for path in sorted(root.glob("papers/*/runs/*/*/result.json")):
@@ -140,7 +154,7 @@ def stale(cell: Cell, result: dict, root: Path = ROOT) -> bool:
 
 @dataclass
 class Failures:
-    """What went wrong when a cell was last trained: the mark beside its checkpoints, or the log of `pipeline.run`."""
+    """What went wrong when a cell was last trained: the mark beside its checkpoints, or the log of `pipeline.commands.run`."""
     root: Path
     marks: dict[Cell, str] = field(default_factory=dict)
 
@@ -333,14 +347,14 @@ def _advice(overviews: dict[str, Overview]) -> Iterator[str]:
         targets += [f"papers/{key}/dvc.yaml"] if any(cell.scenario not in MINIATURES for cell in left) else []
         targets += [f"papers/across/dvc.yaml:{key}"] if any(cell.scenario == ACROSS for cell in left) else []
         if targets:
-            commands.append((f"python -m pipeline.run {' '.join(targets)}", f"# all of {key}"))
+            commands.append((f"python -m pipeline.commands.run {' '.join(targets)}", f"# all of {key}"))
     if not commands:
         yield "Nothing to run: every cell that has a stage is done."
         return
     table = next(((key, name) for key, found in overviews.items() for name, cells in found.tables.items()
                   if name not in MINIATURES.values() and any(found.cells[cell].state in LEFT for cell in cells)), None)
     if table:
-        commands.append((f"python -m pipeline.status {table[0]} --stages '{table[1]}' | xargs python -m pipeline.run", "# a table"))
+        commands.append((f"python -m pipeline.commands.status {table[0]} --stages '{table[1]}' | xargs python -m pipeline.commands.run", "# a table"))
     yield "To go on:"
     yield from (f"  {command:<58}  {comment}" for command, comment in commands)
 
@@ -360,7 +374,7 @@ def document(overviews: dict[str, Overview]) -> dict:
 
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     """Print where the papers stand; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline.status", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="python -m pipeline.commands.status", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paper", nargs="*", help="default: all five")
     parser.add_argument("--json", action="store_true", help="for scripts")
     parser.add_argument("--stages", metavar="TABLE", help="only the names of the stages that a table still needs: 'table II', 'miniature'")

@@ -5,7 +5,7 @@ import os
 import sys
 import time
 
-from pipeline.params import Cell, Scenario
+from pipeline.schema import Cell, Scenario
 
 SECONDS_BETWEEN_LINES = 5.0
 SECONDS_BETWEEN_EVENTS = 0.5
@@ -15,11 +15,11 @@ class Progress:
     """Prints a line every few seconds, and one when the cell is done.
 
     Where FEDREPRO_EVENTS names a file, the same goes there as JSON lines, for a program that shows several cells
-    (pipeline/run.py).
+    (pipeline/commands/run.py).
     """
 
     def __init__(self, cell: Cell, scenario: Scenario):
-        from pipeline.evaluation import HEADLINE              # imports torch, which `clock` alone does not need
+        from pipeline.cells.evaluation import HEADLINE
         self.cell, self.rounds, self.seeds = cell, scenario.training.rounds, scenario.seeds
         self.measure = HEADLINE[scenario.evaluation.tests]
         self.done = dict.fromkeys(self.seeds, 0)              # rounds behind each seed

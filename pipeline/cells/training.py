@@ -23,16 +23,17 @@ import numpy as np
 import pandas as pd
 import torch
 
-from pipeline.adoption import adopt
-from pipeline import evaluation, files, methods, provenance, tracking
+from pipeline import files, methods
+from pipeline.cells import evaluation, provenance, tracking
+from pipeline.cells.adoption import adopt
+from pipeline.cells.inputs import inputs, partition_folder
+from pipeline.cells.loading import load, load_world
+from pipeline.cells.progress import Progress
 from pipeline.engine.handle import Handle
 from pipeline.engine.state import pack, unpack
 from pipeline.engine.world import World, default_device, executor_module, executor_name, precision
 from pipeline.errors import FedReproError, ParamError, TrainingError
-from pipeline.inputs import inputs, partition_folder
-from pipeline.loading import load, load_world
-from pipeline.params import NEEDS, ROOT, Cell, Scenario, load_paper
-from pipeline.progress import Progress
+from pipeline.schema import NEEDS, ROOT, Cell, Scenario, load_paper
 from pipeline.sealing import seal
 
 CHECKPOINT_SECONDS = 20.0
@@ -298,7 +299,7 @@ def _only_one(folder: Path, cell: Cell):
 
 @contextmanager
 def _marked(path: Path, cell: Cell):
-    """Leave the error of a failed cell beside its checkpoints, for `pipeline.status`; none once it runs through."""
+    """Leave the error of a failed cell beside its checkpoints, for `pipeline.commands.status`; none once it runs through."""
     try:
         yield
     except FedReproError as error:

@@ -16,7 +16,6 @@ from pipeline.engine.state import Params
 B = TypeVar("B")
 NAMES = ("table", "hidden.weight", "hidden.bias", "output.weight", "output.bias")
 SMALLEST_NORM = 1e-12
-SMALLEST_DISTANCE = 1e-6                                      # nearer points have no direction to their vector
 
 
 def new_network(classes: int, inputs: int, outputs: int, generator: torch.Generator, like: Tensor) -> Params:
@@ -50,28 +49,5 @@ def descend(network: Params, gradient: Callable[[Tensor, B], Tensor], batches: I
     return Params((name, value.to(home)) for name, value in zip(NAMES, values, strict=True))
 
 
-def margin_gradient(points: Tensor, labels: Tensor, vectors: Tensor, margin: float) -> Tensor:
-    """(C, d): d / d vectors of the mean over points of the cross-entropy of -D, D_j = ||p - v_j|| + margin [j = label] (FedTGP, Zhang
-    et al. 2024). points (P, d), labels (P,), vectors (C, d). A point on top of a vector does not move it."""
-    distances = torch.cdist(points, vectors, compute_mode="donot_use_mm_for_euclid_dist")
-    wanted = F.one_hot(labels, len(vectors))
-    pull = (wanted - F.softmax(-distances - margin * wanted, dim=1)) / distances.clamp(min=SMALLEST_DISTANCE) / len(points)
-    pull = pull.masked_fill_(distances <= SMALLEST_DISTANCE, 0.0)
-    return pull.sum(0)[:, None] * vectors - pull.T @ points
 
 
-def anchor_gradient(raw: Tensor, weight: Tensor, bias: Tensor, alpha: float, tau: float, unit: bool) -> Tensor:
-    """(C, d): d / d raw of mean_i CE(W a_i + b, i) + alpha mean_i log( 1 / (C - 1) sum_{j != i} e^{a_i . a_j / tau} ), where a = nor(raw)
-    if `unit`, else raw. The head, weight (C, d) and bias (C,), is constant. (FedLSA, Fu et al. 2025, Eq. 3 to 5.)"""
-    classes = len(raw)
-    length = torch.linalg.vector_norm(raw, dim=1, keepdim=True).clamp(min=SMALLEST_NORM)
-    anchors = raw / length if unit else raw
-    error = F.softmax(F.linear(anchors, weight, bias), dim=1)
-    error.diagonal().sub_(1)
-    slope = error @ weight / classes
-    if alpha:
-        likeness = anchors @ anchors.T / tau
-        likeness.fill_diagonal_(-torch.inf)
-        nearness = F.softmax(likeness, dim=1)
-        slope += (alpha / (classes * tau)) * ((nearness + nearness.T) @ anchors)
-    return (slope - (slope * anchors).sum(1, keepdim=True) * anchors) / length if unit else slope

@@ -1,0 +1,122 @@
+"""Reading params.yaml and papers/<paper>/paper.yaml, checked."""
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import yaml
+
+from pipeline.errors import ParamError, unknown
+from pipeline.schema.checker import (
+    check,
+)
+from pipeline.schema.paper import (
+    ACROSS,
+    MINIATURE,
+    Miniature,
+    Paper,
+)
+from pipeline.schema.scenario import (
+    setting,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+PAPERS = ("fedccl", "fcclplus", "fedlsa", "rahfl", "fedcrl")
+
+
+@dataclass(frozen=True)
+class DataChoice:
+    source: Literal["auto", "mirror", "canonical"] = "auto"   # for sets that are not bundled; auto: mirror, then canonical
+    weights: Literal["pretrained", "untrained"] = "pretrained"   # of the frozen ViT-Ti/16; untrained: where its weights cannot be had
+
+
+@dataclass(frozen=True)
+class Params:
+    """params.yaml: what a user tunes."""
+    data: DataChoice
+    miniature: dict[str, Miniature]
+
+
+def read_yaml(path: Path) -> dict:
+    """One YAML mapping; a missing file, a syntax error or a repeated key is a ParamError naming file and line."""
+    shown = shorten(path)
+    try:
+        return yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys) or {}
+    except FileNotFoundError:
+        raise ParamError(f"{shown}: no such file") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ParamError(f"{shown}: {' '.join(str(error).split())}") from None
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """safe_load that refuses a key given twice, which YAML would silently overwrite."""
+
+    def construct_mapping(self, node, deep=False):
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(None, None, f"the key {key.value!r} is given twice", key.start_mark)
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def shorten(path: Path) -> str:
+    """A path as a user sees it: relative to the repository where it lies inside."""
+    path = Path(path)
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
+
+
+@cache
+def load_params(root: Path = ROOT) -> Params:
+    """params.yaml of the repository at `root`."""
+    path = root / "params.yaml"
+    return check(Params, read_yaml(path), f"{shorten(path)}:")
+
+
+@cache
+def load_paper(name: str, root: Path = ROOT) -> Paper:
+    """papers/<name>/paper.yaml; the miniature of params.yaml is added as the scenario `mini`, and once more for `others`."""
+    if name not in PAPERS:
+        raise ParamError(unknown("paper", name, PAPERS))
+    path = root / "papers" / name / "paper.yaml"
+    paper = check(Paper, read_yaml(path), f"{shorten(path)}:")
+    mini = load_params(root).miniature.get(name)
+    if mini is not None:
+        added = {MINIATURE: mini.scenario} | ({ACROSS: mini.scenario} if mini.others else {})
+        paper = dataclasses.replace(paper, scenarios={**paper.scenarios, **added})
+    for where, kind, item in _references(paper):
+        known = paper.scenarios if kind == "scenario" else paper.methods
+        if item not in known:
+            raise ParamError(f"{shorten(path)}: {where}: {unknown(kind, item, known)}")
+    for name in paper.sources.settings:
+        if all(setting(scenario, name) is None for scenario in paper.scenarios.values()):
+            raise ParamError(f"{shorten(path)}: sources.settings.{name}: no scenario has such a value")
+    return paper
+
+
+def _references(paper: Paper) -> Iterator[tuple[str, str, str]]:
+    """(key, scenario or method, name) of every place in a paper.yaml that names a scenario or a method."""
+    for kind, part in (("grids", paper.grids), ("figures", paper.figures)):
+        for key, named in part.items():
+            yield from ((f"{kind}.{key}.scenarios", "scenario", name) for name in named.scenarios)
+            yield from ((f"{kind}.{key}.methods", "method", name) for name in named.methods)
+    for key, table in paper.tables.items():
+        yield from ((f"tables.{key}.blocks.{at}", "scenario", name) for at, block in table.blocks.items()
+                    for name in (block.scenario, block.previous) if name is not None)
+        yield from ((f"tables.{key}.rows.{row}", "method", name) for row, name in table.rows.items() if name is not None)
+    for part in ("titles", "notes", "beside"):
+        yield from ((part, "scenario", name) for name in getattr(paper, part))
+    if paper.communication:
+        yield from (("communication.counts", "method", name) for name in paper.communication.counts)
+    for key, values in paper.methods.items():
+        yield from ((f"methods.{key}.scenarios", "scenario", name) for name in (values or {}).get("scenarios", {}))
+    for at, choice in enumerate(paper.readings):
+        yield from ((f"readings[{at}].scenarios", "scenario", name) for name in choice.scenarios)
+        yield from ((f"readings[{at}].methods", "method", name) for name in choice.methods)
+    algorithms = {(values or {}).get("algorithm") for values in paper.methods.values()}
+    yield from (("sources.methods", "method", name) for name in paper.sources.methods if name not in algorithms)
