@@ -58,7 +58,7 @@ def _answer(part: dict, sender) -> None:
 def short(cell: Cell, part: dict) -> list[list]:
     """The values of a cell that is cut short, as the module says."""
     scenario, algorithm, hyper = cell.resolve()
-    method = methods.load(algorithm, hyper, str(cell))
+    method = methods.load(algorithm, hyper, str(cell), cell.paper)
     scenario = _smaller(scenario, part["batch"])
     whole = loading.load
     loading.load = lambda *arguments: _cut(whole(*arguments), scenario, part["images"])

@@ -1,5 +1,4 @@
-"""Write sources.yaml: for every method, a digest of the code that it runs."""
-
+"""Write sources.yaml, or papers/<paper>/sources.yaml: a digest of the code behind every stage, or behind every cell of a paper."""
 import yaml
 
 from pipeline import files
@@ -7,13 +6,17 @@ from pipeline.cells import provenance
 from pipeline.schema import ROOT
 from stages._stage import stage
 
-HEADER = "# Made by the stage `sources`. DVC reads it to know which cells a change of code concerns.\n"
+HEADER = "# Made by the stage `sources`. DVC reads it to know which {} a change of code concerns.\n"
 
 
-def sources() -> None:
-    """Digest the code behind every method and every other kind of stage."""
-    files.write_text(ROOT / "sources.yaml", HEADER + yaml.safe_dump(provenance.all_digests(), sort_keys=True))
+def sources(paper: str | None = None) -> None:
+    """Digest the code behind every cell of a paper, or behind every other kind of stage."""
+    if paper:
+        path, what, digests = ROOT / "papers" / paper / "sources.yaml", "cells", provenance.paper_digests(paper)
+    else:
+        path, what, digests = ROOT / "sources.yaml", "stages", provenance.stage_digests()
+    files.write_text(path, HEADER.format(what) + yaml.safe_dump(digests, sort_keys=True))
 
 
 if __name__ == "__main__":
-    stage(sources)
+    stage(sources, paper="whose cells; without it the stages of other kinds")

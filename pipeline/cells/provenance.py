@@ -17,15 +17,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from pipeline import schema as params
 from pipeline.cells import arithmetic, ledger
 from pipeline.cells.definitions import Code
 from pipeline.errors import FedReproError
-from pipeline.schema import ROOT, Cell
+from pipeline.schema import ROOT, Cell, Scenario, load_paper, method_module, planned, read_yaml
 
-# Modules that carry values, show them or write them, but compute no result. Default values that `params` holds enter through `_defaults`.
-NEUTRAL = {"pipeline.errors", "pipeline.devices", "pipeline.files", "pipeline.sealing", "stages._stage",
-           *(f"pipeline.schema{part}" for part in ("", ".cell", ".checker", ".loader", ".paper", ".scenario")),
+# Modules that carry values, show them or write them, but compute no result. Default values that `schema` holds enter through `_defaults`.
+NEUTRAL = {"pipeline.errors", "pipeline.methods", "pipeline.devices", "pipeline.files", "pipeline.sealing", "stages._stage",
+           *(f"pipeline.schema{part}" for part in ("", ".cell", ".checker", ".loader", ".methods", ".paper", ".scenario")),
            *(f"pipeline.cells.{name}" for name in ("arithmetic", "definitions", "ledger", "progress", "provenance", "results", "tracking"))}
 # Constants that change no result, each with a test that they do not (tests/test_provenance.py).
 CONSTANTS = {"CHECKPOINT_SECONDS"}
@@ -52,12 +51,12 @@ def digest_of(cell: Cell, root: Path = ROOT, executor: str = "sequential") -> st
     """Digest of the code that trains and evaluates a cell: its method, the executor, and what its scenario names."""
     scenario, algorithm, hyper = cell.resolve(root)
     named = _code(root).keys & frozenset(_words([dataclasses.asdict(scenario), scenario.partition.kind, hyper]))
-    return _digest_of(algorithm, executor, named, root)
+    return _digest_of(method_module(algorithm, cell.paper, root) or f"pipeline.methods.{algorithm}", executor, named, root)
 
 
 @cache
-def _digest_of(algorithm: str, executor: str, named: frozenset[str], root: Path) -> str:
-    return code_digest(*TRAINING, f"pipeline.engine.{executor}", f"pipeline.methods.{algorithm}", named=named, root=root)
+def _digest_of(method: str, executor: str, named: frozenset[str], root: Path) -> str:
+    return code_digest(*TRAINING, f"pipeline.engine.{executor}", method, named=named, root=root)
 
 
 def _words(value: Any) -> Iterator[str]:
@@ -73,17 +72,18 @@ def _words(value: Any) -> Iterator[str]:
 
 def code_of(cell: Cell, root: Path = ROOT, executor: str = "sequential") -> str:
     """The digest under which DVC and `.cells` know the code of a cell: the one that made its result, where today's code is certified
-    to give the same; else the one in sources.yaml, if that is an equal one; else the oldest of the equals."""
+    to give the same; else the one in its sources.yaml, if that is an equal one; else the oldest of the equals."""
     equal = ledger.equal(digest_of(cell, root, executor), root)
-    listed = _listed(root).get(cell.paper, {}).get(cell.scenario, {}).get(cell.method)
+    listed = _listed(cell.paper, root).get(cell.scenario, {}).get(cell.method)
     return trained_by(cell, equal, root) or (listed if listed in equal else equal[0])
 
 
 @cache
-def _listed(root: Path) -> dict:
-    """sources.yaml as it is; while a stage runs, DVC has taken the result away, and what it will record is this."""
+def _listed(paper: str, root: Path) -> dict:
+    """The cells of the paper's sources.yaml as it is; while a stage runs, DVC has taken the result away, and what it will record
+    is this."""
     try:
-        return params.read_yaml(root / "sources.yaml")
+        return read_yaml(root / "papers" / paper / "sources.yaml").get("cells", {})
     except FedReproError:
         return {}
 
@@ -131,18 +131,19 @@ def cell_digest(cell: Cell, partition_digest: str, precision: str = "fp32", root
                     **({} if precision == "fp32" else {"precision": precision})})
 
 
-def all_digests(root: Path = ROOT) -> dict:
-    """The content of sources.yaml: a digest for each kind of stage; `partition` {paper: {scenario: digest}}; and {paper: {scenario:
-    {method: digest}}} for every cell."""
-    digests: dict = {stage: code_digest(f"stages.{stage}", root=root) for stage in STAGES} | {"partition": {}}
-    for name in params.PAPERS:
-        paper = params.load_paper(name, root)
-        digests["partition"][name] = {key: code_digest("stages.partition", named=frozenset({scenario.partition.kind}), root=root)
-                                      for key, scenario in paper.scenarios.items()}
-        digests[name] = {}
-        for cell in params.planned(name, root):
-            digests[name].setdefault(cell.scenario, {})[cell.method] = code_of(cell, root)
-    return digests
+def stage_digests(root: Path = ROOT) -> dict[str, str]:
+    """The content of sources.yaml: a digest for each kind of stage that is no cell's and no partition's."""
+    return {stage: code_digest(f"stages.{stage}", root=root) for stage in STAGES}
+
+
+def paper_digests(name: str, root: Path = ROOT) -> dict[str, dict]:
+    """The content of papers/<name>/sources.yaml: `partition` {scenario: digest} and `cells` {scenario: {method: digest}}."""
+    paper = load_paper(name, root)
+    cells: dict[str, dict] = {}
+    for cell in planned(name, root):
+        cells.setdefault(cell.scenario, {})[cell.method] = code_of(cell, root)
+    return {"partition": {key: code_digest("stages.partition", named=frozenset({scenario.partition.kind}), root=root)
+                          for key, scenario in paper.scenarios.items()}, "cells": cells}
 
 
 def machine() -> dict:
@@ -176,7 +177,7 @@ def git_state(root: Path = ROOT) -> dict:
 def _defaults() -> dict:
     """Default values of the scenario's schema. Neutral ones (None, False, 0, "") are left out, so that a new
     optional key leaves old results valid; changing a default that means something does not."""
-    found, waiting = {}, [params.Scenario]
+    found, waiting = {}, [Scenario]
     while waiting:
         kind = waiting.pop()
         for f in dataclasses.fields(kind):

@@ -19,13 +19,13 @@ from pipeline.schema import (
     Source,
     check,
     load_paper,
+    method_module,
     read_yaml,
     setting,
     shorten,
 )
 
-PACKAGE = Path(__file__).resolve().parent
-FILE = PACKAGE / "methods" / "readings.yaml"
+FILE = ROOT / "pipeline" / "methods" / "readings.yaml"
 
 
 @dataclass(frozen=True)
@@ -60,20 +60,21 @@ class Class:
         return eval(code, {"self": SimpleNamespace(**self.options | hyper), "frozenset": frozenset, "__builtins__": {}})
 
 
-@cache
-def described(algorithm: str) -> Class | None:
-    """The class of a method; None where there is no such file."""
-    return _class(f"pipeline.methods.{algorithm}") if (PACKAGE / "methods" / f"{algorithm}.py").exists() else None
+def described(algorithm: str, paper: str | None = None, root: Path = ROOT) -> Class | None:
+    """The class of a method, of all papers or of this one alone; None where there is no such file."""
+    module = method_module(algorithm, paper, root)
+    return _class(module, root=root) if module else None
 
 
 @cache
-def _class(module: str, name: str = "") -> Class:
+def _class(module: str, name: str = "", root: Path = ROOT) -> Class:
     """The class of a module with this name; without a name the first."""
-    tree = ast.parse(PACKAGE.parent.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8"))
+    file = Path(*module.split(".")).with_suffix(".py")
+    tree = ast.parse((root / file if (root / file).is_file() else ROOT / file).read_text(encoding="utf-8"))
     homes = {alias.name: node.module for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
     found = next(node for node in tree.body if isinstance(node, ast.ClassDef) and name in ("", node.name))
     lineage, options, said = (found.name,), {}, {}
-    for base in [_class(homes.get(base.id, module), base.id) for base in found.bases][::-1]:
+    for base in [_class(homes.get(base.id, module), base.id, root) for base in found.bases][::-1]:
         lineage, options, said = (*lineage[:1], *base.lineage, *lineage[1:]), options | base.options, said | base.said
     for node in found.body:
         match node:
@@ -134,7 +135,7 @@ def readings_of(cell: Cell, root: Path = ROOT, resolved: dict | None = None) -> 
     found = [Reading(choice.paper, choice.run, choice.why, choice.option) for choice in paper.readings
              if cell.method in (choice.methods or [cell.method])
              and (cell.scenario in choice.scenarios if choice.scenarios else everywhere)]
-    kind = described(algorithm)
+    kind = described(algorithm, cell.paper, root)
     if kind is None:
         return found
     options, sources = {**kind.options, **(resolved or hyper)}, _row_sources(cell, algorithm, root)
@@ -154,7 +155,7 @@ def readings_of(cell: Cell, root: Path = ROOT, resolved: dict | None = None) -> 
 def hyper_parameters(cell: Cell, root: Path = ROOT, resolved: dict | None = None) -> list[Setting]:
     """Every hyper-parameter of a cell, defaults included, with its source; empty for an algorithm without code."""
     _, algorithm, hyper = cell.resolve(root)
-    kind = described(algorithm)
+    kind = described(algorithm, cell.paper, root)
     if kind is None:
         return []
     whys = {name: entry.why for name, entry in _of(kind.lineage, "readings").items() if entry}

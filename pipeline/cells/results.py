@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from pipeline.errors import FedReproError, unknown
-from pipeline.schema import PAPERS, ROOT, Cell, load_paper, shorten
+from pipeline.schema import ROOT, Cell, load_paper, papers, shorten
 from pipeline.sealing import is_sealed
 
 COLUMNS = ["paper", "scenario", "method", "measure", "mean", "std", "seeds"]
@@ -110,8 +110,8 @@ def survey(root: Path = ROOT) -> tuple[dict[Cell, dict], list[Problem]]:
 
 def _check_names(cell: Cell, path: Path, root: Path) -> None:
     """The paper, scenario and method of a result must be there; an old name is not quietly left out of the tables."""
-    if cell.paper not in PAPERS:
-        raise FedReproError(f"{shorten(path)}: {unknown('paper', cell.paper, PAPERS)}")
+    if cell.paper not in papers(root):
+        raise FedReproError(f"{shorten(path)}: {unknown('paper', cell.paper, papers(root))}")
     paper = load_paper(cell.paper, root)
     for kind, name, known in (("scenario", cell.scenario, paper.scenarios), ("method", cell.method, paper.methods)):
         if name not in known:

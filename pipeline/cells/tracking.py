@@ -207,19 +207,14 @@ def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
-def main() -> None:
-    """`python -m pipeline.cells.tracking import`."""
-    if sys.argv[1:] != ["import"]:
-        sys.exit("usage: python -m pipeline.cells.tracking import")
+def say_import() -> int:
+    """Import and say what came of it; returns the exit code. A server that is down is no reason for a failed pipeline."""
     try:
         new, old = import_results()
-    except FedReproError as error:
-        sys.exit(f"error: {error}")
-    except Exception as error:                        # a server that is down is no reason for a failed pipeline
+    except FedReproError:
+        raise
+    except Exception as error:
         print(f"warning: MLflow at {uri()} does not answer ({_first_line(error)}); call this again when it does", file=sys.stderr)
-        return
+        return 0
     print(f"MLflow at {uri()}: {new} new runs, {old} already there")
-
-
-if __name__ == "__main__":
-    main()
+    return 0

@@ -72,7 +72,7 @@ def train_cell(cell: Cell, root: Path = ROOT) -> dict:
     """
     scenario, algorithm, hyper = cell.resolve(root)
     where = f"papers/{cell.paper}/paper.yaml: methods.{cell.method}"
-    method = methods.load(algorithm, hyper, where)
+    method = methods.load(algorithm, hyper, where, cell.paper, root)
     if lacking := sorted(method.needs - scenario.offers):
         raise ParamError(f"{where}: {algorithm} needs {lacking[0]}, which the scenario {cell.scenario!r} does not offer; "
                          f"what would give it: {NEEDS[lacking[0]]}")
@@ -107,7 +107,7 @@ def train_seed(job: Job, report: Callable[[dict], None] = lambda row: None, shar
         return json.loads(job.finished.read_text())
     torch.set_num_threads(1)
     scenario, algorithm, hyper = job.cell.resolve(job.root)
-    method = methods.load(algorithm, hyper, f"papers/{job.cell.paper}/paper.yaml: methods.{job.cell.method}")
+    method = methods.load(algorithm, hyper, f"papers/{job.cell.paper}/paper.yaml: methods.{job.cell.method}", job.cell.paper, job.root)
     world, tests = load_world(job.cell, scenario, job.seed, job.root)
     world.executor = share(world.executor)
     begun, started = time.monotonic(), datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -5,7 +5,6 @@ temporary worktree, trains the cell cut short (stages/short.py) under that code 
 history, the metrics and the models' states bit for bit. Equal: an entry in equivalents.yaml, and DVC has nothing to run. Different: the
 cell, round and value that differ first, no entry, and exit code 1. The code must be committed, as an entry names commits.
 """
-import argparse
 import json
 import os
 import shutil
@@ -18,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -58,29 +58,12 @@ class Row:
                 "executor": self.result["executor"], "precision": self.result["precision"]}
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Certify; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline.commands.certify", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="*", help="cells (fedcrl/mini/fedprox), methods (fedprox) or papers; default: every stale cell")
-    parser.add_argument("--stale", action="store_true", help="every stale cell, which is the default")
-    parser.add_argument("--jobs", "-j", type=int, default=os.cpu_count() or 1, help="processes at once; default: the cores (%(default)s)")
-    parser.add_argument("--all", action="store_true", help="also cells that are valid: compare them once more, record nothing new")
-    parser.add_argument("--from", dest="commit", metavar="COMMIT", help="compare with this commit, where the results were valid there")
-    parser.add_argument("--check", nargs="?", type=int, const=0, metavar="ENTRY", help="re-earn one pair of the ledger (of entry ENTRY; "
-                        "default: any), whose data are here")
-    options = parser.parse_args(arguments)
-    try:
-        return check(options.check, options.jobs) if options.check is not None else certify(options)
-    except FedReproError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-
-
-def certify(options: argparse.Namespace, root: Path = ROOT) -> int:
-    """Compare, record and say; returns the exit code."""
+def certify(what: Iterable[str] = (), jobs: int = 1, valid_too: bool = False, since: str | None = None, root: Path = ROOT) -> int:
+    """Compare, record and say; returns the exit code. `what`: cells, methods or papers, empty for every stale cell; `valid_too`: also
+    those that are valid; `since`: a commit to compare with, where the results were valid there."""
     begun = time.monotonic()
     commit = _clean_commit(root)
-    rows, lost = stale(options.what, options.commit, options.all, root)
+    rows, lost = stale(what, since, valid_too, root)
     for line in lost:
         print(f"stale: {line}", file=sys.stderr)
     chosen = representatives(rows)
@@ -88,7 +71,7 @@ def certify(options: argparse.Namespace, root: Path = ROOT) -> int:
     equal, different = [], 0
     for commit_of_old, group in _by_commit(chosen).items():
         pairs = []
-        for row, outcome in compare(group, commit_of_old, commit, options.jobs, root):
+        for row, outcome in compare(group, commit_of_old, commit, jobs, root):
             if isinstance(outcome, dict) and outcome["old"] not in ledger.equal(row.old, root):
                 outcome = f"{row.commit[:12]} has the result's code only by an entry of {ledger.FILE} that does not count here"
             if isinstance(outcome, dict):
@@ -103,7 +86,8 @@ def certify(options: argparse.Namespace, root: Path = ROOT) -> int:
                            "machine": {"device": "cpu", **provenance.machine()}, "pairs": sorted(fresh, key=lambda pair: pair["cell"])}, root)
         equal += pairs
     if equal:
-        subprocess.run([sys.executable, "stages/sources.py"], cwd=root, check=True)
+        for paper in sorted({pair["cell"].partition("/")[0] for pair in equal}):
+            subprocess.run([sys.executable, "-m", "stages.sources", paper], cwd=root, check=True)
     print(f"{len(equal)} the same, {different} different, {len(lost)} without a commit to compare with, in {clock(time.monotonic() - begun)}")
     return 1 if different or lost else 0
 
@@ -157,11 +141,11 @@ def _last_valid(cell: Cell, result: dict, commits: Iterable[str], root: Path) ->
 
 
 def _commits(root: Path, result: dict) -> Iterator[str]:
-    """Commits to look at: those of the ledger from the newest, the one that trained, then every one that changed sources.yaml."""
+    """Commits to look at: those of the ledger from the newest, the one that trained, then every one that changed a sources.yaml."""
     yield from (entry["to"] for entry in reversed(ledger.entries(root)))
     if result["git"].get("commit") and not result["git"].get("dirty"):
         yield result["git"]["commit"]
-    yield from _git(root, "log", "--format=%H", "--", "sources.yaml").split()
+    yield from _git(root, "log", "--format=%H", "--", "sources.yaml", "papers/*/sources.yaml").split()
 
 
 def _has_result(commit: str, cell: Cell, result: dict, root: Path) -> bool:
@@ -174,19 +158,20 @@ def _has_result(commit: str, cell: Cell, result: dict, root: Path) -> bool:
         return False
 
 
-_sources: dict[str, dict] = {}
-
-
 def _recorded(commit: str, cell: Cell, root: Path) -> str | None:
     """The digest of a cell's code in a commit's sources.yaml; None where it has none."""
-    if commit not in _sources:
-        try:
-            _sources[commit] = yaml.safe_load(_git(root, "show", f"{commit}:sources.yaml"))
-        except (FedReproError, yaml.YAMLError):
-            _sources[commit] = {}
-    methods = (_sources[commit] or {}).get(cell.paper, {})
-    found = methods.get(cell.scenario)                     # before version 0.2 one digest served all scenarios of a paper
-    return found.get(cell.method) if isinstance(found, dict) else methods.get(cell.method)
+    own = _sources(commit, f"papers/{cell.paper}/sources.yaml", root)
+    methods = own["cells"] if own else _sources(commit, "sources.yaml", root).get(cell.paper, {})    # one file before version 0.2
+    found = methods.get(cell.scenario)
+    return found.get(cell.method) if isinstance(found, dict) else methods.get(cell.method)          # for all scenarios, still earlier
+
+
+@cache
+def _sources(commit: str, file: str, root: Path) -> dict:
+    try:
+        return yaml.safe_load(_git(root, "show", f"{commit}:{file}")) or {}
+    except (FedReproError, yaml.YAMLError):
+        return {}
 
 
 def _by_commit(rows: list[Row]) -> dict[str, list[Row]]:
@@ -223,7 +208,7 @@ def _train(tree: Path, rows: list[Row]) -> dict[str, dict]:
     files.write_json(plan, [row.plan for row in rows])
     kept = {key: value for key, value in os.environ.items() if not key.startswith("FEDREPRO_") and key != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run([sys.executable, SHORT, str(plan)], cwd=tree, text=True, capture_output=True,
-                          env=kept | arithmetic.environment(rows[0].result["versions"].get("arithmetic"))
+                          env=kept | {"PYTHONPATH": str(tree)} | arithmetic.environment(rows[0].result["versions"].get("arithmetic"))
                           | {"OMP_NUM_THREADS": "1", "FEDREPRO_TRACKING": "off"})
     answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     failed = {str(row.cell): {"error": (done.stderr.strip().splitlines() or ["no answer"])[-1]} for row in rows}
@@ -336,6 +321,3 @@ def _git(root: Path, *arguments: str) -> str:
     except subprocess.CalledProcessError as error:
         raise FedReproError(f"git {arguments[0]}: {(error.stderr.strip().splitlines() or ['failed'])[-1]}") from None
 
-
-if __name__ == "__main__":
-    sys.exit(main())

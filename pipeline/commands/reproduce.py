@@ -8,7 +8,6 @@ interrupted goes on; a later one runs what has changed since. To train in place 
 Another type of processor rounds otherwise, and training amplifies that. A cell whose bits differ is held against the seeds of its scenario:
 s is the residual standard deviation over methods and seeds (block design), and means of n seeds agree within t s sqrt(2 / n).
 """
-import argparse
 import csv
 import io
 import os
@@ -57,19 +56,11 @@ class Comparison:
         return WITHIN if self.tolerance is not None and abs(self.difference) <= self.tolerance else BEYOND
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Clone, run, compare; returns the exit code of the run."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline.commands.reproduce", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", "-j", type=int, help="stages at once; default: the cores")
-    parser.add_argument("--force", "-f", action="store_true", help="run every stage again")
-    options = parser.parse_args(arguments)
-    try:
-        clone = prepare(ROOT)
-    except FedReproError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    every = options.force or not (clone / DONE).exists()
-    code = subprocess.run([sys.executable, "-m", "pipeline.commands.run", *(["--jobs", str(options.jobs)] if options.jobs else []), *["--force"] * every],
+def reproduce(jobs: int | None = None, force: bool = False) -> int:
+    """Clone, run, compare; returns the exit code of the run. `jobs`: stages at once; `force`: run every stage again."""
+    clone = prepare(ROOT)
+    every = force or not (clone / DONE).exists()
+    code = subprocess.run([sys.executable, "-m", "pipeline", "run", *(["--jobs", str(jobs)] if jobs else []), *["--force"] * every],
                           cwd=clone, env=_environment(ROOT)).returncode
     if code:
         return code
@@ -200,6 +191,3 @@ def _git(root: Path, *arguments: str) -> str:
         hint = "; DVC needs a repository: clone FedRepro with git instead of downloading an archive" if "not a git repository" in said else ""
         raise FedReproError(f"git {arguments[0]}: {said}{hint}") from None
 
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -3,7 +3,6 @@
 Stages are named as for `dvc repro`: a stage, a group, a dvc.yaml, `path/dvc.yaml:stage`, or a pattern; without one, all of
 ./dvc.yaml. A failed stage stops only what needs it; the exit code is then 1. After Ctrl-C (130) the next call goes on.
 """
-import argparse
 import difflib
 import json
 import os
@@ -11,6 +10,7 @@ import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 
 from pipeline.cells.progress import clock
 from pipeline.commands.schedule import (
@@ -27,24 +27,18 @@ from pipeline.commands.schedule import (
     UnknownStage,
 )
 from pipeline.errors import unknown
+from pipeline.schema import ACROSS, MINIATURE, Cell, load_paper, papers
 
 SECONDS_BETWEEN_LINES = 10.0             # without a terminal
 SECONDS_BETWEEN_TABLES = 0.5
 TAIL = 8                                 # lines of the log of a failed stage
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = False) -> int:
     """Run the stages; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline.commands.run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stage", nargs="*", help="as for `dvc repro --glob`; default: ./dvc.yaml")
-    parser.add_argument("--jobs", "-j", type=int, default=_cores(), help="stages at once, one core each; default: the cores (%(default)s)")
-    parser.add_argument("--force", "-f", action="store_true", help="run also what has not changed")
-    options = parser.parse_args(arguments)
-    if options.jobs < 1:
-        parser.error("--jobs must be at least 1")
     try:
         from dvc.exceptions import DvcException
-        schedule = Schedule(options.stage, options.force)
+        schedule = Schedule([target for stage in stages for target in targets(stage)], force)
     except UnknownStage as error:
         target, names = error.args
         groups = sorted({name.split("@")[0] for name in names})
@@ -54,7 +48,20 @@ def main(arguments: list[str] | None = None) -> int:
         return _say_error(f"{error}{': ' * bool(error.__cause__)}{' '.join(str(error.__cause__ or '').split())}")
     except KeyboardInterrupt:
         return 130
-    return run(schedule, options.jobs)
+    return run(schedule, jobs or cores())
+
+
+def targets(name: str) -> list[str]:
+    """What `dvc repro --glob` takes for a stage, a cell (fedcrl/mini/fedprox), a paper (fedcrl) or `mini` and `across`, of every paper."""
+    if name in (MINIATURE, ACROSS):
+        return [f"papers/{paper}/dvc.yaml:{name}@*" for paper in papers() if (mini := load_paper(paper).miniature)
+                and (name == MINIATURE or mini.others)] + (["report"] if name == MINIATURE else [])
+    if name in papers():
+        return [f"papers/{name}/dvc.yaml"]
+    if name.count("/") == 2 and ":" not in name and not name.endswith(".yaml"):
+        cell = Cell.parse(name)
+        return [load_paper(cell.paper).stage(cell) or name]
+    return [name]
 
 
 def run(schedule: Schedule, jobs: int) -> int:
@@ -222,7 +229,7 @@ def _display(schedule: Schedule, jobs: int) -> Plain:
     return Table(schedule, jobs, console) if console.is_terminal else Plain(schedule, jobs)
 
 
-def _cores() -> int:
+def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -230,6 +237,3 @@ def _say_error(text: str) -> int:
     print(f"error: {text}", file=sys.stderr)
     return 2
 
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -3,7 +3,6 @@
 A cell is done, stale (its result is of other code or parameters than today's), failed (its last run ended with an error),
 missing, or without a stage (no grid of paper.yaml holds it yet). Neither torch nor DVC is asked, so that it costs seconds.
 """
-import argparse
 import csv
 import json
 import math
@@ -12,7 +11,7 @@ import re
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,7 +23,6 @@ from pipeline.errors import FedReproError, ParamError, unknown
 from pipeline.schema import (
     ACROSS,
     MINIATURE,
-    PAPERS,
     ROOT,
     Cell,
     Dirichlet,
@@ -35,6 +33,7 @@ from pipeline.schema import (
     Subset,
     Table,
     load_paper,
+    papers,
     planned,
 )
 
@@ -372,28 +371,20 @@ def document(overviews: dict[str, Overview]) -> dict:
             for key, found in overviews.items()}
 
 
-def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
-    """Print where the papers stand; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline.commands.status", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("paper", nargs="*", help="default: all five")
-    parser.add_argument("--json", action="store_true", help="for scripts")
-    parser.add_argument("--stages", metavar="TABLE", help="only the names of the stages that a table still needs: 'table II', 'miniature'")
-    options = parser.parse_args(arguments)
+def status(wanted: Sequence[str] = (), as_json: bool = False, table: str | None = None, root: Path = ROOT) -> int:
+    """Print where the papers stand; returns the exit code. `table`: only the names of the stages that a table still needs."""
     try:
-        for name in options.paper:
+        for name in wanted:
             load_paper(name, root)                    # a wrong name is said before anything is read
         results = read_results(root)
         rates = rates_of(results, root)
-        overviews = {key: overview(key, results, rates, root) for key in options.paper or PAPERS}
-        if options.stages:
-            print("\n".join(_stages(overviews, options.stages)))
-        elif options.json:
+        overviews = {key: overview(key, results, rates, root) for key in wanted or papers(root)}
+        if table:
+            print("\n".join(_stages(overviews, table)))
+        elif as_json:
             print(json.dumps(document(overviews), indent=2))
         else:
             print("\n".join(lines(overviews, rates)))
-    except FedReproError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
     except BrokenPipeError:                           # `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
@@ -406,6 +397,3 @@ def _stages(overviews: dict[str, Overview], table: str) -> list[str]:
     return [found.cells[cell].stage for found in overviews.values() for cell in found.tables.get(table, [])
             if found.cells[cell].state in LEFT and found.cells[cell].stage]
 
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -9,29 +9,30 @@ from pipeline.report.across import Across, across
 from pipeline.report.context import NAMES, Page, page
 from pipeline.report.formats import FORMATS, fill
 from pipeline.report.noise import noise
-from pipeline.schema import PAPERS, ROOT
+from pipeline.schema import ROOT, papers
 
 
-def render(papers: Iterable[str] = PAPERS, root: Path = ROOT) -> list[Path]:
+def render(wanted: Iterable[str] | None = None, root: Path = ROOT) -> list[Path]:
     """Write reports/<paper>.md, .html, .tex, the run pages and the figures of the given papers, and of all five the
     index, the page across papers and every measured number as measured.csv.
 
     The same inputs give the same bytes. Raises FedReproError for an unknown paper or a malformed published table; for a
     result that cannot be used only after all the rest is written, and the pages name the file.
     """
-    papers = list(papers)
-    for name in papers:
-        if name not in PAPERS:
-            raise ParamError(unknown("paper", name, PAPERS))
+    known = papers(root)
+    wanted = list(known if wanted is None else wanted)
+    for name in wanted:
+        if name not in known:
+            raise ParamError(unknown("paper", name, known))
     results, problems = survey(root)
-    pages = {name: page(name, results, root, problems) for name in PAPERS}
+    pages = {name: page(name, results, root, problems) for name in known}
     files, failed = {}, {}
-    for name in papers:
+    for name in wanted:
         drawn, failed[name] = _draw(pages[name])
         files |= drawn
-    said = [*dict.fromkeys([problem.text for problem in problems] + [text for name in PAPERS for text in pages[name].problems]
-                           + [text for name in papers for text in failed[name].values()])]
-    for name in papers:
+    said = [*dict.fromkeys([problem.text for problem in problems] + [text for name in known for text in pages[name].problems]
+                           + [text for name in wanted for text in failed[name].values()])]
+    for name in wanted:
         for kind in FORMATS:
             files[f"{name}.{kind}"] = fill("paper", kind, page=pages[name], pages=pages, failed=failed[name])
         files |= {runs.path: fill("runs", "html", page=runs, pages=pages) for runs in pages[name].runs}

@@ -20,7 +20,6 @@ from pipeline.schema import (
     ACROSS,
     MINIATURE,
     NEEDS,
-    PAPERS,
     ROOT,
     Cell,
     Dirichlet,
@@ -30,7 +29,9 @@ from pipeline.schema import (
     Scenario,
     Subset,
     load_paper,
-    load_params,
+)
+from pipeline.schema import (
+    papers as paper_keys,
 )
 
 REASONS = {                                           # why a cell is empty: what an algorithm needs, or nobody asks for
@@ -92,8 +93,8 @@ def excluded(algorithm: str, scenario: Scenario) -> str:
 
 def across(names: dict[str, str], results: dict[Cell, dict], root: Path = ROOT, problems: dict[Cell, str] | None = None) -> Across:
     """The page. names: each paper as it spells itself; problems: cells whose result cannot be used."""
-    papers = {key: load_paper(key, root) for key in PAPERS}
-    minis = {key: mini for key in PAPERS if (mini := load_params(root).miniature.get(key))}
+    papers = {key: load_paper(key, root) for key in paper_keys(root)}
+    minis = {key: paper.miniature for key, paper in papers.items() if paper.miniature}
     asked = {key: dict.fromkeys(mini.methods, MINIATURE) | dict.fromkeys(mini.others, ACROSS) for key, mini in minis.items()}
     cells = {(algorithm, key): Cell(key, asked[key][row], row) for algorithm in algorithms() for key in minis
              if (row := plain(algorithm, papers[key], [*asked[key]])) in asked[key]}

@@ -21,7 +21,7 @@ from pipeline.report.tables import Panel, Row, TableView, Value, mark, merge_hea
 from pipeline.report.told import Readings, Told, ValueRow, by_row, every, numbered, values
 from pipeline.report.verdicts import Verdict
 from pipeline.report.words import GROUPS, MEASURES, measure_words, method_label, scenario_title
-from pipeline.schema import ACROSS, MINIATURE, ROOT, Cell, Paper, load_paper, load_params
+from pipeline.schema import ACROSS, MINIATURE, ROOT, Cell, Paper, load_paper
 
 NAMES = {"fedccl": "FedCCL", "fcclplus": "FCCL+", "fedlsa": "FedLSA", "rahfl": "RAHFL", "fedcrl": "FedCRL"}
 IDEAS = {
@@ -165,7 +165,7 @@ def _or_why(make: Callable[[], Made], otherwise: Made) -> tuple[Made, list[str]]
 
 def miniature_runs(key: str, results: dict[Cell, dict], root: Path = ROOT) -> dict[Cell, dict | None]:
     """The cells that params.yaml asks for, in its order; None where a cell has not run."""
-    asked = load_params(root).miniature.get(key)
+    asked = load_paper(key, root).miniature
     cells = [Cell(key, MINIATURE, method) for method in (asked.methods if asked else [])]
     return {cell: results.get(cell) for cell in cells}
 
@@ -242,7 +242,7 @@ def _by_scenario(paper: Paper, results: dict[Cell, dict]) -> dict[str, dict[Cell
 
 def _others(key: str, results: dict[Cell, dict], root: Path) -> dict[Cell, dict]:
     """Finished runs of the other papers' methods, which have a page of runs but no part in the paper's tables and figures."""
-    mini = load_params(root).miniature.get(key)
+    mini = load_paper(key, root).miniature
     asked = {Cell(key, ACROSS, method) for method in (mini.others if mini else [])}
     return {cell: results[cell] for cell in asked & results.keys()}
 

@@ -12,15 +12,16 @@ from pipeline.schema.checker import (
                                    check_keys,
 )
 from pipeline.schema.loader import (
-                                   PAPERS,
-                                   ROOT,
+                                                                  ROOT,
                                    DataChoice,
                                    Params,
                                    load_paper,
                                    load_params,
+    papers,
                                    read_yaml,
                                    shorten,
 )
+from pipeline.schema.methods import method_file, method_module, method_names
 from pipeline.schema.paper import (
                                    ACROSS,
                                    DELTA,

@@ -3,14 +3,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.errors import ParamError, unknown
-from pipeline.schema.loader import ROOT, load_paper, load_params
+from pipeline.schema.loader import ROOT, load_paper
 from pipeline.schema.paper import ACROSS, MINIATURE
 from pipeline.schema.scenario import Scenario
 
 
 def planned(key: str, root: Path = ROOT) -> "list[Cell]":
     """Every cell of a paper that has a DVC stage: the miniature's, those of the paper's grids, the other papers' methods."""
-    paper, mini = load_paper(key, root), load_params(root).miniature.get(key)
+    paper = load_paper(key, root)
+    mini = paper.miniature
     cells = [Cell(key, MINIATURE, method) for method in (mini.methods if mini else [])]
     cells += [Cell(key, s, m) for grid in paper.grids.values() for s in grid.scenarios for m in grid.methods]
     cells += [Cell(key, ACROSS, method) for method in (mini.others if mini else [])]

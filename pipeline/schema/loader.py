@@ -1,7 +1,8 @@
 """Reading params.yaml and papers/<paper>/paper.yaml, checked."""
 import dataclasses
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -9,23 +10,14 @@ from typing import Literal
 import yaml
 
 from pipeline.errors import ParamError, unknown
-from pipeline.schema.checker import (
-    check,
-)
-from pipeline.schema.paper import (
-    ACROSS,
-    MINIATURE,
-    Miniature,
-    Paper,
-)
-from pipeline.schema.scenario import (
-    setting,
-)
+from pipeline.schema.checker import Whole, check
+from pipeline.schema.paper import ACROSS, MINIATURE, Paper
+from pipeline.schema.scenario import setting
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-PAPERS = ("fedccl", "fcclplus", "fedlsa", "rahfl", "fedcrl")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")     # of a paper's folder: it stands in stages, paths and commands
 
 
 @dataclass(frozen=True)
@@ -35,10 +27,17 @@ class DataChoice:
 
 
 @dataclass(frozen=True)
+class Common:
+    """What the miniatures of all papers share, unless a paper's own says otherwise; None: the scenario's default."""
+    seeds: list[Whole] | None = None
+    arithmetic: Literal["portable"] | None = None
+
+
+@dataclass(frozen=True)
 class Params:
     """params.yaml: what a user tunes."""
-    data: DataChoice
-    miniature: dict[str, Miniature]
+    data: DataChoice = field(default_factory=DataChoice)
+    miniature: Common = field(default_factory=Common)
 
 
 def read_yaml(path: Path) -> dict:
@@ -78,16 +77,30 @@ def load_params(root: Path = ROOT) -> Params:
     return check(Params, read_yaml(path), f"{shorten(path)}:")
 
 
+def papers(root: Path = ROOT) -> tuple[str, ...]:
+    """The papers: every folder of `papers/` with a paper.yaml, in the order that these give."""
+    return tuple(sorted(_folders(root), key=lambda name: (load_paper(name, root).order, name)))
+
+
+def _folders(root: Path) -> list[str]:
+    return sorted(path.parent.name for path in root.glob("papers/*/paper.yaml") if NAME.fullmatch(path.parent.name))
+
+
 @cache
 def load_paper(name: str, root: Path = ROOT) -> Paper:
-    """papers/<name>/paper.yaml; the miniature of params.yaml is added as the scenario `mini`, and once more for `others`."""
-    if name not in PAPERS:
-        raise ParamError(unknown("paper", name, PAPERS))
+    """papers/<name>/paper.yaml. Its miniature is added as the scenario `mini`, and once more for the other papers' methods."""
     path = root / "papers" / name / "paper.yaml"
-    paper = check(Paper, read_yaml(path), f"{shorten(path)}:")
-    mini = load_params(root).miniature.get(name)
-    if mini is not None:
-        added = {MINIATURE: mini.scenario} | ({ACROSS: mini.scenario} if mini.others else {})
+    if not NAME.fullmatch(name) or not path.is_file():
+        raise ParamError(unknown("paper", name, _folders(root)))
+    document = read_yaml(path)
+    mini = document.get("miniature")
+    if isinstance(mini, dict) and isinstance(mini.get("scenario"), dict):
+        common = dataclasses.asdict(load_params(root).miniature)
+        given = {key: value for key, value in common.items() if value is not None}
+        document = {**document, "miniature": {**mini, "scenario": {**given, **mini["scenario"]}}}
+    paper = check(Paper, document, f"{shorten(path)}:")
+    if paper.miniature:
+        added = {MINIATURE: paper.miniature.scenario} | ({ACROSS: paper.miniature.scenario} if paper.miniature.others else {})
         paper = dataclasses.replace(paper, scenarios={**paper.scenarios, **added})
     for where, kind, item in _references(paper):
         known = paper.scenarios if kind == "scenario" else paper.methods
@@ -111,6 +124,8 @@ def _references(paper: Paper) -> Iterator[tuple[str, str, str]]:
         yield from ((f"tables.{key}.rows.{row}", "method", name) for row, name in table.rows.items() if name is not None)
     for part in ("titles", "notes", "beside"):
         yield from ((part, "scenario", name) for name in getattr(paper, part))
+    for part in ("methods", "others") if paper.miniature else ():
+        yield from ((f"miniature.{part}", "method", name) for name in getattr(paper.miniature, part))
     if paper.communication:
         yield from (("communication.counts", "method", name) for name in paper.communication.counts)
     for key, values in paper.methods.items():

@@ -99,9 +99,14 @@ class Figure:
 
 @dataclass(frozen=True)
 class Grid:
-    """Cells to run: every scenario with every method. `dvc.yaml` has one matrix stage per grid."""
+    """Cells to run: every scenario with every method. `dvc.yaml` has one matrix stage per grid.
+
+    apart: in a folder and a dvc.yaml of its own, for a grid so large that neither its lock nor `dvc repro papers/<paper>/dvc.yaml`
+    should carry it.
+    """
     scenarios: list[str]
     methods: list[str]
+    apart: bool = False
 
 
 @dataclass(frozen=True)
@@ -150,18 +155,37 @@ class Choice:
 
 
 @dataclass(frozen=True)
+class Miniature:
+    """A paper's protocol on the bundled digits, small enough for a laptop, and the methods it runs.
+
+    others: methods of the other papers. Their cells have the scenario ACROSS, whose folders no stage of the root's dvc.yaml reads,
+    so that `dvc repro` need not run them and the paper's own tables do not show them.
+    """
+    scenario: Scenario
+    methods: list[str]
+    others: list[str] = field(default_factory=list)
+
+    def __post_init__(self):
+        if twice := sorted({name for name in self.others if [*self.methods, *self.others].count(name) > 1}):
+            raise ValueError(f"'others' holds {', '.join(twice)} twice, or beside 'methods'")
+
+
+@dataclass(frozen=True)
 class Paper:
     """papers/<paper>/paper.yaml: the paper as data."""
-    name: str
+    name: str                                         # as the paper spells its method, for headings: "FCCL+"
     title: str
     authors: str
     reference: str
+    idea: str                                         # one sentence
+    order: Count                                      # its place on the pages
     scenarios: dict[str, Scenario]
     methods: dict[str, dict[str, Any]]                # key -> {algorithm?, label?, model?, hyper-parameters..., scenarios?}
     grids: dict[str, Grid]
     tables: dict[str, Table]
     figures: dict[str, Figure] = field(default_factory=dict)
     beside: list[str] = field(default_factory=list)   # scenarios that are in no table of the paper, such as cut-down ones; each has one of its own
+    miniature: Miniature | None = None
     communication: Communication | None = None
     readings: list[Choice] = field(default_factory=list)   # of the paper; those of a method are in pipeline/methods/readings.yaml
     sources: Sources = field(default_factory=Sources)
@@ -176,35 +200,16 @@ class Paper:
 
     def stage(self, cell: "Cell") -> str:
         """The DVC stage that makes a cell, as `dvc repro` takes it; empty where no grid holds it."""
-        if cell.scenario == MINIATURE:
-            return f"{cell.paper}@{cell.method}"
-        if cell.scenario == ACROSS:
-            return f"papers/across/dvc.yaml:{cell.paper}@{cell.method}"
-        grid = next((name for name, g in self.grids.items() if cell.scenario in g.scenarios and cell.method in g.methods), None)
-        if grid is None:
-            return ""
-        # A grid too big for one lock stands in a folder of its own.
-        at = f"papers/{cell.paper}/full/dvc.yaml:main" if grid == "full" else f"papers/{cell.paper}/dvc.yaml:{grid}"
-        return f"{at}@{cell.scenario}-{cell.method}"
+        if cell.scenario in (MINIATURE, ACROSS):
+            return f"papers/{cell.paper}/dvc.yaml:{cell.scenario}@{cell.method}"
+        for name, grid in self.grids.items():
+            if cell.scenario in grid.scenarios and cell.method in grid.methods:
+                folder = f"{name}/" if grid.apart else ""
+                return f"papers/{cell.paper}/{folder}dvc.yaml:{name}@{cell.scenario}-{cell.method}"
+        return ""
 
     def method_of(self, table: Table, printed: str) -> str | None:
         """Key of the method in a printed row; None for a row that is a mean over the others, or an unknown one."""
         if printed in table.rows:
             return table.rows[printed]
         return next((key for key in self.methods if self.label(key) == printed), None)
-
-
-@dataclass(frozen=True)
-class Miniature:
-    """A paper's protocol on the bundled digits, small enough for a laptop, and the methods it runs.
-
-    others: methods of the other papers. Their cells have the scenario ACROSS, whose folders no stage of the root's dvc.yaml reads, so
-    that `dvc repro` need not run them and the paper's own tables do not show them.
-    """
-    scenario: Scenario
-    methods: list[str]
-    others: list[str] = field(default_factory=list)
-
-    def __post_init__(self):
-        if twice := sorted({name for name in self.others if [*self.methods, *self.others].count(name) > 1}):
-            raise ValueError(f"'others' holds {', '.join(twice)} twice, or beside 'methods'")
