@@ -7,8 +7,8 @@ fcclplus  Office-Caltech, GoogLeNet, ResNet12, ResNet10, ResNet12; CIFAR-100 is 
 rahfl     CIFAR-10 with half of the private images corrupted, ResNet10, ResNet12, ShuffleNet, MobileNetV2; CIFAR-100 is public.
           BASE, RAHFL.
 
-Needs data/office_caltech10, cifar10, cifar100 (`python stages/data.py cifar100`; the mirror's sample of 10,000 training images
-is enough) and data/cifar10-corrupted (`python stages/corrupt.py cifar10`). Writes benchmarks/results/heterogeneous_<paper>.json
+Needs data/office_caltech10, cifar10, cifar100 (`python -m stages.data cifar100`; the mirror's sample of 10,000 training images
+is enough) and data/cifar10-corrupted (`python -m stages.corrupt cifar10`). Writes benchmarks/results/heterogeneous_<paper>.json
 and .svg.
 """
 import argparse

@@ -1,4 +1,4 @@
-"""Train cells cut short and print what came out, value by value: `python -m stages.short PLAN.json`. For `python -m pipeline.commands.certify`.
+"""Train cells cut short and print what came out, value by value: `python -m stages.short PLAN.json`. For `fedrepro certify`.
 
 PLAN is a list of {cell, rounds, images, batch, executor, precision}: `rounds` are the numbers of the rounds that are trained, one after the
 other (1, 2 and the last two, say, so that what depends on the round runs); `images` is the share of each client's, each test set's and the

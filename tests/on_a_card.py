@@ -20,7 +20,9 @@ from pipeline.engine.alike import tensors_of, with_tensors
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import Client
 from pipeline.engine.world import World
-from pipeline.schema import MINIATURE, PAPERS, Cell, load_params
+from pipeline.schema import MINIATURE, Cell, load_params, papers
+
+PAPERS = papers()
 
 SIZES, CLASSES, ROUNDS = (9, 17, 4), 4, 3
 optimisers.FUSED = ()                    # torch has no fused Adam for a pretended GPU: the plain one on both sides
@@ -30,7 +32,7 @@ def cells() -> dict[str, Cell]:
     """algorithm -> a cell of a miniature that runs it: of two papers, the last one's."""
     found = {}
     for paper in PAPERS:
-        for method in load_params().miniature[paper].methods:
+        for method in load_paper(paper).miniature.methods:
             cell = Cell(paper, MINIATURE, method)
             found[cell.resolve()[1]] = cell
     return found

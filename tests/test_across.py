@@ -23,7 +23,9 @@ from pipeline.report import render
 from pipeline.report.across import REASONS, across, algorithms, excluded, plain
 from pipeline.report.context import NAMES
 from pipeline.report.noise import noise
-from pipeline.schema import NEEDS, PAPERS, Cell, Model, load_paper, load_params
+from pipeline.schema import NEEDS, Cell, Model, load_paper, load_params, papers
+
+PAPERS = papers()
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 # No sandbox because a container's root has none; the others keep a fresh profile from calling home.
@@ -57,7 +59,7 @@ def test_what_an_algorithm_is_said_to_need_is_what_it_needs(algorithm):
 
 
 def test_what_a_scenario_lacks():
-    minis = {key: mini.scenario for key, mini in load_params().miniature.items()}
+    minis = {key: mini.scenario for key, mini in ((key, load_paper(key).miniature) for key in papers())}
     assert [excluded("fccl", minis[key]) for key in PAPERS] == ["public data", "", "public data", "", "public data"]
     assert [excluded("fedavg", minis[key]) for key in PAPERS] == ["", "one network", "", "one network", ""]
     assert excluded("rahfl", minis["fcclplus"]) == "held-out images" and excluded("rahfl", minis["rahfl"]) == ""
@@ -69,7 +71,7 @@ def test_what_a_scenario_lacks():
     ("fedccl", "fedccl", "fedccl"), ("fedccl", "fedccl_plus", "fedccl-plus"), ("fcclplus", "local", "base"), ("fcclplus", "moon", "moon-5"),
     ("fcclplus", "fccl", "fccl"), ("rahfl", "fedproto_hetero", "fedproto"), ("rahfl", "fedproto", ""), ("rahfl", "rahfl", "rahfl")])
 def test_the_plain_row_of_an_algorithm(paper, algorithm, row):
-    assert plain(algorithm, load_paper(paper), load_params().miniature[paper].methods) == row
+    assert plain(algorithm, load_paper(paper), load_paper(paper).miniature.methods) == row
 
 
 def test_where_no_row_has_the_algorithms_name_the_one_that_is_asked_for_counts():
@@ -91,7 +93,7 @@ def test_cells_have_accuracy_bytes_and_seconds_or_a_reason(measured):  # noqa: F
     assert (sent.text, sent.order) == ("12.0", 12000) and memory.state == "outside" and (seconds.text, seconds.order) == ("0.75", 0.75)      # 1.5 s of 2 rounds
     assert rows["FedAvg"][0].hint == "not run: dvc repro fedccl@fedavg" and [value.state for value in rows["FedAvg"][:4]] == ["missing", "outside", "outside", "outside"]
     assert {value.text for value in rows["fedmd"][::4]} == {"needs public data"} and {value.text for value in rows["FedProx"][::4]} == {"not asked for"}
-    assert shown.command == "python -m pipeline.commands.run fedccl@fedavg fcclplus@fedavg fedlsa@fedavg rahfl@fedavg"
+    assert shown.command == "fedrepro run fedccl@fedavg fcclplus@fedavg fedlsa@fedavg rahfl@fedavg"
     assert [word for word, _ in shown.reasons] == ["needs public data", "needs pixels in [0, 1]", "not asked for"]
 
 
@@ -109,7 +111,7 @@ def test_a_method_of_another_paper_is_on_this_page_and_in_no_table_of_the_paper(
     render(["fedcrl"], measured)
     before = {kind: (measured / f"reports/fedcrl.{kind}").read_text() for kind in ("html", "md", "tex")}
     document = yaml.safe_load((measured / "params.yaml").read_text())
-    document["miniature"]["fedcrl"]["others"] = ["fedprox"]
+    document["miniature"]["others"] = ["fedprox"]
     (measured / "params.yaml").write_text(yaml.safe_dump(document))
     for cached in (load_params, load_paper):
         cached.cache_clear()
@@ -179,7 +181,7 @@ def test_several_devices_stand_at_their_cells(measured):  # noqa: F811
 def test_best_and_second_best_of_a_block(measured):  # noqa: F811
     path = measured / "params.yaml"
     document = yaml.safe_load(path.read_text())
-    document["miniature"]["fedcrl"]["methods"].append("fedprox")
+    document["miniature"]["methods"].append("fedprox")
     path.write_text(yaml.safe_dump(document))
     load_params.cache_clear()
     write_run(measured, "mini/fedprox", BALANCED["ours"])

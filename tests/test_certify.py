@@ -26,10 +26,10 @@ def project(tmp_path_factory) -> Path:
     copy = copy_of_the_repository(tmp_path_factory.mktemp("certified"))
 
     def shorten(document):
-        mini = document["miniature"]["fedcrl"]
+        mini = document["miniature"]
         mini["scenario"]["training"]["rounds"], mini["scenario"]["evaluation"]["last"], mini["scenario"]["seeds"] = 6, 2, [0]
         mini["methods"] = [*METHODS]
-    edit(copy / "params.yaml", shorten)
+    edit(copy / "papers/fedcrl/paper.yaml", shorten)
     for runs in copy.glob("papers/*/runs/*/"):
         shutil.rmtree(runs)
     (copy / "equivalents.yaml").write_text("entries: []\n")
@@ -43,7 +43,7 @@ def project(tmp_path_factory) -> Path:
 
 
 def certify(project: Path, *arguments: str, expect: int = 0) -> subprocess.CompletedProcess:
-    return run(project, "python", "-m", "pipeline.commands.certify", *arguments, expect=expect)
+    return run(project, "python", "-m", "pipeline", "certify", *arguments, expect=expect)
 
 
 COMPARE = """import sys, yaml

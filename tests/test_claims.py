@@ -31,8 +31,10 @@ from pipeline.report.judging import closeness, decide, judge
 from pipeline.report.measures import numbers, uniformity
 from pipeline.report.standings import of_table, shared
 from pipeline.report.verdicts import CONFIRMED, CONTRADICTED, FAILS, HOLDS, OPEN, UNDECIDED, WAITS, Verdict
-from pipeline.schema import PAPERS, ROOT, Cell, load_paper
+from pipeline.schema import ROOT, Cell, load_paper, papers
 from pipeline.sealing import seal
+
+PAPERS = papers()
 
 # Claims whose published numbers the scan lost.
 LOST = {"fcclplus": {"F05", "F12", "F14"}}

@@ -450,7 +450,7 @@ def test_the_corrupted_set_keeps_labels_and_says_how_it_was_made(federation):
 
 def test_another_clean_set_is_refused(federation):
     dirty, clean = corrupted.read(federation / "data" / "tiny-corrupted"), store.read(federation / "data" / "tiny")
-    with pytest.raises(DataError, match="made from other images than data/tiny now holds .*run `python stages/corrupt.py tiny`"):
+    with pytest.raises(DataError, match="made from other images than data/tiny now holds .*run `python -m stages.corrupt tiny`"):
         dirty.apply(dataclasses.replace(clean, meta=clean.meta | {"digest": "0" * 64}), 0.5)
 
 
@@ -459,7 +459,7 @@ def test_missing_and_damaged_files_are_named(federation, tmp_path, monkeypatch):
     (tmp_path / "data").mkdir()
     subprocess.run(["cp", "-r", federation / "data" / "tiny", tmp_path / "data"], check=True)
     folder = tmp_path / "data" / "tiny-corrupted"
-    with pytest.raises(DataError, match="no corrupted images there; run `python stages/corrupt.py tiny`"):
+    with pytest.raises(DataError, match="no corrupted images there; run `python -m stages.corrupt tiny`"):
         corrupted.read(folder)
     stage.corrupt("tiny", "5")
     assert corrupted.read(folder).severity.max() == 5

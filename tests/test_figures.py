@@ -17,8 +17,10 @@ from pipeline.data import store
 from pipeline.errors import FedReproError, ParamError
 from pipeline.report import computed, embedding, examples, figures, geometry, render
 from pipeline.report.drawings import figure_views
-from pipeline.schema import PAPERS, ROOT, Cell, load_paper
+from pipeline.schema import ROOT, Cell, load_paper, papers
 from pipeline.sealing import seal
+
+PAPERS = papers()
 
 FIGURE = {"figure4": {"number": "4", "title": "t-SNE", "scenarios": ["balanced"], "methods": ["fedavg", "ours"], "kind": "embedding"}}
 OURS, FEDAVG = Cell("fedcrl", "balanced", "ours"), Cell("fedcrl", "balanced", "fedavg")
@@ -118,7 +120,7 @@ def test_no_more_points_are_drawn_than_a_page_can_bear():
 
 
 def test_stage_says_one_line_and_exits_with_2():
-    done = subprocess.run([sys.executable, "stages/figures.py", "fedclr"], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "stages.figures", "fedclr"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr.splitlines() == ["error: unknown paper 'fedclr' (nearest: 'fedcrl')"]
 
@@ -154,7 +156,7 @@ def test_a_sweep_over_a_number_of_the_scenario(root):  # noqa: F811
                        figures={"figure5": {"number": "5", "title": "beta", "scenarios": list(skewed), "kind": "sweep", "over": ["partition.beta"]}})
     view = drawing_of(root, paper, "figure5")
     assert view.drawing is None and view.miniature is None
-    assert view.command == "python -m pipeline.commands.run " + " ".join(f"'papers/fedcrl/dvc.yaml:main@dir-{i}-*'" for i in range(3))
+    assert view.command == "fedrepro run " + " ".join(f"'papers/fedcrl/dvc.yaml:main@dir-{i}-*'" for i in range(3))
     finished(root, Cell("fedcrl", "dir-0", "fedavg"), 90)
     assert drawing_of(root, paper, "figure5").drawing is None       # a point is no line
     finished(root, Cell("fedcrl", "dir-1", "fedavg"), 60)
@@ -164,7 +166,7 @@ def test_a_sweep_over_a_number_of_the_scenario(root):  # noqa: F811
     assert list(lines) == ["FedAvg"] and lines["FedAvg"]["x"].tolist() == [0.05, 5.0] and lines["FedAvg"]["mean"].tolist() == [60.0, 90.0]
     svg = view.drawing.draw()
     assert svg.count('id="sweep-') == 1 and ">0.05<" in svg and ">beta<" in svg and "_nolegend_" not in svg and "prefers-color-scheme: dark" in svg
-    assert view.command == "python -m pipeline.commands.run 'papers/fedcrl/dvc.yaml:main@dir-1-*' 'papers/fedcrl/dvc.yaml:main@dir-2-*'"
+    assert view.command == "fedrepro run 'papers/fedcrl/dvc.yaml:main@dir-1-*' 'papers/fedcrl/dvc.yaml:main@dir-2-*'"
 
 
 def test_a_sweep_over_two_numbers_of_the_method_keeps_the_other_at_its_first_value(root):  # noqa: F811
@@ -226,7 +228,7 @@ def test_examples_of_every_domain_are_kept_where_the_data_are(root):  # noqa: F8
     paper = paper_with(root, scenarios=PAPER["scenarios"] | {"balanced": scenario},
                        figures={"figure5": {"number": "5", "title": "examples", "scenarios": ["balanced"], "kind": "images"}})
     view = drawing_of(root, paper, "figure5")
-    assert view.drawing is None and view.command == "dvc repro papers/fedcrl/dvc.yaml:partition@balanced; python stages/figures.py fedcrl"
+    assert view.drawing is None and view.command == "dvc repro papers/fedcrl/dvc.yaml:partition@balanced; python -m stages.figures fedcrl"
     labels = np.array([0, 1, 0, 1, 2])
     images = np.arange(5, dtype=np.uint8)[:, None, None, None] * np.full((1, 8, 8, 1), 40, np.uint8)
     store.write(root / "data/digits", images, labels, np.array([0, 0, 1, 1, 1]), np.zeros(5, np.uint8),
@@ -316,7 +318,7 @@ KINDS = {"figure1": {"number": "1", "title": "Margins", "scenarios": ["balanced"
 def test_margins_and_matrices_are_kept_and_drawn_without_the_representations(drawn):
     paper = paper_with(drawn, figures=KINDS)
     write_representations(drawn, OURS, 0.05, logits=np.random.default_rng(0).normal(size=(4, 30, 3)).astype(np.float16))
-    assert drawing_of(drawn, paper, "figure1").command == "python stages/figures.py fedcrl"
+    assert drawing_of(drawn, paper, "figure1").command == "python -m stages.figures fedcrl"
     written = computed.update("fedcrl", drawn)
     assert {path.name for path in written} == {"figure1-balanced-fedavg.csv", "figure1-balanced-ours.csv", "figure8-balanced-ours.csv"}
     for path in drawn.glob("papers/*/representations/*/*.npz"):
@@ -406,7 +408,7 @@ def test_a_transfer_says_both_accuracies_below_each_panel(drawn):
         measures = {"average": [50.0, 52.0], "intra.one": [90.0, 91.0], "inter.one": [40.0, 43.0]}
         write_run(drawn, f"{cell.scenario}/{cell.method}", measures)
     view = drawing_of(drawn, paper, "figure9")
-    assert view.drawing is None and view.command == "python stages/figures.py fedcrl"
+    assert view.drawing is None and view.command == "python -m stages.figures fedcrl"
     for cell in (FEDAVG, OURS):
         geometry.maker("transfer")("figure9", cell, drawn)
     for path in drawn.glob("papers/*/representations/*/*.npz"):
@@ -427,7 +429,7 @@ def test_a_transfer_without_results_names_its_command(root):  # noqa: F811
     paper = transfer_paper(root)
     view, = figure_views("fedcrl", paper, {}, root)
     assert view.drawing is None and view.miniature is None
-    assert view.command.startswith("python -m pipeline.commands.run 'papers/fedcrl/dvc.yaml:") and view.command.endswith("; python stages/figures.py fedcrl")
+    assert view.command.startswith("fedrepro run 'papers/fedcrl/dvc.yaml:") and view.command.endswith("; python -m stages.figures fedcrl")
 
 
 @pytest.mark.parametrize("changed, message", [

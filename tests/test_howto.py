@@ -61,9 +61,9 @@ def project(tmp_path) -> Path:
     run(copy, "git", "init", "-q")
 
     def shorten(document):
-        scenario = document["miniature"]["fedcrl"]["scenario"]
+        scenario = document["miniature"]["scenario"]
         scenario["training"]["rounds"], scenario["evaluation"]["last"], scenario["seeds"] = 1, 1, [0]
-    edit(copy / "params.yaml", shorten)
+    edit(copy / "papers/fedcrl/paper.yaml", shorten)
     return copy
 
 
@@ -110,7 +110,7 @@ def test_adding_a_scenario(project):
         result = json.loads((project / f"papers/fedcrl/runs/digits-dir-1/{method}/result.json").read_text())
         mean = sum(result["measures"]["weighted"]) / 2
         assert any(f"{mean:.2f}" in row for row in rows(project, "fedcrl.md", label))
-    left = run(project, "python", "-m", "pipeline.commands.status", "fedcrl", "--stages", "digits-dir-1").stdout.split()
+    left = run(project, "python", "-m", "pipeline", "status", "fedcrl", "--stages", "digits-dir-1").stdout.split()
     assert len(left) == 14 and set(left) < set(printed[0].split()) and not set(left) & set(names)
 
 

@@ -17,7 +17,6 @@ from pipeline.models import NAMES
 from pipeline.report.measures import COSTS
 from pipeline.schema import (
     DELTA,
-    PAPERS,
     ROOT,
     Block,
     Cell,
@@ -27,7 +26,10 @@ from pipeline.schema import (
     Table,
     load_paper,
     load_params,
+    papers,
 )
+
+PAPERS = papers()
 
 KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 # Blocks that state a setting or a cost; no run measures them.
@@ -103,7 +105,7 @@ def test_a_scenario_beside_the_tables_is_in_none_and_in_no_figure(paper):
 @pytest.mark.parametrize("paper", PAPERS)
 def test_every_method_is_a_row_or_drawn_or_runs_in_the_miniature(paper):
     drawn = {method for figure in load_paper(paper).figures.values() for method in figure.methods}
-    mini = load_params().miniature[paper]
+    mini = load_paper(paper).miniature
     used = {method for _, method in cells(paper)} | drawn | {*mini.methods, *mini.others}
     assert used == set(load_paper(paper).methods)
 

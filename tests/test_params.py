@@ -133,14 +133,14 @@ def test_bad_cell(text, message):
 
 def test_the_projects_own_parameters():
     assert set(load_params().miniature) == {"fedccl", "fcclplus", "fedlsa", "rahfl", "fedcrl"}
-    for paper, miniature in load_params().miniature.items():
+    for paper, miniature in ((key, load_paper(key).miniature) for key in papers()):
         assert load_paper(paper).scenarios["mini"] == miniature.scenario
         for method in miniature.methods:
             assert Cell(paper, "mini", method).resolve()[1] in methods.names()
 
 
 def test_every_algorithm_that_can_run_in_a_miniature_is_asked_for_once():
-    for paper, miniature in load_params().miniature.items():
+    for paper, miniature in ((key, load_paper(key).miniature) for key in papers()):
         own = {Cell(paper, "mini", method).resolve()[1] for method in miniature.methods}
         others = [Cell(paper, "across", method).resolve()[1] for method in miniature.others]
         assert len(set(others)) == len(others) and not own & set(others)
@@ -151,7 +151,7 @@ def test_a_method_of_another_paper_runs_in_the_same_scenario_under_another_name(
     cell = Cell("fedccl", "across", "fedsr")
     scenario, algorithm, hyper = cell.resolve()
     assert (algorithm, hyper) == ("fedsr", {}) and scenario.model.name == "cnn4_gaussian"
-    assert dataclasses.replace(scenario, model=None, models={}) == dataclasses.replace(load_params().miniature["fedccl"].scenario, model=None, models={})
+    assert dataclasses.replace(scenario, model=None, models={}) == dataclasses.replace(load_paper("fedccl").miniature.scenario, model=None, models={})
     assert cell.partition == "mini" and Cell("fedccl", "mini", "fedavg").partition == "mini" and Cell("fedccl", "digit5-balanced", "fedavg").partition == "digit5-balanced"
     assert load_paper("fedccl").stage(cell) == "papers/across/dvc.yaml:fedccl@fedsr"
 

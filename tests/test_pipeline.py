@@ -38,7 +38,7 @@ def run(project: Path, *command: str, expect: int = 0, **environment: str) -> su
 
 
 def stage(project: Path, name: str, *arguments: str, expect: int = 0, **environment: str) -> subprocess.CompletedProcess:
-    return run(project, sys.executable, f"stages/{name}.py", *arguments, expect=expect, **environment)
+    return run(project, sys.executable, "-m", f"stages.{name}", *arguments, expect=expect, **environment)
 
 
 def edit(path: Path, change) -> None:
@@ -53,9 +53,9 @@ def project(tmp_path_factory) -> Path:
     copy = copy_of_the_repository(tmp_path_factory.mktemp("project"))
 
     def shorten(document):
-        scenario = document["miniature"]["fedcrl"]["scenario"]
+        scenario = document["miniature"]["scenario"]
         scenario["training"]["rounds"], scenario["evaluation"]["last"] = 4, 2
-    edit(copy / "params.yaml", shorten)
+    edit(copy / "papers/fedcrl/paper.yaml", shorten)
     (copy / "equivalents.yaml").write_text("entries: []\n")            # of another history
     stage(copy, "data", "digits")
     stage(copy, "partition", "fedcrl/mini")
@@ -102,7 +102,7 @@ def test_two_workers_give_the_same_numbers(project, reference):
 def test_kill_9_loses_no_result(project, reference, after):
     """Killed once the first checkpoint is there (and a little later), then run again: the same files, bit for bit."""
     forget(project)
-    command = [sys.executable, "stages/train.py", CELL]
+    command = [sys.executable, "-m", "stages.train", CELL]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "FEDREPRO_WORKERS": "1", "FEDREPRO_CHECKPOINT_SECONDS": "0"}
     process = subprocess.Popen(command, cwd=project, env=env, stderr=subprocess.DEVNULL, start_new_session=True)
     deadline = time.monotonic() + 120
@@ -158,7 +158,7 @@ def test_a_kill_after_the_last_round_resumes(project, monkeypatch):
 def test_a_killed_parent_takes_its_workers_along(project, reference):
     """Workers of a parent that was killed end by themselves, and the next run has the same numbers."""
     forget(project)
-    process = subprocess.Popen([sys.executable, "stages/train.py", CELL], cwd=project, stderr=subprocess.DEVNULL,
+    process = subprocess.Popen([sys.executable, "-m", "stages.train", CELL], cwd=project, stderr=subprocess.DEVNULL,
                                env={**os.environ, "OMP_NUM_THREADS": "1", "FEDREPRO_WORKERS": "2", "FEDREPRO_CHECKPOINT_SECONDS": "0"})
     deadline = time.monotonic() + 120
     while not list(project.glob(".cells/*/seed-*.pt")):
@@ -174,7 +174,7 @@ def test_one_more_seed_trains_one_more(project, reference):
     stage(project, "train", CELL)
     finished = {path.name: path.stat().st_mtime_ns for path in project.glob(".cells/*/seed-*.json")}
     original = (project / "params.yaml").read_text()
-    edit(project / "params.yaml", lambda d: d["miniature"]["fedcrl"]["scenario"].update(seeds=[0, 1, 2]))
+    edit(project / "papers/fedcrl/paper.yaml", lambda d: d["miniature"]["scenario"].update(seeds=[0, 1, 2]))
     stage(project, "partition", "fedcrl/mini")
     stage(project, "train", CELL)
     (project / "params.yaml").write_text(original)
@@ -212,7 +212,7 @@ def test_wrong_names_cost_one_line(project, name, arguments, message):
 def test_wrong_values_cost_one_line_and_no_result(project, reference, key, value, message):
     stage(project, "train", CELL)
     original = (project / "params.yaml").read_text()
-    edit(project / "params.yaml", lambda d: d["miniature"]["fedcrl"]["scenario"]["training"].update({key: value}))
+    edit(project / "papers/fedcrl/paper.yaml", lambda d: d["miniature"]["scenario"]["training"].update({key: value}))
     done = stage(project, "train", CELL, expect=2)
     (project / "params.yaml").write_text(original)
     assert done.stderr.strip() == f"error: {message}" and outputs(project) == reference
@@ -225,7 +225,7 @@ def test_an_impossible_partition_leaves_the_old_one(project, change, message):
     folder = project / "papers/fedcrl/partitions/mini"
     before = {path: path.read_bytes() for path in folder.rglob("*.*")}
     original = (project / "params.yaml").read_text()
-    edit(project / "params.yaml", lambda d: d["miniature"]["fedcrl"]["scenario"]["partition"].update(change))
+    edit(project / "papers/fedcrl/paper.yaml", lambda d: d["miniature"]["scenario"]["partition"].update(change))
     done = stage(project, "partition", "fedcrl/mini", expect=2)
     (project / "params.yaml").write_text(original)
     assert message in done.stderr and len(done.stderr.strip().splitlines()) == 1
@@ -273,7 +273,7 @@ def test_a_paper_can_fix_one_draw_for_all_seeds(project, reference):
     """Then seed 0's file of before is valid and seed 1 is trained beside it, on the same data in this process."""
     stage(project, "train", CELL)
     original, before = (project / "params.yaml").read_text(), set(project.glob(".cells/*/seed-*.json"))
-    edit(project / "params.yaml", lambda d: d["miniature"]["fedcrl"]["scenario"]["partition"].update(fixed=True))
+    edit(project / "papers/fedcrl/paper.yaml", lambda d: d["miniature"]["scenario"]["partition"].update(fixed=True))
     stage(project, "partition", "fedcrl/mini")
     assert draws(project).keys() == {"mini"}
     stage(project, "train", CELL)
@@ -298,7 +298,7 @@ def test_a_paper_can_fix_one_draw_for_all_seeds(project, reference):
 def test_no_space_is_one_line_and_leaves_nothing(project, reference):
     """A limit on the file size stands for a full disk: the write fails half-way."""
     forget(project)
-    script = "ulimit -f 1; exec \"$0\" stages/train.py " + CELL
+    script = "ulimit -f 1; exec \"$0\" -m stages.train " + CELL
     done = subprocess.run(["bash", "-c", script, sys.executable], cwd=project, capture_output=True, text=True,
                           env={**os.environ, "OMP_NUM_THREADS": "1", "FEDREPRO_WORKERS": "1"}, timeout=300)
     assert done.returncode == 2 and "cannot be written" in done.stderr and "Traceback" not in done.stderr
@@ -312,7 +312,7 @@ def test_training_needs_neither_dvc_nor_mlflow_nor_the_other_libraries(project, 
     forget(project)
     blocked = ["dvc", "mlflow", "pydantic", "rich", "sklearn", "scipy", "matplotlib", "skimage", "timm", "imagecorruptions"]      # Pillow comes with torchvision
     code = (f"import sys; sys.modules.update(dict.fromkeys({blocked})); sys.argv = ['train.py', '{CELL}']; "
-            "import runpy; runpy.run_path('stages/train.py', run_name='__main__')")
+            "import runpy; runpy.run_module('stages.train', run_name='__main__')")
     run(project, sys.executable, "-c", code, FEDREPRO_WORKERS="1")
     assert outputs(project) == reference
 
@@ -333,7 +333,7 @@ def would_run(clone: Path) -> list[str]:
 
 
 def test_a_fresh_clone_has_nothing_to_run(clone):
-    assert would_run(clone) == [], "after a change of code: python -m pipeline.commands.run dvc.yaml, and commit dvc.lock with it"
+    assert would_run(clone) == [], "after a change of code: fedrepro run dvc.yaml, and commit dvc.lock with it"
 
 
 def test_another_mu_re_runs_fedprox_of_that_paper_alone(clone):
@@ -352,12 +352,12 @@ def test_another_code_of_fedprox_re_runs_fedprox_of_every_paper(clone):
     path = clone / "pipeline/methods/fedprox.py"
     original, digests = path.read_text(), (clone / "sources.yaml").read_text()
     path.write_text(original.replace("self.mu * self.legacy_scale / 2", "self.mu * self.legacy_scale / 3"))
-    run(clone, "python", "stages/sources.py")
+    run(clone, "python", "-m", "stages.sources")
     changed = {(paper, method) for paper, scenarios in yaml.safe_load((clone / "sources.yaml").read_text()).items() if isinstance(scenarios, dict)
                for scenario, methods in scenarios.items() if isinstance(methods, dict)
                for method, digest in methods.items() if digest != yaml.safe_load(digests)[paper][scenario][method]}
     path.write_text(original.replace("FedAvg with a pull", "FedAvg, but with a pull"))
-    run(clone, "python", "stages/sources.py")
+    run(clone, "python", "-m", "stages.sources")
     reworded = (clone / "sources.yaml").read_text()
     path.write_text(original)
     assert {method.partition("-")[0] for _, method in changed} == {"fedprox"} and len({paper for paper, _ in changed}) >= 3

@@ -23,7 +23,9 @@ from pipeline.cells.readings import (
 from pipeline.errors import ParamError
 from pipeline.methods.base import Method
 from pipeline.report.told import Told, numbered, numbers, rows, value_words, values
-from pipeline.schema import PAPERS, ROOT, Cell, Source, check, load_paper, load_params
+from pipeline.schema import ROOT, Cell, Source, check, load_paper, load_params, papers
+
+PAPERS = papers()
 
 
 def kind_of(algorithm):
@@ -190,7 +192,7 @@ def test_a_cell_whose_scenario_lacks_what_its_method_needs_ends_before_it_trains
 # -- as a page tells them --------------------------------------------------------------------------------------------------
 
 def test_readings_have_one_number_each_the_papers_first():
-    paper, mini = load_paper("fedcrl"), load_params().miniature["fedcrl"]
+    paper, mini = load_paper("fedcrl"), load_paper("fedcrl").miniature
     cells = [Cell("fedcrl", scenario, method) for scenario in ("cifar10-dir-01", "mini") for method in mini.methods]
     told = numbered(paper, cells, {})
     own = [told.number for told in told[Cell("fedcrl", "mini", "local")]]

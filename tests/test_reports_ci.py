@@ -30,8 +30,8 @@ def repository(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("committed")
     run(folder, "git", "clone", "-q", "--no-checkout", str(ROOT), ".")       # with the history that the ledger of equal code names
     copied = copy_of_the_repository(folder)
-    run(copied, "python", "stages/results.py")
-    run(copied, "python", "stages/report.py")
+    run(copied, "python", "-m", "stages.results")
+    run(copied, "python", "-m", "stages.report")
     commit(copied, "as rendered")
     return copied
 

@@ -96,7 +96,7 @@ def test_kill_9_between_rounds(project, text):
     forget(project)
     for written in (cell.metrics(project), cell.folder(project) / "history.csv", cell.folder(project) / "result.json"):
         written.unlink()
-    process = subprocess.Popen([sys.executable, "stages/train.py", text], cwd=project, stderr=subprocess.DEVNULL, start_new_session=True,
+    process = subprocess.Popen([sys.executable, "-m", "stages.train", text], cwd=project, stderr=subprocess.DEVNULL, start_new_session=True,
                                env={**os.environ, "OMP_NUM_THREADS": "1", "FEDREPRO_WORKERS": "1", "FEDREPRO_CHECKPOINT_SECONDS": "0",
                                     "MLFLOW_TRACKING_URI": ""})
     deadline, done = time.monotonic() + 120, 0

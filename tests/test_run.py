@@ -1,4 +1,4 @@
-"""`python -m pipeline.commands.run` on a small DVC repository of stub stages: order, parallelism, failures, Ctrl-C, kill -9."""
+"""`fedrepro run` on a small DVC repository of stub stages: order, parallelism, failures, Ctrl-C, kill -9."""
 import contextlib
 import json
 import os
@@ -14,7 +14,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "DVC_NO_ANALYTICS": "1", "COLUMNS": "200", "FEDREPRO_WORKERS": ""}
-RUN = [sys.executable, "-m", "pipeline.commands.run"]
+RUN = [sys.executable, "-m", "pipeline", "run"]
 TIMED = 'date +%s.%N > {0}.begun; echo {0} $FEDREPRO_WORKERS $OMP_NUM_THREADS >> ran; {1}; cat {2} > {0}.txt; date +%s.%N > {0}.ended'
 
 

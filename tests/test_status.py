@@ -38,9 +38,9 @@ MINI = Cell("fedcrl", "mini", "fedavg")
 @pytest.fixture
 def root(tmp_path) -> Path:
     """A repository with one small paper, and none of its cells run."""
-    write_text(tmp_path / "params.yaml", yaml.safe_dump({
-        "data": {"source": "auto"}, "miniature": {"fedcrl": {"methods": ["fedavg"], "scenario": DIGITS | COMMON}}}))
-    write_text(tmp_path / "papers/fedcrl/paper.yaml", yaml.safe_dump(PAPER))
+    write_text(tmp_path / "params.yaml", "data: {source: auto}\n")
+    write_text(tmp_path / "papers/fedcrl/paper.yaml",
+               yaml.safe_dump(PAPER | {"miniature": {"methods": ["fedavg"], "scenario": DIGITS | COMMON}}))
     write_text(tmp_path / "papers/fedcrl/published/table1.csv", HEAD + "fedcrl,I,s,n/a,tau,FedCRL,0.1,,\n")
     write_text(tmp_path / "papers/fedcrl/published/table2.csv", TABLE2 + "fedcrl,II,s,Digits,Cost,FedAvg,2,,\n")
     shutil.copytree(ROOT / "pipeline", tmp_path / "pipeline", ignore=shutil.ignore_patterns("__pycache__"))
@@ -157,7 +157,7 @@ def test_the_executor_counts(root):
 
 def test_a_method_of_another_paper_has_its_own_table_and_the_miniatures_partition(root):
     document = yaml.safe_load((root / "params.yaml").read_text())
-    document["miniature"]["fedcrl"]["others"] = ["fedprox"]
+    document["miniature"]["others"] = ["fedprox"]
     write_text(root / "params.yaml", yaml.safe_dump(document))
     forget(root)
     cell = Cell("fedcrl", "across", "fedprox")
@@ -213,7 +213,7 @@ def test_what_is_printed(root, capsys):
     assert rows["fedcrl, all cells"][:6] == ["7", "2", ".", ".", "3", "2"] and rows["table II"][:6] == ["6", "1", ".", ".", "3", "2"]
     assert rows["miniature"] == ["1", "1", ".", ".", ".", "."] and "table I" not in rows
     assert all(len(line) <= 80 for line in printed.splitlines()[:4])
-    assert "  python -m pipeline.commands.run papers/fedcrl/dvc.yaml  " in printed and "--stages 'table II' | xargs" in printed
+    assert "  fedrepro run papers/fedcrl/dvc.yaml  " in printed and "--stages 'table II' | xargs" in printed
     assert status.main(["fedcrl", "--stages", "table II"], root) == 0
     assert capsys.readouterr().out.split() == [f"papers/fedcrl/dvc.yaml:main@{name}" for name in ("balanced-fedprox", "mnist-fedavg", "mnist-fedprox")]
     assert status.main(["fedcrl", "--json"], root) == 0
@@ -232,7 +232,7 @@ def test_a_wrong_name_is_one_line(root, capsys, arguments, message):
 def test_the_stages_are_dvcs_own():
     """Names as DVC knows them, on the repository itself."""
     listed = subprocess.run([sys.executable, "-m", "dvc", "stage", "list", "--name-only", "dvc.yaml", "papers/fedcrl/dvc.yaml",
-                             "papers/fedcrl/full/dvc.yaml", "papers/across/dvc.yaml"], cwd=ROOT,
+                             "papers/fedcrl/full/dvc.yaml", "across"], cwd=ROOT,
                             capture_output=True, text=True, check=True).stdout.split()
     ours = [load_paper("fedcrl").stage(cell) for cell in planned("fedcrl")]
     assert ours and set(ours) <= {name.removeprefix("dvc.yaml:") for name in listed}

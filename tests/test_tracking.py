@@ -105,7 +105,7 @@ def test_a_server_that_is_down_costs_one_warning(root, monkeypatch, capsys):
         follower.report({"seed": 0, "round": number, "weighted": 1.0})
     follower.finish({})
     said = capsys.readouterr().err
-    assert said.count("warning: MLflow at http://127.0.0.1") == 1 and "python -m pipeline.cells.tracking import" in said
+    assert said.count("warning: MLflow at http://127.0.0.1") == 1 and "fedrepro import" in said
 
 
 def test_import_on_a_server_that_is_down_is_no_failure(monkeypatch, capsys):

@@ -1,6 +1,6 @@
 """The ledger of equal code, `equivalents.yaml`: which digests of code were run beside each other and gave the same bits.
 
-`python -m pipeline.commands.certify` writes it and `provenance` reads it, so that a result outlives a change of code that does not change it. An
+`fedrepro certify` writes it and `provenance` reads it, so that a result outlives a change of code that does not change it. An
 entry is sealed by its own hash and names two commits. One that was edited by hand, or whose commits this clone does not have, is said on
 stderr and counts for nothing: the results that rest on it are stale. (A copy without git cannot look commits up; the seal alone counts.)
 
@@ -27,7 +27,7 @@ from pipeline.schema import ROOT, check_keys, read_yaml
 from pipeline.sealing import is_sealed, seal
 
 FILE = "equivalents.yaml"
-HEADER = "# Code that was run beside earlier code and gave the same bits. Written by `python -m pipeline.commands.certify` alone: pipeline/cells/ledger.py.\n"
+HEADER = "# Code that was run beside earlier code and gave the same bits. Written by `fedrepro certify` alone: pipeline/cells/ledger.py.\n"
 KEYS = {"date": str, "from": str, "to": str, "machine": dict, "pairs": list, "self": str}
 PAIR = {"cell": str, "old": str, "new": str, "rounds": list, "values": int, "same": str}
 

@@ -83,7 +83,7 @@ class _Pictures:
         self.damage = None if rate is None else corrupted.read(corrupted.folder_of(root / "data" / data.set))
         if self.damage is not None and self.damage.meta["corruption"]["clean"] != stored.meta["digest"]:
             raise ParamError(f"data/{data.set}-corrupted: made from other images than data/{data.set} now holds; "
-                             f"run `python stages/corrupt.py {data.set}` again")
+                             f"run `python -m stages.corrupt {data.set}` again")
 
     def clean(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
         return self._tensors(self.stored.images, indices)

@@ -1,6 +1,6 @@
 """MLflow as a view of the result files: live for cells that last, replayed for all others.
 
-`python -m pipeline.cells.tracking import` brings in every finished seed that the tracking server does not know yet; it can
+`fedrepro import` brings in every finished seed that the tracking server does not know yet; it can
 be called at any time and as often as one likes. The files under papers/*/runs are the truth.
 """
 import contextlib
@@ -96,7 +96,7 @@ class Follower:
         except Exception as error:                    # whatever MLflow, SQLite or the network raises
             self.failed = True
             print(f"warning: MLflow at {uri(self.root)} does not answer ({_first_line(error)}); training goes on, "
-                  "`python -m pipeline.cells.tracking import` brings the runs in later", file=sys.stderr, flush=True)
+                  "`fedrepro import` brings the runs in later", file=sys.stderr, flush=True)
 
 
 class _Store:

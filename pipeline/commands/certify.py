@@ -1,4 +1,4 @@
-"""`python -m pipeline.commands.certify [cell or method ...]`: let results outlive a change of code that does not change them.
+"""`fedrepro certify [cell or method ...]`: let results outlive a change of code that does not change them.
 
 For every measured cell whose code is no longer that of its result, it takes the commit at which the result was last valid into a
 temporary worktree, trains the cell cut short (stages/short.py) under that code and under today's, and compares every value of the
@@ -271,7 +271,7 @@ def check(entry: int, jobs: int, root: Path = ROOT) -> int:
         raise FedReproError(f"--check {entry}: the ledger has {len(entries)} entries that count")
     found = [(one, pair) for one in ([entries[entry - 1]] if entry else entries) for pair in one["pairs"] if _here(Cell.parse(pair["cell"]), root)]
     if not found:
-        raise FedReproError("--check: the data of no pair are here; make the miniature's first: python -m pipeline.commands.run")
+        raise FedReproError("--check: the data of no pair are here; make the miniature's first: fedrepro run")
     one, pair = random.SystemRandom().choice(found)
     cell = Cell.parse(pair["cell"])
     print(f"drawn: {cell}, {one['from'][:12]} and {one['to'][:12]}, entry of {one['date']}", flush=True)

@@ -1,9 +1,9 @@
-"""`python -m pipeline.commands.reproduce`: the miniatures trained anew on this machine, beside the numbers that are in git.
+"""`fedrepro reproduce`: the miniatures trained anew on this machine, beside the numbers that are in git.
 
 It works in `reproduction/`, a clone of this repository at its current commit that git ignores, so that no committed file changes: there
 every stage runs, and reports/reproduction.html (.md, .csv) has each cell's committed number beside this machine's. A call that was
 interrupted goes on; a later one runs what has changed since. To train in place and replace the committed numbers, use `dvc repro` or
-`python -m pipeline.commands.run`.
+`fedrepro run`.
 
 Another type of processor rounds otherwise, and training amplifies that. A cell whose bits differ is held against the seeds of its scenario:
 s is the residual standard deviation over methods and seeds (block design), and means of n seeds agree within t s sqrt(2 / n).

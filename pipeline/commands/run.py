@@ -1,4 +1,4 @@
-"""`python -m pipeline.commands.run [stage ...] --jobs N`: what `dvc repro` does, with N stages at once and a live table.
+"""`fedrepro run [stage ...] --jobs N`: what `dvc repro` does, with N stages at once and a live table.
 
 Stages are named as for `dvc repro`: a stage, a group, a dvc.yaml, `path/dvc.yaml:stage`, or a pattern; without one, all of
 ./dvc.yaml. A failed stage stops only what needs it; the exit code is then 1. After Ctrl-C (130) the next call goes on.

@@ -1,4 +1,4 @@
-"""`python -m pipeline.commands.status [paper ...]`: what of every table is done, what is left, about how long that takes and how to go on.
+"""`fedrepro status [paper ...]`: what of every table is done, what is left, about how long that takes and how to go on.
 
 A cell is done, stale (its result is of other code or parameters than today's), failed (its last run ended with an error),
 missing, or without a stage (no grid of paper.yaml holds it yet). Neither torch nor DVC is asked, so that it costs seconds.
@@ -108,6 +108,12 @@ def overview(key: str, results: dict[Cell, dict], rates: list[Rate], root: Path 
     for cell in dict.fromkeys([*stages, *(cell for found in tables.values() for cell in found)]):
         cells[cell] = _status(cell, stages.get(cell, ""), results.get(cell), errors, rates, root)
     return Overview(paper, cells, {name: found for name, found in tables.items() if found})
+
+
+def status_of(cell: Cell, results: dict[Cell, dict], root: Path = ROOT) -> Status:
+    """Where one cell stands."""
+    stage = load_paper(cell.paper, root).stage(cell)
+    return _status(cell, stage, results.get(cell), failures(cell.paper, root), rates_of(results, root), root)
 
 
 def _status(cell: Cell, stage: str, result: dict | None, errors: "Failures", rates: list[Rate], root: Path) -> Status:
@@ -346,14 +352,14 @@ def _advice(overviews: dict[str, Overview]) -> Iterator[str]:
         targets += [f"papers/{key}/dvc.yaml"] if any(cell.scenario not in MINIATURES for cell in left) else []
         targets += [f"papers/across/dvc.yaml:{key}"] if any(cell.scenario == ACROSS for cell in left) else []
         if targets:
-            commands.append((f"python -m pipeline.commands.run {' '.join(targets)}", f"# all of {key}"))
+            commands.append((f"fedrepro run {' '.join(targets)}", f"# all of {key}"))
     if not commands:
         yield "Nothing to run: every cell that has a stage is done."
         return
     table = next(((key, name) for key, found in overviews.items() for name, cells in found.tables.items()
                   if name not in MINIATURES.values() and any(found.cells[cell].state in LEFT for cell in cells)), None)
     if table:
-        commands.append((f"python -m pipeline.commands.status {table[0]} --stages '{table[1]}' | xargs python -m pipeline.commands.run", "# a table"))
+        commands.append((f"fedrepro status {table[0]} --stages '{table[1]}' | xargs fedrepro run", "# a table"))
     yield "To go on:"
     yield from (f"  {command:<58}  {comment}" for command, comment in commands)
 

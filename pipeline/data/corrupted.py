@@ -124,4 +124,4 @@ def read(folder: Path) -> Corrupted:
 
 
 def _again(name: str) -> str:
-    return f"run `python stages/corrupt.py {name}`"
+    return f"run `python -m stages.corrupt {name}`"

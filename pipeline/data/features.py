@@ -24,7 +24,7 @@ ARRAY, META = "features.npy", "meta.json"
 def read(folder: Path, stored: Stored) -> np.ndarray:
     """(N, d) float32. Raises DataError when they are not there, damaged, or made from other images than `stored`."""
     found = meta(folder)
-    command = f"run `python stages/features.py {stored.meta['set']}` again"
+    command = f"run `python -m stages.features {stored.meta['set']}` again"
     if found["images"] != stored.meta["digest"]:
         raise DataError(f"{folder}: made from other images than data/{stored.meta['set']} now holds; {command}")
     try:
@@ -41,7 +41,7 @@ def meta(folder: Path) -> dict:
     try:
         return json.loads((folder / META).read_text())
     except (FileNotFoundError, ValueError):
-        raise DataError(f"{folder}: no features there; run `python stages/features.py {folder.name.rpartition('-')[0]}` first") from None
+        raise DataError(f"{folder}: no features there; run `python -m stages.features {folder.name.rpartition('-')[0]}` first") from None
 
 
 def write(folder: Path, stored: Stored, pretrained: bool, report: Callable[[int, int], None] = lambda done, total: None) -> dict:

@@ -103,7 +103,7 @@ def remake(folder: Path) -> str:
     if name in BUNDLED:
         return f"dvc repro data@{name}"
     if name.endswith("-corrupted"):
-        return f"python stages/corrupt.py {name.removesuffix('-corrupted')}"
+        return f"python -m stages.corrupt {name.removesuffix('-corrupted')}"
     return f"dvc repro data/dvc.yaml:{name if name in UNIONS else f'fetch@{name}'}"
 
 

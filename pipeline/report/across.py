@@ -119,7 +119,7 @@ def across(names: dict[str, str], results: dict[Cell, dict], root: Path = ROOT, 
                   [Column(key, names[key], _about(key, mini.scenario, cells, found, papers[key], root)) for key, mini in minis.items()],
                   len(found), len(cells), devices[0] if len(devices) == 1 else "",
                   [(_words(reason), meaning) for reason, meaning in REASONS.items() if reason in reasons],
-                  f"python -m pipeline.commands.run {' '.join(waiting)}" if waiting else "",
+                  f"fedrepro run {' '.join(waiting)}" if waiting else "",
                   _standing(found, _labels(papers), names))
 
 

@@ -52,7 +52,7 @@ def figure_views(key: str, paper: Paper, results: dict[Cell, dict], root: Path =
 
 
 def _command(key: str, name: str, figure: Figure, paper: Paper, results, root: Path) -> str:
-    """`python -m pipeline.commands.run 'papers/fedcrl/dvc.yaml:main@cifar10-dir-01-*'`, for the scenarios of which a planned cell is missing."""
+    """`fedrepro run 'papers/fedcrl/dvc.yaml:main@cifar10-dir-01-*'`, for the scenarios of which a planned cell is missing."""
     if figure.kind in ("clients", "images"):          # of the data alone
         made = {scenario: _counts(key, scenario, root) if figure.kind == "clients" else
                 examples_path(key, name, scenario, root) for scenario in figure.scenarios}
@@ -64,18 +64,18 @@ def _command(key: str, name: str, figure: Figure, paper: Paper, results, root: P
         return run_command(paper, missing) + _KEPT.get(figure.kind, "").format(key=key)
     lacking = figure.kind in _KEPT and any(cell in results and cell.scenario in figure.scenarios and not embedding.kept(name, cell, root).exists()
                                            for cell in embedding.cells(key, paper, figure))
-    return f"python stages/figures.py {key}" if lacking else ""
+    return f"python -m stages.figures {key}" if lacking else ""
 
 
 def run_command(paper: Paper, cells: list[Cell]) -> str:
     """What runs the scenarios of these cells."""
     stages = dict.fromkeys(f"'{paper.stage(cell).removesuffix(cell.method)}*'" for cell in cells)
-    return f"python -m pipeline.commands.run {' '.join(stages)}"
+    return f"fedrepro run {' '.join(stages)}"
 
 
 # Kinds made from representations, or from images.
 _KEPT = dict.fromkeys(("embedding", "sphere", "margins", "matrix", "transfer", "images"),
-                      "; python stages/figures.py {key}")
+                      "; python -m stages.figures {key}")
 
 
 def _path(key: str, name: str, scenarios: list[str]) -> str:

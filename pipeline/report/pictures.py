@@ -49,7 +49,7 @@ def examples_of(key: str, figure: str, scenario: str, what: str, root: Path = RO
     path = examples_path(key, figure, scenario, root)
     if not path.exists():
         return None
-    size, _ = _opened(path, f"python stages/figures.py {key}")
+    size, _ = _opened(path, f"python -m stages.figures {key}")
     return Picture(f"../{path.relative_to(root).as_posix()}",
                    f"Example images of {what}, a row per domain, a column per class",
                    f"Images of {what}: the first training image of every class, ten classes at most; a row per "
