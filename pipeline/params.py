@@ -501,10 +501,12 @@ class Choice:
 @dataclass(frozen=True)
 class Paper:
     """papers/<paper>/paper.yaml: the paper as data."""
-    name: str
+    name: str                                         # as the paper spells its method, for headings: "FCCL+"
     title: str
     authors: str
     reference: str
+    idea: str                                         # one sentence
+    order: Count                                      # its place on the pages
     scenarios: dict[str, Scenario]
     methods: dict[str, dict[str, Any]]                # key -> {algorithm?, label?, model?, hyper-parameters..., scenarios?}
     grids: dict[str, Grid]

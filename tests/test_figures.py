@@ -17,6 +17,7 @@ from pipeline.errors import FedReproError, ParamError
 from pipeline.params import PAPERS, ROOT, Cell, load_paper
 from pipeline.report import computed, embedding, examples, figures, geometry, render
 from pipeline.report.drawings import figure_views
+from pipeline.report.study import Study
 from pipeline.results import collect
 from pipeline.sealing import seal
 
@@ -143,7 +144,7 @@ def finished(root, cell, mean, **hyper):
 
 
 def drawing_of(root, paper, name):
-    view, = [view for view in figure_views("fedcrl", paper, {c: r for c, r in collect(root).items() if c.paper == "fedcrl"}, root) if view.key == name]
+    view, = [view for view in figure_views(replace(Study.of("fedcrl", collect(root), root), paper=paper)) if view.key == name]
     return view
 
 
@@ -425,7 +426,7 @@ def test_a_transfer_says_both_accuracies_below_each_panel(drawn):
 
 def test_a_transfer_without_results_names_its_command(root):  # noqa: F811
     paper = transfer_paper(root)
-    view, = figure_views("fedcrl", paper, {}, root)
+    view, = figure_views(Study("fedcrl", paper, root=root))
     assert view.drawing is None and view.miniature is None
     assert view.command.startswith("python -m pipeline.run 'papers/fedcrl/dvc.yaml:") and view.command.endswith("; python stages/figures.py fedcrl")
 

@@ -25,6 +25,7 @@ from pipeline.report.figures import over_seeds, trailing_mean
 from pipeline.report.formats import markdown, tex
 from pipeline.report.tables import Value, compare, mark, merge_heads, rank, read_published, table_view
 from pipeline.report.judgement import variants
+from pipeline.report.study import Study
 from pipeline.report.words import bytes_words, measure_words, method_label, method_words, pretty, setting_words, split_setting
 from pipeline.results import Summary
 from pipeline.sealing import seal
@@ -33,6 +34,7 @@ SCENARIO = {"data": {"set": "digits"}, "partition": {"kind": "dirichlet", "clien
             "training": {"rounds": 2, "batch_size": 8}, "evaluation": {"tests": "clients"}, "seeds": [0, 1]}
 PAPER = {
     "name": "a paper", "title": "A & B: 100% of {everything}", "authors": "A. Müller, C. #1", "reference": "Journal_1 (2024)",
+    "idea": "One sentence.", "order": 1,
     "scenarios": {"balanced": SCENARIO, "skewed": SCENARIO},
     "methods": {"fedavg": {"label": "FedAvg"}, "fedprox": {"label": "FedProx"}, "ours": {"label": "Ours"}},
     "grids": {"main": {"scenarios": ["balanced", "skewed"], "methods": ["fedavg", "fedprox", "ours"]}},
@@ -70,10 +72,10 @@ BALANCED = {"fedavg": {"M": [70.0, 72.0], "average": [60.0, 62.0], "weighted": [
 
 def found(path):
     """A repository of five equal papers with two scenarios and three methods, and no runs."""
-    for name in PAPERS:
+    for order, name in enumerate(PAPERS, 1):
         folder = path / "papers" / name
         (folder / "published").mkdir(parents=True)
-        (folder / "paper.yaml").write_text(yaml.safe_dump(PAPER, sort_keys=False), encoding="utf-8")
+        (folder / "paper.yaml").write_text(yaml.safe_dump(PAPER | {"name": name.upper(), "order": order}, sort_keys=False), encoding="utf-8")
         for table, rows in PUBLISHED.items():
             with (folder / "published" / f"{table}.csv").open("w", newline="") as file:
                 writer = csv.writer(file)
@@ -160,7 +162,7 @@ def unlinked(text):
 
 
 def view(root, table):
-    return table_view(table, "fedcrl", load_paper("fedcrl", root), results.collect(root), root)
+    return table_view(table, Study.of("fedcrl", results.collect(root), root))
 
 
 # -- results ---------------------------------------------------------------------------------------------------------
@@ -443,7 +445,7 @@ def test_a_remark_on_a_row_that_is_not_printed_is_refused(root):
     path = root / "papers/fedcrl/paper.yaml"
     path.write_text(path.read_text().replace("FedProx: 'not", "FedPorx: 'not"))
     with pytest.raises(ParamError, match="tables.table2.remarks: unknown printed method 'FedPorx' .nearest: 'FedProx'"):
-        page("fedcrl", {}, root)
+        page(Study.of("fedcrl", {}, root))
 
 
 @pytest.mark.parametrize("means, lower, marks", [
@@ -488,9 +490,9 @@ def test_check_marks_for_components(root):
 
 @pytest.mark.parametrize("name", PAPERS)
 def test_every_published_number_of_the_papers_is_shown_once(name):
-    paper = load_paper(name)
+    study = Study(name, paper := load_paper(name))
     for key, table in paper.tables.items():
-        shown = table_view(key, name, paper, {}, ROOT)
+        shown = table_view(key, study)
         found = sorted(value.published for panel in shown.panels for row in panel.rows for value in row.values if value.published)
         rows = [row for row in read_published(name, table)
                 if key not in variants(paper) or table.block(row["setting"], row["dataset"], row["method"])]
@@ -503,10 +505,10 @@ def test_missing_or_wrong_published_table_is_named(root):
     path = root / "papers/fedcrl/published/table1.csv"
     path.write_text("paper,table\n1,2\n")
     with pytest.raises(ParamError, match="table1.csv.*'setting'"):
-        page("fedcrl", {}, root)
+        page(Study.of("fedcrl", {}, root))
     path.unlink()
     with pytest.raises(ParamError, match="table1.csv: no such file"):
-        page("fedcrl", {}, root)
+        page(Study.of("fedcrl", {}, root))
 
 
 # -- readings --------------------------------------------------------------------------------------------------------------
@@ -583,7 +585,7 @@ def test_a_scenario_beside_the_tables_has_one_of_its_own_and_counts_for_none_of_
         "notes": {"cut": "2 of 500 rounds"}}, sort_keys=False))
     write_run(measured, "cut/ours", {name: [12.25, 12.75] for name in BALANCED["ours"]})
     load_paper.cache_clear()
-    shown = page("fedcrl", results.collect(measured), measured)
+    shown = page(Study.of("fedcrl", results.collect(measured), measured))
     assert (shown.done, shown.planned) == (2, 6) and (shown.beside[0].done, shown.beside[0].planned) == (1, 2)
     render(["fedcrl"], measured)
     before, cut, tables = re.split(r"## Beside the paper's tables|## The paper's tables", unlinked((measured / "reports/fedcrl.md").read_text()))
@@ -599,17 +601,17 @@ def test_a_scenario_beside_the_tables_has_one_of_its_own_and_counts_for_none_of_
 
 def test_methods_that_end_where_they_began_are_named(measured):
     write_run(measured, "mini/ours", BALANCED["ours"] | {"average": [4.0, 5.9]})          # from 0 in round 0
-    assert page("fedcrl", results.collect(measured), measured).mini.still == "Less than 5 points above round 0: Ours."
+    assert page(Study.of("fedcrl", results.collect(measured), measured)).mini.still == "Less than 5 points above round 0: Ours."
     render(["fedcrl"], measured)
     for kind in ("md", "html", "tex"):
         assert "Less than 5 points above round 0: Ours." in (measured / f"reports/fedcrl.{kind}").read_text(), kind
     write_run(measured, "mini/ours", BALANCED["ours"] | {"average": [4.0, 6.0]})
-    assert page("fedcrl", results.collect(measured), measured).mini.still == ""
+    assert page(Study.of("fedcrl", results.collect(measured), measured)).mini.still == ""
 
 
 def test_a_methods_own_numbers_are_no_accuracies_of_the_miniature(measured):
     write_run(measured, "mini/ours", BALANCED["ours"] | {"method.anchors": [3.0, 3.0], "pgd": [10.0, 12.0]})
-    heads = page("fedcrl", results.collect(measured), measured).mini.panel.columns
+    heads = page(Study.of("fedcrl", results.collect(measured), measured)).mini.panel.columns
     assert "measured, % · under PGD" in heads and not [head for head in heads if "anchors" in head]
     render(["fedcrl"], measured)
     assert "method.anchors" in (measured / "reports/runs/fedcrl/mini.html").read_text()
@@ -624,7 +626,7 @@ def test_histogram_is_shown_where_it_exists(measured):
 
 
 def test_provenance_and_deviations(measured):
-    text = page("fedcrl", results.collect(measured), measured)
+    text = page(Study.of("fedcrl", results.collect(measured), measured))
     assert [row.name for row in text.provenance.rows] == ["miniature", "balanced"]
     assert [value.text for value in text.provenance.rows[1].values] == [
         "2", "digits", "bundled", "a" * 12, "none", "b" * 12, "0, 1", "cpu", "2.8.0", "c" * 12 + "+", "6"]
@@ -649,7 +651,7 @@ def test_worst_tenth_of_the_clients():
 
 def test_miniature_shows_only_the_methods_that_params_asks_for(measured):
     write_run(measured, "mini/fedprox", BALANCED["ours"])
-    shown = page("fedcrl", results.collect(measured), measured)
+    shown = page(Study.of("fedcrl", results.collect(measured), measured))
     assert [row.name for row in shown.communication[0].rows] == ["FedAvg", "Ours"]
     assert shown.provenance.rows[0].values[0].text == "2"
 

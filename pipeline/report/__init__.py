@@ -6,10 +6,11 @@ from pipeline.errors import FedReproError, ParamError, unknown
 from pipeline.files import write_text
 from pipeline.params import PAPERS, ROOT
 from pipeline.report.across import Across, across
-from pipeline.report.context import NAMES, Page, page
+from pipeline.report.context import Page, page
 from pipeline.report.formats import FORMATS, fill
 from pipeline.report.noise import noise
-from pipeline.results import Problem, as_csv, survey, tidy
+from pipeline.report.study import studies
+from pipeline.results import as_csv, survey, tidy
 
 
 def render(papers: Iterable[str] = PAPERS, root: Path = ROOT) -> list[Path]:
@@ -24,21 +25,22 @@ def render(papers: Iterable[str] = PAPERS, root: Path = ROOT) -> list[Path]:
         if name not in PAPERS:
             raise ParamError(unknown("paper", name, PAPERS))
     results, problems = survey(root)
-    pages = {name: page(name, results, root, problems) for name in PAPERS}
+    known = studies(results, root, problems)
+    pages = {name: page(study) for name, study in known.items()}
     files, failed = {}, {}
     for name in papers:
         drawn, failed[name] = _draw(pages[name])
         files |= drawn
-    said = [*dict.fromkeys([problem.text for problem in problems] + [text for name in PAPERS for text in pages[name].problems]
+    said = [*dict.fromkeys([problem.text for problem in problems] + [text for found in pages.values() for text in found.problems]
                            + [text for name in papers for text in failed[name].values()])]
     for name in papers:
         for kind in FORMATS:
             files[f"{name}.{kind}"] = fill("paper", kind, page=pages[name], pages=pages, failed=failed[name])
         files |= {runs.path: fill("runs", "html", page=runs, pages=pages) for runs in pages[name].runs}
         _clear(root / "reports" / "runs" / name, keep={Path(runs.path).name for runs in pages[name].runs})
-    table = across(NAMES, results, root, {problem.cell: problem.text for problem in problems if problem.cell})
+    table = across(known)
     files |= _draw(table)[0]
-    rounding = noise(NAMES, root)
+    rounding = noise(known, root)
     for kind in FORMATS:
         files[f"across.{kind}"] = fill("across", kind, page=table, pages=pages, noise=rounding)
     for kind in ("md", "html"):

@@ -12,13 +12,14 @@ from statistics import fmean
 from string import ascii_lowercase
 
 from pipeline.errors import ParamError, unknown
-from pipeline.params import DELTA, ROOT, Cell, Paper, Table
+from pipeline.params import DELTA, Cell, Table
 from pipeline.readings import described
 from pipeline.report.judgement import Judgement, variants
 from pipeline.report.measures import COSTS, numbers
 from pipeline.report.published import printed_number, read_published
 from pipeline.report.standings import Standing
-from pipeline.report.told import Readings, Told, by_row
+from pipeline.report.study import Study
+from pipeline.report.told import Told, by_row
 from pipeline.report.words import measure_words, method_words, minus, option_words, pretty, setting_words, split_setting, variant
 from pipeline.results import Summary, lower_is_better, summarise
 
@@ -345,10 +346,9 @@ def _checks(values: list[str | None]) -> list[str]:
 class Filler:
     """Finds the measured number for a position of one table."""
 
-    def __init__(self, paper_key: str, paper: Paper, table: Table, results: dict[Cell, dict], problems: dict[Cell, str],
-                 readings: Readings, root: Path):
-        self.key, self.paper, self.table, self.results, self.problems = paper_key, paper, table, results, problems
-        self.readings, self.root = readings, root
+    def __init__(self, study: Study, table: Table):
+        self.study, self.table = study, table
+        self.results = study.results
 
     def measure(self, setting: str, place: Place, label: str) -> str | None:
         """The measure that a position shows; None where it shows none."""
@@ -357,36 +357,36 @@ class Filler:
 
     def value(self, setting: str, place: Place, label: str, printed: bool) -> Value:
         """What was measured for a method in a column; missing where a grid plans it or the paper prints a number."""
-        measure, method = self.measure(setting, place, label), self.paper.method_of(self.table, label)
+        measure, method = self.measure(setting, place, label), self.method(label)
         if measure is None or method is None:
             return Value("outside")
-        cell = Cell(self.key, self.table.block(setting, place.dataset, label).scenario, method)
+        cell = self.study.cell(self.table.block(setting, place.dataset, label).scenario, method)
         if cell in self.results:
-            measured = [*numbers(cell, self.results[cell], measure).values()]
+            measured = [*numbers(cell, self.results[cell], measure, self.study.root).values()]
             return Value("measured", summarise(measured), cell=cell) if measured else Value("missing", problem=_unmeasured(cell, measure))
-        target, problem = self.target(cell), self.problems.get(cell, "")
+        target, problem = self.study.paper.stage(cell), self.study.problems.get(cell, "")
         return Value("missing", target=target, problem=problem) if target or printed or problem else Value("outside")
 
     def previous(self, setting: str, place: Place, label: str) -> Value:
         """What was measured for the same method and measure in the default setting that a block varies."""
-        block, method = self.table.block(setting, place.dataset, label), self.paper.method_of(self.table, label)
-        result = self.results.get(Cell(self.key, block.previous, method)) if block and block.previous and method else None
+        block, method = self.table.block(setting, place.dataset, label), self.method(label)
+        result = self.results.get(self.study.cell(block.previous, method)) if block and block.previous and method else None
         measured = result and result["measures"].get(self.measure(setting, place, label))
         return Value("measured", summarise(measured)) if measured else Value("outside")
 
-    def target(self, cell: Cell) -> str:
-        """`papers/fedcrl/dvc.yaml:main@practical-fedavg`: what `dvc repro` takes; empty where no grid holds the cell."""
-        return self.paper.stage(cell)
+    def method(self, label: str) -> str | None:
+        """Key of the method in a printed row."""
+        return self.study.paper.method_of(self.table, label)
 
     def cells(self, label: str, settings: list[tuple[str, Place]]) -> list[Cell]:
         """The cells whose numbers a printed row shows at these places; none for a mean."""
-        method = self.paper.method_of(self.table, label)
+        method = self.method(label)
         blocks = [self.table.block(setting, place.dataset, label) for setting, place in settings if self.measure(setting, place, label)]
-        return list(dict.fromkeys(Cell(self.key, block.scenario, method) for block in blocks)) if method else []
+        return list(dict.fromkeys(self.study.cell(block.scenario, method) for block in blocks)) if method else []
 
     def hooks(self, cells: list[Cell]) -> str:
         """Which models of the clients the cells score: as they were run, else as they would be."""
-        found = dict.fromkeys(self.results[cell]["hook"] if cell in self.results else hook_of(cell, self.root) for cell in cells)
+        found = dict.fromkeys(self.results[cell]["hook"] if cell in self.results else hook_of(cell, self.study.root) for cell in cells)
         return ", ".join(HOOKS[hook] for hook in found if hook)
 
     def is_mean(self, label: str) -> bool:
@@ -539,16 +539,15 @@ def compare(value: Value, other: Value, lower: bool, symbols: str) -> None:
 
 # -- the whole table -------------------------------------------------------------------------------------------------
 
-def table_view(key: str, paper_key: str, paper: Paper, results: dict[Cell, dict], root: Path = ROOT,
-               problems: dict[Cell, str] | None = None, readings: Readings | None = None) -> TableView:
-    """Table `key` of paper.yaml, ready for a template but for its verdict. `problems`: cells whose result cannot be used."""
-    table = paper.tables[key]
-    records = read_published(paper_key, table, root)
-    if key in variants(paper):                        # it shows only what it measures once more
+def table_view(key: str, study: Study) -> TableView:
+    """Table `key` of paper.yaml, ready for a template but for its verdict."""
+    table = study.paper.tables[key]
+    records = read_published(study.key, table, study.root)
+    if key in variants(study.paper):                        # it shows only what it measures once more
         records = [record for record in records if table.block(record["setting"], record["dataset"], record["method"])]
     shape = shape_of(records)
-    titles, filler = Titles(records, shape, table), Filler(paper_key, paper, table, results, problems or {}, readings or {}, root)
-    notes = footnotes(paper_key, key, table, records, shape.row)
+    titles, filler = Titles(records, shape, table), Filler(study, table)
+    notes = footnotes(study.key, key, table, records, shape.row)
     panels, counted, told = [], [], {}
     halves = split_panels(records, shape.row)
     for half, names in zip(halves, _row_names(halves, shape.row)):
@@ -557,7 +556,7 @@ def table_view(key: str, paper_key: str, paper: Paper, results: dict[Cell, dict]
         panels.append(_panel(body, places, titles, shape.row, {name: letter for name, (letter, _) in notes.items()}))
         counted += [body.values[name, place] for name in body.methods for place in body.plain if place.column not in table.beside]
         for name, row in zip(body.names, panels[-1].rows):
-            told.setdefault(paper.method_of(table, name), {}).update(dict.fromkeys(row.told))
+            told.setdefault(filler.method(name), {}).update(dict.fromkeys(row.told))
     return TableView(
         key=key, number=table.number, title=table.title, about=titles.about, note=table.note, panels=panels,
         measured=sum(value.state == "measured" for value in counted),
@@ -570,7 +569,7 @@ def table_view(key: str, paper_key: str, paper: Paper, results: dict[Cell, dict]
         legend=legend({sign.text for value in counted for sign in value.signs}, table),
         footnotes=list(notes.values()),
         scenarios=list(dict.fromkeys(value.cell.scenario for value in counted if value.cell)),
-        told=by_row(paper, {method: list(found) for method, found in told.items()}))
+        told=by_row(study.paper, {method: list(found) for method, found in told.items()}))
 
 
 def footnotes(paper: str, key: str, table: Table, records, row: str) -> dict[str, tuple[str, str]]:
@@ -608,7 +607,7 @@ def _panel(body: Body, places: list[Place], titles: Titles, row: str, notes: dic
     if body.filler.table.hook:
         stub = [*stub, SCORED]
         texts = [[*text, body.filler.hooks(cells[name])] for name, text in zip(body.names, texts)]
-    told = {name: list(dict.fromkeys(told for cell in cells[name] for told in body.filler.readings.get(cell, []))) for name in body.names}
+    told = {name: list(dict.fromkeys(told for cell in cells[name] for told in body.filler.study.readings.get(cell, []))) for name in body.names}
     rows = [Row(words, text, [body.values[name, place] for place in places], mean=name not in body.methods, note=notes.get(name, ""),
                 told=told[name]) for name, words, text in zip(body.names, names, texts)]
     return Panel(title, stub, merge_heads(levels), rows)
