@@ -23,9 +23,11 @@ from pipeline.report.communication import worst_tenth
 from pipeline.report.context import page
 from pipeline.report.figures import over_seeds, trailing_mean
 from pipeline.report.formats import markdown, tex
-from pipeline.report.tables import Value, compare, mark, merge_heads, rank, read_published, table_view
 from pipeline.report.judgement import variants
+from pipeline.report.panels import Value, compare, mark, merge_heads, rank
+from pipeline.report.published import read_published
 from pipeline.report.study import Study
+from pipeline.report.tables import table_view
 from pipeline.report.words import bytes_words, measure_words, method_label, method_words, pretty, setting_words, split_setting
 from pipeline.results import Summary
 from pipeline.sealing import seal

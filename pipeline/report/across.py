@@ -15,7 +15,7 @@ from pipeline.report.measures import numbers as measured
 from pipeline.report.ranks import METHODS, ranks
 from pipeline.report.standings import SCENARIOS, Standing, shared, standing
 from pipeline.report.study import Study
-from pipeline.report.tables import Panel, Row, Value, mark, merge_heads
+from pipeline.report.panels import Panel, Row, Value, mark, merge_heads
 from pipeline.report.words import listed, measure_words, variant
 from pipeline.results import lower_is_better, summarise
 

@@ -4,7 +4,7 @@ from statistics import fmean
 
 from pipeline.params import Cell, Paper
 from pipeline.report.study import Study
-from pipeline.report.tables import Panel, Row, Value, mark, merge_heads
+from pipeline.report.panels import Panel, Row, Value, mark, merge_heads
 from pipeline.report.words import bytes_words
 from pipeline.results import summarise
 

@@ -17,7 +17,8 @@ from pipeline.report.pictures import Picture, corruptions
 from pipeline.report.runs import RunsPage, departures, runs_page
 from pipeline.report.standings import of_table
 from pipeline.report.study import Study
-from pipeline.report.tables import Panel, Row, TableView, Value, merge_heads, table_view
+from pipeline.report.panels import Panel, Row, Value, merge_heads
+from pipeline.report.tables import TableView, table_view
 from pipeline.report.told import Told, ValueRow, every, values
 from pipeline.report.verdicts import Verdict
 

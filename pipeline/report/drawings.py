@@ -8,7 +8,7 @@ import pandas as pd
 
 from pipeline.errors import FedReproError
 from pipeline.params import MINIATURE, Cell, Figure, shorten
-from pipeline.report import embedding, figures, geometry
+from pipeline.report import clouds, embedding, figures, geometry
 from pipeline.report.pictures import Picture, examples_of, examples_path
 from pipeline.report.study import Study
 from pipeline.report.words import measure_words
@@ -255,7 +255,7 @@ def _margins(study: Study, name: str, figure: Figure, scenarios: list[str]) -> D
                f"test images; ring: the client with the largest margin, disc: the means over clients{diamond}. Every panel has a scale of its own. "
                f"Mean over classes: {facts}.")
     return Drawing(_path(study, name, scenarios), f"Margins between class means, one panel per method: {', '.join(titles.values())}", caption,
-                   figures.margins_size(len(found)), partial(figures.margins, {titles[cell]: table for cell, table in found.items()}))
+                   clouds.margins_size(len(found)), partial(clouds.margins, {titles[cell]: table for cell, table in found.items()}))
 
 
 def _margin_facts(table: pd.DataFrame) -> str:
@@ -277,7 +277,7 @@ def _matrices(study: Study, name: str, figure: Figure, scenarios: list[str]) -> 
     return Drawing(_path(study, name, scenarios), f"Cross-correlation matrices of logits, a row per client: {', '.join(rows)}",
                    f"Cross-correlation of each client's logits with the mean logits of all clients, by class, on {where}, with the mean of "
                    f"the diagonal: blue positive, orange negative, the fuller the larger. Method: {', '.join(titles.values())}.",
-                   figures.matrices_size(len(rows), most), partial(figures.matrices, rows))
+                   clouds.matrices_size(len(rows), most), partial(clouds.matrices, rows))
 
 
 def _titles(found, study: Study) -> dict[Cell, str]:
@@ -297,12 +297,12 @@ def _embedding(study: Study, name: str, figure: Figure, scenarios: list[str]) ->
     facts = "; ".join(f"{titles[cell]} {kept.silhouette:.3f}" for cell, kept in found.items())
     clients = max(kept.points["client"].nunique() for kept in found.values())
     images = max(len(kept.points) for kept in found.values())
-    drawn = f", {figures.MOST_POINTS:,} of them drawn" if images > figures.MOST_POINTS else ""
+    drawn = f", {clouds.MOST_POINTS:,} of them drawn" if images > clouds.MOST_POINTS else ""
     caption = (f"t-SNE of the representations of {images:,} test images{drawn}, of {clients} clients; "
                f"colour and shape by label. Cosine silhouette of the representations themselves by label, −1 to 1: {facts}.")
     panels = {f"{titles[cell]}: silhouette {kept.silhouette:.3f}": kept.points for cell, kept in found.items()}
     return Drawing(_path(study, name, scenarios), f"t-SNE of representations, one panel per method: {', '.join(titles.values())}", caption,
-                   figures.points_size(len(panels)), partial(figures.points, panels))
+                   clouds.points_size(len(panels)), partial(clouds.points, panels))
 
 
 def _sphere(study: Study, name: str, figure: Figure, scenarios: list[str]) -> Drawing | None:
@@ -314,7 +314,7 @@ def _sphere(study: Study, name: str, figure: Figure, scenarios: list[str]) -> Dr
                "sphere of the mean length, faint points lie behind. The direction is that of the three strongest singular vectors.")
     panels = {titles[cell]: table for cell, table in found.items()}
     return Drawing(_path(study, name, scenarios), f"Representations on the unit sphere, one panel per method: {', '.join(titles.values())}", caption,
-                   figures.points_size(len(panels)), partial(figures.sphere, panels))
+                   clouds.points_size(len(panels)), partial(clouds.sphere, panels))
 
 
 def _transfer(study: Study, name: str, figure: Figure, scenarios: list[str]) -> Drawing | None:
@@ -329,7 +329,7 @@ def _transfer(study: Study, name: str, figure: Figure, scenarios: list[str]) -> 
                "these images that model labels rightly, and the accuracy of the tables, mean over seeds: inter-domain is the mean over all "
                "other domains.")
     return Drawing(_path(study, name, scenarios), f"t-SNE of one client's features on two domains, a row per method: {', '.join(rows)}",
-                   caption, figures.transfers_size(len(rows)), partial(figures.transfers, rows))
+                   caption, clouds.transfers_size(len(rows)), partial(clouds.transfers, rows))
 
 
 def _transfer_panels(table: pd.DataFrame, result: dict) -> Iterator[tuple[str, tuple[pd.DataFrame, str]]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from pipeline.errors import ParamError
 from pipeline.params import ROOT, Cell, shorten
 from pipeline.report.statistics import replicates
-from pipeline.report.tables import Panel, Row, Value, merge_heads
+from pipeline.report.panels import Panel, Row, Value, merge_heads
 from pipeline.report.study import Study
 from pipeline.report.words import listed
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from pipeline.params import Cell
 from pipeline.report.drawings import Drawing, curves_of, run_command
 from pipeline.report.study import Study
-from pipeline.report.tables import Panel, Row, Value, mark, merge_heads
+from pipeline.report.panels import Panel, Row, Value, mark, merge_heads
 from pipeline.report.told import Told, by_row
 from pipeline.report.words import GROUPS, MEASURES, measure_words
 from pipeline.results import lower_is_better, ordered, summarise

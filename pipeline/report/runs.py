@@ -10,7 +10,7 @@ import yaml
 from pipeline import provenance
 from pipeline.params import ACROSS, MINIATURE, Cell, Scenario
 from pipeline.readings import Reading, Setting, hyper_parameters, readings_of, settings_of
-from pipeline.report.tables import result_path
+from pipeline.report.panels import result_path
 from pipeline.report.study import Study
 from pipeline.report.told import ran
 from pipeline.report.words import bytes_words, measure_words
