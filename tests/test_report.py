@@ -355,9 +355,10 @@ def test_delta_is_measured_minus_measured_baseline(measured):
 def test_what_a_run_costs_stands_beside_the_printed_formula(measured):
     path = measured / "papers/fedcrl/paper.yaml"
     document = yaml.safe_load(path.read_text())
-    document["tables"]["table1"] |= {"columns": {"Avg": "average", "Cost": "run.traffic"}, "blocks": {
-        "even,public=a|Digits": {"scenario": "balanced", "measure": "", "also": {"Time of a round": "run.seconds"}},
-        "even,public=a|Digits|FedAvg": {"scenario": "balanced", "only": ["Cost"], "also": {"Time of a round": "run.seconds"}}}}
+    document["tables"]["table1"] |= {
+        "columns": {"Avg": "average", "Cost": "run.traffic"}, "also": {"Time of a round": "run.seconds"},
+        "blocks": {"even,public=a|Digits": {"scenario": "balanced", "measure": ""},
+                   "even,public=a|Digits|FedAvg": {"scenario": "balanced", "only": ["Cost"]}}}
     path.write_text(yaml.safe_dump(document, sort_keys=False))
     published = measured / "papers/fedcrl/published/table1.csv"
     head, *lines = published.read_text().splitlines()
@@ -519,7 +520,7 @@ def test_missing_or_wrong_published_table_is_named(root):
 def told(measured):
     """The same, with a reading of the paper, a source, a column beside the printed ones and one for the hook."""
     document = yaml.safe_load((measured / "papers/fedcrl/paper.yaml").read_text())
-    document["tables"]["table2"] |= {"beside": {"plain": "average"}, "hook": True}
+    document["tables"]["table2"] |= {"also": {"plain": "average"}, "hook": True}
     document |= {"readings": [{"paper": "Eq. 2: 50% & more", "run": "the half_of it", "why": "own choice: cheaper", "option": "half: false"}],
                  "sources": {"settings": {"training.rounds": {"paper": "Table I"}}, "methods": {"fedprox": {"mu": {"code": "a/b"}}}}}
     document["methods"]["fedprox"]["mu"] = 0.5

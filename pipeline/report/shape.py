@@ -73,8 +73,8 @@ def row_names(panels, row: str) -> list[list[str]]:
 
 
 def places_of(panel, shape: Shape, table: Table) -> list[Place]:
-    """Columns in printed order, kept together by block; the baseline prints no delta, so delta may appear late. Behind each block that
-    is measured comes what stands beside it, and what is ours."""
+    """Columns in printed order, kept together by block; the baseline prints no delta, so delta may appear late.
+    Behind each block that is measured come the columns that are ours."""
     blocks: dict[tuple, list[Place]] = {}
     for record in panel:
         place = shape.place(record)
@@ -82,10 +82,8 @@ def places_of(panel, shape: Shape, table: Table) -> list[Place]:
         if place not in block:
             block.append(place)
     for at, block in blocks.items():
-        block += [Place(*at, heading) for heading in table.beside if f"{at[0]}|{at[1]}" in table.blocks]
-    for (setting, dataset), block in blocks.items():
-        own = table.blocks.get(f"{setting}|{dataset}")
-        block += [Place(setting, dataset, column) for column in (own.also if own else ())]
+        if filled := table.blocks.get(f"{at[0]}|{at[1]}"):
+            block += [Place(*at, heading) for heading in table.also if table.measure(filled, heading)]
     return [place for block in blocks.values() for place in block]
 
 
@@ -93,9 +91,7 @@ class Titles:
     """Header texts of a table: what every column shares goes to the caption, what differs into header rows."""
 
     def __init__(self, records, shape: Shape, table: Table):
-        title, columns = table.title, dict(table.columns)
-        for block in table.blocks.values():
-            columns |= block.also
+        title, columns = table.title, {**table.also, **table.columns}
         self.units = {column: COSTS[measure] for column, measure in columns.items() if measure in COSTS}
         parts = {record["setting"]: split_setting(record["setting"]) for record in records}
         first = next(iter(parts.values()))

@@ -223,6 +223,7 @@ def table_view(key: str, study: Study) -> TableView:
         records = [record for record in records if table.block(record["setting"], record["dataset"], record["method"])]
     shape = shape_of(records)
     titles, filler = Titles(records, shape, table), Filler(study, table)
+    again = other_measures(table)
     notes = footnotes(study.key, key, table, records, shape.row)
     panels, counted, told = [], [], {}
     halves = split_panels(records, shape.row)
@@ -230,7 +231,7 @@ def table_view(key: str, study: Study) -> TableView:
         places = places_of(half, shape, table)
         body = Body(half, names, places, shape, filler)
         panels.append(_panel(body, places, titles, shape.row, {name: letter for name, (letter, _) in notes.items()}))
-        counted += [body.values[name, place] for name in body.methods for place in body.plain if place.column not in table.beside]
+        counted += [body.values[name, place] for name in body.methods for place in body.plain if place.column not in again]
         for name, row in zip(body.names, panels[-1].rows):
             told.setdefault(filler.method(name), {}).update(dict.fromkeys(row.told))
     return TableView(
@@ -257,6 +258,12 @@ def footnotes(paper: str, key: str, table: Table, records, row: str) -> dict[str
     return {name: (letter, text) for letter, (name, text) in zip(ascii_lowercase, table.remarks.items())}
 
 
+def other_measures(table: Table) -> dict[str, str]:
+    """Columns of ours that show the printed ones' runs by another accuracy. They add no number to those that are to be
+    measured; what a run costs does."""
+    return {heading: measure for heading, measure in table.also.items() if measure not in COSTS}
+
+
 def legend(symbols: set[str], table: Table) -> str:
     """What the signs mean that occur among the measured numbers of a table."""
     means = " and ".join(f"“{name}”" for name, method in table.rows.items() if method is None)
@@ -268,7 +275,7 @@ def legend(symbols: set[str], table: Table) -> str:
         found.append("for the standard deviation over clients lower is better")
     if table.hook:
         found.append(f"{SCORED}: before or after a round's local training")
-    found += [f"{heading}: {measure_words(measure)}, which the paper does not print" for heading, measure in table.beside.items()]
+    found += [f"{heading}: {measure_words(measure)}, which the paper does not print" for heading, measure in other_measures(table).items()]
     return "; ".join(found) + "." if found else ""
 
 
