@@ -26,10 +26,10 @@ from pipeline.report.formats import markdown, tex
 from pipeline.report.judgement import variants
 from pipeline.report.panels import Value, compare, mark, merge_heads, rank
 from pipeline.report.published import read_published
-from pipeline.report.study import Study
+from pipeline.report.study import Study, studies
 from pipeline.report.tables import table_view
 from pipeline.report.words import bytes_words, measure_words, method_label, method_words, pretty, setting_words, split_setting
-from pipeline.results import Summary
+from pipeline.results import Problem, Summary
 from pipeline.sealing import seal
 
 SCENARIO = {"data": {"set": "digits"}, "partition": {"kind": "dirichlet", "clients": 2, "beta": 0.3}, "model": {"name": "cnn2"},
@@ -512,6 +512,19 @@ def test_missing_or_wrong_published_table_is_named(root):
     path.unlink()
     with pytest.raises(ParamError, match="table1.csv: no such file"):
         page(Study.of("fedcrl", {}, root))
+
+
+def test_a_study_has_what_is_asked_of_its_paper_and_papers_come_in_their_order(measured):
+    write_run(measured, "mini/fedprox", BALANCED["ours"])                           # which params.yaml does not ask for
+    write_run(measured, "mini/fedavg", BALANCED["fedavg"], paper="rahfl")
+    path = measured / "papers/fedccl/paper.yaml"
+    path.write_text(path.read_text().replace("order: 1\n", "order: 9\n"))
+    found = studies(results.collect(measured), measured, [Problem("cut", Cell("rahfl", "mini", "ours"))])
+    assert list(found) == ["fcclplus", "fedlsa", "rahfl", "fedcrl", "fedccl"]
+    assert {scenario: [cell.method for cell in runs] for scenario, runs in found["fedcrl"].runs.items()} == {
+        "mini": ["fedavg", "ours"], "balanced": ["fedavg", "ours"]}
+    assert list(found["rahfl"].results) == [Cell("rahfl", "mini", "fedavg")] and not found["fedcrl"].problems
+    assert found["rahfl"].problems == {Cell("rahfl", "mini", "ours"): "cut"}
 
 
 # -- readings --------------------------------------------------------------------------------------------------------------

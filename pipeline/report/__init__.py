@@ -9,12 +9,12 @@ from pipeline.report.across import Across, across
 from pipeline.report.context import Page, page
 from pipeline.report.formats import FORMATS, fill
 from pipeline.report.noise import noise
-from pipeline.report.study import studies
+from pipeline.report.study import Study, studies
 from pipeline.results import as_csv, survey, tidy
 
 
 def render(papers: Iterable[str] = PAPERS, root: Path = ROOT) -> list[Path]:
-    """Write reports/<paper>.md, .html, .tex, the run pages and the figures of the given papers, and of all five the
+    """Write reports/<paper>.md, .html, .tex, the run pages and the figures of the given papers, and of all the
     index, the page across papers and every measured number as measured.csv.
 
     The same inputs give the same bytes. Raises FedReproError for an unknown paper or a malformed published table; for a
@@ -31,18 +31,13 @@ def render(papers: Iterable[str] = PAPERS, root: Path = ROOT) -> list[Path]:
     for name in papers:
         drawn, failed[name] = _draw(pages[name])
         files |= drawn
-    said = [*dict.fromkeys([problem.text for problem in problems] + [text for found in pages.values() for text in found.problems]
-                           + [text for name in papers for text in failed[name].values()])]
     for name in papers:
-        for kind in FORMATS:
-            files[f"{name}.{kind}"] = fill("paper", kind, page=pages[name], pages=pages, failed=failed[name])
-        files |= {runs.path: fill("runs", "html", page=runs, pages=pages) for runs in pages[name].runs}
+        files |= _of_paper(pages[name], pages, failed[name])
         _clear(root / "reports" / "runs" / name, keep={Path(runs.path).name for runs in pages[name].runs})
-    table = across(known)
-    files |= _draw(table)[0]
-    rounding = noise(known, root)
-    for kind in FORMATS:
-        files[f"across.{kind}"] = fill("across", kind, page=table, pages=pages, noise=rounding)
+    files |= _across(known, pages, root)
+    said = [*dict.fromkeys([problem.text for problem in problems]
+                           + [text for found in pages.values() for text in found.problems]
+                           + [text for name in papers for text in failed[name].values()])]
     for kind in ("md", "html"):
         files[f"index.{kind}"] = fill("index", kind, pages=pages, problems=said)
     files["measured.csv"] = as_csv(tidy(results))
@@ -52,6 +47,19 @@ def render(papers: Iterable[str] = PAPERS, root: Path = ROOT) -> list[Path]:
         count = "" if len(said) == 1 else f"{len(said)} problems, which reports/index.html lists; the first: "
         raise FedReproError(count + said[0])
     return [root / "reports" / name for name in files]
+
+
+def _of_paper(page: Page, pages: dict[str, Page], failed: dict[str, str]) -> dict[str, str]:
+    """{path: text} of a paper's page in every format, and of the pages of its runs."""
+    files = {f"{page.key}.{kind}": fill("paper", kind, page=page, pages=pages, failed=failed) for kind in FORMATS}
+    return files | {runs.path: fill("runs", "html", page=runs, pages=pages) for runs in page.runs}
+
+
+def _across(known: dict[str, Study], pages: dict[str, Page], root: Path) -> dict[str, str]:
+    """{path: text} of the page across papers and its figure."""
+    table, rounding = across(known), noise(known, root)
+    return _draw(table)[0] | {f"across.{kind}": fill("across", kind, page=table, pages=pages, noise=rounding)
+                              for kind in FORMATS}
 
 
 def _draw(page: Page | Across) -> tuple[dict[str, str], dict[str, str]]:

@@ -103,7 +103,8 @@ def across(studies: dict[str, Study]) -> Across:
 
 def _cells(minis: dict[str, Study]) -> dict[At, Cell]:
     """The cells that params.yaml asks for, of each algorithm its plain row."""
-    asked = {key: {cell.method: cell for scenario in (MINIATURE, ACROSS) for cell in study.asked(scenario)} for key, study in minis.items()}
+    asked = {key: {cell.method: cell for scenario in (MINIATURE, ACROSS) for cell in study.asked(scenario)}
+             for key, study in minis.items()}
     return {(algorithm, key): asked[key][row] for algorithm in algorithms() for key, study in minis.items()
             if (row := plain(algorithm, study.paper, [*asked[key]])) in asked[key]}
 

@@ -87,10 +87,11 @@ def page(study: Study) -> Page:
     return Page(key=study.key, name=study.name, paper=paper, idea=paper.idea,
                 mini=own_table(study, MINIATURE, texts.get(MINIATURE, [])),
                 beside=[own_table(study, scenario, texts.get(scenario, [])) for scenario in paper.beside],
-                tables=tables, judgement=_everything(paper, tables, elsewhere), elsewhere=elsewhere, figures=figures, corruptions=sheet,
+                tables=tables, judgement=_everything(paper, tables, elsewhere), elsewhere=elsewhere,
+                figures=figures, corruptions=sheet,
                 communication=[communication(study, scenario) for scenario in study.runs if scenario != ACROSS],
-                done=len(cells & study.results.keys()), planned=len(cells),
-                provenance=provenance(study), notes=said, readings=every(study.readings), values=values(paper, study.grid, study.root),
+                done=len(cells & study.results.keys()), planned=len(cells), provenance=provenance(study), notes=said,
+                readings=every(study.readings), values=values(paper, study.grid, study.root),
                 runs=[runs_page(study, scenario, texts.get(scenario, [])) for scenario in study.runs],
                 problems=[*study.problems.values(), *undrawn, *unseen])
 
@@ -133,8 +134,8 @@ def provenance(study: Study) -> Panel | None:
     rows = []
     for scenario, found in study.runs.items():
         if scenario != ACROSS:
-            title = study.title(scenario)
-            rows.append(Row(title, [title], [Value("text", text=_distinct(values)) for values in _facts(list(found.values()))]))
+            title, facts = study.title(scenario), _facts(list(found.values()))
+            rows.append(Row(title, [title], [Value("text", text=_distinct(fact)) for fact in facts]))
     return Panel("", ["scenario"], merge_heads([[name] for name in PROVENANCE]), rows) if rows else None
 
 
@@ -179,4 +180,5 @@ def _of_runs(study: Study, scenario: str) -> list[str]:
         texts += run.get("warnings", [])
         for text in departures(study, cell):
             differ.setdefault(text, []).append(study.label(cell.method))
-    return texts + [f"{', '.join(labels) if len(labels) < len(runs) else 'all methods'}: {text}" for text, labels in differ.items()]
+    return texts + [f"{', '.join(labels) if len(labels) < len(runs) else 'all methods'}: {text}"
+                    for text, labels in differ.items()]

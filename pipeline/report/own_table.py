@@ -33,14 +33,18 @@ class OwnTable:
 
 
 def own_table(study: Study, scenario: str, texts: list[str]) -> OwnTable:
-    """Of one scenario's planned cells: methods down, measures and facts of the run across. `texts`: what differs from the paper."""
+    """Of one scenario's planned cells: methods down, measures and facts of the run across.
+
+    texts: what differs from the paper.
+    """
     runs = study.asked(scenario)
-    done, missing = {cell: result for cell, result in runs.items() if result}, [cell for cell, result in runs.items() if not result]
+    done = {cell: result for cell, result in runs.items() if result}
+    missing = [cell for cell in runs if cell not in done]
     measures = _shown(name for result in done.values() for name in result["measures"]) or ["average"]
     names = {cell: study.label(cell.method) for cell in runs}
     told = {cell: study.readings[cell] for cell in runs}
-    rows = [Row(names[cell], [names[cell]], _values(cell, result, measures, study.problems.get(cell, "")), told=told[cell])
-            for cell, result in runs.items()]
+    values = {cell: _values(cell, result, measures, study.problems.get(cell, "")) for cell, result in runs.items()}
+    rows = [Row(names[cell], [names[cell]], values[cell], told=told[cell]) for cell in runs]
     for i, measure in enumerate(measures):
         mark([row.values[i] for row in rows], lower_is_better(measure))
     headline = next((result["headline"] for result in done.values()), "average")
@@ -58,7 +62,8 @@ def own_table(study: Study, scenario: str, texts: list[str]) -> OwnTable:
 
 def _curves(study: Study, scenario: str, cells: list[Cell], headline: str) -> Drawing:
     """The headline accuracy of every method over the rounds, as measured."""
-    caption = f"Measured accuracy ({measure_words(headline)}) after each round; round 0 is the state before the first, after any pretraining."
+    caption = (f"Measured accuracy ({measure_words(headline)}) after each round; round 0 is the state before the "
+               "first, after any pretraining.")
     return curves_of(study, f"figures/{study.key}-{scenario}.svg", {scenario: cells}, [headline], 1, caption)
 
 

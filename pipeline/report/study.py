@@ -27,13 +27,14 @@ class Study:
     problems: dict[Cell, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, key: str, results: dict[Cell, dict], root: Path = ROOT, problems: Iterable[Problem] = ()) -> "Study":
-        """From what is there of all papers. A run of the miniature that params.yaml no longer asks for is left out."""
+    def of(cls, key: str, results: dict[Cell, dict], root: Path = ROOT,
+           problems: Iterable[Problem] = ()) -> "Study":
+        """From the results of all papers; without runs in the miniature that params.yaml no longer asks for."""
         asked = set(planned(key, root))
         own = {cell: result for cell, result in results.items()
                if cell.paper == key and (cell in asked or cell.scenario not in (MINIATURE, ACROSS))}
-        return cls(key, load_paper(key, root), own, root,
-                   {problem.cell: problem.text for problem in problems if problem.cell and problem.cell.paper == key})
+        broken = {problem.cell: problem.text for problem in problems if problem.cell and problem.cell.paper == key}
+        return cls(key, load_paper(key, root), own, root, broken)
 
     @property
     def name(self) -> str:
@@ -59,13 +60,14 @@ class Study:
         return {cell: self.results.get(cell) for cell in self.planned if cell.scenario == scenario}
 
     def finished(self, scenarios: Iterable[str], methods: Iterable[str]) -> Iterator[Cell]:
-        """The cells of these scenarios and methods that have run."""
-        cells = (self.cell(scenario, method) for scenario in scenarios for method in methods or self.paper.methods)
+        """The cells of these scenarios and methods (none: of all methods) that have run."""
+        methods = list(methods) or self.paper.methods
+        cells = (self.cell(scenario, method) for scenario in scenarios for method in methods)
         return (cell for cell in cells if cell in self.results)
 
     @cached_property
     def runs(self) -> dict[str, dict[Cell, dict]]:
-        """Scenario -> its finished cells; scenarios and methods in the order of paper.yaml, but the miniature first."""
+        """Scenario -> its finished cells, in the order of paper.yaml, but the miniature first."""
         place = {method: i for i, method in enumerate(self.paper.methods)}
         cells = sorted(self.results, key=lambda cell: place.get(cell.method, len(place)))
         found = {scenario: {cell: self.results[cell] for cell in cells if cell.scenario == scenario}
@@ -89,11 +91,12 @@ class Study:
     @cached_property
     def readings(self) -> Readings:
         """The readings of every cell of the grids and the miniature, as it was run or else would be."""
-        cells = [*self.grid, *self.asked(MINIATURE)]
-        return numbered(self.paper, {cell: readings_of(cell, self.root, ran(self.results.get(cell))) for cell in cells})
+        return numbered(self.paper, {cell: readings_of(cell, self.root, ran(self.results.get(cell)))
+                                     for cell in (*self.grid, *self.asked(MINIATURE))})
 
 
-def studies(results: dict[Cell, dict], root: Path = ROOT, problems: Iterable[Problem] = ()) -> dict[str, Study]:
+def studies(results: dict[Cell, dict], root: Path = ROOT,
+            problems: Iterable[Problem] = ()) -> dict[str, Study]:
     """Every paper by its key, in the order of the pages."""
     found = [Study.of(key, results, root, problems) for key in PAPERS]
     return {study.key: study for study in sorted(found, key=lambda study: study.paper.order)}
