@@ -16,13 +16,13 @@ from federation import image_world, run
 from test_report import BALANCED, PAPER, found, measured, root, write_run, write_sheet  # noqa: F401  (fixtures)
 
 from pipeline import methods
-from pipeline.cells.results import collect
+from pipeline.cells.results import Problem, collect
 from pipeline.errors import FedReproError, ParamError
 from pipeline.methods._collaborative import Collaborative
 from pipeline.report import render
 from pipeline.report.across import REASONS, across, algorithms, excluded, plain
-from pipeline.report.context import NAMES
 from pipeline.report.noise import noise
+from pipeline.report.study import studies
 from pipeline.schema import NEEDS, Cell, Model, load_paper, load_params, papers
 
 PAPERS = papers()
@@ -81,7 +81,7 @@ def test_where_no_row_has_the_algorithms_name_the_one_that_is_asked_for_counts()
 # -- the page -------------------------------------------------------------------------------------------------------------
 
 def values_of(root, results=None):  # noqa: F811
-    shown = across(NAMES, collect(root) if results is None else results, root)
+    shown = across(studies(collect(root) if results is None else results, root))
     return shown, {row.name: row.values for row in shown.panel.rows}
 
 
@@ -130,11 +130,11 @@ def test_a_method_of_another_paper_is_on_this_page_and_in_no_table_of_the_paper(
 
 
 def test_what_rounding_alone_does_is_shown_where_it_was_measured(measured):  # noqa: F811
-    assert noise(NAMES, measured) is None
+    assert noise(studies({}, measured), measured) is None
     path = measured / "reports/noise.csv"
     path.parent.mkdir(exist_ok=True)
     path.write_text("cell,setting,accuracy\nfedcrl/mini/fedavg,default,54.5\nfedcrl/mini/fedavg,avx2,60.2\nfedccl/mini/ours,default,70\n")
-    shown = noise(NAMES, measured)
+    shown = noise(studies({}, measured), measured)
     assert [[value.text for value in row.values] for row in shown.panel.rows] == [["54.50", "60.20", "5.70"]]
     assert "4.03 points (1 degrees of freedom, 95 %: 1.80 to 128.61), so two differ by about 5.70" in shown.text and "default and avx2" in shown.text
     render(["fedcrl"], measured)
@@ -151,7 +151,7 @@ def test_wrong_numbers_of_rounding_are_named(root, text, message):  # noqa: F811
     (root / "reports").mkdir(exist_ok=True)
     (root / "reports/noise.csv").write_text(text)
     with pytest.raises(ParamError, match=message):
-        noise(NAMES, root)
+        noise(studies({}, root), root)
 
 
 def test_mean_ranks_of_the_algorithms_that_most_miniatures_share(root):  # noqa: F811
@@ -165,9 +165,9 @@ def test_mean_ranks_of_the_algorithms_that_most_miniatures_share(root):  # noqa:
     (root / "params.yaml").write_text(yaml.safe_dump(document))
     for cached in (load_params, load_paper):
         cached.cache_clear()
-    found = across(NAMES, collect(root), root).standing
+    found = across(studies(collect(root), root)).standing
     assert found.text.startswith("Mean ranks over 3 miniatures (1 is the best): fedprox 1.00, fedavg 2.00, moon 3.00. Friedman test")
-    assert "They are those of FedCCL, FCCL+ and FedLSA" in found.text and "No bars are drawn for fewer than 5 miniatures." in found.drawing.caption
+    assert "They are those of FEDCCL, FCCLPLUS and FEDLSA" in found.text and "No bars are drawn for fewer than 5 miniatures." in found.drawing.caption
 
 
 def test_several_devices_stand_at_their_cells(measured):  # noqa: F811
@@ -193,19 +193,19 @@ def test_of_several_rows_of_an_algorithm_only_the_plain_one_counts(measured):  #
     changed = PAPER | {"methods": PAPER["methods"] | {"fedavg-slow": {"algorithm": "fedavg", "label": "FedAvg[slow=1]"}}}
     (measured / "papers/fedcrl/paper.yaml").write_text(yaml.safe_dump(changed, sort_keys=False))
     load_paper.cache_clear()
-    before = across(NAMES, collect(measured), measured)
+    before = across(studies(collect(measured), measured))
     write_run(measured, "mini/fedavg-slow", BALANCED["ours"])
-    assert across(NAMES, collect(measured), measured) == before
+    assert across(studies(collect(measured), measured)) == before
 
 
 def test_a_result_that_cannot_be_used_is_no_number(measured):  # noqa: F811
     cell = Cell("fedcrl", "mini", "fedavg")
-    rows = {row.name: row.values for row in across(NAMES, {}, measured, {cell: "result.json: cut"}).panel.rows}
+    rows = {row.name: row.values for row in across(studies({}, measured, [Problem("result.json: cut", cell)])).panel.rows}
     assert rows["FedAvg"][-4].hint == "not shown: result.json: cut"
 
 
 def test_names_are_told_apart_and_other_networks_are_told():
-    shown = across(NAMES, {})
+    shown = across(studies({}))
     names = [row.name for row in shown.panel.rows]
     assert len(set(names)) == len(names) == len(algorithms()) and {"FedProto", "FedProto (hetero)", "Local", "MOON", "FedAvg+"} <= set(names)
     about = {column.key: column.about for column in shown.columns}

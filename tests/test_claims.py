@@ -30,6 +30,7 @@ from pipeline.report.judgement import Judgement, orders, ordinal
 from pipeline.report.judging import closeness, decide, judge
 from pipeline.report.measures import numbers, uniformity
 from pipeline.report.standings import of_table, shared
+from pipeline.report.study import Study
 from pipeline.report.verdicts import CONFIRMED, CONTRADICTED, FAILS, HOLDS, OPEN, UNDECIDED, WAITS, Verdict
 from pipeline.schema import ROOT, Cell, load_paper, papers
 from pipeline.sealing import seal
@@ -70,22 +71,20 @@ def write_claims(root, rows, paper="fedcrl"):                                   
 
 def verdicts(root, *names):                                                      # noqa: F811
     found = evidence(root)
-    made = {claim.id: judge(claim, found) for claim in read_claims("fedcrl", found.paper, root)}
+    made = {claim.id: judge(claim, found) for claim in read_claims(found.printed)}
     return [made[name] for name in names] if len(names) > 1 else made[names[0]]
 
 
 def evidence(root, variant=""):                                                  # noqa: F811
-    paper = load_paper("fedcrl", root)
-    return Evidence("fedcrl", paper, results.collect(root), Printed("fedcrl", paper, root), root, variant)
+    return Evidence(Printed(Study.of("fedcrl", results.collect(root), root)), variant)
 
 
 # -- the papers' own claims ------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("key", PAPERS)
 def test_published_numbers_bear_the_claims_out_except_for_the_papers_slips(key):
-    paper = load_paper(key)
-    printed, lost, wrong = Printed(key, paper), set(), {}
-    claims = [claim for claim in read_claims(key, paper) if claim.expected.testable and claim.table]
+    printed, lost, wrong = Printed(Study(key, load_paper(key))), set(), {}
+    claims = [claim for claim in read_claims(printed) if claim.expected.testable and claim.table]
     for claim in claims:
         numbers = {spot: printed.numbers.get(spot) for spot in claim.spots}
         if None in numbers.values():
@@ -98,16 +97,14 @@ def test_published_numbers_bear_the_claims_out_except_for_the_papers_slips(key):
 
 @pytest.mark.parametrize("key", PAPERS)
 def test_every_number_of_a_claim_is_a_measure_of_a_run(key):
-    paper = load_paper(key)
-    found = Evidence(key, paper, {}, Printed(key, paper))
-    without = {claim.id for claim in read_claims(key, paper) for spot in claim.spots if found.source(spot) is None}
+    found = Evidence(Printed(Study(key, load_paper(key))))
+    without = {claim.id for claim in read_claims(found.printed) for spot in claim.spots if found.source(spot) is None}
     assert without == SIZES.get(key, set())
 
 
 def test_examples_of_the_papers_numbers():
-    paper = load_paper("fedcrl")
-    printed = Printed("fedcrl", paper)
-    claims = {claim.id: claim for claim in read_claims("fedcrl", paper)}
+    printed = Printed(Study("fedcrl", load_paper("fedcrl")))
+    claims = {claim.id: claim for claim in read_claims(printed)}
     value = {name: claims[name].difference(printed.numbers.__getitem__) for name in ("R02a", "R03a", "R04", "R13i", "R10a")}
     assert value["R02a"] == pytest.approx(0.49) and value["R03a"] == pytest.approx(2.37 - 0.71)
     assert value["R04"] == pytest.approx(80.283 - 80.280, abs=0.001) and value["R13i"] == 6
@@ -118,7 +115,7 @@ def test_examples_of_the_papers_numbers():
 
 @pytest.fixture
 def printed(root):                                                               # noqa: F811
-    return Printed("fedcrl", load_paper("fedcrl", root), root)
+    return Printed(Study("fedcrl", load_paper("fedcrl", root), root=root))
 
 
 @pytest.mark.parametrize("text, value", [
@@ -171,16 +168,16 @@ def test_what_a_largest_of_differences_hangs_on(printed):
 def test_a_wrong_claim_is_named(root, row, message):                             # noqa: F811
     write_claims(root, [("x", "words", *row)])
     with pytest.raises(ParamError, match=message):
-        page("fedcrl", {}, root)
+        page(Study.of("fedcrl", {}, root))
 
 
 def test_wrong_columns_and_ids_given_twice_are_named(root):                      # noqa: F811
     write_claims(root, [CLAIMS[0], CLAIMS[0]])
     with pytest.raises(ParamError, match="claims.csv:3: the id 'more' is given twice"):
-        page("fedcrl", {}, root)
+        page(Study.of("fedcrl", {}, root))
     (root / "papers/fedcrl/claims.csv").write_text("id,lhs\n")
     with pytest.raises(ParamError, match="claims.csv: the columns must be id,claim,left"):
-        page("fedcrl", {}, root)
+        page(Study.of("fedcrl", {}, root))
 
 
 # -- verdicts ------------------------------------------------------------------------------------------------------------
@@ -345,7 +342,7 @@ def test_one_seed_is_indicative_and_a_value_needs_two(claimed):
     more, value = verdicts(claimed, "more", "value")
     assert (more.words, more.measured, more.size) == ("holds (indicative)", "+6.50", "")               # of the seed that both have
     assert (value.word, value.reason) == (WAITS, "one seed gives no interval")
-    table = page("fedcrl", results.collect(claimed), claimed).tables[0]
+    table = page(Study.of("fedcrl", results.collect(claimed), claimed)).tables[0]
     assert table.judgement.strength == "Indicative, one seed" and "Indicative: 1 of 2 tested claims points the claimed way (50 %)" in table.judgement.summary
 
 
@@ -441,7 +438,7 @@ def test_claims_are_judged_again_by_a_variant_of_their_tables(claimed):
     path.write_text(yaml.safe_dump(document, sort_keys=False))
     for method, value in (("ours", 50.0), ("fedavg", 60.0), ("fedprox", 40.0)):
         write_run(claimed, f"skewed/{method}", {"average": [value, value]})
-    shown = page("fedcrl", results.collect(claimed), claimed)
+    shown = page(Study.of("fedcrl", results.collect(claimed), claimed))
     words = {table.key: {v.claim.id: v.word for v in table.judgement.verdicts} for table in shown.tables}
     assert (words["table1"]["more"], words["table1-long"]["more"]) == (UNDECIDED, FAILS)
     assert (words["table1"]["best"], words["table1-long"]["best"]) == (WAITS, FAILS)
@@ -486,7 +483,7 @@ def test_a_page_per_scenario_tells_where_its_numbers_come_from(claimed):
 def test_a_run_that_differs_from_what_is_asked_for_now_says_so(claimed):
     path = claimed / "papers/fedcrl/paper.yaml"
     path.write_text(path.read_text().replace("rounds: 2", "rounds: 40").replace("label: FedAvg", "label: FedAvg\n    mu: 0.5"))
-    notes = {note.scenario: note.texts for note in page("fedcrl", results.collect(claimed), claimed).notes}
+    notes = {note.scenario: note.texts for note in page(Study.of("fedcrl", results.collect(claimed), claimed)).notes}
     assert "all methods: 2 rounds instead of 40." in notes["balanced"]
     assert "FedAvg: run with the method's defaults, paper.yaml now has mu = 0.5." in notes["balanced"]
 

@@ -15,8 +15,9 @@ from test_report import PAPER, measured, root, write_run  # noqa: F401  (fixture
 from pipeline.cells.results import collect
 from pipeline.data import store
 from pipeline.errors import FedReproError, ParamError
-from pipeline.report import computed, embedding, examples, figures, geometry, render
+from pipeline.report import clouds, computed, embedding, examples, figures, geometry, render
 from pipeline.report.drawings import figure_views
+from pipeline.report.study import Study
 from pipeline.schema import ROOT, Cell, load_paper, papers
 from pipeline.sealing import seal
 
@@ -111,12 +112,12 @@ def test_a_kept_file_that_does_not_fit_is_refused(drawn, change):
 
 
 def test_no_more_points_are_drawn_than_a_page_can_bear():
-    n = 3 * figures.MOST_POINTS
+    n = 3 * clouds.MOST_POINTS
     table = pd.DataFrame({"x": np.arange(n) % 97, "y": np.arange(n) % 89, "label": np.arange(n) % 12, "client": 0})
-    svg = figures.points({"many": table})
+    svg = clouds.points({"many": table})
     assert svg.count('id="label-') == 12
     strokes = [re.search(rf'id="label-{i}".*?d="(.*?)"', svg, re.S)[1].count("M") for i in range(12)]
-    assert sum(strokes[:5]) + sum(strokes[5:10]) / 2 + sum(strokes[10:]) == figures.MOST_POINTS       # a cross has two
+    assert sum(strokes[:5]) + sum(strokes[5:10]) / 2 + sum(strokes[10:]) == clouds.MOST_POINTS       # a cross has two
 
 
 def test_stage_says_one_line_and_exits_with_2():
@@ -145,7 +146,7 @@ def finished(root, cell, mean, **hyper):
 
 
 def drawing_of(root, paper, name):
-    view, = [view for view in figure_views("fedcrl", paper, {c: r for c, r in collect(root).items() if c.paper == "fedcrl"}, root) if view.key == name]
+    view, = [view for view in figure_views(replace(Study.of("fedcrl", collect(root), root), paper=paper)) if view.key == name]
     return view
 
 
@@ -362,7 +363,7 @@ def test_private_images_are_the_right_column(drawn):
             assert rows[name][column] == pytest.approx(expected, abs=6e-5)                # four decimals are kept
     svg = drawing.draw()
     assert svg.count(">private images<") == 1 and f">diagonal {np.diag(rows['c']['private images']).mean():.2f}<" in svg
-    assert drawing.size == figures.matrices_size(3, 2) and "private images of the client's own domain (right)" in drawing.caption
+    assert drawing.size == clouds.matrices_size(3, 2) and "private images of the client's own domain (right)" in drawing.caption
     write_representations(drawn, OURS, 0.05, **arrays)
     with pytest.raises(FedReproError, match="balanced/ours.npz: no logits of all clients on common images: .*private.U"):
         geometry.compute("matrix", OURS, drawn)
@@ -415,7 +416,7 @@ def test_a_transfer_says_both_accuracies_below_each_panel(drawn):
         path.unlink()
     view = drawing_of(drawn, paper, "figure9")
     panels = view.drawing.draw.args[0]
-    assert list(panels) == ["FedAvg", "Ours"] and view.command == "" and view.drawing.size == figures.transfers_size(2)
+    assert list(panels) == ["FedAvg", "Ours"] and view.command == "" and view.drawing.size == clouds.transfers_size(2)
     assert {title: words for title, (_, words) in panels["Ours"].items()} == {
         "one → M": "75.0 % of these images right\nintra-domain accuracy 90.50 %",
         "one → U": "25.0 % of these images right\ninter-domain accuracy 41.50 %"}
@@ -427,7 +428,7 @@ def test_a_transfer_says_both_accuracies_below_each_panel(drawn):
 
 def test_a_transfer_without_results_names_its_command(root):  # noqa: F811
     paper = transfer_paper(root)
-    view, = figure_views("fedcrl", paper, {}, root)
+    view, = figure_views(Study("fedcrl", paper, root=root))
     assert view.drawing is None and view.miniature is None
     assert view.command.startswith("fedrepro run 'papers/fedcrl/dvc.yaml:") and view.command.endswith("; python -m stages.figures fedcrl")
 
@@ -465,7 +466,7 @@ def test_three_dimensions_keep_every_angle():
 
 def test_points_behind_the_sphere_are_faint():
     table = pd.DataFrame({"x": [0.5, -0.5], "y": [0.1, 0.2], "z": [0.8, -0.8], "label": [0, 1], "client": [0, 0]})
-    text = figures.sphere({"FedLSA": table})
+    text = clouds.sphere({"FedLSA": table})
     assert 'id="label-0"' in text and 'id="label-1"' in text and "0.25" in text and "FedLSA" in text
 
 
@@ -482,5 +483,5 @@ def test_a_legend_shows_what_tells_its_entries_apart():
     margins = pd.DataFrame({"label": [0, 1], "clients": [2.0, 3.0], "mean": [1.0, 1.0], "vectors": [1.0, 2.0]})
     history = pd.DataFrame({"seed": 0, "round": [0, 1, 2], "average": [1.0, 2.0, 3.0]})
     marks, lines = (drawn.partition('id="legend_1"')[2] for drawn in
-                    (figures.margins({"FedProto": margins}), figures.curves({"digits": {str(i): history for i in range(9)}}, ["average"])))
+                    (clouds.margins({"FedProto": margins}), figures.curves({"digits": {str(i): history for i in range(9)}}, ["average"])))
     assert marks.count("<use") == 3 and "<use" not in lines and lines.count("stroke-dasharray") == 1

@@ -23,7 +23,7 @@ from pipeline.cells.readings import (
 from pipeline.errors import ParamError
 from pipeline.methods.base import Method
 from pipeline.report.told import Told, numbered, numbers, rows, value_words, values
-from pipeline.schema import ROOT, Cell, Source, check, load_paper, load_params, papers
+from pipeline.schema import ROOT, Cell, Source, check, load_paper, papers
 
 PAPERS = papers()
 
@@ -194,7 +194,7 @@ def test_a_cell_whose_scenario_lacks_what_its_method_needs_ends_before_it_trains
 def test_readings_have_one_number_each_the_papers_first():
     paper, mini = load_paper("fedcrl"), load_paper("fedcrl").miniature
     cells = [Cell("fedcrl", scenario, method) for scenario in ("cifar10-dir-01", "mini") for method in mini.methods]
-    told = numbered(paper, cells, {})
+    told = numbered(paper, {cell: readings_of(cell) for cell in cells})
     own = [told.number for told in told[Cell("fedcrl", "mini", "local")]]
     assert [told.number for told in told[cells[0]]] == ["R1", "R2", "R3", "R4", "R5", "R6", *own] and own == ["R7"]
     every = {found.number: found for line in told.values() for found in line}

@@ -15,7 +15,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from pipeline.cells import results
-from pipeline.cells.results import Summary
+from pipeline.cells.results import Problem, Summary
 from pipeline.errors import FedReproError, ParamError
 from pipeline.report import contact_sheet, pictures, render
 from pipeline.report.claims import parse_expected
@@ -24,7 +24,10 @@ from pipeline.report.context import page
 from pipeline.report.figures import over_seeds, trailing_mean
 from pipeline.report.formats import markdown, tex
 from pipeline.report.judgement import variants
-from pipeline.report.tables import Value, compare, mark, merge_heads, rank, read_published, table_view
+from pipeline.report.panels import Value, compare, mark, merge_heads, rank
+from pipeline.report.published import read_published
+from pipeline.report.study import Study, studies
+from pipeline.report.tables import table_view
 from pipeline.report.words import (
     bytes_words,
     measure_words,
@@ -34,13 +37,16 @@ from pipeline.report.words import (
     setting_words,
     split_setting,
 )
-from pipeline.schema import PAPERS, ROOT, Cell, load_paper
+from pipeline.schema import ROOT, Cell, load_paper, papers
 from pipeline.sealing import seal
+
+PAPERS = papers()
 
 SCENARIO = {"data": {"set": "digits"}, "partition": {"kind": "dirichlet", "clients": 2, "beta": 0.3}, "model": {"name": "cnn2"},
             "training": {"rounds": 2, "batch_size": 8}, "evaluation": {"tests": "clients"}, "seeds": [0, 1]}
 PAPER = {
     "name": "a paper", "title": "A & B: 100% of {everything}", "authors": "A. Müller, C. #1", "reference": "Journal_1 (2024)",
+    "idea": "One sentence.", "order": 1,
     "scenarios": {"balanced": SCENARIO, "skewed": SCENARIO},
     "methods": {"fedavg": {"label": "FedAvg"}, "fedprox": {"label": "FedProx"}, "ours": {"label": "Ours"}},
     "grids": {"main": {"scenarios": ["balanced", "skewed"], "methods": ["fedavg", "fedprox", "ours"]}},
@@ -55,6 +61,7 @@ PAPER = {
                    "remarks": {"FedProx": "not credible: 5_000 & more"}},
         "table3": {"number": "3", "title": "Sizes", "published": "table3.csv"},
     },
+    "miniature": {"scenario": SCENARIO, "methods": ["fedavg", "ours"]},
     "figures": {"figure3": {"number": "3", "title": "Curves", "scenarios": ["balanced", "skewed"], "kind": "curves",
                             "measures": ["weighted", "loss"], "window": 2},
                 "figure5": {"number": "5", "title": "Not drawn", "scenarios": ["balanced"]}},
@@ -78,17 +85,16 @@ BALANCED = {"fedavg": {"M": [70.0, 72.0], "average": [60.0, 62.0], "weighted": [
 
 def found(path):
     """A repository of five equal papers with two scenarios and three methods, and no runs."""
-    for name in PAPERS:
+    for order, name in enumerate(PAPERS, 1):
         folder = path / "papers" / name
         (folder / "published").mkdir(parents=True)
-        (folder / "paper.yaml").write_text(yaml.safe_dump(PAPER, sort_keys=False), encoding="utf-8")
+        (folder / "paper.yaml").write_text(yaml.safe_dump(PAPER | {"name": name.upper(), "order": order}, sort_keys=False), encoding="utf-8")
         for table, rows in PUBLISHED.items():
             with (folder / "published" / f"{table}.csv").open("w", newline="") as file:
                 writer = csv.writer(file)
                 writer.writerow(["paper", "table", "setting", "dataset", "column", "method", "value", "std", "note"])
                 writer.writerows([name, table[5:], *row, "", ""] for row in rows)
-    miniature = {name: {"scenario": SCENARIO, "methods": ["fedavg", "ours"]} for name in PAPERS}
-    (path / "params.yaml").write_text(yaml.safe_dump({"data": {}, "miniature": miniature}))
+    (path / "params.yaml").write_text("data: {}\n")
     return path
 
 
@@ -168,7 +174,7 @@ def unlinked(text):
 
 
 def view(root, table):
-    return table_view(table, "fedcrl", load_paper("fedcrl", root), results.collect(root), root)
+    return table_view(table, Study.of("fedcrl", results.collect(root), root))
 
 
 # -- results ---------------------------------------------------------------------------------------------------------
@@ -359,9 +365,10 @@ def test_delta_is_measured_minus_measured_baseline(measured):
 def test_what_a_run_costs_stands_beside_the_printed_formula(measured):
     path = measured / "papers/fedcrl/paper.yaml"
     document = yaml.safe_load(path.read_text())
-    document["tables"]["table1"] |= {"columns": {"Avg": "average", "Cost": "run.traffic"}, "blocks": {
-        "even,public=a|Digits": {"scenario": "balanced", "measure": "", "also": {"Time of a round": "run.seconds"}},
-        "even,public=a|Digits|FedAvg": {"scenario": "balanced", "only": ["Cost"], "also": {"Time of a round": "run.seconds"}}}}
+    document["tables"]["table1"] |= {
+        "columns": {"Avg": "average", "Cost": "run.traffic"}, "also": {"Time of a round": "run.seconds"},
+        "blocks": {"even,public=a|Digits": {"scenario": "balanced", "measure": ""},
+                   "even,public=a|Digits|FedAvg": {"scenario": "balanced", "only": ["Cost"]}}}
     path.write_text(yaml.safe_dump(document, sort_keys=False))
     published = measured / "papers/fedcrl/published/table1.csv"
     head, *lines = published.read_text().splitlines()
@@ -451,7 +458,7 @@ def test_a_remark_on_a_row_that_is_not_printed_is_refused(root):
     path = root / "papers/fedcrl/paper.yaml"
     path.write_text(path.read_text().replace("FedProx: 'not", "FedPorx: 'not"))
     with pytest.raises(ParamError, match="tables.table2.remarks: unknown printed method 'FedPorx' .nearest: 'FedProx'"):
-        page("fedcrl", {}, root)
+        page(Study.of("fedcrl", {}, root))
 
 
 @pytest.mark.parametrize("means, lower, marks", [
@@ -496,9 +503,9 @@ def test_check_marks_for_components(root):
 
 @pytest.mark.parametrize("name", PAPERS)
 def test_every_published_number_of_the_papers_is_shown_once(name):
-    paper = load_paper(name)
+    study = Study(name, paper := load_paper(name))
     for key, table in paper.tables.items():
-        shown = table_view(key, name, paper, {}, ROOT)
+        shown = table_view(key, study)
         found = sorted(value.published for panel in shown.panels for row in panel.rows for value in row.values if value.published)
         rows = [row for row in read_published(name, table)
                 if key not in variants(paper) or table.block(row["setting"], row["dataset"], row["method"])]
@@ -511,10 +518,23 @@ def test_missing_or_wrong_published_table_is_named(root):
     path = root / "papers/fedcrl/published/table1.csv"
     path.write_text("paper,table\n1,2\n")
     with pytest.raises(ParamError, match="table1.csv.*'setting'"):
-        page("fedcrl", {}, root)
+        page(Study.of("fedcrl", {}, root))
     path.unlink()
     with pytest.raises(ParamError, match="table1.csv: no such file"):
-        page("fedcrl", {}, root)
+        page(Study.of("fedcrl", {}, root))
+
+
+def test_a_study_has_what_is_asked_of_its_paper_and_papers_come_in_their_order(measured):
+    write_run(measured, "mini/fedprox", BALANCED["ours"])                           # which params.yaml does not ask for
+    write_run(measured, "mini/fedavg", BALANCED["fedavg"], paper="rahfl")
+    path = measured / "papers/fedccl/paper.yaml"
+    path.write_text(path.read_text().replace("order: 1\n", "order: 9\n"))
+    found = studies(results.collect(measured), measured, [Problem("cut", Cell("rahfl", "mini", "ours"))])
+    assert list(found) == ["fcclplus", "fedlsa", "rahfl", "fedcrl", "fedccl"]
+    assert {scenario: [cell.method for cell in runs] for scenario, runs in found["fedcrl"].runs.items()} == {
+        "mini": ["fedavg", "ours"], "balanced": ["fedavg", "ours"]}
+    assert list(found["rahfl"].results) == [Cell("rahfl", "mini", "fedavg")] and not found["fedcrl"].problems
+    assert found["rahfl"].problems == {Cell("rahfl", "mini", "ours"): "cut"}
 
 
 # -- readings --------------------------------------------------------------------------------------------------------------
@@ -523,7 +543,7 @@ def test_missing_or_wrong_published_table_is_named(root):
 def told(measured):
     """The same, with a reading of the paper, a source, a column beside the printed ones and one for the hook."""
     document = yaml.safe_load((measured / "papers/fedcrl/paper.yaml").read_text())
-    document["tables"]["table2"] |= {"beside": {"plain": "average"}, "hook": True}
+    document["tables"]["table2"] |= {"also": {"plain": "average"}, "hook": True}
     document |= {"readings": [{"paper": "Eq. 2: 50% & more", "run": "the half_of it", "why": "own choice: cheaper", "option": "half: false"}],
                  "sources": {"settings": {"training.rounds": {"paper": "Table I"}}, "methods": {"fedprox": {"mu": {"code": "a/b"}}}}}
     document["methods"]["fedprox"]["mu"] = 0.5
@@ -591,12 +611,12 @@ def test_a_scenario_beside_the_tables_has_one_of_its_own_and_counts_for_none_of_
         "notes": {"cut": "2 of 500 rounds"}}, sort_keys=False))
     write_run(measured, "cut/ours", {name: [12.25, 12.75] for name in BALANCED["ours"]})
     load_paper.cache_clear()
-    shown = page("fedcrl", results.collect(measured), measured)
+    shown = page(Study.of("fedcrl", results.collect(measured), measured))
     assert (shown.done, shown.planned) == (2, 6) and (shown.beside[0].done, shown.beside[0].planned) == (1, 2)
     render(["fedcrl"], measured)
     before, cut, tables = re.split(r"## Beside the paper's tables|## The paper's tables", unlinked((measured / "reports/fedcrl.md").read_text()))
     assert "### Cut\\_down & small\n\n2 of 500 rounds. digits: every second image.\n" in cut
-    assert "Not all has run: `python -m pipeline.commands.run 'papers/fedcrl/dvc.yaml:short@cut-*'`" in cut
+    assert "Not all has run: `fedrepro run 'papers/fedcrl/dvc.yaml:short@cut-*'`" in cut
     assert "| FedAvg <sup>R</sup> | — | — | — | — |  |  |  |" in cut and "| Ours | 12.50 ± 0.35 |" in cut and "31.07" not in cut
     assert "12.50" not in before and "12.50" not in tables.partition("## Communication")[0]
     assert "Cut" in (measured / "reports/fedcrl.tex").read_text()
@@ -607,17 +627,17 @@ def test_a_scenario_beside_the_tables_has_one_of_its_own_and_counts_for_none_of_
 
 def test_methods_that_end_where_they_began_are_named(measured):
     write_run(measured, "mini/ours", BALANCED["ours"] | {"average": [4.0, 5.9]})          # from 0 in round 0
-    assert page("fedcrl", results.collect(measured), measured).mini.still == "Less than 5 points above round 0: Ours."
+    assert page(Study.of("fedcrl", results.collect(measured), measured)).mini.still == "Less than 5 points above round 0: Ours."
     render(["fedcrl"], measured)
     for kind in ("md", "html", "tex"):
         assert "Less than 5 points above round 0: Ours." in (measured / f"reports/fedcrl.{kind}").read_text(), kind
     write_run(measured, "mini/ours", BALANCED["ours"] | {"average": [4.0, 6.0]})
-    assert page("fedcrl", results.collect(measured), measured).mini.still == ""
+    assert page(Study.of("fedcrl", results.collect(measured), measured)).mini.still == ""
 
 
 def test_a_methods_own_numbers_are_no_accuracies_of_the_miniature(measured):
     write_run(measured, "mini/ours", BALANCED["ours"] | {"method.anchors": [3.0, 3.0], "pgd": [10.0, 12.0]})
-    heads = page("fedcrl", results.collect(measured), measured).mini.panel.columns
+    heads = page(Study.of("fedcrl", results.collect(measured), measured)).mini.panel.columns
     assert "measured, % · under PGD" in heads and not [head for head in heads if "anchors" in head]
     render(["fedcrl"], measured)
     assert "method.anchors" in (measured / "reports/runs/fedcrl/mini.html").read_text()
@@ -632,7 +652,7 @@ def test_histogram_is_shown_where_it_exists(measured):
 
 
 def test_provenance_and_deviations(measured):
-    text = page("fedcrl", results.collect(measured), measured)
+    text = page(Study.of("fedcrl", results.collect(measured), measured))
     assert [row.name for row in text.provenance.rows] == ["miniature", "balanced"]
     assert [value.text for value in text.provenance.rows[1].values] == [
         "2", "digits", "bundled", "a" * 12, "none", "b" * 12, "0, 1", "cpu", "2.8.0", "c" * 12 + "+", "6"]
@@ -657,7 +677,7 @@ def test_worst_tenth_of_the_clients():
 
 def test_miniature_shows_only_the_methods_that_params_asks_for(measured):
     write_run(measured, "mini/fedprox", BALANCED["ours"])
-    shown = page("fedcrl", results.collect(measured), measured)
+    shown = page(Study.of("fedcrl", results.collect(measured), measured))
     assert [row.name for row in shown.communication[0].rows] == ["FedAvg", "Ours"]
     assert shown.provenance.rows[0].values[0].text == "2"
 
@@ -693,7 +713,7 @@ def test_curves_of_the_papers_scenarios_and_of_the_miniature(measured):
 
 def test_a_figure_without_runs_says_how_to_get_it(root):
     render(["fedcrl"], root)
-    command = "python -m pipeline.commands.run 'papers/fedcrl/dvc.yaml:main@balanced-*' 'papers/fedcrl/dvc.yaml:main@skewed-*'"
+    command = "fedrepro run 'papers/fedcrl/dvc.yaml:main@balanced-*' 'papers/fedcrl/dvc.yaml:main@skewed-*'"
     html, text = ((root / f"reports/fedcrl.{kind}").read_text() for kind in ("html", "md"))
     assert f"Figure 3: Curves</h3>\n<p class=\"run\">Nothing measured yet: <code>{command}</code>.</p>" in html.replace("&#39;", "'")
     assert f"### Figure 3: Curves\n\nNothing measured yet: `{command}`\n" in text
@@ -702,7 +722,7 @@ def test_a_figure_without_runs_says_how_to_get_it(root):
 
 def test_a_figure_that_lacks_cells_says_how_to_get_them(measured):
     render(["fedcrl"], measured)
-    command = "python -m pipeline.commands.run 'papers/fedcrl/dvc.yaml:main@balanced-*' 'papers/fedcrl/dvc.yaml:main@skewed-*'"
+    command = "fedrepro run 'papers/fedcrl/dvc.yaml:main@balanced-*' 'papers/fedcrl/dvc.yaml:main@skewed-*'"
     assert f"Not complete; what is missing: <code>{command}</code>" in (measured / "reports/fedcrl.html").read_text().replace("&#39;", "'")
     assert f"Not complete; what is missing: `{command}`" in (measured / "reports/fedcrl.md").read_text()
 
@@ -795,7 +815,7 @@ def test_unknown_paper_names_the_nearest(root):
 
 
 def test_stage_says_one_line_and_exits_with_2():
-    done = subprocess.run([sys.executable, "stages/report.py", "fedclr"], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "stages.report", "fedclr"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr.splitlines() == ["error: unknown paper 'fedclr' (nearest: 'fedcrl')"]
 

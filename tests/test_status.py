@@ -22,7 +22,7 @@ CNN, LENET = {"name": "cnn4"}, {"name": "lenet"}
 DIGITS = {"data": {"set": "digits", "size": 16}, "model": CNN, "partition": {"kind": "dirichlet", "clients": 4, "beta": 0.5}}
 MNIST = {"data": {"set": "mnist", "size": 32}, "model": CNN, "partition": {"kind": "dirichlet", "clients": 4, "beta": 0.5, "samples": 4000}}
 PAPER = {
-    "name": "fedcrl", "title": "T", "authors": "A", "reference": "R",
+    "name": "fedcrl", "title": "T", "authors": "A", "reference": "R", "idea": "I", "order": 1,
     "scenarios": {"balanced": DIGITS | COMMON, "mnist": MNIST | COMMON},
     "methods": {"fedavg": {"label": "FedAvg"}, "fedprox": {"label": "FedProx", "mu": 0.1}, "ours": {"label": "Ours"}},
     "grids": {"main": {"scenarios": ["balanced", "mnist"], "methods": ["fedavg", "fedprox"]}},

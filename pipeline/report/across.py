@@ -5,22 +5,21 @@ params.yaml those of the other papers. Of several rows of paper.yaml that run on
 one is shown. A cell that was not run says why, or has its command in the tooltip.
 """
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
 
 from pipeline.cells.readings import described
 from pipeline.cells.results import lower_is_better, summarise
 from pipeline.report.drawings import Drawing
 from pipeline.report.measures import numbers as measured
+from pipeline.report.panels import Panel, Row, Value, mark, merge_heads
 from pipeline.report.ranks import METHODS, ranks
 from pipeline.report.standings import SCENARIOS, Standing, shared, standing
-from pipeline.report.tables import Panel, Row, Value, mark, merge_heads
+from pipeline.report.study import Study
 from pipeline.report.words import listed, measure_words, variant
 from pipeline.schema import (
     ACROSS,
     MINIATURE,
     NEEDS,
-    ROOT,
     Cell,
     Dirichlet,
     Domains,
@@ -28,10 +27,7 @@ from pipeline.schema import (
     Pathological,
     Scenario,
     Subset,
-    load_paper,
-)
-from pipeline.schema import (
-    papers as paper_keys,
+    method_names,
 )
 
 REASONS = {                                           # why a cell is empty: what an algorithm needs, or nobody asks for
@@ -44,6 +40,7 @@ REASONS = {                                           # why a cell is empty: wha
     "not asked for": "could run, but nobody asks for it. A row in papers/<paper>/paper.yaml and its name under `others` in params.yaml "
                      "add it",
 }
+At = tuple[str, str]                                  # (algorithm, key of the paper)
 FACTS = ("accuracy, %", "kB", "s", "MB")              # of a cell: score, bytes and seconds of a round, peak memory
 
 
@@ -74,8 +71,7 @@ class Across:
 
 def algorithms() -> list[str]:
     """Every algorithm: the files of pipeline/methods."""
-    folder = Path(__file__).resolve().parent.parent / "methods"
-    return sorted(path.stem for path in folder.glob("*.py") if path.stem not in ("__init__", "base"))
+    return method_names()
 
 
 def plain(algorithm: str, paper: Paper, asked: list[str]) -> str:
@@ -91,43 +87,49 @@ def excluded(algorithm: str, scenario: Scenario) -> str:
     return next((need for need in REASONS if need in lacking), "")
 
 
-def across(names: dict[str, str], results: dict[Cell, dict], root: Path = ROOT, problems: dict[Cell, str] | None = None) -> Across:
-    """The page. names: each paper as it spells itself; problems: cells whose result cannot be used."""
-    papers = {key: load_paper(key, root) for key in paper_keys(root)}
-    minis = {key: paper.miniature for key, paper in papers.items() if paper.miniature}
-    asked = {key: dict.fromkeys(mini.methods, MINIATURE) | dict.fromkeys(mini.others, ACROSS) for key, mini in minis.items()}
-    cells = {(algorithm, key): Cell(key, asked[key][row], row) for algorithm in algorithms() for key in minis
-             if (row := plain(algorithm, papers[key], [*asked[key]])) in asked[key]}
-    found = {at: results[cell] for at, cell in cells.items() if cell in results}
+def across(studies: dict[str, Study]) -> Across:
+    """The page."""
+    minis = {key: study for key, study in studies.items() if MINIATURE in study.paper.scenarios}
+    cells, labels = _cells(minis), _labels(studies)
+    found = {at: minis[at[1]].results[cell] for at, cell in cells.items() if cell in minis[at[1]].results}
     devices = list(dict.fromkeys(result["device"] for result in found.values()))
-    values = {at: _values(cell, results.get(cell), papers[cell.paper], (problems or {}).get(cell, ""), len(devices) > 1)
-              for at, cell in cells.items()}
-    rows, reasons = [], set()
-    for label, algorithm in sorted(_labels(papers).items(), key=lambda item: item[0].lower()):
-        shown = []
-        for key, mini in minis.items():
-            if (algorithm, key) not in values:
-                reasons.add(reason := excluded(algorithm, mini.scenario) or "not asked for")
-                values[algorithm, key] = [Value("excluded", text=_words(reason)), *_nothing()]
-            shown += values[algorithm, key]
-        rows.append(Row(label, [label], shown))
+    values = {at: _values(minis[at[1]], cell, len(devices) > 1) for at, cell in cells.items()}
+    missing = {(algorithm, key): excluded(algorithm, study.paper.scenarios[MINIATURE]) or "not asked for"
+               for algorithm in labels.values() for key, study in minis.items() if (algorithm, key) not in cells}
+    values |= {at: [Value("excluded", text=_words(reason)), *_nothing()] for at, reason in missing.items()}
+    rows = [Row(label, [label], [value for key in minis for value in values[algorithm, key]])
+            for label, algorithm in sorted(labels.items(), key=lambda item: item[0].lower())]
     for i, key in enumerate(minis):
-        headline = next((result["headline"] for (_, paper), result in found.items() if paper == key), "average")
-        mark([row.values[len(FACTS) * i] for row in rows], lower_is_better(headline))
-    waiting = [papers[cell.paper].stage(cell) for at, cell in cells.items() if at not in found]
-    return Across(Panel("", ["algorithm"], merge_heads([[names[key], fact] for key in minis for fact in FACTS]), rows),
-                  [Column(key, names[key], _about(key, mini.scenario, cells, found, papers[key], root)) for key, mini in minis.items()],
+        mark([row.values[len(FACTS) * i] for row in rows], lower_is_better(_headline(key, found) or "average"))
+    waiting = [minis[key].paper.stage(cell) for (algorithm, key), cell in cells.items() if (algorithm, key) not in found]
+    heads = merge_heads([[study.name, fact] for study in minis.values() for fact in FACTS])
+    return Across(Panel("", ["algorithm"], heads, rows),
+                  [Column(key, study.name, _about(study, cells, found)) for key, study in minis.items()],
                   len(found), len(cells), devices[0] if len(devices) == 1 else "",
-                  [(_words(reason), meaning) for reason, meaning in REASONS.items() if reason in reasons],
+                  [(_words(reason), meaning) for reason, meaning in REASONS.items() if reason in missing.values()],
                   f"fedrepro run {' '.join(waiting)}" if waiting else "",
-                  _standing(found, _labels(papers), names))
+                  _standing(found, labels, minis))
 
 
-def _values(cell: Cell, result: dict | None, paper: Paper, problem: str, with_device: bool) -> list[Value]:
+def _cells(minis: dict[str, Study]) -> dict[At, Cell]:
+    """The cells that params.yaml asks for, of each algorithm its plain row."""
+    asked = {key: {cell.method: cell for scenario in (MINIATURE, ACROSS) for cell in study.asked(scenario)}
+             for key, study in minis.items()}
+    return {(algorithm, key): asked[key][row] for algorithm in algorithms() for key, study in minis.items()
+            if (row := plain(algorithm, study.paper, [*asked[key]])) in asked[key]}
+
+
+def _headline(key: str, found: dict[At, dict]) -> str:
+    """The measure that a miniature's cells report; empty where none has run."""
+    return next((result["headline"] for (_, paper), result in found.items() if paper == key), "")
+
+
+def _values(study: Study, cell: Cell, with_device: bool) -> list[Value]:
     """FACTS of a cell that params.yaml asks for."""
+    result = study.results.get(cell)
     number = result and result["measures"].get(result["headline"])
     if not number:
-        return [Value("missing", target=paper.stage(cell), problem=problem), *_nothing()]
+        return [Value("missing", target=study.paper.stage(cell), problem=study.problems.get(cell, "")), *_nothing()]
     sent, seconds = result["traffic"]["bytes"], fmean(result["seconds"]) / result["rounds"]
     memory = [*measured(cell, result, "run.memory").values()]
     return [Value("measured", summarise(number), cell=cell), Value("text", text=f"{sent / 1000:,.1f}", order=sent),
@@ -135,16 +137,15 @@ def _values(cell: Cell, result: dict | None, paper: Paper, problem: str, with_de
             Value("text", text=f"{fmean(memory):,.0f}", order=fmean(memory)) if memory else Value("outside")]
 
 
-def _standing(found: dict[tuple[str, str], dict], labels: dict[str, str],
-              names: dict[str, str]) -> Standing | None:
+def _standing(found: dict[At, dict], labels: dict[str, str], minis: dict[str, Study]) -> Standing | None:
     """Mean ranks over the most miniatures that enough algorithms have all run in, each by its headline."""
     numbers = {at: summarise(result["measures"][result["headline"]]).mean for at, result in found.items()}
-    methods, minis = shared(numbers, [key for key in names if any(at[1] == key for at in found)])
-    if len(minis) < SCENARIOS:
+    methods, keys = shared(numbers, [key for key in minis if _headline(key, found)])
+    if len(keys) < SCENARIOS:
         return None
-    lower = [lower_is_better(next(found[method, key]["headline"] for method in methods)) for key in minis]
-    rows = {label: [numbers[name, key] for key in minis] for label, name in labels.items() if name in methods}
-    further = (f" They are those of {listed(names[key] for key in minis)}, the most that {METHODS} algorithms or more "
+    lower = [lower_is_better(_headline(key, found)) for key in keys]
+    rows = {label: [numbers[name, key] for key in keys] for label, name in labels.items() if name in methods}
+    further = (f" They are those of {listed(minis[key].name for key in keys)}, the most that {METHODS} algorithms or more "
                "have all run in.")
     return standing(ranks(rows, lower), "miniatures", "figures/across-ranks.svg", further)
 
@@ -158,29 +159,30 @@ def _nothing() -> list[Value]:
     return [Value("outside") for _ in FACTS[1:]]
 
 
-def _labels(papers: dict[str, Paper]) -> dict[str, str]:
+def _labels(studies: dict[str, Study]) -> dict[str, str]:
     """{label: algorithm}, as the papers print it; algorithms of one label are told apart by their names."""
+    papers = [study.paper for study in studies.values()]
     found: dict[str, list[str]] = {}
     for algorithm in algorithms():
-        own = [(algorithm in paper.methods, paper.label(row)) for paper in papers.values() if (row := plain(algorithm, paper, []))]
+        own = [(algorithm in paper.methods, paper.label(row)) for paper in papers if (row := plain(algorithm, paper, []))]
         label = max(own, key=lambda pair: pair[0])[1] if own else algorithm
         found.setdefault(variant(label)[0], []).append(algorithm)
     return {label if algorithm == same[0] else f"{label} ({algorithm.rpartition('_')[2]})": algorithm
             for label, same in found.items() for algorithm in same}
 
 
-def _about(key: str, scenario: Scenario, cells, found, paper: Paper, root: Path) -> str:
+def _about(study: Study, cells: dict[At, Cell], found: dict[At, dict]) -> str:
     """Data, clients, networks and protocol of a miniature; which methods have other networks than it says."""
+    scenario, headline = study.paper.scenarios[MINIATURE], _headline(study.key, found)
     training = scenario.training
-    headline = next((result["headline"] for (_, name), result in found.items() if name == key), "")
     parts = [scenario.data.set, f"{_clients(scenario)} clients", f"networks {_networks(scenario)}",
              f"{training.rounds} rounds of {training.local_epochs} local epoch{'s' if training.local_epochs > 1 else ''}",
              f"public images {scenario.public.set}" if scenario.public else "", f"{len(scenario.seeds)} seeds",
              f"accuracy: {measure_words(headline)}" if headline else ""]
     others: dict[str, list[str]] = {}
-    for cell in (cell for (_, name), cell in cells.items() if name == key):
-        if (networks := _networks(cell.resolve(root)[0])) != _networks(scenario):
-            others.setdefault(networks, []).append(paper.label(cell.method))
+    for cell in (cell for (_, name), cell in cells.items() if name == study.key):
+        if (networks := _networks(cell.resolve(study.root)[0])) != _networks(scenario):
+            others.setdefault(networks, []).append(study.paper.label(cell.method))
     own = "; ".join(f"{', '.join(variant(label)[0] for label in labels)}: {networks}" for networks, labels in others.items())
     return "; ".join(filter(None, parts)) + "." + (f" Networks of their own: {own}." if own else "")
 

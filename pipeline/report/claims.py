@@ -27,13 +27,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import reduce
-from pathlib import Path
 from typing import Any
 
 from pipeline.errors import ParamError, unknown
 from pipeline.report.published import printed_number, read_published
+from pipeline.report.study import Study
 from pipeline.report.words import minus, split_setting
-from pipeline.schema import ROOT, Paper, shorten
+from pipeline.schema import Paper, shorten
 
 COLUMNS = ["id", "claim", "left", "right", "expected", "where", "slip"]
 ABOUT = 0.5                                       # what "about" may be off
@@ -258,9 +258,9 @@ class Claim:
 class Printed:
     """The published tables of a paper, as claims ask for them. ParamError for a table that cannot be read."""
 
-    def __init__(self, key: str, paper: Paper, root: Path = ROOT):
-        self.paper = paper
-        self.records = {name: read_published(key, table, root) for name, table in paper.tables.items()}
+    def __init__(self, study: Study):
+        self.study, self.paper = study, study.paper
+        self.records = {name: read_published(study.key, table, study.root) for name, table in self.paper.tables.items()}
         self.numbers = {self.spot(name, record): printed_number(record) for name, records in self.records.items() for record in records}
 
     @staticmethod
@@ -273,9 +273,9 @@ class Printed:
         return method in rows and rows[method] is None
 
 
-def read_claims(key: str, paper: Paper, root: Path = ROOT) -> list[Claim]:
+def read_claims(printed: Printed) -> list[Claim]:
     """The claims of a paper in the order of the file, none where the file is missing; ParamError names file, line and what is wrong."""
-    path = root / "papers" / key / "claims.csv"
+    path, claims = printed.study.root / "papers" / printed.study.key / "claims.csv", {}
     if not path.exists():
         return []
     with path.open(encoding="utf-8", newline="") as file:
@@ -283,7 +283,6 @@ def read_claims(key: str, paper: Paper, root: Path = ROOT) -> list[Claim]:
         rows = list(reader)
     if reader.fieldnames != COLUMNS:
         raise ParamError(f"{shorten(path)}: the columns must be {','.join(COLUMNS)}")
-    printed, claims = Printed(key, paper, root), {}
     for line, row in enumerate(rows, 2):
         if row["id"] in claims:
             raise ParamError(f"{shorten(path)}:{line}: the id {row['id']!r} is given twice")

@@ -3,8 +3,9 @@ import math
 from statistics import fmean
 
 from pipeline.cells.results import summarise
-from pipeline.report.tables import Panel, Row, Value, mark, merge_heads
-from pipeline.report.words import bytes_words, method_label, scenario_title
+from pipeline.report.panels import Panel, Row, Value, mark, merge_heads
+from pipeline.report.study import Study
+from pipeline.report.words import bytes_words
 from pipeline.schema import Cell, Paper
 
 SENT = "per client and round"
@@ -17,20 +18,20 @@ def worst_tenth(accuracies: list[float | None]) -> float | None:
     return fmean(known[:math.ceil(len(known) / 10)]) if len(known) > 1 else None
 
 
-def communication(scenario: str, paper: Paper, runs: dict[Cell, dict]) -> Panel:
+def communication(study: Study, scenario: str) -> Panel:
     """A row per finished method of a scenario: scalars and bytes, the paper's own count, spread over clients, worst tenth."""
-    counted = bool(paper.communication)
+    runs, counted = study.runs[scenario], bool(study.paper.communication)
     spread = any("clients_std" in result["measures"] for result in runs.values())
     heads = [[SENT, "up, scalars"], [SENT, "down, scalars"], [SENT, "both, bytes"]]
     heads += [[SENT, "both, the paper's count"]] if counted else []
     heads += [[FAIRNESS, "std."]] if spread else []
     heads += [[FAIRNESS, "worst 10 %"]]
-    names = {cell: method_label(paper, cell.method) for cell in runs}
-    rows = [Row(names[cell], [names[cell]], _values(cell, result, paper, counted, spread)) for cell, result in runs.items()]
+    names = {cell: study.label(cell.method) for cell in runs}
+    rows = [Row(names[cell], [names[cell]], _values(cell, result, study.paper, counted, spread)) for cell, result in runs.items()]
     if spread:
         mark([row.values[-2] for row in rows], lower=True)
     mark([row.values[-1] for row in rows], lower=False)
-    return Panel(scenario_title(paper, scenario), ["method"], merge_heads(heads), rows)
+    return Panel(study.title(scenario), ["method"], merge_heads(heads), rows)
 
 
 def _values(cell: Cell, result: dict, paper: Paper, counted: bool, spread: bool) -> list[Value]:

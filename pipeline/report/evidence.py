@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from statistics import fmean
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy as np
 from pipeline.report import measures
 from pipeline.report.claims import Form, Printed, Spot
 from pipeline.report.statistics import Design, Estimate, alone, combined, logit
-from pipeline.schema import ROOT, Cell, Paper
+from pipeline.schema import Cell
 
 Source = tuple[Cell, str]                         # a run and one of its measures
 Column = tuple[str, str, str, str]                # table, setting, data set and column of the print
@@ -29,10 +28,9 @@ SCALES: dict[str, Callable[[float], float]] = {"": lambda value: value, "logit":
 class Evidence:
     """The results of one paper as its claims ask for them; `variant`: by the tables' variant of that name."""
 
-    def __init__(self, key: str, paper: Paper, results: dict[Cell, dict], printed: Printed, root: Path = ROOT,
-                 variant: str = ""):
-        self.key, self.paper, self.results = key, paper, results
-        self.printed, self.root, self.variant = printed, root, variant
+    def __init__(self, printed: Printed, variant: str = ""):
+        self.study, self.printed, self.variant = printed.study, printed, variant
+        self.paper, self.results = self.study.paper, self.study.results
         self.values, self.design, self.beside = cache(self._values), cache(self._design), cache(self._beside)
         self.columns: dict[Column, list[Spot]] = {}
         for spot in printed.numbers:
@@ -45,18 +43,18 @@ class Evidence:
         """The run and the measure that a spot is; None for what no run measures."""
         if not spot.table:
             method = next(name for name in self.paper.methods if self.paper.label(name) == spot.method)
-            return Cell(self.key, spot.scenario, method), spot.measure
+            return self.study.cell(spot.scenario, method), spot.measure
         table = self.paper.tables.get(f"{spot.table}-{self.variant}", self.paper.tables[spot.table])
         block = table.block(spot.setting, spot.dataset, spot.method)
         method = self.paper.method_of(table, spot.method)
         measure = block and table.measure(block, spot.column)
-        return (Cell(self.key, block.scenario, method), measure) if measure and method else None
+        return (self.study.cell(block.scenario, method), measure) if measure and method else None
 
     def _values(self, source: Source) -> dict[Block, float]:
         """{block: number}, empty where the cell has not run."""
         cell, measure = source
         result = self.results.get(cell)
-        found = measures.numbers(cell, result, measure, self.root) if result else {}
+        found = measures.numbers(cell, result, measure, self.study.root) if result else {}
         draws = dict(zip(result["seeds"], result.get("partitions") or [result["partition"]] * len(result["seeds"]))) if result else {}
         return {(seed, draws[seed]): number for seed, number in found.items()}
 
@@ -78,7 +76,7 @@ class Evidence:
             return max(same, key=len)
         figures = [figure for figure in self.paper.figures.values() if spot.scenario in figure.scenarios]
         methods = next((figure.methods for figure in figures if figure.methods), self.paper.methods)
-        return tuple((Cell(self.key, spot.scenario, method), spot.measure) for method in methods)
+        return tuple((self.study.cell(spot.scenario, method), spot.measure) for method in methods)
 
     def _beside(self, column: Column) -> tuple[Source, ...]:
         """The runs of one printed column."""
@@ -126,7 +124,7 @@ class Evidence:
                 scale: bool) -> Design:
         rows = {}
         for method in dict.fromkeys((*printed, *asked)):
-            cell = Cell(self.key, scenario, method)
+            cell = self.study.cell(scenario, method)
             rows[method] = self._sum({(cell, measure): weight for measure, weight in weights}, scale)
         return Design({method: row for method, row in rows.items() if row}, printed)
 

@@ -5,7 +5,7 @@ from functools import cache, partial
 import jinja2
 
 from pipeline.report.judgement import MEANINGS, ordinal
-from pipeline.report.tables import Value
+from pipeline.report.panels import Value
 from pipeline.report.told import numbers, value_words
 from pipeline.report.words import measure_words
 from pipeline.schema import ROOT

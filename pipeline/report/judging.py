@@ -37,7 +37,7 @@ from pipeline.report.verdicts import (
     Outlook,
     Verdict,
 )
-from pipeline.report.words import listed, method_label
+from pipeline.report.words import listed
 
 NEAR = 2 * ALPHA                                  # two one-sided tests at 5 %: the 90 % interval
 CLOSE = 1.0                                       # points that a level may be off ("reaches 68.40")
@@ -209,7 +209,7 @@ class _Case:
             members=members,
             way=family.way if len(members) > 1 else "", deciding=deciding,
             every=isinstance(self.tree, Form) or (self.tree.kind == "min") == self._upward,
-            apart=tuple(method_label(self.evidence.paper, name) for name in apart),
+            apart=tuple(map(self.evidence.study.label, apart)),
             outlook=self._outlook(family, members, base.point) if word == UNDECIDED and not reason else None)
 
     def _word(self, family: Family) -> tuple[str, str, Ends | None]:
@@ -276,7 +276,7 @@ class _Case:
         shared = set.intersection(*({source for source, _ in other.coefficients} for other in self.leaves))
         every = [source for source, _ in leaf.coefficients]
         own = [source for source in every if source not in shared] or every
-        return listed(dict.fromkeys(method_label(self.evidence.paper, cell.method) for cell, _ in own))
+        return listed(dict.fromkeys(self.evidence.study.label(cell.method) for cell, _ in own))
 
     def _statement(self, word: str, members: tuple[Member, ...]) -> tuple[float, Member]:
         """(p, comparison) that the word hangs on: the largest p of `all of`, the smallest of `any of`."""

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.errors import ParamError
+from pipeline.report.panels import Panel, Row, Value, merge_heads
 from pipeline.report.statistics import replicates
-from pipeline.report.tables import Panel, Row, Value, merge_heads
-from pipeline.report.words import listed, method_label
-from pipeline.schema import ROOT, Cell, load_paper, shorten
+from pipeline.report.study import Study
+from pipeline.report.words import listed
+from pipeline.schema import ROOT, Cell, shorten
 
 COLUMNS = ["cell", "setting", "accuracy"]
 
@@ -25,15 +26,14 @@ class Noise:
     panel: Panel
 
 
-def noise(names: dict[str, str], root: Path = ROOT) -> Noise | None:
-    """None without the file, or where no cell was run under two settings. names: each paper as it spells
-    itself."""
+def noise(studies: dict[str, Study], root: Path = ROOT) -> Noise | None:
+    """None without the file, or where no cell was run under two settings."""
     cells = {cell: runs for cell, runs in read(root).items() if len(runs) > 1}
     found = replicates([*runs.values()] for runs in cells.values())
     if found is None:
         return None
     settings = list(dict.fromkeys(setting for runs in cells.values() for setting in runs))
-    labels = {cell: f"{names[cell.paper]}: {_label(cell, root)}" for cell in cells}
+    labels = {cell: f"{studies[cell.paper].name}: {studies[cell.paper].label(cell.method)}" for cell in cells}
     spans = {cell: max(runs.values()) - min(runs.values()) for cell, runs in cells.items()}
     rows = [Row(labels[cell], [labels[cell]], [_value(x) for x in (*map(runs.get, settings), spans[cell])])
             for cell, runs in cells.items()]
@@ -46,10 +46,6 @@ def noise(names: dict[str, str], root: Path = ROOT) -> Noise | None:
             "smaller difference between two machines is no result, and further processors are no further seeds.")
     heads = merge_heads([[name] for name in (*settings, "largest difference")])
     return Noise(text, Panel("", ["cell"], heads, rows))
-
-
-def _label(cell: Cell, root: Path) -> str:
-    return method_label(load_paper(cell.paper, root), cell.method)
 
 
 def _value(number: float | None) -> Value:

@@ -4,15 +4,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import yaml
 
 from pipeline.cells import provenance
 from pipeline.cells.readings import Reading, Setting, hyper_parameters, readings_of, settings_of
-from pipeline.cells.results import Summary, history, ordered, summarise
-from pipeline.report.tables import result_path
+from pipeline.cells.results import Summary, ordered, summarise
+from pipeline.report.panels import result_path
+from pipeline.report.study import Study
 from pipeline.report.told import ran
-from pipeline.report.words import bytes_words, measure_words, method_label, scenario_title
-from pipeline.schema import ACROSS, MINIATURE, ROOT, Cell, Paper, Scenario
+from pipeline.report.words import bytes_words, measure_words
+from pipeline.schema import ACROSS, MINIATURE, Cell, Scenario
 
 WIDTH, HEIGHT = 600, 120                         # of a curve, in units of its own
 HOOKS = {"pre": "that a client has at the end of a round, before the next local training", "post": "after the round's local training"}
@@ -66,17 +68,21 @@ class RunsPage:
         return f"runs/{self.key}/{self.scenario}.html"
 
 
-def runs_page(key: str, name: str, paper: Paper, scenario: str, results: dict[Cell, dict], notes: list[str], root: Path = ROOT) -> RunsPage:
-    """The page of one scenario, from the results of its cells."""
-    histogram = Path("papers", key, "runs", next(iter(results)).partition, "clients.svg")
-    return RunsPage(key, name, scenario, scenario_title(paper, scenario), _protocol(paper.scenarios[scenario]),
-                    histogram.as_posix() if (root / histogram).exists() else "", notes, settings_of(next(iter(results)), root),
-                    [_run(cell, result, paper, root) for cell, result in results.items()])
+def runs_page(study: Study, scenario: str, notes: list[str]) -> RunsPage:
+    """The page of one scenario, from the results of its cells; `notes`: what differs from the paper."""
+    results = study.runs[scenario]
+    first = next(iter(results))
+    histogram = Path("papers", study.key, "runs", first.partition, "clients.svg")
+    return RunsPage(study.key, study.name, scenario, study.title(scenario), _protocol(study.paper.scenarios[scenario]),
+                    histogram.as_posix() if (study.root / histogram).exists() else "", notes, settings_of(first, study.root),
+                    [_run(study, cell, result) for cell, result in results.items()])
 
 
-def _run(cell: Cell, result: dict, paper: Paper, root: Path) -> Run:
+def _run(study: Study, cell: Cell, result: dict) -> Run:
+    root = study.root
     measures = [(name, summarise(result["measures"][name]), result["measures"][name]) for name in ordered(result["measures"])]
-    return Run(cell, method_label(paper, cell.method), _facts(cell, result, root), measures, result["seeds"], _curve(cell, result, root),
+    return Run(cell, study.label(cell.method), _facts(cell, result, root), measures, result["seeds"],
+               _curve(study.history(cell), result["headline"]),
                readings_of(cell, root, ran(result)), hyper_parameters(cell, root, ran(result)), "resolved" in result)
 
 
@@ -119,8 +125,8 @@ def _said(value):
     return {key: _said(item) for key, item in value.items() if item is not None and item != {}}
 
 
-def _curve(cell: Cell, result: dict, root: Path) -> Curve | None:
-    table, measure = history(cell, root), result["headline"]
+def _curve(table: pd.DataFrame, measure: str) -> Curve | None:
+    """Of history.csv."""
     if measure not in table:
         return None
     seeds = [rows[["round", measure]].dropna().to_numpy(float) for _, rows in table.groupby("seed")]
@@ -137,9 +143,9 @@ def _curve(cell: Cell, result: dict, root: Path) -> Curve | None:
     return Curve(f"accuracy ({measure_words(measure)})", [line(rows) for rows in seeds], float(low), float(high), int(last))
 
 
-def departures(cell: Cell, result: dict, paper: Paper, root: Path = ROOT) -> list[str]:
+def departures(study: Study, cell: Cell) -> list[str]:
     """How a run differs from what paper.yaml (for the miniature: params.yaml) asks for now."""
-    scenario, _, hyper = cell.resolve(root)
+    result, (scenario, _, hyper) = study.results[cell], cell.resolve(study.root)
     file = "params.yaml" if cell.scenario in (MINIATURE, ACROSS) else "paper.yaml"
     found = []
     if result["rounds"] != scenario.training.rounds:

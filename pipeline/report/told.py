@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.cells.readings import Reading, hyper_parameters, readings_of, settings_of
+from pipeline.cells.readings import Reading, hyper_parameters, settings_of
 from pipeline.report.words import method_label, variant
 from pipeline.schema import ROOT, Cell, Paper
 
@@ -37,17 +37,16 @@ def ran(result: dict | None) -> dict | None:
     return None if result is None else result.get("resolved", result["hyper"])
 
 
-def numbered(paper: Paper, cells: Iterable[Cell], results: dict[Cell, dict], root: Path = ROOT) -> Readings:
+def numbered(paper: Paper, found: dict[Cell, list[Reading]]) -> Readings:
     """The readings of every cell, numbered over all cells: those of the paper first, then method by method."""
     place = {method: i for i, method in enumerate(paper.methods)}
-    ordered = sorted(dict.fromkeys(cells), key=lambda cell: place[cell.method])
-    found = {cell: readings_of(cell, root, ran(results.get(cell))) for cell in ordered}
+    ordered = sorted(found, key=lambda cell: place[cell.method])
     choices = [Reading(choice.paper, choice.run, choice.why, choice.option) for choice in paper.readings]
     known = {reading for readings in found.values() for reading in readings}
-    order = dict.fromkeys([*(choice for choice in choices if choice in known), *(r for readings in found.values() for r in readings)])
+    order = dict.fromkeys([*(choice for choice in choices if choice in known), *(r for cell in ordered for r in found[cell])])
     told = {reading: Told(f"R{i}", reading, rows(paper, [cell.method for cell in ordered if reading in found[cell]], ordered))
             for i, reading in enumerate(order, 1)}
-    return {cell: [told[reading] for reading in readings] for cell, readings in found.items()}
+    return {cell: [told[reading] for reading in found[cell]] for cell in ordered}
 
 
 def every(readings: Readings) -> list[Told]:

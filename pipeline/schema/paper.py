@@ -23,8 +23,7 @@ class Block:
     scenario: str
     measure: str = ""                                 # prefix of every measure of the block, e.g. "inter."
     previous: str | None = None                       # scenario of the default setting: + better, - worse than there
-    only: list[str] = field(default_factory=list)     # printed columns that it fills; empty: all
-    also: dict[str, str] = field(default_factory=dict)    # columns of ours behind the printed ones -> measure
+    only: list[str] = field(default_factory=list)     # columns that it fills, printed or ours; empty: all
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Table:
     marks    what the paper prints beside its numbers, shown of the measured ones: `rank`, the three best of a column,
              `average`, better or worse than the row that is a mean
     remarks  printed method -> a footnote to its row
-    beside   heading -> measure of a further column of every block that the paper does not print
+    also     heading -> measure of a column of ours behind the printed ones of every block
     hook     whether a column says which of a client's models each row scores
     """
     number: str                                       # as printed: "2", "III"
@@ -50,7 +49,7 @@ class Table:
     baseline: str | None = None                       # printed method that `delta` subtracts; null: each block's row without one
     marks: list[Literal["rank", "average"]] = field(default_factory=list)
     remarks: dict[str, str] = field(default_factory=dict)
-    beside: dict[str, str] = field(default_factory=dict)
+    also: dict[str, str] = field(default_factory=dict)
     hook: bool = False
     note: str = ""
 
@@ -62,10 +61,8 @@ class Table:
     def measure(self, block: Block, column: str) -> str | None:
         """Name of the measure that a column of a block shows; None for `delta` and what no run measures. What a run
         costs (`run.`) has no prefix."""
-        if column in block.also:
-            return block.also[column]
         filled = column != DELTA and (not block.only or column in block.only)
-        name = {**self.beside, **self.columns}.get(column, column) if filled else None
+        name = {**self.also, **self.columns}.get(column, column) if filled else None
         return name if name is None or name.startswith("run.") else block.measure + name
 
 
