@@ -20,7 +20,7 @@ from pipeline.engine.alike import tensors_of, with_tensors
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import Client
 from pipeline.engine.world import World
-from pipeline.schema import MINIATURE, Cell, papers
+from pipeline.schema import MINIATURE, Cell, load_paper, papers
 
 PAPERS = papers()
 

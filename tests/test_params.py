@@ -20,6 +20,7 @@ from pipeline.schema import (
     check,
     load_paper,
     load_params,
+    papers,
     read_yaml,
 )
 
