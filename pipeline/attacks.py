@@ -1,10 +1,12 @@
 """White-box attacks on images in [0, 1], bounded by eps in every pixel, and training on attacked images (Goodfellow et al.
 2015; Madry et al. 2018; FedCCL, Sec. 5.5)."""
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.phase import Logged
 from pipeline.engine.state import State
 from pipeline.engine.world import World
 from pipeline.errors import TrainingError
@@ -51,7 +53,7 @@ class AdversarialTraining:
                 raise TrainingError(f"client {client.name}: attacks need pixels in [0, 1]; set the scenario's data.normalise to none")
         return super().init(world)
 
-    def loss(self, model: Handle, batch: Batch, shared: object, own: object) -> Tensor:
+    def loss(self, model: Handle, batch: Batch, shared: Any, own: Any) -> Tensor | tuple[Tensor, Logged]:
         if self.eps:
             step = self.eps / 4 if self.step is None else self.step
             attacked = pgd(model, batch.images, batch.labels, self.eps, step, self.steps, self.random_start)

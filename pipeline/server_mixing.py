@@ -4,13 +4,19 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
-from pipeline.engine.state import Clients, Params, weighted_mean
+from pipeline.engine.state import Clients, Params, combine, weighted_mean
 from pipeline.engine.world import World
 
 
 def client_mean(models: Iterable[Params], world: World, uniform: bool) -> Params:
     """The scenario's mean of the clients' models, or the uniform one over the clients with data."""
     return weighted_mean(models, [n > 0 for n in world.sizes]) if uniform else world.average(models)
+
+
+def mix(models: Clients, weights: Tensor) -> Clients:
+    """Client i gets sum_j weights[i, j] model_j, summed in float64. weights (clients, clients), of any sign."""
+    rows = weights.tolist()
+    return Clients(combine(models, row) for row in rows)
 
 
 def squared_distances(models: Clients, names: Iterable[str]) -> Tensor:

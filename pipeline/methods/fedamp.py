@@ -11,7 +11,7 @@ from pipeline.engine.world import World
 from pipeline.losses import distance, squared_distance
 from pipeline.methods.base import Method
 from pipeline.params import NonNegative, Positive
-from pipeline.server_mixing import attention_weights, squared_distances, without_overshoot
+from pipeline.server_mixing import attention_weights, mix, squared_distances, without_overshoot
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class FedAMP(Method):
         return State(models=models, weights=torch.eye(len(models), dtype=torch.float64), self_weight=1.0, rescaled=0)
 
     def round(self, state: State, world: World) -> State:
-        models = world.local_epochs(state.models, self.loss, own=world.mix(state.models, state.weights))
+        models = world.local_epochs(state.models, self.loss, own=mix(state.models, state.weights)).models
         weights = attention_weights(self._distances(models, world), self.alpha, self.sigma)
         own = weights.diagonal()
         return State(models=models, weights=weights if self.raw else without_overshoot(weights),

@@ -11,6 +11,7 @@ from pipeline.losses import cross_entropy, prototype_distance
 from pipeline.methods.fedper import FedPer
 from pipeline.params import NonNegative, Optimiser, Whole
 from pipeline.server import aggregate_means, combine_heads, label_statistics, vectors_sent
+from pipeline.server_mixing import mix
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,10 @@ class FedPAC(FedPer):
         received = self.deployed(state, world)
         h, spread = self.statistics(received, world)
         models = world.local_epochs(received, super().loss, trainable="head", epochs=self.head_epochs,
-                                    optimiser=self.head_optimiser, stream="head")
-        models = world.local_epochs(models, self.loss, trainable="features", shared=state.prototypes)
+                                    optimiser=self.head_optimiser, stream="head").models
+        models = world.local_epochs(models, self.loss, trainable="features", shared=state.prototypes).models
         seen = world.class_means(models)
-        return State(features=world.average(models.features), heads=world.mix(models.heads, combine_heads(h, spread)),
+        return State(features=world.average(models.features), heads=mix(models.heads, combine_heads(h, spread)),
                      prototypes=aggregate_means(seen.means, seen.counts if self.weighted else seen.present, state.prototypes))
 
     def statistics(self, models: Clients, world: World) -> tuple[Tensor, Tensor]:
