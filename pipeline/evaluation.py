@@ -166,7 +166,7 @@ def representations(models: Clients, world: World, tests: Sequence[TestSet], lim
     client's domain has a test set, what `_crossed` and `_private` keep (FCCL+ Fig. 8 and 9).
     """
     found = _own(models, world, tests, limit)
-    if world.public is not None:
+    if world.shares_public:
         found["logits"] = _logits(models, world, world.public[:PUBLIC])
         if {client.domain for client in world.clients} <= {test.name for test in tests}:
             found |= _crossed(models, world, tests) | _private(models, world)

@@ -15,7 +15,7 @@ CELLS = miniature_cells()
 
 
 def data_of(world) -> list[torch.Tensor]:
-    return tensors_of([*world.clients, world.public, world.heldout, world.test])
+    return tensors_of([*world.clients, world.public if world.shares_public else None, world.heldout, world.test])
 
 
 def test_every_method_is_among_the_miniatures():

@@ -43,7 +43,6 @@ class World:
     device: torch.device
     round: int                                                # 0 while a method initialises, then 1, 2, ...
     sizes: tuple[int, ...]                                    # the clients' numbers of training samples, n_k
-    public: Tensor | None                                     # all public images (N, C, H, W), where the scenario has some
     heldout: Batch | None                                     # labelled images that no client has, where a scenario sets some aside
     test: Batch | None                                        # test images under the scenario's corruption
     pixels: Pixels
@@ -55,8 +54,7 @@ class World:
         device, name = torch.device(device), executor_name(torch.device(device))
         pixels = Pixels() if data is None else Pixels(data.normalise)
         vars(self).update(clients=tuple(clients), training=training, classes=classes, seed=seed, device=device, round=0,
-                          sizes=tuple(len(client.labels) for client in clients), public=None if public is None else public[0],
-                          heldout=heldout, test=test, pixels=pixels)
+                          sizes=tuple(len(client.labels) for client in clients), heldout=heldout, test=test, pixels=pixels)
         networks = {model: self._new_network(model) for model in dict.fromkeys(client.model for client in clients)}
         executor = getattr(executor_module(name), EXECUTORS[name])(self.clients, networks, training, _precision(device))
         vars(self).update(executor=executor, _networks=networks, _public=None if public is None else Public(*public, pixels),
@@ -168,13 +166,26 @@ class World:
 
     # -- public data ------------------------------------------------------------------------------------------
 
+    @property
+    def shares_public(self) -> bool:
+        return self._public is not None
+
+    @property
+    def public(self) -> Tensor:
+        """All public images, (N, C, H, W)."""
+        return self._forum.images
+
+    @property
+    def _forum(self) -> Public:
+        if self._public is None:
+            raise TrainingError("this method needs public data: give the scenario a `public` set")
+        return self._public
+
     def public_batches(self, views: Views | None = None) -> Iterator[PublicBatch]:
         """The round's public batches, one after the other, augmented as the scenario says, the same for all clients. With `views`,
         see `local_epochs`, every client has its own: (images, view, ...)."""
-        if self._public is None:
-            raise TrainingError("this method needs public data: give the scenario a `public` set")
-        for batch in self._public.batches(self.seed, self.round, least_batch(*self._networks.values())):
-            yield batch if views is None else self._public.seen_by(self.clients, batch, views)
+        for batch in self._forum.batches(self.seed, self.round, least_batch(*self._networks.values())):
+            yield batch if views is None else self._forum.seen_by(self.clients, batch, views)
 
     def collaborate(self, models: Clients, batch: PublicBatch, look: Look, agree: Callable[[list[Shown]], list],
                     loss: Callable[[Any, Any, Any], Tensor], *, own: object = None, optimiser: Optimiser | None = None) -> Clients:
