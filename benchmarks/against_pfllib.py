@@ -153,6 +153,7 @@ def our_worker(workload: Path, method: str, batch: int, clients: int, device: st
     from pipeline.cells import evaluation
     from pipeline.engine.handle import Handle
     from pipeline.engine.phase import Client
+    from pipeline.engine.trained import Watch
     from pipeline.engine.world import World
     from pipeline.schema import Model, Optimiser, Training
     torch.set_num_threads(1)
@@ -169,14 +170,14 @@ def our_worker(workload: Path, method: str, batch: int, clients: int, device: st
     world = World(members, Training(1000, batch, 1, Optimiser("sgd", 0.005), drop_last=True), 10, 0, device)
     name, hyper = OURS[method]
     algorithm = methods.load(name, hyper, "benchmark")
-    state = algorithm.init(world)
+    state, executor = algorithm.init(world), world.executor
     print('{"ready": true}', flush=True)
     while sys.stdin.readline():
-        world.round += 1
+        world = world.at(world.round + 1, watch := Watch(executor))
         wall, spent = now(), cpu()
         state = algorithm.round(state, world)
         train_wall, train_cpu = now() - wall, cpu() - spent
-        models = algorithm.deployed(state, world) if algorithm.headline == "pre" else algorithm.after_training(state, world)
+        models = algorithm.deployed(state, world) if algorithm.headline == "pre" else algorithm.after_training(state, watch.trained.models)
         measures, _ = evaluation.measure(models, world, tests, "clients", 1,
                                          lambda net, x, k: algorithm.scores(Handle(net, client=k), x, state))
         print(json.dumps({"wall": now() - wall, "cpu": cpu() - spent, "train_wall": train_wall, "train_cpu": train_cpu,

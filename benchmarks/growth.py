@@ -38,9 +38,9 @@ def measure(clients: int, samples: int) -> None:
     method = FedAvg()
     state = method.init(world)
     seconds = []
-    for world.round in (1, 2, 3):
+    for number in (1, 2, 3):
         start, spent = time.perf_counter(), time.process_time()
-        state = method.round(state, world)
+        state = method.round(state, world.at(number))
         seconds.append((time.perf_counter() - start, time.process_time() - spent))
     row = {"clients": clients, "samples": samples, "wall": round(min(w for w, _ in seconds[1:]), 3), "cpu": round(min(c for _, c in seconds[1:]), 3),
            "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)}

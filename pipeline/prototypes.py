@@ -44,7 +44,7 @@ def prototype_distance(z: Tensor, labels: Tensor, vectors: Tensor, known: Tensor
 
 def class_sums(z: Tensor, labels: Tensor, classes: int) -> dict[str, Tensor]:
     """What a batch adds to its client's class means, per sample: `class_sum` (C, d) and `class_count` (C,). z (B, d) is taken as a
-    constant. A loss that logs it lets World.running_class_means give the means of what a phase saw in passing."""
+    constant. A loss that logs it lets Trained.class_means give the means of what a phase saw in passing."""
     member = (labels[:, None] == torch.arange(classes, device=labels.device)).to(z.dtype)
     return {"class_sum": member.T @ z.detach() / len(labels), "class_count": member.mean(0)}
 

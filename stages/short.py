@@ -22,6 +22,7 @@ from pipeline import methods
 from pipeline.cells import evaluation, loading, provenance, training
 from pipeline.cells.inputs import inputs
 from pipeline.engine.state import pack
+from pipeline.engine.trained import Watch
 from pipeline.engine.world import precision
 from pipeline.schema import ROOT, Cell
 
@@ -64,15 +65,17 @@ def short(cell: Cell, part: dict) -> list[list]:
     loading.load = lambda *arguments: _cut(whole(*arguments), scenario, part["images"])
     seed = scenario.seeds[0]
     world, tests = loading.load_world(cell, scenario, seed, ROOT)
-    state, found, own = method.init(world), [], []
-    rows = [training._row(world, method, state, tests, scenario)[0]]
-    for world.round in part["rounds"]:
-        world.trained = None
+    executor, found, own = world.executor, [], []
+    world = world.at(0, watch := Watch(executor))
+    state = method.init(world)
+    rows = [training._row(world, method, state, tests, scenario, watch.trained)[0]]
+    for number in part["rounds"]:
+        world = world.at(number, watch := Watch(executor))
         state = method.round(state, world)
-        row, measured = training._row(world, method, state, tests, scenario)
+        row, measured = training._row(world, method, state, tests, scenario, watch.trained)
         rows.append(row)
         own = measured or own
-        found += [[f"round {world.round}", f"state {at}", digest] for at, digest in _digests(pack(state))]
+        found += [[f"round {number}", f"state {at}", digest] for at, digest in _digests(pack(state))]
     for row in rows:
         found += [[f"round {row['round']}", name, value] for name, value in row.items()]
     hook = training.headline_hook(scenario, method)
@@ -85,8 +88,7 @@ def short(cell: Cell, part: dict) -> list[list]:
         result = training._summarise(cell, settings, algorithm, hyper, [run], inputs(cell), "", ROOT)
     shown = ("hook", "last", "headline", "measures", "final", "last3", "last5", "clients", "traffic")
     found += [["the result", at, value] for at, value in _flat({key: result[key] for key in shown} | {"metrics": training.metrics(result)})]
-    after = getattr(method, "after_training", lambda state, world: world.trained)
-    models = method.deployed(state, world) if hook == "pre" else after(state, world)
+    models = training._models(hook, method, state, world, watch.trained)
     vectors = method.vectors(state)
     pictures = evaluation.representations(models, world, tests) | ({} if vectors is None else {"vectors": vectors})
     return found + [["the representations", at, digest] for at, digest in _digests(pictures)]

@@ -1,13 +1,17 @@
-"""A small federation for tests: made-up clients around a given or a linear network."""
+"""A small federation for tests: made-up clients around a given or a linear network, or around those of a miniature."""
+import dataclasses
+
 import torch
 from torch import nn
 
 from pipeline.engine import world as engine
+from pipeline.engine.handle import Batch
 from pipeline.engine.phase import Client
-from pipeline.engine.state import Params
+from pipeline.engine.state import Params, State
+from pipeline.engine.trained import Trained, Watch
 from pipeline.engine.world import World
 from pipeline.models import Network
-from pipeline.schema import Model, Optimiser, Training
+from pipeline.schema import MINIATURE, Cell, Model, Optimiser, Scenario, Training, load_paper, papers
 
 TINY = {"head.weight": [[.5, -.2], [.1, .3]], "head.bias": [0, .1]}       # a linear softmax of two classes, worked by hand
 MLP = {"features.1.weight": [[1., 0], [0, 1.]], "features.1.bias": [0, .1], **TINY}    # a ReLU layer below it
@@ -58,8 +62,47 @@ def equal(a: Params, b: Params) -> bool:
 
 
 def run(method, world: World, rounds: int = 3):
-    """The method's state after some rounds, with the world's round counted as a cell does."""
+    """The method's state after some rounds."""
+    return watched(method, world, rounds)[0]
+
+
+def watched(method, world: World, rounds: int = 3) -> tuple[State, Trained | None]:
+    """The method's state after some rounds, and what the last one's local training left."""
     state = method.init(world)
-    for world.round in range(1, rounds + 1):
-        state = method.round(state, world)
-    return state
+    for number in range(1, rounds + 1):
+        state, trained = one_round(method, state, world.at(number))
+    return state, trained
+
+
+def one_round(method, state: State, world: World) -> tuple[State, Trained | None]:
+    """The world's round: the method's state after it, and what its local training left."""
+    watch = Watch(world.executor)
+    return method.round(state, world.at(world.round, watch)), watch.trained
+
+
+def miniature_cells() -> dict[str, Cell]:
+    """algorithm -> a cell of a miniature that runs it: of two papers, the last one's."""
+    found = {}
+    for paper in papers():
+        for method in load_paper(paper).miniature.methods:
+            cell = Cell(paper, MINIATURE, method)
+            found[cell.resolve()[1]] = cell
+    return found
+
+
+def miniature_world(scenario: Scenario, rounds: int, device="cpu", sizes=(9, 17, 4), classes: int = 4) -> World:
+    """What a miniature sets, around made-up images."""
+    numbers, data = torch.Generator().manual_seed(0), scenario.data
+
+    def images(n):
+        made = torch.rand(n, data.channels, data.size, data.size, generator=numbers)
+        return made.contiguous(memory_format=torch.channels_last).to(device)
+
+    def labels(n):
+        return torch.randint(0, classes, (n,), generator=numbers).to(device)
+    networks = list((scenario.models or {"": scenario.model}).values())
+    clients = [Client(f"c{k}", f"c{k}", networks[k % len(networks)], images(n), labels(n)) for k, n in enumerate(sizes)]
+    training = dataclasses.replace(scenario.training, rounds=rounds, batch_size=8, local_epochs=1, pretraining=0)
+    public = None if scenario.public is None else (images(20), dataclasses.replace(scenario.public, batch_size=8, epochs=1))
+    heldout, test = Batch(images(9), labels(9)), Batch(images(9), labels(9))
+    return World(clients, training, classes, 0, device, data=data, public=public, heldout=heldout, test=test)

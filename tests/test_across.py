@@ -50,7 +50,7 @@ def test_what_an_algorithm_is_said_to_need_is_what_it_needs(algorithm):
     assert method.needs <= NEEDS.keys() < {*REASONS, "projector"} and isinstance(method, Collaborative) == ("public data" in method.needs)
     first = next((need for need in ("held-out images", "public data", "pixels in [0, 1]", "projector", "one network") if need in method.needs), None)
     world = image_world(model=[Model(name) for name in ("cnn4", "cnn5", "simple_cnn")])
-    world.round = 1
+    world = world.at(1)
     if first is None:
         run(method, world, 1)
     else:

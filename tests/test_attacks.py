@@ -3,7 +3,7 @@ import dataclasses
 
 import pytest
 import torch
-from federation import equal, image_clients, run, training
+from federation import equal, image_clients, run, training, watched
 from test_prototype_methods import close, leaves, same
 from torch import nn
 
@@ -124,8 +124,8 @@ def test_fedccl_plus_without_contrasts_is_fedavg_plus_and_so_is_its_first_round(
 
 def test_signals_come_from_clean_images_and_the_trained_models():
     world = pictures()
-    state = run(PLUS["fedccl"], world, 1)
-    assert same(state.signals, FedCCL().signals(world.trained, None, world))
+    state, trained = watched(PLUS["fedccl"], world, 1)
+    assert same(state.signals, FedCCL().signals(trained.models, None, world))
 
 
 def test_the_loss_is_that_of_the_attacked_images_alone():
@@ -172,7 +172,7 @@ def test_clients_with_little_data_or_one_class_stay_finite(method):
 def test_a_checkpoint_goes_on_as_if_nothing_had_happened(method):
     world = pictures((20, 0, 7))
     state = run(method, world, 2)
-    world.round = 3
+    world = world.at(3)
     assert same(method.round(state, world), method.round(unpack(pack(state)), world))
 
 

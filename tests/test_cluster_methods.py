@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 import yaml
-from federation import equal, image_clients, image_world, mlp, run, tiny_world, training
+from federation import equal, image_clients, image_world, mlp, run, tiny_world, training, watched
 from test_prototype_methods import close, known, leaves, one_class_world, rows, same
 from torch.func import functional_call
 from torch.nn.functional import cosine_similarity, cross_entropy, normalize
@@ -76,8 +76,7 @@ def test_a_checkpoint_goes_on_as_if_nothing_had_happened(method):
     state = run(method, world, 2)
     again = unpack(pack(state))
     assert same(state, again)
-    world.round = 3
-    assert same(method.round(state, world), method.round(again, world))
+    assert same(method.round(state, world.at(3)), method.round(again, world.at(3)))
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name not in ("fedpcl-own-form", "fedproc-constant")])
@@ -283,14 +282,14 @@ def test_fedprocs_aggregation_of_the_worked_example():
 def test_fedprocs_schedule():
     world = image_world(rounds=4)
     found = []
-    for world.round in (1, 2, 3, 4):
-        found.append((FedProc().fit(world), FedProc(alpha=.5).fit(world)))
+    for number in (1, 2, 3, 4):
+        found.append((FedProc().fit(world.at(number)), FedProc(alpha=.5).fit(world.at(number))))
     assert found == [(0, .5), (.25, .5), (.5, .5), (.75, .5)]
 
 
 def test_unit_class_means_are_of_unit_representations_of_the_local_models(monkeypatch):
     world = hand_world(monkeypatch)
-    models = world.local_epochs(world.new_models(), FedAvg().loss)
+    models = world.local_epochs(world.new_models(), FedAvg().loss).models
     seen = world.class_means(models, unit)
     assert torch.equal(seen.counts, torch.tensor([[3, 2, 0, 0], [0, 3, 0, 0], [1, 1, 2, 0]]))
     for k, client in enumerate(world.clients):
@@ -305,8 +304,7 @@ def test_a_class_that_nobody_holds_keeps_its_prototype_in_fedproc():
     assert state.prototypes.known.tolist() == [True] * 4 + [False] * 6
     added = State(vectors=state.prototypes.vectors.clone(), known=state.prototypes.known.clone())
     added.vectors[7], added.known[7] = 1.0, True
-    world.round = 2
-    after = method.round(State(model=state.model, prototypes=added), world)
+    after = method.round(State(model=state.model, prototypes=added), world.at(2))
     assert after.prototypes.known.tolist() == [True] * 4 + [False] * 3 + [True] + [False] * 2
     assert after.prototypes.vectors[7].eq(1).all() and not torch.equal(after.prototypes.vectors[0], added.vectors[0])
 
@@ -395,9 +393,8 @@ def test_clients_without_data_lend_no_set():
 
 def test_fedpcls_own_form_keeps_models_and_heads_at_home():
     world = image_world((20, 33, 7))
-    start, first, third = world.new_models(), run(OWN_FORM, world, 1), run(OWN_FORM, world, 3)
-    assert all(equal(a, b) for a, b in zip(start, first.models))                    # the first round only collects
-    assert world.trained is not None
+    start, (first, trained), third = world.new_models(), watched(OWN_FORM, world, 1), run(OWN_FORM, world, 3)
+    assert all(equal(a, b) for a, b in zip(start, first.models)) and trained is None    # the first round only collects
     assert all(equal(a.head, b.head) and not equal(a.features, b.features) for a, b in zip(start, third.models))
     assert not equal(third.models[0].features, third.models[1].features)
 
@@ -516,8 +513,8 @@ def test_fpl_with_one_known_class_or_none_in_the_batch_is_zero():
 
 def test_fpl_with_three_clients_has_plain_client_means():
     world, method = image_world((40, 33, 20)), FPL()
-    state = run(method, world, 2)
-    seen = world.class_means(world.trained)
+    state, trained = watched(method, world, 2)
+    seen = world.class_means(trained.models)
     wanted = aggregate_means(seen.means, seen.present)
     assert state.prototypes.classes.tolist() == wanted.known.nonzero()[:, 0].tolist()
     torch.testing.assert_close(state.prototypes.vectors, wanted.vectors[wanted.known])
@@ -564,8 +561,7 @@ def test_fpl_and_fedccl_keep_the_vectors_of_classes_that_nobody_holds():
         for name, value in {"vectors": torch.ones(2, sets.vectors.shape[1]), "classes": labels(7, 7), "owners": labels(0, 3)}.items():
             if name in sets:
                 sets[name] = torch.cat([sets[name], value])
-        world.round = 2
-        after = method.round(state, world)[key]
+        after = method.round(state, world.at(2))[key]
         sets = after.everyone if key == "signals" else after
         assert (sets.classes == 7).sum() == 2 and sets.vectors[sets.classes == 7].eq(1).all()
         if key == "signals":

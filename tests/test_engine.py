@@ -93,7 +93,7 @@ def test_dropout_masks_come_from_keys():
 def test_a_frozen_part_does_not_move(part):
     world = image_world(optimiser=Optimiser("adam", 0.01))
     start = world.new_models()
-    end = world.local_epochs(start, FedAvg().loss, trainable=part)
+    end = world.local_epochs(start, FedAvg().loss, trainable=part).models
     for before, after in zip(start, end):
         moved = {name for name in before if not torch.equal(before[name], after[name])}
         assert moved == {name for name in before if name.startswith(part)}
@@ -111,7 +111,7 @@ def test_a_client_without_data_keeps_its_model_and_has_no_weight():
     world = image_world(sizes=(20, 0, 7))
     start = world.new_model()
     end = world.local_epochs(world.everyone(start), FedAvg().loss)
-    assert equal(end[1], start) and math.isnan(world.loss[1]) and math.isfinite(world.mean_loss())
+    assert equal(end.models[1], start) and math.isnan(end.losses[1]) and math.isfinite(end.mean_loss(world.sizes))
     without = World([c for c in image_clients((20, 0, 7)) if len(c.labels)], training(), 10, 0)
     assert equal(run(FedAvg(), without).model, run(FedAvg(), image_world(sizes=(20, 0, 7))).model)
 
@@ -151,12 +151,12 @@ def test_own_values_reach_their_client():
 def test_a_loss_that_is_not_finite_stops_with_round_client_and_last_good_loss():
     world = image_world()
     state = FedAvg().round(FedAvg().init(world), world)
-    world.round = 2
+    world = world.at(2)
 
     def broken(model, batch, shared, own):
         return model(batch.images).sum() * (math.nan if len(world.clients[1].labels) and batch.labels.shape[0] == 1 else 1) * 0
 
-    with pytest.raises(TrainingError, match=r"round 2, client c1: the training loss is nan; last finite loss: .*client c0"):
+    with pytest.raises(TrainingError, match=r"round 2, client c1: the training loss is nan; last finite loss of this phase: .*client c0"):
         world.local_epochs(world.everyone(state.model), broken)
 
 

@@ -140,7 +140,7 @@ def test_representations_are_the_same_images_for_every_method_and_deal_a_domain_
     first = evaluation.representations(world.new_models(), world, tests, limit=12)
     assert first["values"].shape == (12, 128) and sorted(set(first["clients"])) == [0, 1, 2]
     assert (first["labels"] == source[0].labels.numpy()[first["ids"]]).all()
-    other = evaluation.representations(world.local_epochs(world.new_models(), lambda m, b, *_: m(b.images).sum()), world, tests, limit=12)
+    other = evaluation.representations(world.local_epochs(world.new_models(), lambda m, b, *_: m(b.images).sum()).models, world, tests, limit=12)
     assert (other["ids"] == first["ids"]).all() and (other["values"] != first["values"]).any()
     network = world.network(int(first["clients"][0]), world.new_models()[0])
     expected = network.features(source[0].images[first["ids"][:1]])

@@ -69,7 +69,7 @@ def test_two_dropout_draws_per_step(monkeypatch):
     ends = []
     for executor in ("sequential", "stacked"):
         w = world(executor, monkeypatch, model=Model("cnn2", dropout=0.4))
-        ends.append(w.local_epochs(w.new_models(), twice))
+        ends.append(w.local_epochs(w.new_models(), twice).models)
     assert largest_difference(*ends) < 1e-9
 
 
@@ -77,7 +77,7 @@ def test_batchnorm_keeps_each_clients_running_statistics(monkeypatch):
     ends = []
     for executor in ("sequential", "stacked"):
         w = world(executor, monkeypatch, sizes=(8, 13, 5), model=Model("resnet10"), batch_size=4)
-        ends.append(w.local_epochs(w.new_models(), FedAvg().loss))
+        ends.append(w.local_epochs(w.new_models(), FedAvg().loss).models)
     assert largest_difference(*ends) < 1e-8
     name = "features.0.1.running_mean" if "features.0.1.running_mean" in ends[1][0] else next(n for n in ends[1][0] if n.endswith("running_mean"))
     assert not torch.equal(ends[1][0][name], ends[1][1][name])
@@ -102,15 +102,15 @@ def test_what_a_loss_logs_is_averaged_per_client(monkeypatch):
     logged, seconds = [], []
     for executor in ("sequential", "stacked"):
         w = world(executor, monkeypatch)
-        w.local_epochs(w.new_models(), loss)
-        logged.append((w.loss, w.logged))
-        seconds.append(w.logged_last["double"])
-        assert all(v == pytest.approx(2 * l, nan_ok=True) for v, l in zip(w.logged["double"].tolist(), w.loss))
-        assert w.logged["one"].isnan().tolist() == [n == 0 for n in SIZES]
-    torch.testing.assert_close(logged[0][1]["double"], logged[1][1]["double"], equal_nan=True)
+        trained = w.local_epochs(w.new_models(), loss)
+        logged.append(trained.logged["double"])
+        seconds.append(trained.last["double"])
+        assert all(v == pytest.approx(2 * l, nan_ok=True) for v, l in zip(logged[-1].tolist(), trained.losses))
+        assert trained.logged["one"].isnan().tolist() == [n == 0 for n in SIZES]
+    torch.testing.assert_close(*logged, equal_nan=True)
     torch.testing.assert_close(*seconds, equal_nan=True)
     one_batch = [k for k, n in enumerate(SIZES) if 0 < n <= 16]       # there the last batch is the mean
-    torch.testing.assert_close(seconds[0][one_batch], logged[0][1]["double"][one_batch])
+    torch.testing.assert_close(seconds[0][one_batch], logged[0][one_batch])
 
 
 def test_own_values_of_every_kind(monkeypatch):
@@ -122,9 +122,9 @@ def test_own_values_of_every_kind(monkeypatch):
     for executor in ("sequential", "stacked"):
         w = world(executor, monkeypatch)
         start = w.new_models()
-        other = w.local_epochs(start, FedAvg().loss)
+        other = w.local_epochs(start, FedAvg().loss).models
         own = State(models=other, weight=torch.arange(len(SIZES), dtype=torch.float64) / 10)
-        ends.append(w.local_epochs(start, loss, shared=0.3, own=own))
+        ends.append(w.local_epochs(start, loss, shared=0.3, own=own).models)
     assert largest_difference(*ends) < 1e-9
 
 
@@ -141,9 +141,9 @@ def test_steps_of_a_methods_own(monkeypatch):
         w = world(executor, monkeypatch, model=Model("cnn2", dropout=0.3))
         start = w.new_models()
         ends.append(w.local_steps(start, step, own=start, together=2, epochs=2))
-    assert largest_difference(ends[0][0], ends[1][0]) < 1e-9
-    assert largest_difference(ends[0][1], ends[1][1]) < 1e-9
-    assert largest_difference(ends[0][0], start) > 1e-3
+    assert largest_difference(ends[0].models, ends[1].models) < 1e-9
+    assert largest_difference(ends[0].own, ends[1].own) < 1e-9
+    assert largest_difference(ends[0].models, start) > 1e-3
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("made up"), RuntimeError("GET was unable to find an engine to execute this computation")])

@@ -87,8 +87,8 @@ def test_a_cell_on_features_trains_the_head_alone_and_says_that_they_are_untrain
     world = World(clients, scenario.training, 10, 0, data=scenario.data)
     method = methods.load("fedccl", {"tau": 0.07}, "x")
     state = method.init(world)
-    for world.round in (1, 2):
-        state = method.round(state, world)
+    for number in (1, 2):
+        state = method.round(state, world.at(number))
     assert world.scalars() == 192 * 128 + 128 + 128 * 10 + 10 and set(state.model) == {
         "features.projector.0.weight", "features.projector.0.bias", "head.weight", "head.bias"}
 

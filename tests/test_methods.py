@@ -27,7 +27,7 @@ def both():
 
 def test_local_two_steps_of_the_tiny_head(monkeypatch):
     world = tiny_world(monkeypatch, both())
-    world.round = 1
+    world = world.at(1)
     state = Local().round(State(models=world.everyone(params(TINY))), world)
     close(state.models[0]["head.weight"], [[.570084, -.091011], [.029916, .191011]])
     close(state.models[0]["head.bias"], [.003761, .096239])

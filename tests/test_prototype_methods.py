@@ -5,12 +5,25 @@ import math
 import numpy as np
 import pytest
 import torch
-from federation import MLP, equal, image_clients, image_world, mlp, params, run, tiny_world, training
+from federation import (
+    MLP,
+    equal,
+    image_clients,
+    image_world,
+    mlp,
+    one_round,
+    params,
+    run,
+    tiny_world,
+    training,
+    watched,
+)
 from scipy.optimize import nnls as scipy_nnls
 from torch import nn
 
 from pipeline.engine.handle import Handle
-from pipeline.engine.state import Clients, State, pack, unpack
+from pipeline.engine.state import Clients, State, mix, pack, unpack
+from pipeline.engine.trained import Watch
 from pipeline.engine.world import World
 from pipeline.errors import TrainingError
 from pipeline.methods import fedpac
@@ -104,8 +117,7 @@ def test_a_checkpoint_goes_on_as_if_nothing_had_happened(method):
     state = run(method, world, 2)
     again = unpack(pack(state))
     assert same(state, again)
-    world.round = 3
-    assert same(method.round(state, world), method.round(again, world))
+    assert same(method.round(state, world.at(3)), method.round(again, world.at(3)))
 
 
 def test_headlines_are_those_of_the_tables():
@@ -408,10 +420,10 @@ def test_the_order_of_pairs_counts_only_in_small_batches():
 def test_fedgh_trains_the_server_head_on_all_clients_means(monkeypatch):
     """Two clients whose means are the worked example's pairs, in the order of clients and classes."""
     world = tiny_world(monkeypatch, ([[1., 0], [3, 0], [0, 2]], [0, 0, 1]), ([[0., 4], [2, 2]], [1, 2]), network=three_classes, classes=3)
-    state = FedGH(server_lr=.5, server_batch=2).round(State(features=world.new_models().features, head=GH), world)
+    state, trained = one_round(FedGH(server_lr=.5, server_batch=2), State(features=world.new_models().features, head=GH), world)
     close(state.head["head.weight"], [[.207368, -.445962], [-.360478, .378790], [.353110, .267171]])
     close(state.head["head.bias"], [-.040302, .023924, .016378])
-    assert equal(world.trained[0].joined(state.head), FedGH().deployed(state, world)[0])       # the trained head is dropped
+    assert equal(trained.models[0].joined(state.head), FedGH().deployed(state, world)[0])       # the trained head is dropped
 
 
 def test_a_server_that_does_not_learn_restarts_clients_from_one_head():
@@ -420,8 +432,8 @@ def test_a_server_that_does_not_learn_restarts_clients_from_one_head():
     state = run(method, world, 2)
     assert equal(state.head, start.head)
     models = world.everyone(world.new_model())
-    for world.round in (1, 2):
-        models = world.local_epochs(models.joined(world.everyone(start.head)), method.loss)
+    for number in (1, 2):
+        models = world.at(number).local_epochs(models.joined(world.everyone(start.head)), method.loss).models
     assert same(state.features, models.features)
     assert not same(state.features, run(Local(), image_world(), 2).models.features)
 
@@ -429,7 +441,7 @@ def test_a_server_that_does_not_learn_restarts_clients_from_one_head():
 def test_fedgh_features_after_a_round_depend_on_the_server_through_the_head_only():
     world = image_world()
     state = run(FedGH(), world, 1)
-    world.round = 2
+    world = world.at(2)
     assert same(FedGH(server_lr=3.0).round(state, world).features, FedGH(server_lr=0.0).round(state, world).features)
 
 
@@ -440,12 +452,11 @@ def test_fedgh_sends_means_up_and_a_head_down():
 
 @pytest.mark.parametrize("method", [FedProto(), FedProto(averaging=True), FedGH()])
 def test_counting_what_is_sent_trains_nothing(method):
-    """Where clients are trained alone first, fresh models are trained ones: what a round left behind must stay."""
+    """Where clients are trained alone first, fresh models are trained ones."""
     world = image_world(pretraining=1)
-    state = run(method, world, 1)
-    trained, losses = world.trained, world.loss
-    method.traffic(world, state)
-    assert world.trained is trained and world.loss is losses
+    watch = Watch(world.executor)
+    method.traffic(world.at(1, watch), run(method, world, 1))
+    assert watch.trained is None
 
 
 # -- FedPAC --------------------------------------------------------------------------------------------------
@@ -592,18 +603,18 @@ def test_fedpac_weighs_trained_heads_by_the_statistics_of_the_received_features(
     world, method, start = tiny_world(monkeypatch, *PAC, network=network), FedPAC(), params(MLP)
     start["features.1.bias"] = torch.zeros(2)
     before = State(features=start.features, heads=world.everyone(start.head), prototypes=None)
-    after = method.round(before, world)
-    heads, trained = world.trained.heads, world.class_means(world.trained)
-    assert same(heads, world.local_epochs(world.everyone(start), Local().loss, trainable="head", stream="head").heads)
-    assert same(after.heads, world.mix(heads, torch.tensor(WEIGHTS, dtype=torch.float64)), within=1e-5)
-    assert same(after.prototypes, aggregate_means(trained.means, trained.counts))
+    after, trained = one_round(method, before, world)
+    heads, seen = trained.models.heads, world.class_means(trained.models)
+    assert same(heads, world.local_epochs(world.everyone(start), Local().loss, trainable="head", stream="head").models.heads)
+    assert same(after.heads, mix(heads, torch.tensor(WEIGHTS, dtype=torch.float64)), within=1e-5)
+    assert same(after.prototypes, aggregate_means(seen.means, seen.counts))
 
 
 def test_fedpac_statistics_are_those_of_the_received_features():
     world, method = image_world(), FedPAC()
-    state = run(method, world, 1)
+    state, trained = watched(method, world, 1)
     h, spread = method.statistics(method.deployed(state, world), world)
-    moved, _ = method.statistics(world.trained, world)
+    moved, _ = method.statistics(trained.models, world)
     assert not torch.allclose(h, moved)
     seen = world.class_means(world.everyone(state.features.joined(state.heads[0])))
     shares = seen.counts / seen.counts.sum(1, keepdim=True)
@@ -621,8 +632,8 @@ def test_heads_mixed_by_sample_counts_are_fedavgs_heads(monkeypatch):
     world = image_world()
     shares = torch.tensor(world.sizes, dtype=torch.float64) / sum(world.sizes)
     monkeypatch.setattr(fedpac, "combine_heads", lambda h, spread: shares.expand(len(h), -1))
-    state = run(FedPAC(head_epochs=0), world, 1)
-    assert same(state.heads, world.everyone(world.average(world.trained.heads)), within=1e-7)
+    state, trained = watched(FedPAC(head_epochs=0), world, 1)
+    assert same(state.heads, world.everyone(world.average(trained.models.heads)), within=1e-7)
 
 
 def test_fedpac_pulls_from_the_second_round_on():
@@ -657,16 +668,17 @@ GLOBAL = State(vectors=rows([1, .2], [.1, 1]), known=known(1, 1))
 def test_fedcrl_epoch_of_the_worked_example(alpha, weight1, bias1, weight2, bias2, epoch, last, taus, monkeypatch):
     world, method, values = tiny_world(monkeypatch, CRL, network=mlp), FedCRL(alpha=alpha, tau=.5), []
 
-    def watched(*args):
+    def noted(*args):
         loss, logged = method.loss(*args)
         values.append(logged["contrast"].item())
         return loss, logged
-    models = world.local_epochs(world.everyone(params(MLP)), watched, shared=GLOBAL)
+    trained = world.local_epochs(world.everyone(params(MLP)), noted, shared=GLOBAL)
+    models = trained.models
     close(models[0]["features.1.weight"], weight1)
     close(models[0]["features.1.bias"], bias1)
     close(models[0]["head.weight"], weight2)
     close(models[0]["head.bias"], bias2)
-    close(world.logged["contrast"], [epoch])
+    close(trained.logged["contrast"], [epoch])
     assert values[-1] == pytest.approx(last, abs=1e-6)
     close(torch.exp(-.8 * torch.tensor([epoch, last])), taus)
     state = method.round(State(models=world.everyone(params(MLP)), prototypes=GLOBAL, share=None), world)
@@ -690,8 +702,8 @@ def test_a_share_of_zero_is_fedper(method, rounds):
     """FedPer in four lines: received features, own head, one joint epoch, average of the features."""
     world = image_world()
     models = world.new_models()
-    for world.round in range(1, rounds + 1):
-        models = world.local_epochs(models, Local().loss)
+    for number in range(1, rounds + 1):
+        models = world.at(number).local_epochs(models, Local().loss).models
         models = models.joined(world.everyone(world.average(models.features)))
     assert same(run(method, image_world(), rounds).models, models)
 
@@ -699,11 +711,11 @@ def test_a_share_of_zero_is_fedper(method, rounds):
 def test_the_first_round_has_no_contrast_and_ends_with_the_chosen_mix():
     for choice, share in (("own", 1.0), ("global", 0.0)):
         world = image_world()
-        state = run(FedCRL(alpha=100.0, first_tau=choice), world, 1)
+        state, trained = watched(FedCRL(alpha=100.0, first_tau=choice), world, 1)
         assert state.share.tolist() == [share] * 3
-        assert same(world.trained, run(Local(), image_world(), 1).models)
-    evaluated = run(FedCRL(), world, 1)
-    contrast = [prototype_contrast(world.representations(k, m), world.clients[k].labels, tau=.1, **evaluated.prototypes) for k, m in enumerate(world.trained)]
+        assert same(trained.models, run(Local(), image_world(), 1).models)
+    evaluated, trained = watched(FedCRL(), world, 1)
+    contrast = [prototype_contrast(world.representations(k, m), world.clients[k].labels, tau=.1, **evaluated.prototypes) for k, m in enumerate(trained.models)]
     close(evaluated.share, [math.exp(-.8 * c.item()) for c in contrast])
     assert all(0 < s < 1 for s in evaluated.share.tolist())
 
@@ -711,11 +723,10 @@ def test_the_first_round_has_no_contrast_and_ends_with_the_chosen_mix():
 def test_later_shares_come_from_the_epochs_mean_or_from_one_more_pass():
     world = image_world()
     state = run(FedCRL(), world, 1)
-    world.round = 2
-    epoch = FedCRL().round(state, world)
-    close(epoch.share, torch.exp(-.8 * world.logged["contrast"]).tolist())
-    after = FedCRL(contrast="post_eval").round(state, world)
-    contrast = FedCRL().evaluate(world.trained, state.prototypes, world)                        # what it was trained against
+    epoch, trained = one_round(FedCRL(), state, world.at(2))
+    close(epoch.share, torch.exp(-.8 * trained.logged["contrast"]).tolist())
+    after, trained = one_round(FedCRL(contrast="post_eval"), state, world.at(2))
+    contrast = FedCRL().evaluate(trained.models, state.prototypes, world)                        # what it was trained against
     close(after.share, torch.exp(-.8 * contrast).tolist())
     assert not torch.allclose(after.share, epoch.share)
 
@@ -723,9 +734,8 @@ def test_later_shares_come_from_the_epochs_mean_or_from_one_more_pass():
 def test_the_contrast_is_measured_without_weight_too_and_leaves_the_head_alone():
     world = image_world()
     state = run(FedCRL(), world, 1)
-    world.round = 2
-    FedCRL(alpha=0.0).round(state, world)
-    assert world.logged["contrast"].isfinite().all()
+    _, trained = one_round(FedCRL(alpha=0.0), state, world.at(2))
+    assert trained.logged["contrast"].isfinite().all()
     heads = [FedCRL(alpha=a).round(state, image_one_step(world)).models.heads for a in (0.0, 1.0)]
     assert same(*heads)                                                   # of one step, whose contrast sees the features only
 
@@ -752,24 +762,24 @@ def test_one_seen_class_gives_a_share_of_one():
 
 def test_a_client_that_did_not_train_takes_the_servers_features():
     world = image_world((20, 0, 7))
-    state = run(FedCRL(), world, 2)
+    state, trained = watched(FedCRL(), world, 2)
     assert state.share[1] == 0
-    assert same(state.models[1].features, world.average(world.trained.features))
+    assert same(state.models[1].features, world.average(trained.models.features))
     assert equal(state.models[1].head, world.new_model().head)
 
 
 def test_post_is_the_trained_model_and_pre_the_mixed_one():
     world = image_world()
-    state = run(FedCRL(), world, 2)
-    assert same(state.models.heads, world.trained.heads)
-    mixed = interpolate(world.trained.features, world.average(world.trained.features), state.share)
+    state, trained = watched(FedCRL(), world, 2)
+    assert same(state.models.heads, trained.models.heads)
+    mixed = interpolate(trained.models.features, world.average(trained.models.features), state.share)
     assert same(FedCRL().deployed(state, world).features, mixed)
 
 
 def test_clipping_to_the_letter_reaches_the_evaluated_model_and_the_shared_features():
-    world = image_world()
-    state = run(FedCRL(clip_params=True), world, 2)
-    for leaf in leaves(world.trained) + leaves(state.models):
+    state, trained = watched(FedCRL(clip_params=True), image_world(), 2)
+    assert math.isfinite(trained.losses[0])                               # of the training before it
+    for leaf in leaves(trained.models) + leaves(state.models):
         assert leaf.min() >= 0 and leaf.max() <= 1
     assert any(leaf.min() < 0 for leaf in leaves(run(FedCRL(), image_world(), 2).models))
 
@@ -800,8 +810,8 @@ def test_running_class_means_are_those_of_a_model_that_stands_still(executor, mo
     monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
     world = image_world(sizes=(20, 0, 1, 33), optimiser=Optimiser(lr=1e-30), local_epochs=2)
     method = FedProto(means="running")
-    models = world.local_epochs(world.new_models(), method.loss)
-    running, after = world.running_class_means(), world.class_means(models)
+    trained = world.local_epochs(world.new_models(), method.loss)
+    running, after = trained.class_means(world.sizes), world.class_means(trained.models)
     torch.testing.assert_close(running.means, after.means, rtol=0, atol=1e-5)
     assert torch.equal(running.counts, after.counts)
 

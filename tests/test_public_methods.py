@@ -2,18 +2,20 @@
 FedMD, FedDF, FedMatch, RHFL, FCCL and FCCL+, also with one network for all."""
 import dataclasses
 import io
+import math
 from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.nn.functional as F
-from federation import equal, run, training
+from federation import equal, one_round, run, training, watched
 from test_executors import largest_difference
 from torch import nn
 
 from pipeline import methods
 from pipeline.engine import world as engine
 from pipeline.engine.phase import Client
+from pipeline.engine.public import PublicBatch
 from pipeline.engine.state import Clients, Params, pack, unpack
 from pipeline.engine.world import World
 from pipeline.errors import ParamError
@@ -54,9 +56,7 @@ def federation(monkeypatch, sizes=SIZES, names=NETWORKS, executor="sequential", 
     clients = [Client(f"c{k}", "only", Model(name), images(n), torch.randint(0, CLASSES, (n,), generator=rng))
                for k, (n, name) in enumerate(zip(sizes, names))]
     settings = training(**{"batch_size": 4, "optimiser": Optimiser("adam", 1e-2), **changes})
-    world = World(clients, settings, CLASSES, seed=0, public=(images(public), PublicSettings("made up", batch_size=batch, epochs=passes)))
-    world.round = 1
-    return world
+    return World(clients, settings, CLASSES, seed=0, public=(images(public), PublicSettings("made up", batch_size=batch, epochs=passes))).at(1)
 
 
 def three(monkeypatch, **changes) -> World:
@@ -112,8 +112,7 @@ def test_a_run_that_was_killed_goes_on_bit_for_bit(method, monkeypatch):
     halfway, file = run(method, federation(monkeypatch, local_epochs=2), 2), io.BytesIO()
     torch.save(pack(halfway), file)
     file.seek(0)
-    world = federation(monkeypatch, local_epochs=2)
-    world.round = 3
+    world = federation(monkeypatch, local_epochs=2).at(3)
     resumed = method.round(unpack(torch.load(file, weights_only=True)), world)
     assert all_equal(resumed.models, straight.models)
 
@@ -134,16 +133,15 @@ def test_a_client_without_data_agrees_and_keeps_its_model_at_home(method, monkey
 @pytest.mark.parametrize("method", [m for m in EVERY if getattr(m, "form", "clients") == "clients"], ids=name)
 def test_own_models_after_local_training_are_scored(method, monkeypatch):
     world = three(monkeypatch)
-    state = run(method, world, 2)
-    assert method.headline == "post" and all_equal(method.deployed(state, world), world.trained)
+    state, trained = watched(method, world, 2)
+    assert method.headline == "post" and all_equal(method.deployed(state, world), trained.models)
 
 
 @pytest.mark.parametrize("method", [FedMD(), FedDF(), RHFL(), FCCL(pretraining=1, public_optimiser="sgd"),
                                     FCCLPlus(public_optimiser="sgd")], ids=name)
 def test_the_order_of_clients_does_not_matter(method, monkeypatch):
-    forward, backward = three(monkeypatch), three(monkeypatch)
-    backward.clients.reverse()
-    backward.sizes.reverse()
+    forward = three(monkeypatch)
+    backward = World(forward.clients[::-1], forward.training, CLASSES, 0, public=(forward.public, forward._public.settings)).at(1)
     near(Clients(list(run(method, backward, 2).models)[::-1]), run(method, forward, 2).models, 1e-8)
 
 
@@ -192,7 +190,7 @@ def modules(world, models):
 def by_hand(world, models, loss, optimiser, forwards=1, batches=None) -> Clients:
     """`loss(k, zs, hs, shown)`: logits and features of the last forward, what was shown by all (constants)."""
     nets = modules(world, models)
-    for images in batches or world.public_batches():
+    for images, _ in batches or world.public_batches():
         for _ in range(forwards):
             hs = [net.features(images) for net in nets]
             zs = [net.head(h) for net, h in zip(nets, hs)]
@@ -266,7 +264,7 @@ def test_rhfl_second_round_as_written_out(monkeypatch):
     first = method.round(method.init(world), world)
     before = first.losses
     assert first.weights.tolist() == [.5, .5, .5] and before[2].isnan() and before[:2].isfinite().all()
-    world.round = 2
+    world = world.at(2)
     state = method.prepare(first, world)
     assert same_parameters(state.models, first.models)        # measuring moves no parameter
 
@@ -286,13 +284,13 @@ def test_rhfl_second_round_as_written_out(monkeypatch):
 def test_the_conference_consensus_has_the_own_share_from_last_rounds_model(monkeypatch):
     world, method = federation(monkeypatch, (12, 7, 9), ["bn", "plain", "bn"]), FCCL(pretraining=1, consensus="conference")
     state = method.init(world)
-    images, seen = next(iter(world.public_batches())), []
-    world.collaborate(state.models, images, method.look, lambda shown: seen.extend(shown) or method.agree(shown, state, world),
+    batch, seen = next(world.public_batches()), []
+    world.collaborate(state.models, batch, method.look, lambda shown: seen.extend(shown) or method.agree(shown, state, world),
                       method.agreement, own=method.own(state, world))
     nets = [net.eval() for net in modules(world, state.models)]
     for k, received in enumerate(method.agree(seen, state, world)):
         others = sum(seen[j]["sent"] for j in range(3) if j != k)
-        torch.testing.assert_close(received, (others + nets[k](images)) / 3)
+        torch.testing.assert_close(received, (others + nets[k](batch.images)) / 3)
 
 
 # -- identities of the collaborative phase -------------------------------------------------------------------------
@@ -329,7 +327,7 @@ def test_fccm_alone_with_cross_entropy_at_home(monkeypatch):
     method, world = FCCLPlus(omega=0.0, local="ce"), three(monkeypatch)
     state = method.init(world)
     agreed = FCCL().collaborate(state, world)
-    assert all_equal(method.round(state, world).models, world.local_epochs(agreed, Local().loss))
+    assert all_equal(method.round(state, world).models, world.local_epochs(agreed, Local().loss).models)
 
 
 def test_widths_need_not_agree(monkeypatch):
@@ -342,12 +340,14 @@ def test_widths_need_not_agree(monkeypatch):
 # -- teachers and what is remembered at home ------------------------------------------------------------------------
 
 def home(method, monkeypatch, rounds=1, world=None, **changes):
-    """The calls of World.local_epochs in the last of some rounds: (models, keyword arguments), and the states around it."""
+    """The calls of World.local_epochs in the last of some rounds: (models, keyword arguments), between the states
+    around it, and what that round's training left."""
     world = world or three(monkeypatch, **changes)
     state, calls = run(method, world, rounds - 1) if rounds > 1 else method.init(world), []
-    world.round, real = rounds, world.local_epochs
-    monkeypatch.setattr(world, "local_epochs", lambda models, loss, **k: calls.append((models, loss, k)) or real(models, loss, **k))
-    return state, method.round(state, world), calls, world
+    world, real = world.at(rounds), World.local_epochs
+    monkeypatch.setattr(World, "local_epochs", lambda self, models, loss, **k: calls.append((models, loss, k)) or real(self, models, loss, **k))
+    after, trained = one_round(method, state, world)
+    return state, after, calls, trained
 
 
 def test_the_teacher_is_the_model_of_the_last_rounds_end(monkeypatch):
@@ -363,9 +363,8 @@ def test_the_teacher_after_the_collaborative_phase(monkeypatch):
 
 
 def test_fccl_starts_from_theta_star_and_keeps_it(monkeypatch):
-    world = three(monkeypatch)
-    world.round = 0
-    alone = world.local_epochs(world.new_models(), Local().loss, epochs=3, stream="pretraining")
+    world = three(monkeypatch).at(0)
+    alone = world.local_epochs(world.new_models(), Local().loss, epochs=3, stream="pretraining").models
     assert all_equal(FCCL(pretraining=3).init(world).models, alone)
     state = run(FCCL(pretraining=3), world, 3)
     assert all_equal(state.pretrained, alone)
@@ -415,9 +414,9 @@ def test_local_phase_of_fcclplus_as_written_out(local, options, tau, scale, monk
 @pytest.mark.parametrize("share, wanted", [(0.3, [6, 14]), (0.1, [2, 18]), (0.0, [0, 20]), (1.0, [20, 0])])
 def test_kd_takes_the_first_part_of_the_local_epochs(share, wanted, monkeypatch):
     method = FCCLPlus(kd_share=share)
-    _, _, calls, world = home(method, monkeypatch, local_epochs=20)
+    _, _, calls, trained = home(method, monkeypatch, local_epochs=20)
     assert [c[2]["epochs"] for c in calls] == wanted and [c[1] for c in calls] == [method.all_classes, method.loss]
-    assert all(n or world.trained is not None for n in wanted)
+    assert all(map(math.isfinite, trained.losses))             # also where one part has no epoch
 
 
 def test_kd_alone_is_a_share_of_one(monkeypatch):
@@ -522,8 +521,8 @@ def test_public_steps_have_no_decay_and_private_ones_the_scenarios():
 
 def test_the_schedule_reaches_both_phases(monkeypatch):
     world, rates = three(monkeypatch, rounds=40), []
-    real = world.collaborate
-    monkeypatch.setattr(world, "collaborate", lambda *a, **k: rates.append(k["optimiser"].lr) or real(*a, **k))
+    real = World.collaborate
+    monkeypatch.setattr(World, "collaborate", lambda *a, **k: rates.append(k["optimiser"].lr) or real(*a, **k))
     _, _, calls, _ = home(FedMD(schedule="release"), monkeypatch, 3, world)
     assert rates[-1] == calls[-1][2]["optimiser"].lr == pytest.approx(1e-2 * .9775)
 
@@ -531,7 +530,7 @@ def test_the_schedule_reaches_both_phases(monkeypatch):
 # -- communication -------------------------------------------------------------------------------------------------
 
 def costs(method, sizes, clients=4, averaging=None, classes=10):
-    world = SimpleNamespace(public_batches=lambda: [range(n) for n in sizes], classes=classes, clients=[None] * clients, synchronises=averaging == "uniform",
+    world = SimpleNamespace(public_batches=lambda: [PublicBatch(range(n), ()) for n in sizes], classes=classes, clients=[None] * clients, homogeneous=True,
                             scalars=lambda: 4_977_226.0, training=training(averaging=averaging))
     return method.traffic(world)
 
@@ -630,7 +629,7 @@ def test_fedmatch_collaborates_as_written_out(monkeypatch):
     state = method.prepare(method.init(world), world)
     nets, seen = modules(world, state.models), []
     for views in method.batches(state, world):
-        logits = [(net(weak), net(strong)) for net, (weak, strong) in zip(nets, views)]
+        logits = [(net(weak), net(strong)) for net, (weak, strong) in zip(nets, views.images)]
         p = [F.softmax(z, 1) for z, _ in logits]
         for k, net in enumerate(nets):
             sure = p[k].max(1).values.detach() >= 0.33
@@ -655,8 +654,8 @@ def test_fedmatch_collaborates_as_written_out(monkeypatch):
 def test_original_feddf_of_one_client_is_a_fixed_point(monkeypatch):
     """Its student begins as its teacher. (After more steps Adam has made something of rounding.)"""
     world = alike(monkeypatch, "plain", sizes=(12,))
-    state = run(FedDF(form="original", server_steps=2), world, 1)
-    near(state.models, world.trained, 1e-7)
+    state, trained = watched(FedDF(form="original", server_steps=2), world, 1)
+    near(state.models, trained.models, 1e-7)
 
 
 def test_original_feddf_gives_one_model_per_architecture(monkeypatch):
@@ -671,7 +670,7 @@ def test_original_feddf_gives_one_model_per_architecture(monkeypatch):
 def test_original_feddf_begins_with_the_average_and_comes_nearer_to_the_ensemble(weighted, weights, monkeypatch):
     world = federation(monkeypatch, (12, 4), ["plain", "plain"], local_epochs=30)
     method = FedDF(form="original", server_steps=60, weighted=weighted)
-    models = world.local_epochs(world.new_models(), Local().loss)
+    models = world.local_epochs(world.new_models(), Local().loss).models
     nets = [net.eval() for net in modules(world, models)]
     average = modules(world, [{n: (weights[0] * v + weights[1] * models[1][n]) / sum(weights) for n, v in models[0].items()}] * 2)[0]
     student = modules(world, method.fuse(models, models, world))[0]

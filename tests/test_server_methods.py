@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from federation import equal, image_clients, image_world, run, training
+from federation import equal, image_clients, image_world, run, training, watched
 from test_prototype_methods import close, leaves, rows, same
 
 from pipeline import keys, methods
@@ -92,8 +92,7 @@ def test_a_checkpoint_goes_on_as_if_nothing_had_happened(name):
     state = run(method, world, 2)
     again = unpack(pack(state))
     assert same(state, again)
-    world.round = 3
-    assert same(method.round(state, world), method.round(again, world))
+    assert same(method.round(state, world.at(3)), method.round(again, world.at(3)))
 
 
 @pytest.mark.parametrize("algorithm, hyper, kind", [
@@ -272,8 +271,7 @@ def test_fedtgp_ignores_the_order_of_clients_with_full_batches():
 
 
 def test_fedtgp_server_goes_over_every_class_mean_once_per_epoch():
-    world = image_world(batch_size=4)
-    world.round = 1
+    world = image_world(batch_size=4).at(1)
     for changes, size in (({}, 4), ({"server_batch": 5}, 5), ({"full_batch": True}, 11)):
         batches = list(FedTGP(server_epochs=3, **changes).batches(11, world))
         assert max(map(len, batches)) == size and len(batches) == 3 * math.ceil(11 / size)
@@ -454,8 +452,7 @@ def weights(*values):
 
 def step_of(r, **changes):
     world = image_world(rounds=changes.pop("rounds"))
-    world.round = r + 1
-    return FedGA(**changes).step_size(world)
+    return FedGA(**changes).step_size(world.at(r + 1))
 
 
 def test_fedga_worked_numbers():
@@ -498,7 +495,7 @@ def test_fedga_weights_stay_a_distribution_and_follow_the_clients():
 
 def test_fedga_measures_models_on_their_clients_training_data():
     world = image_world((20, 0, 7))
-    models = world.local_epochs(world.new_models(), FedAvg().loss)
+    models = world.local_epochs(world.new_models(), FedAvg().loss).models
     for metric in ("loss", "accuracy"):
         found = FedGA(metric=metric).measure(models, world)
         assert found[1].isnan()
@@ -512,8 +509,8 @@ def test_fedga_measures_models_on_their_clients_training_data():
 def test_fedga_gives_the_client_that_loses_most_by_averaging_more_weight():
     world = image_world((20, 33, 0, 7))
     method = FedGA()
-    state = run(method, world, 1)
-    models = world.trained
+    state, trained = watched(method, world, 1)
+    models, world = trained.models, world.at(1)
     start = weights(1, 1, 0, 1) / 3
     mean = Params((name, sum(float(a) * model[name] for a, model in zip(start, models))) for name in models[0])
     assert same(state.model, mean, within=1e-6)
@@ -603,7 +600,7 @@ def test_fedsr_reference_of_a_client_does_not_depend_on_the_others():
 def test_fedsr_references_live_on():
     world = image_world(model=GAUSSIAN)
     state = run(FedSR(), world, 1)
-    world.round = 2
+    world = world.at(2)
     fresh = State(model=state.model, references=FedSR().init(world).references)
     assert not same(FedSR().round(state, world).references, FedSR().round(fresh, world).references, within=1e-5)
 
@@ -706,7 +703,7 @@ def test_fedrs_rows_of_missing_classes_stay_with_alpha_zero():
     world = small_world("fedrs", (20, 33), one_class=True)
     model = FedRS().init(world).model
     trained = world.local_epochs(world.everyone(model), FedRS().loss, own=restricted_scale(
-        torch.stack([torch.bincount(c.labels, minlength=10) for c in world.clients]), 0.).float())
+        torch.stack([torch.bincount(c.labels, minlength=10) for c in world.clients]), 0.).float()).models
     for k in (0, 1):
         moved = (trained[k]["head.weight"] != model["head.weight"]).any(1)
         assert moved.nonzero().flatten().tolist() == [k]

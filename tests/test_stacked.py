@@ -7,7 +7,7 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from federation import image_clients, run, training
+from federation import image_clients, run, training, watched
 from test_executors import largest_difference
 
 from pipeline.engine import stacked
@@ -150,8 +150,8 @@ def test_a_kept_stack_takes_models_in_any_order(monkeypatch):
     ends = []
     for executor in ("stacked", "sequential"):
         w = world(executor, monkeypatch)
-        models = w.local_epochs(w.new_models(), FedAvg().loss)
-        ends.append(w.local_epochs(Clients(Params(reversed(model.items())) for model in models), FedAvg().loss))
+        models = w.local_epochs(w.new_models(), FedAvg().loss).models
+        ends.append(w.local_epochs(Clients(Params(reversed(model.items())) for model in models), FedAvg().loss).models)
         assert executor == "sequential" or len(w.executor.kept) == 1
     assert largest_difference(*ends) < 1e-9
 
@@ -170,9 +170,8 @@ def test_what_is_shared_goes_to_the_device(monkeypatch):
 def side_by_side(method, worlds, rounds):
     """Every world's end, trained together; rounds may differ."""
     def train(k, report, share):
-        worlds[k].executor = share(worlds[k].executor)
-        state = run(method, worlds[k], rounds[k])
-        report({"seed": k, "loss": worlds[k].mean_loss()})
+        state, trained = watched(method, worlds[k].at(0, share(worlds[k].executor)), rounds[k])
+        report({"seed": k, "loss": trained.mean_loss(worlds[k].sizes)})
         return k, state
     events = list(together(train, range(len(worlds))))
     assert sorted(row["seed"] for kind, row in events if kind == "row") == list(range(len(worlds)))
@@ -205,17 +204,17 @@ def test_what_seeds_share_is_each_ones_own(monkeypatch):
         return cross_entropy(model(batch.images), batch.labels) + shared["rates"][0] * pull + shared["bias"].sum()
 
     def train(w, share=lambda executor: executor):
-        w.executor = share(w.executor)
+        w = w.at(0, share(w.executor))
         start = w.new_models()
         moved = Params((name, value + 0.1 * (w.seed + 1)) for name, value in start[0].items())
         rates = (torch.tensor(0.3 * (w.seed + 1), dtype=torch.float64), "unused")
-        return w.local_epochs(start, loss, shared=State(model=moved, rates=rates, bias=torch.arange(3), nothing=None))
+        return w.local_epochs(start, loss, shared=State(model=moved, rates=rates, bias=torch.arange(3), nothing=None)).models
 
     worlds = [world("stacked", monkeypatch, seed) for seed in range(3)]
     ends = dict(value for kind, value in together(lambda k, report, share: (k, train(worlds[k], share)), range(3)))
     for seed in range(3):
         assert largest_difference(ends[seed], train(world("sequential", monkeypatch, seed))) < 1e-9
-    assert len(worlds[0].executor.executor.kept) == 1 and len(worlds[0].executor.executor.kept[0].members) == 3 * 7
+    assert len(worlds[0].executor.kept) == 1 and len(worlds[0].executor.kept[0].members) == 3 * 7
 
 
 def test_phases_that_differ_run_apart(monkeypatch):
@@ -223,13 +222,13 @@ def test_phases_that_differ_run_apart(monkeypatch):
         return cross_entropy(model(batch.images), batch.labels)
 
     def train(k, report, share):
-        worlds[k].executor = share(worlds[k].executor)
-        return k, worlds[k].local_epochs(worlds[k].new_models(), loss, epochs=1 + k)
+        w = worlds[k].at(0, share(worlds[k].executor))
+        return k, w.local_epochs(w.new_models(), loss, epochs=1 + k).models
     worlds = [world("stacked", monkeypatch) for _ in range(2)]
     ends = dict(value for _, value in together(train, range(2)))
     for k in range(2):
         plain = world("sequential", monkeypatch)
-        assert largest_difference(ends[k], plain.local_epochs(plain.new_models(), loss, epochs=1 + k)) < 1e-9
+        assert largest_difference(ends[k], plain.local_epochs(plain.new_models(), loss, epochs=1 + k).models) < 1e-9
 
 
 def test_a_seed_that_fails_ends_the_others(monkeypatch):
@@ -237,12 +236,11 @@ def test_a_seed_that_fails_ends_the_others(monkeypatch):
 
     def train(k, report, share):
         w = world("stacked", monkeypatch, k)
-        w.executor = share(w.executor)
-        models = w.local_epochs(w.new_models(), FedAvg().loss)
+        w = w.at(0, share(w.executor))
+        models = w.local_epochs(w.new_models(), FedAvg().loss).models
         if k == 1:
             raise ValueError("seed 1 failed")
-        w.round = 1
-        w.local_epochs(models, FedAvg().loss)
+        w.at(1).local_epochs(models, FedAvg().loss)
         reached.append(k)
     with pytest.raises(ValueError, match="seed 1 failed"):
         list(together(train, range(3)))

@@ -377,7 +377,7 @@ def test_prototypes_of_two_clients(monkeypatch):
 def test_a_client_without_data_has_no_prototypes(monkeypatch):
     world = vectors_world(monkeypatch, ([], []), A)
     nothing = {"images": torch.zeros(0, 2, 1, 1, dtype=torch.float64), "labels": torch.zeros(0, dtype=torch.int64)}
-    world.clients[0] = dataclasses.replace(world.clients[0], **nothing)
+    world = World([dataclasses.replace(world.clients[0], **nothing), world.clients[1]], world.training, world.classes, 0)
     seen = FedProtoHetero(space="features").class_means(world.new_models(), world)
     assert seen.counts.tolist() == [[0, 0, 0], [2, 2, 0]] and not seen.means[0].any()
 
@@ -456,9 +456,11 @@ SIZES = (20, 33, 0, 1, 12)
 HETERO = (Model("cnn4"), Model("cnn2", features=32), Model("cnn4"), Model("cnn2", features=32), Model("cnn5"))
 
 
-def small_world(sizes=SIZES, models=None, projector=None, public=40, settings=None, heldout=30, dtype=torch.float32, **changes) -> World:
+def small_world(sizes=SIZES, models=None, projector=None, public=40, settings=None, heldout=30, dtype=torch.float32, one_class=False,
+                **changes) -> World:
     models = [dataclasses.replace(m, projector=projector) for m in HETERO[:len(sizes)]] if models is None else models
-    clients = [dataclasses.replace(c, images=c.images.to(dtype)) for c in image_clients(sizes, models)]
+    clients = [dataclasses.replace(c, images=c.images.to(dtype), labels=torch.full_like(c.labels, 3) if one_class else c.labels)
+               for c in image_clients(sizes, models)]
     drawn = torch.Generator().manual_seed(9)
     images = torch.rand(public, 1, 16, 16, generator=drawn).to(dtype) * 2 - 1
     apart, test = (Batch(torch.rand(n, 1, 16, 16, generator=drawn).to(dtype) * 2 - 1, torch.randint(0, 10, (n,), generator=drawn))
@@ -469,9 +471,8 @@ def small_world(sizes=SIZES, models=None, projector=None, public=40, settings=No
 
 def run(method, world, rounds=3, state=None):
     state = method.init(world) if state is None else state
-    for world.round in range(world.round + 1, world.round + rounds + 1):
-        state = method.round(state, world)
-    world.round = 0
+    for number in range(world.round + 1, world.round + rounds + 1):
+        state = method.round(state, world.at(number))
     return state
 
 
@@ -522,16 +523,14 @@ def test_states_outlive_a_checkpoint(name):
     half, file = run(method, w, 1), io.BytesIO()
     torch.save(pack(half), file)
     file.seek(0)
-    w.round = 1
-    resumed = run(method, w, 1, unpack(torch.load(file, weights_only=True)))
+    resumed = run(method, w.at(1), 1, unpack(torch.load(file, weights_only=True)))
     assert largest_difference(resumed, run(method, w, 2)) == 0
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_clients_without_data_and_classes_are_no_obstacle(name):
     """Also: a client alone, public images of one batch, one class per client."""
-    w = small_world(sizes=(0, 9), projector=8)
-    w.clients[1] = dataclasses.replace(w.clients[1], labels=torch.full((9,), 3))
+    w = small_world(sizes=(0, 9), projector=8, one_class=True)
     for world in (w, small_world(sizes=(20,), projector=8, public=9)):
         state = run(METHODS[name], world, 2)
         assert all(value.isfinite().all() for model in state.models for value in model.values())
@@ -549,7 +548,7 @@ def test_a_better_client_does_not_move_and_a_worse_one_does():
     w = small_world(sizes=(20, 33), local_epochs=0)
     start = w.new_models()
     with torch.no_grad():
-        w.heldout = Batch(w.heldout.images, w.network(1, start[1])(w.heldout.images).argmax(1))     # client 1 is always right
+        vars(w)["heldout"] = Batch(w.heldout.images, w.network(1, start[1])(w.heldout.images).argmax(1))     # client 1 is always right
     state = run(RAHFL(), w, 1)
     assert state.accuracies["heldout"][1] == 1 and state.matrix.tolist() == [[0, 1], [0, 0]]
     assert equal(state.models[1], start[1]) and largest_difference(state.models[0], start[0]) > 1e-4
@@ -581,8 +580,8 @@ def test_a_missing_source_is_named():
 def test_the_matrix_is_renewed_every_few_rounds():
     method, w, seen = RAHFL(matrix_every=2), small_world(), []
     state = method.init(w)
-    for w.round in range(1, 5):
-        state = method.round(state, w)
+    for number in range(1, 5):
+        state = method.round(state, w.at(number))
         seen.append(state.accuracies["test"])
     assert torch.equal(seen[0], seen[1]) and torch.equal(seen[2], seen[3]) and not torch.equal(seen[1], seen[2])
 
@@ -593,7 +592,7 @@ def test_rahfl_with_everything_off_and_nobody_to_learn_from_is_local(monkeypatch
     assert equal(run(RAHFL(augmix=False, contrast="none"), w).models[0], alone[0])
     monkeypatch.setattr(rahfl, "plain", lambda images, g: images)
     monkeypatch.setattr(rahfl, "augmix", lambda images, g: images)
-    w.pixels = Untouched()                                                             # no rounding to bytes
+    vars(w)["pixels"] = Untouched()                                                             # no rounding to bytes
     assert largest_difference(run(RAHFL(mu=0.0, contrast="none"), w).models, alone) < 1e-9
 
 
@@ -628,17 +627,15 @@ def test_the_released_aughfl_moves_nothing_but_statistics():
 
 def test_every_client_mixes_the_same_public_images_for_itself():
     w = small_world(sizes=(8, 8))
-    (x, first, second), (same, other, _) = next(iter(AugHFL().batches(None, w)))
+    (x, first, second), (same, other, _) = next(AugHFL().batches(None, w)).images
     assert x is same and not torch.equal(first, second) and not torch.equal(first, other)
 
 
 def test_the_teachers_of_ktpfl_stay_as_they_were(monkeypatch):
     """Its targets in the last batch are the coefficients times the predictions of the models that the round began with."""
-    w, method, received = small_world(sizes=(20, 33), public=48), KTpFL(), []
-    w.round = 1
+    w, method, received = small_world(sizes=(20, 33), public=48).at(1), KTpFL(), []
     state = method.prepare(method.init(w), w)
-    for images in w.public_batches():
-        last = images
+    *_, (last, _) = w.public_batches()
     agree = KTpFL.agree
     monkeypatch.setattr(KTpFL, "agree", lambda *given: received.append(agree(*given)) or received[-1])
     moved = method.collaborate(state, w)
@@ -663,7 +660,8 @@ def test_scalars_per_round():
 
 def test_scalars_of_prototypes():
     w = small_world(sizes=(6, 4), projector=8)
-    w.clients = [dataclasses.replace(c, labels=torch.tensor(y)) for c, y in zip(w.clients, ([0, 0, 1, 1, 2, 2], [0, 0, 3, 3]))]
+    clients = [dataclasses.replace(c, labels=torch.tensor(y)) for c, y in zip(w.clients, ([0, 0, 1, 1, 2, 2], [0, 0, 3, 3]))]
+    w = World(clients, w.training, w.classes, 0)
     assert FedProtoHetero().traffic(w) == (2.5 * 8, 4 * 8)
     assert FedProtoHetero(weighted=True).traffic(w) == (2.5 * 8 + 2.5, 4 * 8)
 

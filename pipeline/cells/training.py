@@ -30,7 +30,8 @@ from pipeline.cells.inputs import inputs, partition_folder
 from pipeline.cells.loading import load, load_world
 from pipeline.cells.progress import Progress
 from pipeline.engine.handle import Handle
-from pipeline.engine.state import pack, unpack
+from pipeline.engine.state import Clients, pack, unpack
+from pipeline.engine.trained import Trained, Watch
 from pipeline.engine.world import World, default_device, executor_module, executor_name, precision
 from pipeline.errors import FedReproError, ParamError, TrainingError
 from pipeline.schema import NEEDS, ROOT, Cell, Scenario, load_paper
@@ -109,29 +110,30 @@ def train_seed(job: Job, report: Callable[[dict], None] = lambda row: None, shar
     scenario, algorithm, hyper = job.cell.resolve(job.root)
     method = methods.load(algorithm, hyper, f"papers/{job.cell.paper}/paper.yaml: methods.{job.cell.method}", job.cell.paper, job.root)
     world, tests = load_world(job.cell, scenario, job.seed, job.root)
-    world.executor = share(world.executor)
+    executor = share(world.executor)
     begun, started = time.monotonic(), datetime.now(timezone.utc).isoformat(timespec="seconds")
     state, rows, own, spent = _resume(job, world.device)
     if state is None:
+        world = world.at(0, watch := Watch(executor))
         state = method.init(world)
-        rows = [_row(world, method, state, tests, scenario)[0]]
+        rows = [_row(world, method, state, tests, scenario, watch.trained)[0]]
     saved = time.monotonic()
     every = float(os.environ.get("FEDREPRO_CHECKPOINT_SECONDS", CHECKPOINT_SECONDS))
-    for world.round in range(rows[-1]["round"] + 1, scenario.training.rounds + 1):
-        world.trained = None
+    for number in range(rows[-1]["round"] + 1, scenario.training.rounds + 1):
+        world = world.at(number, watch := Watch(executor))
         state = method.round(state, world)
-        row, own = _row(world, method, state, tests, scenario)
+        row, own = _row(world, method, state, tests, scenario, watch.trained)
         rows.append(row)
         report({"seed": job.seed, **row})
-        # None after the last round: what follows needs the models that a round leaves in the world, so it is trained again.
-        if world.round < scenario.training.rounds and time.monotonic() - saved >= every:
+        # None after the last round: what follows needs the models that its training leaves, so it is trained again.
+        if number < scenario.training.rounds and time.monotonic() - saved >= every:
             saved = time.monotonic()
             _save(job.checkpoint, {"state": pack(state), "rows": rows, "own": own, "seconds": spent + saved - begun})
     finished = {"seed": job.seed, "rows": rows, "clients": own, "traffic": method.traffic(world, state), "hook": headline_hook(scenario, method),
                 "seconds": round((spent + time.monotonic() - begun) / sharing, 1), "device": _device_name(world.device),
                 "precision": precision(), "executor": executor_name(world.device),
                 "memory": _peak_memory(world.device), "versions": provenance.machine(), "started": started}
-    models = method.deployed(state, world) if finished["hook"] == "pre" else method.after_training(state, world)
+    models = _models(finished["hook"], method, state, world, watch.trained)
     arrays, vectors = evaluation.representations(models, world, tests), method.vectors(state)
     _save_arrays(job.pictures, arrays if vectors is None else {**arrays, "vectors": vectors.half().cpu().numpy()})
     files.write_json(job.finished, finished)
@@ -152,13 +154,13 @@ def _peak_memory(device: torch.device) -> dict[str, int | None]:
 
 # -- one round's measures ------------------------------------------------------------------------------------
 
-def _row(world: World, method, state, tests, scenario: Scenario) -> tuple[dict, list[float]]:
+def _row(world: World, method, state, tests, scenario: Scenario, trained: Trained | None) -> tuple[dict, list[float]]:
     """A line of history.csv, and every client's accuracy under the headline hook.
 
     The headline hook carries plain names, the other one its own prefix. Where each model must face large common test
     sets, the other hook is measured only in the rounds that are reported.
     """
-    row = {"round": world.round, "loss": _rounded(world.mean_loss())}
+    row = {"round": world.round, "loss": None if trained is None else _rounded(trained.mean_loss(world.sizes))}
     row |= {f"method.{name}": _rounded(value) for name, value in method.diagnostics(state).items()}
     protocol, left = scenario.evaluation, scenario.training.rounds - world.round
     if left >= protocol.last and world.round % protocol.every:
@@ -168,7 +170,7 @@ def _row(world: World, method, state, tests, scenario: Scenario) -> tuple[dict, 
         headline = hook == headline_hook(scenario, method)
         if not headline and protocol.tests != "clients" and left >= protocol.last:
             continue
-        models = method.deployed(state, world) if hook == "pre" else method.after_training(state, world)
+        models = _models(hook, method, state, world, trained)
         if models is None:
             continue                                          # nothing was trained yet: before the first round
         measures, accuracies = evaluation.measure(models, world, tests, protocol.tests, protocol.top,
@@ -178,6 +180,13 @@ def _row(world: World, method, state, tests, scenario: Scenario) -> tuple[dict, 
         row |= {name if headline else f"{hook}.{name}": _rounded(value) for name, value in measures.items()}
         own = [_rounded(a) for a in accuracies] if headline else own
     return row, own
+
+
+def _models(hook: str, method, state, world: World, trained: Trained | None) -> Clients | None:
+    """The models that a hook scores; None after training that there was none of."""
+    if hook == "pre":
+        return method.deployed(state, world)
+    return method.after_training(state, None if trained is None else trained.models)
 
 
 def headline_hook(scenario: Scenario, method) -> str:

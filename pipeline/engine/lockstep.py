@@ -7,7 +7,8 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-from pipeline.engine.phase import Outcome, Phase
+from pipeline.engine.phase import Phase
+from pipeline.engine.trained import Trained
 
 STOP_SECONDS = 30.0
 
@@ -23,9 +24,9 @@ class _Lockstep:
         self.turn = threading.Condition()
         self.running, self.stopped = seeds, False
         self.waiting: dict[int, tuple[object, Phase]] = {}    # seed's place -> (its executor, its phase)
-        self.outcomes: dict[int, Outcome | BaseException] = {}
+        self.outcomes: dict[int, Trained | BaseException] = {}
 
-    def run(self, place: int, executor, phase: Phase) -> Outcome:
+    def run(self, place: int, executor, phase: Phase) -> Trained:
         """A seed's phase, together with those of the others. Called with the turn, which others have while this one waits."""
         self.waiting[place] = executor, phase
         self.run_waiting()
@@ -62,7 +63,7 @@ class _Shared:
     def __init__(self, lockstep: _Lockstep, place: int, executor):
         self.lockstep, self.place, self.executor = lockstep, place, executor
 
-    def run(self, phase: Phase) -> Outcome:
+    def run(self, phase: Phase) -> Trained:
         return self.lockstep.run(self.place, self.executor, phase)
 
 

@@ -1,7 +1,7 @@
 """A local phase: what every client does with its data, and the draws that go with it. Executors carry it out."""
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,9 +14,9 @@ from pipeline.schema import Model, Optimiser, Training
 
 Part = Literal["all", "features", "head"]
 Logged = dict[str, Tensor]                            # further numbers of a batch, averaged over the phase
-Loss = Callable[[Handle, Batch, object, object], Tensor | tuple[Tensor, Logged]]
+Loss = Callable[[Handle, Batch, Any, Any], Tensor | tuple[Tensor, Logged]]         # (model, batch, shared, own), see World.local_epochs
 Views = Callable[[Tensor, torch.Generator], tuple[Tensor, ...]]
-Step = Callable[[Handle, list[Batch], object, object], tuple[Params, object] | tuple[Params, object, Logged]]
+Step = Callable[[Handle, list[Batch], Any, Any], tuple[Params, object] | tuple[Params, object, Logged]]
 
 
 @dataclass(frozen=True)
@@ -44,17 +44,6 @@ class Phase:
     key: tuple                                        # (seed, stream, round)
     views: Views | None = None                        # what a batch's images become before a loss sees them
     extra: Clients | None = None                      # further values that each client's optimiser moves; its loss sees them as `own`
-
-
-@dataclass
-class Outcome:
-    """What a phase leaves: models, each client's mean loss (NaN without data), means of what was logged, `own` after steps,
-    or `extra` after training."""
-    models: Clients
-    losses: list[float]
-    logged: dict[str, Tensor] = field(default_factory=dict)   # name -> (clients, ...)
-    last: dict[str, Tensor] = field(default_factory=dict)     # the same of each client's last batch alone
-    own: object = None
 
 
 def order(phase: Phase, client: Client, epoch: int) -> Tensor:

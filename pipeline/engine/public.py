@@ -1,8 +1,9 @@
 """Public images that server and clients share, and the step that clients take together on a batch of them."""
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,7 +24,13 @@ AUGMENTATIONS = {"none": None, "weak": augmentations.weak, "strong": augmentatio
                  "weak_padded": partial(augmentations.weak, crop="padded"), "strong_padded": partial(augmentations.strong, crop="padded"),
                  "crop_flip_rotate": augmentations.crop_flip_rotate}
 Shown = Tensor | dict[str, Tensor]
-Look = Callable[[Handle, Tensor, object], Shown]
+Look = Callable[[Handle, Any, Any], Shown]
+
+
+class PublicBatch(NamedTuple):
+    """A public batch (B, C, H, W), or what each client sees of it, and the key of the draws that go with it."""
+    images: Tensor | list[tuple[Tensor, ...]]
+    key: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -38,8 +45,8 @@ class Public:
         size = self.settings.batch_size
         return cuts(len(self.images), size, size if self.settings.drop_last else least)
 
-    def batches(self, seed: int, round: int, least: int) -> Iterator[tuple[Tensor, tuple]]:
-        """(images of a batch, its key) of every pass of a round: a keyed permutation, augmented alike for all."""
+    def batches(self, seed: int, round: int, least: int) -> Iterator[PublicBatch]:
+        """The batches of every pass of a round: a keyed permutation, augmented alike for all."""
         augment = AUGMENTATIONS[self.settings.augmentation]
         for epoch in range(self.settings.epochs):
             key = (seed, round, epoch)
@@ -49,20 +56,21 @@ class Public:
                 images = self.images.index_select(0, order[first:last])
                 if augment is not None:
                     images = self.pixels.inputs(augment(self.pixels.bytes(images), numbers), images)
-                yield images, (*key, first)
+                yield PublicBatch(images, (*key, first))
 
-    def seen_by(self, clients: list[Client], images: Tensor, views: Views, key: tuple) -> list[tuple[Tensor, ...]]:
+    def seen_by(self, clients: Sequence[Client], batch: PublicBatch, views: Views) -> PublicBatch:
         """What each client makes of one batch: (images, then every view), drawn from its own numbers."""
+        images, key = batch
         pixels = self.pixels.bytes(images)
-        return [(images, *(self.pixels.inputs(view, images) for view in views(pixels, keys.torch_generator("public own views", *key, c.name))))
-                for c in clients]
+        return PublicBatch([(images, *(self.pixels.inputs(view, images)
+                                       for view in views(pixels, keys.torch_generator("public own views", *key, c.name)))) for c in clients], key)
 
 
-def step_together(clients: list[Client], networks: dict[Model, Network], models: Clients, images: Tensor | list[Tensor], look: Look,
-                  agree: Callable[[list[Shown]], list], loss: Callable[[Shown, object, object], Tensor], own: object,
-                  optimiser: Optimiser, key: tuple, autocast: torch.dtype | None = None) -> Clients:
+def step_together(clients: Sequence[Client], networks: dict[Model, Network], models: Clients, batch: PublicBatch, look: Look,
+                  agree: Callable[[list], list], loss: Callable[[Any, Any, Any], Tensor], own: object,
+                  optimiser: Optimiser, autocast: torch.dtype | None = None) -> Clients:
     """See World.collaborate. On a GPU every client has a stream of its own, so that networks too small to fill it overlap."""
-    device = clients[0].images.device
+    (images, key), device = batch, clients[0].images.device
     streams = _streams(device, len(clients)) if runs_ahead(device) else [None] * len(clients)
     moving, held, shown = [], [], []
     _wait(device)

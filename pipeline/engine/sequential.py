@@ -3,6 +3,7 @@
 One thread, channels-last layout and data in memory are what counts there; stacking clients loses (benchmarks/README.md).
 """
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -12,7 +13,6 @@ from pipeline.engine.optimisers import Steps
 from pipeline.engine.phase import (
     Client,
     Logged,
-    Outcome,
     Phase,
     batches,
     generator,
@@ -26,6 +26,7 @@ from pipeline.engine.phase import (
     trainable_names,
 )
 from pipeline.engine.state import Clients, Params, load
+from pipeline.engine.trained import Trained
 from pipeline.models import Network
 from pipeline.models.layers import set_generator
 from pipeline.schema import Model, Training
@@ -36,14 +37,14 @@ FEATURE_BATCH = 256
 class Sequential:
     """Walks the clients of a phase in their order."""
 
-    def __init__(self, clients: list[Client], networks: dict[Model, Network], training: Training, autocast: torch.dtype | None = None):
+    def __init__(self, clients: Sequence[Client], networks: dict[Model, Network], training: Training, autocast: torch.dtype | None = None):
         self.clients, self.networks, self.training, self.autocast = clients, networks, training, autocast
 
-    def run(self, phase: Phase) -> Outcome:
+    def run(self, phase: Phase) -> Trained:
         """Every client trains; those without data keep their model."""
         run = self._descend if phase.loss is not None else self._step
         results = [run(phase, k, client) for k, client in enumerate(self.clients)]
-        return Outcome(Clients(model for model, *_ in results), [loss for _, loss, *_ in results],
+        return Trained(Clients(model for model, *_ in results), [loss for _, loss, *_ in results],
                        _by_client([means for _, _, means, _, _ in results]), _by_client([last for _, _, _, last, _ in results]),
                        phase.own if phase.step is None and phase.extra is None else _collect([own for *_, own in results]))
 

@@ -12,7 +12,7 @@ import operator
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -24,7 +24,6 @@ from pipeline.engine.alike import alike, tensors_of, with_tensors
 from pipeline.engine.handle import Batch, Draws, Handle
 from pipeline.engine.phase import (
     Client,
-    Outcome,
     Phase,
     batches,
     generator,
@@ -50,6 +49,7 @@ from pipeline.engine.stacked_values import (
     write,
 )
 from pipeline.engine.state import Clients, Params, State
+from pipeline.engine.trained import Trained
 from pipeline.models import Network
 from pipeline.models.layers import Dropout
 from pipeline.schema import Model, Training
@@ -63,7 +63,7 @@ NO_ROOM = ("unable to find an engine", "valid cuDNN algorithm", "ALLOC_FAILED")
 class Stacked:
     """Steps the clients of each network together, at most `most` of them at once."""
 
-    def __init__(self, clients: list[Client], networks: dict[Model, Network], training: Training, autocast: torch.dtype | None = None):
+    def __init__(self, clients: Sequence[Client], networks: dict[Model, Network], training: Training, autocast: torch.dtype | None = None):
         self.clients, self.networks, self.training, self.autocast = clients, networks, training, autocast
         self.device = clients[0].images.device
         self.most: int | None = None
@@ -75,21 +75,21 @@ class Stacked:
         self._pool: tuple[Tensor, Tensor] | None = None       # images and labels of all clients of all seeds, end to end
         self.starts: dict[Client, int] = {}                   # where each one's begin
 
-    def run(self, phase: Phase) -> Outcome:
+    def run(self, phase: Phase) -> Trained:
         """As Sequential.run: the same batches, the same masks, the same arithmetic up to the order of sums."""
         return self.run_all([phase], [self.clients])[0]
 
-    def run_all(self, phases: list[Phase], clients: list[list[Client]]) -> list[Outcome]:
+    def run_all(self, phases: list[Phase], clients: list[Sequence[Client]]) -> list[Trained]:
         """One phase of each of several seeds, with its clients; those that run the same code on values of the same shapes are
         stacked. The clients may hold other images in each seed."""
-        outcomes: dict[int, Outcome] = {}
+        outcomes: dict[int, Trained] = {}
         while len(outcomes) < len(phases):
             left = [i for i in range(len(phases)) if i not in outcomes]
             mates = [i for i in left if i == left[0] or alike(phases[left[0]], phases[i])]
             outcomes |= zip(mates, self._within_memory([phases[i] for i in mates], [clients[i] for i in mates]), strict=True)
         return [outcomes[i] for i in range(len(phases))]
 
-    def _within_memory(self, phases: list[Phase], clients: list[list[Client]]) -> list[Outcome]:
+    def _within_memory(self, phases: list[Phase], clients: list[Sequence[Client]]) -> list[Trained]:
         """First without what is kept of earlier phases, then in stacks half as large as the one that did not fit."""
         alone = False
         while True:
@@ -105,7 +105,7 @@ class Stacked:
                 print(f"warning: not enough memory on the device, stacks of {self.most} clients from now on", file=sys.stderr, flush=True)
             alone = True
 
-    def _run(self, phases: list[Phase], clients: list[list[Client]]) -> list[Outcome]:
+    def _run(self, phases: list[Phase], clients: list[Sequence[Client]]) -> list[Trained]:
         n = len(self.clients)
         self._gather(client for each in clients for client in each)
         models, owns = [list(phase.models) for phase in phases], [[None] * n for _ in phases]
@@ -126,13 +126,13 @@ class Stacked:
                             found[p].setdefault(name, torch.full((n, *rows.shape[1:]), math.nan, dtype=torch.float64))[k] = rows[row]
         return [self._outcome(*parts, n) for parts in zip(phases, models, owns, logged, last, strict=True)]
 
-    def _outcome(self, phase: Phase, models: list[Params], owns: list, logged: dict, last: dict, n: int) -> Outcome:
+    def _outcome(self, phase: Phase, models: list[Params], owns: list, logged: dict, last: dict, n: int) -> Trained:
         losses = logged.pop("", torch.full((n,), math.nan)).tolist()
         last.pop("", None)
         own = phase.own if phase.step is None and phase.extra is None else rejoin(phase.own if phase.extra is None else phase.extra, owns)
-        return Outcome(Clients(models), losses, logged, last, own)
+        return Trained(Clients(models), losses, logged, last, own)
 
-    def _stack(self, phases: list[Phase], members: list[Member], clients: list[list[Client]]) -> "_Stack":
+    def _stack(self, phases: list[Phase], members: list[Member], clients: list[Sequence[Client]]) -> "_Stack":
         """A stack that holds these phases' values: one of before, with its recorded steps, where it fits."""
         mine = [clients[p][k] for p, k in members]
         known = next((s for s in self.kept if s.members == members and all(map(operator.is_, s.clients, mine))

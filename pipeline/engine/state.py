@@ -2,7 +2,7 @@
 from collections.abc import Iterable, Iterator
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 class Params(dict):
@@ -122,3 +122,9 @@ def unpack(value):
     if value["kind"] == "clients":
         return Clients(unpack(model) for model in value["value"])
     return _KINDS.get(value["kind"], dict)({k: unpack(v) for k, v in value["value"].items()})
+
+
+def mix(models: Clients, weights: Tensor) -> Clients:
+    """Client i gets sum_j weights[i, j] model_j, summed in float64. weights (clients, clients), of any sign."""
+    rows = weights.tolist()
+    return Clients(combine(models, row) for row in rows)

@@ -1,10 +1,12 @@
 """"""
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
 from pipeline.attacks import pgd
 from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.phase import Logged
 from pipeline.engine.state import State
 from pipeline.engine.world import World
 from pipeline.errors import TrainingError
@@ -29,7 +31,7 @@ class AdversarialTraining:
                 raise TrainingError(f"client {client.name}: attacks need pixels in [0, 1]; set the scenario's data.normalise to none")
         return super().init(world)
 
-    def loss(self, model: Handle, batch: Batch, shared: object, own: object) -> Tensor:
+    def loss(self, model: Handle, batch: Batch, shared: Any, own: Any) -> Tensor | tuple[Tensor, Logged]:
         if self.eps:
             step = self.eps / 4 if self.step is None else self.step
             attacked = pgd(model, batch.images, batch.labels, self.eps, step, self.steps, self.random_start)

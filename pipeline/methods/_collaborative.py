@@ -2,13 +2,14 @@
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from pipeline.engine.handle import Handle
-from pipeline.engine.state import Clients, State
+from pipeline.engine.public import PublicBatch
+from pipeline.engine.state import Clients, State, weighted_mean
 from pipeline.engine.world import World
 from pipeline.methods.base import Method
 from pipeline.schema import Optimiser
@@ -45,14 +46,14 @@ class Collaborative(Method):
     def prepare(self, state: State, world: World) -> State:
         return state
 
-    def batches(self, state: State, world: World) -> Iterable[Tensor | list[Tensor]]:
-        """The public batches of this round, the same for all clients or a list with one per client."""
+    def batches(self, state: State, world: World) -> Iterable[PublicBatch]:
+        """The public batches of this round."""
         return world.public_batches()
 
-    def own(self, state: State, world: World) -> object:
+    def own(self, state: State, world: World) -> Any:
         return None
 
-    def look(self, model: Handle, images: Tensor, own: object) -> Tensor | dict[str, Tensor]:
+    def look(self, model: Handle, images: Any, own: Any) -> Tensor | dict[str, Tensor]:
         """What a client makes of a public batch: its logits (B, C)."""
         return model(images)
 
@@ -60,13 +61,13 @@ class Collaborative(Method):
         """What each client receives for what all have shown; None for a client that takes no step."""
         raise NotImplementedError
 
-    def agreement(self, shown: Tensor | dict[str, Tensor], received: object, own: object) -> Tensor:
+    def agreement(self, shown: Any, received: Any, own: Any) -> Tensor:
         """The collaborative loss of one client on one public batch."""
         raise NotImplementedError
 
     def learn(self, models: Clients, state: State, world: World) -> Clients:
         """The local phase. `state.models` are the clients' models of the end of the last round."""
-        return world.local_epochs(models, self.loss, optimiser=self.local_optimiser(world))
+        return world.local_epochs(models, self.loss, optimiser=self.local_optimiser(world)).models
 
     # -- the round ----------------------------------------------------------------------------------------
 
@@ -75,13 +76,13 @@ class Collaborative(Method):
 
     def round(self, state: State, world: World) -> State:
         state = self.prepare(state, world)
-        models = world.synchronised(self.collaborate(state, world))
+        models = synchronised(self.collaborate(state, world), world)
         return State({**state, "models": self.learn(models, state, world)})
 
     def collaborate(self, state: State, world: World) -> Clients:
         models, own, step = state.models, self.own(state, world), self.step(world)
-        for images in self.batches(state, world):
-            models = world.collaborate(models, images, self.look, lambda shown: self.agree(shown, state, world), self.agreement,
+        for batch in self.batches(state, world):
+            models = world.collaborate(models, batch, self.look, lambda shown: self.agree(shown, state, world), self.agreement,
                                        own=own, optimiser=step)
         return models
 
@@ -105,7 +106,7 @@ class Collaborative(Method):
 
     def passed(self, world: World) -> list[int]:
         """Sizes of the public batches of a round."""
-        return [len(images) for images in world.public_batches()]
+        return [len(batch.images) for batch in world.public_batches()]
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         """Logits of every public image up, as many numbers down; the models too where they are averaged."""
@@ -113,9 +114,19 @@ class Collaborative(Method):
         return logits + averaged(world), logits + averaged(world)
 
 
+def averages(world: World) -> bool:
+    """Are models averaged: where all clients hold one architecture and the scenario says so (FCCL+ Sec. 4.4, Table 15)?"""
+    return world.homogeneous and world.training.averaging == "uniform"
+
+
+def synchronised(models: Clients, world: World) -> Clients:
+    """The uniform average at every client where models are averaged; else the models as they are."""
+    return world.everyone(weighted_mean(models, [1] * len(models))) if averages(world) else models
+
+
 def averaged(world: World) -> float:
-    """Scalars of a model where `World.synchronised` averages models, else 0."""
-    return world.scalars() if world.synchronises else 0.0
+    """Scalars of a model where `synchronised` averages models, else 0."""
+    return world.scalars() if averages(world) else 0.0
 
 
 @dataclass(frozen=True)

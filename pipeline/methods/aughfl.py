@@ -11,6 +11,7 @@ from torch import Tensor
 
 from pipeline.data.augmentations import augmix, plain
 from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.public import PublicBatch
 from pipeline.engine.state import Clients, State
 from pipeline.engine.world import World
 from pipeline.losses import consistent_cross_entropy, knowledge_distillation, weighted_distillation
@@ -37,7 +38,7 @@ class AugHFL(Collaborative):
     operations: Literal["nine", "all"] = "nine"
     released_bug: bool = False
 
-    def batches(self, state: State, world: World) -> Iterable[list[tuple[Tensor, ...]]]:
+    def batches(self, state: State, world: World) -> Iterable[PublicBatch]:
         return world.public_batches(views=self.mixed)
 
     def look(self, model: Handle, images: tuple[Tensor, ...], own: object) -> dict[str, Tensor]:
@@ -55,7 +56,7 @@ class AugHFL(Collaborative):
         return weighted_distillation(shown["logits"], received["logits"], received["weights"])
 
     def learn(self, models: Clients, state: State, world: World) -> Clients:
-        return world.local_epochs(models, self.loss, views=self.views, optimiser=self.local_optimiser(world))
+        return world.local_epochs(models, self.loss, views=self.views, optimiser=self.local_optimiser(world)).models
 
     def loss(self, model: Handle, batch: Batch, shared: object, own: object) -> Tensor:
         return consistent_cross_entropy(model(torch.cat([batch.images, *batch.views])), batch.labels, self.mu)

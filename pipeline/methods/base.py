@@ -1,10 +1,11 @@
 """What a federated method is: state, a round, and what the clients hold between rounds."""
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.phase import Logged
 from pipeline.engine.state import Clients, State
 from pipeline.engine.world import World
 from pipeline.losses import cross_entropy
@@ -33,16 +34,18 @@ class Method:
         """The model each client would use now, after the server's message and before it trains again."""
         raise NotImplementedError
 
-    def after_training(self, state: State, world: World) -> Clients | None:
-        """What the clients hold after the round's local training; None before the first."""
-        return world.trained
+    def after_training(self, state: State, trained: Clients | None) -> Clients | None:
+        """What the clients hold after the round's local training, of which `trained` are the models that its last phase left; None
+        before the first."""
+        return trained
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         """Floating scalars that a client sends up and receives in a round, mean over clients."""
         raise NotImplementedError
 
-    def loss(self, model: Handle, batch: Batch, shared: State, own: object) -> Tensor:
-        """Local objective on one mini-batch: cross-entropy, unless the method adds to it."""
+    def loss(self, model: Handle, batch: Batch, shared: Any, own: Any) -> Tensor | tuple[Tensor, Logged]:
+        """Local objective on one mini-batch: cross-entropy, unless the method adds to it. `shared` and `own` are what its round
+        gives to World.local_epochs, which tells the rest."""
         return cross_entropy(model(batch.images), batch.labels)
 
     def diagnostics(self, state: State) -> dict[str, float]:

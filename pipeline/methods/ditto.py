@@ -26,8 +26,8 @@ class Ditto(FedAvg):
         return State(**super().init(world), personal=world.new_models())
 
     def round(self, state: State, world: World) -> State:
-        models = world.local_epochs(world.everyone(state.model), self.loss)
-        personal = world.local_epochs(state.personal, self.pull, shared=state.model, epochs=self.personal_epochs)
+        models = world.local_epochs(world.everyone(state.model), self.loss).models
+        personal = world.local_epochs(state.personal, self.pull, shared=state.model, epochs=self.personal_epochs).models
         return State(model=world.average(models), personal=personal)
 
     def pull(self, model: Handle, batch: Batch, shared: object, own: object) -> Tensor:

@@ -39,7 +39,7 @@ class FCCL(MeanLogits):
         models = world.new_models()
         if world.training.pretraining:
             return models
-        return world.local_epochs(models, super().loss, epochs=self.pretraining, stream="pretraining")
+        return world.local_epochs(models, super().loss, epochs=self.pretraining, stream="pretraining").models
 
     def own(self, state: State, world: World) -> Clients | None:
         return state.models if self.consensus == "conference" else None
@@ -59,7 +59,7 @@ class FCCL(MeanLogits):
 
     def learn(self, models: Clients, state: State, world: World) -> Clients:
         own = State(previous=state.models, pretrained=state.pretrained)
-        return world.local_epochs(models, self.loss, own=own, optimiser=self.local_optimiser(world))
+        return world.local_epochs(models, self.loss, own=own, optimiser=self.local_optimiser(world)).models
 
     def loss(self, model: Handle, batch: Batch, shared: object, own: dict) -> Tensor:
         logits = model(batch.images)

@@ -73,8 +73,8 @@ class FCCLPlus(FCCL):
         if self.local == "ewc":
             own["fisher"] = fisher(own.previous, world)
         first, optimiser = round(self.kd_share * world.training.local_epochs), self.local_optimiser(world)
-        models = world.local_epochs(models, self.all_classes, own=own, epochs=first, optimiser=optimiser, stream="local under kd")
-        return world.local_epochs(models, self.loss, own=own, epochs=world.training.local_epochs - first, optimiser=optimiser)
+        models = world.local_epochs(models, self.all_classes, own=own, epochs=first, optimiser=optimiser, stream="local under kd").models
+        return world.local_epochs(models, self.loss, own=own, epochs=world.training.local_epochs - first, optimiser=optimiser).models
 
     def loss(self, model: Handle, batch: Batch, shared: object, own: dict) -> Tensor:
         if self.local == "fccl":

@@ -41,7 +41,7 @@ class FedALA(FedAvg):
         return State(models=world.everyone(model), weights=world.everyone(ones), starting=torch.ones(n), epochs=torch.zeros(n))
 
     def round(self, state: State, world: World) -> State:
-        local = world.local_epochs(state.models, self.loss)
+        local = world.local_epochs(state.models, self.loss).models
         received = world.average(local)
         learnt = [self._learn(world, k, local[k], received, state.weights[k], bool(state.starting[k])) for k in range(len(world.clients))]
         weights, epochs = Clients(w for w, _ in learnt), torch.tensor([float(e) for _, e in learnt])

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.state import Clients, Params, State
+from pipeline.engine.state import Clients, Params, State, mix
 from pipeline.engine.world import World
 from pipeline.losses import squared_distance
 from pipeline.methods.base import Method
@@ -34,7 +34,7 @@ class FedAMP(Method):
         return State(models=models, weights=torch.eye(len(models), dtype=torch.float64), self_weight=1.0, rescaled=0)
 
     def round(self, state: State, world: World) -> State:
-        models = world.local_epochs(state.models, self.loss, own=world.mix(state.models, state.weights))
+        models = world.local_epochs(state.models, self.loss, own=mix(state.models, state.weights)).models
         weights = attention_weights(self._distances(models, world), self.alpha, self.sigma)
         own = weights.diagonal()
         return State(models=models, weights=weights if self.raw else without_overshoot(weights),

@@ -37,7 +37,7 @@ class FedCCL(FedAvg):
         return State(**super().init(world), signals=None)
 
     def round(self, state: State, world: World) -> State:
-        models = world.local_epochs(world.everyone(state.model), self.loss, shared=state.signals, own=self.usable(state, world))
+        models = world.local_epochs(world.everyone(state.model), self.loss, shared=state.signals, own=self.usable(state, world)).models
         return State(model=world.average(models), signals=self.signals(models, state.signals, world))
 
     def signals(self, models: Clients, previous: State | None, world: World) -> State | None:

@@ -41,10 +41,10 @@ class FedCRL(Method):
         return State(models=world.new_models(), prototypes=None, share=None)
 
     def round(self, state: State, world: World) -> State:
-        models = world.local_epochs(state.models, self.loss, shared=state.prototypes)
-        contrasts = (world.logged_last if self.contrast == "last_batch" else world.logged).get("contrast")
+        trained = world.local_epochs(state.models, self.loss, shared=state.prototypes)
+        models, contrasts = trained.models, (trained.last if self.contrast == "last_batch" else trained.logged).get("contrast")
         if self.clip_params:
-            models, _ = world.local_steps(models, self.clip, epochs=1)    # a step, so that hook `post` sees it
+            models = world.local_steps(models, self.clip, epochs=1).models    # a step, so that hook `post` sees it
         seen = world.class_means(models)
         prototypes = aggregate_means(seen.means, seen.counts, state.prototypes)
         share = self.share(models, contrasts, state.prototypes, prototypes, world)

@@ -74,7 +74,7 @@ class FedDF(MeanLogits):
         student, settings = Handle(network, tensors, set(trainable_names(network, "all"))), Optimiser("adam", SERVER_RATE)
         optimise = Steps(settings, moving)
         rounds = itertools.chain.from_iterable(world.public_batches() for _ in itertools.count())
-        for step, images in enumerate(itertools.islice(rounds, self.server_steps)):
+        for step, (images, _) in enumerate(itertools.islice(rounds, self.server_steps)):
             loss = knowledge_distillation(student(images), mean(teacher(images) for teacher in teachers), self.tau)
             optimise.settings = dataclasses.replace(settings, lr=SERVER_RATE * (1 + math.cos(math.pi * step / self.server_steps)) / 2)
             optimise.step(clipped(torch.autograd.grad(loss, moving, allow_unused=True)))

@@ -31,7 +31,7 @@ class FedGA(FedAvg):
         return State(**super().init(world), weights=present / present.sum().clamp(min=1))
 
     def round(self, state: State, world: World) -> State:
-        models = world.local_epochs(world.everyone(state.model), self.loss, shared=state)
+        models = world.local_epochs(world.everyone(state.model), self.loss, shared=state).models
         model = weighted_mean(models, state.weights.tolist())
         gaps = self.measure(world.everyone(model), world) - self.measure(models, world)
         present, weights = self.present(world), state.weights.cpu().clone()

@@ -29,7 +29,7 @@ class FedGH(Method):
         return State(features=models.features, head=models[0].head)
 
     def round(self, state: State, world: World) -> State:
-        models = world.local_epochs(self.deployed(state, world), self.loss)
+        models = world.local_epochs(self.deployed(state, world), self.loss).models
         seen = world.class_means(models)
         labels = seen.present.nonzero()[:, 1]                             # client by client, their classes in order
         order = torch.randperm(len(labels), generator=keys.torch_generator("server", world.seed, world.round))

@@ -53,7 +53,7 @@ class FedLSA(FedAvg):
         nearly = self.train(state.network, state.model, max(self.server_epochs - 1, 0))
         network = self.train(nearly, state.model, min(self.server_epochs, 1))
         anchors = self.anchors(network if self.sent == "newest" else nearly)
-        models = world.local_epochs(world.everyone(state.model), self.loss, shared=anchors)
+        models = world.local_epochs(world.everyone(state.model), self.loss, shared=anchors).models
         return State(model=world.average(models), network=network, anchors=anchors)
 
     def train(self, network: Params, model: Params, steps: int) -> Params:

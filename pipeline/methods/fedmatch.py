@@ -9,10 +9,11 @@ from torch import Tensor
 from pipeline.data import augmentations
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import trainable_names
+from pipeline.engine.public import PublicBatch
 from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import World
 from pipeline.losses import SMALLEST_SHARE
-from pipeline.methods._collaborative import Collaborative, averaged
+from pipeline.methods._collaborative import Collaborative, averaged, synchronised
 from pipeline.schema import NonNegative, Share, Whole
 
 PSI_START = 0.2                                               # psi begins as this share of sigma
@@ -53,8 +54,8 @@ class FedMatch(Collaborative):
         state = self.prepare(state, world)
         agreed = self.collaborate(state, world)
         psi = difference(agreed, difference(state.models, state.psi)) if self.decomposed else state.psi   # sigma stood still
-        models = self.learn(world.synchronised(agreed), state, world)
-        return State({**state, "models": models, "psi": world.synchronised(psi)})
+        models = self.learn(synchronised(agreed, world), state, world)
+        return State({**state, "models": models, "psi": synchronised(psi, world)})
 
     def prepare(self, state: State, world: World) -> State:
         return State({**state, "helpers": nearest(self.answers(state.models, world), self.helpers)})
@@ -65,7 +66,7 @@ class FedMatch(Collaborative):
         probe = world.public[:PROBE]
         return torch.stack([F.softmax(world.network(k, model)(probe), dim=1).mean(0) for k, model in enumerate(models)])
 
-    def batches(self, state: State, world: World) -> Iterable[list]:
+    def batches(self, state: State, world: World) -> Iterable[PublicBatch]:
         return world.public_batches(views=lambda pixels, numbers: (augmentations.strong(pixels, numbers),))
 
     def own(self, state: State, world: World) -> Clients:

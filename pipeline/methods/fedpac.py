@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.state import Clients, State
+from pipeline.engine.state import Clients, State, mix
 from pipeline.engine.world import World
 from pipeline.errors import TrainingError
 from pipeline.losses import cross_entropy
@@ -39,10 +39,10 @@ class FedPAC(FedPer):
         received = self.deployed(state, world)
         h, spread = self.statistics(received, world)
         models = world.local_epochs(received, super().loss, trainable="head", epochs=self.head_epochs,
-                                    optimiser=self.head_optimiser, stream="head")
-        models = world.local_epochs(models, self.loss, trainable="features", shared=state.prototypes)
+                                    optimiser=self.head_optimiser, stream="head").models
+        models = world.local_epochs(models, self.loss, trainable="features", shared=state.prototypes).models
         seen = world.class_means(models)
-        return State(features=world.average(models.features), heads=world.mix(models.heads, combine_heads(h, spread)),
+        return State(features=world.average(models.features), heads=mix(models.heads, combine_heads(h, spread)),
                      prototypes=aggregate_means(seen.means, seen.counts if self.weighted else seen.present, state.prototypes))
 
     def statistics(self, models: Clients, world: World) -> tuple[Tensor, Tensor]:

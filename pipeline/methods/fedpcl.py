@@ -40,7 +40,7 @@ class FedPCL(Method):
     def round(self, state: State, world: World) -> State:
         models = self.trained(state, world)
         if self.ce or state.prototypes is not None:
-            models = world.local_epochs(models, self.loss, shared=self.message(state, world))
+            models = world.local_epochs(models, self.loss, shared=self.message(state, world)).models
         seen = world.class_means(models, unit)
         prototypes = aggregate_means(seen.means, seen.present, state.prototypes)
         return State(**{"model": world.average(models)} if self.averaging else {"models": models},

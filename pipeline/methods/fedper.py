@@ -15,7 +15,7 @@ class FedPer(Method):
         return State(features=models[0].features, heads=models.heads)
 
     def round(self, state: State, world: World) -> State:
-        models = world.local_epochs(self.deployed(state, world), self.loss)
+        models = world.local_epochs(self.deployed(state, world), self.loss).models
         return State(features=world.average(models.features), heads=models.heads)
 
     def deployed(self, state: State, world: World) -> Clients:

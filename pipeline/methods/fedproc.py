@@ -29,7 +29,7 @@ class FedProc(FedAvg):
 
     def round(self, state: State, world: World) -> State:
         shared = None if state.prototypes is None else State(**state.prototypes, fit=self.fit(world))
-        models = world.local_epochs(world.everyone(state.model), self.loss, shared=shared)
+        models = world.local_epochs(world.everyone(state.model), self.loss, shared=shared).models
         seen = world.class_means(models, unit)
         prototypes = aggregate_means(seen.means, seen.counts if self.weighted else seen.present, state.prototypes)
         return State(model=world.average(models), prototypes=prototypes)

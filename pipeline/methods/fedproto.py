@@ -47,8 +47,9 @@ class FedProto(Method):
         return State(**start, prototypes=None, owned=owned)
 
     def round(self, state: State, world: World) -> State:
-        models = world.local_epochs(self.deployed(state, world), self.loss, shared=state.prototypes)
-        seen = world.class_means(models) if self.means == "eval" else world.running_class_means()
+        trained = world.local_epochs(self.deployed(state, world), self.loss, shared=state.prototypes)
+        models = trained.models
+        seen = world.class_means(models) if self.means == "eval" else trained.class_means(world.sizes)
         prototypes = self.aggregate(seen, state.prototypes)
         return State(**{"model": world.average(models)} if self.averaging else {"models": models}, prototypes=prototypes, owned=state.owned)
 

@@ -49,10 +49,10 @@ class FedProtoHetero(Method):
         return State(models=world.new_models(), prototypes=None)
 
     def round(self, state: State, world: World) -> State:
-        models = world.local_epochs(state.models, self.loss, shared=state.prototypes)
-        seen = world.running_class_means() if self.means == "running" else self.class_means(models, world)
+        trained = world.local_epochs(state.models, self.loss, shared=state.prototypes)
+        seen = trained.class_means(world.sizes) if self.means == "running" else self.class_means(trained.models, world)
         weights = seen.counts if self.weighted else seen.present
-        return State(models=models, prototypes=aggregate_means(seen.means, weights, state.prototypes))
+        return State(models=trained.models, prototypes=aggregate_means(seen.means, weights, state.prototypes))
 
     def loss(self, model: Handle, batch: Batch, shared: State | None, own: object) -> tuple[Tensor, Logged]:
         z = model.features(batch.images)

@@ -15,6 +15,6 @@ class FedRep(FedPer):
     uniform: bool = False                 # the paper's mean over clients; False: weighted by samples, as PFLlib
 
     def round(self, state: State, world: World) -> State:
-        models = world.local_epochs(self.deployed(state, world), self.loss, trainable="head", epochs=self.head_epochs, stream="head")
-        models = world.local_epochs(models, self.loss, trainable="features", epochs=self.feature_epochs)
+        models = world.local_epochs(self.deployed(state, world), self.loss, trainable="head", epochs=self.head_epochs, stream="head").models
+        models = world.local_epochs(models, self.loss, trainable="features", epochs=self.feature_epochs).models
         return State(features=client_mean(models.features, world, self.uniform), heads=models.heads)

@@ -34,7 +34,7 @@ class FedRS(FedAvg):
     def round(self, state: State, world: World) -> State:
         counts = torch.stack([torch.bincount(client.labels, minlength=world.classes) for client in world.clients])
         scale = restricted_scale(counts, self.alpha, self.mode)
-        models = world.local_epochs(world.everyone(state.model), self.loss, own=scale.to(state.model["head.weight"]))
+        models = world.local_epochs(world.everyone(state.model), self.loss, own=scale.to(state.model["head.weight"])).models
         return State(model=world.average(models))
 
     def loss(self, model: Handle, batch: Batch, shared: object, own: Tensor) -> Tensor:

@@ -44,10 +44,9 @@ class FedSR(FedAvg):
         return State(**start, references=world.everyone(reference))
 
     def round(self, state: State, world: World) -> State:
-        models, references = world.local_epochs_with(world.everyone(state.model), state.references, self.loss)
-        if self.share_reference:
-            references = world.everyone(world.average(references))
-        return State(model=world.average(models), references=references)
+        trained = world.local_epochs(world.everyone(state.model), self.loss, extra=state.references)
+        references = world.everyone(world.average(trained.own)) if self.share_reference else trained.own
+        return State(model=world.average(trained.models), references=references)
 
     def loss(self, model: Handle, batch: Batch, shared: object, own: Params) -> Tensor:
         mu, sigma = gaussian(model, batch.images)

@@ -45,8 +45,9 @@ class FedTGP(FedProto):
         return State(**start, generator=new_network(world.classes, world.width, world.width, generator, head))
 
     def round(self, state: State, world: World) -> State:
-        models = world.local_epochs(self.deployed(state, world), self.loss, shared=state.prototypes)
-        seen = world.class_means(models) if self.means == "eval" else world.running_class_means()
+        trained = world.local_epochs(self.deployed(state, world), self.loss, shared=state.prototypes)
+        models = trained.models
+        seen = world.class_means(models) if self.means == "eval" else trained.class_means(world.sizes)
         generator = self.train(state.generator, seen, world)
         vectors = class_vectors(generator)
         prototypes = State(vectors=vectors, known=torch.ones(world.classes, dtype=torch.bool, device=vectors.device))

@@ -32,11 +32,11 @@ class FPL(FedAvg):
         return State(**super().init(world), prototypes=None)
 
     def round(self, state: State, world: World) -> State:
-        models = world.local_epochs(world.everyone(state.model), self.loss, shared=self.message(state.prototypes, world.classes))
-        seen = world.class_means(models) if self.means == "eval" else world.running_class_means()
+        trained = world.local_epochs(world.everyone(state.model), self.loss, shared=self.message(state.prototypes, world.classes))
+        seen = world.class_means(trained.models) if self.means == "eval" else trained.class_means(world.sizes)
         classes = seen.present.nonzero()[:, 1]                             # client by client, their classes in order
         prototypes = by_class(seen.means[seen.present], classes, self.clusters)
-        return State(model=world.average(models), prototypes=keep_missing(prototypes, state.prototypes))
+        return State(model=world.average(trained.models), prototypes=keep_missing(prototypes, state.prototypes))
 
     def message(self, prototypes: State | None, classes: int) -> State | None:
         """Cluster prototypes, and what a client makes of them: each class's unbiased prototype (Eq. 6)."""

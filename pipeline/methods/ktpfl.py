@@ -55,7 +55,7 @@ class KTpFL(Collaborative):
         shown = []
         for k, model in enumerate(models):
             network = world.network(k, model)
-            shown.append(torch.cat([self.soft(network(images)) for images in batches]).cpu().double())
+            shown.append(torch.cat([self.soft(network(batch.images)) for batch in batches]).cpu().double())
         return torch.stack(shown)
 
     def soft(self, logits: Tensor) -> Tensor:

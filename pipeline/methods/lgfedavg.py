@@ -19,7 +19,7 @@ class LGFedAvg(Method):
         return State(features=models.features, head=models[0].head)
 
     def round(self, state: State, world: World) -> State:
-        models = world.local_epochs(self.deployed(state, world), self.loss)
+        models = world.local_epochs(self.deployed(state, world), self.loss).models
         return State(features=models.features, head=client_mean(models.heads, world, self.uniform))
 
     def deployed(self, state: State, world: World) -> Clients:

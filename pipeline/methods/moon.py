@@ -29,7 +29,7 @@ class Moon(FedAvg):
         return State(**super().init(world), previous=State())
 
     def round(self, state: State, world: World) -> State:
-        models = world.local_epochs(world.everyone(state.model), self.loss, shared=state.model, own=state.previous)
+        models = world.local_epochs(world.everyone(state.model), self.loss, shared=state.model, own=state.previous).models
         previous = [models, *state.previous.values()][:self.buffer]
         return State(model=world.average(models), previous=State((str(age), last) for age, last in enumerate(previous)))
 

@@ -33,9 +33,9 @@ class PerFedAvg(FedAvg):
 
     def round(self, state: State, world: World) -> State:
         start = world.everyone(state.model)
-        models, _ = world.local_steps(start, self.step, own=_moments(start, world) if self.meta == "adam" else None,
-                                      together=2 if self.variant == "fo" else 3)
-        return State(model=client_mean(models, world, self.uniform))
+        trained = world.local_steps(start, self.step, own=_moments(start, world) if self.meta == "adam" else None,
+                                    together=2 if self.variant == "fo" else 3)
+        return State(model=client_mean(trained.models, world, self.uniform))
 
     def step(self, model: Handle, batches: list[Batch], shared: object, own: dict | None) -> tuple[Params, dict | None, Logged]:
         """w after one meta step, Adam's moments, and the loss of the adapted model on D'."""

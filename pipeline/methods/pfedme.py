@@ -35,11 +35,11 @@ class PFedMe(FedAvg):
 
     def round(self, state: State, world: World) -> State:
         received = world.everyone(state.model)
-        models, personal = world.local_steps(received, self.step, own=received)
-        mean = client_mean(models, world, self.uniform)
-        return State(model=combine([state.model, mean], [1 - self.beta, self.beta]), personal=personal)
+        trained = world.local_steps(received, self.step, own=received)
+        mean = client_mean(trained.models, world, self.uniform)
+        return State(model=combine([state.model, mean], [1 - self.beta, self.beta]), personal=trained.own)
 
-    def after_training(self, state: State, world: World) -> Clients | None:
+    def after_training(self, state: State, trained: Clients | None) -> Clients | None:
         """theta; w_k is what travels."""
         return state.personal
 

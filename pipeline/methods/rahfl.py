@@ -92,7 +92,7 @@ class RAHFL(Collaborative):
     # -- learning at home ---------------------------------------------------------------------------------
 
     def learn(self, models: Clients, state: State, world: World) -> Clients:
-        return world.local_epochs(models, self.loss, views=self.views if self.augmix else None, optimiser=self.local_optimiser(world))
+        return world.local_epochs(models, self.loss, views=self.views if self.augmix else None, optimiser=self.local_optimiser(world)).models
 
     def views(self, pixels: Tensor, numbers: torch.Generator) -> tuple[Tensor, ...]:
         """(x, x'_1, x'_2), and x'' for the DCL."""

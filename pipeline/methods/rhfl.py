@@ -41,11 +41,11 @@ class RHFL(Collaborative):
         if not self.reweighted:
             return State({**state, "weights": uniform})
         measure = Optimiser("sgd", 0.0)                       # at rate 0 a pass moves nothing but running statistics
-        models = world.local_epochs(state.models, self.loss, trainable="head", epochs=1, optimiser=measure, stream="confidence")
-        losses = torch.tensor(world.loss, dtype=torch.float64)
+        trained = world.local_epochs(state.models, self.loss, trainable="head", epochs=1, optimiser=measure, stream="confidence")
+        losses = torch.tensor(trained.losses, dtype=torch.float64)
         known = state.losses is not None and len(losses) > 1
         weights = confidence_weights(state.losses.cpu(), losses, self.eta, self.guarded) if known else uniform
-        return State(models=models, losses=losses, weights=weights)
+        return State(models=trained.models, losses=losses, weights=weights)
 
     def agree(self, shown: list[Tensor], state: State, world: World) -> list[dict[str, Tensor] | None]:
         if len(shown) == 1:

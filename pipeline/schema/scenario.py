@@ -4,16 +4,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Annotated, Any, Literal
 
-from pipeline.schema.checker import (
-    Count,
-    Fraction,
-    NonNegative,
-    Positive,
-    Range,
-    Share,
-    Whole,
-    check,
-)
+from pipeline.schema.checker import Count, Fraction, NonNegative, Positive, Range, Share, Whole, check
 
 
 @dataclass(frozen=True)
