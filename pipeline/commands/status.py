@@ -348,11 +348,8 @@ def _advice(overviews: dict[str, Overview]) -> Iterator[str]:
     commands = []
     for key, found in overviews.items():
         left = [cell for cell, status in found.cells.items() if status.state in LEFT and status.stage]
-        targets = [key] if any(cell.scenario == MINIATURE for cell in left) else []
-        targets += [f"papers/{key}/dvc.yaml"] if any(cell.scenario not in MINIATURES for cell in left) else []
-        targets += [f"papers/across/dvc.yaml:{key}"] if any(cell.scenario == ACROSS for cell in left) else []
-        if targets:
-            commands.append((f"fedrepro run {' '.join(targets)}", f"# all of {key}"))
+        if left:
+            commands.append((f"fedrepro run {key}", f"# all of {key}"))
     if not commands:
         yield "Nothing to run: every cell that has a stage is done."
         return
