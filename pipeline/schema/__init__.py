@@ -15,6 +15,8 @@ from pipeline.schema.loader import (
                                                                   ROOT,
                                    DataChoice,
                                    Params,
+    check_name,
+    folders,
                                    load_paper,
                                    load_params,
     papers,
