@@ -65,7 +65,7 @@ def test_help_and_completion_import_nothing_large():
     ("explain fedlas table", "unknown paper 'fedlas' (nearest: 'fedlsa')"),
     ("status fedlas", "unknown paper 'fedlas' (nearest: 'fedlsa')"),
     ("report fedlas", "unknown paper 'fedlas' (nearest: 'fedlsa')"),
-    ("certify fedlsa/mini/fedvag", "unknown measured cell 'fedlsa/mini/fedvag' (nearest: 'fedlsa/mini/fedavg')"),
+    ("certify fedlsa/mini/fedvag", "unknown measured cell, method or paper 'fedlsa/mini/fedvag' (nearest: 'fedlsa/mini/fedavg')"),
     ("new paper fedlsa", "papers/fedlsa: there is such a folder already"),
     ("new paper Mine!", "a folder's name"),
     ("new paper across", "papers/across"),

@@ -125,7 +125,7 @@ def _check_names(names: Iterable[str], root: Path) -> None:
     for name in sorted(names):
         known = {str(cell) for cell in cells} if "/" in name else {part for cell in cells for part in (cell.method, cell.paper)}
         if name not in known:
-            raise FedReproError(unknown("measured cell" if "/" in name else "measured method or paper", name, known))
+            raise FedReproError(unknown("measured cell, method or paper", name, known))
 
 
 def representatives(rows: list[Row]) -> list[Row]:
