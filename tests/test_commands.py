@@ -82,7 +82,8 @@ def test_bad_input_is_one_line(words, message):
     (("run",), "fedlsa/min", ["fedlsa/mini/"]),
     (("explain",), "fedlsa/mini/fedav", ["fedlsa/mini/fedavg"]),
     (("status",), "fedc", ["fedccl", "fedcrl"]),
-    (("report",), "", None)])
+    (("report",), "", None),
+    (("stauts",), "fed", [])])
 def test_cells_and_papers_are_completed(words, incomplete, expected):
     """As a shell asks for it."""
     from click.shell_completion import ShellComplete

@@ -14,7 +14,7 @@ class Commands(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple:
         """The command that the first word names; an unknown one names the nearest."""
-        if args[0] not in self.commands and not args[0].startswith("-"):
+        if args[0] not in self.commands and not args[0].startswith("-") and not ctx.resilient_parsing:
             raise ParamError(unknown("command", args[0], self.commands))
         return super().resolve_command(ctx, args)
 
@@ -78,7 +78,9 @@ FORCE = click.option("--force", "-f", is_flag=True, help="Run also what has not 
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-             epilog=example("fedrepro status", "fedrepro run fedlsa/mini/fedavg", "fedrepro explain fedcrl 'table II' CIFAR-10 FedProx"))
+             epilog="\b\nCompletion of commands, papers and cells (bash; or zsh_source, fish_source):\n"
+                    '  eval "$(_FEDREPRO_COMPLETE=bash_source fedrepro)"\n\n'
+                    + example("fedrepro status", "fedrepro run fedlsa/mini/fedavg", "fedrepro explain fedcrl 'table II' CIFAR-10 FedProx"))
 @click.version_option(package_name="fedrepro")
 def main() -> None:
     """Federated-learning papers, from public data to their own tables."""
