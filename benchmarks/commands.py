@@ -1,7 +1,8 @@
 """How long does one wait for the command line? `python benchmarks/commands.py`.
 
-`fedrepro --help`, `status`, `sync --check` and `explain` of a cell, each five times in a process of its own after one that writes the
-bytecode. Writes benchmarks/results/commands.json: medians of CPU seconds, which hardly depend on what else runs, and of wall seconds.
+`fedrepro --help`, `status`, `sync --check` and `explain` of a cell, each five times in a process of its own, after one that
+writes the bytecode. Writes benchmarks/results/commands.json: medians of CPU seconds, which hardly depend on what else
+runs, and of wall seconds.
 """
 import json
 import os

@@ -1,8 +1,7 @@
-"""The command `fedrepro` as a user meets it: its help, its errors, sync, explain, new, and whose code it runs."""
+"""The command `fedrepro` as a user meets it: help, errors, sync, explain, new, and whose code it runs."""
 import csv
 import itertools
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -10,7 +9,6 @@ import sys
 from pathlib import Path
 from statistics import fmean
 
-import click
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -33,7 +31,7 @@ def fedrepro(*words: str, code: int = 0) -> list[str]:
     return (done.stderr if code else done.stdout).splitlines()
 
 
-# -- help and errors -----------------------------------------------------------------------------------------------
+# -- help and errors ---------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("words", [(), *NESTED], ids=" ".join)
 def test_help_is_a_screen_with_an_example(words):
@@ -43,9 +41,11 @@ def test_help_is_a_screen_with_an_example(words):
     assert not [line for line in lines[1:] if line.endswith("...")], "a sentence is cut off"
 
 
-def test_help_and_completion_import_nothing_large():
+def test_help_imports_nothing_large():
     code = ("import sys\nfrom pipeline.commands.cli import main\n"
-            "for words in {words}:\n    try:\n        main([*words, '--help'], 'fedrepro')\n    except SystemExit as end:\n        assert not end.code\n"
+            "for words in {words}:\n"
+            "    try:\n        main([*words, '--help'], 'fedrepro')\n"
+            "    except SystemExit as end:\n        assert not end.code\n"
             "print(*{{'torch', 'pandas', 'dvc', 'numpy', 'mlflow', 'jinja2', 'yaml'}} & sys.modules.keys(), file=sys.stderr)")
     done = subprocess.run([sys.executable, "-c", code.format(words=[(), *NESTED])], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stderr.strip() == ""
@@ -92,7 +92,7 @@ def test_cells_and_papers_are_completed(words, incomplete, expected):
     assert all(value.startswith(incomplete) for value in found)
 
 
-# -- sync ----------------------------------------------------------------------------------------------------------
+# -- sync --------------------------------------------------------------------------------------------------
 
 def test_committed_stages_are_what_would_be_written():
     assert fedrepro("sync", "--check") == [] and len(written()) >= len(papers())
@@ -153,7 +153,7 @@ def test_a_grid_of_scenarios_that_read_different_sets_is_one_line(tmp_path):
     assert not (tmp_path / "papers/mine/dvc.yaml").exists()
 
 
-# -- explain -------------------------------------------------------------------------------------------------------
+# -- explain -----------------------------------------------------------------------------------------------
 
 def entries(lines: list[str]) -> dict[str, list[str]]:
     """`state:    measured` -> {"state": ["measured"]}, of the lines above the first section."""
@@ -185,7 +185,8 @@ def test_a_cell_is_explained_with_its_own_numbers():
 def test_words_of_a_table_lead_to_its_numbers():
     said = entries(fedrepro("explain", "fedcrl", "table II", "CIFAR-10", "FedProx", "practical"))
     with (ROOT / "papers/fedcrl/published/table2.csv").open(newline="") as file:
-        printed = [row["value"] for row in csv.DictReader(file) if (row["dataset"], row["method"]) == ("CIFAR-10", "FedProx") and "practical" in row["setting"]]
+        printed = [row["value"] for row in csv.DictReader(file)
+                   if (row["dataset"], row["method"]) == ("CIFAR-10", "FedProx") and "practical" in row["setting"]]
     assert said["cell"] == ["fedcrl/cifar10-dir-01/fedprox: FedProx (fedprox) of FedCRL"]
     assert [text.split()[0] for text in said["printed"]] == printed and len(said["measured"]) == len(printed) > 0
 
@@ -217,7 +218,7 @@ def test_unknown_words_name_the_nearest(words, message):
     assert line.startswith("error: ") and line.endswith(message)
 
 
-# -- another checkout, and what is new in it -----------------------------------------------------------------------
+# -- another checkout, and what is new in it ---------------------------------------------------------------
 
 def here(project: Path, *words: str, expect: int = 0) -> subprocess.CompletedProcess:
     return run(project, sys.executable, "-m", "pipeline", *words, expect=expect)

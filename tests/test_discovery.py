@@ -1,4 +1,4 @@
-"""Papers and methods are found where they lie: no list of either stands in the code, and a paper's folder is all that it needs."""
+"""Papers and methods are found where they lie: the code lists neither, and a paper needs nothing but its folder."""
 import ast
 import shutil
 from pathlib import Path
@@ -72,10 +72,10 @@ def one_line(error) -> str:
     return text
 
 
-# -- no lists ------------------------------------------------------------------------------------------------------
+# -- no lists ----------------------------------------------------------------------------------------------
 
 def collections(tree: ast.AST):
-    """The texts of every list, tuple, set and mapping that is written out, and of every text that holds several words."""
+    """The texts of every list, tuple, set and mapping that is written out, and the words of every text of a line."""
     for node in ast.walk(tree):
         parts = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", [])
         yield {part.value for part in parts if isinstance(part, ast.Constant)}
@@ -84,7 +84,7 @@ def collections(tree: ast.AST):
 
 
 def test_no_python_file_lists_papers_or_methods():
-    """Two papers, or three methods, beside each other; bundled names of other things (a network, a loss) may be one's."""
+    """Not two papers nor three methods beside each other; a single name may be that of a network or a loss."""
     found, listed, every = [], set(papers()), set(method_names())
     for path in [*ROOT.glob("pipeline/**/*.py"), *ROOT.glob("stages/*.py")]:
         for texts in collections(ast.parse(path.read_text(encoding="utf-8"))):
@@ -93,7 +93,7 @@ def test_no_python_file_lists_papers_or_methods():
     assert len(listed) >= 5 and len(every) >= 37 and not found
 
 
-# -- papers --------------------------------------------------------------------------------------------------------
+# -- papers ------------------------------------------------------------------------------------------------
 
 def test_papers_are_the_folders_with_a_paper_yaml_in_their_own_order(root):
     (root / "papers/notes").mkdir()
@@ -132,7 +132,7 @@ def test_an_unknown_paper_names_the_nearest(root):
     assert one_line(error) == "unknown paper 'alhpa' (nearest: 'alpha')"
 
 
-# -- a paper's own methods -----------------------------------------------------------------------------------------
+# -- a paper's own methods ---------------------------------------------------------------------------------
 
 def test_a_papers_own_method_is_loaded_and_described(root, capsys):
     method = methods.load("ours", {"rate": 0.25}, "test", "alpha", root)

@@ -72,7 +72,7 @@ def described(algorithm: str, paper: str | None = None, root: Path = ROOT) -> Cl
 
 @cache
 def _class(module: str, name: str = "", root: Path = ROOT) -> Class | None:
-    """The class of a module with this name, without a name the first that is a method; None for none of this repository."""
+    """The class of this name in a module, without a name its first method; None where there is none here."""
     path = Path(*module.split(".")).with_suffix(".py")
     file = next((home / path for home in (root, ROOT) if (home / path).is_file()), None)
     tree = ast.parse(file.read_text(encoding="utf-8"), str(file)) if file else ast.Module([], [])

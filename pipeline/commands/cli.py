@@ -27,7 +27,8 @@ class Commands(click.Group):
         except click.UsageError as error:
             if "\n" in error.format_message():                    # no words at all: the help
                 raise
-            click.echo(f"error: {error.format_message()} See {error.ctx.command_path if error.ctx else 'fedrepro'} --help", err=True)
+            at = error.ctx.command_path if error.ctx else "fedrepro"
+            click.echo(f"error: {error.format_message()} See {at} --help", err=True)
         except SyntaxError as error:                              # in a method that somebody is writing
             click.echo(f"error: {os.path.relpath(error.filename or '')}, line {error.lineno}: {error.msg}", err=True)
         except OSError as error:

@@ -53,7 +53,8 @@ def read_yaml(path: Path) -> dict:
 
 
 class _UniqueKeys(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """safe_load, by libyaml where PyYAML was built with it, that refuses a key given twice, which YAML would silently overwrite."""
+    """safe_load, by libyaml where PyYAML was built with it, that refuses a key given twice, which YAML would silently
+    overwrite."""
 
     def construct_mapping(self, node, deep=False):
         seen = set()
@@ -94,7 +95,8 @@ def folders(root: Path = ROOT) -> list[str]:
 def check_name(name: str) -> None:
     """ParamError for a name that a paper's folder cannot have."""
     if not NAME.fullmatch(name) or name in TAKEN:
-        raise ParamError(f"papers/{name}: a paper's folder is named with letters, digits, - and _, and is none of {', '.join(TAKEN)}")
+        raise ParamError(f"papers/{name}: a paper's folder is named with letters, digits, - and _, "
+                         f"and is none of {', '.join(TAKEN)}")
 
 
 @cache

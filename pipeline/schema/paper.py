@@ -17,7 +17,8 @@ ACROSS = "across"                        # the same scenario, when a method of a
 DELTA = "delta"                          # the printed column that subtracts the baseline's row
 
 
-COMPUTED = ("embedding", "sphere", "margins", "matrix", "transfer")      # kinds of figures made from a cell's representations
+# Kinds of figures that are computed from a cell's representations.
+COMPUTED = ("embedding", "sphere", "margins", "matrix", "transfer")
 
 
 PICTURE = "images"                       # the kind that is drawn from a scenario's data
