@@ -6,7 +6,7 @@ from pathlib import Path
 from pipeline.commands.sync import sync
 from pipeline.errors import FedReproError, ParamError
 from pipeline.files import write_text
-from pipeline.schema import ROOT, load_paper, method_file, papers, shorten
+from pipeline.schema import ROOT, check_name, load_paper, method_file, papers, shorten
 
 PAPER = '''# {name} as data: its scenarios, methods, tables and figures. What each key means: pipeline/schema; how to go on:
 # docs/adding-a-paper.md.
@@ -80,6 +80,7 @@ def paper(name: str, root: Path = ROOT) -> int:
     """Make papers/<name>: a miniature with FedAvg and one table, and its stages."""
     if not re.fullmatch(r"[a-z][a-z0-9_-]*", name):
         raise ParamError(f"new paper {name!r}: a folder's name, of small letters, digits, - and _, such as fedmine")
+    check_name(name)
     folder = root / "papers" / name
     if folder.exists():
         raise FedReproError(f"{shorten(folder)}: there is such a folder already")

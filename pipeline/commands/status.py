@@ -232,18 +232,19 @@ def estimate(cell: Cell, rates: list[Rate], root: Path = ROOT) -> tuple[float | 
         scenario, algorithm, _ = cell.resolve(root)
     except ParamError:
         return None, False
-    work, pixels = image_epochs(cell, scenario, root), _pixels(scenario)
+    work, pixels, mine = image_epochs(cell, scenario, root), _pixels(scenario), networks(scenario)
     if work is None or not rates:
         return None, False
-    same = [r for r in rates if (r.networks, r.data) == (networks(scenario), scenario.data.set)]
+    same = [r for r in rates if (r.networks, r.data) == (mine, scenario.data.set)]
 
     def distance(rate: Rate) -> tuple:
-        far = 0 if same else round(abs(math.log(rate.pixels / pixels)), 3)
-        return rate.networks != networks(scenario), rate.algorithm != algorithm, far
+        scale = 0 if same else round(abs(math.log(rate.pixels / pixels)), 3)
+        return rate.networks != mine, rate.algorithm != algorithm, scale
 
     known = same or rates
-    least = min(map(distance, known))
-    seconds = statistics.median(r.seconds * pixels / r.pixels for r in known if distance(r) == least)
+    far = [distance(rate) for rate in known]
+    least = min(far)
+    seconds = statistics.median(r.seconds * pixels / r.pixels for r, one in zip(known, far, strict=True) if one == least)
     return seconds * work * len(scenario.seeds) / 3600, bool(same)
 
 

@@ -128,7 +128,7 @@ class Filler:
 def hook_of(cell: Cell, root: Path) -> str:
     """The hook of a cell that has not run: the scenario's or the method's; empty for an algorithm without code."""
     scenario, algorithm, hyper = cell.resolve(root)
-    kind = described(algorithm)
+    kind = described(algorithm, cell.paper, root)
     return scenario.evaluation.hook or (kind.says("headline", hyper) if kind else "")
 
 
