@@ -6,13 +6,15 @@ import shlex
 import sys
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 import yaml
 from test_pipeline import ROOT, copy_of_the_repository, edit, run, stage
 
-from pipeline.commands import new
+from pipeline.commands import new, sync
 from pipeline.errors import FedReproError
+from pipeline.report import computed
 
 FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -120,8 +122,7 @@ def test_adding_a_scenario(project):
     assert "### Bundled digits, practical, Dir(1), 10 clients" in text and "Not of the paper; its protocol on the bundled digits" in text
     for method, label in (("fedavg", "FedAvg"), ("fedcrl", "FedCRL")):
         result = json.loads((project / f"papers/fedcrl/runs/digits-dir-1/{method}/result.json").read_text())
-        mean = sum(result["measures"]["weighted"]) / 2
-        assert any(f"{mean:.2f}" in row for row in rows(project, "fedcrl.md", label))
+        assert any(f"{fmean(result['measures']['weighted']):.2f}" in row for row in rows(project, "fedcrl.md", label))
     left = run(project, "python", "-m", "pipeline", "status", "fedcrl", "--stages", "digits-dir-1").stdout.split()
     assert len(left) == 14 and set(left) < set(printed[1].split()) and not set(left) & set(names)
 
@@ -135,7 +136,7 @@ def test_adding_a_paper(project):
     for scenario in ("mini", "digits-dir-05"):
         for method, label, published in (("fedavg", "FedAvg", "88"), ("fedprox", "FedProx", "89")):
             result = json.loads((project / f"papers/toy/runs/{scenario}/{method}/result.json").read_text())
-            assert any(f"{result['measures']['weighted'][0]:.2f}" in row and (scenario == "mini" or published in row)
+            assert any(f"{fmean(result['measures']['weighted']):.2f}" in row and (scenario == "mini" or published in row)
                        for row in rows(project, "toy.md", label))
     assert "toy.html" in (project / "reports/index.html").read_text()
 
@@ -148,3 +149,8 @@ def test_new_overwrites_nothing(tmp_path):
     with pytest.raises(FedReproError, match="tests/test_engine.py: there is such a file already"):
         new.method("engine", root=tmp_path)
     assert there.read_text() == "of the engine" and not (tmp_path / "pipeline").exists()
+
+
+def test_committed_stages_are_what_sync_writes():
+    assert sync.sync(check=True) == []
+    assert sorted(sync.KINDS) == sorted(computed.KINDS) and sync.PICTURE == computed.PICTURE

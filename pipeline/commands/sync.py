@@ -10,10 +10,11 @@ import jinja2
 
 from pipeline.errors import ParamError
 from pipeline.files import write_text
-from pipeline.report.computed import KINDS, PICTURE
 from pipeline.schema import ACROSS, MINIATURE, ROOT, Cell, Paper, Scenario, load_paper, papers, planned
 
 TEMPLATE = "dvc.yaml.j2"
+# Kinds of figures that a stage computes, as pipeline.report.computed has them; that imports torch, for seconds.
+KINDS, PICTURE = ("embedding", "margins", "matrix", "sphere", "transfer"), "images"
 ENDS = (".csv", ".json")                              # of what is kept of a computed figure
 
 
