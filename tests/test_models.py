@@ -8,9 +8,10 @@ from torch import nn
 from torch.nn import functional as F
 from torchvision.models.resnet import BasicBlock, ResNet
 
+from pipeline.engine.handle import Handle
 from pipeline.errors import ParamError
-from pipeline.models import NAMES, Dropout, build, set_generator
-from pipeline.models.layers import Normalise, conv_bn, pooled
+from pipeline.models import NAMES, Dropout, build, layers, set_generator
+from pipeline.models.layers import Network, Normalise, Recomputed, conv_bn, pooled
 from pipeline.models.mobile import Shuffle, SqueezeExcitation, Unused
 from pipeline.models.resnet import BLOCKS
 from pipeline.models.small import STACKS
@@ -46,6 +47,35 @@ def trained(name):
     with torch.no_grad():
         network(images(name, batch=8, seed=2))
     return network.eval()
+
+
+# -- memory ------------------------------------------------------------------------------------------------
+
+def inception() -> Network:
+    branches = [conv_bn(6, 4, 1), nn.Sequential(conv_bn(6, 3, 1), conv_bn(3, 5, 3)), nn.Sequential(nn.MaxPool2d(3, 1, 1), conv_bn(6, 2, 1))]
+    return Network(pooled([conv_bn(3, 6, 3), Recomputed(branches)]), nn.Linear(11, 5))
+
+
+@pytest.mark.parametrize("outside", [False, True])
+@pytest.mark.parametrize("precision", [None, torch.bfloat16])
+def test_branches_computed_once_more_give_the_same_bits(precision, outside, monkeypatch):
+    """Two forwards, gradients and BatchNorm's statistics of a network, or of another model's tensors put in its place."""
+    torch.manual_seed(3)
+    start, other, x = inception(), inception().state_dict(), torch.randn(4, 3, 16, 16)
+    found, again, whole = [], [], layers._recomputed
+    monkeypatch.setattr(layers, "_recomputed", lambda *branch: again.append(1) or whole(*branch))
+    for large in (1 << 40, 0):
+        monkeypatch.setattr(layers, "LARGE", large)
+        network = copy.deepcopy(start)
+        tensors = copy.deepcopy(other) if outside else network.state_dict(keep_vars=True)
+        parameters = [tensors[name].requires_grad_() for name, _ in network.named_parameters()]
+        model = Handle(network, tensors if outside else None)
+        with torch.autocast("cpu", precision, enabled=precision is not None):
+            logits = model(x) + model(x.flip(0))
+        gradients = torch.autograd.grad(logits.square().sum(), parameters)
+        found.append([logits, *gradients, *tensors.values()])
+    assert len(again) == 2 * 3 and all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+    assert int(tensors["features.0.1.num_batches_tracked"]) == int(tensors["features.1.0.1.num_batches_tracked"]) == 2
 
 
 # -- counts ------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from test_executors import largest_difference
 from torch import nn
 
 from pipeline import methods
+from pipeline.engine import public as public_phase
 from pipeline.engine import world as engine
 from pipeline.engine.phase import Client
 from pipeline.engine.public import PublicBatch
@@ -159,6 +160,19 @@ def test_public_batches_reach_every_client_once_a_pass(method, monkeypatch):
     counter = next(n for n in start.models[2] if n.endswith("num_batches_tracked"))
     forwards = 2 if getattr(method, "second_forward", False) or isinstance(method, FedMatch) else 1
     assert int(method.round(start, world).models[2][counter]) == 2 * 3 * forwards        # 20 images in batches of 8: 3
+
+
+@pytest.mark.parametrize("method", EVERY, ids=name)
+def test_looking_twice_gives_the_same_bits(method, monkeypatch):
+    """With BatchNorm, with dropout, with neither: a graph made when its client steps, or kept since all looked."""
+    kept = run(method, federation(monkeypatch, local_epochs=2), 2)
+    graphs, whole = [], type(method).look
+    monkeypatch.setattr(public_phase, "LARGE", 0)
+    monkeypatch.setattr(type(method), "look", lambda *given: graphs.append(torch.is_grad_enabled()) or whole(*given))
+    twice = run(method, federation(monkeypatch, local_epochs=2), 2)
+    assert all_equal(twice.models, kept.models)
+    if getattr(method, "form", "clients") == "clients":
+        assert graphs == ([False] * 5 + [True] * 5) * (2 * 3)           # two rounds of three public batches
 
 
 def test_paper_rows_are_known():

@@ -17,12 +17,14 @@ from pipeline.engine.optimisers import Steps
 from pipeline.engine.phase import Client, Views, cuts, of_client, trainable_names
 from pipeline.engine.state import Clients, Params
 from pipeline.models import Network, set_generator
+from pipeline.models.layers import Recomputed
 from pipeline.schema import Model, Optimiser
 from pipeline.schema import Public as Settings
 
 AUGMENTATIONS = {"none": None, "weak": augmentations.weak, "strong": augmentations.strong,
                  "weak_padded": partial(augmentations.weak, crop="padded"), "strong_padded": partial(augmentations.strong, crop="padded"),
                  "crop_flip_rotate": augmentations.crop_flip_rotate}
+LARGE = 1 << 22                            # numbers that all clients see: four times 342 images of 3 x 32 x 32
 Shown = Tensor | dict[str, Tensor]
 Look = Callable[[Handle, Any, Any], Shown]
 
@@ -69,33 +71,52 @@ class Public:
 def step_together(clients: Sequence[Client], networks: dict[Model, Network], models: Clients, batch: PublicBatch, look: Look,
                   agree: Callable[[list], list], loss: Callable[[Any, Any, Any], Tensor], own: object,
                   optimiser: Optimiser, autocast: torch.dtype | None = None) -> Clients:
-    """See World.collaborate. On a GPU every client has a stream of its own, so that networks too small to fill it overlap."""
+    """See World.collaborate. On a GPU every client has a stream of its own, so that networks too small to fill it overlap.
+    On a CPU, where their graphs are large together, clients look without a graph first, and once more with one when it is
+    their turn to step."""
     (images, key), device = batch, clients[0].images.device
     streams = _streams(device, len(clients)) if runs_ahead(device) else [None] * len(clients)
-    moving, held, shown = [], [], []
-    _wait(device)
-    for k, (client, model) in enumerate(zip(clients, models, strict=True)):
-        network = networks[client.model].train()
+    again = [_looks_again(networks[client.model], _of(images, k), len(clients)) for k, client in enumerate(clients)]
+
+    def seen_by(k: int, graph: bool) -> tuple[dict[str, Tensor], list[Tensor], Shown]:
+        """The model of client k with BatchNorm's statistics moved, its trainable tensors, and what it shows; every time the same."""
+        client, network = clients[k], networks[clients[k].model].train()
         with _on(streams[k]):
-            tensors = {name: value.detach().clone() for name, value in model.items()}
-        moving.append({name: tensors[name].requires_grad_() for name in trainable_names(network, "all")})
-        held.append(tensors)
+            tensors = {name: value.detach().clone() for name, value in models[k].items()}
+        moving = {name: tensors[name].requires_grad_() for name in trainable_names(network, "all")}
         set_generator(network, keys.torch_generator("public dropout", *key, client.name))
-        handle = Handle(network, tensors, set(moving[-1]), Draws(keys.torch_generator("public noise", *key, client.name)))
-        seen = images[k] if isinstance(images, list) else images
-        with _on(streams[k]), torch.autocast(device.type, autocast, enabled=autocast is not None):
-            shown.append(look(handle, seen, of_client(own, k)))
+        handle = Handle(network, tensors, set(moving), Draws(keys.torch_generator("public noise", *key, client.name)))
+        precision = torch.autocast(device.type, autocast, enabled=autocast is not None)
+        with _on(streams[k]), precision, torch.set_grad_enabled(graph):
+            return tensors, list(moving.values()), look(handle, _of(images, k), of_client(own, k))
+
+    def step(k: int, message: object) -> dict[str, Tensor]:
+        tensors, parameters, shown = seen_by(k, graph=True) if again[k] else looks[k]
+        with _on(streams[k]):
+            gradients = torch.autograd.grad(loss(shown, message, of_client(own, k)), parameters, allow_unused=True)
+            Steps(optimiser, parameters).step(gradients)
+        return tensors
+
     _wait(device)
-    received = agree([_constant(one) for one in shown])
+    looks = [seen_by(k, graph=not again[k]) for k in range(len(clients))]
     _wait(device)
-    for k, message in enumerate(received):
-        if message is not None:
-            with _on(streams[k]):
-                parameters = list(moving[k].values())
-                gradients = torch.autograd.grad(loss(shown[k], message, of_client(own, k)), parameters, allow_unused=True)
-                Steps(optimiser, parameters).step(gradients)
+    received = agree([_constant(shown) for *_, shown in looks])
+    _wait(device)
+    held = [looks[k][0] if message is None else step(k, message) for k, message in enumerate(received)]
     _wait(device)
     return Clients(Params((name, value.detach()) for name, value in tensors.items()) for tensors in held)
+
+
+def _looks_again(network: Network, seen: Tensor | tuple[Tensor, ...], clients: int) -> bool:
+    """Is its graph to be made twice rather than kept beside the others'? Not if it keeps little as it is."""
+    parts = (seen,) if isinstance(seen, Tensor) else seen
+    keeps_little = any(isinstance(layer, Recomputed) for layer in network.modules())
+    return parts[0].is_cpu and clients * sum(part.numel() for part in parts) >= LARGE and not keeps_little
+
+
+def _of(images: Tensor | list, k: int) -> Tensor | tuple[Tensor, ...]:
+    """What client k sees."""
+    return images[k] if isinstance(images, list) else images
 
 
 def _constant(shown: Shown) -> Shown:

@@ -3,7 +3,7 @@ from functools import partial
 
 from torch import nn
 
-from pipeline.models.layers import Concat, conv_bn, pooled
+from pipeline.models.layers import Recomputed, conv_bn, pooled
 
 # outputs of the branches: 1 x 1; 3 x 3 (reduced, made); 5 x 5 (reduced, made); max-pooling
 STAGES = (
@@ -24,7 +24,7 @@ def googlenet(channels: int) -> tuple[nn.Sequential, int]:
         if stage > 0:
             layers.append(nn.MaxPool2d(3, 2, 1))
         for one, reduced3, three, reduced5, five, pool in blocks:
-            layers.append(Concat([
+            layers.append(Recomputed([         # all kept, 42 MB an image of 32 x 32
                 _conv(width, one, 1),
                 nn.Sequential(_conv(width, reduced3, 1), _conv(reduced3, three, 3)),
                 nn.Sequential(_conv(width, reduced5, 1), _conv(reduced5, five, 3), _conv(five, five, 3)),

@@ -5,7 +5,11 @@ from operator import add
 
 import torch
 from torch import nn
+from torch.func import functional_call
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+LARGE = 1 << 24                            # numbers in what a Recomputed is given
 
 
 class Dropout(nn.Module):
@@ -94,6 +98,31 @@ class Concat(nn.ModuleList):
 
     def forward(self, x):
         return torch.cat([branch(x) for branch in self], dim=1)
+
+
+class Recomputed(Concat):
+    """Concat whose branches are computed once more for their gradient, one at a time, where the input is large on a CPU.
+
+    Nothing inside a branch is kept, for the time of one more forward; values, gradients and BatchNorm's statistics have
+    the same bits (Chen et al. 2016, gradient checkpointing). For branches that draw nothing.
+    """
+
+    def forward(self, x):
+        large = x.is_cpu and torch.is_grad_enabled() and x.numel() >= LARGE
+        if not large or torch._C._are_functorch_transforms_active():       # which have no rule for a checkpoint
+            return super().forward(x)
+        return torch.cat([_recomputed(branch, x) for branch in self], dim=1)
+
+
+def _recomputed(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """layer(x) with the tensors that it holds now; a functional call has others put in its place by the time of the gradient."""
+    parameters, buffers = dict(layer.named_parameters()), dict(layer.named_buffers())
+
+    def run(x):
+        made = functional_call(layer, {**parameters, **buffers}, (x,))
+        buffers.update((name, value.clone()) for name, value in buffers.items())     # what moves the second time
+        return made
+    return checkpoint(run, x, use_reentrant=False, preserve_rng_state=False)
 
 
 def conv_bn(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1,
