@@ -40,7 +40,9 @@ def explain(what: Sequence[str], root: Path = ROOT) -> int:
 
 def chosen(key: str, paper: Paper, table: Table, words: Sequence[str], root: Path = ROOT) -> Printed:
     """The cells behind those printed numbers that every word names: a setting, data set, column or method, or a part of one."""
-    from pipeline.report.published import read_published      # here, since its package imports pandas and matplotlib
+    from pipeline.report.published import (
+        read_published,  # here, since its package imports pandas and matplotlib
+    )
     rows = read_published(key, table, root)
     fields = ("setting", "dataset", "column", "method")
     for word in words:

@@ -10,7 +10,19 @@ import jinja2
 
 from pipeline.errors import ParamError
 from pipeline.files import write_text
-from pipeline.schema import ACROSS, COMPUTED, MINIATURE, PICTURE, ROOT, Cell, Paper, Scenario, load_paper, papers, planned
+from pipeline.schema import (
+    ACROSS,
+    COMPUTED,
+    MINIATURE,
+    PICTURE,
+    ROOT,
+    Cell,
+    Paper,
+    Scenario,
+    load_paper,
+    papers,
+    planned,
+)
 
 TEMPLATE = "dvc.yaml.j2"
 ENDS = (".csv", ".json")                              # of what is kept of a computed figure
