@@ -115,12 +115,12 @@ class Recomputed(Concat):
 
 
 def _recomputed(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """layer(x) with the tensors that it holds now; a functional call has others put in its place by the time of the gradient."""
+    """layer(x) by the tensors it holds now: a functional call has put them in, and out again before the gradient."""
     parameters, buffers = dict(layer.named_parameters()), dict(layer.named_buffers())
 
     def run(x):
         made = functional_call(layer, {**parameters, **buffers}, (x,))
-        buffers.update((name, value.clone()) for name, value in buffers.items())     # what moves the second time
+        buffers.update((name, value.clone()) for name, value in buffers.items())     # that copies move the second time
         return made
     return checkpoint(run, x, use_reentrant=False, preserve_rng_state=False)
 
