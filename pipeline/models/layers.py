@@ -1,5 +1,5 @@
 """The building blocks that the networks share, and the network itself: features, then a head."""
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import add
 
@@ -139,6 +139,6 @@ def projector(width: int, outputs: int) -> nn.Sequential:
                          nn.Linear(outputs, outputs, bias=False), nn.BatchNorm1d(outputs, affine=False))
 
 
-def pooled(layers: list[nn.Module]) -> nn.Sequential:
+def pooled(layers: Sequence[nn.Module]) -> nn.Sequential:
     """`layers`, then the mean over all pixels: (B, C, H, W) -> (B, d). At 32 x 32 this is the papers' 4 x 4 or 8 x 8 pool."""
     return nn.Sequential(*layers, Mean(), nn.Flatten(1))
