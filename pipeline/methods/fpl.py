@@ -6,7 +6,7 @@ from torch import Tensor
 
 from pipeline.clustering import by_class, class_averages, keep_missing
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import Logged
+from pipeline.engine.phase import Objective
 from pipeline.engine.state import State
 from pipeline.engine.world import World
 from pipeline.losses import cross_entropy
@@ -42,7 +42,7 @@ class FPL(FedAvg):
         """Cluster prototypes, and what a client makes of them: each class's unbiased prototype (Eq. 6)."""
         return None if prototypes is None else State(clusters=prototypes, unbiased=class_averages(**prototypes, count=classes))
 
-    def loss(self, model: Handle, batch: Batch, shared: State | None, own: object) -> Tensor | tuple[Tensor, Logged]:
+    def loss(self, model: Handle, batch: Batch, shared: State | None, own: object) -> Objective:
         z = model.features(batch.images)
         value = cross_entropy(model.head(z), batch.labels)
         if shared is not None:
