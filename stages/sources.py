@@ -1,4 +1,6 @@
 """Write sources.yaml, or papers/<paper>/sources.yaml: a digest of the code behind every stage, or behind every cell of a paper."""
+from collections.abc import Mapping
+
 import yaml
 
 from pipeline import files
@@ -11,10 +13,8 @@ HEADER = "# Made by the stage `sources`. DVC reads it to know which {} a change 
 
 def sources(paper: str | None = None) -> None:
     """Digest the code behind every cell of a paper, or behind every other kind of stage."""
-    if paper:
-        path, what, digests = ROOT / "papers" / paper / "sources.yaml", "cells", provenance.paper_digests(paper)
-    else:
-        path, what, digests = ROOT / "sources.yaml", "stages", provenance.stage_digests()
+    digests: Mapping = provenance.paper_digests(paper) if paper else provenance.stage_digests()
+    path, what = (ROOT / "papers" / paper / "sources.yaml", "cells") if paper else (ROOT / "sources.yaml", "stages")
     files.write_text(path, HEADER.format(what) + yaml.safe_dump(digests, sort_keys=True))
 
 

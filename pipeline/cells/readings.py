@@ -73,8 +73,11 @@ def _class(module: str, name: str = "", root: Path = ROOT) -> Class:
     tree = ast.parse((root / file if (root / file).is_file() else ROOT / file).read_text(encoding="utf-8"))
     homes = {alias.name: node.module for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
     found = next(node for node in tree.body if isinstance(node, ast.ClassDef) and name in ("", node.name))
-    lineage, options, said = (found.name,), {}, {}
-    for base in [_class(homes.get(base.id, module), base.id, root) for base in found.bases][::-1]:
+    lineage: tuple[str, ...] = (found.name,)
+    options: dict[str, Any] = {}
+    said: dict[str, ast.expr] = {}
+    names = [base.id for base in found.bases if isinstance(base, ast.Name)]
+    for base in [_class(homes.get(name, module), name, root) for name in names][::-1]:
         lineage, options, said = (*lineage[:1], *base.lineage, *lineage[1:]), options | base.options, said | base.said
     for node in found.body:
         match node:

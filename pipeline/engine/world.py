@@ -142,9 +142,10 @@ class World:
 
     def _inputs_of(self, views: Views | None) -> Views | None:
         """The views as network inputs; without any, the scenario's augmentation, if it has one."""
-        if views is None and self._augmentation is not None:
+        augment = self._augmentation
+        if views is None and augment is not None:
             def views(pixels, numbers):
-                return (self._augmentation(pixels, numbers),)
+                return (augment(pixels, numbers),)
         if views is None:
             return None
         return lambda images, numbers: tuple(self.pixels.inputs(view, images) for view in views(self.pixels.bytes(images), numbers))

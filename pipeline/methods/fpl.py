@@ -57,4 +57,5 @@ class FPL(FedAvg):
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         """Down goes what `state` holds; how many clusters there are changes from round to round."""
         up, _ = vectors_sent([client.labels for client in world.clients], world.width)
-        return world.scalars() + up, world.scalars() + (0 if state.prototypes is None else state.prototypes.vectors.numel())
+        down = 0 if state is None or state.prototypes is None else state.prototypes.vectors.numel()
+        return world.scalars() + up, world.scalars() + down

@@ -20,7 +20,7 @@ def method_file(name: str, paper: str | None = None, root: Path = ROOT) -> Path 
 def method_module(name: str, paper: str | None = None, root: Path = ROOT) -> str | None:
     """The dotted name of the file's module: pipeline.methods.fedavg, papers.mine.methods.ours."""
     path = method_file(name, paper, root)
-    return path and ".".join(path.relative_to(root).with_suffix("").parts)
+    return None if path is None else ".".join(path.relative_to(root).with_suffix("").parts)
 
 
 def _folders(paper: str | None, root: Path) -> list[Path]:
