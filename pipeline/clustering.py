@@ -66,8 +66,8 @@ def first_neighbours(units: Tensor) -> Tensor:
 
 
 def _links(units: Tensor, neighbours: Tensor, measured: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs (2, L) that share a cluster and, if `measured`, their cosine distances (L,), double for mutual neighbours; else none.
-    Pairs that merely have the same neighbour connect nothing new, but have a length."""
+    """Pairs (2, L) that share a cluster and, if `measured`, their cosine distances (L,), double for mutual
+    neighbours; else none. Pairs that merely have the same neighbour connect nothing new but have a length."""
     n, towards = len(units), neighbours.cpu().numpy()
     if not measured:
         return np.stack([np.arange(n), towards]), np.empty(0)

@@ -52,7 +52,8 @@ def _answer(part: dict, sender) -> None:
     os.environ |= {"FEDREPRO_EXECUTOR": part["executor"], "FEDREPRO_PRECISION": part["precision"], "FEDREPRO_DEVICE": "cpu"}
     try:
         cell = Cell.parse(part["cell"])
-        sender.send({"code": provenance.digest_of(cell, executor=part["executor"]), "values": short(cell, part)})
+        code = provenance.digest_of(cell, executor=part["executor"])
+        sender.send({"code": code, "values": short(cell, part)})
     except Exception as error:                   # whatever it is, the caller says it with the cell's name
         sender.send({"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()})
 
@@ -85,12 +86,13 @@ def short(cell: Cell, part: dict) -> list[list]:
     run = {"seed": seed, "rows": rows, "clients": own, "traffic": method.traffic(world, state), "hook": hook, "device": "cpu",
            "precision": precision(), "executor": part["executor"], "versions": {}, "memory": {}, "started": "", "seconds": 0.0}
     settings = dataclasses.replace(scenario, seeds=[seed])
-    result = training.summarise(cell, settings, algorithm, hyper, dataclasses.asdict(method), [run], [inputs(cell, seed)], "", ROOT)
+    result = training.summarise(cell, settings, algorithm, hyper, dataclasses.asdict(method), [run],
+                                [inputs(cell, seed)], "", ROOT)
     shown = ("hook", "last", "headline", "measures", "final", "last3", "last5", "clients", "traffic")
     found += [["the result", at, value] for at, value in _flat({key: result[key] for key in shown} | {"metrics": training.metrics(result)})]
     models = training._models(hook, method, state, world, watch.trained)
     vectors = method.vectors(state)
-    pictures = {} if models is None else evaluation.representations(models, world, tests)
+    pictures: dict[str, Any] = {} if models is None else evaluation.representations(models, world, tests)
     pictures |= {} if vectors is None else {"vectors": vectors}
     return found + [["the representations", at, digest] for at, digest in _digests(pictures)]
 
@@ -105,8 +107,8 @@ def _smaller(scenario, batch: int):
 def _cut(federation, scenario, share: float):
     """The federation with a share of every set of images."""
     batch = scenario.training.batch_size
-    changed: dict[str, Any] = {"clients": tuple(_fewer(client, share, batch) for client in federation.clients),
-                               "tests": tuple(_fewer(test, share, batch) for test in federation.tests)}
+    changed: dict[str, Any] = {name: tuple(_fewer(owner, share, batch) for owner in getattr(federation, name))
+                               for name in ("clients", "tests")}
     if federation.public is not None:
         changed["public"] = _chosen(federation.public, _places(len(federation.public), share, scenario.public.batch_size))
     for name in ("heldout", "judged"):

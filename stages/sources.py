@@ -14,8 +14,8 @@ HEADER = "# Made by the stage `sources`. DVC reads it to know which {} a change 
 def sources(paper: str | None = None) -> None:
     """Digest the code behind every cell of a paper, or behind every other kind of stage."""
     digests: Mapping = provenance.paper_digests(paper) if paper else provenance.stage_digests()
-    path, what = (ROOT / "papers" / paper / "sources.yaml", "cells") if paper else (ROOT / "sources.yaml", "stages")
-    files.write_text(path, HEADER.format(what) + yaml.safe_dump(digests, sort_keys=True))
+    folder, what = (ROOT / "papers" / paper, "cells") if paper else (ROOT, "stages")
+    files.write_text(folder / "sources.yaml", HEADER.format(what) + yaml.safe_dump(digests, sort_keys=True))
 
 
 if __name__ == "__main__":

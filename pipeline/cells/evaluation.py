@@ -80,7 +80,8 @@ def under_attack(models: Clients, world: World, tests: Sequence[TestSet], attack
     """`fgsm` and `pgd`: accuracy in percent, every image moved against the very model that is scored; mean over the test sets and
     over the clients, equal models once (FedCCL Sec. 5.5). Images must be in [0, 1]."""
     rules = {"fgsm": lambda model, x, y: attacks.fgsm(model, x, y, attack.eps),
-             "pgd": lambda model, x, y: attacks.pgd(model, x, y, attack.eps, attack.step, attack.steps, attack.random_start)}
+             "pgd": lambda model, x, y: attacks.pgd(model, x, y, attack.eps, attack.step, attack.steps,
+                                                    attack.random_start)}
     known: dict[int, dict[str, float]] = {}
     for k, model in enumerate(models):
         if id(model) not in known:

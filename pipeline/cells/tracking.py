@@ -73,7 +73,7 @@ class Follower:
         if self.store is not None:
             self._guarded(lambda: self._close(result))
 
-    def _flush(self) -> _Store:
+    def _flush(self) -> "_Store":
         self.store = store = self.store or _Store(self.root)
         for seed, points in self.waiting.items():
             if points and seed not in self.runs:

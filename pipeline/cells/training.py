@@ -157,7 +157,8 @@ def _peak_memory(device: torch.device) -> dict[str, int | None]:
 
 # -- one round's measures ------------------------------------------------------------------------------------
 
-def _row(world: World, method, state, tests, scenario: Scenario, trained: Trained | None) -> tuple[dict, list[float | None]]:
+def _row(world: World, method, state, tests, scenario: Scenario,
+         trained: Trained | None) -> tuple[dict, list[float | None]]:
     """A line of history.csv, and every client's accuracy under the headline hook.
 
     The headline hook carries plain names, the other one its own prefix. Where each model must face large common test
@@ -224,7 +225,7 @@ def _train_seeds(jobs: list[Job], report: Callable[[dict], None]) -> Iterator[di
         load(left[0].cell, left[0].seed, left[0].root)        # the workers have it from here
     context: ForkContext | SpawnContext = get_context("fork") if forks else get_context("spawn")
     waiting = list(jobs)
-    running: dict[Any, tuple[BaseProcess, Job]] = {}          # by the end of the pipe that its news comes out of
+    running: dict[Any, tuple[BaseProcess, Job]] = {}      # by the end of the pipe that it tells us by
     try:
         while waiting or running:
             while waiting and len(running) < workers:
@@ -285,7 +286,7 @@ def _save(path: Path, checkpoint: dict) -> None:
 def _save_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
     def write(temporary: Path) -> None:
         with open(temporary, "wb") as file:                   # a name would get the suffix .npz
-            np.savez_compressed(file, **arrays)               # type: ignore[arg-type]    # the stub fears for `allow_pickle`
+            np.savez_compressed(file, **arrays)      # type: ignore[arg-type]    # not one is `allow_pickle`
     files.write_with(path, write)
 
 

@@ -218,7 +218,8 @@ class Table(Plain):
         from rich.table import Table as Grid
         grid = Grid(box=box.SIMPLE_HEAD, caption=self.total(now), caption_justify="left", caption_style="bold")
         columns: list[tuple[str, int, Literal["left", "right"]]] = [
-            ("stage", 24, "left"), ("training", 22, "left"), ("accuracy", 8, "right"), ("time", 7, "right"), ("left", 7, "right")]
+            ("stage", 24, "left"), ("training", 22, "left"),
+            ("accuracy", 8, "right"), ("time", 7, "right"), ("left", 7, "right")]
         for title, width, side in columns:
             grid.add_column(title, justify=side, min_width=width, no_wrap=True)
         for row in self.rows(now):

@@ -84,7 +84,8 @@ class Handle:
 
     def at(self, params: Mapping[str, Tensor]) -> "Handle":
         """This model with other trainable parameters."""
-        return Handle(self._network, {**(self._tensors or {}), **params}, set(self.params), self._draws, stacked=self._stacked)
+        tensors = {**(self._tensors or {}), **params}
+        return Handle(self._network, tensors, set(self.params), self._draws, stacked=self._stacked)
 
     def normal(self, like: Tensor) -> Tensor:
         """Standard normal numbers in the shape of `like`, the client's own; the same ones whatever the executor."""

@@ -39,12 +39,13 @@ class Steps:
             fused = all(p.device.type in FUSED for p in parameters)
             first, second, count = map(list, zip(*(self.moments[k] for k in used))) if used else ([], [], [])
             # The fused form goes through memory, whatever the strides: a gradient must lie as its parameter does.
-            slopes = [g if g.stride() == p.stride() else torch.empty_like(p).copy_(g) for p, g in zip(parameters, slopes)]
-            adam(parameters, slopes, first, second, [], count, foreach=False, fused=fused, amsgrad=False, beta1=BETA1, beta2=BETA2,
-                 lr=s.lr, weight_decay=s.weight_decay, eps=EPS, maximize=False)
+            slopes = [g if g.stride() == p.stride() else torch.empty_like(p).copy_(g)
+                      for p, g in zip(parameters, slopes)]
+            adam(parameters, slopes, first, second, [], count, foreach=False, fused=fused, amsgrad=False,
+                 beta1=BETA1, beta2=BETA2, lr=s.lr, weight_decay=s.weight_decay, eps=EPS, maximize=False)
             return
         buffers = [self.buffers[k] for k in used]
-        sgd(parameters, slopes, buffers, foreach=False, weight_decay=s.weight_decay, momentum=s.momentum, lr=s.lr,
-            dampening=0.0, nesterov=False, maximize=False)
+        sgd(parameters, slopes, buffers, foreach=False, weight_decay=s.weight_decay, momentum=s.momentum,
+            lr=s.lr, dampening=0.0, nesterov=False, maximize=False)
         for k, buffer in zip(used, buffers):
             self.buffers[k] = buffer

@@ -15,7 +15,7 @@ from pipeline.schema import Model, Optimiser, Training
 Part = Literal["all", "features", "head"]
 Logged = dict[str, Tensor]                            # further numbers of a batch, averaged over the phase
 Objective = Tensor | tuple[Tensor, Logged]            # what a loss gives, see `split_loss`
-Loss = Callable[[Handle, Batch, Any, Any], Objective]         # (model, batch, shared, own), see World.local_epochs
+Loss = Callable[[Handle, Batch, Any, Any], Objective]    # (model, batch, shared, own), see World.local_epochs
 Views = Callable[[Tensor, torch.Generator], tuple[Tensor, ...]]
 Step = Callable[[Handle, list[Batch], Any, Any], tuple[Params, object] | tuple[Params, object, Logged]]
 
@@ -39,7 +39,7 @@ class Phase:
     trainable: Part
     epochs: int
     shared: Any                                       # the same for every client
-    own: Any                                          # None, Clients, a tensor (clients, ...) or a dict of these
+    own: Any                                          # None, Clients, tensor (clients, ...), dict of these
     optimiser: Optimiser
     together: int                                     # batches that one step takes
     key: tuple                                        # (seed, stream, round)

@@ -36,6 +36,7 @@ from pipeline.models.layers import set_generator
 from pipeline.schema import Model, Training
 
 FEATURE_BATCH = 256
+Found = tuple[Params, float, Logged, Logged, Any]              # model, loss, logged means, last logged, own
 
 
 class Sequential:
@@ -55,7 +56,7 @@ class Sequential:
                        _by_client([means for _, _, means, _, _ in results]), _by_client([last for _, _, _, last, _ in results]),
                        phase.own if phase.step is None and phase.extra is None else _collect([own for *_, own in results]))
 
-    def _descend(self, loss: Loss, phase: Phase, k: int, client: Client) -> tuple[Params, float, Logged, Logged, Any]:
+    def _descend(self, loss: Loss, phase: Phase, k: int, client: Client) -> Found:
         own = of_client(phase.own if phase.extra is None else phase.extra, k)
         if not len(client.labels):
             return phase.models[k], math.nan, {}, {}, own
@@ -82,7 +83,7 @@ class Sequential:
         own = own if phase.extra is None else Params((name, value.detach()) for name, value in own.items())
         return model, *means.result(), own
 
-    def _step(self, step: Step, phase: Phase, k: int, client: Client) -> tuple[Params, float, Logged, Logged, Any]:
+    def _step(self, step: Step, phase: Phase, k: int, client: Client) -> Found:
         network, own = self.networks[client.model].train(), of_client(phase.own, k)
         statistics = {name for name, _ in network.named_buffers()}       # BatchNorm moves them in place: not the server's
         model = Params((name, value.clone() if name in statistics else value) for name, value in phase.models[k].items())

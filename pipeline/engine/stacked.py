@@ -73,7 +73,7 @@ class Stacked:
         # One pool for all graphs: they are replayed one after another, and nothing that lives on lies in it.
         self.memory = torch.cuda.graph_pool_handle() if self.records else None
         self._tried = 0                                       # clients of the stack that was stepped last
-        self._pool: tuple[Tensor, ...] = ()                   # images and labels of all clients of all seeds, end to end
+        self._pool: tuple[Tensor, ...] = ()           # images and labels of all seeds' clients, end to end
         self.starts: dict[Client, int] = {}                   # where each one's begin
 
     def run(self, phase: Phase) -> Trained:
@@ -129,7 +129,8 @@ class Stacked:
                             found[p].setdefault(name, torch.full((n, *rows.shape[1:]), math.nan, dtype=torch.float64))[k] = rows[row]
         return [self._outcome(*parts, n) for parts in zip(phases, models, owns, logged, last, strict=True)]
 
-    def _outcome(self, phase: Phase, models: list[Params], owns: list, logged: Logged, last: Logged, n: int) -> Trained:
+    def _outcome(self, phase: Phase, models: list[Params], owns: list, logged: Logged, last: Logged,
+                 n: int) -> Trained:
         losses = logged.pop("", torch.full((n,), math.nan)).tolist()
         last.pop("", None)
         own = phase.own if phase.step is None and phase.extra is None else rejoin(phase.own if phase.extra is None else phase.extra, owns)

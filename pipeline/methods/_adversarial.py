@@ -29,7 +29,7 @@ class AdversarialTraining:
         for client in world.clients:
             if len(client.labels) and not (client.images.min() >= 0 and client.images.max() <= 1):
                 raise TrainingError(f"client {client.name}: attacks need pixels in [0, 1]; set the scenario's data.normalise to none")
-        return super().init(world)    # type: ignore[misc]    # of the method's class, which comes after this one
+        return super().init(world)    # type: ignore[misc]    # of the method's class, which comes next
 
     def loss(self, model: Handle, batch: Batch, shared: Any, own: Any) -> Objective:
         if self.eps:

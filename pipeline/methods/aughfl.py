@@ -86,4 +86,5 @@ def released_loss(student: Tensor, teachers: Tensor, weights: Tensor) -> Tensor:
     """The collaborative loss of the released code, whose gradient is zero. student (B, C), teachers (m, B, C) logits, weights (m,)."""
     log_q = F.log_softmax(student, dim=1).clamp(*CLAMP)
     targets = F.softmax(teachers, dim=-1).clamp(*CLAMP)
-    return total(weight * F.kl_div(log_q, target, reduction="batchmean") for weight, target in zip(weights, targets, strict=True))
+    return total(weight * F.kl_div(log_q, target, reduction="batchmean")
+                 for weight, target in zip(weights, targets, strict=True))

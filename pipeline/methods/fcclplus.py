@@ -164,4 +164,5 @@ def similarity_distillation(similarity: Tensor, consensus: Tensor) -> Tensor:
 
 def elastic_penalty(params: Mapping[str, Tensor], anchor: Mapping[str, Tensor], fisher: Mapping[str, Tensor]) -> Tensor:
     """sum_p F_p (theta_p - anchor_p)^2 over all trainable tensors, without a factor 1/2 (EWC in FCCL+ Table 16)."""
-    return total((fisher[name] * (value - anchor[name].detach()).pow(2)).sum() for name, value in params.items())
+    return total((fisher[name] * (value - anchor[name].detach()).pow(2)).sum()
+                 for name, value in params.items())

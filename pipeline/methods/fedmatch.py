@@ -137,7 +137,8 @@ def pseudo_label_loss(logits: Tensor, labels: Tensor, confident: Tensor) -> Tens
 
 def disjoint_penalty(sigma: Mapping[str, Tensor], psi: Mapping[str, Tensor], l1: float, l2: float) -> Tensor:
     """l2 ||sigma - psi||^2 + l1 ||psi||_1 over all trainable tensors (FedMatch, Eq. 5)."""
-    return total(l2 * (sigma[name].detach() - value).pow(2).sum() + l1 * value.abs().sum() for name, value in psi.items())
+    return total(l2 * (sigma[name].detach() - value).pow(2).sum() + l1 * value.abs().sum()
+                 for name, value in psi.items())
 
 
 def _mean_where(chosen: Tensor, values: Tensor) -> Tensor:

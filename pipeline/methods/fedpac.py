@@ -97,7 +97,7 @@ def _combinations(h: np.ndarray, spread: np.ndarray) -> np.ndarray:
     direction of x the best scale of ||M x||^2 + (1'x - 1)^2 is a monotone function of the objective, so that the
     non-negative least squares solution, scaled to sum to one, is exact."""
     # The same distances between clients in at most K numbers.
-    near = np.linalg.qr(h.T, mode="r").T    # type: ignore[attr-defined]    # R alone, whatever numpy's stub says
+    near = np.linalg.qr(h.T, mode="r").T    # type: ignore[attr-defined]    # R alone, whatever the stub says
     rows = np.empty((len(h), len(h)))
     for i in range(len(h)):
         factor = np.vstack([np.diag(np.sqrt(spread)), (near[i] - near).T])
