@@ -35,7 +35,8 @@ def finch(rows: Tensor, early_exit: bool = False) -> Tensor:
         raise TrainingError("FINCH cannot cluster representations that are not finite")
     if not len(rows):
         return torch.zeros(0, 1, dtype=torch.int64)
-    partitions, points, longest = [], rows.double(), None
+    points, longest = rows.double(), None
+    partitions: list[np.ndarray] = []
     while True:
         units = F.normalize(points, dim=1)
         links, lengths = _links(units, first_neighbours(units), early_exit)
@@ -64,18 +65,18 @@ def first_neighbours(units: Tensor) -> Tensor:
     return torch.cat(found)
 
 
-def _links(units: Tensor, neighbours: Tensor, measured: bool) -> tuple[np.ndarray, np.ndarray | None]:
-    """Pairs (2, L) that share a cluster and, if `measured`, their cosine distances (L,), double for mutual neighbours.
-    Pairs that merely have the same neighbour connect nothing new, but have a length."""
+def _links(units: Tensor, neighbours: Tensor, measured: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs (2, L) that share a cluster and, if `measured`, their cosine distances (L,), double for mutual
+    neighbours; else none. Pairs that merely have the same neighbour connect nothing new but have a length."""
     n, towards = len(units), neighbours.cpu().numpy()
     if not measured:
-        return np.stack([np.arange(n), towards]), None
+        return np.stack([np.arange(n), towards]), np.empty(0)
     steps = sparse.csr_array((np.ones(n), (np.arange(n), towards)), shape=(n, n)) + sparse.eye_array(n, format="csr")
     pairs = (steps @ steps.T).tocoo()                         # in how many ways each pair is linked
     apart = pairs.row != pairs.col
     i, j, ways = pairs.row[apart], pairs.col[apart], pairs.data[apart]
-    units = units.cpu().numpy()
-    return np.stack([i, j]), ways * (1 - (units[i] * units[j]).sum(1))
+    vectors = units.cpu().numpy()
+    return np.stack([i, j]), ways * (1 - (vectors[i] * vectors[j]).sum(1))
 
 
 def _components(links: np.ndarray, n: int) -> np.ndarray:

@@ -1,11 +1,17 @@
 """The terms of the papers' losses, as pure functions of tensors."""
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch.nn.functional as F
 from torch import Tensor
 
 SMALLEST_SHARE, SMALLEST_LABEL = 1e-7, 1e-4                   # where RHFL's code (and Keras, the first) cuts probabilities and labels
 LEAST_PROBABILITY = 1e-7                                      # of the mixture, so that no divergence explodes (AugMix's code)
+
+
+def total(terms: Iterable[Tensor]) -> Tensor:
+    """The sum of one or more tensors, from the first to the last."""
+    terms = iter(terms)
+    return sum(terms, next(terms))
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -16,7 +22,7 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 def squared_distance(params: Mapping[str, Tensor], anchor: Mapping[str, Tensor]) -> Tensor:
     """sum over all tensors of ||params - anchor||^2, the anchor held constant. Entries that only the anchor has
     (buffers, frozen parts) do not count. (FedProx, Li et al. 2020, Eq. 2.)"""
-    return sum(F.mse_loss(value, anchor[name].detach(), reduction="sum") for name, value in params.items())
+    return total(F.mse_loss(value, anchor[name].detach(), reduction="sum") for name, value in params.items())
 
 
 
@@ -48,8 +54,8 @@ def jensen_shannon(*logits: Tensor) -> Tensor:
     logits: one (B, C) per view; every view carries gradient. At most log(number of views).
     """
     logs = [F.log_softmax(z, dim=1) for z in logits]          # p log p from here is finite where p underflows
-    mixture = (sum(log.exp() for log in logs) / len(logs)).clamp(LEAST_PROBABILITY, 1).log()
-    return sum((log.exp() * (log - mixture)).sum(1).mean() for log in logs) / len(logs)
+    mixture = (total(log.exp() for log in logs) / len(logs)).clamp(LEAST_PROBABILITY, 1).log()
+    return total((log.exp() * (log - mixture)).sum(1).mean() for log in logs) / len(logs)
 
 
 def consistent_cross_entropy(logits: Tensor, labels: Tensor, mu: float) -> Tensor:

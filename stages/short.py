@@ -14,6 +14,7 @@ import os
 import sys
 import traceback
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ import torch
 from pipeline import methods
 from pipeline.cells import evaluation, loading, provenance, training
 from pipeline.cells.inputs import inputs
+from pipeline.engine.handle import Batch
 from pipeline.engine.state import pack
 from pipeline.engine.trained import Watch
 from pipeline.engine.world import precision
@@ -50,8 +52,8 @@ def _answer(part: dict, sender) -> None:
     os.environ |= {"FEDREPRO_EXECUTOR": part["executor"], "FEDREPRO_PRECISION": part["precision"], "FEDREPRO_DEVICE": "cpu"}
     try:
         cell = Cell.parse(part["cell"])
-        digest = getattr(provenance, "digest_of", None)              # a version from before the ledger has none for a cell
-        sender.send({"code": digest and digest(cell, executor=part["executor"]), "values": short(cell, part)})
+        code = provenance.digest_of(cell, executor=part["executor"])
+        sender.send({"code": code, "values": short(cell, part)})
     except Exception as error:                   # whatever it is, the caller says it with the cell's name
         sender.send({"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()})
 
@@ -65,7 +67,9 @@ def short(cell: Cell, part: dict) -> list[list]:
     loading.load = lambda *arguments: _cut(whole(*arguments), scenario, part["images"])
     seed = scenario.seeds[0]
     world, tests = loading.load_world(cell, scenario, seed, ROOT)
-    executor, found, own = world.executor, [], []
+    executor = world.executor
+    found: list[list] = []
+    own: list[float | None] = []
     world = world.at(0, watch := Watch(executor))
     state = method.init(world)
     rows = [training._row(world, method, state, tests, scenario, watch.trained)[0]]
@@ -82,15 +86,14 @@ def short(cell: Cell, part: dict) -> list[list]:
     run = {"seed": seed, "rows": rows, "clients": own, "traffic": method.traffic(world, state), "hook": hook, "device": "cpu",
            "precision": precision(), "executor": part["executor"], "versions": {}, "memory": {}, "started": "", "seconds": 0.0}
     settings = dataclasses.replace(scenario, seeds=[seed])
-    if hasattr(training, "summarise"):
-        result = training.summarise(cell, settings, algorithm, hyper, dataclasses.asdict(method), [run], [inputs(cell, seed)], "", ROOT)
-    else:                                        # a version from before the ledger
-        result = training._summarise(cell, settings, algorithm, hyper, [run], inputs(cell), "", ROOT)
+    result = training.summarise(cell, settings, algorithm, hyper, dataclasses.asdict(method), [run],
+                                [inputs(cell, seed)], "", ROOT)
     shown = ("hook", "last", "headline", "measures", "final", "last3", "last5", "clients", "traffic")
     found += [["the result", at, value] for at, value in _flat({key: result[key] for key in shown} | {"metrics": training.metrics(result)})]
     models = training._models(hook, method, state, world, watch.trained)
     vectors = method.vectors(state)
-    pictures = evaluation.representations(models, world, tests) | ({} if vectors is None else {"vectors": vectors})
+    pictures: dict[str, Any] = {} if models is None else evaluation.representations(models, world, tests)
+    pictures |= {} if vectors is None else {"vectors": vectors}
     return found + [["the representations", at, digest] for at, digest in _digests(pictures)]
 
 
@@ -104,8 +107,8 @@ def _smaller(scenario, batch: int):
 def _cut(federation, scenario, share: float):
     """The federation with a share of every set of images."""
     batch = scenario.training.batch_size
-    changed = {"clients": tuple(_fewer(client, share, batch) for client in federation.clients),
-               "tests": tuple(_fewer(test, share, batch) for test in federation.tests)}
+    changed: dict[str, Any] = {name: tuple(_fewer(owner, share, batch) for owner in getattr(federation, name))
+                               for name in ("clients", "tests")}
     if federation.public is not None:
         changed["public"] = _chosen(federation.public, _places(len(federation.public), share, scenario.public.batch_size))
     for name in ("heldout", "judged"):
@@ -118,7 +121,7 @@ def _fewer(owner, share: float, batch: int):
     """A client, a test set or a batch with fewer images."""
     places = _places(len(owner.labels), share, batch)
     changed = {"images": _chosen(owner.images, places), "labels": owner.labels[places]}
-    return dataclasses.replace(owner, **changed) if dataclasses.is_dataclass(owner) else owner._replace(**changed)
+    return owner._replace(**changed) if isinstance(owner, Batch) else dataclasses.replace(owner, **changed)
 
 
 def _places(n: int, share: float, batch: int) -> torch.Tensor:

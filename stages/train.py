@@ -7,11 +7,11 @@ from stages._stage import stage
 
 def train(cell: str) -> None:
     """Train every seed of a cell, <paper>/<scenario>/<method>, and write its metrics, history and result."""
-    cell = Cell.parse(cell)
-    scenario = cell.resolve()[0]                              # a wrong name is said before torch is imported
+    parsed = Cell.parse(cell)
+    scenario = parsed.resolve()[0]                            # a wrong name is said before torch is imported
     arithmetic.adopt(scenario.arithmetic)
     from pipeline.cells.training import train_cell
-    train_cell(cell)
+    train_cell(parsed)
 
 
 if __name__ == "__main__":

@@ -137,6 +137,8 @@ class Code:
 
     def _nodes(self, one: Definition, named: frozenset[str]) -> list[ast.AST]:
         module = self.module(one.module)
+        if module is None:
+            return []
         if one.name == EFFECTS:
             return list(module.effects)
         node = module.nodes.get(one.name)
@@ -168,7 +170,8 @@ def _targets(node: ast.Assign | ast.AnnAssign) -> list[str]:
     """The names that an assignment gives; none where it changes something else, such as an attribute."""
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     flat = [item for target in targets for item in (target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target])]
-    return [item.id for item in flat] if all(isinstance(item, ast.Name) for item in flat) else []
+    names = [item.id for item in flat if isinstance(item, ast.Name)]
+    return names if len(names) == len(flat) else []
 
 
 def _is_inert(node: ast.stmt) -> bool:

@@ -79,8 +79,9 @@ class _Table:
 def under_attack(models: Clients, world: World, tests: Sequence[TestSet], attack: Attack) -> dict[str, float]:
     """`fgsm` and `pgd`: accuracy in percent, every image moved against the very model that is scored; mean over the test sets and
     over the clients, equal models once (FedCCL Sec. 5.5). Images must be in [0, 1]."""
-    rules = {"fgsm": lambda *batch: attacks.fgsm(*batch, attack.eps),
-             "pgd": lambda *batch: attacks.pgd(*batch, attack.eps, attack.step, attack.steps, attack.random_start)}
+    rules = {"fgsm": lambda model, x, y: attacks.fgsm(model, x, y, attack.eps),
+             "pgd": lambda model, x, y: attacks.pgd(model, x, y, attack.eps, attack.step, attack.steps,
+                                                    attack.random_start)}
     known: dict[int, dict[str, float]] = {}
     for k, model in enumerate(models):
         if id(model) not in known:

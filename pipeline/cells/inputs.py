@@ -18,9 +18,9 @@ def inputs(cell: Cell, seed: int, root: Path = ROOT) -> dict:
         untrained = "" if found["trained"] else "features of an untrained network"
         meta["data"]["deviation"] = "; ".join(filter(None, [meta["data"]["deviation"], untrained]))
     if scenario.corruption is not None:
-        found = corrupted.read(corrupted.folder_of(folder))
-        added["corrupted"] = found.digest
-        meta["data"]["deviation"] = found.meta["deviation"]
+        damage = corrupted.read(corrupted.folder_of(folder))
+        added["corrupted"] = damage.digest
+        meta["data"]["deviation"] = damage.meta["deviation"]
     if added:
         meta["digest"] = hashlib.sha256("".join([meta["digest"], *added.values()]).encode()).hexdigest()
     return meta

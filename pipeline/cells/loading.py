@@ -32,7 +32,7 @@ class Federation(NamedTuple):
 def load_world(cell: Cell, scenario: Scenario, seed: int, root: Path = ROOT) -> tuple[World, tuple[TestSet, ...]]:
     """The federation of one seed and its test sets, on the device of FEDREPRO_DEVICE (default: a GPU if there is one)."""
     found = load(cell, seed, root)
-    public = None if found.public is None else (found.public, scenario.public)
+    public = None if found.public is None or scenario.public is None else (found.public, scenario.public)
     return World(found.clients, scenario.training, found.classes, seed, found.clients[0].images.device, data=scenario.data,
                  public=public, heldout=found.heldout, test=found.judged), found.tests
 
@@ -89,11 +89,12 @@ class _Pictures:
         return self._tensors(self.stored.images, indices)
 
     def corrupted(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
-        return self._tensors(self.damage.images, indices)
+        """All of them corrupted, where the scenario has corruption."""
+        return self._tensors((self.damage or self.stored).images, indices)
 
     def private(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
         """A client's images, of which the scenario's share is corrupted."""
-        if self.damage is None:
+        if self.damage is None or self.scenario.corruption is None:
             return self.clean(indices)
         images, labels = self.clean(indices)
         hit = torch.from_numpy(self.damage.chosen(self.scenario.corruption)[indices]).to(images.device)
@@ -119,9 +120,10 @@ def _stored(name: str, expected: dict, folder: Path, root: Path) -> Stored:
 
 
 def _model(scenario: Scenario, name: str, domain: str, cell: Cell) -> Model:
-    if scenario.models is None:
+    if scenario.model is not None:
         return scenario.model
-    found = scenario.models.get(name) or scenario.models.get(domain)
+    models = scenario.models or {}
+    found = models.get(name) or models.get(domain)
     if found is None:
         raise ParamError(f"papers/{cell.paper}/paper.yaml: scenarios.{cell.scenario}.models: no network for client {name!r}")
     return found

@@ -177,7 +177,8 @@ def git_state(root: Path = ROOT) -> dict:
 def _defaults() -> dict:
     """Default values of the scenario's schema. Neutral ones (None, False, 0, "") are left out, so that a new
     optional key leaves old results valid; changing a default that means something does not."""
-    found, waiting = {}, [Scenario]
+    found: dict[str, str] = {}
+    waiting: list[Any] = [Scenario]
     while waiting:
         kind = waiting.pop()
         for f in dataclasses.fields(kind):

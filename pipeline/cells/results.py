@@ -19,10 +19,12 @@ from pipeline.sealing import is_sealed
 COLUMNS = ["paper", "scenario", "method", "measure", "mean", "std", "seeds"]
 FIRST = ("average", "weighted", "clients_std")    # the order in which a reader wants the measures
 LOWER_IS_BETTER = ("clients_std", "loss", "traffic", "memory", "seconds")
-KEYS = {"cell": str, "paper": str, "scenario": str, "method": str, "label": str, "algorithm": str, "hyper": dict, "seeds": list,
-        "rounds": int, "hook": str, "last": int, "headline": str, "measures": dict, "clients": list, "traffic": dict,
-        "data": dict, "public": (dict, type(None)), "partition": str, "warnings": list, "device": str, "versions": dict, "started": str,
-        "seconds": list, "git": dict, "digest": str}
+KEYS: dict[str, type | tuple[type, ...]] = {
+    "cell": str, "paper": str, "scenario": str, "method": str, "label": str, "algorithm": str, "hyper": dict,
+    "seeds": list, "rounds": int, "hook": str, "last": int, "headline": str, "measures": dict,
+    "clients": list, "traffic": dict, "data": dict, "public": (dict, type(None)), "partition": str,
+    "warnings": list, "device": str, "versions": dict, "started": str, "seconds": list, "git": dict,
+    "digest": str}
 ROUNDED = 0.002                                   # a mean of numbers with four decimals, against the rounded mean
 
 

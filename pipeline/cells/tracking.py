@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -72,21 +73,21 @@ class Follower:
         if self.store is not None:
             self._guarded(lambda: self._close(result))
 
-    def _flush(self) -> None:
-        if self.store is None:
-            self.store = _Store(self.root)
+    def _flush(self) -> "_Store":
+        self.store = store = self.store or _Store(self.root)
         for seed, points in self.waiting.items():
             if points and seed not in self.runs:
-                self.runs[seed] = self.store.start(self.cell, seed, self.values, points[0][0], status="RUNNING")
+                self.runs[seed] = store.start(self.cell, seed, self.values, points[0][0], status="RUNNING")
             if points:
-                self.store.curves(self.runs[seed], points)
+                store.curves(self.runs[seed], points)
                 points.clear()
+        return store
 
     def _close(self, result: dict) -> None:
-        self._flush()
+        store = self._flush()
         for k, seed in enumerate(result["seeds"]):
             if seed in self.runs:
-                self.store.complete(self.runs[seed], self.cell, result, k, int(time.time() * 1000))
+                store.complete(self.runs[seed], self.cell, result, k, int(time.time() * 1000))
 
     def _guarded(self, action) -> None:
         if self.failed:
@@ -185,7 +186,7 @@ def _scenario_values(cell: Cell, root: Path) -> dict:
 
 def _flat(values: dict, prefix: str = "") -> dict:
     """Nested mappings as dotted keys; None is left out."""
-    flat = {}
+    flat: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, dict):
             flat |= _flat(value, f"{prefix}{key}.")

@@ -16,8 +16,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
-from multiprocessing import connection
+from multiprocessing import connection, get_context
+from multiprocessing.context import ForkContext, SpawnContext
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -133,8 +136,8 @@ def train_seed(job: Job, report: Callable[[dict], None] = lambda row: None, shar
                 "seconds": round((spent + time.monotonic() - begun) / sharing, 1), "device": _device_name(world.device),
                 "precision": precision(), "executor": executor_name(world.device),
                 "memory": _peak_memory(world.device), "versions": provenance.machine(), "started": started}
-    models = _models(finished["hook"], method, state, world, watch.trained)
-    arrays, vectors = evaluation.representations(models, world, tests), method.vectors(state)
+    models, vectors = _models(finished["hook"], method, state, world, watch.trained), method.vectors(state)
+    arrays = {} if models is None else evaluation.representations(models, world, tests)
     _save_arrays(job.pictures, arrays if vectors is None else {**arrays, "vectors": vectors.half().cpu().numpy()})
     files.write_json(job.finished, finished)
     job.checkpoint.unlink(missing_ok=True)
@@ -154,7 +157,8 @@ def _peak_memory(device: torch.device) -> dict[str, int | None]:
 
 # -- one round's measures ------------------------------------------------------------------------------------
 
-def _row(world: World, method, state, tests, scenario: Scenario, trained: Trained | None) -> tuple[dict, list[float]]:
+def _row(world: World, method, state, tests, scenario: Scenario,
+         trained: Trained | None) -> tuple[dict, list[float | None]]:
     """A line of history.csv, and every client's accuracy under the headline hook.
 
     The headline hook carries plain names, the other one its own prefix. Where each model must face large common test
@@ -165,7 +169,7 @@ def _row(world: World, method, state, tests, scenario: Scenario, trained: Traine
     protocol, left = scenario.evaluation, scenario.training.rounds - world.round
     if left >= protocol.last and world.round % protocol.every:
         return row, []
-    own: list[float] = []
+    own: list[float | None] = []
     for hook in ("pre", "post"):
         headline = hook == headline_hook(scenario, method)
         if not headline and protocol.tests != "clients" and left >= protocol.last:
@@ -219,8 +223,9 @@ def _train_seeds(jobs: list[Job], report: Callable[[dict], None]) -> Iterator[di
     left = [job for job in jobs if not job.finished.exists()]
     if forks and len({partition_folder(job.cell, job.seed, job.root) for job in left}) == 1:
         load(left[0].cell, left[0].seed, left[0].root)        # the workers have it from here
-    context = multiprocessing.get_context("fork" if forks else "spawn")
-    waiting, running = list(jobs), {}
+    context: ForkContext | SpawnContext = get_context("fork") if forks else get_context("spawn")
+    waiting = list(jobs)
+    running: dict[Any, tuple[BaseProcess, Job]] = {}      # by the end of the pipe that it tells us by
     try:
         while waiting or running:
             while waiting and len(running) < workers:
@@ -229,28 +234,30 @@ def _train_seeds(jobs: list[Job], report: Callable[[dict], None]) -> Iterator[di
                 process.start()
                 sender.close()
                 running[receiver] = (process, waiting.pop(0))
-            for receiver in connection.wait(list(running)):
-                process, job = running[receiver]
-                kind, value = _receive(receiver, process, job)
+            for ready in connection.wait(list(running)):
+                worker, job = running[ready]
+                kind, value = _receive(ready, worker, job)
                 if kind == "row":
                     report(value)
                     continue
-                process.join()
-                del running[receiver]
+                worker.join()
+                del running[ready]
                 if kind == "error":
                     raise value
                 yield value
     finally:
-        for process, _ in running.values():
-            process.terminate()
+        for worker, _ in running.values():
+            worker.terminate()
 
 
 def _worker(job: Job, sender) -> None:
     """Train one seed and send ("row", ...) after every round, then ("done", ...) or ("error", ...)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)              # Ctrl-C is for the parent, which stops us
 
+    parent = multiprocessing.parent_process()
+
     def tell(row: dict) -> None:
-        if not multiprocessing.parent_process().is_alive():   # killed: end instead of training on unseen
+        if parent is not None and not parent.is_alive():      # killed: end instead of training on unseen
             os._exit(1)
         sender.send(("row", row))
 
@@ -279,7 +286,7 @@ def _save(path: Path, checkpoint: dict) -> None:
 def _save_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
     def write(temporary: Path) -> None:
         with open(temporary, "wb") as file:                   # a name would get the suffix .npz
-            np.savez_compressed(file, **arrays)
+            np.savez_compressed(file, **arrays)      # type: ignore[arg-type]    # not one is `allow_pickle`
     files.write_with(path, write)
 
 
@@ -327,7 +334,7 @@ def summarise(cell, scenario, algorithm, hyper, resolved, runs, metas, digest, r
 
     def means(k: int) -> dict[str, list[float]]:
         values = {n: [_rounded(evaluation.last_mean(run["rows"], n, k)) for run in runs] for n in names}
-        return {n: v for n, v in values.items() if None not in v}
+        return {n: [v for v in found if v is not None] for n, found in values.items() if None not in found}
 
     up, down = runs[0]["traffic"]
     return seal({

@@ -120,7 +120,7 @@ def _scenario(cell: Cell, scenario: Scenario, root: Path) -> Iterator[str]:
             yield from ("", part.capitalize() + kind)
             yield from _values(dataclasses.asdict(value), sources, f"{part}.")
     yield from ("", "Networks")
-    networks = scenario.models or {"all clients": scenario.model}
+    networks = scenario.models or ({"all clients": scenario.model} if scenario.model else {})
     for client, model in networks.items():
         yield from _item(client, _network(model))
     yield from ("", "Seeds")

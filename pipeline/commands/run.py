@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from typing import Literal
 
 from pipeline.cells.progress import clock
 from pipeline.commands.schedule import (
@@ -67,7 +68,8 @@ def targets(name: str) -> list[str]:
 
 def run(schedule: Schedule, jobs: int) -> int:
     """Run what has changed, at most `jobs` stages at once; returns the exit code."""
-    group, stopped = Group(schedule.repo.lock.lockfile), []
+    group = Group(schedule.repo.lock.lockfile)
+    stopped: list[int] = []
 
     def stop(number, frame) -> None:     # a flag, because an exception could cut off what DVC is writing in this process
         if stopped:
@@ -153,7 +155,7 @@ class Plain:
         rows = [", ".join(filter(None, (name, training, accuracy, left and f"{left} left"))) for name, training, accuracy, _, left in self.rows(now)]
         self.say(f"           {self.total(now)}; running: {'; '.join(rows)}")
 
-    def rows(self, now: float) -> list[tuple[str, ...]]:
+    def rows(self, now: float) -> list[tuple[str, str, str, str, str]]:
         """Stage, seed and round, accuracy, time so far and time left of whatever runs."""
         rows = []
         for task in self.schedule.of(RUNNING):
@@ -216,8 +218,10 @@ class Table(Plain):
         from rich import box
         from rich.table import Table as Grid
         grid = Grid(box=box.SIMPLE_HEAD, caption=self.total(now), caption_justify="left", caption_style="bold")
-        for title, width, side in (("stage", 24, "left"), ("training", 22, "left"),
-                                   ("accuracy", 8, "right"), ("time", 7, "right"), ("left", 7, "right")):
+        columns: list[tuple[str, int, Literal["left", "right"]]] = [
+            ("stage", 24, "left"), ("training", 22, "left"),
+            ("accuracy", 8, "right"), ("time", 7, "right"), ("left", 7, "right")]
+        for title, width, side in columns:
             grid.add_column(title, justify=side, min_width=width, no_wrap=True)
         for row in self.rows(now):
             grid.add_row(*row)

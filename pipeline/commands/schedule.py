@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 OVERHEAD = 3.0                           # seconds that a stage costs besides its training: DVC, imports, files
 # What becomes of a stage.
@@ -25,7 +26,7 @@ DONE, UNCHANGED, FAILED, SKIPPED = "done", "unchanged", "failed", "skipped"
 @dataclass(eq=False)
 class Task:
     """A stage, what is known of it and what has become of it."""
-    stage: object                        # DVC's own
+    stage: Any                           # DVC's own
     name: str                            # as `dvc repro` takes it
     log: Path
     cell: str | None = None              # <paper>/<scenario>/<method> where the stage trains one
@@ -126,10 +127,10 @@ class Schedule:
     def poll(self) -> Iterator[Task]:
         """The stages that ended since the last call. What needs a failed one is skipped."""
         for task in self.of(RUNNING):
-            if task.process.poll() is None:
+            if task.process is None or (code := task.process.poll()) is None:
                 continue
             task.seconds = time.monotonic() - task.begun
-            task.state = DONE if task.process.returncode == 0 else FAILED
+            task.state = DONE if code == 0 else FAILED
             waiting = list(task.downstream) if task.state == FAILED else []
             while waiting:
                 needing = waiting.pop()
@@ -243,8 +244,7 @@ class Group:
 
     def close(self) -> None:
         """End whatever still runs; returns when it has ended."""
-        self.guard.stdin.close()
-        self.guard.wait()
+        self.guard.communicate()
 
     def kill(self) -> None:
         """End it at once."""

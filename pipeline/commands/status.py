@@ -88,7 +88,7 @@ def table_cells(key: str, paper: Paper, table: Table, root: Path = ROOT) -> list
             records = list(csv.DictReader(file))
     except OSError:
         raise ParamError(f"papers/{key}/published/{table.published}: no such file, although paper.yaml names it") from None
-    found = {}
+    found: dict[Cell, None] = {}
     for record in records:
         block, method = table.block(record["setting"], record["dataset"], record["method"]), paper.method_of(table, record["method"])
         if block and method and table.measure(block, record["column"]):

@@ -2,6 +2,7 @@
 import dataclasses
 from collections.abc import Callable, Iterator
 from types import MethodType
+from typing import Any
 
 from torch import Tensor
 
@@ -42,7 +43,7 @@ def tensors_of(value: object) -> list[Tensor]:
     return [found for _, part in _parts(value) for found in tensors_of(part)] if _is_container(value) else []
 
 
-def with_tensors(value: object, tensors: Iterator[Tensor]) -> object:
+def with_tensors(value: Any, tensors: Iterator[Tensor]) -> Any:
     """The same value with other tensors in the order of `tensors_of`."""
     if isinstance(value, Tensor):
         return next(tensors)
@@ -51,7 +52,7 @@ def with_tensors(value: object, tensors: Iterator[Tensor]) -> object:
     parts = [(name, with_tensors(part, tensors)) for name, part in _parts(value)]
     if isinstance(value, dict):
         return type(value)(parts)
-    if dataclasses.is_dataclass(value):
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.replace(value, **dict(parts))
     values = [part for _, part in parts]
     return type(value)(*values) if hasattr(value, "_fields") else type(value)(values)
@@ -61,7 +62,7 @@ def _is_container(value: object) -> bool:
     return isinstance(value, (dict, list, tuple, Clients)) or (dataclasses.is_dataclass(value) and not isinstance(value, type))
 
 
-def _parts(value) -> list[tuple[object, object]]:
+def _parts(value) -> list[tuple[Any, Any]]:
     if isinstance(value, dict):
         return list(value.items())
     if dataclasses.is_dataclass(value):

@@ -84,7 +84,8 @@ class Handle:
 
     def at(self, params: Mapping[str, Tensor]) -> "Handle":
         """This model with other trainable parameters."""
-        return Handle(self._network, {**self._tensors, **params}, set(self.params), self._draws, stacked=self._stacked)
+        tensors = {**(self._tensors or {}), **params}
+        return Handle(self._network, tensors, set(self.params), self._draws, stacked=self._stacked)
 
     def normal(self, like: Tensor) -> Tensor:
         """Standard normal numbers in the shape of `like`, the client's own; the same ones whatever the executor."""
@@ -116,7 +117,7 @@ class Handle:
     def gradient_and_loss(self, loss: Callable[["Handle", Batch], Tensor], batch: Batch) -> tuple[Params, Tensor]:
         """The same, and the loss itself."""
         if self._stacked:
-            if self._network.training and any(name.endswith("running_mean") for name in self._tensors):
+            if self._network.training and any(name.endswith("running_mean") for name in self._tensors or ()):
                 raise TrainingError("steps of a method's own cannot be stacked on networks with BatchNorm: set FEDREPRO_EXECUTOR=sequential")
             gradient, value = torch.func.grad_and_value(lambda params: loss(self.at(params), batch))(dict(self.params))
             return Params(gradient), value
@@ -137,6 +138,7 @@ class Teacher(Handle):
 
     def __init__(self, network: Network, model: Params, training: bool):
         super().__init__(network, model, set())
+        self._tensors: Mapping[str, Tensor] = model
         self._training = training
 
     def head(self, representations: Tensor) -> Tensor:

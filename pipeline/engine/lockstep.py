@@ -6,6 +6,7 @@ until all the others have come to one or have ended; then the executor steps all
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from pipeline.engine.phase import Phase
 from pipeline.engine.trained import Trained
@@ -70,7 +71,8 @@ class _Shared:
 def together(train: Callable, jobs: Sequence) -> Iterator[tuple[str, object]]:
     """`train(job, report, share)` for all jobs at once: ("row", row) as they report, ("done", result) as they end, here and not in
     their threads. The first error ends all of them."""
-    lockstep, events = _Lockstep(len(jobs)), queue.SimpleQueue()
+    lockstep = _Lockstep(len(jobs))
+    events: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
 
     def work(place: int, job) -> None:
         with lockstep.turn:

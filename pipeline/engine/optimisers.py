@@ -32,19 +32,20 @@ class Steps:
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor | None]) -> None:
         """Move every parameter that has a gradient; the others, and their moments, stay."""
-        used = [k for k, gradient in enumerate(gradients) if gradient is not None]
-        parameters, gradients = [self.parameters[k] for k in used], [gradients[k] for k in used]
+        found = {k: gradient for k, gradient in enumerate(gradients) if gradient is not None}
+        used, slopes, parameters = list(found), list(found.values()), [self.parameters[k] for k in found]
         s = self.settings
         if s.name == "adam":
             fused = all(p.device.type in FUSED for p in parameters)
             first, second, count = map(list, zip(*(self.moments[k] for k in used))) if used else ([], [], [])
             # The fused form goes through memory, whatever the strides: a gradient must lie as its parameter does.
-            gradients = [g if g.stride() == p.stride() else torch.empty_like(p).copy_(g) for p, g in zip(parameters, gradients)]
-            adam(parameters, gradients, first, second, [], count, foreach=False, fused=fused, amsgrad=False, beta1=BETA1, beta2=BETA2,
-                 lr=s.lr, weight_decay=s.weight_decay, eps=EPS, maximize=False)
+            slopes = [g if g.stride() == p.stride() else torch.empty_like(p).copy_(g)
+                      for p, g in zip(parameters, slopes)]
+            adam(parameters, slopes, first, second, [], count, foreach=False, fused=fused, amsgrad=False,
+                 beta1=BETA1, beta2=BETA2, lr=s.lr, weight_decay=s.weight_decay, eps=EPS, maximize=False)
             return
         buffers = [self.buffers[k] for k in used]
-        sgd(parameters, gradients, buffers, foreach=False, weight_decay=s.weight_decay, momentum=s.momentum, lr=s.lr,
-            dampening=0.0, nesterov=False, maximize=False)
+        sgd(parameters, slopes, buffers, foreach=False, weight_decay=s.weight_decay, momentum=s.momentum,
+            lr=s.lr, dampening=0.0, nesterov=False, maximize=False)
         for k, buffer in zip(used, buffers):
             self.buffers[k] = buffer

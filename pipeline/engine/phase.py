@@ -14,7 +14,8 @@ from pipeline.schema import Model, Optimiser, Training
 
 Part = Literal["all", "features", "head"]
 Logged = dict[str, Tensor]                            # further numbers of a batch, averaged over the phase
-Loss = Callable[[Handle, Batch, Any, Any], Tensor | tuple[Tensor, Logged]]         # (model, batch, shared, own), see World.local_epochs
+Objective = Tensor | tuple[Tensor, Logged]            # what a loss gives, see `split_loss`
+Loss = Callable[[Handle, Batch, Any, Any], Objective]    # (model, batch, shared, own), see World.local_epochs
 Views = Callable[[Tensor, torch.Generator], tuple[Tensor, ...]]
 Step = Callable[[Handle, list[Batch], Any, Any], tuple[Params, object] | tuple[Params, object, Logged]]
 
@@ -37,8 +38,8 @@ class Phase:
     step: Step | None
     trainable: Part
     epochs: int
-    shared: object                                    # the same for every client
-    own: object                                       # None, Clients, a tensor (clients, ...) or a dict of these
+    shared: Any                                       # the same for every client
+    own: Any                                          # None, Clients, tensor (clients, ...), dict of these
     optimiser: Optimiser
     together: int                                     # batches that one step takes
     key: tuple                                        # (seed, stream, round)
@@ -98,7 +99,7 @@ def trainable_names(network: Network, part: Part) -> list[str]:
     return [name for name, p in network.named_parameters() if p.requires_grad and (part == "all" or name.startswith(part))]
 
 
-def of_client(own: object, k: int) -> object:
+def of_client(own: Any, k: int) -> Any:
     """One client's share of `own`."""
     if isinstance(own, dict):
         return type(own)((name, of_client(value, k)) for name, value in own.items())
@@ -111,6 +112,6 @@ def loss_first(logged: list[Logged]) -> Logged:
     return {"": values.pop("loss"), **values} if "loss" in values else values
 
 
-def split_loss(value: Tensor | tuple[Tensor, Logged]) -> tuple[Tensor, Logged]:
+def split_loss(value: Objective) -> tuple[Tensor, Logged]:
     """(loss, logged) of what a loss returned."""
     return value if isinstance(value, tuple) else (value, {})

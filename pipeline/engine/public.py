@@ -30,8 +30,9 @@ Look = Callable[[Handle, Any, Any], Shown]
 
 
 class PublicBatch(NamedTuple):
-    """A public batch (B, C, H, W), or what each client sees of it, and the key of the draws that go with it."""
-    images: Tensor | list[tuple[Tensor, ...]]
+    """A public batch, a tensor (B, C, H, W), or what each client sees of it, [(images, view, ...)], and the
+    key of the draws that go with it."""
+    images: Any
     key: tuple[int, ...]
 
 

@@ -4,6 +4,8 @@ One thread, channels-last layout and data in memory are what counts there; stack
 """
 import math
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +15,9 @@ from pipeline.engine.optimisers import Steps
 from pipeline.engine.phase import (
     Client,
     Logged,
+    Loss,
     Phase,
+    Step,
     batches,
     generator,
     has_batchnorm,
@@ -32,6 +36,7 @@ from pipeline.models.layers import set_generator
 from pipeline.schema import Model, Training
 
 FEATURE_BATCH = 256
+Found = tuple[Params, float, Logged, Logged, Any]              # model, loss, logged means, last logged, own
 
 
 class Sequential:
@@ -42,13 +47,16 @@ class Sequential:
 
     def run(self, phase: Phase) -> Trained:
         """Every client trains; those without data keep their model."""
-        run = self._descend if phase.loss is not None else self._step
+        if phase.loss is not None:
+            run = partial(self._descend, phase.loss)
+        elif phase.step is not None:
+            run = partial(self._step, phase.step)
         results = [run(phase, k, client) for k, client in enumerate(self.clients)]
         return Trained(Clients(model for model, *_ in results), [loss for _, loss, *_ in results],
                        _by_client([means for _, _, means, _, _ in results]), _by_client([last for _, _, _, last, _ in results]),
                        phase.own if phase.step is None and phase.extra is None else _collect([own for *_, own in results]))
 
-    def _descend(self, phase: Phase, k: int, client: Client) -> tuple[Params, float, Logged, Logged, object]:
+    def _descend(self, loss: Loss, phase: Phase, k: int, client: Client) -> Found:
         own = of_client(phase.own if phase.extra is None else phase.extra, k)
         if not len(client.labels):
             return phase.models[k], math.nan, {}, {}, own
@@ -68,14 +76,14 @@ class Sequential:
                 if fixed is not None:
                     handle.know(batch.images, fixed.index_select(0, chosen))
                 with torch.autocast(client.images.device.type, self.autocast, enabled=self.autocast is not None):
-                    loss, logged = split_loss(phase.loss(handle, batch, phase.shared, own))
-                optimise.step(torch.autograd.grad(loss, parameters, allow_unused=True))
-                means.add(len(batch.labels), {"": loss, **logged})
+                    value, logged = split_loss(loss(handle, batch, phase.shared, own))
+                optimise.step(torch.autograd.grad(value, parameters, allow_unused=True))
+                means.add(len(batch.labels), {"": value, **logged})
         model = Params((name, value.detach().clone()) for name, value in network.state_dict().items())
         own = own if phase.extra is None else Params((name, value.detach()) for name, value in own.items())
         return model, *means.result(), own
 
-    def _step(self, phase: Phase, k: int, client: Client) -> tuple[Params, float, Logged, Logged, object]:
+    def _step(self, step: Step, phase: Phase, k: int, client: Client) -> Found:
         network, own = self.networks[client.model].train(), of_client(phase.own, k)
         statistics = {name for name, _ in network.named_buffers()}       # BatchNorm moves them in place: not the server's
         model = Params((name, value.clone() if name in statistics else value) for name, value in phase.models[k].items())
@@ -85,7 +93,7 @@ class Sequential:
             for batch, _ in self._batches(phase, client, network, epoch):
                 handle = Handle(network, model, names, draws)
                 with torch.autocast(client.images.device.type, self.autocast, enabled=self.autocast is not None, cache_enabled=False):
-                    moved, own, *logged = phase.step(handle, pieces(batch, phase.together), phase.shared, own)
+                    moved, own, *logged = step(handle, pieces(batch, phase.together), phase.shared, own)
                 means.add(len(batch.labels), loss_first(logged))
                 model = model.joined(moved)
         return model, *means.result(), own

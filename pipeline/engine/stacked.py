@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ from pipeline.engine.alike import alike, tensors_of, with_tensors
 from pipeline.engine.handle import Batch, Draws, Handle
 from pipeline.engine.phase import (
     Client,
+    Logged,
     Phase,
     batches,
     generator,
@@ -72,7 +73,7 @@ class Stacked:
         # One pool for all graphs: they are replayed one after another, and nothing that lives on lies in it.
         self.memory = torch.cuda.graph_pool_handle() if self.records else None
         self._tried = 0                                       # clients of the stack that was stepped last
-        self._pool: tuple[Tensor, Tensor] | None = None       # images and labels of all clients of all seeds, end to end
+        self._pool: tuple[Tensor, ...] = ()           # images and labels of all seeds' clients, end to end
         self.starts: dict[Client, int] = {}                   # where each one's begin
 
     def run(self, phase: Phase) -> Trained:
@@ -108,8 +109,10 @@ class Stacked:
     def _run(self, phases: list[Phase], clients: list[Sequence[Client]]) -> list[Trained]:
         n = len(self.clients)
         self._gather(client for each in clients for client in each)
-        models, owns = [list(phase.models) for phase in phases], [[None] * n for _ in phases]
-        logged, last = [{} for _ in phases], [{} for _ in phases]
+        models = [list(phase.models) for phase in phases]
+        owns: list[list[Any]] = [[None] * n for _ in phases]
+        logged: list[Logged] = [{} for _ in phases]
+        last: list[Logged] = [{} for _ in phases]
         for model in self.networks:
             members = [(p, k) for k in range(n) for p in range(len(phases)) if clients[p][k].model == model and len(clients[p][k].labels)]
             members.sort(key=lambda member: -len(clients[member[0]][member[1]].labels))
@@ -126,7 +129,8 @@ class Stacked:
                             found[p].setdefault(name, torch.full((n, *rows.shape[1:]), math.nan, dtype=torch.float64))[k] = rows[row]
         return [self._outcome(*parts, n) for parts in zip(phases, models, owns, logged, last, strict=True)]
 
-    def _outcome(self, phase: Phase, models: list[Params], owns: list, logged: dict, last: dict, n: int) -> Trained:
+    def _outcome(self, phase: Phase, models: list[Params], owns: list, logged: Logged, last: Logged,
+                 n: int) -> Trained:
         losses = logged.pop("", torch.full((n,), math.nan)).tolist()
         last.pop("", None)
         own = phase.own if phase.step is None and phase.extra is None else rejoin(phase.own if phase.extra is None else phase.extra, owns)
@@ -154,7 +158,8 @@ class Stacked:
 
     def images(self, index: Tensor, shape: tuple[int, int]) -> tuple[Tensor, Tensor]:
         """Images (rows, batch, ...) and labels (rows, batch) by their places in the pool."""
-        return tuple(values.index_select(0, index).unflatten(0, shape) for values in self._pool)
+        images, labels = (values.index_select(0, index).unflatten(0, shape) for values in self._pool)
+        return images, labels
 
 
 class _Turn(NamedTuple):
@@ -216,7 +221,7 @@ class _Stack:
             for size, rows in _groups(self.cuts, step):
                 active = len(rows)
                 if self.executor.fixed and size == full and rows == list(range(active)):
-                    rows = range(min(len(self.members), -(-active // bucket) * bucket))
+                    rows = list(range(min(len(self.members), -(-active // bucket) * bucket)))
                 yield _Turn(tuple(rows), active, size, step)
 
     def train(self) -> None:
@@ -285,7 +290,7 @@ class _Step:
         self.whose = torch.tensor([stack.members[row][0] for row in turn.rows], device=device)
         self.dropout, self.noise = (_StackedDraws(self, purpose) for purpose in ("dropout", "noise"))
         self.batch: Batch | None = None
-        self.graph = None
+        self.graph: torch.cuda.CUDAGraph | None = None
         self.taken = 0
         self.takers: set[int] = set()                         # threads that have taken it: each has its own handles of CUDA's libraries
 
@@ -454,8 +459,8 @@ class _StackedDraws(Draws):
     def _draw(self, draw, shape: torch.Size) -> Tensor:
         """(rows, *shape) on the CPU; zeros for rows without a batch, whose generators must stay where they are."""
         drawn = [torch.zeros(shape) if known is None else draw(shape, generator=known[0][self.purpose][known[1]]) for known in self.step.generators]
-        drawn = torch.stack(drawn)
-        return drawn.pin_memory() if runs_ahead(self.step.stack.device) else drawn
+        stacked = torch.stack(drawn)
+        return stacked.pin_memory() if runs_ahead(self.step.stack.device) else stacked
 
 
 def _no_room(error: RuntimeError) -> bool:

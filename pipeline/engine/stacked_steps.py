@@ -61,18 +61,17 @@ class Rows:
 
     def __init__(self, chosen: list[int], device: torch.device, active: Tensor | None = None):
         self.count = len(chosen)
-        self.prefix = chosen == list(range(len(chosen)))
-        self.index = None if self.prefix else torch.tensor(chosen, device=device)
+        self.index = None if chosen == list(range(len(chosen))) else torch.tensor(chosen, device=device)
         self.active, self.place = active, torch.arange(len(chosen), device=device)
 
     def read(self, stack: Tensor) -> Tensor:
-        return stack[:self.count] if self.prefix else stack.index_select(0, self.index)
+        return stack[:self.count] if self.index is None else stack.index_select(0, self.index)
 
     def write(self, stack: Tensor, values: Tensor) -> None:
         if self.active is not None:
             moves = (self.place < self.active).view(-1, *[1] * (stack.ndim - 1))
             values = torch.where(moves, values, self.read(stack))
-        if self.prefix:
+        if self.index is None:
             stack[:self.count] = values
         else:
             stack.index_copy_(0, self.index, values)

@@ -1,5 +1,6 @@
 """Models and method state as plain values, so that a method can pass them around and a checkpoint can hold them."""
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +20,7 @@ class Params(dict):
     def _part(self, prefix: str) -> "Params":
         return Params({name: value for name, value in self.items() if name.startswith(prefix)})
 
-    def joined(self, other: "Params") -> "Params":
+    def joined(self, other: Mapping[str, Tensor]) -> "Params":
         """This model with the entries of `other` put over it."""
         return Params({**self, **other})
 
@@ -54,7 +55,9 @@ class Clients:
 
 class State(dict):
     """What a method keeps between rounds: named Params, Clients, tensors, numbers, lists and dicts of these."""
-    __getattr__ = dict.__getitem__
+
+    def __getattr__(self, name: str) -> Any:
+        return self[name]
 
 
 def load(network: nn.Module, model: Params) -> None:

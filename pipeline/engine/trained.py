@@ -3,6 +3,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,7 +34,7 @@ class Trained:
     losses: list[float]
     logged: dict[str, Tensor] = field(default_factory=dict)   # name -> (clients, ...) in float64 on the CPU
     last: dict[str, Tensor] = field(default_factory=dict)     # the same of each client's last batch alone
-    own: object = None
+    own: Any = None
 
     def mean_loss(self, sizes: Sequence[int]) -> float:
         """The mean of the losses over clients, weighted by their numbers of samples; NaN where there is none."""

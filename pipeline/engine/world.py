@@ -47,6 +47,9 @@ class World:
     test: Batch | None                                        # test images under the scenario's corruption
     pixels: Pixels
     executor: Any                                             # carries out local phases: Sequential, Stacked, or one around these
+    _networks: dict[Model, Network]                           # one of each, for any client's values
+    _public: Public | None
+    _augmentation: Callable[[Tensor, torch.Generator], Tensor] | None
 
     def __init__(self, clients: Sequence[Client], training: Training, classes: int, seed: int, device: torch.device | str = "cpu", *,
                  data: Data | None = None, public: tuple[Tensor, PublicSettings] | None = None,
@@ -139,9 +142,10 @@ class World:
 
     def _inputs_of(self, views: Views | None) -> Views | None:
         """The views as network inputs; without any, the scenario's augmentation, if it has one."""
-        if views is None and self._augmentation is not None:
+        augment = self._augmentation
+        if views is None and augment is not None:
             def views(pixels, numbers):
-                return (self._augmentation(pixels, numbers),)
+                return (augment(pixels, numbers),)
         if views is None:
             return None
         return lambda images, numbers: tuple(self.pixels.inputs(view, images) for view in views(self.pixels.bytes(images), numbers))
@@ -228,7 +232,7 @@ class World:
 
     # -- at the server --------------------------------------------------------------------------------------
 
-    def average(self, models: Clients) -> Params:
+    def average(self, models: Iterable[Params]) -> Params:
         """The mean of the clients' models (or parts), weighted by their numbers of training samples n_k, or uniform
         over the clients with data where the scenario says so."""
         uniform = self.training.averaging == "uniform"
@@ -245,7 +249,7 @@ class World:
     def _new_network(self, model: Model) -> Network:
         images = self.clients[0].images
         network = build(model, images.shape[1], images.shape[-1], self.classes)
-        return network.to(self.device, images.dtype, memory_format=torch.channels_last)
+        return network.to(self.device, images.dtype).to(memory_format=torch.channels_last)
 
     def _initial(self, model: Model, owner: str) -> Params:
         with torch.random.fork_rng(devices=[]):

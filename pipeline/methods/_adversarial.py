@@ -6,7 +6,7 @@ from torch import Tensor
 
 from pipeline.attacks import pgd
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import Logged
+from pipeline.engine.phase import Objective
 from pipeline.engine.state import State
 from pipeline.engine.world import World
 from pipeline.errors import TrainingError
@@ -29,11 +29,11 @@ class AdversarialTraining:
         for client in world.clients:
             if len(client.labels) and not (client.images.min() >= 0 and client.images.max() <= 1):
                 raise TrainingError(f"client {client.name}: attacks need pixels in [0, 1]; set the scenario's data.normalise to none")
-        return super().init(world)
+        return super().init(world)    # type: ignore[misc]    # of the method's class, which comes next
 
-    def loss(self, model: Handle, batch: Batch, shared: Any, own: Any) -> Tensor | tuple[Tensor, Logged]:
+    def loss(self, model: Handle, batch: Batch, shared: Any, own: Any) -> Objective:
         if self.eps:
             step = self.eps / 4 if self.step is None else self.step
             attacked = pgd(model, batch.images, batch.labels, self.eps, step, self.steps, self.random_start)
             batch = batch._replace(images=attacked)
-        return super().loss(model, batch, shared, own)
+        return super().loss(model, batch, shared, own)    # type: ignore[misc]    # likewise

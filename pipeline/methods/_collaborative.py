@@ -36,10 +36,16 @@ class Collaborative(Method):
     `public_optimiser`: adam as in the papers, or the sgd (weight decay 1e-5) of FCCL+'s FedDF; new for every client and batch.
     `schedule`: constant as in the papers' text, or the decay of FCCL+'s code, for public and private steps alike.
     """
-    headline = "post"
-    needs = frozenset({"public data"})
     public_optimiser: Literal["adam", "sgd"] = "adam"
     schedule: Literal["constant", "release"] = "constant"
+
+    @property
+    def headline(self) -> Literal["pre", "post"]:
+        return "post"
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"public data"})
 
     # -- what methods state -------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.public import PublicBatch
 from pipeline.engine.state import Clients, State
 from pipeline.engine.world import World
-from pipeline.losses import consistent_cross_entropy, knowledge_distillation, weighted_distillation
+from pipeline.losses import consistent_cross_entropy, knowledge_distillation, total, weighted_distillation
 from pipeline.methods._collaborative import Collaborative, averaged
 from pipeline.schema import NonNegative
 
@@ -43,7 +43,7 @@ class AugHFL(Collaborative):
 
     def look(self, model: Handle, images: tuple[Tensor, ...], own: object) -> dict[str, Tensor]:
         clean, *mixed = model(torch.cat(images)).split(len(images[0]))
-        return {"logits": clean, "kappa": sum(knowledge_distillation(z, clean) for z in mixed)}
+        return {"logits": clean, "kappa": total(knowledge_distillation(z, clean) for z in mixed)}
 
     def agree(self, shown: list[dict[str, Tensor]], state: State, world: World) -> list:
         weights, logits = firmness_weights(torch.stack([seen["kappa"] for seen in shown])), torch.stack([seen["logits"] for seen in shown])
@@ -86,4 +86,5 @@ def released_loss(student: Tensor, teachers: Tensor, weights: Tensor) -> Tensor:
     """The collaborative loss of the released code, whose gradient is zero. student (B, C), teachers (m, B, C) logits, weights (m,)."""
     log_q = F.log_softmax(student, dim=1).clamp(*CLAMP)
     targets = F.softmax(teachers, dim=-1).clamp(*CLAMP)
-    return sum(weight * F.kl_div(log_q, target, reduction="batchmean") for weight, target in zip(weights, targets, strict=True))
+    return total(weight * F.kl_div(log_q, target, reduction="batchmean")
+                 for weight, target in zip(weights, targets, strict=True))

@@ -1,11 +1,11 @@
 """What a federated method is: state, a round, and what the clients hold between rounds."""
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import Logged
+from pipeline.engine.phase import Objective
 from pipeline.engine.state import Clients, State
 from pipeline.engine.world import World
 from pipeline.losses import cross_entropy
@@ -17,10 +17,17 @@ class Method:
 
     `headline` is the hook of the paper's tables: `pre`, before local training (what `deployed` returns), or `post`,
     after local training and before upload (`after_training`). Both are measured. `needs`: what a scenario must offer
-    (`params.NEEDS`). Either may be a property, one `return` of an expression of options.
+    (`params.NEEDS`). Either is a class attribute, or a property, one `return` of an
+    expression of options.
     """
-    headline: ClassVar[Literal["pre", "post"]] = "pre"
-    needs: ClassVar[frozenset[str]] = frozenset({"one network"})
+
+    @property
+    def headline(self) -> Literal["pre", "post"]:
+        return "pre"
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"one network"})
 
     def init(self, world: World) -> State:
         """What server and clients hold before the first round."""
@@ -43,7 +50,7 @@ class Method:
         """Floating scalars that a client sends up and receives in a round, mean over clients."""
         raise NotImplementedError
 
-    def loss(self, model: Handle, batch: Batch, shared: Any, own: Any) -> Tensor | tuple[Tensor, Logged]:
+    def loss(self, model: Handle, batch: Batch, shared: Any, own: Any) -> Objective:
         """Local objective on one mini-batch: cross-entropy, unless the method adds to it. `shared` and `own` are what its round
         gives to World.local_epochs, which tells the rest."""
         return cross_entropy(model(batch.images), batch.labels)

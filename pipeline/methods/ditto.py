@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.state import Clients, State
+from pipeline.engine.phase import split_loss
+from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import World
 from pipeline.losses import squared_distance
 from pipeline.methods.fedavg import FedAvg
@@ -30,8 +31,8 @@ class Ditto(FedAvg):
         personal = world.local_epochs(state.personal, self.pull, shared=state.model, epochs=self.personal_epochs).models
         return State(model=world.average(models), personal=personal)
 
-    def pull(self, model: Handle, batch: Batch, shared: object, own: object) -> Tensor:
-        fit = self.loss(model, batch, shared, own)
+    def pull(self, model: Handle, batch: Batch, shared: Params, own: object) -> Tensor:
+        fit, _ = split_loss(self.loss(model, batch, shared, own))
         return fit + self.lam / 2 * squared_distance(model.params, shared) if self.lam else fit
 
     def deployed(self, state: State, world: World) -> Clients:

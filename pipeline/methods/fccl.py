@@ -1,12 +1,12 @@
 """FCCL: clients make the same classes of their logits correlate on public data, and remember at home (Huang et al. 2022)."""
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.state import Clients, State
+from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import World
 from pipeline.losses import cross_entropy, knowledge_distillation
 from pipeline.methods._collaborative import MeanLogits
@@ -44,7 +44,7 @@ class FCCL(MeanLogits):
     def own(self, state: State, world: World) -> Clients | None:
         return state.models if self.consensus == "conference" else None
 
-    def look(self, model: Handle, images: Tensor, own: object) -> dict[str, Tensor]:
+    def look(self, model: Handle, images: Tensor, own: Any) -> dict[str, Tensor]:
         seen = super().look(model, images, own)
         return {**seen, "before": model.other(own)(images)} if self.consensus == "conference" else seen
 
@@ -66,7 +66,7 @@ class FCCL(MeanLogits):
         return cross_entropy(logits, batch.labels) + sum(
             knowledge_distillation(logits, self.taught(model, own[teacher], batch.images)) for teacher in ("previous", "pretrained"))
 
-    def taught(self, model: Handle, teacher: Clients, images: Tensor) -> Tensor:
+    def taught(self, model: Handle, teacher: Params, images: Tensor) -> Tensor:
         return model.other(teacher, training=self.teacher_mode == "train")(images)
 
 

@@ -2,7 +2,7 @@
 (Huang et al. 2023, Algorithm 1)."""
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +12,7 @@ from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import trainable_names
 from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import World
-from pipeline.losses import cross_entropy, knowledge_distillation
+from pipeline.losses import cross_entropy, knowledge_distillation, total
 from pipeline.methods._collaborative import mean
 from pipeline.methods.fccl import FCCL
 from pipeline.schema import NonNegative, Positive, Share
@@ -50,7 +50,7 @@ class FCCLPlus(FCCL):
     def init(self, world: World) -> State:
         return super().init(world) if self.local == "fccl" else State(models=world.new_models())
 
-    def look(self, model: Handle, images: Tensor, own: object) -> dict[str, Tensor]:
+    def look(self, model: Handle, images: Tensor, own: Any) -> dict[str, Tensor]:
         z = model.features(images)
         logits = model.head(z)
         seen = {"sent": logits, "logits": logits}
@@ -58,13 +58,15 @@ class FCCLPlus(FCCL):
             seen["similarity"] = instance_similarity(model.features(images) if self.second_forward else z, self.mu)
         return {**seen, "before": model.other(own)(images)} if self.consensus == "conference" else seen
 
-    def agree(self, shown: list[dict[str, Tensor]], state: State, world: World) -> list[dict[str, Tensor]]:
+    def agree(self, shown: list[dict[str, Tensor]], state: State, world: World) -> list:
         together = {"similarity": mean(seen["similarity"] for seen in shown)} if self.omega else {}
         return [{"logits": zbar, **together} for zbar in super().agree(shown, state, world)]
 
-    def agreement(self, shown: dict[str, Tensor], received: dict[str, Tensor], own: object) -> Tensor:
-        correlation = super().agreement(shown, received["logits"], own) if self.fccm else 0.0
-        return correlation + (self.omega * similarity_distillation(shown["similarity"], received["similarity"]) if self.omega else 0.0)
+    def agreement(self, shown: dict[str, Tensor], received: Any, own: object) -> Tensor:
+        terms = [super().agreement(shown, received["logits"], own)] if self.fccm else []
+        if self.omega:
+            terms.append(self.omega * similarity_distillation(shown["similarity"], received["similarity"]))
+        return total(terms)
 
     def learn(self, models: Clients, state: State, world: World) -> Clients:
         own = State(previous=models if self.teacher == "collaborated" else state.models)
@@ -162,4 +164,5 @@ def similarity_distillation(similarity: Tensor, consensus: Tensor) -> Tensor:
 
 def elastic_penalty(params: Mapping[str, Tensor], anchor: Mapping[str, Tensor], fisher: Mapping[str, Tensor]) -> Tensor:
     """sum_p F_p (theta_p - anchor_p)^2 over all trainable tensors, without a factor 1/2 (EWC in FCCL+ Table 16)."""
-    return sum((fisher[name] * (value - anchor[name].detach()).pow(2)).sum() for name, value in params.items())
+    return total((fisher[name] * (value - anchor[name].detach()).pow(2)).sum()
+                 for name, value in params.items())

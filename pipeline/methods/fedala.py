@@ -64,7 +64,8 @@ class FedALA(FedAvg):
         network = self._network(world, k, received)
         scores = nn.Sequential(network.dropout, network.head) if above else network
         mixed = {name: value for name, value in network.named_parameters() if name in weights}
-        weights, seen = Params((name, a.clone()) for name, a in weights.items()), []
+        weights = Params((name, a.clone()) for name, a in weights.items())
+        seen: list[float] = []
         while len(seen) < (MOST_EPOCHS if starting else 1) and not self._settled(seen):
             for inputs, labels in batches:
                 _put(mixed, adaptive_mix(local, received, weights))
@@ -108,7 +109,7 @@ class FedALA(FedAvg):
 
 
 @torch.no_grad()
-def _put(parameters: dict[str, Tensor], values: Params) -> None:
+def _put(parameters: Mapping[str, Tensor], values: Params) -> None:
     for name, parameter in parameters.items():
         parameter.copy_(values[name])
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.state import Clients, Params, State, mix
 from pipeline.engine.world import World
-from pipeline.losses import squared_distance
+from pipeline.losses import cross_entropy, squared_distance
 from pipeline.methods.base import Method
 from pipeline.schema import NonNegative, Positive
 
@@ -41,7 +41,7 @@ class FedAMP(Method):
                      self_weight=float(own.min()), rescaled=state.rescaled + int((own < 0).sum()))
 
     def loss(self, model: Handle, batch: Batch, shared: object, own: Params) -> Tensor:
-        fit = super().loss(model, batch, shared, own)
+        fit = cross_entropy(model(batch.images), batch.labels)
         pull = squared_distance if self.penalty == "squared" else distance
         return fit + self.lam / (2 * self.alpha) * pull(model.params, own) if self.lam else fit
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from pipeline.clustering import by_class, class_averages, keep_missing
 from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.phase import Objective
 from pipeline.engine.state import Clients, State
 from pipeline.engine.world import World
 from pipeline.losses import cross_entropy
@@ -62,7 +63,7 @@ class FedCCL(FedAvg):
         owners = state.signals.everyone.owners
         return owners != torch.arange(len(world.clients), device=owners.device)[:, None]
 
-    def loss(self, model: Handle, batch: Batch, shared: State | None, own: Tensor | None) -> Tensor:
+    def loss(self, model: Handle, batch: Batch, shared: State | None, own: Tensor | None) -> Objective:
         if shared is None:
             return super().loss(model, batch, shared, own)
         z = model.features(batch.images)
@@ -81,7 +82,7 @@ class FedCCL(FedAvg):
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         """Of the signals that `state` holds, whose number changes from round to round; a contrast that is off receives none."""
-        if state.signals is None:
+        if state is None or state.signals is None:
             return world.scalars(), world.scalars()
         local, known = state.signals.everyone.vectors.numel(), int(state.signals.balanced.known.sum())
         down = self.local_contrast * local + self.global_contrast * known * world.width

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.phase import Objective
 from pipeline.engine.state import Clients, Params, State, combine
 from pipeline.engine.world import World
 from pipeline.losses import cross_entropy
@@ -51,7 +52,7 @@ class FedCRL(Method):
         mixed = interpolate(models.features, world.average(models.features), share)
         return State(models=models.joined(mixed), prototypes=prototypes, share=share)
 
-    def loss(self, model: Handle, batch: Batch, shared: State | None, own: object) -> Tensor | tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, model: Handle, batch: Batch, shared: State | None, own: object) -> Objective:
         if shared is None:
             return super().loss(model, batch, shared, own)
         z = model.features(batch.images)
@@ -63,7 +64,7 @@ class FedCRL(Method):
         """tau_i (K,) of Eq. 7. `trained`: the representations that the epoch was trained against, None at the first mix."""
         if trained is None and self.first_tau != "evaluate":
             return torch.full((len(world.clients),), float(self.first_tau == "own"), dtype=torch.float64)
-        if trained is None or self.contrast == "post_eval":
+        if trained is None or contrasts is None or self.contrast == "post_eval":
             contrasts = self.evaluate(models, newest if trained is None else trained, world)
         return torch.exp(-self.gamma * contrasts).clamp(0, 1).nan_to_num(0)
 

@@ -2,6 +2,7 @@
 import dataclasses
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -65,7 +66,7 @@ class FedDF(MeanLogits):
                 fused[client.model] = self.distil(k, start, teachers, world)
         return Clients(fused[client.model] for client in world.clients)
 
-    def distil(self, k: int, start: Params, teachers: list[Handle], world: World) -> Params:
+    def distil(self, k: int, start: Params, teachers: Sequence[Handle], world: World) -> Params:
         """The student of client k's architecture after `server_steps` steps on the public batches."""
         network = world.network(k, start).train()
         set_generator(network, keys.torch_generator("distil", world.seed, world.round, world.clients[k].model.name))

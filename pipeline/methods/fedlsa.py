@@ -11,6 +11,7 @@ from torch import Tensor
 
 from pipeline import keys
 from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.phase import Objective
 from pipeline.engine.state import Params, State
 from pipeline.engine.world import World
 from pipeline.losses import cross_entropy
@@ -71,7 +72,7 @@ class FedLSA(FedAvg):
         raw = class_vectors(network)
         return F.normalize(raw, dim=1, eps=SMALLEST_NORM) if self.unit else raw
 
-    def loss(self, model: Handle, batch: Batch, shared: Tensor, own: object) -> Tensor:
+    def loss(self, model: Handle, batch: Batch, shared: Tensor, own: object) -> Objective:
         if self.compactness == "none" or not self.lam:
             return super().loss(model, batch, shared, own)
         h = model.features(batch.images)

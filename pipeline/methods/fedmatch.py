@@ -12,7 +12,7 @@ from pipeline.engine.phase import trainable_names
 from pipeline.engine.public import PublicBatch
 from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import World
-from pipeline.losses import SMALLEST_SHARE
+from pipeline.losses import SMALLEST_SHARE, cross_entropy, total
 from pipeline.methods._collaborative import Collaborative, averaged, synchronised
 from pipeline.schema import NonNegative, Share, Whole
 
@@ -94,7 +94,7 @@ class FedMatch(Collaborative):
         return value + shown["penalty"] if self.decomposed else value
 
     def loss(self, model: Handle, batch: Batch, shared: object, own: object) -> Tensor:
-        return self.lam_s * super().loss(model, batch, shared, own)
+        return self.lam_s * cross_entropy(model(batch.images), batch.labels)
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         """Answers to every public image up, H clients' down; sigma and psi where they are averaged."""
@@ -137,7 +137,8 @@ def pseudo_label_loss(logits: Tensor, labels: Tensor, confident: Tensor) -> Tens
 
 def disjoint_penalty(sigma: Mapping[str, Tensor], psi: Mapping[str, Tensor], l1: float, l2: float) -> Tensor:
     """l2 ||sigma - psi||^2 + l1 ||psi||_1 over all trainable tensors (FedMatch, Eq. 5)."""
-    return sum(l2 * (sigma[name].detach() - value).pow(2).sum() + l1 * value.abs().sum() for name, value in psi.items())
+    return total(l2 * (sigma[name].detach() - value).pow(2).sum() + l1 * value.abs().sum()
+                 for name, value in psi.items())
 
 
 def _mean_where(chosen: Tensor, values: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.phase import Objective
 from pipeline.engine.state import Clients, State, mix
 from pipeline.engine.world import World
 from pipeline.errors import TrainingError
@@ -51,7 +52,7 @@ class FedPAC(FedPer):
                  for k, (client, model) in enumerate(zip(world.clients, models, strict=True))]
         return torch.stack([h for h, _ in found]), torch.stack([spread for _, spread in found])
 
-    def loss(self, model: Handle, batch: Batch, shared: State | None, own: object) -> Tensor:
+    def loss(self, model: Handle, batch: Batch, shared: State | None, own: object) -> Objective:
         if shared is None or not self.lam:
             return super().loss(model, batch, shared, own)
         z = model.features(batch.images)
@@ -95,7 +96,8 @@ def _combinations(h: np.ndarray, spread: np.ndarray) -> np.ndarray:
     """The programs of `combine_heads` for h (K, D), spread (K,), without a solver of quadratic programs: for a fixed
     direction of x the best scale of ||M x||^2 + (1'x - 1)^2 is a monotone function of the objective, so that the
     non-negative least squares solution, scaled to sum to one, is exact."""
-    near = np.linalg.qr(h.T, mode="r").T                      # the same distances between clients in at most K numbers
+    # The same distances between clients in at most K numbers.
+    near = np.linalg.qr(h.T, mode="r").T    # type: ignore[attr-defined]    # R alone, whatever the stub says
     rows = np.empty((len(h), len(h)))
     for i in range(len(h)):
         factor = np.vstack([np.diag(np.sqrt(spread)), (near[i] - near).T])

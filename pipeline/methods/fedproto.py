@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import Logged
+from pipeline.engine.phase import Objective
 from pipeline.engine.state import Clients, State
 from pipeline.engine.world import ClassMeans, World
 from pipeline.losses import cross_entropy
@@ -56,7 +56,7 @@ class FedProto(Method):
     def aggregate(self, seen: ClassMeans, previous: State | None) -> State:
         return aggregate_means(seen.means, seen.counts if self.weighted else seen.present, previous)
 
-    def loss(self, model: Handle, batch: Batch, shared: State | None, own: object) -> Tensor | tuple[Tensor, Logged]:
+    def loss(self, model: Handle, batch: Batch, shared: State | None, own: object) -> Objective:
         z = model.features(batch.images)
         fit = cross_entropy(model.head(z), batch.labels)
         if shared is not None and self.lam:

@@ -86,7 +86,8 @@ class FedProtoHetero(Method):
         return prototype_scores(self.embedding(model, model.features(images)), **state.prototypes)
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
-        width = world.clients[0].model.projector if self.space == "projector" else world.width
+        projector = world.clients[0].model.projector if self.space == "projector" else None
+        width = projector or world.width
         up, down = vectors_sent([client.labels for client in world.clients], width)
         counts = up / width if self.weighted else 0.0         # one number for every class mean
         return up + counts, down

@@ -26,7 +26,8 @@ class FedTGP(FedProto):
 
     The generator lives on from round to round; its optimiser, plain SGD, is new in each.
     """
-    lam: NonNegative | None = None        # None: 10, the released command's; 1 where models are averaged
+    # None: 10, the released command's; 1 where models are averaged. A number once made.
+    lam: NonNegative | None = None        # type: ignore[assignment]    # FedProto's is a number at once
     server_epochs: Whole = 500            # FedLSA, for its server; released command 100, its default 1000
     server_lr: Positive | None = None     # None: the clients' rate, as released
     server_batch: Count | None = None     # None: the clients' batch size, as released

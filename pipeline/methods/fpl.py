@@ -6,7 +6,7 @@ from torch import Tensor
 
 from pipeline.clustering import by_class, class_averages, keep_missing
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import Logged
+from pipeline.engine.phase import Objective
 from pipeline.engine.state import State
 from pipeline.engine.world import World
 from pipeline.losses import cross_entropy
@@ -42,7 +42,7 @@ class FPL(FedAvg):
         """Cluster prototypes, and what a client makes of them: each class's unbiased prototype (Eq. 6)."""
         return None if prototypes is None else State(clusters=prototypes, unbiased=class_averages(**prototypes, count=classes))
 
-    def loss(self, model: Handle, batch: Batch, shared: State | None, own: object) -> Tensor | tuple[Tensor, Logged]:
+    def loss(self, model: Handle, batch: Batch, shared: State | None, own: object) -> Objective:
         z = model.features(batch.images)
         value = cross_entropy(model.head(z), batch.labels)
         if shared is not None:
@@ -57,4 +57,5 @@ class FPL(FedAvg):
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         """Down goes what `state` holds; how many clusters there are changes from round to round."""
         up, _ = vectors_sent([client.labels for client in world.clients], world.width)
-        return world.scalars() + up, world.scalars() + (0 if state.prototypes is None else state.prototypes.vectors.numel())
+        down = 0 if state is None or state.prototypes is None else state.prototypes.vectors.numel()
+        return world.scalars() + up, world.scalars() + down

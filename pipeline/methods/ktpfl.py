@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.engine.handle import Handle
-from pipeline.engine.state import Clients, State
+from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import World
 from pipeline.methods._collaborative import Collaborative
 from pipeline.schema import NonNegative, Positive
@@ -64,7 +64,7 @@ class KTpFL(Collaborative):
     def own(self, state: State, world: World) -> Clients:
         return state.models
 
-    def look(self, model: Handle, images: Tensor, own: object) -> dict[str, Tensor]:
+    def look(self, model: Handle, images: Tensor, own: Params) -> dict[str, Tensor]:
         return {"sent": self.soft(model.other(own)(images)), "logits": model(images)}
 
     def agree(self, shown: list[dict[str, Tensor]], state: State, world: World) -> list[Tensor]:

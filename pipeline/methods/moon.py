@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.phase import Objective
 from pipeline.engine.state import Params, State
 from pipeline.engine.world import World
 from pipeline.losses import cross_entropy
@@ -33,7 +34,7 @@ class Moon(FedAvg):
         previous = [models, *state.previous.values()][:self.buffer]
         return State(model=world.average(models), previous=State((str(age), last) for age, last in enumerate(previous)))
 
-    def loss(self, model: Handle, batch: Batch, shared: Params, own: dict[str, Params]) -> Tensor:
+    def loss(self, model: Handle, batch: Batch, shared: Params, own: dict[str, Params]) -> Objective:
         if not own or not self.mu:
             return super().loss(model, batch, shared, own)
         z = model.features(batch.images)

@@ -8,7 +8,7 @@ from torch import Tensor
 from pipeline import keys
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.optimisers import BETA1, BETA2, EPS
-from pipeline.engine.phase import Logged
+from pipeline.engine.phase import Logged, split_loss
 from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import World, client_mean
 from pipeline.methods.fedavg import FedAvg
@@ -62,7 +62,7 @@ class PerFedAvg(FedAvg):
         return torch.randperm(world.sizes[client], generator=generator)[:world.training.batch_size].to(world.device)
 
     def _fit(self, model: Handle, batch: Batch) -> Tensor:
-        return self.loss(model, batch, None, None)
+        return split_loss(self.loss(model, batch, None, None))[0]
 
     def _hessian_times(self, model: Handle, direction: Params, batch: Batch) -> Params:
         """(grad f(w + delta d) - grad f(w - delta d)) / (2 delta). Both in one vmap, which draws one dropout mask for

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import Logged
+from pipeline.engine.phase import Logged, split_loss
 from pipeline.engine.state import Clients, Params, State, combine
 from pipeline.engine.world import World, client_mean
 from pipeline.methods.fedavg import FedAvg
@@ -62,5 +62,5 @@ class PFedMe(FedAvg):
         pull = pull.add_(theta, alpha=self.decay) if self.decay else pull
         return pull.mul_(-self.inner_lr).add_(theta)
 
-    def _fit(self, model: Handle, batch: Batch):
-        return self.loss(model, batch, None, None)
+    def _fit(self, model: Handle, batch: Batch) -> Tensor:
+        return split_loss(self.loss(model, batch, None, None))[0]

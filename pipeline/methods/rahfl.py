@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pipeline.data.augmentations import augmix, plain, simple
 from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.phase import Objective
 from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import EVALUATION_BATCH, World
 from pipeline.errors import TrainingError
@@ -100,7 +101,7 @@ class RAHFL(Collaborative):
         views = x, augmix(x, numbers), augmix(x, numbers)
         return (*views, simple(pixels, numbers)) if self.contrast == "dcl" else views
 
-    def loss(self, model: Handle, batch: Batch, shared: object, own: object) -> Tensor:
+    def loss(self, model: Handle, batch: Batch, shared: object, own: object) -> Objective:
         if not self.augmix:
             return super().loss(model, batch, shared, own)
         x, first, second = batch.images, *batch.views[:2]

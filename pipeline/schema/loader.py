@@ -1,7 +1,7 @@
 """Reading params.yaml and papers/<paper>/paper.yaml, checked."""
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -11,7 +11,7 @@ import yaml
 
 from pipeline.errors import ParamError, unknown
 from pipeline.schema.checker import Whole, check
-from pipeline.schema.paper import ACROSS, MINIATURE, Paper
+from pipeline.schema.paper import ACROSS, MINIATURE, Figure, Grid, Paper
 from pipeline.schema.scenario import setting
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -127,8 +127,9 @@ def load_paper(name: str, root: Path = ROOT) -> Paper:
 
 def _references(paper: Paper) -> Iterator[tuple[str, str, str]]:
     """(key, scenario or method, name) of every place in a paper.yaml that names a scenario or a method."""
-    for kind, part in (("grids", paper.grids), ("figures", paper.figures)):
-        for key, named in part.items():
+    plans: dict[str, Mapping[str, Grid | Figure]] = {"grids": paper.grids, "figures": paper.figures}
+    for kind, plan in plans.items():
+        for key, named in plan.items():
             yield from ((f"{kind}.{key}.scenarios", "scenario", name) for name in named.scenarios)
             yield from ((f"{kind}.{key}.methods", "method", name) for name in named.methods)
     for key, table in paper.tables.items():

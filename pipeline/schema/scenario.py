@@ -1,7 +1,6 @@
 """A scenario: data, partition, networks, training and evaluation of one column block of a table."""
 import dataclasses
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Annotated, Any, Literal
 
 from pipeline.schema.checker import Count, Fraction, NonNegative, Positive, Range, Share, Whole, check
@@ -207,7 +206,7 @@ class Scenario:
     @property
     def networks(self) -> list[Model]:
         """Every client's network; one where all have the same."""
-        return [self.model] if self.model else list(self.models.values())
+        return [self.model] if self.model else list((self.models or {}).values())
 
     @property
     def offers(self) -> set[str]:
@@ -228,4 +227,7 @@ class Scenario:
 
 def setting(scenario: Scenario, name: str) -> Any:
     """`training.rounds` of a scenario; None where it has no such value."""
-    return reduce(lambda part, key: getattr(part, key, None), name.split("."), scenario)
+    part: Any = scenario
+    for key in name.split("."):
+        part = getattr(part, key, None)
+    return part
