@@ -1,5 +1,5 @@
-"""White-box attacks on images in [0, 1], bounded by eps in every pixel, and training on attacked images (Goodfellow et al.
-2015; Madry et al. 2018; FedCCL, Sec. 5.5)."""
+"""White-box attacks on images in [0, 1], bounded by eps in every pixel, and training on attacked images
+(Goodfellow et al. 2015; Madry et al. 2018; FedCCL, Sec. 5.5)."""
 
 from torch import Tensor
 
@@ -7,11 +7,21 @@ from pipeline.engine.handle import Handle
 from pipeline.losses import cross_entropy
 
 
-def pgd(model: Handle, images: Tensor, labels: Tensor, eps: float, step: float, steps: int, random_start: bool = True) -> Tensor:
-    """`steps` times x <- clip(x + step * sign(d CE(model(x), y) / d x)), clipped to [0, 1] and to eps around the images.
+def pgd(
+    model: Handle,
+    images: Tensor,
+    labels: Tensor,
+    eps: float,
+    step: float,
+    steps: int,
+    random_start: bool = True,
+) -> Tensor:
+    """`steps` times x <- clip(x + step * sign(d CE(model(x), y) / d x)), clipped to [0, 1] and to eps around
+    the images.
 
-    images (B, C, H, W) in [0, 1], labels (B,); the result, of the same shape, is a constant. `random_start`: from
-    x + u, u ~ U(-eps, eps), else from the images. The model is `Handle`-like (`input_gradient`, `uniform`). (FedCCL, Eq. 20.)
+    images (B, C, H, W) in [0, 1], labels (B,); the result, of the same shape, is a constant. `random_start`:
+    from x + u, u ~ U(-eps, eps), else from the images. The model is `Handle`-like (`input_gradient`,
+    `uniform`). (FedCCL, Eq. 20.)
     """
     low, high = (images - eps).clamp(min=0), (images + eps).clamp(max=1)
     attacked = images

@@ -4,7 +4,8 @@ from torch import Tensor
 
 
 def runs_ahead(device: torch.device) -> bool:
-    """Does the host go on while the device works, with streams, graphs and pinned memory? Apple's GPUs (mps) have none of these."""
+    """Does the host go on while the device works, with streams, graphs and pinned memory? Apple's GPUs (mps)
+    have none of these."""
     return device.type not in ("cpu", "mps")
 
 

@@ -1,4 +1,5 @@
-"""Files that are whole or absent: everything is written under a temporary name in the same folder, then renamed."""
+"""Files that are whole or absent: everything is written under a temporary name in the same folder, then
+renamed."""
 import contextlib
 import csv
 import hashlib
@@ -26,10 +27,11 @@ def sha256(path: Path) -> str:
 
 
 def write_with(path: Path, write: Callable[[Path], object]) -> None:
-    """Call `write(temporary)`, then give what it wrote the name `path`. The folder is made where it is missing.
+    """Call `write(temporary)`, then give what it wrote the name `path`. The folder is made where it is
+    missing.
 
-    Raises FedReproError naming `path` when the file system refuses (no space, no permission); on any failure the
-    temporary file goes away and an older `path` stays as it was.
+    Raises FedReproError naming `path` when the file system refuses (no space, no permission); on any failure
+    the temporary file goes away and an older `path` stays as it was.
     """
     path = Path(path)
     with _said(path):
@@ -55,7 +57,8 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write JSON with sorted keys; all or nothing. A NaN or infinity is refused, since JSON has none (FedReproError)."""
+    """Write JSON with sorted keys; all or nothing. A NaN or infinity is refused, since JSON has none
+    (FedReproError)."""
     try:
         text = json.dumps(value, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False)
     except ValueError as error:
@@ -95,7 +98,8 @@ def replace_folder(target: Path) -> Iterator[Path]:
 
 
 def _swap(new: Path, target: Path) -> None:
-    """Rename `new` over `target`. A folder cannot be renamed over a full one, so the old one steps aside first."""
+    """Rename `new` over `target`. A folder cannot be renamed over a full one, so the old one steps aside
+    first."""
     if not target.exists():
         return os.replace(new, target)
     old = _temporary(target, "old")
@@ -129,7 +133,8 @@ def _alive(process: int) -> bool:
 
 
 def sync(path: Path) -> None:
-    """Wait until the file is on the disk, so that a power cut after a renaming does not leave an empty one."""
+    """Wait until the file is on the disk, so that a power cut after a renaming does not leave an empty
+    one."""
     with open(path, "rb") as file:
         os.fsync(file.fileno())
 
@@ -140,5 +145,11 @@ def _said(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        other = f" ({error.filename})" if error.filename and not str(error.filename).startswith(str(path.parent)) else ""
-        raise FedReproError(f"{shorten(path)}: cannot be written: {error.strerror or error}{other}") from error
+        other = (
+            f" ({error.filename})"
+            if error.filename and not str(error.filename).startswith(str(path.parent))
+            else ""
+        )
+        raise FedReproError(
+            f"{shorten(path)}: cannot be written: {error.strerror or error}{other}"
+        ) from error

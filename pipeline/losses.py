@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping
 import torch.nn.functional as F
 from torch import Tensor
 
-SMALLEST_SHARE, SMALLEST_LABEL = 1e-7, 1e-4                   # where RHFL's code (and Keras, the first) cuts probabilities and labels
-LEAST_PROBABILITY = 1e-7                                      # of the mixture, so that no divergence explodes (AugMix's code)
+# where RHFL's code (and Keras, the first) cuts probabilities and labels
+SMALLEST_SHARE, SMALLEST_LABEL = 1e-7, 1e-4
+LEAST_PROBABILITY = 1e-7  # of the mixture, so that no divergence explodes (AugMix's code)
 
 
 def total(terms: Iterable[Tensor]) -> Tensor:
@@ -20,8 +21,8 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def squared_distance(params: Mapping[str, Tensor], anchor: Mapping[str, Tensor]) -> Tensor:
-    """sum over all tensors of ||params - anchor||^2, the anchor held constant. Entries that only the anchor has
-    (buffers, frozen parts) do not count. (FedProx, Li et al. 2020, Eq. 2.)"""
+    """sum over all tensors of ||params - anchor||^2, the anchor held constant. Entries that only the anchor
+    has (buffers, frozen parts) do not count. (FedProx, Li et al. 2020, Eq. 2.)"""
     return total(F.mse_loss(value, anchor[name].detach(), reduction="sum") for name, value in params.items())
 
 
@@ -32,14 +33,15 @@ def squared_distance(params: Mapping[str, Tensor], anchor: Mapping[str, Tensor])
 
 
 def knowledge_distillation(student: Tensor, teacher: Tensor, tau: float = 1.0) -> Tensor:
-    """KL_bm(softmax(teacher / tau) || softmax(student / tau)), without a factor tau^2 (FedDF, Lin et al. 2020, Eq. 3;
-    FCCL, Huang et al. 2022; times tau^2 it is FCCL+ Eq. 10)."""
+    """KL_bm(softmax(teacher / tau) || softmax(student / tau)), without a factor tau^2 (FedDF, Lin et al.
+    2020, Eq. 3; FCCL, Huang et al. 2022; times tau^2 it is FCCL+ Eq. 10)."""
     log_teacher = F.log_softmax(teacher.detach() / tau, dim=1)
     return (log_teacher.exp() * (log_teacher - F.log_softmax(student / tau, dim=1))).sum(1).mean()
 
 
 def weighted_distillation(student: Tensor, teachers: Tensor, weights: Tensor) -> Tensor:
-    """sum_i w_i KL_bm(softmax(teacher_i) || softmax(student)) (RHFL, Fang & Ye 2022; HFL with all w_i = 1 / (K - 1)).
+    """sum_i w_i KL_bm(softmax(teacher_i) || softmax(student)) (RHFL, Fang & Ye 2022; HFL with all w_i = 1 /
+    (K - 1)).
 
     teachers (M, B, C) logits, weights (M,) of any sum.
     """
@@ -49,7 +51,8 @@ def weighted_distillation(student: Tensor, teachers: Tensor, weights: Tensor) ->
 
 
 def jensen_shannon(*logits: Tensor) -> Tensor:
-    """Mean over views of KL(p_v || pbar), mean over rows; p = softmax(logits), pbar their mean (AugMix; RAHFL Eq. 4).
+    """Mean over views of KL(p_v || pbar), mean over rows; p = softmax(logits), pbar their mean (AugMix; RAHFL
+    Eq. 4).
 
     logits: one (B, C) per view; every view carries gradient. At most log(number of views).
     """
@@ -61,7 +64,8 @@ def jensen_shannon(*logits: Tensor) -> Tensor:
 def consistent_cross_entropy(logits: Tensor, labels: Tensor, mu: float) -> Tensor:
     """CE of the plain view + mu * JSD of all three (AugHFL's and RAHFL's local loss).
 
-    logits (3B, C) of [x, x'_1, x'_2] from one forward, so that BatchNorm sees the three views together; labels (B,).
+    logits (3B, C) of [x, x'_1, x'_2] from one forward, so that BatchNorm sees the three views together;
+    labels (B,).
     """
     plain, *mixed = logits.split(len(labels))
     fit = cross_entropy(plain, labels)

@@ -1,4 +1,5 @@
-"""Draw papers/<paper>/figures/corruptions.png: one bundled photograph under all corruptions and severities."""
+"""Draw papers/<paper>/figures/corruptions.png: one bundled photograph under all corruptions and
+severities."""
 import io
 
 from pipeline import files

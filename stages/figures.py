@@ -1,13 +1,18 @@
-"""Computes what the figures of a paper show: `python -m stages.figures fedcrl`, or fedcrl/mini/fedavg, and of one figure alone."""
+"""Computes what the figures of a paper show: `python -m stages.figures fedcrl`, or fedcrl/mini/fedavg, and of
+one figure alone."""
 from pipeline.report.computed import update
 from pipeline.schema import shorten
 from stages._stage import stage
 
 
 def figures(what: str, figure: str | None = None) -> None:
-    """Write papers/<paper>/figures/<figure>-<scenario>-<method>.csv and .json of a paper (every cell that was run) or of one cell."""
+    """Write papers/<paper>/figures/<figure>-<scenario>-<method>.csv and .json of a paper (every cell that was
+    run) or of one cell."""
     written = update(what, figure)
-    print("\n".join(shorten(path) for path in written) or f"{what}: no representations of any cell that its figures show")
+    print(
+        "\n".join(shorten(path) for path in written)
+        or f"{what}: no representations of any cell that its figures show"
+    )
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""Renders the report of one paper, or of all, and the pages over all papers; a file that cannot be used ends it with 2 after the rest
-is written."""
+"""Renders the report of one paper, or of all, and the pages over all papers; a file that cannot be used ends
+it with 2 after the rest is written."""
 from pipeline.report import render
 from pipeline.schema import papers
 from stages._stage import stage

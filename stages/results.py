@@ -1,4 +1,5 @@
-"""Writes reports/results.csv, every measured number of the miniatures, one row each; or of a paper what the reports take from it."""
+"""Writes reports/results.csv, every measured number of the miniatures, one row each; or of a paper what the
+reports take from it."""
 import hashlib
 from pathlib import Path
 
@@ -9,9 +10,14 @@ from stages._stage import stage
 
 
 def main(paper: str | None = None) -> None:
-    """Collect the miniatures' numbers into one table; or a paper's curves for `dvc plots` in reports/curves, and in reports/inputs
-    the digests of what its page is made of, by which DVC knows when to render the reports."""
-    cells = {cell: result for cell, result in collect().items() if cell.scenario == MINIATURE and paper in (None, cell.paper)}
+    """Collect the miniatures' numbers into one table; or a paper's curves for `dvc plots` in reports/curves,
+    and in reports/inputs the digests of what its page is made of, by which DVC knows when to render the
+    reports."""
+    cells = {
+        cell: result
+        for cell, result in collect().items()
+        if cell.scenario == MINIATURE and paper in (None, cell.paper)
+    }
     if paper is None:
         write_text(ROOT / "reports" / "results.csv", as_csv(tidy(cells)))
         print(f"reports/results.csv: {len(cells)} miniature cells")
@@ -19,10 +25,17 @@ def main(paper: str | None = None) -> None:
     load_paper(paper)
     write_text(ROOT / "reports" / "curves" / f"{paper}.csv", as_csv(curves(cells)))
     folder = ROOT / "papers" / paper
-    parts = {"paper.yaml": ["paper.yaml"], "claims.csv": ["claims.csv"], "published": ["published/*.csv"],
-             "figures": [f"figures/*-{MINIATURE}*", "figures/corruptions.png"],
-             "runs": [f"runs/{MINIATURE}/{name}" for name in ("clients.csv", "*/result.json", "*/history.csv")]}
-    write_json(ROOT / "reports" / "inputs" / f"{paper}.json", {name: _digest(folder, found) for name, found in parts.items()})
+    parts = {
+        "paper.yaml": ["paper.yaml"],
+        "claims.csv": ["claims.csv"],
+        "published": ["published/*.csv"],
+        "figures": [f"figures/*-{MINIATURE}*", "figures/corruptions.png"],
+        "runs": [f"runs/{MINIATURE}/{name}" for name in ("clients.csv", "*/result.json", "*/history.csv")],
+    }
+    write_json(
+        ROOT / "reports" / "inputs" / f"{paper}.json",
+        {name: _digest(folder, found) for name, found in parts.items()},
+    )
     print(f"{paper}: {len(cells)} miniature cells")
 
 

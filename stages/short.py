@@ -1,10 +1,13 @@
-"""Train cells cut short and print what came out, value by value: `python -m stages.short PLAN.json`. For `fedrepro certify`.
+"""Train cells cut short and print what came out, value by value: `python -m stages.short PLAN.json`. For
+`fedrepro certify`.
 
-PLAN is a list of {cell, rounds, images, batch, executor, precision}: `rounds` are the numbers of the rounds that are trained, one after the
-other (1, 2 and the last two, say, so that what depends on the round runs); `images` is the share of each client's, each test set's and the
-public images that is used, at least two batches and a bit; `batch` the largest size of a batch. All else is the scenario's. For every cell
-one line of JSON: {cell, code, values} or {cell, error}; `values` are [where, what, value] in the order in which they arose, tensors by
-their sha256. Every version of FedRepro has this file under this name, so that two versions can be compared.
+PLAN is a list of {cell, rounds, images, batch, executor, precision}: `rounds` are the numbers of the rounds
+that are trained, one after the other (1, 2 and the last two, say, so that what depends on the round runs);
+`images` is the share of each client's, each test set's and the public images that is used, at least two
+batches and a bit; `batch` the largest size of a batch. All else is the scenario's. For every cell one line of
+JSON: {cell, code, values} or {cell, error}; `values` are [where, what, value] in the order in which they
+arose, tensors by their sha256. Every version of FedRepro has this file under this name, so that two versions
+can be compared.
 """
 import dataclasses
 import hashlib
@@ -28,7 +31,7 @@ from pipeline.engine.trained import Watch
 from pipeline.engine.world import precision
 from pipeline.schema import ROOT, Cell
 
-REST = 3                                         # images behind the last whole batch, so that an incomplete one is there
+REST = 3  # images behind the last whole batch, so that an incomplete one is there
 
 
 def main(plan: Path) -> None:
@@ -49,7 +52,11 @@ def main(plan: Path) -> None:
 
 
 def _answer(part: dict, sender) -> None:
-    os.environ |= {"FEDREPRO_EXECUTOR": part["executor"], "FEDREPRO_PRECISION": part["precision"], "FEDREPRO_DEVICE": "cpu"}
+    os.environ |= {
+        "FEDREPRO_EXECUTOR": part["executor"],
+        "FEDREPRO_PRECISION": part["precision"],
+        "FEDREPRO_DEVICE": "cpu",
+    }
     try:
         cell = Cell.parse(part["cell"])
         code = provenance.digest_of(cell, executor=part["executor"])
@@ -83,13 +90,28 @@ def short(cell: Cell, part: dict) -> list[list]:
     for row in rows:
         found += [[f"round {row['round']}", name, value] for name, value in row.items()]
     hook = training.headline_hook(scenario, method)
-    run = {"seed": seed, "rows": rows, "clients": own, "traffic": method.traffic(world, state), "hook": hook, "device": "cpu",
-           "precision": precision(), "executor": part["executor"], "versions": {}, "memory": {}, "started": "", "seconds": 0.0}
+    run = {
+        "seed": seed,
+        "rows": rows,
+        "clients": own,
+        "traffic": method.traffic(world, state),
+        "hook": hook,
+        "device": "cpu",
+        "precision": precision(),
+        "executor": part["executor"],
+        "versions": {},
+        "memory": {},
+        "started": "",
+        "seconds": 0.0,
+    }
     settings = dataclasses.replace(scenario, seeds=[seed])
     result = training.summarise(cell, settings, algorithm, hyper, dataclasses.asdict(method), [run],
                                 [inputs(cell, seed)], "", ROOT)
     shown = ("hook", "last", "headline", "measures", "final", "last3", "last5", "clients", "traffic")
-    found += [["the result", at, value] for at, value in _flat({key: result[key] for key in shown} | {"metrics": training.metrics(result)})]
+    found += [
+        ["the result", at, value]
+        for at, value in _flat({key: result[key] for key in shown} | {"metrics": training.metrics(result)})
+    ]
     models = training._models(hook, method, state, world, watch.trained)
     vectors = method.vectors(state)
     pictures: dict[str, Any] = {} if models is None else evaluation.representations(models, world, tests)
@@ -100,7 +122,9 @@ def short(cell: Cell, part: dict) -> list[list]:
 def _smaller(scenario, batch: int):
     """The scenario with batches of at most so many images."""
     trained = dataclasses.replace(scenario.training, batch_size=min(scenario.training.batch_size, batch))
-    public = scenario.public and dataclasses.replace(scenario.public, batch_size=min(scenario.public.batch_size, batch))
+    public = scenario.public and dataclasses.replace(
+        scenario.public, batch_size=min(scenario.public.batch_size, batch)
+    )
     return dataclasses.replace(scenario, training=trained, public=public)
 
 
@@ -110,7 +134,9 @@ def _cut(federation, scenario, share: float):
     changed: dict[str, Any] = {name: tuple(_fewer(owner, share, batch) for owner in getattr(federation, name))
                                for name in ("clients", "tests")}
     if federation.public is not None:
-        changed["public"] = _chosen(federation.public, _places(len(federation.public), share, scenario.public.batch_size))
+        changed["public"] = _chosen(
+            federation.public, _places(len(federation.public), share, scenario.public.batch_size)
+        )
     for name in ("heldout", "judged"):
         if getattr(federation, name) is not None:
             changed[name] = _fewer(getattr(federation, name), share, batch)
@@ -126,7 +152,9 @@ def _fewer(owner, share: float, batch: int):
 
 def _places(n: int, share: float, batch: int) -> torch.Tensor:
     """Evenly spaced places, so that every class and domain stays."""
-    return torch.from_numpy(np.unique(np.linspace(0, n - 1, min(n, max(round(share * n), 2 * batch + REST))).astype(np.int64)))
+    return torch.from_numpy(
+        np.unique(np.linspace(0, n - 1, min(n, max(round(share * n), 2 * batch + REST))).astype(np.int64))
+    )
 
 
 def _chosen(images: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
@@ -136,7 +164,13 @@ def _chosen(images: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
 
 def _flat(value, at: str = ""):
     """(path, value) of every number and text in nested mappings and lists."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else None
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, (list, tuple))
+        else None
+    )
     if items is None:
         yield at, value
         return

@@ -1,4 +1,5 @@
-"""Write sources.yaml, or papers/<paper>/sources.yaml: a digest of the code behind every stage, or behind every cell of a paper."""
+"""Write sources.yaml, or papers/<paper>/sources.yaml: a digest of the code behind every stage, or behind
+every cell of a paper."""
 from collections.abc import Mapping
 
 import yaml

@@ -1,4 +1,5 @@
-"""A small federation for tests: made-up clients around a given or a linear network, or around those of a miniature."""
+"""A small federation for tests: made-up clients around a given or a linear network, or around those of a
+miniature."""
 import dataclasses
 
 import torch
@@ -13,7 +14,8 @@ from pipeline.engine.world import World
 from pipeline.models import Network
 from pipeline.schema import MINIATURE, Cell, Model, Optimiser, Scenario, Training, load_paper, papers
 
-TINY = {"head.weight": [[.5, -.2], [.1, .3]], "head.bias": [0, .1]}       # a linear softmax of two classes, worked by hand
+# a linear softmax of two classes, worked by hand
+TINY = {"head.weight": [[.5, -.2], [.1, .3]], "head.bias": [0, .1]}
 MLP = {"features.1.weight": [[1., 0], [0, 1.]], "features.1.bias": [0, .1], **TINY}    # a ReLU layer below it
 B1 = ([[1., 2.], [-1., .5]], [0, 1])
 B2 = ([[.5, -1.], [2., 1.]], [1, 0])
@@ -43,12 +45,20 @@ def mlp() -> Network:
     return Network(nn.Sequential(nn.Flatten(1), nn.Linear(2, 2), nn.ReLU()), nn.Linear(2, 2))
 
 
-def tiny_world(monkeypatch, *clients, batches_in_order=True, network=linear, dtype=torch.float32, classes=2, **changes) -> World:
-    """Clients of 2-vectors under a linear softmax or another network; batches of 2 come in the order given."""
+def tiny_world(
+    monkeypatch, *clients, batches_in_order=True, network=linear, dtype=torch.float32, classes=2, **changes
+) -> World:
+    """Clients of 2-vectors under a linear softmax or another network; batches of 2 come in the order
+    given."""
     monkeypatch.setattr(engine, "build", lambda *_: network())
     if batches_in_order:
         monkeypatch.setattr(torch, "randperm", lambda n, generator=None: torch.arange(n))
-    made = [Client(f"c{k}", "only", Model("tiny"), torch.tensor(x, dtype=dtype).reshape(-1, 2, 1, 1), torch.tensor(y)) for k, (x, y) in enumerate(clients)]
+    made = [
+        Client(
+            f"c{k}", "only", Model("tiny"), torch.tensor(x, dtype=dtype).reshape(-1, 2, 1, 1), torch.tensor(y)
+        )
+        for k, (x, y) in enumerate(clients)
+    ]
     return World(made, training(**{"batch_size": 2, **changes}), classes=classes, seed=0)
 
 
@@ -90,7 +100,9 @@ def miniature_cells() -> dict[str, Cell]:
     return found
 
 
-def miniature_world(scenario: Scenario, rounds: int, device="cpu", sizes=(9, 17, 4), classes: int = 4) -> World:
+def miniature_world(
+    scenario: Scenario, rounds: int, device="cpu", sizes=(9, 17, 4), classes: int = 4
+) -> World:
     """What a miniature sets, around made-up images."""
     numbers, data = torch.Generator().manual_seed(0), scenario.data
 
@@ -101,8 +113,17 @@ def miniature_world(scenario: Scenario, rounds: int, device="cpu", sizes=(9, 17,
     def labels(n):
         return torch.randint(0, classes, (n,), generator=numbers).to(device)
     networks = list((scenario.models or {"": scenario.model}).values())
-    clients = [Client(f"c{k}", f"c{k}", networks[k % len(networks)], images(n), labels(n)) for k, n in enumerate(sizes)]
-    training = dataclasses.replace(scenario.training, rounds=rounds, batch_size=8, local_epochs=1, pretraining=0)
-    public = None if scenario.public is None else (images(20), dataclasses.replace(scenario.public, batch_size=8, epochs=1))
+    clients = [
+        Client(f"c{k}", f"c{k}", networks[k % len(networks)], images(n), labels(n))
+        for k, n in enumerate(sizes)
+    ]
+    training = dataclasses.replace(
+        scenario.training, rounds=rounds, batch_size=8, local_epochs=1, pretraining=0
+    )
+    public = (
+        None
+        if scenario.public is None
+        else (images(20), dataclasses.replace(scenario.public, batch_size=8, epochs=1))
+    )
     heldout, test = Batch(images(9), labels(9)), Batch(images(9), labels(9))
     return World(clients, training, classes, 0, device, data=data, public=public, heldout=heldout, test=test)

@@ -1,5 +1,5 @@
-"""python tests/on_a_card.py [method ...]: three rounds of every method on a pretended GPU and on the CPU, with what its paper's
-miniature sets and made-up images. A line of JSON each; test_card.py reads them."""
+"""python tests/on_a_card.py [method ...]: three rounds of every method on a pretended GPU and on the CPU,
+with what its paper's miniature sets and made-up images. A line of JSON each; test_card.py reads them."""
 import json
 import os
 import sys
@@ -22,7 +22,7 @@ from pipeline.engine.world import World
 from pipeline.schema import Cell
 
 ROUNDS = 3
-optimisers.FUSED = ()                    # torch has no fused Adam for a pretended GPU: the plain one on both sides
+optimisers.FUSED = ()  # torch has no fused Adam for a pretended GPU: the plain one on both sides
 
 
 def trained(cell: Cell, device) -> tuple[list[torch.Tensor], list[float], World]:
@@ -33,19 +33,28 @@ def trained(cell: Cell, device) -> tuple[list[torch.Tensor], list[float], World]
     state = method.init(made)
     for number in range(1, ROUNDS + 1):
         made = made.at(number)
-        state = method.round(with_tensors(state, iter([value.to(device) for value in tensors_of(state)])), made)    # as from a checkpoint
+        # as from a checkpoint
+        state = method.round(
+            with_tensors(state, iter([value.to(device) for value in tensors_of(state)])), made
+        )
     method.diagnostics(state), method.traffic(made, state), method.vectors(state)
     models = method.deployed(state, made)
     tests = [evaluation.TestSet(c.name, c.images, c.labels) for c in made.clients]
-    accuracies = evaluation.measure(models, made, tests, "clients", 1,
-                                    lambda network, images, client: method.scores(Handle(network, client=client), images, state))[1]
+    accuracies = evaluation.measure(
+        models,
+        made,
+        tests,
+        "clients",
+        1,
+        lambda network, images, client: method.scores(Handle(network, client=client), images, state),
+    )[1]
     evaluation.representations(models, made, tests)
     return [value.cpu() for model in models for value in model.values()], accuracies, made
 
 
 def compared(cell: Cell) -> dict:
-    """equal: the same models and accuracies bit for bit? again: steps taken of a shape that was taken before; replays of recorded ones;
-    waits: what the host waited for in them."""
+    """equal: the same models and accuracies bit for bit? again: steps taken of a shape that was taken before;
+    replays of recorded ones; waits: what the host waited for in them."""
     with there_is_a_card() as card:
         again: list[list[str]] = []
 
@@ -72,7 +81,11 @@ def rules() -> dict:
                 return str(error)
             return ""
         there = torch.arange(3.0, device=DEVICE)
-        total, graph, stream = torch.zeros(3, device=DEVICE), torch.cuda.CUDAGraph(), torch.cuda.Stream(DEVICE)
+        total, graph, stream = (
+            torch.zeros(3, device=DEVICE),
+            torch.cuda.CUDAGraph(),
+            torch.cuda.Stream(DEVICE),
+        )
         with torch.cuda.graph(graph):
             total += 2 * there
             fetched = refused(there.sum().item)
@@ -83,8 +96,15 @@ def rules() -> dict:
             early = refused(lambda: there + 1)
             torch.cuda.synchronize()
             late = refused(lambda: there + 1)
-        return {"mixed": refused(lambda: there + torch.ones(3)), "fetched": fetched, "recorded": recorded, "replayed": total.tolist(),
-                "early": early, "late": late, "waits": card.waits}
+        return {
+            "mixed": refused(lambda: there + torch.ones(3)),
+            "fetched": fetched,
+            "recorded": recorded,
+            "replayed": total.tolist(),
+            "early": early,
+            "late": late,
+            "waits": card.waits,
+        }
 
 
 if __name__ == "__main__":

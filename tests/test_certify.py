@@ -1,4 +1,5 @@
-"""certify in a copy of the repository: code that gives the same bits restores the results, code that does not is refused."""
+"""certify in a copy of the repository: code that gives the same bits restores the results, code that does not
+is refused."""
 import json
 import shutil
 import subprocess
@@ -22,12 +23,17 @@ def commit(project: Path, message: str) -> str:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Path:
-    """A repository of its own with two cells of FedCRL's miniature, short, and trained by DVC; nothing else was run."""
+    """A repository of its own with two cells of FedCRL's miniature, short, and trained by DVC; nothing else
+    was run."""
     copy = copy_of_the_repository(tmp_path_factory.mktemp("certified"))
 
     def shorten(document):
         mini = document["miniature"]
-        mini["scenario"]["training"]["rounds"], mini["scenario"]["evaluation"]["last"], mini["scenario"]["seeds"] = 6, 2, [0]
+        (
+            mini["scenario"]["training"]["rounds"],
+            mini["scenario"]["evaluation"]["last"],
+            mini["scenario"]["seeds"],
+        ) = 6, 2, [0]
         mini["methods"] = [*METHODS]
     edit(copy / "papers/fedcrl/paper.yaml", shorten)
     for runs in copy.glob("papers/*/runs/*/"):
@@ -39,7 +45,14 @@ def project(tmp_path_factory) -> Path:
     run(copy, "python", "-m", "pipeline", "sync")
     stage(copy, "sources", "fedcrl")
     commit(copy, "sources")
-    run(copy, "dvc", "repro", "-q", *(f"papers/fedcrl/dvc.yaml:mini@{method}" for method in METHODS), FEDREPRO_WORKERS="2")
+    run(
+        copy,
+        "dvc",
+        "repro",
+        "-q",
+        *(f"papers/fedcrl/dvc.yaml:mini@{method}" for method in METHODS),
+        FEDREPRO_WORKERS="2",
+    )
     commit(copy, "results")
     return copy
 
@@ -69,14 +82,25 @@ def replace(project: Path, file: str, old: str, new: str) -> None:
 
 def test_results_outlive_a_change_that_does_not_change_them(project):
     assert changed(project) == []
-    git(project, "mv", "pipeline/losses.py", "pipeline/terms.py")                          # a module moves: no digest changes
+    git(project, "mv", "pipeline/losses.py", "pipeline/terms.py")  # a module moves: no digest changes
     for path in [*project.glob("pipeline/**/*.py")]:
         path.write_text(path.read_text().replace("pipeline.losses import", "pipeline.terms import"))
     commit(project, "a module moved")
     assert changed(project) == []
     assert "nothing to certify" in certify(project).stdout
-    replace(project, "pipeline/engine/phase.py", "def least_batch(*networks: nn.Module) -> int:", "def least_batch(*found: nn.Module) -> int:")
-    replace(project, "pipeline/engine/phase.py", "any(map(has_batchnorm, networks))", "any(map(has_batchnorm, found))")     # renamed
+    replace(
+        project,
+        "pipeline/engine/phase.py",
+        "def least_batch(*networks: nn.Module) -> int:",
+        "def least_batch(*found: nn.Module) -> int:",
+    )
+    # renamed
+    replace(
+        project,
+        "pipeline/engine/phase.py",
+        "any(map(has_batchnorm, networks))",
+        "any(map(has_batchnorm, found))",
+    )
     replace(project, "pipeline/methods/fedavg.py", "return State(model=world.average(models))",
             "average = world.average(models)\n        return State(model=average)")          # reworded
     assert changed(project) == ["fedavg", "fedprox"]
@@ -85,7 +109,8 @@ def test_results_outlive_a_change_that_does_not_change_them(project):
     trained = json.loads((project / "papers/fedcrl/runs/mini/fedavg/result.json").read_text())
     said = certify(project).stdout
     assert "2 the same, 0 different" in said and changed(project) == []
-    assert json.loads((project / "papers/fedcrl/runs/mini/fedavg/result.json").read_text()) == trained != now      # as it was trained
+    # as it was trained
+    assert json.loads((project / "papers/fedcrl/runs/mini/fedavg/result.json").read_text()) == trained != now
     commit(project, "certified")
     assert "re-earned" in certify(project, "--check").stdout
 
@@ -96,7 +121,10 @@ def test_a_constant_that_changes_a_loss_is_refused(project):
     replace(project, file, "self.mu *", "1.000001 * self.mu *")
     commit(project, "another loss")
     done = certify(project, expect=1)
-    assert "DIFFERENT  fedcrl/mini/fedprox: round 1: state " in done.stdout and "0 the same, 1 different" in done.stdout
+    assert (
+        "DIFFERENT  fedcrl/mini/fedprox: round 1: state " in done.stdout
+        and "0 the same, 1 different" in done.stdout
+    )
     assert (project / "equivalents.yaml").read_text() == ledger and changed(project) == ["fedprox"]
     (project / file).write_text(original)
     commit(project, "the loss as it was")
@@ -105,9 +133,12 @@ def test_a_constant_that_changes_a_loss_is_refused(project):
 
 def test_an_entry_about_other_commits_is_refused(project):
     """Sealed by somebody who knows how, but its commits have other code."""
-    code = ("from pipeline import ledger; from pipeline.sealing import seal; import yaml; "
-            "d = yaml.safe_load(open('equivalents.yaml')); e = d['entries'][0]; e['pairs'] = [p | {'old': 'f' * 64} for p in e['pairs']]; "
-            "open('equivalents.yaml', 'w').write(yaml.safe_dump({'entries': [seal(e)]}))")
+    code = (
+        "from pipeline import ledger; from pipeline.sealing import seal; import yaml; "
+        "d = yaml.safe_load(open('equivalents.yaml')); e = d['entries'][0]; e['pairs'] = [p | {'old': 'f' * "
+        "64} for p in e['pairs']]; "
+        "open('equivalents.yaml', 'w').write(yaml.safe_dump({'entries': [seal(e)]}))"
+    )
     original = (project / "equivalents.yaml").read_text()
     run(project, "python", "-c", code)
     said = certify(project, "--check", expect=2).stderr
@@ -116,7 +147,10 @@ def test_an_entry_about_other_commits_is_refused(project):
 
 
 def test_what_cannot_be_certified_costs_one_line(project, tmp_path):
-    assert "unknown measured cell, method or paper 'fedporx' (nearest: 'fedprox')" in certify(project, "fedporx", expect=2).stderr
+    assert (
+        "unknown measured cell, method or paper 'fedporx' (nearest: 'fedprox')"
+        in certify(project, "fedporx", expect=2).stderr
+    )
     shallow = tmp_path / "shallow"
     run(tmp_path, "git", "clone", "-q", "--depth", "1", f"file://{project}", str(shallow))
     done = certify(shallow, expect=1)                              # its ledger's commits are not there

@@ -21,7 +21,18 @@ from pipeline.schema import COMPUTED, ROOT, Cell, load_paper, papers, planned
 
 NESTED = [(name, *inner) for name, command in main.commands.items()
           for inner in [(), *((name,) for name in getattr(command, "commands", {}))]]
-COPIED = ("pipeline", "stages", "params.yaml", "dvc.yaml", "sources.yaml", "pyproject.toml", "data", ".gitignore", ".dvc", "reports")
+COPIED = (
+    "pipeline",
+    "stages",
+    "params.yaml",
+    "dvc.yaml",
+    "sources.yaml",
+    "pyproject.toml",
+    "data",
+    ".gitignore",
+    ".dvc",
+    "reports",
+)
 
 
 def fedrepro(*words: str, code: int = 0) -> list[str]:
@@ -37,17 +48,28 @@ def fedrepro(*words: str, code: int = 0) -> list[str]:
 def test_help_is_a_screen_with_an_example(words):
     lines = fedrepro(*words, "--help")
     assert len(lines) <= 30 and max(map(len, lines)) <= 80
-    assert "  Example:" in lines and lines[-1].startswith("    ") and "fedrepro " + " ".join(words) in lines[-1]
+    assert (
+        "  Example:" in lines and lines[-1].startswith("    ") and "fedrepro " + " ".join(words) in lines[-1]
+    )
     assert not [line for line in lines[1:] if line.endswith("...")], "a sentence is cut off"
 
 
 def test_help_imports_nothing_large():
-    code = ("import sys\nfrom pipeline.commands.cli import main\n"
-            "for words in {words}:\n"
-            "    try:\n        main([*words, '--help'], 'fedrepro')\n"
-            "    except SystemExit as end:\n        assert not end.code\n"
-            "print(*{{'torch', 'pandas', 'dvc', 'numpy', 'mlflow', 'jinja2', 'yaml'}} & sys.modules.keys(), file=sys.stderr)")
-    done = subprocess.run([sys.executable, "-c", code.format(words=[(), *NESTED])], cwd=ROOT, capture_output=True, text=True, check=True)
+    code = (
+        "import sys\nfrom pipeline.commands.cli import main\n"
+        "for words in {words}:\n"
+        "    try:\n        main([*words, '--help'], 'fedrepro')\n"
+        "    except SystemExit as end:\n        assert not end.code\n"
+        "print(*{{'torch', 'pandas', 'dvc', 'numpy', 'mlflow', 'jinja2', 'yaml'}} & sys.modules.keys(), "
+        "file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code.format(words=[(), *NESTED])],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stderr.strip() == ""
 
 
@@ -65,7 +87,8 @@ def test_help_imports_nothing_large():
     ("explain fedlas table", "unknown paper 'fedlas' (nearest: 'fedlsa')"),
     ("status fedlas", "unknown paper 'fedlas' (nearest: 'fedlsa')"),
     ("report fedlas", "unknown paper 'fedlas' (nearest: 'fedlsa')"),
-    ("certify fedlsa/mini/fedvag", "unknown measured cell, method or paper 'fedlsa/mini/fedvag' (nearest: 'fedlsa/mini/fedavg')"),
+    ("certify fedlsa/mini/fedvag", "unknown measured cell, method or paper 'fedlsa/mini/fedvag' (nearest: "
+                                   "'fedlsa/mini/fedavg')"),
     ("new paper fedlsa", "papers/fedlsa: there is such a folder already"),
     ("new paper Mine!", "a folder's name"),
     ("new paper across", "papers/across"),
@@ -87,7 +110,13 @@ def test_bad_input_is_one_line(words, message):
 def test_cells_and_papers_are_completed(words, incomplete, expected):
     """As a shell asks for it."""
     from click.shell_completion import ShellComplete
-    found = [item.value for item in ShellComplete(main, {}, "fedrepro", "_FEDREPRO_COMPLETE").get_completions(list(words), incomplete)]
+
+    found = [
+        item.value
+        for item in ShellComplete(main, {}, "fedrepro", "_FEDREPRO_COMPLETE").get_completions(
+            list(words), incomplete
+        )
+    ]
     assert sorted(found) == sorted(papers()) if expected is None else set(expected) <= set(found)
     assert all(value.startswith(incomplete) for value in found)
 
@@ -103,19 +132,38 @@ def stages():
     """Every stage that DVC finds: its address -> (command, what it writes)."""
     repo = pytest.importorskip("dvc.repo")
     with repo.Repo(str(ROOT)) as opened:
-        return {stage.addressing: (str(stage.cmd), {str(Path(out.fs_path).relative_to(ROOT)) for out in stage.outs}) for stage in opened.index.stages}
+        return {
+            stage.addressing: (
+                str(stage.cmd),
+                {str(Path(out.fs_path).relative_to(ROOT)) for out in stage.outs},
+            )
+            for stage in opened.index.stages
+        }
 
 
 @pytest.mark.parametrize("paper", papers())
 def test_dvc_has_a_stage_for_every_planned_cell_and_no_other(paper, stages):
     def outputs(cell: Cell) -> set[str]:
-        paths = cell.folder() / "result.json", cell.folder() / "history.csv", cell.metrics(), cell.representations()
+        paths = (
+            cell.folder() / "result.json",
+            cell.folder() / "history.csv",
+            cell.metrics(),
+            cell.representations(),
+        )
         return {str(path.relative_to(ROOT)) for path in paths}
 
     train = f"python -m stages.train {paper}/"
-    found = {address: (Cell.parse(command.split()[-1]), outs) for address, (command, outs) in stages.items() if command.startswith(train)}
+    found = {
+        address: (Cell.parse(command.split()[-1]), outs)
+        for address, (command, outs) in stages.items()
+        if command.startswith(train)
+    }
     assert found == {load_paper(paper).stage(cell): (cell, outputs(cell)) for cell in planned(paper)}
-    cut = {command.split("/")[-1] for command, _ in stages.values() if command.startswith(f"python -m stages.partition {paper}/")}
+    cut = {
+        command.split("/")[-1]
+        for command, _ in stages.values()
+        if command.startswith(f"python -m stages.partition {paper}/")
+    }
     assert cut == set(load_paper(paper).scenarios) - {"across"}
 
 
@@ -134,7 +182,10 @@ def test_a_hand_edit_is_named(copy):
     before = path.read_text()
     path.write_text(before.replace("wdir: ../..", "wdir: .", 1))
     said = here(copy, "sync", "--check", expect=1).stdout
-    assert said == "papers/toy/dvc.yaml: not as paper.yaml says; fedrepro sync writes it\n" and "wdir: ." in path.read_text()
+    assert (
+        said == "papers/toy/dvc.yaml: not as paper.yaml says; fedrepro sync writes it\n"
+        and "wdir: ." in path.read_text()
+    )
     assert here(copy, "sync").stdout == "papers/toy/dvc.yaml: written\n" and path.read_text() == before
     assert here(copy, "sync").stdout == ""
 
@@ -145,7 +196,10 @@ def test_a_grid_of_scenarios_that_read_different_sets_is_one_line(tmp_path):
     document = yaml.safe_load((ROOT / "papers/rahfl/paper.yaml").read_text())
     plain, corrupted = list(document["scenarios"])[:2]
     del document["scenarios"][plain]["corruption"]
-    document["grids"]["both"] = {"scenarios": [plain, corrupted], "methods": [next(iter(document["methods"]))]}
+    document["grids"]["both"] = {
+        "scenarios": [plain, corrupted],
+        "methods": [next(iter(document["methods"]))],
+    }
     (tmp_path / "papers/mine/paper.yaml").write_text(yaml.safe_dump(document))
     with pytest.raises(ParamError) as error:
         sync(tmp_path)
@@ -170,25 +224,45 @@ def test_a_cell_is_explained_with_its_own_numbers():
     result = json.loads((cell.folder() / "result.json").read_text())
     lines = fedrepro("explain", str(cell))
     said, values = entries(lines), result["measures"][result["headline"]]
-    assert said["measured"][0].startswith(f"{fmean(values):.2f} ({result['headline']}; seeds 0, 1: {values[0]:.2f}, {values[1]:.2f})")
+    assert said["measured"][0].startswith(
+        f"{fmean(values):.2f} ({result['headline']}; seeds 0, 1: {values[0]:.2f}, {values[1]:.2f})"
+    )
     assert said["command"] == [f"fedrepro run {cell}"] and said["stage"] == [load_paper("fedlsa").stage(cell)]
     assert said["files"] == ["papers/fedlsa/runs/mini/fedlsa/"] and (ROOT / said["page"][0]).is_file()
     assert f"{sum(result['seconds']) / 3600:.2f} hours" in said["state"][0]
     text = "\n".join(lines)
     scenario = load_paper("fedlsa").miniature.scenario
-    for part in ("Data", "Partition", "Training", "Evaluation", "Networks", "Seeds", "Hyper-parameters", "Readings"):
+    for part in (
+        "Data",
+        "Partition",
+        "Training",
+        "Evaluation",
+        "Networks",
+        "Seeds",
+        "Hyper-parameters",
+        "Readings",
+    ):
         assert re.search(rf"^{part}\b", text, re.MULTILINE), part
-    for name, value in (("rounds", scenario.training.rounds), ("batch_size", scenario.training.batch_size), *result["hyper"].items()):
+    for name, value in (
+        ("rounds", scenario.training.rounds),
+        ("batch_size", scenario.training.batch_size),
+        *result["hyper"].items(),
+    ):
         assert re.search(rf"^  {name} +{re.escape(str(value))}\b", text, re.MULTILINE), name
 
 
 def test_words_of_a_table_lead_to_its_numbers():
     said = entries(fedrepro("explain", "fedcrl", "table II", "CIFAR-10", "FedProx", "practical"))
     with (ROOT / "papers/fedcrl/published/table2.csv").open(newline="") as file:
-        printed = [row["value"] for row in csv.DictReader(file)
-                   if (row["dataset"], row["method"]) == ("CIFAR-10", "FedProx") and "practical" in row["setting"]]
+        printed = [
+            row["value"]
+            for row in csv.DictReader(file)
+            if (row["dataset"], row["method"]) == ("CIFAR-10", "FedProx") and "practical" in row["setting"]
+        ]
     assert said["cell"] == ["fedcrl/cifar10-dir-01/fedprox: FedProx (fedprox) of FedCRL"]
-    assert [text.split()[0] for text in said["printed"]] == printed and len(said["measured"]) == len(printed) > 0
+    assert [text.split()[0] for text in said["printed"]] == printed and len(said["measured"]) == len(
+        printed
+    ) > 0
 
 
 def test_a_measured_number_of_a_table_is_the_results():
@@ -206,7 +280,9 @@ def test_words_that_name_many_cells_are_answered_with_commands():
     first, *commands = fedrepro("explain", "fedcrl", "II", "CIFAR-10")
     assert first.startswith(f"table II has {len(commands)} cells") and len(commands) > 2
     words = commands[-1].split()
-    assert words[:2] == ["fedrepro", "explain"] and entries(fedrepro(*words[1:]))["cell"][0].startswith(words[2])
+    assert words[:2] == ["fedrepro", "explain"] and entries(fedrepro(*words[1:]))["cell"][0].startswith(
+        words[2]
+    )
 
 
 @pytest.mark.parametrize("words, message", [
@@ -228,7 +304,9 @@ def here(project: Path, *words: str, expect: int = 0) -> subprocess.CompletedPro
 def copy(tmp_path_factory) -> Path:
     """A checkout without papers but for a new one, `toy`, of one round; everything else is committed."""
     project = tmp_path_factory.mktemp("checkout")
-    names = subprocess.run(["git", "ls-files", *COPIED], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    names = subprocess.run(
+        ["git", "ls-files", *COPIED], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     for name in [*names, "tests/conftest.py", "tests/federation.py"]:
         (project / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, project / name)
@@ -241,11 +319,15 @@ def copy(tmp_path_factory) -> Path:
 
 def changed(project: Path) -> list[str]:
     """The files that git sees."""
-    return sorted(line[3:] for line in run(project, "git", "status", "--porcelain", "-uall").stdout.splitlines())
+    return sorted(
+        line[3:] for line in run(project, "git", "status", "--porcelain", "-uall").stdout.splitlines()
+    )
 
 
 def test_a_new_paper_is_one_folder_that_runs(copy):
-    assert changed(copy) == [f"papers/toy/{name}" for name in ("dvc.yaml", "paper.yaml", "published/table1.csv")]
+    assert changed(copy) == [
+        f"papers/toy/{name}" for name in ("dvc.yaml", "paper.yaml", "published/table1.csv")
+    ]
     assert here(copy, "sync", "--check").stdout == ""
     assert re.search(r"^toy, all cells +1 +\. +\. +\. +1 ", here(copy, "status").stdout, re.MULTILINE)
     edit(copy / "papers/toy/paper.yaml", lambda paper: paper["miniature"]["scenario"].update(
@@ -254,7 +336,9 @@ def test_a_new_paper_is_one_folder_that_runs(copy):
         stage(copy, name, what)
     said = entries(here(copy, "explain", "toy", "1", "FedAvg").stdout.splitlines())
     result = json.loads((copy / "papers/toy/runs/mini/fedavg/result.json").read_text())
-    assert said["state"][0].startswith("measured") and said["measured"][0].startswith(f"{result['measures']['weighted'][0]:.2f} (weighted; seed 0:")
+    assert said["state"][0].startswith("measured") and said["measured"][0].startswith(
+        f"{result['measures']['weighted'][0]:.2f} (weighted; seed 0:"
+    )
     assert re.search(r"^toy, all cells +1 +1 ", here(copy, "status").stdout, re.MULTILINE)
     assert all(name.startswith("papers/toy/") for name in changed(copy))
     line, = here(copy, "new", "paper", "toy", expect=2).stderr.splitlines()

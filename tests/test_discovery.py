@@ -1,4 +1,5 @@
-"""Papers and methods are found where they lie: the code lists neither, and a paper needs nothing but its folder."""
+"""Papers and methods are found where they lie: the code lists neither, and a paper needs nothing but its
+folder."""
 import ast
 import shutil
 from pathlib import Path
@@ -39,7 +40,14 @@ def root(tmp_path) -> Path:
     shutil.copy(ROOT / "params.yaml", tmp_path)
     for name, order in (("zeta", 1), ("alpha", 2)):
         copy_of_a_paper(tmp_path, name, order)
-    change(tmp_path, "alpha", lambda paper: (paper["methods"].update(ours={"rate": 0.25}), paper["miniature"]["methods"].append("ours")))
+    change(
+        tmp_path,
+        "alpha",
+        lambda paper: (
+            paper["methods"].update(ours={"rate": 0.25}),
+            paper["miniature"]["methods"].append("ours"),
+        ),
+    )
     (tmp_path / "papers/alpha/methods").mkdir()
     (tmp_path / "papers/alpha/methods/ours.py").write_text(OURS)
     return tmp_path
@@ -75,7 +83,8 @@ def one_line(error) -> str:
 # -- no lists ----------------------------------------------------------------------------------------------
 
 def collections(tree: ast.AST):
-    """The texts of every list, tuple, set and mapping that is written out, and the words of every text of a line."""
+    """The texts of every list, tuple, set and mapping that is written out, and the words of every text of a
+    line."""
     for node in ast.walk(tree):
         parts = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", [])
         yield {part.value for part in parts if isinstance(part, ast.Constant)}
@@ -84,7 +93,8 @@ def collections(tree: ast.AST):
 
 
 def test_no_python_file_lists_papers_or_methods():
-    """Not two papers nor three methods beside each other; a single name may be that of a network or a loss."""
+    """Not two papers nor three methods beside each other; a single name may be that of a network or a
+    loss."""
     found, listed, every = [], set(papers()), set(method_names())
     for path in [*ROOT.glob("pipeline/**/*.py"), *ROOT.glob("stages/*.py")]:
         for texts in collections(ast.parse(path.read_text(encoding="utf-8"))):
@@ -139,7 +149,11 @@ def test_a_papers_own_method_is_loaded_and_described(root, capsys):
     assert type(method).__name__ == "Ours" and method.rate == 0.25 and method.headline == "weighted"
     kind = described("ours", "alpha", root)
     assert kind.lineage[:2] == ("Ours", "FedAvg") and kind.options["rate"] == 0.5
-    assert [(one.name, one.value) for one in hyper_parameters(Cell("alpha", "mini", "ours"), root) if one.name == "rate"] == [("rate", 0.25)]
+    assert [
+        (one.name, one.value)
+        for one in hyper_parameters(Cell("alpha", "mini", "ours"), root)
+        if one.name == "rate"
+    ] == [("rate", 0.25)]
     assert explain.explain(["alpha/mini/ours"], root) == 0
     text = capsys.readouterr().out
     assert "alpha/mini/ours: ours (ours) of FedLSA" in text and "fedrepro run alpha/mini/ours" in text
@@ -155,14 +169,22 @@ def test_another_paper_cannot_use_it(root):
 def test_changing_it_changes_the_digest_of_its_cells_and_of_no_other(root):
     def digests() -> dict[Cell, str]:
         forget()
-        cells = [Cell(paper, "mini", method) for paper in papers(root) for method in load_paper(paper, root).miniature.methods]
+        cells = [
+            Cell(paper, "mini", method)
+            for paper in papers(root)
+            for method in load_paper(paper, root).miniature.methods
+        ]
         return {cell: provenance.digest_of(cell, root) for cell in cells}
 
     before, path = digests(), root / "papers/alpha/methods/ours.py"
     path.write_text(OURS.replace("as fedavg", "").replace("FedAvg with", "FedAvg, with"))
-    assert digests() == before                                        # another docstring
-    path.write_text(OURS.replace("super().round(state, world)", "super().round(super().round(state, world), world)"))
-    assert {cell for cell, digest in digests().items() if digest != before[cell]} == {Cell("alpha", "mini", "ours")}
+    assert digests() == before  # another docstring
+    path.write_text(
+        OURS.replace("super().round(state, world)", "super().round(super().round(state, world), world)")
+    )
+    assert {cell for cell, digest in digests().items() if digest != before[cell]} == {
+        Cell("alpha", "mini", "ours")
+    }
 
 
 def test_its_file_may_hold_more_than_the_method(root):
@@ -173,10 +195,15 @@ def test_its_file_may_hold_more_than_the_method(root):
     assert described("ours", "alpha", root).lineage[:2] == ("Ours", "FedAvg")
 
 
-@pytest.mark.parametrize("text", ['"""Nothing yet."""\n', "class Ours:\n    pass\n", "def round(state, world):\n    return state\n"])
+@pytest.mark.parametrize("text", ['"""Nothing yet."""\n', "class Ours:\n    pass\n", "def round(state, "
+                                                                                     "world):\n    return "
+                                                                                     "state\n"])
 def test_a_file_without_a_method_is_one_line(root, text):
     (root / "papers/alpha/methods/ours.py").write_text(text)
-    for look in (lambda: methods.load("ours", {}, "test", "alpha", root), lambda: explain.explain(["alpha/mini/ours"], root)):
+    for look in (
+        lambda: methods.load("ours", {}, "test", "alpha", root),
+        lambda: explain.explain(["alpha/mini/ours"], root),
+    ):
         with pytest.raises(ParamError) as error:
             look()
         assert "papers/alpha/methods/ours.py: no class of pipeline.methods.base.Method" in one_line(error)

@@ -24,8 +24,14 @@ from pipeline.schema import (
     read_yaml,
 )
 
-SCENARIO = {"data": {"set": "digits"}, "partition": {"kind": "dirichlet", "clients": 5, "beta": 0.1}, "model": {"name": "cnn2"},
-            "training": {"rounds": 2, "batch_size": 16}, "evaluation": {"tests": "clients"}, "seeds": [0]}
+SCENARIO = {
+    "data": {"set": "digits"},
+    "partition": {"kind": "dirichlet", "clients": 5, "beta": 0.1},
+    "model": {"name": "cnn2"},
+    "training": {"rounds": 2, "batch_size": 16},
+    "evaluation": {"tests": "clients"},
+    "seeds": [0],
+}
 
 
 def changed(path: str, value):
@@ -98,7 +104,9 @@ def test_client_names_of_models_and_sizes_agree():
     document = changed("partition", {"kind": "subset", "sizes": {"M": 10, "U": 10}})
     del document["model"]
     document["models"] = {"M": {"name": "resnet10"}, "V": {"name": "resnet12"}}
-    with pytest.raises(ParamError, match=r"'models' names \['M', 'V'\], 'partition.sizes' names \['M', 'U'\]"):
+    with pytest.raises(
+        ParamError, match=r"'models' names \['M', 'V'\], 'partition.sizes' names \['M', 'U'\]"
+    ):
         check(Scenario, document, "f: s")
 
 
@@ -145,21 +153,31 @@ def test_every_algorithm_that_can_run_in_a_miniature_is_asked_for_once():
         own = {Cell(paper, "mini", method).resolve()[1] for method in miniature.methods}
         others = [Cell(paper, "across", method).resolve()[1] for method in miniature.others]
         assert len(set(others)) == len(others) and not own & set(others)
-        assert own | set(others) == own | {name for name in methods.names() if not excluded(name, miniature.scenario)}
+        assert own | set(others) == own | {
+            name for name in methods.names() if not excluded(name, miniature.scenario)
+        }
 
 
 def test_a_method_of_another_paper_runs_in_the_same_scenario_under_another_name():
     cell = Cell("fedccl", "across", "fedsr")
     scenario, algorithm, hyper = cell.resolve()
     assert (algorithm, hyper) == ("fedsr", {}) and scenario.model.name == "cnn4_gaussian"
-    assert dataclasses.replace(scenario, model=None, models={}) == dataclasses.replace(load_paper("fedccl").miniature.scenario, model=None, models={})
-    assert cell.partition == "mini" and Cell("fedccl", "mini", "fedavg").partition == "mini" and Cell("fedccl", "digit5-balanced", "fedavg").partition == "digit5-balanced"
+    assert dataclasses.replace(scenario, model=None, models={}) == dataclasses.replace(
+        load_paper("fedccl").miniature.scenario, model=None, models={}
+    )
+    assert (
+        cell.partition == "mini"
+        and Cell("fedccl", "mini", "fedavg").partition == "mini"
+        and Cell("fedccl", "digit5-balanced", "fedavg").partition == "digit5-balanced"
+    )
     assert load_paper("fedccl").stage(cell) == "papers/fedccl/dvc.yaml:across@fedsr"
 
 
 @pytest.mark.parametrize("others", [["fedavg"], ["fedprox", "fedprox"]])
 def test_a_method_is_asked_for_once(others):
-    with pytest.raises(ParamError, match=f"params.yaml: m: 'others' holds {others[0]} twice, or beside 'methods'"):
+    with pytest.raises(
+        ParamError, match=f"params.yaml: m: 'others' holds {others[0]} twice, or beside 'methods'"
+    ):
         check(Miniature, {"scenario": SCENARIO, "methods": ["fedavg"], "others": others}, "params.yaml: m")
 
 
@@ -172,6 +190,8 @@ def test_a_grid_with_an_unknown_method_is_refused(tmp_path):
     folder = tmp_path / "papers" / "fedlsa"
     folder.mkdir(parents=True)
     document = (ROOT / "papers" / "fedlsa" / "paper.yaml").read_text()
-    (folder / "paper.yaml").write_text(document.replace("grids:\n", "grids:\n  wrong: {scenarios: [], methods: [fedgaa]}\n", 1))
+    (folder / "paper.yaml").write_text(
+        document.replace("grids:\n", "grids:\n  wrong: {scenarios: [], methods: [fedgaa]}\n", 1)
+    )
     with pytest.raises(ParamError, match="grids.wrong.methods: unknown method 'fedgaa' .nearest: 'fedga'"):
         load_paper("fedlsa", tmp_path)

@@ -1,5 +1,5 @@
-"""Identities and worked numbers of the personalised baselines: FedPer, LG-FedAvg, pFedMe, Per-FedAvg, FedAMP, FedALA,
-Ditto, FedRep and MOON."""
+"""Identities and worked numbers of the personalised baselines: FedPer, LG-FedAvg, pFedMe, Per-FedAvg, FedAMP,
+FedALA, Ditto, FedRep and MOON."""
 import dataclasses
 import math
 
@@ -88,8 +88,14 @@ def all_equal(a: Clients, b: Clients) -> bool:
 
 # -- FedPer --------------------------------------------------------------------------------------------------
 
-ONE_STEP = ([[1.013584, .027167], [-.027012, .971057]], [.013584, .093053]), ([[.533959, -.140726], [.066041, .240726]], [.013893, .086107])
-TWO_STEPS = ([[1.024827, .048568], [-.041323, .963902]], [.009738, .085898]), ([[.559444, -.121778], [.040556, .221778]], [.005674, .094326])
+ONE_STEP = (
+    ([[1.013584, 0.027167], [-0.027012, 0.971057]], [0.013584, 0.093053]),
+    ([[0.533959, -0.140726], [0.066041, 0.240726]], [0.013893, 0.086107]),
+)
+TWO_STEPS = (
+    ([[1.024827, 0.048568], [-0.041323, 0.963902]], [0.009738, 0.085898]),
+    ([[0.559444, -0.121778], [0.040556, 0.221778]], [0.005674, 0.094326]),
+)
 
 
 @pytest.mark.parametrize("batches, ends", [((B1,), ONE_STEP), ((B1, B2), TWO_STEPS)])
@@ -102,7 +108,9 @@ def test_fedper_steps_of_the_mlp(monkeypatch, batches, ends):
 
 def test_fedper_averages_features_by_samples_and_keeps_heads(monkeypatch):
     world, model = tiny(monkeypatch, B1, joined(B1, B2, B2), network=mlp), start(MLP)
-    state, trained = one_round(FedPer(), State(features=model.features, heads=world.everyone(model.head)), world)
+    state, trained = one_round(
+        FedPer(), State(features=model.features, heads=world.everyone(model.head)), world
+    )
     near(state.features, weighted_mean(trained.models.features, [2, 6]))
     assert all_equal(state.heads, trained.models.heads) and not equal(*state.heads)
     assert all_equal(FedPer().deployed(state, world), world.everyone(state.features).joined(state.heads))
@@ -123,7 +131,10 @@ def fixed_head() -> Network:
 def test_fedper_with_nothing_personal_is_fedavg(monkeypatch):
     """A head that nobody moves is as good as none."""
     a = run(FedPer(), tiny_world(monkeypatch, B1, joined(B2, B1), network=fixed_head))
-    assert equal(a.features, run(FedAvg(), tiny_world(monkeypatch, B1, joined(B2, B1), network=fixed_head)).model.features)
+    assert equal(
+        a.features,
+        run(FedAvg(), tiny_world(monkeypatch, B1, joined(B2, B1), network=fixed_head)).model.features,
+    )
 
 
 def test_fedper_never_averages_heads():
@@ -150,7 +161,8 @@ def test_headline_hooks(method, wanted):
 
 @pytest.mark.parametrize("method", [FedPer(), LGFedAvg(), FedALA()], ids=lambda m: type(m).__name__)
 def test_one_client_alone_is_local(method):
-    """Also FedALA: the global model equals the client's, so that there is nothing to learn. (FedRep: trained in turns.)"""
+    """Also FedALA: the global model equals the client's, so that there is nothing to learn. (FedRep: trained
+    in turns.)"""
     world = image_world((20,))
     state = run(method, world)
     assert equal(method.deployed(state, world)[0], run(Local(), image_world((20,))).models[0])
@@ -160,11 +172,14 @@ def test_one_client_alone_is_local(method):
 
 @pytest.mark.parametrize("uniform, weight", [(False, [[.553073, -.126515], [.046927, .226515]]), (True, [[.5467015, -.131252], [.0532985, .231252]])])
 def test_lgfedavg_heads_of_the_worked_example(monkeypatch, uniform, weight):
-    """One client has made one step of FedPer's example, the other two; their sizes are in the ratio 1 to 3."""
+    """One client has made one step of FedPer's example, the other two; their sizes are in the ratio 1 to
+    3."""
     world = tiny(monkeypatch, B1, joined(B1, B2, B2), network=mlp)
     ends = Clients(params({"head.weight": w}, DOUBLE) for w in (ONE_STEP[1][0], TWO_STEPS[1][0]))
     monkeypatch.setattr(World, "local_epochs", lambda *_: Trained(ends, []))
-    state = LGFedAvg(uniform=uniform).round(State(features=Clients([Params(), Params()]), head=Params()), world)
+    state = LGFedAvg(uniform=uniform).round(
+        State(features=Clients([Params(), Params()]), head=Params()), world
+    )
     close(state.head["head.weight"], weight)
 
 
@@ -181,9 +196,14 @@ def test_lgfedavg_trains_jointly_and_leaves_features_at_home(monkeypatch):
 
 def test_lgfedavg_sharing_all_is_fedavg_and_sharing_nothing_is_local(monkeypatch):
     clients = B1, joined(B2, B1)
-    assert equal(run(LGFedAvg(), tiny_world(monkeypatch, *clients)).head, run(FedAvg(), tiny_world(monkeypatch, *clients)).model)
+    assert equal(
+        run(LGFedAvg(), tiny_world(monkeypatch, *clients)).head,
+        run(FedAvg(), tiny_world(monkeypatch, *clients)).model,
+    )
     alone = run(Local(), tiny_world(monkeypatch, *clients, network=fixed_head)).models
-    assert all_equal(run(LGFedAvg(), tiny_world(monkeypatch, *clients, network=fixed_head)).features, alone.features)
+    assert all_equal(
+        run(LGFedAvg(), tiny_world(monkeypatch, *clients, network=fixed_head)).features, alone.features
+    )
 
 
 # -- FedRep --------------------------------------------------------------------------------------------------
@@ -203,7 +223,10 @@ def test_fedrep_phases_of_the_mlp(monkeypatch, tau_h, tau_b, below, above):
 
 def test_fedrep_takes_the_scenarios_epochs_for_the_features():
     world = image_world(local_epochs=2)
-    assert equal(run(FedRep(head_epochs=1), world, 1).features, run(FedRep(head_epochs=1, feature_epochs=2), world, 1).features)
+    assert equal(
+        run(FedRep(head_epochs=1), world, 1).features,
+        run(FedRep(head_epochs=1, feature_epochs=2), world, 1).features,
+    )
 
 
 def test_fedrep_without_head_epochs_keeps_the_first_head_and_is_not_fedper():
@@ -213,7 +236,10 @@ def test_fedrep_without_head_epochs_keeps_the_first_head_and_is_not_fedper():
 
 
 def test_fedrep_without_feature_epochs_keeps_the_first_features():
-    assert equal(run(FedRep(head_epochs=1, feature_epochs=0), image_world()).features, image_world().new_model().features)
+    assert equal(
+        run(FedRep(head_epochs=1, feature_epochs=0), image_world()).features,
+        image_world().new_model().features,
+    )
 
 
 def test_fedrep_heads_depend_on_own_data_alone(monkeypatch):
@@ -227,7 +253,13 @@ def test_fedrep_one_client_descends_its_loss(monkeypatch):
     state, method = FedRep(head_epochs=2).init(world), FedRep(head_epochs=2)
     for number in range(1, 9):
         world = world.at(number)
-        seen.append(float(world.each(method.deployed(state, world), lambda m, x, y, _: cross_entropy(m(x), y).detach())[0]))
+        seen.append(
+            float(
+                world.each(method.deployed(state, world), lambda m, x, y, _: cross_entropy(m(x), y).detach())[
+                    0
+                ]
+            )
+        )
         state = method.round(state, world)
     assert all(after < before for before, after in zip(seen, seen[1:]))
 
@@ -261,7 +293,7 @@ def test_pfedme_two_batches_of_the_tiny_head(monkeypatch, options, w, theta):
     state = PFedMe(**SMALL, **options).round(State(model=start()), world)
     head(state.model, *w)
     if theta:
-        head(state.personal[0], *theta)                           # what the tables score, in storage of its own
+        head(state.personal[0], *theta)  # what the tables score, in storage of its own
 
 
 @pytest.mark.parametrize("options, sizes, wanted", [({"beta": 2.0, "uniform": True}, (3, 1), [-.5, 3]), ({"beta": 2.0}, (3, 1), [-.75, 2.5]),
@@ -307,7 +339,11 @@ def test_pfedme_inner_steps_converge_on_a_quadratic(monkeypatch):
     method = PFedMe(lam=lam, inner_steps=200, inner_lr=0.1, lr=0.05)
     monkeypatch.setattr(PFedMe, "loss", lambda self, model, *_: squared_distance(model.params, target) / 2)
     state = method.round(State(model=start()), world)
-    near(state.personal[0], Params({name: (target[name] + lam * start()[name]) / (1 + lam) for name in target}), 1e-12)
+    near(
+        state.personal[0],
+        Params({name: (target[name] + lam * start()[name]) / (1 + lam) for name in target}),
+        1e-12,
+    )
 
 
 def test_pfedme_scores_theta_after_training_and_w_before():
@@ -315,7 +351,9 @@ def test_pfedme_scores_theta_after_training_and_w_before():
     assert PFedMe().after_training(PFedMe().init(world), None) is None
     state, trained = watched(PFedMe(), world, 1)
     assert all(model is state.model for model in PFedMe().deployed(state, world))
-    assert PFedMe().after_training(state, trained.models) is state.personal and all(not equal(theta, state.model) for theta in state.personal)
+    assert PFedMe().after_training(state, trained.models) is state.personal and all(
+        not equal(theta, state.model) for theta in state.personal
+    )
 
 
 # -- Per-FedAvg ----------------------------------------------------------------------------------------------
@@ -325,16 +363,28 @@ HF = ([[.496079, -.171938], [.103921, .271938]], [-.018022, .118022])
 
 
 def meta(monkeypatch, method, *batches, model=None, **changes):
-    return method.round(State(model=start() if model is None else model), tiny(monkeypatch, joined(*batches), **changes)).model
+    return method.round(
+        State(model=start() if model is None else model), tiny(monkeypatch, joined(*batches), **changes)
+    ).model
 
 
 def test_perfedavg_first_order(monkeypatch):
-    head(meta(monkeypatch, PerFedAvg(**META), B1, B2), [[.497284, -.163447], [.102716, .263447]], [-.024105, .124105])
-    head(meta(monkeypatch, PerFedAvg(**META), B1, B2, B3, B1), [[.537696, -.129454], [.062304, .229454]], [-.021158, .121158])
+    head(
+        meta(monkeypatch, PerFedAvg(**META), B1, B2),
+        [[0.497284, -0.163447], [0.102716, 0.263447]],
+        [-0.024105, 0.124105],
+    )
+    head(
+        meta(monkeypatch, PerFedAvg(**META), B1, B2, B3, B1),
+        [[0.537696, -0.129454], [0.062304, 0.229454]],
+        [-0.021158, 0.121158],
+    )
 
 
 def fit(flat, images, labels):
-    return cross_entropy(torch.tensor(images, dtype=DOUBLE) @ flat[:4].view(2, 2).T + flat[4:], torch.tensor(labels))
+    return cross_entropy(
+        torch.tensor(images, dtype=DOUBLE) @ flat[:4].view(2, 2).T + flat[4:], torch.tensor(labels)
+    )
 
 
 def exact(alpha=0.5, beta=0.1):
@@ -367,8 +417,14 @@ def test_perfedavg_hessian_free_is_exact_on_a_quadratic(monkeypatch):
 
 
 def test_perfedavg_variants_coincide_where_the_hessian_vanishes(monkeypatch):
-    monkeypatch.setattr(PerFedAvg, "loss", lambda self, model, *_: sum(value.sum() for value in model.params.values()))
-    near(meta(monkeypatch, PerFedAvg(**META, variant="hf"), B1, B2, B3), meta(monkeypatch, PerFedAvg(**META), B1, B2), 1e-12)
+    monkeypatch.setattr(
+        PerFedAvg, "loss", lambda self, model, *_: sum(value.sum() for value in model.params.values())
+    )
+    near(
+        meta(monkeypatch, PerFedAvg(**META, variant="hf"), B1, B2, B3),
+        meta(monkeypatch, PerFedAvg(**META), B1, B2),
+        1e-12,
+    )
 
 
 @pytest.mark.parametrize("variant, batches", [("fo", (B1, B2)), ("hf", (B1, B2, B3))])
@@ -388,7 +444,7 @@ def test_perfedavg_trailing_chunk_is_cut_evenly_or_left_out(monkeypatch):
     two_left = meta(monkeypatch, method, B1, B2, B3)              # B1 and B2, then one sample of B3 each
     full = meta(monkeypatch, method, B1, B2)
     near(two_left, method.round(State(model=full), tiny(monkeypatch, B3, batch_size=1)).model, 1e-12)
-    assert equal(meta(monkeypatch, method, B1, B2, B3, one), two_left)           # of three left the last is not used
+    assert equal(meta(monkeypatch, method, B1, B2, B3, one), two_left)  # of three left the last is not used
     assert equal(meta(monkeypatch, method, B1, B2, one), full)                   # one left: no step
 
 
@@ -397,7 +453,7 @@ def test_perfedavg_scores_a_copy_after_one_step_on_one_batch(monkeypatch):
     state = State(model=start())
     adapted = method.deployed(state, world)
     for k, batch in enumerate((B1, B2)):
-        near(adapted[k], FedAvg().round(state, tiny(monkeypatch, batch)).model, 1e-12)      # lr 0.1: one SGD step
+        near(adapted[k], FedAvg().round(state, tiny(monkeypatch, batch)).model, 1e-12)  # lr 0.1: one SGD step
     assert equal(state.model, start()) and not any(v.requires_grad for v in adapted[0].values())
 
 
@@ -419,7 +475,9 @@ def test_perfedavg_adam_takes_the_meta_gradient(monkeypatch):
 def test_perfedavg_differences_share_their_dropout_mask():
     """With masks of their own the quotient would be of the order of 1 / delta."""
     world = image_world((48,), model=Model("cnn4", dropout=0.5))
-    world = World([dataclasses.replace(c, images=c.images.double()) for c in world.clients], world.training, 10, 0)
+    world = World(
+        [dataclasses.replace(c, images=c.images.double()) for c in world.clients], world.training, 10, 0
+    )
     world = world.at(1)
     seen, inner = [], PerFedAvg._hessian_times
     method = PerFedAvg(variant="hf", delta=1e-6)
@@ -448,7 +506,10 @@ def test_fedamp_weights_and_messages():
     close(messages(xi), [[.036788, .038940], [.934562, .014325], [.028650, .446735]])
     world = image_world()
     mixed = mix(THREE, xi)
-    close(torch.stack([m["head.w"] for m in mixed]), [[.036788, .038940], [.934562, .014325], [.028650, .446735]])
+    close(
+        torch.stack([m["head.w"] for m in mixed]),
+        [[0.036788, 0.038940], [0.934562, 0.014325], [0.028650, 0.446735]],
+    )
 
 
 def test_fedamp_overshoot_and_its_guard():
@@ -462,7 +523,10 @@ def test_fedamp_overshoot_and_its_guard():
 
 
 def test_fedamp_weights_are_symmetric_with_rows_of_one():
-    models = Clients(params({"head.w": row}, DOUBLE) for row in torch.randn(5, 7, generator=torch.Generator().manual_seed(1)).tolist())
+    models = Clients(
+        params({"head.w": row}, DOUBLE)
+        for row in torch.randn(5, 7, generator=torch.Generator().manual_seed(1)).tolist()
+    )
     xi = attention(.3, 2., models)
     assert torch.equal(xi, xi.T)
     close(xi.sum(1), [1] * 5, 1e-12)
@@ -473,7 +537,8 @@ def test_fedamp_limits():
     same = Clients([THREE[1]] * 3)
     for alpha in (.1, 1000.):
         close(messages(attention(alpha, .1, same), same), [[1, 0]] * 3, 1e-9)
-    close(messages(attention(1e9 / 3, 1e9)), [[1 / 3, .5 / 3]] * 3, 1e-8)          # sigma to infinity, alpha / sigma = 1 / N
+    # sigma to infinity, alpha / sigma = 1 / N
+    close(messages(attention(1e9 / 3, 1e9)), [[1 / 3, .5 / 3]] * 3, 1e-8)
     assert torch.equal(attention(0., 1.), torch.eye(3, dtype=DOUBLE))
     far = Clients(params({"head.w": [100. * k]}, DOUBLE) for k in range(3))
     assert torch.equal(attention(1000., .1, far), torch.eye(3, dtype=DOUBLE))
@@ -493,8 +558,12 @@ def test_fedamp_pull_has_the_paper_weight(monkeypatch):
     handle = Handle(world.network(0, start()))
     batch = Batch(torch.tensor(B1[0], dtype=DOUBLE).reshape(-1, 2, 1, 1), torch.tensor(B1[1]))
     plain = FedAMP(lam=0.0).loss(handle, batch, None, u).item()
-    assert FedAMP(alpha=4.0, lam=0.5).loss(handle, batch, None, u).item() - plain == pytest.approx(.5 / 8 * .09)
-    assert FedAMP(alpha=4.0, lam=0.5, penalty="norm").loss(handle, batch, None, u).item() - plain == pytest.approx(.5 / 8 * .3)
+    assert FedAMP(alpha=4.0, lam=0.5).loss(handle, batch, None, u).item() - plain == pytest.approx(
+        0.5 / 8 * 0.09
+    )
+    assert FedAMP(alpha=4.0, lam=0.5, penalty="norm").loss(
+        handle, batch, None, u
+    ).item() - plain == pytest.approx(0.5 / 8 * 0.3)
 
 
 def test_fedamp_lambda_zero_is_local_bit_for_bit():
@@ -506,7 +575,9 @@ def test_fedamp_first_round_is_anchored_at_the_first_model():
     first = world.new_model()
 
     def pulled(model, batch, shared, own):
-        return cross_entropy(model(batch.images), batch.labels) + 1 / (2 * 0.5) * squared_distance(model.params, first)
+        return cross_entropy(model(batch.images), batch.labels) + 1 / (2 * 0.5) * squared_distance(
+            model.params, first
+        )
     wanted = world.local_epochs(world.everyone(first), pulled).models
     assert all_equal(run(FedAMP(alpha=0.5), image_world(), 1).models, wanted)
 
@@ -534,7 +605,9 @@ def test_fedamp_client_without_data_changes_nothing():
 def mixing(monkeypatch, method, starting=True, **changes):
     """Weights, epochs and losses of a client with the tiny head that has received the anchor."""
     world, losses = tiny(monkeypatch, joined(B1, B2), **changes), []
-    monkeypatch.setattr(FedALA, "_settled", lambda self, seen, old=FedALA._settled: losses.append(seen[:]) or old(self, seen))
+    monkeypatch.setattr(
+        FedALA, "_settled", lambda self, seen, old=FedALA._settled: losses.append(seen[:]) or old(self, seen)
+    )
     ones = Params((name, torch.ones_like(value)) for name, value in start().items())
     weights, epochs = method._learn(world, 0, start(), start(ANCHOR), ones, starting)
     return weights, epochs, losses[-1], adaptive_mix(start(), start(ANCHOR), weights)
@@ -549,13 +622,17 @@ def test_fedala_one_epoch(monkeypatch, eta, weights, ends, loss):
     head(found, *weights)
     head(mixed, *ends)
     assert epochs == 1
-    assert mixing(monkeypatch, dataclasses.replace(method, losses=1, threshold=100.0))[2][0] == pytest.approx(loss, abs=1e-6)
+    assert mixing(monkeypatch, dataclasses.replace(method, losses=1, threshold=100.0))[2][0] == pytest.approx(
+        loss, abs=1e-6
+    )
 
 
 def test_fedala_start_phase(monkeypatch):
     weights, epochs, losses, mixed = mixing(monkeypatch, FedALA(eta=10.0, share=1.0))
     assert epochs == len(losses) == 11
-    assert losses[:3] == pytest.approx([.754734, .717708, .714669], abs=1e-6) and losses[-1] == pytest.approx(.699651, abs=1e-6)
+    assert losses[:3] == pytest.approx([0.754734, 0.717708, 0.714669], abs=1e-6) and losses[
+        -1
+    ] == pytest.approx(0.699651, abs=1e-6)
     head(weights, [[0, 1], [1, 0]], [.197216, .197216])
     head(mixed, [[.5, 0], [0, .3]], [.019722, .080278])
 
@@ -563,15 +640,24 @@ def test_fedala_start_phase(monkeypatch):
 def test_fedala_start_phase_is_capped_and_says_so(monkeypatch, capsys):
     monkeypatch.setattr(fedala, "MOST_EPOCHS", 15)
     _, epochs, _, _ = mixing(monkeypatch, FedALA(threshold=1e-12))
-    assert epochs == 15 and "client c0: the mixing weights did not settle in 15 epochs" in capsys.readouterr().err
+    assert (
+        epochs == 15
+        and "client c0: the mixing weights did not settle in 15 epochs" in capsys.readouterr().err
+    )
 
 
 def test_fedala_features_once_is_the_same_as_the_whole_network(monkeypatch):
-    """With the head's tensors alone, the features are computed once; a third tensor with weight 0 checks the long way."""
+    """With the head's tensors alone, the features are computed once; a third tensor with weight 0 checks the
+    long way."""
     world = tiny(monkeypatch, B1, joined(B2, B3), network=mlp)
-    local, received = start(MLP), params({**MLP, "features.1.bias": [.2, .2], "head.weight": [[.4, 0], [0, .4]]}, DOUBLE)
+    local, received = (
+        start(MLP),
+        params({**MLP, "features.1.bias": [0.2, 0.2], "head.weight": [[0.4, 0], [0, 0.4]]}, DOUBLE),
+    )
     received["features.1.bias"] = local["features.1.bias"].clone()
-    ones = Params((name, torch.ones_like(local[name])) for name in ("features.1.bias", "head.weight", "head.bias"))
+    ones = Params(
+        (name, torch.ones_like(local[name])) for name in ("features.1.bias", "head.weight", "head.bias")
+    )
     short, _ = FedALA(share=1.0)._learn(world, 1, local, received, ones.head, False)
     long, _ = FedALA(share=1.0, tensors=3)._learn(world, 1, local, received, ones, False)
     near(short, long.head, 1e-12)
@@ -579,10 +665,15 @@ def test_fedala_features_once_is_the_same_as_the_whole_network(monkeypatch):
 
 
 def test_fedala_rounds(monkeypatch):
-    """Round 1 starts from the common model; the start phase follows it, later rounds make one pass; weights stay in [0, 1]."""
+    """Round 1 starts from the common model; the start phase follows it, later rounds make one pass; weights
+    stay in [0, 1]."""
     method, world = FedALA(eta=20.0), image_world((20, 33, 7), optimiser=Optimiser("adam", 0.003))
     state = method.init(world)
-    assert all_equal(method.deployed(state, world), world.new_models()) and state.starting.tolist() == [1, 1, 1]
+    assert all_equal(method.deployed(state, world), world.new_models()) and state.starting.tolist() == [
+        1,
+        1,
+        1,
+    ]
     state, trained = one_round(method, state, world.at(1))
     assert min(state.epochs) >= 11 and state.starting.tolist() == [0, 0, 0]
     local, received, before = trained.models, world.average(trained.models), state
@@ -608,7 +699,9 @@ def test_fedala_with_weights_zero(tensors, other):
     """All tensors: nothing is taken, Local. The head's: it stays home, FedPer."""
     method, world = FedALA(eta=0.0, tensors=tensors), image_world()
     state = method.init(world)
-    state = State(state, weights=Clients(Params((n, torch.zeros_like(a)) for n, a in w.items()) for w in state.weights))
+    state = State(
+        state, weights=Clients(Params((n, torch.zeros_like(a)) for n, a in w.items()) for w in state.weights)
+    )
     for number in range(1, 4):
         state = method.round(state, world.at(number))
     wanted = image_world()
@@ -640,7 +733,10 @@ def test_fedala_slices_and_draws():
         assert FedALA()._subset(world, 1).tolist() == [0]
     order = torch.randperm(50, generator=keys.torch_generator("mixing order", 0, "c0")).tolist()
     firsts = [order.index(chosen[0]) for chosen in slices]
-    assert all(order[first:first + 40] == chosen for first, chosen in zip(firsts, slices)) and len(set(firsts)) > 1
+    assert (
+        all(order[first : first + 40] == chosen for first, chosen in zip(firsts, slices))
+        and len(set(firsts)) > 1
+    )
     assert all(len(set(chosen)) == 40 for chosen in draws) and draws[0] != draws[1]
 
 
@@ -654,7 +750,9 @@ def test_fedala_dropout_is_off_while_weights_are_learnt_unless_asked_for():
             ones = Params((n, torch.ones_like(v)) for n, v in local.head.items())
             ends[dropout, name] = FedALA(dropout=dropout)._learn(world, 0, local, received, ones, False)[0]
     assert equal(ends[False, "without"], ends[False, "with"])
-    assert equal(ends[True, "without"], ends[False, "without"]) and not equal(ends[True, "with"], ends[False, "with"])
+    assert equal(ends[True, "without"], ends[False, "without"]) and not equal(
+        ends[True, "with"], ends[False, "with"]
+    )
 
 
 # -- Ditto ---------------------------------------------------------------------------------------------------
@@ -669,7 +767,9 @@ def test_ditto_two_batches_of_the_tiny_head(monkeypatch, lam, v):
 
 def test_ditto_lambda_zero_is_local_and_its_global_model_is_fedavg_bit_for_bit():
     setting = dict(model=Model("cnn4", dropout=0.3), optimiser=Optimiser("adam", 0.003))
-    assert all_equal(run(Ditto(lam=0.0), image_world(**setting)).personal, run(Local(), image_world(**setting)).models)
+    assert all_equal(
+        run(Ditto(lam=0.0), image_world(**setting)).personal, run(Local(), image_world(**setting)).models
+    )
     average = run(FedAvg(), image_world(**setting)).model
     for lam in (0.0, 1.0, 10.0):
         assert equal(run(Ditto(lam=lam), image_world(**setting)).model, average)
@@ -694,7 +794,11 @@ def test_ditto_large_lambda_pins_to_the_received_model():
 
 # -- MOON ----------------------------------------------------------------------------------------------------
 
-Z, GLOBAL, LAST = torch.tensor([[1., 0], [1, 1]]), torch.tensor([[1., 1], [0, 2]]), torch.tensor([[0., 1], [1, 0]])
+Z, GLOBAL, LAST = (
+    torch.tensor([[1.0, 0], [1, 1]]),
+    torch.tensor([[1.0, 1], [0, 2]]),
+    torch.tensor([[0.0, 1], [1, 0]]),
+)
 
 
 @pytest.mark.parametrize("tau, wanted, gradient", [(.5, .455384, [[0, .057281], [.353553, -.353553]]), (.1, .346998, [[0, .001243], [1.767767, -1.767767]])])
@@ -736,8 +840,12 @@ def test_moon_contrast_ignores_lengths_and_grows_with_the_last_models_cosine():
 def test_moon_mu_zero_is_fedavg_and_so_is_the_first_round():
     setting = dict(model=Model("cnn4", dropout=0.3))
     assert equal(run(Moon(mu=0.0), image_world(**setting)).model, run(FedAvg(), image_world(**setting)).model)
-    assert equal(run(Moon(mu=5.0), image_world(**setting), 1).model, run(FedAvg(), image_world(**setting), 1).model)
-    assert not equal(run(Moon(mu=5.0), image_world(**setting), 2).model, run(FedAvg(), image_world(**setting), 2).model)
+    assert equal(
+        run(Moon(mu=5.0), image_world(**setting), 1).model, run(FedAvg(), image_world(**setting), 1).model
+    )
+    assert not equal(
+        run(Moon(mu=5.0), image_world(**setting), 2).model, run(FedAvg(), image_world(**setting), 2).model
+    )
 
 
 def test_moon_keeps_each_clients_own_last_models():
@@ -753,34 +861,68 @@ def test_moon_keeps_each_clients_own_last_models():
 
 def test_moon_loss_takes_every_buffered_model(monkeypatch):
     world = tiny(monkeypatch, B1, network=mlp)
-    handle, batch = Handle(world.network(0, start(MLP))), Batch(torch.tensor(B1[0], dtype=DOUBLE).reshape(-1, 2, 1, 1), torch.tensor(B1[1]))
+    handle, batch = (
+        Handle(world.network(0, start(MLP))),
+        Batch(torch.tensor(B1[0], dtype=DOUBLE).reshape(-1, 2, 1, 1), torch.tensor(B1[1])),
+    )
     others = [Params((n, v * scale + .1) for n, v in start(MLP).items()) for scale in (.5, -.5, 2.)]
     method = Moon(mu=2.0)
     found = method.loss(handle, batch, others[0], {"0": others[1], "1": others[2]}).item()
     near_, *far = (handle.other(model).features(batch.images) for model in others)
     fit = cross_entropy(handle(batch.images), batch.labels)
-    assert found == pytest.approx((fit + 2 * model_contrast(handle.features(batch.images), near_, far, .5)).item())
+    assert found == pytest.approx(
+        (fit + 2 * model_contrast(handle.features(batch.images), near_, far, 0.5)).item()
+    )
 
 
 # -- all of them ---------------------------------------------------------------------------------------------
 
-METHODS = [FedPer(), LGFedAvg(), FedRep(head_epochs=1), PFedMe(inner_steps=2), PerFedAvg(beta=0.05), PerFedAvg(beta=0.05, variant="hf"),
-           PerFedAvg(meta="adam"), FedAMP(alpha=1.0, sigma=1.0), FedAMP(alpha=1.0, sigma=1.0, penalty="norm"), FedALA(), Ditto(), Moon(buffer=2)]
-NAMES = ["FedPer", "LGFedAvg", "FedRep", "PFedMe", "PerFedAvg-fo", "PerFedAvg-hf", "PerFedAvg-adam", "FedAMP", "FedAMP-norm", "FedALA", "Ditto", "Moon"]
+METHODS = [
+    FedPer(),
+    LGFedAvg(),
+    FedRep(head_epochs=1),
+    PFedMe(inner_steps=2),
+    PerFedAvg(beta=0.05),
+    PerFedAvg(beta=0.05, variant="hf"),
+    PerFedAvg(meta="adam"),
+    FedAMP(alpha=1.0, sigma=1.0),
+    FedAMP(alpha=1.0, sigma=1.0, penalty="norm"),
+    FedALA(),
+    Ditto(),
+    Moon(buffer=2),
+]
+NAMES = [
+    "FedPer",
+    "LGFedAvg",
+    "FedRep",
+    "PFedMe",
+    "PerFedAvg-fo",
+    "PerFedAvg-hf",
+    "PerFedAvg-adam",
+    "FedAMP",
+    "FedAMP-norm",
+    "FedALA",
+    "Ditto",
+    "Moon",
+]
 
 
 def leaves(value) -> list:
     """Every tensor and number of a state, in order."""
     if isinstance(value, dict):
         return [leaf for name in sorted(value) for leaf in leaves(value[name])]
-    return [leaf for item in value for leaf in leaves(item)] if isinstance(value, (list, Clients)) else [value]
+    return (
+        [leaf for item in value for leaf in leaves(item)] if isinstance(value, (list, Clients)) else [value]
+    )
 
 
 @pytest.mark.parametrize("method", METHODS, ids=NAMES)
 def test_both_executors_agree(method, monkeypatch):
     ends = []
     for executor in ("sequential", "stacked"):
-        world = executor_world(executor, monkeypatch, sizes=(5, 18, 0, 1), batch_size=4, model=Model("cnn4", dropout=0.3))
+        world = executor_world(
+            executor, monkeypatch, sizes=(5, 18, 0, 1), batch_size=4, model=Model("cnn4", dropout=0.3)
+        )
         state, trained = watched(method, world)
         ends.append(leaves(State(state=state, trained=trained.models)))
     for a, b in zip(*ends, strict=True):
@@ -788,18 +930,31 @@ def test_both_executors_agree(method, monkeypatch):
 
 
 def image_client(k, labels, rng):
-    return Client(f"c{k}", "only", Model("cnn4"), torch.randn(len(labels), 1, 16, 16, generator=rng), torch.tensor(labels, dtype=torch.int64))
+    return Client(
+        f"c{k}",
+        "only",
+        Model("cnn4"),
+        torch.randn(len(labels), 1, 16, 16, generator=rng),
+        torch.tensor(labels, dtype=torch.int64),
+    )
 
 
 @pytest.mark.parametrize("method", METHODS, ids=NAMES)
 def test_small_and_one_sided_clients(method):
-    """No sample, one, one class, fewer than a batch: all numbers stay finite and every deployed model is whole."""
+    """No sample, one, one class, fewer than a batch: all numbers stay finite and every deployed model is
+    whole."""
     rng = torch.Generator().manual_seed(0)
-    clients = [image_client(k, labels, rng) for k, labels in enumerate(([], [3], [7] * 6, [0, 1, 2], list(range(10)) * 2))]
+    clients = [
+        image_client(k, labels, rng)
+        for k, labels in enumerate(([], [3], [7] * 6, [0, 1, 2], list(range(10)) * 2))
+    ]
     world = World(clients, training(batch_size=8, optimiser=Optimiser(lr=0.01)), 10, 0)
     state, trained = watched(method, world, 2)
     for models in (method.deployed(state, world), method.after_training(state, trained.models)):
-        assert all(model.keys() == world.new_model().keys() and all(v.isfinite().all() for v in model.values()) for model in models)
+        assert all(
+            model.keys() == world.new_model().keys() and all(v.isfinite().all() for v in model.values())
+            for model in models
+        )
 
 
 @pytest.mark.parametrize("method", METHODS, ids=NAMES)

@@ -15,7 +15,9 @@ CELLS = miniature_cells()
 
 
 def data_of(world) -> list[torch.Tensor]:
-    return tensors_of([*world.clients, world.public if world.shares_public else None, world.heldout, world.test])
+    return tensors_of(
+        [*world.clients, world.public if world.shares_public else None, world.heldout, world.test]
+    )
 
 
 def test_every_method_is_among_the_miniatures():
@@ -31,10 +33,14 @@ def test_no_method_changes_the_world(algorithm):
     state, _ = one_round(method, method.init(world), world.at(1))
     once, again = (one_round(method, state, world.at(2)) for _ in range(2))
     method.deployed(once[0], world.at(2)), method.traffic(world.at(2), once[0])
-    assert vars(world).keys() == attributes.keys() and all(vars(world)[name] is value for name, value in attributes.items())
+    assert vars(world).keys() == attributes.keys() and all(
+        vars(world)[name] is value for name, value in attributes.items()
+    )
     assert all(map(torch.equal, images, data_of(world)))
     assert once[1].losses == again[1].losses
-    for a, b in zip(tensors_of([once[0], once[1].models]), tensors_of([again[0], again[1].models]), strict=True):
+    for a, b in zip(
+        tensors_of([once[0], once[1].models]), tensors_of([again[0], again[1].models]), strict=True
+    ):
         torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
 
 

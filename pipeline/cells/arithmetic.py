@@ -1,8 +1,9 @@
 """Which instructions the processor's libraries may use, as a scenario's `arithmetic` says.
 
-`portable` holds torch's kernels and oneDNN to AVX2 and MKL to its mode for every maker's processors, so that an Intel and an AMD processor
-round alike; without it each library takes the fastest instructions that it finds. The libraries read the environment when they are loaded,
-so it is set before torch is imported. Processors without AVX2 go on as they can.
+`portable` holds torch's kernels and oneDNN to AVX2 and MKL to its mode for every maker's processors, so that
+an Intel and an AMD processor round alike; without it each library takes the fastest instructions that it
+finds. The libraries read the environment when they are loaded, so it is set before torch is imported.
+Processors without AVX2 go on as they can.
 """
 import os
 import platform
@@ -22,7 +23,9 @@ def adopt(arithmetic: str | None) -> None:
 
 def in_use() -> str:
     """`portable` where this process computes so, else an empty text."""
-    if platform.machine().lower() not in ("x86_64", "amd64") or any(os.environ.get(key) != value for key, value in PORTABLE.items()):
+    if platform.machine().lower() not in ("x86_64", "amd64") or any(
+        os.environ.get(key) != value for key, value in PORTABLE.items()
+    ):
         return ""
     import torch
     return "portable" if torch.backends.cpu.get_cpu_capability() == "AVX2" else ""

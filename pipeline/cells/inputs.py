@@ -7,8 +7,8 @@ from pipeline.schema import ROOT, Cell
 
 
 def inputs(cell: Cell, seed: int, root: Path = ROOT) -> dict:
-    """The meta.json of the partition that a seed trains on; its `digest` also over the features or corrupted images that the
-    scenario takes, `data` with their deviations."""
+    """The meta.json of the partition that a seed trains on; its `digest` also over the features or corrupted
+    images that the scenario takes, `data` with their deviations."""
     scenario = cell.resolve(root)[0]
     _, meta = partition.read(partition_folder(cell, seed, root))
     folder, added = root / "data" / scenario.data.set, {}

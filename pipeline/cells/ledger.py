@@ -1,8 +1,10 @@
-"""The ledger of equal code, `equivalents.yaml`: which digests of code were run beside each other and gave the same bits.
+"""The ledger of equal code, `equivalents.yaml`: which digests of code were run beside each other and gave the
+same bits.
 
-`fedrepro certify` writes it and `provenance` reads it, so that a result outlives a change of code that does not change it. An
-entry is sealed by its own hash and names two commits. One that was edited by hand, or whose commits this clone does not have, is said on
-stderr and counts for nothing: the results that rest on it are stale. (A copy without git cannot look commits up; the seal alone counts.)
+`fedrepro certify` writes it and `provenance` reads it, so that a result outlives a change of code that does
+not change it. An entry is sealed by its own hash and names two commits. One that was edited by hand, or whose
+commits this clone does not have, is said on stderr and counts for nothing: the results that rest on it are
+stale. (A copy without git cannot look commits up; the seal alone counts.)
 
     entries:
     - date: '2026-11-22T04:40:00+00:00'
@@ -10,7 +12,8 @@ stderr and counts for nothing: the results that rest on it are stale. (A copy wi
       to: <commit>                  # whose code was run beside it
       machine: {processor: ..., torch: ..., device: cpu, executor: sequential, ...}
       pairs:
-      - {cell: fedcrl/mini/fedprox, old: <digest>, new: <digest>, rounds: [1, 2, 14, 15], values: 512, same: <sha256 of what both gave>}
+      - {cell: fedcrl/mini/fedprox, old: <digest>, new: <digest>, rounds: [1, 2, 14, 15], values: 512, same:
+        <sha256 of what both gave>}
       self: <sha256 of the rest>
 """
 import subprocess
@@ -33,7 +36,8 @@ PAIR = {"cell": str, "old": str, "new": str, "rounds": list, "values": int, "sam
 
 
 def equal(digest: str, root: Path = ROOT) -> list[str]:
-    """The digests of code that are known to give what this one gives, itself among them; the oldest entry's first."""
+    """The digests of code that are known to give what this one gives, itself among them; the oldest entry's
+    first."""
     found, known = [digest], _neighbours(root)
     for one in found:
         found += [other for other in known.get(one, []) if other not in found]
@@ -43,7 +47,14 @@ def equal(digest: str, root: Path = ROOT) -> list[str]:
 
 def certified(digest: str, root: Path = ROOT) -> dict[str, Any] | None:
     """The last entry in which code of this digest was compared with earlier code; None where it never was."""
-    return next((entry for entry in reversed(_good_entries(root)) if any(pair["new"] == digest for pair in entry["pairs"])), None)
+    return next(
+        (
+            entry
+            for entry in reversed(_good_entries(root))
+            if any(pair["new"] == digest for pair in entry["pairs"])
+        ),
+        None,
+    )
 
 
 @cache
@@ -65,7 +76,15 @@ def _good_entries(root: Path) -> list[dict[str, Any]]:
 def entries(root: Path = ROOT) -> list[dict[str, Any]]:
     """The entries that count. Why others do not is said on stderr in one line, by the first of them."""
     listed, good, bad = _read(root), [], []
-    missing = _missing_commits(root, [entry[side] for entry in listed for side in ("from", "to") if isinstance(entry, dict) and side in entry])
+    missing = _missing_commits(
+        root,
+        [
+            entry[side]
+            for entry in listed
+            for side in ("from", "to")
+            if isinstance(entry, dict) and side in entry
+        ],
+    )
     for number, entry in enumerate(listed, 1):
         try:
             _check(entry, f"{FILE}: entry {number}:", missing)
@@ -105,17 +124,27 @@ def _missing_commits(root: Path, commits: list[str]) -> set[str]:
     """Those that the repository at `root` lacks; none where there is no repository to ask."""
     wanted = [commit for commit in dict.fromkeys(commits) if isinstance(commit, str) and "\n" not in commit]
     try:
-        said = subprocess.run(["git", "-C", str(root), "cat-file", "--batch-check=%(objecttype)"], check=True, capture_output=True, text=True,
-                              input="".join(f"{commit}^{{commit}}\n" for commit in wanted)).stdout.splitlines()
+        said = subprocess.run(
+            ["git", "-C", str(root), "cat-file", "--batch-check=%(objecttype)"],
+            check=True,
+            capture_output=True,
+            text=True,
+            input="".join(f"{commit}^{{commit}}\n" for commit in wanted),
+        ).stdout.splitlines()
     except (OSError, subprocess.CalledProcessError):
         return set()
     return {commit for commit, answer in zip(wanted, said, strict=True) if answer != "commit"}
 
 
 def append(entry: dict[str, Any], root: Path = ROOT) -> None:
-    """Seal an entry and write it behind the others. What is there already stays as it is, also what does not count."""
+    """Seal an entry and write it behind the others. What is there already stays as it is, also what does not
+    count."""
     listed = [*_read(root), seal(entry)]
-    files.write_text(root / FILE, HEADER + yaml.dump({"entries": listed}, Dumper=_Dumper, sort_keys=False, width=1000, allow_unicode=True))
+    files.write_text(
+        root / FILE,
+        HEADER
+        + yaml.dump({"entries": listed}, Dumper=_Dumper, sort_keys=False, width=1000, allow_unicode=True),
+    )
     forget()
 
 

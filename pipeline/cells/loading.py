@@ -1,4 +1,5 @@
-"""From a scenario's files to the federation of one seed: clients, test sets and public images as tensors on the device."""
+"""From a scenario's files to the federation of one seed: clients, test sets and public images as tensors on
+the device."""
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -26,19 +27,32 @@ class Federation(NamedTuple):
     classes: int
     public: Tensor | None
     heldout: Batch | None
-    judged: Batch | None                                      # the test images under the scenario's corruption (RAHFL's literal reading)
+    judged: Batch | None  # the test images under the scenario's corruption (RAHFL's literal reading)
 
 
-def load_world(cell: Cell, scenario: Scenario, seed: int, root: Path = ROOT) -> tuple[World, tuple[TestSet, ...]]:
-    """The federation of one seed and its test sets, on the device of FEDREPRO_DEVICE (default: a GPU if there is one)."""
+def load_world(
+    cell: Cell, scenario: Scenario, seed: int, root: Path = ROOT
+) -> tuple[World, tuple[TestSet, ...]]:
+    """The federation of one seed and its test sets, on the device of FEDREPRO_DEVICE (default: a GPU if there
+    is one)."""
     found = load(cell, seed, root)
     public = None if found.public is None or scenario.public is None else (found.public, scenario.public)
-    return World(found.clients, scenario.training, found.classes, seed, found.clients[0].images.device, data=scenario.data,
-                 public=public, heldout=found.heldout, test=found.judged), found.tests
+    return World(
+        found.clients,
+        scenario.training,
+        found.classes,
+        seed,
+        found.clients[0].images.device,
+        data=scenario.data,
+        public=public,
+        heldout=found.heldout,
+        test=found.judged,
+    ), found.tests
 
 
 def load(cell: Cell, seed: int, root: Path = ROOT) -> Federation:
-    """The data of a seed; read once for those that follow on the same draw, also where they fork from this process."""
+    """The data of a seed; read once for those that follow on the same draw, also where they fork from this
+    process."""
     return _load(cell, partition_folder(cell, seed, root), root)
 
 
@@ -58,10 +72,19 @@ def _load(cell: Cell, folder: Path, root: Path) -> Federation:
     pooled = np.concatenate(list(parts.domain_test.values()))
     judged = pictures.judged(pooled) if scenario.evaluation.tests == "pooled" else None
     heldout = pictures.judged(parts.heldout) if len(parts.heldout) else None
-    return Federation(clients, _tests(scenario, parts, pooled, pictures), len(stored.meta["classes"]), public, heldout, judged)
+    return Federation(
+        clients,
+        _tests(scenario, parts, pooled, pictures),
+        len(stored.meta["classes"]),
+        public,
+        heldout,
+        judged,
+    )
 
 
-def _tests(scenario: Scenario, parts: partition.Parts, pooled: np.ndarray, pictures: "_Pictures") -> tuple[TestSet, ...]:
+def _tests(
+    scenario: Scenario, parts: partition.Parts, pooled: np.ndarray, pictures: "_Pictures"
+) -> tuple[TestSet, ...]:
     if scenario.evaluation.tests == "clients":
         named = [(name, indices) for (name, _), indices in zip(parts.clients, parts.own_test, strict=True)]
     elif scenario.evaluation.tests == "pooled" and scenario.corruption is not None:
@@ -79,11 +102,17 @@ class _Pictures:
     def __init__(self, scenario: Scenario, stored: Stored, root: Path, device: torch.device):
         self.scenario, self.stored, self.device = scenario, stored, device
         data, rate = scenario.data, scenario.corruption
-        self.vectors = features.read(root / "data" / f"{data.set}-{data.features}", stored) if data.features != "pixels" else None
+        self.vectors = (
+            features.read(root / "data" / f"{data.set}-{data.features}", stored)
+            if data.features != "pixels"
+            else None
+        )
         self.damage = None if rate is None else corrupted.read(corrupted.folder_of(root / "data" / data.set))
         if self.damage is not None and self.damage.meta["corruption"]["clean"] != stored.meta["digest"]:
-            raise ParamError(f"data/{data.set}-corrupted: made from other images than data/{data.set} now holds; "
-                             f"run `python -m stages.corrupt {data.set}` again")
+            raise ParamError(
+                f"data/{data.set}-corrupted: made from other images than data/{data.set} now holds; "
+                f"run `python -m stages.corrupt {data.set}` again"
+            )
 
     def clean(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
         return self._tensors(self.stored.images, indices)
@@ -98,7 +127,9 @@ class _Pictures:
             return self.clean(indices)
         images, labels = self.clean(indices)
         hit = torch.from_numpy(self.damage.chosen(self.scenario.corruption)[indices]).to(images.device)
-        return torch.where(hit[:, None, None, None], self.corrupted(indices)[0], images).contiguous(memory_format=torch.channels_last), labels
+        return torch.where(hit[:, None, None, None], self.corrupted(indices)[0], images).contiguous(
+            memory_format=torch.channels_last
+        ), labels
 
     def judged(self, indices: np.ndarray) -> Batch:
         """Images to compare clients by: corrupted where any private image is."""
@@ -114,8 +145,11 @@ class _Pictures:
 def _stored(name: str, expected: dict, folder: Path, root: Path) -> Stored:
     stored = store.read(root / "data" / name)
     if stored.meta["digest"] != expected["digest"]:
-        raise ParamError(f"{folder}: made from other data than data/{name} now holds "
-                         f"(digest {expected['digest'][:12]}, found {stored.meta['digest'][:12]}); run its partition stage again")
+        raise ParamError(
+            f"{folder}: made from other data than data/{name} now holds "
+            f"(digest {expected['digest'][:12]}, found {stored.meta['digest'][:12]}); run its partition "
+            "stage again"
+        )
     return stored
 
 
@@ -125,5 +159,8 @@ def _model(scenario: Scenario, name: str, domain: str, cell: Cell) -> Model:
     models = scenario.models or {}
     found = models.get(name) or models.get(domain)
     if found is None:
-        raise ParamError(f"papers/{cell.paper}/paper.yaml: scenarios.{cell.scenario}.models: no network for client {name!r}")
+        raise ParamError(
+            f"papers/{cell.paper}/paper.yaml: scenarios.{cell.scenario}.models: no network for client "
+            f"{name!r}"
+        )
     return found

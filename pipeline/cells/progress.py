@@ -14,8 +14,8 @@ SECONDS_BETWEEN_EVENTS = 0.5
 class Progress:
     """Prints a line every few seconds, and one when the cell is done.
 
-    Where FEDREPRO_EVENTS names a file, the same goes there as JSON lines, for a program that shows several cells
-    (pipeline/commands/run.py).
+    Where FEDREPRO_EVENTS names a file, the same goes there as JSON lines, for a program that shows several
+    cells (pipeline/commands/run.py).
     """
 
     def __init__(self, cell: Cell, scenario: Scenario):
@@ -35,11 +35,19 @@ class Progress:
         left = (now - self.begun) / self.fresh * sum(self.rounds - done for done in self.done.values())
         if now - self.told >= SECONDS_BETWEEN_EVENTS:
             self.told = now
-            self._event(seed=row["seed"], round=row["round"], rounds=self.rounds, accuracy=row.get(self.measure), left=round(left, 1))
+            self._event(
+                seed=row["seed"],
+                round=row["round"],
+                rounds=self.rounds,
+                accuracy=row.get(self.measure),
+                left=round(left, 1),
+            )
         if now - self.shown >= SECONDS_BETWEEN_LINES:
             self.shown = now
             accuracy = f"accuracy {row[self.measure]:5.2f} %" if row.get(self.measure) is not None else ""
-            self.say(f"seed {row['seed']}  round {row['round']}/{self.rounds}  {accuracy}  {clock(left)} left")
+            self.say(
+                f"seed {row['seed']}  round {row['round']}/{self.rounds}  {accuracy}  {clock(left)} left"
+            )
 
     def seed_done(self, finished: dict) -> None:
         self.done[finished["seed"]] = self.rounds
@@ -57,7 +65,7 @@ class Progress:
 
     def _event(self, **event) -> None:
         path = os.environ.get("FEDREPRO_EVENTS")
-        with contextlib.suppress(OSError):                    # a lost event costs a line of a display, never the run
+        with contextlib.suppress(OSError):  # a lost event costs a line of a display, never the run
             if path:
                 with open(path, "a", encoding="utf-8") as file:
                     file.write(json.dumps({"cell": str(self.cell), **event}) + "\n")

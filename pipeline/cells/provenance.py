@@ -1,8 +1,9 @@
 """What a result depends on: the code that it ran, the parameters, the data; and where it was made.
 
-DVC tracks files, not imports. `code_digest` hashes the definitions that a cell really runs (`pipeline/cells/definitions.py`), so that a new
-method, a network that the cell does not use or a reworded docstring leaves its result valid, and `code_of` asks the ledger of equal code
-(`pipeline/cells/ledger.py`) whether the result was made by code that gives the same bits.
+DVC tracks files, not imports. `code_digest` hashes the definitions that a cell really runs
+(`pipeline/cells/definitions.py`), so that a new method, a network that the cell does not use or a reworded
+docstring leaves its result valid, and `code_of` asks the ledger of equal code (`pipeline/cells/ledger.py`)
+whether the result was made by code that gives the same bits.
 """
 import dataclasses
 import hashlib
@@ -22,18 +23,43 @@ from pipeline.cells.definitions import Code
 from pipeline.errors import FedReproError
 from pipeline.schema import ROOT, Cell, Scenario, load_paper, method_module, planned, read_yaml
 
-# Modules that carry values, show them or write them, but compute no result. Default values that `schema` holds enter through `_defaults`.
-NEUTRAL = {"pipeline.errors", "pipeline.methods", "pipeline.devices", "pipeline.files", "pipeline.sealing", "stages._stage",
-           *(f"pipeline.schema{part}" for part in ("", ".cell", ".checker", ".loader", ".methods", ".paper", ".scenario")),
-           *(f"pipeline.cells.{name}" for name in ("arithmetic", "definitions", "ledger", "progress", "provenance", "results", "tracking"))}
+# Modules that carry values, show them or write them, but compute no result. Default values that `schema`
+# holds enter through `_defaults`.
+NEUTRAL = {
+    "pipeline.errors",
+    "pipeline.methods",
+    "pipeline.devices",
+    "pipeline.files",
+    "pipeline.sealing",
+    "stages._stage",
+    *(
+        f"pipeline.schema{part}"
+        for part in ("", ".cell", ".checker", ".loader", ".methods", ".paper", ".scenario")
+    ),
+    *(
+        f"pipeline.cells.{name}"
+        for name in ("arithmetic", "definitions", "ledger", "progress", "provenance", "results", "tracking")
+    ),
+}
 # Constants that change no result, each with a test that they do not (tests/test_provenance.py).
 CONSTANTS = {"CHECKPOINT_SECONDS"}
 # Dictionaries of which a scenario names the entries that it uses.
-REGISTRIES = {"pipeline.models:DEEP", "pipeline.models:DROPOUT", "pipeline.models.resnet:BLOCKS", "pipeline.models.small:STACKS",
-              "pipeline.engine.world:AUGMENTATIONS", "pipeline.engine.public:AUGMENTATIONS", "pipeline.cells.evaluation:MEASURES",
-              "pipeline.data.partition:CUTS"}
+REGISTRIES = {
+    "pipeline.models:DEEP",
+    "pipeline.models:DROPOUT",
+    "pipeline.models.resnet:BLOCKS",
+    "pipeline.models.small:STACKS",
+    "pipeline.engine.world:AUGMENTATIONS",
+    "pipeline.engine.public:AUGMENTATIONS",
+    "pipeline.cells.evaluation:MEASURES",
+    "pipeline.data.partition:CUTS",
+}
 # What trains a cell and makes the numbers of its result.
-TRAINING = ("pipeline.cells.training:train_seed", "pipeline.cells.training:summarise", "pipeline.cells.training:metrics")
+TRAINING = (
+    "pipeline.cells.training:train_seed",
+    "pipeline.cells.training:summarise",
+    "pipeline.cells.training:metrics",
+)
 STAGES = ("data", "features", "corrupt", "contact_sheet", "figures", "report", "results")
 
 
@@ -48,10 +74,15 @@ def _code(root: Path) -> Code:
 
 
 def digest_of(cell: Cell, root: Path = ROOT, executor: str = "sequential") -> str:
-    """Digest of the code that trains and evaluates a cell: its method, the executor, and what its scenario names."""
+    """Digest of the code that trains and evaluates a cell: its method, the executor, and what its scenario
+    names."""
     scenario, algorithm, hyper = cell.resolve(root)
-    named = _code(root).keys & frozenset(_words([dataclasses.asdict(scenario), scenario.partition.kind, hyper]))
-    return _digest_of(method_module(algorithm, cell.paper, root) or f"pipeline.methods.{algorithm}", executor, named, root)
+    named = _code(root).keys & frozenset(
+        _words([dataclasses.asdict(scenario), scenario.partition.kind, hyper])
+    )
+    return _digest_of(
+        method_module(algorithm, cell.paper, root) or f"pipeline.methods.{algorithm}", executor, named, root
+    )
 
 
 @cache
@@ -71,8 +102,9 @@ def _words(value: Any) -> Iterator[str]:
 
 
 def code_of(cell: Cell, root: Path = ROOT, executor: str = "sequential") -> str:
-    """The digest under which DVC and `.cells` know the code of a cell: the one that made its result, where today's code is certified
-    to give the same; else the one in its sources.yaml, if that is an equal one; else the oldest of the equals."""
+    """The digest under which DVC and `.cells` know the code of a cell: the one that made its result, where
+    today's code is certified to give the same; else the one in its sources.yaml, if that is an equal one;
+    else the oldest of the equals."""
     equal = ledger.equal(digest_of(cell, root, executor), root)
     listed = _listed(cell.paper, root).get(cell.scenario, {}).get(cell.method)
     return trained_by(cell, equal, root) or (listed if listed in equal else equal[0])
@@ -80,8 +112,8 @@ def code_of(cell: Cell, root: Path = ROOT, executor: str = "sequential") -> str:
 
 @cache
 def _listed(paper: str, root: Path) -> dict:
-    """The cells of the paper's sources.yaml as it is; while a stage runs, DVC has taken the result away, and what it will record
-    is this."""
+    """The cells of the paper's sources.yaml as it is; while a stage runs, DVC has taken the result away, and
+    what it will record is this."""
     try:
         return read_yaml(root / "papers" / paper / "sources.yaml").get("cells", {})
     except FedReproError:
@@ -89,9 +121,15 @@ def _listed(paper: str, root: Path) -> dict:
 
 
 def trained_by(cell: Cell, candidates: list[str], root: Path = ROOT) -> str | None:
-    """Which of the digests made the cell's result, with today's parameters; None for none of them, or without a result."""
+    """Which of the digests made the cell's result, with today's parameters; None for none of them, or without
+    a result."""
     try:
-        return made_by(json.loads((cell.folder(root) / "result.json").read_text(encoding="utf-8")), cell, candidates, root)
+        return made_by(
+            json.loads((cell.folder(root) / "result.json").read_text(encoding="utf-8")),
+            cell,
+            candidates,
+            root,
+        )
     except (OSError, ValueError):
         return None
 
@@ -101,14 +139,22 @@ def made_by(result: dict, cell: Cell, candidates: list[str], root: Path = ROOT) 
     try:
         if result["device"] != "cpu":             # certified was what a CPU computes
             candidates = [digest_of(cell, root, result["executor"])]
-        return next((code for code in candidates
-                     if cell_digest(cell, result["partition"], result["precision"], root, code=code) == result["digest"]), None)
+        return next(
+            (
+                code
+                for code in candidates
+                if cell_digest(cell, result["partition"], result["precision"], root, code=code)
+                == result["digest"]
+            ),
+            None,
+        )
     except (KeyError, TypeError):
         return None
 
 
 def certificate(result: dict, cell: Cell, root: Path = ROOT) -> dict | None:
-    """The ledger's entry by which a result counts although the code has changed since; None where it has not, or where it does not count."""
+    """The ledger's entry by which a result counts although the code has changed since; None where it has not,
+    or where it does not count."""
     try:
         code = digest_of(cell, root, result.get("executor", "sequential"))
     except KeyError:                                  # results without the code that made them
@@ -117,15 +163,23 @@ def certificate(result: dict, cell: Cell, root: Path = ROOT) -> dict | None:
     return ledger.certified(code, root) if made not in (code, None) else None
 
 
-def cell_digest(cell: Cell, partition_digest: str, precision: str = "fp32", root: Path = ROOT, executor: str = "sequential",
-                code: str | None = None) -> str:
-    """What a seed of this cell depends on; the list of seeds is left out, so that one more seed trains one more.
+def cell_digest(
+    cell: Cell,
+    partition_digest: str,
+    precision: str = "fp32",
+    root: Path = ROOT,
+    executor: str = "sequential",
+    code: str | None = None,
+) -> str:
+    """What a seed of this cell depends on; the list of seeds is left out, so that one more seed trains one
+    more.
 
     code: the digest to take for the cell's code instead of `code_of`.
     """
     scenario, algorithm, hyper = cell.resolve(root)
     values = dataclasses.asdict(dataclasses.replace(scenario, seeds=[0]))
-    values["partition"] |= {"kind": scenario.partition.kind, "fixed": False}     # which draw it is stands in the partition's digest
+    # which draw it is stands in the partition's digest
+    values["partition"] |= {"kind": scenario.partition.kind, "fixed": False}
     return _sha256({"scenario": _without_neutral(values), "algorithm": algorithm, "hyper": hyper,
                     "partition": partition_digest, "code": code or code_of(cell, root, executor),
                     **({} if precision == "fp32" else {"precision": precision})})
@@ -137,20 +191,31 @@ def stage_digests(root: Path = ROOT) -> dict[str, str]:
 
 
 def paper_digests(name: str, root: Path = ROOT) -> dict[str, dict]:
-    """The content of papers/<name>/sources.yaml: `partition` {scenario: digest} and `cells` {scenario: {method: digest}}."""
+    """The content of papers/<name>/sources.yaml: `partition` {scenario: digest} and `cells` {scenario:
+    {method: digest}}."""
     paper = load_paper(name, root)
     cells: dict[str, dict] = {}
     for cell in planned(name, root):
         cells.setdefault(cell.scenario, {})[cell.method] = code_of(cell, root)
-    return {"partition": {key: code_digest("stages.partition", named=frozenset({scenario.partition.kind}), root=root)
-                          for key, scenario in paper.scenarios.items()}, "cells": cells}
+    return {
+        "partition": {
+            key: code_digest("stages.partition", named=frozenset({scenario.partition.kind}), root=root)
+            for key, scenario in paper.scenarios.items()
+        },
+        "cells": cells,
+    }
 
 
 def machine() -> dict:
     """Versions and platform, recorded with every result."""
     packages = ("torch", "torchvision", "numpy", "pandas")
-    return {"python": platform.python_version(), "platform": f"{sys.platform}-{platform.machine()}", "processor": _processor(),
-            **({"arithmetic": found} if (found := arithmetic.in_use()) else {}), **{name: metadata.version(name) for name in packages}}
+    return {
+        "python": platform.python_version(),
+        "platform": f"{sys.platform}-{platform.machine()}",
+        "processor": _processor(),
+        **({"arithmetic": found} if (found := arithmetic.in_use()) else {}),
+        **{name: metadata.version(name) for name in packages},
+    }
 
 
 def _processor() -> str:
@@ -159,17 +224,30 @@ def _processor() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor()
-    known = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in reversed(lines))}
-    return " ".join([known.get("model name", ""), *sorted({"avx2", "avx512f", "amx_tile"} & set(known.get("flags", "").split()))])
+    known = {
+        key.strip(): value.strip() for key, _, value in (line.partition(":") for line in reversed(lines))
+    }
+    return " ".join(
+        [
+            known.get("model name", ""),
+            *sorted({"avx2", "avx512f", "amx_tile"} & set(known.get("flags", "").split())),
+        ]
+    )
 
 
 def git_state(root: Path = ROOT) -> dict:
     """Commit of the work tree and whether code or parameters differ from it; empty outside a repository."""
     def git(*arguments: str) -> str:
-        return subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True
+        ).stdout.strip()
     try:
-        return {"commit": git("rev-parse", "HEAD"),
-                "dirty": bool(git("status", "--porcelain", "--", "pipeline", "stages", "params.yaml", "papers/*/paper.yaml"))}
+        return {
+            "commit": git("rev-parse", "HEAD"),
+            "dirty": bool(
+                git("status", "--porcelain", "--", "pipeline", "stages", "params.yaml", "papers/*/paper.yaml")
+            ),
+        }
     except (OSError, subprocess.CalledProcessError):
         return {}
 

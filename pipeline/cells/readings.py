@@ -1,8 +1,9 @@
-"""Readings: what a cell runs where a paper says something else, says it twice or is silent; and where each of its values comes from.
+"""Readings: what a cell runs where a paper says something else, says it twice or is silent; and where each of
+its values comes from.
 
-A method's readings are in pipeline/methods/readings.yaml, those of a paper and the sources of its rows in its paper.yaml: apart
-from the code and from what a stage depends on, so that a reworded one re-runs nothing. No torch is needed: what a method's
-class says of itself is read from its source.
+A method's readings are in pipeline/methods/readings.yaml, those of a paper and the sources of its rows in its
+paper.yaml: apart from the code and from what a stage depends on, so that a reworded one re-runs nothing. No
+torch is needed: what a method's class says of itself is read from its source.
 """
 import ast
 from dataclasses import dataclass, field
@@ -34,8 +35,8 @@ class Reading:
     """One choice, in words."""
     paper: str                                    # what the paper says, and where
     run: str                                      # what is run
-    why: str                                      # released code with repository and file, or a choice of our own
-    option: str = ""                              # which option gives the other form: "clip_params: true"; empty where none does
+    why: str  # released code with repository and file, or a choice of our own
+    option: str = ""  # which option gives the other form: "clip_params: true"; empty where none does
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Setting:
     source: str
 
 
-# -- what a method's class says of itself -------------------------------------------------------------------------
+# -- what a method's class says of itself --------------------------------------------------------------------
 
 @dataclass(frozen=True)
 class Class:
@@ -58,7 +59,10 @@ class Class:
     def says(self, name: str, hyper: dict) -> Any:
         """`headline` or `needs` of the method with these hyper-parameters."""
         code = compile(ast.Expression(self.said[name]), name, "eval")
-        return eval(code, {"self": SimpleNamespace(**self.options | hyper), "frozenset": frozenset, "__builtins__": {}})
+        return eval(
+            code,
+            {"self": SimpleNamespace(**self.options | hyper), "frozenset": frozenset, "__builtins__": {}},
+        )
 
 
 def described(algorithm: str, paper: str | None = None, root: Path = ROOT) -> Class | None:
@@ -76,11 +80,18 @@ def _class(module: str, name: str = "", root: Path = ROOT) -> Class | None:
     path = Path(*module.split(".")).with_suffix(".py")
     file = next((home / path for home in (root, ROOT) if (home / path).is_file()), None)
     tree = ast.parse(file.read_text(encoding="utf-8"), str(file)) if file else ast.Module([], [])
-    homes = {alias.name: node.module for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    homes = {
+        alias.name: node.module
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and name in ("", node.name):
             bases = [ast.unparse(base).partition("[")[0] for base in node.bases]
-            kind = _described(node, [found for base in bases if (found := _class(homes.get(base, module), base, root))])
+            kind = _described(
+                node, [found for base in bases if (found := _class(homes.get(base, module), base, root))]
+            )
             if name or "Method" in kind.lineage:
                 return kind
     return None
@@ -91,29 +102,41 @@ def _described(found: ast.ClassDef, bases: list[Class]) -> Class:
     options: dict[str, Any] = {}
     said: dict[str, ast.expr] = {}
     for base in bases[::-1]:
-        lineage, options, said = (*lineage[:1], *base.lineage, *lineage[1:]), options | base.options, said | base.said
+        lineage, options, said = (
+            (*lineage[:1], *base.lineage, *lineage[1:]),
+            options | base.options,
+            said | base.said,
+        )
     for node in found.body:
         match node:
-            case ast.AnnAssign(ast.Name(target), note, ast.expr() as value) if "ClassVar" not in ast.unparse(note):
+            case ast.AnnAssign(ast.Name(target), note, ast.expr() as value) if "ClassVar" not in ast.unparse(
+                note
+            ):
                 options[target] = ast.literal_eval(value)
-            case ast.AnnAssign(ast.Name(target), _, ast.expr() as value) | ast.Assign([ast.Name(target)], value):
+            case ast.AnnAssign(ast.Name(target), _, ast.expr() as value) | ast.Assign(
+                [ast.Name(target)], value
+            ):
                 said[target] = value
-            case ast.FunctionDef(target, body=[ast.Return(ast.expr() as value)], decorator_list=[ast.Name("property")]):
+            case ast.FunctionDef(
+                target, body=[ast.Return(ast.expr() as value)], decorator_list=[ast.Name("property")]
+            ):
                 said[target] = value
     return Class(lineage, options, said)
 
 
-# -- what readings.yaml says of them ------------------------------------------------------------------------------
+# -- what readings.yaml says of them -------------------------------------------------------------------------
 
 @dataclass(frozen=True)
 class Entry:
-    """A reading as readings.yaml has it: of an option, with what each of its values runs, or of something that none changes."""
+    """A reading as readings.yaml has it: of an option, with what each of its values runs, or of something
+    that none changes."""
     paper: str
     why: str
     forms: dict[str, str] = field(default_factory=dict)          # value of the option -> what is run
     run: str = ""                                                # the same where there is no choice
-    option: str = ""                                             # of a number: the value that gives the other form
-    when: dict[str, list[Any]] = field(default_factory=dict)     # only where these options have one of these values
+    option: str = ""  # of a number: the value that gives the other form
+    # only where these options have one of these values
+    when: dict[str, list[Any]] = field(default_factory=dict)
 
     def __post_init__(self):
         if bool(self.forms) == bool(self.run):
@@ -123,9 +146,10 @@ class Entry:
 @dataclass(frozen=True)
 class Section:
     """What readings.yaml says of a class; the classes below it inherit it."""
-    readings: dict[str, Entry | None] = field(default_factory=dict)    # option or topic; null: the base's does not hold here
+    # option or topic; null: the base's does not hold here
+    readings: dict[str, Entry | None] = field(default_factory=dict)
     values: dict[str, Source] = field(default_factory=dict)            # default of a number -> source
-    varied: dict[str, str] = field(default_factory=dict)               # option that only ablations change -> where
+    varied: dict[str, str] = field(default_factory=dict)  # option that only ablations change -> where
 
 
 @cache
@@ -142,10 +166,11 @@ def _of(lineage: tuple[str, ...], part: str) -> dict:
     return merged
 
 
-# -- of a cell -----------------------------------------------------------------------------------------------------
+# -- of a cell -----------------------------------------------------------------------------------------------
 
 def readings_of(cell: Cell, root: Path = ROOT, resolved: dict | None = None) -> list[Reading]:
-    """Every reading of a cell, the paper's first. `resolved`: its hyper-parameters as a result has them, defaults included."""
+    """Every reading of a cell, the paper's first. `resolved`: its hyper-parameters as a result has them,
+    defaults included."""
     paper, (_, algorithm, hyper) = load_paper(cell.paper, root), cell.resolve(root)
     everywhere = cell.scenario not in (MINIATURE, ACROSS)
     found = [Reading(choice.paper, choice.run, choice.why, choice.option) for choice in paper.readings
@@ -156,7 +181,9 @@ def readings_of(cell: Cell, root: Path = ROOT, resolved: dict | None = None) -> 
         return found
     options, sources = {**kind.options, **(resolved or hyper)}, _row_sources(cell, algorithm, root)
     for name, entry in _of(kind.lineage, "readings").items():
-        if entry is None or not all(options[key] in values for key, values in entry.when.items() if key in options):
+        if entry is None or not all(
+            options[key] in values for key, values in entry.when.items() if key in options
+        ):
             continue
         if not entry.forms:
             found.append(Reading(entry.paper, entry.run, entry.why, entry.option))
@@ -169,7 +196,8 @@ def readings_of(cell: Cell, root: Path = ROOT, resolved: dict | None = None) -> 
 
 
 def hyper_parameters(cell: Cell, root: Path = ROOT, resolved: dict | None = None) -> list[Setting]:
-    """Every hyper-parameter of a cell, defaults included, with its source; empty for an algorithm without code."""
+    """Every hyper-parameter of a cell, defaults included, with its source; empty for an algorithm without
+    code."""
     _, algorithm, hyper = cell.resolve(root)
     kind = described(algorithm, cell.paper, root)
     if kind is None:
@@ -182,11 +210,16 @@ def hyper_parameters(cell: Cell, root: Path = ROOT, resolved: dict | None = None
         if name in hyper and name in rows:
             return str(rows[name])
         return str(defaults.get(name, "")) if name not in hyper or value == kind.options.get(name) else ""
-    return [Setting(name, value, source(name, value)) for name, value in {**kind.options, **(resolved or hyper)}.items()]
+
+    return [
+        Setting(name, value, source(name, value))
+        for name, value in {**kind.options, **(resolved or hyper)}.items()
+    ]
 
 
 def settings_of(cell: Cell, root: Path = ROOT) -> list[Setting]:
-    """The values of a cell's scenario that paper.yaml gives a source; none of the miniature, which is our own throughout."""
+    """The values of a cell's scenario that paper.yaml gives a source; none of the miniature, which is our own
+    throughout."""
     if cell.scenario in (MINIATURE, ACROSS):
         return []
     paper, scenario = load_paper(cell.paper, root), cell.resolve(root)[0]

@@ -1,8 +1,8 @@
 """The measured numbers: reading, checking and flattening what the training stage wrote.
 
-A cell leaves `papers/<paper>/runs/<scenario>/<method>/` with result.json (everything that was measured, sealed
-by its own hash) and history.csv (one row per seed and evaluated round), and `papers/<paper>/metrics/<scenario>/<method>.json`
-(a few flat keys, for DVC).
+A cell leaves `papers/<paper>/runs/<scenario>/<method>/` with result.json (everything that was measured,
+sealed by its own hash) and history.csv (one row per seed and evaluated round), and
+`papers/<paper>/metrics/<scenario>/<method>.json` (a few flat keys, for DVC).
 """
 import json
 import math
@@ -25,7 +25,7 @@ KEYS: dict[str, type | tuple[type, ...]] = {
     "clients": list, "traffic": dict, "data": dict, "public": (dict, type(None)), "partition": str,
     "warnings": list, "device": str, "versions": dict, "started": str, "seconds": list, "git": dict,
     "digest": str}
-ROUNDED = 0.002                                   # a mean of numbers with four decimals, against the rounded mean
+ROUNDED = 0.002  # a mean of numbers with four decimals, against the rounded mean
 
 
 @dataclass(frozen=True)
@@ -50,26 +50,38 @@ def lower_is_better(measure: str) -> bool:
 # -- reading -----------------------------------------------------------------------------------------------
 
 def read(path: Path) -> dict:
-    """One result.json; FedReproError where it cannot be parsed, was altered or lies in another cell's folder."""
+    """One result.json; FedReproError where it cannot be parsed, was altered or lies in another cell's
+    folder."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         sealed = is_sealed(document)
     except ValueError as error:
-        raise FedReproError(f"{shorten(path)}: not whole JSON, perhaps cut short: {error}; run the cell again") from None
+        raise FedReproError(
+            f"{shorten(path)}: not whole JSON, perhaps cut short: {error}; run the cell again"
+        ) from None
     except (KeyError, TypeError) as error:
         raise FedReproError(f"{shorten(path)}: not a result: {error!r}") from None
     if not sealed:
-        raise FedReproError(f"{shorten(path)}: 'self' is not the hash of the rest; the file was altered, run the cell again")
+        raise FedReproError(
+            f"{shorten(path)}: 'self' is not the hash of the rest; the file was altered, run the cell again"
+        )
     for key, kind in KEYS.items():
         if not isinstance(document.get(key, FedReproError), kind):
             wrong = "is missing" if key not in document else f"is a {type(document[key]).__name__}"
-            raise FedReproError(f"{shorten(path)}: the key {key!r} {wrong}; another version of FedRepro wrote it, run the cell again")
+            raise FedReproError(
+                f"{shorten(path)}: the key {key!r} {wrong}; another version of FedRepro wrote it, run the "
+                "cell again"
+            )
     folder = "/".join((path.parts[-5], *path.parts[-3:-1]))
     if document["cell"] != folder:
-        raise FedReproError(f"{shorten(path)}: 'cell' is {document['cell']!r}, but the folder is that of {folder!r}")
+        raise FedReproError(
+            f"{shorten(path)}: 'cell' is {document['cell']!r}, but the folder is that of {folder!r}"
+        )
     for measure, values in document["measures"].items():
         if len(values) != len(document["seeds"]):
-            raise FedReproError(f"{shorten(path)}: {len(values)} values of {measure!r} for {len(document['seeds'])} seeds")
+            raise FedReproError(
+                f"{shorten(path)}: {len(values)} values of {measure!r} for {len(document['seeds'])} seeds"
+            )
     return document
 
 
@@ -92,8 +104,8 @@ class Problem:
 def survey(root: Path = ROOT) -> tuple[dict[Cell, dict], list[Problem]]:
     """As `collect`, but a cell with a file that cannot be trusted is left out and told, and the others stay.
 
-    Beside what `read` refuses: a cell that paper.yaml does not know, and a history.csv or metrics file that says
-    something else than result.json.
+    Beside what `read` refuses: a cell that paper.yaml does not know, and a history.csv or metrics file that
+    says something else than result.json.
     """
     found, problems = {}, []
     for path in sorted(root.glob("papers/*/runs/*/*/result.json")):
@@ -111,13 +123,20 @@ def survey(root: Path = ROOT) -> tuple[dict[Cell, dict], list[Problem]]:
 
 
 def _check_names(cell: Cell, path: Path, root: Path) -> None:
-    """The paper, scenario and method of a result must be there; an old name is not quietly left out of the tables."""
+    """The paper, scenario and method of a result must be there; an old name is not quietly left out of the
+    tables."""
     if cell.paper not in papers(root):
         raise FedReproError(f"{shorten(path)}: {unknown('paper', cell.paper, papers(root))}")
     paper = load_paper(cell.paper, root)
-    for kind, name, known in (("scenario", cell.scenario, paper.scenarios), ("method", cell.method, paper.methods)):
+    for kind, name, known in (
+        ("scenario", cell.scenario, paper.scenarios),
+        ("method", cell.method, paper.methods),
+    ):
         if name not in known:
-            raise FedReproError(f"{shorten(path)}: {unknown(kind, name, known)}; delete the folder, or run the cell under its new name")
+            raise FedReproError(
+                f"{shorten(path)}: {unknown(kind, name, known)}; delete the folder, or run the cell under "
+                "its new name"
+            )
 
 
 def _check_history(cell: Cell, result: dict, root: Path) -> None:
@@ -128,12 +147,17 @@ def _check_history(cell: Cell, result: dict, root: Path) -> None:
         rows = table[table["seed"] == seed]
         if rows.empty or rows["round"].max() != result["rounds"]:
             last = "no row" if rows.empty else f"no round after {rows['round'].max():g}"
-            raise FedReproError(f"{path}: {last} of seed {seed}, although result.json has {result['rounds']} rounds; the file was cut")
+            raise FedReproError(
+                f"{path}: {last} of seed {seed}, although result.json has {result['rounds']} rounds; the "
+                "file was cut"
+            )
         if headline in result["measures"] and headline in table:
             mean = pd.to_numeric(rows[headline], errors="coerce").dropna().tail(result["last"]).mean()
             if not abs(mean - result["measures"][headline][at]) <= ROUNDED:
-                raise FedReproError(f"{path}: the last rounds of seed {seed} give {headline} {mean:.4f}, result.json says "
-                                    f"{result['measures'][headline][at]}; the file was cut or altered, run the cell again")
+                raise FedReproError(
+                    f"{path}: the last rounds of seed {seed} give {headline} {mean:.4f}, result.json says "
+                    f"{result['measures'][headline][at]}; the file was cut or altered, run the cell again"
+                )
 
 
 def _check_metrics(cell: Cell, result: dict, root: Path) -> None:
@@ -147,7 +171,10 @@ def _check_metrics(cell: Cell, result: dict, root: Path) -> None:
     except (ValueError, KeyError, TypeError) as error:
         raise FedReproError(f"{shorten(path)}: not the metrics of a cell: {error!r}") from None
     if not same:
-        raise FedReproError(f"{shorten(path)}: accuracy {shown} is not that of result.json; the file was altered, run the cell again")
+        raise FedReproError(
+            f"{shorten(path)}: accuracy {shown} is not that of result.json; the file was altered, run the "
+            "cell again"
+        )
 
 
 def history(cell: Cell, root: Path = ROOT) -> pd.DataFrame:
@@ -175,12 +202,15 @@ def ordered(measures) -> list[str]:
 
 
 def tidy(results: dict[Cell, dict]) -> pd.DataFrame:
-    """All measured numbers: one row per cell and measure, percent but for the loss; std is empty for a single seed."""
+    """All measured numbers: one row per cell and measure, percent but for the loss; std is empty for a single
+    seed."""
     rows = []
     for cell in sorted(results, key=str):
         for measure in ordered(results[cell]["measures"]):
             number = summarise(results[cell]["measures"][measure])
-            rows.append((cell.paper, cell.scenario, cell.method, measure, number.mean, number.std, number.seeds))
+            rows.append(
+                (cell.paper, cell.scenario, cell.method, measure, number.mean, number.std, number.seeds)
+            )
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -190,9 +220,12 @@ def as_csv(table: pd.DataFrame) -> str:
 
 
 def curves(results: dict[Cell, dict], root: Path = ROOT) -> pd.DataFrame:
-    """Accuracy over rounds, mean over seeds: columns method, round, accuracy (the headline measure, percent)."""
+    """Accuracy over rounds, mean over seeds: columns method, round, accuracy (the headline measure,
+    percent)."""
     tables = [pd.DataFrame(columns=["method", "round", "accuracy"])]
     for cell, result in results.items():
         means = history(cell, root).groupby("round")[result["headline"]].mean().dropna()
-        tables.append(pd.DataFrame({"method": result["label"], "round": means.index, "accuracy": means.to_numpy()}))
+        tables.append(
+            pd.DataFrame({"method": result["label"], "round": means.index, "accuracy": means.to_numpy()})
+        )
     return pd.concat([t for t in tables if len(t)] or tables, ignore_index=True)

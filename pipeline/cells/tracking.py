@@ -50,7 +50,8 @@ def import_results(root: Path = ROOT) -> tuple[int, int]:
 
 
 class Follower:
-    """Shows a cell in MLflow while it trains. A server that cannot be reached costs one warning, never the run."""
+    """Shows a cell in MLflow while it trains. A server that cannot be reached costs one warning, never the
+    run."""
 
     def __init__(self, cell: Cell, values: dict, root: Path = ROOT):
         self.cell, self.values, self.root = cell, values, root
@@ -96,8 +97,13 @@ class Follower:
             action()
         except Exception as error:                    # whatever MLflow, SQLite or the network raises
             self.failed = True
-            print(f"warning: MLflow at {uri(self.root)} does not answer ({_first_line(error)}); training goes on, "
-                  "`fedrepro import` brings the runs in later", file=sys.stderr, flush=True)
+            print(
+                f"warning: MLflow at {uri(self.root)} does not answer ({_first_line(error)}); training goes "
+                "on, "
+                "`fedrepro import` brings the runs in later",
+                file=sys.stderr,
+                flush=True,
+            )
 
 
 class _Store:
@@ -113,54 +119,108 @@ class _Store:
         self.experiments: dict[str, str] = {}
 
     def experiment(self, paper: str) -> str:
-        """The paper's experiment, made under a lock: two processes that create a fresh database at once both fail."""
+        """The paper's experiment, made under a lock: two processes that create a fresh database at once both
+        fail."""
         if paper not in self.experiments:
             with _locked(self.root):
                 found = self.client.get_experiment_by_name(paper)
                 local = None if uri(self.root).startswith("http") else (self.root / "mlartifacts").as_uri()
-                self.experiments[paper] = found.experiment_id if found else self.client.create_experiment(
-                    paper, artifact_location=local, tags={"mlflow.experimentKind": "custom_model_development", "mlflow.note.content":
-                                                          NOTE.format(title=load_paper(paper, self.root).title)})
+                self.experiments[paper] = (
+                    found.experiment_id
+                    if found
+                    else self.client.create_experiment(
+                        paper,
+                        artifact_location=local,
+                        tags={
+                            "mlflow.experimentKind": "custom_model_development",
+                            "mlflow.note.content": NOTE.format(title=load_paper(paper, self.root).title),
+                        },
+                    )
+                )
         return self.experiments[paper]
 
     def known(self, result: dict, seed: int) -> bool:
         """Is this seed of this very result logged to its end?"""
-        return bool(self._search(result["paper"], f"tags.`fedrepro.result` = '{result['self']}' and tags.seed = '{seed}'"
-                                                  " and attributes.status = 'FINISHED'"))
+        return bool(
+            self._search(
+                result["paper"],
+                f"tags.`fedrepro.result` = '{result['self']}' and tags.seed = '{seed}'"
+                " and attributes.status = 'FINISHED'",
+            )
+        )
 
     def start(self, cell: Cell, seed: int, values: dict, started: int, status: str) -> str:
-        """A new run named scenario/method/seed; an unfinished one that a killed process left is removed first."""
-        for left in self._search(cell.paper, f"tags.cell = '{cell}' and tags.seed = '{seed}' and attributes.status = 'RUNNING'"):
+        """A new run named scenario/method/seed; an unfinished one that a killed process left is removed
+        first."""
+        for left in self._search(
+            cell.paper, f"tags.cell = '{cell}' and tags.seed = '{seed}' and attributes.status = 'RUNNING'"
+        ):
             self.client.delete_run(left.info.run_id)
         paper = load_paper(cell.paper, self.root)
-        tables = [t.number for t in paper.tables.values() if any(block.scenario == cell.scenario for block in t.blocks.values())]
-        tags = {"paper": cell.paper, "scenario": cell.scenario, "method": cell.method, "label": paper.label(cell.method), "seed": str(seed),
-                "cell": str(cell), "table": ", ".join(tables) or {MINIATURE: "miniature", ACROSS: "across papers"}.get(cell.scenario, "")}
+        tables = [
+            t.number
+            for t in paper.tables.values()
+            if any(block.scenario == cell.scenario for block in t.blocks.values())
+        ]
+        tags = {
+            "paper": cell.paper,
+            "scenario": cell.scenario,
+            "method": cell.method,
+            "label": paper.label(cell.method),
+            "seed": str(seed),
+            "cell": str(cell),
+            "table": ", ".join(tables)
+            or {MINIATURE: "miniature", ACROSS: "across papers"}.get(cell.scenario, ""),
+        }
         name = f"{cell.scenario}/{cell.method}/seed {seed}"
-        run = self.client.create_run(self.experiment(cell.paper), start_time=started, tags=tags, run_name=name).info.run_id
-        parameters = [self.entities.Param(key, str(value)[:6000]) for key, value in sorted(_flat(values).items())]
+        run = self.client.create_run(
+            self.experiment(cell.paper), start_time=started, tags=tags, run_name=name
+        ).info.run_id
+        parameters = [
+            self.entities.Param(key, str(value)[:6000]) for key, value in sorted(_flat(values).items())
+        ]
         self.client.log_batch(run, params=parameters)
         return run
 
     def curves(self, run: str, points: list[tuple[int, dict]]) -> None:
-        """Curves from rows of history.csv; per-client and per-domain-pair columns stay in the artifact alone."""
-        metrics = [self.entities.Metric(name, float(value), stamp, int(row["round"]))
-                   for stamp, row in points for name, value in row.items()
-                   if name not in ("seed", "round") and ("." not in name or name.endswith((".AVG", ".average", ".weighted")))
-                   and value is not None and not pd.isna(value)]
+        """Curves from rows of history.csv; per-client and per-domain-pair columns stay in the artifact
+        alone."""
+        metrics = [
+            self.entities.Metric(name, float(value), stamp, int(row["round"]))
+            for stamp, row in points
+            for name, value in row.items()
+            if name not in ("seed", "round")
+            and ("." not in name or name.endswith((".AVG", ".average", ".weighted")))
+            and value is not None
+            and not pd.isna(value)
+        ]
         for first in range(0, len(metrics), BATCH):
             self.client.log_batch(run, metrics=metrics[first:first + BATCH])
 
     def complete(self, run: str, cell: Cell, result: dict, k: int, ended: int) -> None:
         """Reported numbers, provenance tags and files; last of all the status, which `known` looks for."""
-        reported = [self.entities.Metric(f"reported/{name}", values[k], ended, result["rounds"])
-                    for name, values in result["measures"].items() if "." not in name or name.endswith(".AVG")]
+        reported = [
+            self.entities.Metric(f"reported/{name}", values[k], ended, result["rounds"])
+            for name, values in result["measures"].items()
+            if "." not in name or name.endswith(".AVG")
+        ]
         partitions = result.get("partitions", [result["partition"]] * len(result["seeds"]))
-        tags = {"fedrepro.result": result["self"], "fedrepro.digest": result["digest"], "hook": result["hook"],
-                "git.commit": result["git"].get("commit", ""), "git.dirty": str(result["git"].get("dirty", "")).lower(),
-                "data.set": result["data"]["set"], "data.source": result["data"]["source"], "data.digest": result["data"]["digest"],
-                "partition.digest": partitions[k], "device": result["device"], "dvc.stage": load_paper(cell.paper, self.root).stage(cell)}
-        self.client.log_batch(run, metrics=reported, tags=[self.entities.RunTag(key, str(value)) for key, value in tags.items()])
+        tags = {
+            "fedrepro.result": result["self"],
+            "fedrepro.digest": result["digest"],
+            "hook": result["hook"],
+            "git.commit": result["git"].get("commit", ""),
+            "git.dirty": str(result["git"].get("dirty", "")).lower(),
+            "data.set": result["data"]["set"],
+            "data.source": result["data"]["source"],
+            "data.digest": result["data"]["digest"],
+            "partition.digest": partitions[k],
+            "device": result["device"],
+            "dvc.stage": load_paper(cell.paper, self.root).stage(cell),
+        }
+        self.client.log_batch(
+            run, metrics=reported, tags=[self.entities.RunTag(key, str(value)) for key, value in tags.items()]
+        )
         for name in ("result.json", "history.csv"):
             self.client.log_artifact(run, str(cell.folder(self.root) / name))
         self.client.set_terminated(run, "FINISHED", ended)
@@ -170,7 +230,13 @@ class _Store:
         seed, seconds = result["seeds"][k], result["seconds"][k]
         started = int(datetime.fromisoformat(result["started"]).timestamp() * 1000)
         rows = history[history["seed"] == seed].to_dict("records")
-        run = self.start(cell, seed, {"hyper": result["hyper"], "scenario": _scenario_values(cell, self.root)}, started, "FINISHED")
+        run = self.start(
+            cell,
+            seed,
+            {"hyper": result["hyper"], "scenario": _scenario_values(cell, self.root)},
+            started,
+            "FINISHED",
+        )
         step = 1000 * seconds / max(len(rows) - 1, 1)
         self.curves(run, [(started + int(i * step), row) for i, row in enumerate(rows)])
         self.complete(run, cell, result, k, started + int(1000 * seconds))
@@ -209,13 +275,18 @@ def _first_line(error: Exception) -> str:
 
 
 def say_import() -> int:
-    """Import and say what came of it; returns the exit code. A server that is down is no reason for a failed pipeline."""
+    """Import and say what came of it; returns the exit code. A server that is down is no reason for a failed
+    pipeline."""
     try:
         new, old = import_results()
     except FedReproError:
         raise
     except Exception as error:
-        print(f"warning: MLflow at {uri()} does not answer ({_first_line(error)}); call this again when it does", file=sys.stderr)
+        print(
+            f"warning: MLflow at {uri()} does not answer ({_first_line(error)}); call this again when it "
+            "does",
+            file=sys.stderr,
+        )
         return 0
     print(f"MLflow at {uri()}: {new} new runs, {old} already there")
     return 0

@@ -1,4 +1,5 @@
-"""Trains a cell: every seed in its own process, with checkpoints, from parameters and partition to result files."""
+"""Trains a cell: every seed in its own process, with checkpoints, from parameters and partition to result
+files."""
 import dataclasses
 import fcntl
 import json
@@ -70,19 +71,30 @@ class Job:
 
 
 def train_cell(cell: Cell, root: Path = ROOT) -> dict:
-    """Train what is missing of the cell and write its metrics, history.csv and result.json; returns the result.
+    """Train what is missing of the cell and write its metrics, history.csv and result.json; returns the
+    result.
 
-    FEDREPRO_WORKERS (default: the cores) seeds run at once. A run that was killed goes on from its checkpoints.
+    FEDREPRO_WORKERS (default: the cores) seeds run at once. A run that was killed goes on from its
+    checkpoints.
     """
     scenario, algorithm, hyper = cell.resolve(root)
     where = f"papers/{cell.paper}/paper.yaml: methods.{cell.method}"
     method = methods.load(algorithm, hyper, where, cell.paper, root)
     if lacking := sorted(method.needs - scenario.offers):
-        raise ParamError(f"{where}: {algorithm} needs {lacking[0]}, which the scenario {cell.scenario!r} does not offer; "
-                         f"what would give it: {NEEDS[lacking[0]]}")
+        raise ParamError(
+            f"{where}: {algorithm} needs {lacking[0]}, which the scenario {cell.scenario!r} does not offer; "
+            f"what would give it: {NEEDS[lacking[0]]}"
+        )
     metas = [inputs(cell, seed, root) for seed in scenario.seeds]
-    jobs = [Job(cell, seed, provenance.cell_digest(cell, meta["digest"], precision(), root, executor_name(default_device())), root)
-            for seed, meta in zip(scenario.seeds, metas)]
+    jobs = [
+        Job(
+            cell,
+            seed,
+            provenance.cell_digest(cell, meta["digest"], precision(), root, executor_name(default_device())),
+            root,
+        )
+        for seed, meta in zip(scenario.seeds, metas)
+    ]
     with _only_one(jobs[0].folder, cell), _marked(jobs[0].folder / "error.json", cell):
         progress = Progress(cell, scenario)
         follower = tracking.Follower(cell, {"hyper": hyper, "scenario": dataclasses.asdict(scenario)}, root)
@@ -91,27 +103,45 @@ def train_cell(cell: Cell, root: Path = ROOT) -> dict:
             progress.report(row)
             follower.report(row)
 
-        for seed in adopt({job.seed: job.finished for job in jobs}, {job.seed: job.pictures for job in jobs}, cell, metas, root):
+        for seed in adopt(
+            {job.seed: job.finished for job in jobs},
+            {job.seed: job.pictures for job in jobs},
+            cell,
+            metas,
+            root,
+        ):
             progress.say(f"seed {seed} is in git and stays as it is")
         for finished in _train_seeds(jobs, report):
             progress.seed_done(finished)
         runs = [json.loads(job.finished.read_text()) for job in jobs]
-        result = summarise(cell, scenario, algorithm, hyper, dataclasses.asdict(method), runs, metas, jobs[0].digest, root)
+        result = summarise(
+            cell, scenario, algorithm, hyper, dataclasses.asdict(method), runs, metas, jobs[0].digest, root
+        )
         _write(cell, result, runs, jobs[0].pictures, root)
         follower.finish(result)
         progress.cell_done(result)
     return result
 
 
-def train_seed(job: Job, report: Callable[[dict], None] = lambda row: None, share: Callable = lambda executor: executor,
-               sharing: int = 1) -> dict:
-    """Run one seed from its checkpoint, or from the start, to the last round. `share` may have its executor serve other seeds too:
-    `sharing` of them at once, among which the time that passes is divided."""
+def train_seed(
+    job: Job,
+    report: Callable[[dict], None] = lambda row: None,
+    share: Callable = lambda executor: executor,
+    sharing: int = 1,
+) -> dict:
+    """Run one seed from its checkpoint, or from the start, to the last round. `share` may have its executor
+    serve other seeds too: `sharing` of them at once, among which the time that passes is divided."""
     if job.finished.exists():
         return json.loads(job.finished.read_text())
     torch.set_num_threads(1)
     scenario, algorithm, hyper = job.cell.resolve(job.root)
-    method = methods.load(algorithm, hyper, f"papers/{job.cell.paper}/paper.yaml: methods.{job.cell.method}", job.cell.paper, job.root)
+    method = methods.load(
+        algorithm,
+        hyper,
+        f"papers/{job.cell.paper}/paper.yaml: methods.{job.cell.method}",
+        job.cell.paper,
+        job.root,
+    )
     world, tests = load_world(job.cell, scenario, job.seed, job.root)
     executor = share(world.executor)
     begun, started = time.monotonic(), datetime.now(timezone.utc).isoformat(timespec="seconds")
@@ -128,17 +158,33 @@ def train_seed(job: Job, report: Callable[[dict], None] = lambda row: None, shar
         row, own = _row(world, method, state, tests, scenario, watch.trained)
         rows.append(row)
         report({"seed": job.seed, **row})
-        # None after the last round: what follows needs the models that its training leaves, so it is trained again.
+        # None after the last round: what follows needs the models that its training leaves, so it is trained
+        # again.
         if number < scenario.training.rounds and time.monotonic() - saved >= every:
             saved = time.monotonic()
-            _save(job.checkpoint, {"state": pack(state), "rows": rows, "own": own, "seconds": spent + saved - begun})
-    finished = {"seed": job.seed, "rows": rows, "clients": own, "traffic": method.traffic(world, state), "hook": headline_hook(scenario, method),
-                "seconds": round((spent + time.monotonic() - begun) / sharing, 1), "device": _device_name(world.device),
-                "precision": precision(), "executor": executor_name(world.device),
-                "memory": _peak_memory(world.device), "versions": provenance.machine(), "started": started}
+            _save(
+                job.checkpoint,
+                {"state": pack(state), "rows": rows, "own": own, "seconds": spent + saved - begun},
+            )
+    finished = {
+        "seed": job.seed,
+        "rows": rows,
+        "clients": own,
+        "traffic": method.traffic(world, state),
+        "hook": headline_hook(scenario, method),
+        "seconds": round((spent + time.monotonic() - begun) / sharing, 1),
+        "device": _device_name(world.device),
+        "precision": precision(),
+        "executor": executor_name(world.device),
+        "memory": _peak_memory(world.device),
+        "versions": provenance.machine(),
+        "started": started,
+    }
     models, vectors = _models(finished["hook"], method, state, world, watch.trained), method.vectors(state)
     arrays = {} if models is None else evaluation.representations(models, world, tests)
-    _save_arrays(job.pictures, arrays if vectors is None else {**arrays, "vectors": vectors.half().cpu().numpy()})
+    _save_arrays(
+        job.pictures, arrays if vectors is None else {**arrays, "vectors": vectors.half().cpu().numpy()}
+    )
     files.write_json(job.finished, finished)
     job.checkpoint.unlink(missing_ok=True)
     return finished
@@ -161,10 +207,13 @@ def _row(world: World, method, state, tests, scenario: Scenario,
          trained: Trained | None) -> tuple[dict, list[float | None]]:
     """A line of history.csv, and every client's accuracy under the headline hook.
 
-    The headline hook carries plain names, the other one its own prefix. Where each model must face large common test
-    sets, the other hook is measured only in the rounds that are reported.
+    The headline hook carries plain names, the other one its own prefix. Where each model must face large
+    common test sets, the other hook is measured only in the rounds that are reported.
     """
-    row = {"round": world.round, "loss": None if trained is None else _rounded(trained.mean_loss(world.sizes))}
+    row = {
+        "round": world.round,
+        "loss": None if trained is None else _rounded(trained.mean_loss(world.sizes)),
+    }
     row |= {f"method.{name}": _rounded(value) for name, value in method.diagnostics(state).items()}
     protocol, left = scenario.evaluation, scenario.training.rounds - world.round
     if left >= protocol.last and world.round % protocol.every:
@@ -176,9 +225,15 @@ def _row(world: World, method, state, tests, scenario: Scenario,
             continue
         models = _models(hook, method, state, world, trained)
         if models is None:
-            continue                                          # nothing was trained yet: before the first round
-        measures, accuracies = evaluation.measure(models, world, tests, protocol.tests, protocol.top,
-                                                  lambda network, images, client: method.scores(Handle(network, client=client), images, state))
+            continue  # nothing was trained yet: before the first round
+        measures, accuracies = evaluation.measure(
+            models,
+            world,
+            tests,
+            protocol.tests,
+            protocol.top,
+            lambda network, images, client: method.scores(Handle(network, client=client), images, state),
+        )
         if headline and protocol.attack and left < protocol.last:
             measures |= evaluation.under_attack(models, world, tests, protocol.attack)
         row |= {name if headline else f"{hook}.{name}": _rounded(value) for name, value in measures.items()}
@@ -202,10 +257,11 @@ def _rounded(value: float) -> float | None:
     return None if math.isnan(value) else round(value, 4)
 
 
-# -- seeds in parallel, checkpoints ----------------------------------------------------------------------------
+# -- seeds in parallel, checkpoints --------------------------------------------------------------------------
 
 def _train_seeds(jobs: list[Job], report: Callable[[dict], None]) -> Iterator[dict]:
-    """Train the jobs, FEDREPRO_WORKERS at once, each in a process of its own, or stacked together in this one; yields them as they finish."""
+    """Train the jobs, FEDREPRO_WORKERS at once, each in a process of its own, or stacked together in this
+    one; yields them as they finish."""
     name = executor_name(default_device())
     if name == "stacked" and len(jobs) > 1:
         for kind, value in executor_module(name).together(partial(train_seed, sharing=len(jobs)), jobs):
@@ -272,13 +328,15 @@ def _receive(receiver, process, job: Job) -> tuple:
         return receiver.recv()
     except EOFError:
         process.join()
-        return "error", TrainingError(f"{job.cell}, seed {job.seed}: the worker ended with exit code {process.exitcode} "
-                                      "(-9 is often the system running out of memory); finished rounds are kept")
+        return "error", TrainingError(
+            f"{job.cell}, seed {job.seed}: the worker ended with exit code {process.exitcode} "
+            "(-9 is often the system running out of memory); finished rounds are kept"
+        )
 
 
 def _save(path: Path, checkpoint: dict) -> None:
     def write(temporary: Path) -> None:
-        with open(temporary, "wb") as file:                   # a path would hide a full disk behind a RuntimeError
+        with open(temporary, "wb") as file:  # a path would hide a full disk behind a RuntimeError
             torch.save(checkpoint, file)
     files.write_with(path, write)
 
@@ -308,18 +366,29 @@ def _only_one(folder: Path, cell: Cell):
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"{cell}: another process is training this cell; waiting for it", file=sys.stderr, flush=True)
+            print(
+                f"{cell}: another process is training this cell; waiting for it", file=sys.stderr, flush=True
+            )
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
 
 @contextmanager
 def _marked(path: Path, cell: Cell):
-    """Leave the error of a failed cell beside its checkpoints, for `pipeline.commands.status`; none once it runs through."""
+    """Leave the error of a failed cell beside its checkpoints, for `pipeline.commands.status`; none once it
+    runs through."""
     try:
         yield
     except FedReproError as error:
-        files.write_json(path, {"cell": str(cell), "error": str(error), "precision": precision(), "executor": executor_name(default_device())})
+        files.write_json(
+            path,
+            {
+                "cell": str(cell),
+                "error": str(error),
+                "precision": precision(),
+                "executor": executor_name(default_device()),
+            },
+        )
         raise
     path.unlink(missing_ok=True)
 
@@ -327,8 +396,9 @@ def _marked(path: Path, cell: Cell):
 # -- result files --------------------------------------------------------------------------------------------
 
 def summarise(cell, scenario, algorithm, hyper, resolved, runs, metas, digest, root) -> dict:
-    """result.json: the reported numbers of every seed and where they come from. `hyper` as written, `resolved` with the defaults;
-    `partition` and `digest` are the first seed's, `partitions` those of every seed where each has its own."""
+    """result.json: the reported numbers of every seed and where they come from. `hyper` as written,
+    `resolved` with the defaults; `partition` and `digest` are the first seed's, `partitions` those of every
+    seed where each has its own."""
     last = scenario.evaluation.last
     names = [n for n in dict.fromkeys(n for run in runs for row in run["rows"] for n in row) if n != "round"]
 
@@ -337,34 +407,69 @@ def summarise(cell, scenario, algorithm, hyper, resolved, runs, metas, digest, r
         return {n: [v for v in found if v is not None] for n, found in values.items() if None not in found}
 
     up, down = runs[0]["traffic"]
-    return seal({
-        "cell": str(cell), "paper": cell.paper, "scenario": cell.scenario, "method": cell.method,
-        "label": load_paper(cell.paper, root).label(cell.method),
-        "algorithm": algorithm, "hyper": hyper, "resolved": resolved, "seeds": scenario.seeds, "rounds": scenario.training.rounds,
-        "hook": runs[0]["hook"], "last": last, "headline": evaluation.HEADLINE[scenario.evaluation.tests],
-        "measures": means(last), "final": means(1), "last3": means(3), "last5": means(5),
-        "clients": [run["clients"] for run in runs],
-        "traffic": {"up": up, "down": down, "bytes": round((up + down) * BYTES)},
-        "data": metas[0]["data"], "public": metas[0]["public"], "partition": metas[0]["digest"],
-        **({"partitions": [meta["digest"] for meta in metas]} if scenario.draws > 1 else {}),
-        "warnings": list(dict.fromkeys(warning for meta in metas for warning in meta["warnings"])),
-        "device": runs[0]["device"], "precision": runs[0]["precision"], "executor": runs[0]["executor"], "versions": runs[0]["versions"],
-        "memory": {name: [run["memory"][name] for run in runs] for name in runs[0]["memory"]},
-        "started": min(run["started"] for run in runs),
-        **({"machines": [run["versions"] for run in runs]} if any(run["versions"] != runs[0]["versions"] for run in runs) else {}),
-        "seconds": [run["seconds"] for run in runs], "git": provenance.git_state(root), "digest": digest})
+    return seal(
+        {
+            "cell": str(cell),
+            "paper": cell.paper,
+            "scenario": cell.scenario,
+            "method": cell.method,
+            "label": load_paper(cell.paper, root).label(cell.method),
+            "algorithm": algorithm,
+            "hyper": hyper,
+            "resolved": resolved,
+            "seeds": scenario.seeds,
+            "rounds": scenario.training.rounds,
+            "hook": runs[0]["hook"],
+            "last": last,
+            "headline": evaluation.HEADLINE[scenario.evaluation.tests],
+            "measures": means(last),
+            "final": means(1),
+            "last3": means(3),
+            "last5": means(5),
+            "clients": [run["clients"] for run in runs],
+            "traffic": {"up": up, "down": down, "bytes": round((up + down) * BYTES)},
+            "data": metas[0]["data"],
+            "public": metas[0]["public"],
+            "partition": metas[0]["digest"],
+            **({"partitions": [meta["digest"] for meta in metas]} if scenario.draws > 1 else {}),
+            "warnings": list(dict.fromkeys(warning for meta in metas for warning in meta["warnings"])),
+            "device": runs[0]["device"],
+            "precision": runs[0]["precision"],
+            "executor": runs[0]["executor"],
+            "versions": runs[0]["versions"],
+            "memory": {name: [run["memory"][name] for run in runs] for name in runs[0]["memory"]},
+            "started": min(run["started"] for run in runs),
+            **(
+                {"machines": [run["versions"] for run in runs]}
+                if any(run["versions"] != runs[0]["versions"] for run in runs)
+                else {}
+            ),
+            "seconds": [run["seconds"] for run in runs],
+            "git": provenance.git_state(root),
+            "digest": digest,
+        }
+    )
 
 
 def metrics(result: dict) -> dict:
-    """papers/<paper>/metrics/<scenario>/<method>.json: the few numbers that `dvc metrics show` lists, percent."""
+    """papers/<paper>/metrics/<scenario>/<method>.json: the few numbers that `dvc metrics show` lists,
+    percent."""
     headline = result["headline"]
     seeds = result["measures"][headline]
-    spread = result["measures"].get("clients_std") or [statistics.pstdev(a for a in run if a is not None) for run in result["clients"]]
-    return {"accuracy": _rounded(statistics.fmean(seeds)), "accuracy_std": _rounded(statistics.stdev(seeds)) if len(seeds) > 1 else None,
-            "clients_std": _rounded(statistics.fmean(spread)),
-            **{k: _rounded(statistics.fmean(result[k][headline])) for k in ("last3", "last5", "final")},
-            "loss": _rounded(statistics.fmean(result["final"].get("loss", [math.nan]))),
-            "up": result["traffic"]["up"], "down": result["traffic"]["down"], "seeds": len(seeds), "rounds": result["rounds"]}
+    spread = result["measures"].get("clients_std") or [
+        statistics.pstdev(a for a in run if a is not None) for run in result["clients"]
+    ]
+    return {
+        "accuracy": _rounded(statistics.fmean(seeds)),
+        "accuracy_std": _rounded(statistics.stdev(seeds)) if len(seeds) > 1 else None,
+        "clients_std": _rounded(statistics.fmean(spread)),
+        **{k: _rounded(statistics.fmean(result[k][headline])) for k in ("last3", "last5", "final")},
+        "loss": _rounded(statistics.fmean(result["final"].get("loss", [math.nan]))),
+        "up": result["traffic"]["up"],
+        "down": result["traffic"]["down"],
+        "seeds": len(seeds),
+        "rounds": result["rounds"],
+    }
 
 
 def _write(cell: Cell, result: dict, runs: list[dict], pictures: Path, root: Path) -> None:

@@ -1,9 +1,10 @@
 """`fedrepro certify [cell or method ...]`: let results outlive a change of code that does not change them.
 
-For every measured cell whose code is no longer that of its result, it takes the commit at which the result was last valid into a
-temporary worktree, trains the cell cut short (stages/short.py) under that code and under today's, and compares every value of the
-history, the metrics and the models' states bit for bit. Equal: an entry in equivalents.yaml, and DVC has nothing to run. Different: the
-cell, round and value that differ first, no entry, and exit code 1. The code must be committed, as an entry names commits.
+For every measured cell whose code is no longer that of its result, it takes the commit at which the result
+was last valid into a temporary worktree, trains the cell cut short (stages/short.py) under that code and
+under today's, and compares every value of the history, the metrics and the models' states bit for bit. Equal:
+an entry in equivalents.yaml, and DVC has nothing to run. Different: the cell, round and value that differ
+first, no entry, and exit code 1. The code must be committed, as an entry names commits.
 """
 import json
 import os
@@ -31,15 +32,16 @@ from pipeline.sealing import content_hash
 
 SHORT = "stages/short.py"
 CODE = ("pipeline", "stages", "params.yaml", "papers/*/paper.yaml", "papers/*/methods")
-TARGET = 4.0                                     # seconds that the four rounds of a short form may take, where images can be left out
-BATCH, FLOOR = 16, 60.0                          # the largest batch where even two batches of the scenario's take longer than FLOOR
+TARGET = 4.0  # seconds that the four rounds of a short form may take, where images can be left out
+BATCH, FLOOR = 16, 60.0  # the largest batch where even two batches of the scenario's take longer than FLOOR
 TOGETHER = 6                                     # cells that one process imports torch for
 SHARED = ("data", "papers/*/partitions")         # what the worktrees borrow from this checkout
 
 
 @dataclass(frozen=True)
 class Row:
-    """A measured cell, the digest of code that its result was made by (`old`), a commit that has it, and today's digest."""
+    """A measured cell, the digest of code that its result was made by (`old`), a commit that has it, and
+    today's digest."""
     cell: Cell
     result: dict = field(compare=False)
     old: str
@@ -58,9 +60,16 @@ class Row:
                 "executor": self.result["executor"], "precision": self.result["precision"]}
 
 
-def certify(what: Iterable[str] = (), jobs: int = 1, valid_too: bool = False, since: str | None = None, root: Path = ROOT) -> int:
-    """Compare, record and say; returns the exit code. `what`: cells, methods or papers, empty for every stale cell; `valid_too`: also
-    those that are valid; `since`: a commit to compare with, where the results were valid there."""
+def certify(
+    what: Iterable[str] = (),
+    jobs: int = 1,
+    valid_too: bool = False,
+    since: str | None = None,
+    root: Path = ROOT,
+) -> int:
+    """Compare, record and say; returns the exit code. `what`: cells, methods or papers, empty for every stale
+    cell; `valid_too`: also those that are valid; `since`: a commit to compare with, where the results were
+    valid there."""
     begun, what = time.monotonic(), set(what)
     _check_names(what, root)
     commit = _clean_commit(root)
@@ -68,7 +77,10 @@ def certify(what: Iterable[str] = (), jobs: int = 1, valid_too: bool = False, si
     for line in lost:
         print(f"stale: {line}", file=sys.stderr)
     chosen = representatives(rows)
-    print(f"{len(rows)} cells to certify by {len(chosen)} comparisons" if rows else "nothing to certify", flush=True)
+    print(
+        f"{len(rows)} cells to certify by {len(chosen)} comparisons" if rows else "nothing to certify",
+        flush=True,
+    )
     equal, different = [], 0
     for commit_of_old, group in _by_commit(chosen).items():
         pairs = []
@@ -83,20 +95,34 @@ def certify(what: Iterable[str] = (), jobs: int = 1, valid_too: bool = False, si
                 print(f"  DIFFERENT  {row.cell}: {outcome}", flush=True)
         fresh = [pair for pair in pairs if pair["new"] not in ledger.equal(pair["old"], root)]
         if fresh:
-            ledger.append({"date": datetime.now(timezone.utc).isoformat(timespec="seconds"), "from": commit_of_old, "to": commit,
-                           "machine": {"device": "cpu", **provenance.machine()}, "pairs": sorted(fresh, key=lambda pair: pair["cell"])}, root)
+            ledger.append(
+                {
+                    "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                    "from": commit_of_old,
+                    "to": commit,
+                    "machine": {"device": "cpu", **provenance.machine()},
+                    "pairs": sorted(fresh, key=lambda pair: pair["cell"]),
+                },
+                root,
+            )
         equal += pairs
     if equal:
         for paper in sorted({pair["cell"].partition("/")[0] for pair in equal}):
             subprocess.run([sys.executable, "-m", "stages.sources", paper], cwd=root, check=True)
-    print(f"{len(equal)} the same, {different} different, {len(lost)} without a commit to compare with, in {clock(time.monotonic() - begun)}")
+    print(
+        f"{len(equal)} the same, {different} different, {len(lost)} without a commit to compare with, in "
+        f"{clock(time.monotonic() - begun)}"
+    )
     return 1 if different or lost else 0
 
 
-# -- which cells --------------------------------------------------------------------------------------------------
+# -- which cells ---------------------------------------------------------------------------------------------
 
-def stale(what: Iterable[str], commit: str | None, valid_too: bool, root: Path = ROOT) -> tuple[list[Row], list[str]]:
-    """The measured cells that today's code is not known to give, and a line for each of them that has nothing to compare with."""
+def stale(
+    what: Iterable[str], commit: str | None, valid_too: bool, root: Path = ROOT
+) -> tuple[list[Row], list[str]]:
+    """The measured cells that today's code is not known to give, and a line for each of them that has nothing
+    to compare with."""
     rows, lost, named = [], [], set(what)
     commits = [commit] if commit else []
     for path in sorted(root.glob("papers/*/runs/*/*/result.json")):
@@ -108,11 +134,18 @@ def stale(what: Iterable[str], commit: str | None, valid_too: bool, root: Path =
         valid = provenance.trained_by(cell, ledger.equal(new, root), root)
         if valid and not valid_too:
             continue
-        found = None if result["device"] != "cpu" else _last_valid(cell, result, commits or _commits(root, result), root)
+        found = (
+            None
+            if result["device"] != "cpu"
+            else _last_valid(cell, result, commits or _commits(root, result), root)
+        )
         if found is None:
-            why = (f"it was trained on {result['device']}, which is not compared here" if result["device"] != "cpu" else
-                   "none of its commits has its code with today's parameters; train it again"
-                   + (" (this clone is shallow: git fetch --unshallow)" if _shallow(root) else ""))
+            why = (
+                f"it was trained on {result['device']}, which is not compared here"
+                if result["device"] != "cpu"
+                else "none of its commits has its code with today's parameters; train it again"
+                + (" (this clone is shallow: git fetch --unshallow)" if _shallow(root) else "")
+            )
             lost.append(f"{cell}: {why}")
         else:
             rows.append(Row(cell, result, *found, new))
@@ -123,14 +156,18 @@ def _check_names(names: Iterable[str], root: Path) -> None:
     """FedReproError for a name that is no measured cell, method or paper."""
     cells = {Cell(path.parts[-5], *path.parts[-3:-1]) for path in root.glob("papers/*/runs/*/*/result.json")}
     for name in sorted(names):
-        known = {str(cell) for cell in cells} if "/" in name else {part for cell in cells for part in (cell.method, cell.paper)}
+        known = (
+            {str(cell) for cell in cells}
+            if "/" in name
+            else {part for cell in cells for part in (cell.method, cell.paper)}
+        )
         if name not in known:
             raise FedReproError(unknown("measured cell, method or paper", name, known))
 
 
 def representatives(rows: list[Row]) -> list[Row]:
-    """One row for each pair of digests, the one that took least time: what a scenario names is in its digest, so the others run the
-    same code on other data."""
+    """One row for each pair of digests, the one that took least time: what a scenario names is in its digest,
+    so the others run the same code on other data."""
     cheapest: dict[tuple, Row] = {}
     for row in sorted(rows, key=lambda row: (row.result["seconds"][0] / row.result["rounds"], str(row.cell))):
         cheapest.setdefault((row.old, row.new), row)
@@ -138,17 +175,23 @@ def representatives(rows: list[Row]) -> list[Row]:
 
 
 def _last_valid(cell: Cell, result: dict, commits: Iterable[str], root: Path) -> tuple[str, str] | None:
-    """(digest of code, commit) of the first of the commits that trained or hold the result, and whose sources.yaml has the digest that it
-    was made by."""
+    """(digest of code, commit) of the first of the commits that trained or hold the result, and whose
+    sources.yaml has the digest that it was made by."""
     for commit in commits:
         code = _recorded(commit, cell, root)
-        if code and _has_result(commit, cell, result, root) and provenance.cell_digest(cell, result["partition"], result["precision"], root, code=code) == result["digest"]:
+        if (
+            code
+            and _has_result(commit, cell, result, root)
+            and provenance.cell_digest(cell, result["partition"], result["precision"], root, code=code)
+            == result["digest"]
+        ):
             return code, _git(root, "rev-parse", commit)
     return None
 
 
 def _commits(root: Path, result: dict) -> Iterator[str]:
-    """Commits to look at: those of the ledger from the newest, the one that trained, then every one that changed a sources.yaml."""
+    """Commits to look at: those of the ledger from the newest, the one that trained, then every one that
+    changed a sources.yaml."""
     yield from (entry["to"] for entry in reversed(ledger.entries(root)))
     if result["git"].get("commit") and not result["git"].get("dirty"):
         yield result["git"]["commit"]
@@ -160,7 +203,12 @@ def _has_result(commit: str, cell: Cell, result: dict, root: Path) -> bool:
     if result["git"].get("commit") == commit:
         return True
     try:
-        return json.loads(_git(root, "show", f"{commit}:{(cell.folder(root) / 'result.json').relative_to(root)}"))["digest"] == result["digest"]
+        return (
+            json.loads(
+                _git(root, "show", f"{commit}:{(cell.folder(root) / 'result.json').relative_to(root)}")
+            )["digest"]
+            == result["digest"]
+        )
     except (FedReproError, ValueError, KeyError):
         return False
 
@@ -168,9 +216,11 @@ def _has_result(commit: str, cell: Cell, result: dict, root: Path) -> bool:
 def _recorded(commit: str, cell: Cell, root: Path) -> str | None:
     """The digest of a cell's code in a commit's sources.yaml; None where it has none."""
     own = _sources(commit, f"papers/{cell.paper}/sources.yaml", root)
-    methods = own["cells"] if own else _sources(commit, "sources.yaml", root).get(cell.paper, {})    # one file before version 0.2
+    # one file before version 0.2
+    methods = own["cells"] if own else _sources(commit, "sources.yaml", root).get(cell.paper, {})
     found = methods.get(cell.scenario)
-    return found.get(cell.method) if isinstance(found, dict) else methods.get(cell.method)          # for all scenarios, still earlier
+    # for all scenarios, still earlier
+    return found.get(cell.method) if isinstance(found, dict) else methods.get(cell.method)
 
 
 @cache
@@ -188,20 +238,31 @@ def _by_commit(rows: list[Row]) -> dict[str, list[Row]]:
     return groups
 
 
-# -- comparing ----------------------------------------------------------------------------------------------------
+# -- comparing -----------------------------------------------------------------------------------------------
 
-def compare(rows: list[Row], old: str, new: str, jobs: int, root: Path = ROOT) -> Iterator[tuple[Row, dict | str]]:
-    """(row, the ledger's pair where both give the same, else what differs first) of every row, trained under two commits."""
+def compare(
+    rows: list[Row], old: str, new: str, jobs: int, root: Path = ROOT
+) -> Iterator[tuple[Row, dict | str]]:
+    """(row, the ledger's pair where both give the same, else what differs first) of every row, trained under
+    two commits."""
     with _worktree(old, root) as before, _worktree(new, root) as after, ThreadPoolExecutor(jobs) as pool:
         parts = list(_parts(rows))
-        futures = [(part, pool.submit(_train, before, part), pool.submit(_train, after, part)) for part in parts]
+        futures = [
+            (part, pool.submit(_train, before, part), pool.submit(_train, after, part)) for part in parts
+        ]
         for part, one, other in futures:
             for row in part:
-                yield row, _difference(row, one.result().get(str(row.cell), {}), other.result().get(str(row.cell), {}), root)
+                yield (
+                    row,
+                    _difference(
+                        row, one.result().get(str(row.cell), {}), other.result().get(str(row.cell), {}), root
+                    ),
+                )
 
 
 def _parts(rows: list[Row]) -> Iterator[list[Row]]:
-    """Rows that one process can train: some at a time, of one arithmetic, which is fixed when torch is loaded."""
+    """Rows that one process can train: some at a time, of one arithmetic, which is fixed when torch is
+    loaded."""
     groups: dict[str | None, list[Row]] = {}
     for row in rows:
         groups.setdefault(row.result["versions"].get("arithmetic"), []).append(row)
@@ -210,15 +271,29 @@ def _parts(rows: list[Row]) -> Iterator[list[Row]]:
 
 
 def _train(tree: Path, rows: list[Row]) -> dict[str, dict]:
-    """What the short forms of the cells give under the code of a worktree: cell -> answer of stages/short.py."""
+    """What the short forms of the cells give under the code of a worktree: cell -> answer of
+    stages/short.py."""
     plan = tree / ".cells" / f"plan-{content_hash({'plan': [row.plan for row in rows]})[:12]}.json"
     files.write_json(plan, [row.plan for row in rows])
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("FEDREPRO_") and key != "PYTHONDONTWRITEBYTECODE"}
-    done = subprocess.run([sys.executable, SHORT, str(plan)], cwd=tree, text=True, capture_output=True,
-                          env=kept | {"PYTHONPATH": str(tree)} | arithmetic.environment(rows[0].result["versions"].get("arithmetic"))
-                          | {"OMP_NUM_THREADS": "1", "FEDREPRO_TRACKING": "off"})
+    kept = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith("FEDREPRO_") and key != "PYTHONDONTWRITEBYTECODE"
+    }
+    done = subprocess.run(
+        [sys.executable, SHORT, str(plan)],
+        cwd=tree,
+        text=True,
+        capture_output=True,
+        env=kept
+        | {"PYTHONPATH": str(tree)}
+        | arithmetic.environment(rows[0].result["versions"].get("arithmetic"))
+        | {"OMP_NUM_THREADS": "1", "FEDREPRO_TRACKING": "off"},
+    )
     answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    failed = {str(row.cell): {"error": (done.stderr.strip().splitlines() or ["no answer"])[-1]} for row in rows}
+    failed = {
+        str(row.cell): {"error": (done.stderr.strip().splitlines() or ["no answer"])[-1]} for row in rows
+    }
     return failed | {answer["cell"]: answer for answer in answers}
 
 
@@ -236,8 +311,14 @@ def _difference(row: Row, one: dict, other: dict, root: Path) -> dict | str:
         return f"{len(one['values'])} values before, {len(other['values'])} today"
     if other["code"] != row.new:
         return f"the digest of its code is {other['code']}, not {row.new}"
-    return {"cell": str(row.cell), "old": one["code"] or _recorded(row.commit, row.cell, root), "new": row.new, "rounds": row.plan["rounds"], "values": len(one["values"]),
-            "same": content_hash({"values": one["values"]})}
+    return {
+        "cell": str(row.cell),
+        "old": one["code"] or _recorded(row.commit, row.cell, root),
+        "new": row.new,
+        "rounds": row.plan["rounds"],
+        "values": len(one["values"]),
+        "same": content_hash({"values": one["values"]}),
+    }
 
 
 @contextmanager
@@ -265,10 +346,11 @@ def _borrow(source: Path, target: Path) -> None:
             (target / path.name).symlink_to(path)
 
 
-# -- the ledger checked ---------------------------------------------------------------------------------------------
+# -- the ledger checked --------------------------------------------------------------------------------------
 
 def check(entry: int, jobs: int, root: Path = ROOT) -> int:
-    """Re-earn a random pair whose data are here, and hold its digests against its commits; returns the exit code."""
+    """Re-earn a random pair whose data are here, and hold its digests against its commits; returns the exit
+    code."""
     import random
     entries = ledger.entries(root)
     if not entries:
@@ -276,7 +358,12 @@ def check(entry: int, jobs: int, root: Path = ROOT) -> int:
         return 0
     if not 0 <= entry <= len(entries):
         raise FedReproError(f"--check {entry}: the ledger has {len(entries)} entries that count")
-    found = [(one, pair) for one in ([entries[entry - 1]] if entry else entries) for pair in one["pairs"] if _here(Cell.parse(pair["cell"]), root)]
+    found = [
+        (one, pair)
+        for one in ([entries[entry - 1]] if entry else entries)
+        for pair in one["pairs"]
+        if _here(Cell.parse(pair["cell"]), root)
+    ]
     if not found:
         raise FedReproError("--check: the data of no pair are here; make the miniature's first: fedrepro run")
     one, pair = random.SystemRandom().choice(found)
@@ -286,11 +373,23 @@ def check(entry: int, jobs: int, root: Path = ROOT) -> int:
     row = Row(cell, result, pair["old"], one["from"], pair["new"])
     ((_, outcome),) = compare([row], one["from"], one["to"], jobs, root)
     if isinstance(outcome, str):
-        raise FedReproError(f"{ledger.FILE}: {cell} between {one['from'][:12]} and {one['to'][:12]}: {outcome}")
+        raise FedReproError(
+            f"{ledger.FILE}: {cell} between {one['from'][:12]} and {one['to'][:12]}: {outcome}"
+        )
     if outcome["old"] != pair["old"]:
-        raise FedReproError(f"{ledger.FILE}: {cell}: the digest of its code at {one['from'][:12]} is {outcome['old']}, not {pair['old']}")
-    if one["machine"].get("processor") == provenance.machine()["processor"] and outcome["same"] != pair["same"] and outcome["rounds"] == pair["rounds"]:
-        print("note: the values are equal under both commits, but not those that the ledger has; the data or the short form have changed")
+        raise FedReproError(
+            f"{ledger.FILE}: {cell}: the digest of its code at {one['from'][:12]} is {outcome['old']}, not "
+            f"{pair['old']}"
+        )
+    if (
+        one["machine"].get("processor") == provenance.machine()["processor"]
+        and outcome["same"] != pair["same"]
+        and outcome["rounds"] == pair["rounds"]
+    ):
+        print(
+            "note: the values are equal under both commits, but not those that the ledger has; the data or "
+            "the short form have changed"
+        )
     print(f"re-earned: {outcome['values']} values the same under both commits")
     return 0
 
@@ -301,17 +400,22 @@ def _here(cell: Cell, root: Path) -> bool:
         from pipeline.cells.inputs import inputs
         meta = inputs(cell, cell.resolve(root)[0].seeds[0], root)
         sets = [meta[kind] for kind in ("data", "public")]
-        return (cell.folder(root) / "result.json").exists() and all(one is None or (root / "data" / one["set"]).is_dir() for one in sets)
+        return (cell.folder(root) / "result.json").exists() and all(
+            one is None or (root / "data" / one["set"]).is_dir() for one in sets
+        )
     except (FedReproError, OSError, KeyError, ValueError):
         return False
 
 
-# -- git ------------------------------------------------------------------------------------------------------------
+# -- git -----------------------------------------------------------------------------------------------------
 
 def _clean_commit(root: Path) -> str:
     """Today's commit; FedReproError where code or parameters differ from it."""
     if changed := _git(root, "status", "--porcelain", "--", *CODE):
-        raise FedReproError(f"commit the code first, since an entry names commits; changed: {', '.join(line[3:] for line in changed.splitlines())}")
+        raise FedReproError(
+            "commit the code first, since an entry names commits; changed: "
+            f"{', '.join(line[3:] for line in changed.splitlines())}"
+        )
     return _git(root, "rev-parse", "HEAD")
 
 
@@ -322,9 +426,13 @@ def _shallow(root: Path) -> bool:
 def _git(root: Path, *arguments: str) -> str:
     """What git prints; FedReproError with its last line where it fails."""
     try:
-        return subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True).stdout.rstrip("\n")
+        return subprocess.run(
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True
+        ).stdout.rstrip("\n")
     except FileNotFoundError:
         raise FedReproError("certify needs git, which is not installed") from None
     except subprocess.CalledProcessError as error:
-        raise FedReproError(f"git {arguments[0]}: {(error.stderr.strip().splitlines() or ['failed'])[-1]}") from None
+        raise FedReproError(
+            f"git {arguments[0]}: {(error.stderr.strip().splitlines() or ['failed'])[-1]}"
+        ) from None
 

@@ -1,4 +1,5 @@
-"""The command `fedrepro`. A command's own module is imported when it is called, so that --help costs no time."""
+"""The command `fedrepro`. A command's own module is imported when it is called, so that --help costs no
+time."""
 import os
 import sys
 from pathlib import Path
@@ -29,8 +30,10 @@ class Commands(click.Group):
                 raise
             at = error.ctx.command_path if error.ctx else "fedrepro"
             click.echo(f"error: {error.format_message()} See {at} --help", err=True)
-        except SyntaxError as error:                              # in a method that somebody is writing
-            click.echo(f"error: {os.path.relpath(error.filename or '')}, line {error.lineno}: {error.msg}", err=True)
+        except SyntaxError as error:  # in a method that somebody is writing
+            click.echo(
+                f"error: {os.path.relpath(error.filename or '')}, line {error.lineno}: {error.msg}", err=True
+            )
         except OSError as error:
             if isinstance(error, BrokenPipeError):                # `| head`
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -81,29 +84,34 @@ FORCE = click.option("--force", "-f", is_flag=True, help="Run also what has not 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
              epilog="\b\nCompletion of commands, papers and cells (bash; or zsh_source, fish_source):\n"
                     '  eval "$(_FEDREPRO_COMPLETE=bash_source fedrepro)"\n\n'
-                    + example("fedrepro status", "fedrepro run fedlsa/mini/fedavg", "fedrepro explain fedcrl 'table II' CIFAR-10 FedProx"))
+                    + example("fedrepro status", "fedrepro run fedlsa/mini/fedavg", "fedrepro explain fedcrl "
+                                                                                    "'table II' CIFAR-10 "
+                                                                                    "FedProx"))
 @click.version_option(package_name="fedrepro")
 def main() -> None:
     """Federated-learning papers, from public data to their own tables."""
 
 
 @main.command(short_help="Run what has changed, several stages at once.",
-              epilog=example("fedrepro run", "fedrepro run fedlsa/mini/fedavg --jobs 2", "fedrepro run 'papers/fedlsa/dvc.yaml:main@*'"))
+              epilog=example("fedrepro run", "fedrepro run fedlsa/mini/fedavg --jobs 2", "fedrepro run "
+                                                                                         "'papers/fedlsa/dvc.yaml:main@*'"))
 @click.argument("stages", nargs=-1, shell_complete=_cells)
 @JOBS
 @FORCE
 def run(stages: tuple[str, ...], jobs: int | None, force: bool) -> int:
     """Run what has changed, as `dvc repro` does, with several stages at once.
 
-    STAGES are what `dvc repro --glob` takes, or a cell (fedlsa/mini/fedavg), a paper (fedlsa), `mini` or `across` (the miniatures of all
-    papers; the other papers' methods in them). Without any: the miniatures and the reports.
+    STAGES are what `dvc repro --glob` takes, or a cell (fedlsa/mini/fedavg), a paper (fedlsa), `mini` or
+    `across` (the miniatures of all papers; the other papers' methods in them). Without any: the miniatures
+    and the reports.
     """
     from pipeline.commands import run as command
     return command.main(stages, jobs, force)
 
 
 @main.command(short_help="What of every table is done and left, and for how long.",
-              epilog=example("fedrepro status", "fedrepro status fedlsa", "fedrepro run $(fedrepro status fedlsa --stages 'table 2')"))
+              epilog=example("fedrepro status", "fedrepro status fedlsa", "fedrepro run $(fedrepro status "
+                                                                          "fedlsa --stages 'table 2')"))
 @click.argument("papers", nargs=-1, shell_complete=_papers)
 @click.option("--json", "as_json", is_flag=True, help="For scripts.")
 @click.option("--stages", metavar="TABLE", help="Only the names of the stages that a table still needs.")
@@ -114,10 +122,12 @@ def status(papers: tuple[str, ...], as_json: bool, stages: str | None) -> int:
 
 
 @main.command(short_help="What a number is, where it comes from, and its state.",
-              epilog=example("fedrepro explain fedcrl 'table II' CIFAR-10 FedProx", "fedrepro explain fedlsa/mini/fedavg"))
+              epilog=example("fedrepro explain fedcrl 'table II' CIFAR-10 FedProx", "fedrepro explain "
+                                                                                    "fedlsa/mini/fedavg"))
 @click.argument("what", nargs=-1, required=True, shell_complete=_cells)
 def explain(what: tuple[str, ...]) -> int:
-    """What a number is: data, partition, networks, protocol, hyper-parameters with their sources, readings, state.
+    """What a number is: data, partition, networks, protocol, hyper-parameters with their sources, readings,
+    state.
 
     WHAT is a cell, PAPER/SCENARIO/METHOD, or a paper, a table and words of the row and column.
     """
@@ -126,17 +136,29 @@ def explain(what: tuple[str, ...]) -> int:
 
 
 @main.command(short_help="Let results outlive a change of code.",
-              epilog=example("fedrepro certify", "fedrepro certify fedprox --jobs 2", "fedrepro certify --check"))
+              epilog=example("fedrepro certify", "fedrepro certify fedprox --jobs 2", "fedrepro certify "
+                                                                                      "--check"))
 @click.argument("what", nargs=-1)
 @JOBS
 @click.option("--all", "valid_too", is_flag=True, help="Also cells that are valid: compare them once more.")
 @click.option("--stale", is_flag=True, help="Every stale cell, which is the default.")
-@click.option("--from", "since", metavar="COMMIT", help="Compare with this commit, where the results were valid there.")
-@click.option("--check", is_flag=False, flag_value=0, type=int, metavar="ENTRY", help="Re-earn a pair of the ledger, of any entry or of this.")
-def certify(what: tuple[str, ...], jobs: int | None, valid_too: bool, stale: bool, since: str | None, check: int | None) -> int:
+@click.option("--from", "since", metavar="COMMIT", help="Compare with this commit, where the results were "
+                                                        "valid there.")
+@click.option("--check", is_flag=False, flag_value=0, type=int, metavar="ENTRY", help="Re-earn a pair of the "
+                                                                                      "ledger, of any entry "
+                                                                                      "or of this.")
+def certify(
+    what: tuple[str, ...],
+    jobs: int | None,
+    valid_too: bool,
+    stale: bool,
+    since: str | None,
+    check: int | None,
+) -> int:
     """Let results outlive a change of code that does not change them.
 
-    WHAT are cells, methods or papers; without any, every stale cell is trained cut short under the code of its result and under today's.
+    WHAT are cells, methods or papers; without any, every stale cell is trained cut short under the code of
+    its result and under today's.
     """
     from pipeline.commands import certify as command
     jobs = jobs or os.cpu_count() or 1
@@ -144,13 +166,16 @@ def certify(what: tuple[str, ...], jobs: int | None, valid_too: bool, stale: boo
 
 
 @main.command(epilog=example("fedrepro sync", "fedrepro sync --check"))
-@click.option("--check", is_flag=True, help="Write nothing; exit with 1 where a file is not as it would be written.")
+@click.option("--check", is_flag=True, help="Write nothing; exit with 1 where a file is not as it would be "
+                                            "written.")
 def sync(check: bool) -> int:
     """Write papers/*/dvc.yaml from the paper.yaml beside each."""
     from pipeline.commands.sync import sync as write
     from pipeline.schema import shorten
     for path in (found := write(check=check)):
-        click.echo(f"{shorten(path)}: {'not as paper.yaml says; fedrepro sync writes it' if check else 'written'}")
+        click.echo(
+            f"{shorten(path)}: {'not as paper.yaml says; fedrepro sync writes it' if check else 'written'}"
+        )
     return 1 if check and found else 0
 
 
@@ -159,7 +184,8 @@ def new() -> None:
     """Begin a paper or a method."""
 
 
-@new.command(short_help="A folder that runs at once.", epilog=example("fedrepro new paper mypaper && fedrepro run papers/mypaper/dvc.yaml"))
+@new.command(short_help="A folder that runs at once.", epilog=example("fedrepro new paper mypaper && "
+                                                                      "fedrepro run papers/mypaper/dvc.yaml"))
 @click.argument("name")
 def paper(name: str) -> int:
     """A folder under papers/ that runs at once: a miniature with FedAvg and one table."""
@@ -169,7 +195,8 @@ def paper(name: str) -> int:
 
 @new.command(epilog=example("fedrepro new method fedmine", "fedrepro new method ours --paper mypaper"))
 @click.argument("name")
-@click.option("--paper", metavar="PAPER", shell_complete=_papers, help="For this paper alone, in its own methods/.")
+@click.option("--paper", metavar="PAPER", shell_complete=_papers, help="For this paper alone, in its own "
+                                                                       "methods/.")
 def method(name: str, paper: str | None) -> int:
     """A file with FedAvg's round to change, and a test of it."""
     from pipeline.commands import new as command
@@ -192,7 +219,19 @@ def report(paper: str | None) -> int:
 def ui(port: int) -> int:
     """Open MLflow on the runs of this repository."""
     from pipeline.cells.tracking import uri
-    command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", uri(), "--host", "127.0.0.1", "--port", str(port)]
+
+    command = [
+        sys.executable,
+        "-m",
+        "mlflow",
+        "ui",
+        "--backend-store-uri",
+        uri(),
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
     os.execve(sys.executable, command, os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"})
 
 
@@ -203,7 +242,9 @@ def import_() -> int:
     return say_import()
 
 
-@main.command(short_help="Train the miniatures anew and compare the numbers.", epilog=example("fedrepro reproduce --jobs 2"))
+@main.command(short_help="Train the miniatures anew and compare the numbers.", epilog=example("fedrepro "
+                                                                                              "reproduce "
+                                                                                              "--jobs 2"))
 @JOBS
 @FORCE
 def reproduce(jobs: int | None, force: bool) -> int:
@@ -218,6 +259,10 @@ def here() -> None:
     for folder in (Path.cwd(), *Path.cwd().parents):
         if (folder / "pipeline" / "commands" / "cli.py").is_file():
             if folder != mine:
-                os.execve(sys.executable, [sys.executable, "-m", "pipeline", *sys.argv[1:]], os.environ | {"PYTHONPATH": str(folder)})
+                os.execve(
+                    sys.executable,
+                    [sys.executable, "-m", "pipeline", *sys.argv[1:]],
+                    os.environ | {"PYTHONPATH": str(folder)},
+                )
             break
     main(prog_name="fedrepro")

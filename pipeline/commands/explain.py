@@ -1,4 +1,5 @@
-"""What a number of a paper is: the cell behind it, what that cell trains on and how, where each value comes from, and its state."""
+"""What a number of a paper is: the cell behind it, what that cell trains on and how, where each value comes
+from, and its state."""
 import dataclasses
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,8 @@ from pipeline.schema import ACROSS, MINIATURE, ROOT, Cell, Model, Paper, Scenari
 WIDTH = 100
 MOST = 2                                              # cells that are explained at once
 PARTS = ("data", "public", "partition", "training", "evaluation")      # of a scenario, as sections
-Printed = dict[Cell, list[tuple[dict[str, str], str]]]                 # cell -> (row of the CSV, measure of ours; "" for none)
+# cell -> (row of the CSV, measure of ours; "" for none)
+Printed = dict[Cell, list[tuple[dict[str, str], str]]]
 
 
 def explain(what: Sequence[str], root: Path = ROOT) -> int:
@@ -25,8 +27,11 @@ def explain(what: Sequence[str], root: Path = ROOT) -> int:
         print("\n".join(lines(cell, [], root)))
         return 0
     if len(what) < 2:
-        raise ParamError(f"explain {what[0]}: expected a cell, <paper>/<scenario>/<method>, or a paper, a table and words of the row and "
-                         "column, such as: fedcrl 'table II' CIFAR-10 FedProx")
+        raise ParamError(
+            f"explain {what[0]}: expected a cell, <paper>/<scenario>/<method>, or a paper, a table and words "
+            "of the row and "
+            "column, such as: fedcrl 'table II' CIFAR-10 FedProx"
+        )
     paper = load_paper(what[0], root)
     table = _table(paper, what[1])
     found = chosen(what[0], paper, table, what[2:], root)
@@ -34,12 +39,17 @@ def explain(what: Sequence[str], root: Path = ROOT) -> int:
         print(f"table {table.number} has {len(found)} cells that these words name; say more, or one of:")
         print("\n".join(f"  fedrepro explain {cell}" for cell in found))
         return 0
-    print(f"\n\n{'-' * WIDTH}\n\n".join("\n".join(lines(cell, printed, root)) for cell, printed in found.items()))
+    print(
+        f"\n\n{'-' * WIDTH}\n\n".join(
+            "\n".join(lines(cell, printed, root)) for cell, printed in found.items()
+        )
+    )
     return 0
 
 
 def chosen(key: str, paper: Paper, table: Table, words: Sequence[str], root: Path = ROOT) -> Printed:
-    """The cells behind those printed numbers that every word names: a setting, data set, column or method, or a part of one."""
+    """The cells behind those printed numbers that every word names: a setting, data set, column or method, or
+    a part of one."""
     from pipeline.report.published import (
         read_published,  # here, since its package imports pandas and matplotlib
     )
@@ -49,13 +59,21 @@ def chosen(key: str, paper: Paper, table: Table, words: Sequence[str], root: Pat
         near = [row for row in rows if any(word.lower() == row[field].lower() for field in fields)]
         near = near or [row for row in rows if any(word.lower() in row[field].lower() for field in fields)]
         if not near:
-            raise ParamError(f"table {table.number} of {key}: {unknown('row or column', word, {row[f] for row in rows for f in fields if row[f]})}")
+            raise ParamError(
+                f"table {table.number} of {key}: "
+                f"{unknown('row or column', word, {row[f] for row in rows for f in fields if row[f]})}"
+            )
         rows = near
     found: Printed = {}
     for row in rows:
-        block, method = table.block(row["setting"], row["dataset"], row["method"]), paper.method_of(table, row["method"])
+        block, method = (
+            table.block(row["setting"], row["dataset"], row["method"]),
+            paper.method_of(table, row["method"]),
+        )
         if block and method:
-            found.setdefault(Cell(key, block.scenario, method), []).append((row, table.measure(block, row["column"]) or ""))
+            found.setdefault(Cell(key, block.scenario, method), []).append(
+                (row, table.measure(block, row["column"]) or "")
+            )
     if not found:
         raise ParamError(f"table {table.number} of {key}: no run measures this number")
     return found
@@ -69,7 +87,7 @@ def _table(paper: Paper, name: str) -> Table:
     raise ParamError(unknown("table", name, [f"table {table.number}" for table in paper.tables.values()]))
 
 
-# -- as text ------------------------------------------------------------------------------------------------------
+# -- as text -------------------------------------------------------------------------------------------------
 
 def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = ROOT) -> Iterator[str]:
     """Everything about a cell, a line each."""
@@ -77,10 +95,20 @@ def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = RO
     results = status.read_results(root)
     found, result = status.status_of(cell, results, root), results.get(cell) or {}
     yield from _entry("cell", f"{cell}: {paper.label(cell.method)} ({algorithm}) of {paper.name}")
-    yield from _entry("scenario", paper.titles.get(cell.scenario, {MINIATURE: "the miniature", ACROSS: "the miniature"}.get(cell.scenario, cell.scenario)))
+    yield from _entry(
+        "scenario",
+        paper.titles.get(
+            cell.scenario,
+            {MINIATURE: "the miniature", ACROSS: "the miniature"}.get(cell.scenario, cell.scenario),
+        ),
+    )
     yield from _entry("state", _state(found, result))
     for row, measure in printed:
-        yield from _entry("printed", f"{row['value']} ({', '.join(filter(None, (row['setting'], row['dataset'], row['column'], row['method'])))})")
+        yield from _entry(
+            "printed",
+            f"{row['value']} "
+            f"({', '.join(filter(None, (row['setting'], row['dataset'], row['column'], row['method'])))})",
+        )
         yield from _entry("measured", _measured(result, measure))
     if not printed:
         yield from _entry("measured", _measured(result, result.get("headline", "")))
@@ -95,7 +123,9 @@ def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = RO
 
 
 def _state(found: status.Status, result: dict) -> str:
-    text = {"done": "measured", "stale": "stale: measured with other code or parameters"}.get(found.state, found.state)
+    text = {"done": "measured", "stale": "stale: measured with other code or parameters"}.get(
+        found.state, found.state
+    )
     if result.get("seconds"):
         text += f", {sum(result['seconds']) / 3600:.2f} hours of one process"
     if found.hours is not None and found.state in status.LEFT:
@@ -125,11 +155,15 @@ def _scenario(cell: Cell, scenario: Scenario, root: Path) -> Iterator[str]:
         yield from _item(client, _network(model))
     yield from ("", "Seeds")
     yield from _item("seeds", ", ".join(map(str, scenario.seeds)), sources.get("seeds", ""))
-    yield from _item("partitions", "one serves all seeds" if scenario.partition.fixed else "each seed draws its own")
+    yield from _item(
+        "partitions", "one serves all seeds" if scenario.partition.fixed else "each seed draws its own"
+    )
 
 
 def _network(model: Model | None) -> str:
-    given = {key: value for key, value in dataclasses.asdict(model).items() if value is not None} if model else {}
+    given = (
+        {key: value for key, value in dataclasses.asdict(model).items() if value is not None} if model else {}
+    )
     return ", ".join([given.pop("name", ""), *(f"{key} {value}" for key, value in given.items())])
 
 
@@ -139,20 +173,35 @@ def _method(cell: Cell, root: Path, resolved: dict | None) -> Iterator[str]:
         for setting in values:
             yield from _item(setting.name, setting.value, setting.source)
     if readings := readings_of(cell, root, resolved):
-        yield from ("", "Readings: what is run where the paper says something else, says it twice or is silent")
+        yield from (
+            "",
+            "Readings: what is run where the paper says something else, says it twice or is silent",
+        )
     for reading in readings:
-        yield from textwrap.wrap(f"The paper: {reading.paper}", WIDTH, initial_indent="  - ", subsequent_indent="    ")
+        yield from textwrap.wrap(
+            f"The paper: {reading.paper}", WIDTH, initial_indent="  - ", subsequent_indent="    "
+        )
         for name, text in (("Run", reading.run), ("Why", reading.why), ("Other form", reading.option)):
             if text:
-                yield from textwrap.wrap(f"{name}: {text}", WIDTH, initial_indent="    ", subsequent_indent="    ")
+                yield from textwrap.wrap(
+                    f"{name}: {text}", WIDTH, initial_indent="    ", subsequent_indent="    "
+                )
 
 
 def _values(values: dict[str, Any], sources: dict[str, str], at: str) -> Iterator[str]:
     for name, value in values.items():
-        if isinstance(value, dict) and at + name not in sources and any(f"{at}{name}.{key}" in sources for key in value):
+        if (
+            isinstance(value, dict)
+            and at + name not in sources
+            and any(f"{at}{name}.{key}" in sources for key in value)
+        ):
             yield from _values(value, sources, f"{at}{name}.")
         elif value not in (None, False, {}, []):
-            text = ", ".join(f"{key} {one}" for key, one in value.items() if one is not None) if isinstance(value, dict) else value
+            text = (
+                ", ".join(f"{key} {one}" for key, one in value.items() if one is not None)
+                if isinstance(value, dict)
+                else value
+            )
             yield from _item(f"{at}{name}".partition(".")[2], text, sources.get(at + name, ""))
 
 
@@ -161,4 +210,9 @@ def _entry(name: str, text: object) -> list[str]:
 
 
 def _item(name: str, value: object, source: str = "") -> list[str]:
-    return textwrap.wrap(f"{name:<20} {value}" + (f"   [{source}]" if source else ""), WIDTH, initial_indent="  ", subsequent_indent=" " * 23)
+    return textwrap.wrap(
+        f"{name:<20} {value}" + (f"   [{source}]" if source else ""),
+        WIDTH,
+        initial_indent="  ",
+        subsequent_indent=" " * 23,
+    )

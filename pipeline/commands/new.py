@@ -8,7 +8,7 @@ from pipeline.errors import FedReproError, ParamError
 from pipeline.files import write_text
 from pipeline.schema import ROOT, check_name, load_paper, method_file, papers, shorten
 
-PAPER = '''# {name} as data: its scenarios, methods, tables and figures. What each key means: pipeline/schema; how to go on:
+PAPER = """# {name} as data: its scenarios, methods, tables and figures. What each key means: pipeline/schema; how to go on:
 # docs/adding-a-paper.md.
 name: {name}             # as the paper spells its method
 title: The paper's title
@@ -43,7 +43,7 @@ tables:
     blocks:
       label skew|Digits: {{scenario: mini}}
     columns: {{Acc.: weighted}}
-'''
+"""
 PUBLISHED = '''paper,table,setting,dataset,column,method,value,std,note
 {key},1,label skew,Digits,Acc.,FedAvg,,,a number of the paper goes before the last two commas
 '''
@@ -79,7 +79,9 @@ def test_as_begun_it_is_fedavg():
 def paper(name: str, root: Path = ROOT) -> int:
     """Make papers/<name>: a miniature with FedAvg and one table, and its stages."""
     if not re.fullmatch(r"[a-z][a-z0-9_-]*", name):
-        raise ParamError(f"new paper {name!r}: a folder's name, of small letters, digits, - and _, such as fedmine")
+        raise ParamError(
+            f"new paper {name!r}: a folder's name, of small letters, digits, - and _, such as fedmine"
+        )
     check_name(name)
     folder = root / "papers" / name
     if folder.exists():
@@ -95,20 +97,29 @@ def paper(name: str, root: Path = ROOT) -> int:
 def method(name: str, paper: str | None = None, root: Path = ROOT) -> int:
     """Make the file of a method, of all papers or of one, and a test."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
-        raise ParamError(f"new method {name!r}: a module's name, of small letters, digits and _, such as fedmine")
+        raise ParamError(
+            f"new method {name!r}: a module's name, of small letters, digits and _, such as fedmine"
+        )
     if paper:
         load_paper(paper, root)
     folder, tests = (root / "papers" / paper / "methods", root / "papers" / paper / "tests") if paper else \
         (root / "pipeline" / "methods", root / "tests")
-    kind, file, test = "".join(part.capitalize() for part in name.split("_")), folder / f"{name}.py", tests / f"test_{name}.py"
+    kind, file, test = (
+        "".join(part.capitalize() for part in name.split("_")),
+        folder / f"{name}.py",
+        tests / f"test_{name}.py",
+    )
     if there := [path for path in (method_file(name, paper, root), file, test) if path and path.exists()]:
         raise FedReproError(f"{shorten(there[0])}: there is such a file already")
     _write(file, METHOD.format(kind=kind, body=_round()))
     _write(test, TEST.format(kind=kind, name=name, paper=f', "{paper}"' if paper else ""))
     sync(root)
     row = f"papers/{paper or '<paper>'}/paper.yaml"
-    print(f"To run it:  a row `{name}: {{label: {kind}}}` under `methods` of {row}, and `{name}` in its `miniature.methods`;\n"
-          f"            then fedrepro run {paper or '<paper>'}/mini/{name}")
+    print(
+        f"To run it:  a row `{name}: {{label: {kind}}}` under `methods` of {row}, and `{name}` in its "
+        "`miniature.methods`;\n"
+        f"            then fedrepro run {paper or '<paper>'}/mini/{name}"
+    )
     print(f"To test it: python -m pytest {shorten(test)}")
     return 0
 

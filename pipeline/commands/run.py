@@ -1,7 +1,8 @@
 """`fedrepro run [stage ...] --jobs N`: what `dvc repro` does, with N stages at once and a live table.
 
-Stages are named as for `dvc repro`: a stage, a group, a dvc.yaml, `path/dvc.yaml:stage`, or a pattern; without one, all of
-./dvc.yaml. A failed stage stops only what needs it; the exit code is then 1. After Ctrl-C (130) the next call goes on.
+Stages are named as for `dvc repro`: a stage, a group, a dvc.yaml, `path/dvc.yaml:stage`, or a pattern;
+without one, all of ./dvc.yaml. A failed stage stops only what needs it; the exit code is then 1. After Ctrl-C
+(130) the next call goes on.
 """
 import difflib
 import json
@@ -45,18 +46,24 @@ def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = Fals
         groups = sorted({name.split("@")[0] for name in names})
         near = difflib.get_close_matches(target, names + groups, n=1, cutoff=0.5)
         return _say_error(unknown("stage", target, near or groups))
-    except DvcException as error:        # its cause says the place in the file
-        return _say_error(f"{error}{': ' * bool(error.__cause__)}{' '.join(str(error.__cause__ or '').split())}")
+    except DvcException as error:  # its cause says the place in the file
+        return _say_error(
+            f"{error}{': ' * bool(error.__cause__)}{' '.join(str(error.__cause__ or '').split())}"
+        )
     except KeyboardInterrupt:
         return 130
     return run(schedule, jobs or cores())
 
 
 def targets(name: str) -> list[str]:
-    """What `dvc repro --glob` takes for a stage, a cell (fedcrl/mini/fedprox), a paper (fedcrl) or `mini` and `across`, of every paper."""
+    """What `dvc repro --glob` takes for a stage, a cell (fedcrl/mini/fedprox), a paper (fedcrl) or `mini` and
+    `across`, of every paper."""
     if name in (MINIATURE, ACROSS):
-        return [f"papers/{paper}/dvc.yaml:{name}@*" for paper in papers() if (mini := load_paper(paper).miniature)
-                and (name == MINIATURE or mini.others)] + (["report"] if name == MINIATURE else [])
+        return [
+            f"papers/{paper}/dvc.yaml:{name}@*"
+            for paper in papers()
+            if (mini := load_paper(paper).miniature) and (name == MINIATURE or mini.others)
+        ] + (["report"] if name == MINIATURE else [])
     if name in papers():
         return [f"papers/{name}/dvc.yaml"]
     if name.count("/") == 2 and ":" not in name and not name.endswith(".yaml"):
@@ -71,12 +78,15 @@ def run(schedule: Schedule, jobs: int) -> int:
     group = Group(schedule.repo.lock.lockfile)
     stopped: list[int] = []
 
-    def stop(number, frame) -> None:     # a flag, because an exception could cut off what DVC is writing in this process
+    # a flag, because an exception could cut off what DVC is writing in this process
+    def stop(number, frame) -> None:
         if stopped:
             group.kill()                 # asked twice
         stopped.append(number)
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {
+        number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
     try:
         with _display(schedule, jobs) as display:
             while not stopped and schedule.of(WAITING, READY, RUNNING):
@@ -100,10 +110,17 @@ def _summary(schedule: Schedule, display: "Plain", stopped: bool) -> int:
     if count[UNCHANGED] == total:
         print(f"nothing to do: {total} stages are up to date")
         return 0
-    parts = [f"{count[DONE]} of {total} stages run", *[f"{count[state]} {state}" for state in (UNCHANGED, FAILED, SKIPPED) if count[state]]]
+    parts = [
+        f"{count[DONE]} of {total} stages run",
+        *[f"{count[state]} {state}" for state in (UNCHANGED, FAILED, SKIPPED) if count[state]],
+    ]
     print(f"{', '.join(parts)} in {clock(time.monotonic() - display.begun)}", flush=True)
     for task in schedule.of(FAILED):
-        print(f"failed: {task.name}: {task.error().removeprefix('error: ')}\n        log: {os.path.relpath(task.log)}", file=sys.stderr)
+        print(
+            f"failed: {task.name}: {task.error().removeprefix('error: ')}\n        log: "
+            f"{os.path.relpath(task.log)}",
+            file=sys.stderr,
+        )
     if stopped:
         names = ", ".join(task.name for task in schedule.of(RUNNING))
         print(f"stopped{': ' * bool(names)}{names}; the same command goes on from here", file=sys.stderr)
@@ -134,7 +151,10 @@ class Plain:
         state, accuracy = self._state(task), ""
         if task.state == DONE and state.get("done"):
             accuracy = f"  accuracy {state['accuracy']:.2f} %"
-        self.say(f"{settled:>4}/{len(self.schedule.tasks)}  {task.state:<7}{clock(task.seconds):>8}  {task.name}{accuracy}")
+        self.say(
+            f"{settled:>4}/{len(self.schedule.tasks)}  {task.state:<7}{clock(task.seconds):>8}  "
+            f"{task.name}{accuracy}"
+        )
         if task.state == FAILED:
             for line in task.tail(TAIL):
                 self.say(f"           | {line}")
@@ -152,7 +172,10 @@ class Plain:
 
     def draw(self, now: float) -> None:
         """One line about what runs."""
-        rows = [", ".join(filter(None, (name, training, accuracy, left and f"{left} left"))) for name, training, accuracy, _, left in self.rows(now)]
+        rows = [
+            ", ".join(filter(None, (name, training, accuracy, left and f"{left} left")))
+            for name, training, accuracy, _, left in self.rows(now)
+        ]
         self.say(f"           {self.total(now)}; running: {'; '.join(rows)}")
 
     def rows(self, now: float) -> list[tuple[str, str, str, str, str]]:
@@ -160,19 +183,38 @@ class Plain:
         rows = []
         for task in self.schedule.of(RUNNING):
             state = self._state(task)
-            rows.append((task.name,
-                         f"seed {state['seed']}, round {state['round']}/{state['rounds']}" if "round" in state else "",
-                         f"{state['accuracy']:.2f} %" if "accuracy" in state else "", clock(now - task.begun),
-                         clock(max(state['at'] + state['left'] - now, 0)) if "left" in state else ""))
+            rows.append(
+                (
+                    task.name,
+                    f"seed {state['seed']}, round {state['round']}/{state['rounds']}"
+                    if "round" in state
+                    else "",
+                    f"{state['accuracy']:.2f} %" if "accuracy" in state else "",
+                    clock(now - task.begun),
+                    clock(max(state["at"] + state["left"] - now, 0)) if "left" in state else "",
+                )
+            )
         return rows
 
     def total(self, now: float) -> str:
         """`7/23 stages done, 1 failed, 0:40 so far, about 1:20 left`."""
         count, left = Counter(task.state for task in self.schedule.tasks), self.schedule.left(self.jobs)
-        if left is not None:             # no less than a running stage itself says
-            left = max([left, *[state["at"] + state["left"] - now for state in map(self._state, self.schedule.of(RUNNING)) if "left" in state]])
-        parts = [f"{count[DONE] + count[UNCHANGED]}/{len(self.schedule.tasks)} stages done",
-                 *[f"{count[state]} {state}" for state in (FAILED, SKIPPED) if count[state]], f"{clock(now - self.begun)} so far"]
+        if left is not None:  # no less than a running stage itself says
+            left = max(
+                [
+                    left,
+                    *[
+                        state["at"] + state["left"] - now
+                        for state in map(self._state, self.schedule.of(RUNNING))
+                        if "left" in state
+                    ],
+                ]
+            )
+        parts = [
+            f"{count[DONE] + count[UNCHANGED]}/{len(self.schedule.tasks)} stages done",
+            *[f"{count[state]} {state}" for state in (FAILED, SKIPPED) if count[state]],
+            f"{clock(now - self.begun)} so far",
+        ]
         return ", ".join(parts + ([f"about {clock(left)} left"] if left is not None else []))
 
     def _state(self, task: Task) -> dict:
@@ -187,7 +229,9 @@ class Plain:
         for line in lines:
             state["offset"] += len(line) + 1
             try:
-                state |= {key: value for key, value in json.loads(line).items() if value is not None} | {"at": time.monotonic()}
+                state |= {key: value for key, value in json.loads(line).items() if value is not None} | {
+                    "at": time.monotonic()
+                }
             except ValueError:
                 continue
         return state
@@ -217,7 +261,10 @@ class Table(Plain):
         """The table."""
         from rich import box
         from rich.table import Table as Grid
-        grid = Grid(box=box.SIMPLE_HEAD, caption=self.total(now), caption_justify="left", caption_style="bold")
+
+        grid = Grid(
+            box=box.SIMPLE_HEAD, caption=self.total(now), caption_justify="left", caption_style="bold"
+        )
         columns: list[tuple[str, int, Literal["left", "right"]]] = [
             ("stage", 24, "left"), ("training", 22, "left"),
             ("accuracy", 8, "right"), ("time", 7, "right"), ("left", 7, "right")]

@@ -1,7 +1,7 @@
 """Which DVC stage may run when, and the processes that run them. `pipeline/commands/run.py` is the command.
 
-DVC itself says what depends on what and what has changed. It lets several `dvc repro -s` work at once if each waits for
-the lock (`--wait-for-lock`) and someone else keeps the order, which is done here.
+DVC itself says what depends on what and what has changed. It lets several `dvc repro -s` work at once if each
+waits for the lock (`--wait-for-lock`) and someone else keeps the order, which is done here.
 """
 import contextlib
 import json
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-OVERHEAD = 3.0                           # seconds that a stage costs besides its training: DVC, imports, files
+OVERHEAD = 3.0  # seconds that a stage costs besides its training: DVC, imports, files
 # What becomes of a stage.
 WAITING, READY, RUNNING = "waiting", "ready", "running"
 DONE, UNCHANGED, FAILED, SKIPPED = "done", "unchanged", "failed", "skipped"
@@ -48,12 +48,19 @@ class Task:
 
     def error(self) -> str:
         """The line of the log that says best why the stage failed."""
-        lines = [line.strip() for line in self.tail(1000) if line.strip() and not re.match("Running stage |> ", line)]
+        lines = [
+            line.strip()
+            for line in self.tail(1000)
+            if line.strip() and not re.match("Running stage |> ", line)
+        ]
         at = next((k for k, line in enumerate(lines) if line.startswith("ERROR: ")), len(lines))
         ours, dvcs = lines[:at], lines[at:at + 1]
         if dvcs and "failed to run: " not in dvcs[0]:                 # DVC's own trouble
             return dvcs[0]
-        return next((line for line in reversed(ours) if line.startswith("error: ")), (ours or dvcs or ["no output"])[-1])
+        return next(
+            (line for line in reversed(ours) if line.startswith("error: ")),
+            (ours or dvcs or ["no output"])[-1],
+        )
 
     def tail(self, lines: int) -> list[str]:
         """The last lines of the log."""
@@ -92,10 +99,11 @@ class Schedule:
         self._estimate()
 
     def check(self, seconds: float) -> None:
-        """Ask DVC which stages have changed, of those with nothing left to wait for; ends after about `seconds`.
+        """Ask DVC which stages have changed, of those with nothing left to wait for; ends after about
+        `seconds`.
 
-        It is what `dvc repro -s` would find out, without a process for each stage. Where another process holds DVC's
-        lock for long, the next call tries again.
+        It is what `dvc repro -s` would find out, without a process for each stage. Where another process
+        holds DVC's lock for long, the next call tries again.
         """
         from dvc.lock import LockError
         from dvc.repo import lock_repo
@@ -111,7 +119,8 @@ class Schedule:
             pass
 
     def launch(self, jobs: int, group: "Group") -> None:
-        """Start what is ready, the longest first; cores that are left over become workers of a training stage."""
+        """Start what is ready, the longest first; cores that are left over become workers of a training
+        stage."""
         free = jobs - sum(task.workers for task in self.of(RUNNING))
         ready = sorted(self.of(READY), key=lambda task: -task.rank)
         candidates = len(ready) + len(list(self._unchecked()))
@@ -147,7 +156,9 @@ class Schedule:
         if not any(task.known for task in self.tasks):
             return None
         now, finished = time.monotonic(), [task for task in self.of(DONE) if task.cell]
-        pace = sum(t.seconds * t.workers for t in finished) / sum(t.work for t in finished) if finished else 1.0
+        pace = (
+            sum(t.seconds * t.workers for t in finished) / sum(t.work for t in finished) if finished else 1.0
+        )
         waiting, running = self.of(WAITING, READY), self.of(RUNNING)
         rest = [max(pace * task.work - (now - task.begun) * task.workers, 0) for task in running]
         chain = max((task.rank for task in waiting), default=0)
@@ -174,7 +185,10 @@ class Schedule:
                 if path.name == "result.json" and path.parents[2].name == "runs":
                     task.cell = "/".join((path.parents[3].name, path.parents[1].name, path.parents[0].name))
                     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                        task.known = [float(seconds) for seconds in json.loads(path.read_text(encoding="utf-8"))["seconds"]]
+                        task.known = [
+                            float(seconds)
+                            for seconds in json.loads(path.read_text(encoding="utf-8"))["seconds"]
+                        ]
         known = [sum(task.known) for task in self.tasks if task.known]
         mean = sum(known) / len(known) if known else 0.0
         for task in reversed(self.tasks):
@@ -183,16 +197,33 @@ class Schedule:
 
     def _unchecked(self) -> Iterator[Task]:
         waiting = sorted(self.of(WAITING), key=lambda task: -task.rank)
-        return (task for task in waiting if all(needed.state in (DONE, UNCHANGED) for needed in task.upstream))
+        return (
+            task for task in waiting if all(needed.state in (DONE, UNCHANGED) for needed in task.upstream)
+        )
 
     def _start(self, task: Task, group: "Group") -> None:
         task.log.parent.mkdir(parents=True, exist_ok=True)
         task.events.unlink(missing_ok=True)
         workers = min(task.workers, int(os.environ.get("FEDREPRO_WORKERS") or task.workers))
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "FEDREPRO_WORKERS": str(workers), "FEDREPRO_EVENTS": str(task.events),
-                       "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
-                       "PYTHONUNBUFFERED": "1", "DVC_NO_ANALYTICS": "1"}
-        command = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "--single-item", *["--force"] * self.force, task.name]
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "FEDREPRO_WORKERS": str(workers),
+            "FEDREPRO_EVENTS": str(task.events),
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+            "PYTHONUNBUFFERED": "1",
+            "DVC_NO_ANALYTICS": "1",
+        }
+        command = [
+            sys.executable,
+            "-m",
+            "dvc",
+            "--wait-for-lock",
+            "repro",
+            "--single-item",
+            *["--force"] * self.force,
+            task.name,
+        ]
         with open(task.log, "wb") as log:
             task.process = group.start(command, log, environment)
         task.state, task.begun = RUNNING, time.monotonic()
@@ -206,15 +237,22 @@ def _changed(stage) -> bool:
 
 
 def _forget_the_dead(path: Path) -> None:
-    """Mend DVC's list of who reads and writes what, which a DVC that was killed leaves wrong. We hold the lock.
+    """Mend DVC's list of who reads and writes what, which a DVC that was killed leaves wrong. We hold the
+    lock.
 
     Half a list stops every command; a zombie, as kill -9 in a container leaves one, blocks its stage.
     """
     try:
         lists = json.loads(path.read_text(encoding="utf-8"))
-        readers = {name: [user for user in users if _alive(user["pid"])] for name, users in lists.get("read", {}).items()}
+        readers = {
+            name: [user for user in users if _alive(user["pid"])]
+            for name, users in lists.get("read", {}).items()
+        }
         writers = {name: user for name, user in lists.get("write", {}).items() if _alive(user["pid"])}
-        path.write_text(json.dumps({"write": writers, "read": {name: users for name, users in readers.items() if users}}), encoding="utf-8")
+        path.write_text(
+            json.dumps({"write": writers, "read": {name: users for name, users in readers.items() if users}}),
+            encoding="utf-8",
+        )
     except FileNotFoundError:
         pass
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -232,15 +270,24 @@ def _alive(pid: int) -> bool:
 # -- processes -----------------------------------------------------------------------------------------------
 
 class Group:
-    """Processes that never outlive us: one process group, with a guard in it that ends it once our pipe to it closes."""
+    """Processes that never outlive us: one process group, with a guard in it that ends it once our pipe to it
+    closes."""
 
     def __init__(self, lock: str):
-        self.guard = subprocess.Popen([sys.executable, "-I", __file__, lock], stdin=subprocess.PIPE, process_group=0)
+        self.guard = subprocess.Popen(
+            [sys.executable, "-I", __file__, lock], stdin=subprocess.PIPE, process_group=0
+        )
 
     def start(self, command: list[str], log, environment: dict[str, str]) -> subprocess.Popen:
         """A process of the group; what it prints goes to the open file `log`."""
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment,
-                                process_group=self.guard.pid)
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            process_group=self.guard.pid,
+        )
 
     def close(self) -> None:
         """End whatever still runs; returns when it has ended."""
@@ -253,7 +300,8 @@ class Group:
 
 
 def _guard(lock: str) -> None:
-    """Wait for the end of the pipe, then end the other processes of our group: SIGINT, then SIGTERM, then SIGKILL.
+    """Wait for the end of the pipe, then end the other processes of our group: SIGINT, then SIGTERM, then
+    SIGKILL.
 
     With DVC's lock in our hands no DVC is just writing dvc.lock, which a signal would cut off.
     """

@@ -1,7 +1,9 @@
-"""`fedrepro status [paper ...]`: what of every table is done, what is left, about how long that takes and how to go on.
+"""`fedrepro status [paper ...]`: what of every table is done, what is left, about how long that takes and how
+to go on.
 
-A cell is done, stale (its result is of other code or parameters than today's), failed (its last run ended with an error),
-missing, or without a stage (no grid of paper.yaml holds it yet). Neither torch nor DVC is asked, so that it costs seconds.
+A cell is done, stale (its result is of other code or parameters than today's), failed (its last run ended
+with an error), missing, or without a stage (no grid of paper.yaml holds it yet). Neither torch nor DVC is
+asked, so that it costs seconds.
 """
 import csv
 import json
@@ -39,9 +41,10 @@ from pipeline.schema import (
 
 DONE, STALE, FAILED, MISSING, UNPLANNED = STATES = "done", "stale", "failed", "missing", "no stage"
 LEFT = (STALE, FAILED, MISSING)
-MINIATURES = {MINIATURE: "miniature", ACROSS: "across papers"}       # scenarios of params.yaml, as a reader calls their table
+# scenarios of params.yaml, as a reader calls their table
+MINIATURES = {MINIATURE: "miniature", ACROSS: "across papers"}
 FROZEN = 192                                          # numbers of an image's features (vit_tiny)
-INDEX_TEST = 0.2                                      # of a domain, where index mod 10 in 8, 9 is its test part
+INDEX_TEST = 0.2  # of a domain, where index mod 10 in 8, 9 is its test part
 
 
 @dataclass(frozen=True)
@@ -61,13 +64,18 @@ class Status:
     state: str
     stage: str = ""                                   # as `dvc repro` takes it; empty where there is none
     error: str = ""
-    hours: float | None = None                        # of one process; None where nothing is left or nothing is known
+    hours: float | None = None  # of one process; None where nothing is left or nothing is known
     like: bool = True                                 # measured on the same networks and data set
 
     def document(self) -> dict:
         """As JSON."""
         left = {"hours": self.hours, "same_network_and_data": self.like} if self.state in LEFT else {}
-        return {"state": self.state, "stage": self.stage or None, **({"error": self.error} if self.error else {}), **left}
+        return {
+            "state": self.state,
+            "stage": self.stage or None,
+            **({"error": self.error} if self.error else {}),
+            **left,
+        }
 
 
 @dataclass(frozen=True)
@@ -75,10 +83,10 @@ class Overview:
     """A paper: its cells, and which of them each table shows."""
     paper: Paper
     cells: dict[Cell, Status]
-    tables: dict[str, list[Cell]]                     # what a reader calls it ("miniature", "table II") -> its cells
+    tables: dict[str, list[Cell]]  # what a reader calls it ("miniature", "table II") -> its cells
 
 
-# -- which cells there are -------------------------------------------------------------------------------------------
+# -- which cells there are -----------------------------------------------------------------------------------
 
 def table_cells(key: str, paper: Paper, table: Table, root: Path = ROOT) -> list[Cell]:
     """The cells whose numbers a table prints, in its order."""
@@ -87,10 +95,15 @@ def table_cells(key: str, paper: Paper, table: Table, root: Path = ROOT) -> list
         with path.open(encoding="utf-8", newline="") as file:
             records = list(csv.DictReader(file))
     except OSError:
-        raise ParamError(f"papers/{key}/published/{table.published}: no such file, although paper.yaml names it") from None
+        raise ParamError(
+            f"papers/{key}/published/{table.published}: no such file, although paper.yaml names it"
+        ) from None
     found: dict[Cell, None] = {}
     for record in records:
-        block, method = table.block(record["setting"], record["dataset"], record["method"]), paper.method_of(table, record["method"])
+        block, method = (
+            table.block(record["setting"], record["dataset"], record["method"]),
+            paper.method_of(table, record["method"]),
+        )
         if block and method and table.measure(block, record["column"]):
             found[Cell(key, block.scenario, method)] = None
     return list(found)
@@ -100,9 +113,13 @@ def overview(key: str, results: dict[Cell, dict], rates: list[Rate], root: Path 
     """Where a paper stands."""
     paper = load_paper(key, root)
     stages, errors = {cell: paper.stage(cell) for cell in planned(key, root)}, failures(key, root)
-    tables = {f"table {table.number}": table_cells(key, paper, table, root) for table in paper.tables.values()}
+    tables = {
+        f"table {table.number}": table_cells(key, paper, table, root) for table in paper.tables.values()
+    }
     names = dict(zip(paper.beside, paper.beside)) | MINIATURES
-    others = {name: [cell for cell in stages if cell.scenario == scenario] for scenario, name in names.items()}
+    others = {
+        name: [cell for cell in stages if cell.scenario == scenario] for scenario, name in names.items()
+    }
     tables = {MINIATURES[MINIATURE]: others.pop(MINIATURES[MINIATURE])} | tables | others
     cells = {}
     for cell in dict.fromkeys([*stages, *(cell for found in tables.values() for cell in found)]):
@@ -116,7 +133,9 @@ def status_of(cell: Cell, results: dict[Cell, dict], root: Path = ROOT) -> Statu
     return _status(cell, stage, results.get(cell), failures(cell.paper, root), rates_of(results, root), root)
 
 
-def _status(cell: Cell, stage: str, result: dict | None, errors: "Failures", rates: list[Rate], root: Path) -> Status:
+def _status(
+    cell: Cell, stage: str, result: dict | None, errors: "Failures", rates: list[Rate], root: Path
+) -> Status:
     if result is not None and not stale(cell, result, root):
         return Status(DONE, stage)
     if not stage:
@@ -126,7 +145,7 @@ def _status(cell: Cell, stage: str, result: dict | None, errors: "Failures", rat
     return Status(FAILED if error else MISSING if result is None else STALE, stage, error, hours, like)
 
 
-# -- stale and failed ------------------------------------------------------------------------------------------------
+# -- stale and failed ----------------------------------------------------------------------------------------
 
 def read_results(root: Path = ROOT) -> dict[Cell, dict]:
     """Every result.json, whole or not: a file that cannot be read is an empty result, which is stale.
@@ -149,17 +168,21 @@ def stale(cell: Cell, result: dict, root: Path = ROOT) -> bool:
     The partition counts as its parameters: its own digest is taken from the result.
     """
     try:
-        today = provenance.cell_digest(cell, result["partition"], result["precision"], root, result["executor"])
+        today = provenance.cell_digest(
+            cell, result["partition"], result["precision"], root, result["executor"]
+        )
         scenario = cell.resolve(root)[0]
         return (today != result["digest"] or set(result["seeds"]) != set(scenario.seeds)
-                or ("partitions" in result) != (scenario.draws > 1))          # trained before each seed had a draw of its own, or after
-    except (KeyError, TypeError, ParamError):         # an unreadable result; a scenario or method that is no more
+                # trained before each seed had a draw of its own, or after
+                or ("partitions" in result) != (scenario.draws > 1))
+    except (KeyError, TypeError, ParamError):  # an unreadable result; a scenario or method that is no more
         return True
 
 
 @dataclass
 class Failures:
-    """What went wrong when a cell was last trained: the mark beside its checkpoints, or the log of `pipeline.commands.run`."""
+    """What went wrong when a cell was last trained: the mark beside its checkpoints, or the log of
+    `pipeline.commands.run`."""
     root: Path
     marks: dict[Cell, str] = field(default_factory=dict)
 
@@ -172,11 +195,16 @@ class Failures:
         task = Task(None, stage, log)
         tail = task.tail(20)
         stopped = any("interrupted by the user" in line for line in tail)
-        return task.error().removeprefix("error: ") if any(line.startswith("ERROR: ") for line in tail) and not stopped else ""
+        return (
+            task.error().removeprefix("error: ")
+            if any(line.startswith("ERROR: ") for line in tail) and not stopped
+            else ""
+        )
 
 
 def failures(key: str, root: Path = ROOT) -> Failures:
-    """The failed cells of a paper. A mark, .cells/<digest>/error.json, counts while the cell still has that digest."""
+    """The failed cells of a paper. A mark, .cells/<digest>/error.json, counts while the cell still has that
+    digest."""
     found = Failures(root)
     for path in sorted(root.glob(".cells/*/error.json")):
         try:
@@ -190,16 +218,20 @@ def failures(key: str, root: Path = ROOT) -> Failures:
 
 
 def _digest_today(cell: Cell, mark: dict, root: Path) -> str:
-    """The digest that the marked training would now have: of the partition, features and corrupted images as they are now."""
+    """The digest that the marked training would now have: of the partition, features and corrupted images as
+    they are now."""
     executor = mark.get("executor", "sequential")
     first = cell.resolve(root)[0].seeds[0]
-    return provenance.cell_digest(cell, inputs(cell, first, root)["digest"], mark.get("precision", "fp32"), root, executor)
+    return provenance.cell_digest(
+        cell, inputs(cell, first, root)["digest"], mark.get("precision", "fp32"), root, executor
+    )
 
 
-# -- how long it takes -----------------------------------------------------------------------------------------------
+# -- how long it takes ---------------------------------------------------------------------------------------
 
 def rates_of(results: dict[Cell, dict], root: Path = ROOT) -> list[Rate]:
-    """What every finished cell took. Cells that cannot be compared (unknown size, other parameters) are left out."""
+    """What every finished cell took. Cells that cannot be compared (unknown size, other parameters) are left
+    out."""
     found = []
     for cell, result in results.items():
         try:
@@ -207,7 +239,16 @@ def rates_of(results: dict[Cell, dict], root: Path = ROOT) -> list[Rate]:
             work = image_epochs(cell, scenario, root)
             seconds = statistics.fmean(result["seconds"])
             if work and seconds > 0 and result["rounds"] == scenario.training.rounds:
-                found.append(Rate(networks(scenario), scenario.data.set, _pixels(scenario), algorithm, result["device"], seconds / work))
+                found.append(
+                    Rate(
+                        networks(scenario),
+                        scenario.data.set,
+                        _pixels(scenario),
+                        algorithm,
+                        result["device"],
+                        seconds / work,
+                    )
+                )
         except (KeyError, TypeError, ParamError, statistics.StatisticsError):
             continue
     return found
@@ -224,7 +265,8 @@ def networks(scenario: Scenario) -> tuple[str, ...]:
 
 
 def estimate(cell: Cell, rates: list[Rate], root: Path = ROOT) -> tuple[float | None, bool]:
-    """Hours of one process that all seeds of a cell take, and whether cells of its networks and data set were measured.
+    """Hours of one process that all seeds of a cell take, and whether cells of its networks and data set were
+    measured.
 
     Where none was, the nearest are taken (network, then algorithm, then image size) and scaled by the pixels.
     """
@@ -244,20 +286,26 @@ def estimate(cell: Cell, rates: list[Rate], root: Path = ROOT) -> tuple[float | 
     known = same or rates
     far = [distance(rate) for rate in known]
     least = min(far)
-    seconds = statistics.median(r.seconds * pixels / r.pixels for r, one in zip(known, far, strict=True) if one == least)
+    seconds = statistics.median(
+        r.seconds * pixels / r.pixels for r, one in zip(known, far, strict=True) if one == least
+    )
     return seconds * work * len(scenario.seeds) / 3600, bool(same)
 
 
 def image_epochs(cell: Cell, scenario: Scenario, root: Path = ROOT) -> float | None:
-    """Training images times local epochs times rounds of one seed; None where the size of the data is not known."""
+    """Training images times local epochs times rounds of one seed; None where the size of the data is not
+    known."""
     images = training_images(cell, scenario, root)
     return images and images * scenario.training.local_epochs * scenario.training.rounds
 
 
 def training_images(cell: Cell, scenario: Scenario, root: Path = ROOT) -> float | None:
-    """All clients' training images: counted where the partition was made, else from its parameters and the data set's size."""
+    """All clients' training images: counted where the partition was made, else from its parameters and the
+    data set's size."""
     try:
-        with (root / "papers" / cell.paper / "runs" / cell.partition / "clients.csv").open(encoding="utf-8", newline="") as file:
+        with (root / "papers" / cell.paper / "runs" / cell.partition / "clients.csv").open(
+            encoding="utf-8", newline=""
+        ) as file:
             return sum(int(row["train"]) for row in csv.DictReader(file)) or None
     except (OSError, KeyError, ValueError):
         pass
@@ -268,7 +316,10 @@ def training_images(cell: Cell, scenario: Scenario, root: Path = ROOT) -> float 
         train, test = (sum(part) for part in zip(*counts.values())) if counts else (0, 0)
         whole = cut.pool == "train+test"
         return min(train + test * whole, cut.samples or math.inf) * (cut.train_share if whole else 1) or None
-    return sum(_of_domain(cut, scenario, printed, clients, counts) for printed, clients in cut.clients.items()) or None
+    return (
+        sum(_of_domain(cut, scenario, printed, clients, counts) for printed, clients in cut.clients.items())
+        or None
+    )
 
 
 def _counts(name: str) -> dict[str, tuple[int, int]]:
@@ -287,13 +338,15 @@ def _of_domain(cut: Domains, scenario: Scenario, printed: str, clients: int, cou
     if cut.per_class:
         return cut.per_class * classes * clients
     all_of_it = counts.get(scenario.data.domains.get(printed, printed), (0, 0))
-    size = all_of_it[0] * {"official": 1, "index_mod_10": 1 - INDEX_TEST, "random": 1 - cut.test_share}[cut.test]
+    size = (
+        all_of_it[0] * {"official": 1, "index_mod_10": 1 - INDEX_TEST, "random": 1 - cut.test_share}[cut.test]
+    )
     size = min(size, cut.samples or math.inf)
     share = cut.share.get(printed, 0) if isinstance(cut.share, dict) else cut.share
     return size if share is None else size * min(share * clients, 1)
 
 
-# -- what is shown ---------------------------------------------------------------------------------------------------
+# -- what is shown -------------------------------------------------------------------------------------------
 
 def hours(statuses: list[Status]) -> tuple[float, bool, int]:
     """(hours of what is left, all of it measured on the same networks and data, cells of unknown length)."""
@@ -302,25 +355,39 @@ def hours(statuses: list[Status]) -> tuple[float, bool, int]:
 
 
 def lines(overviews: dict[str, Overview], rates: list[Rate]) -> Iterator[str]:
-    """A row per paper and table, then the failures, then how to go on; at most 80 columns but for errors and commands."""
+    """A row per paper and table, then the failures, then how to go on; at most 80 columns but for errors and
+    commands."""
     yield _row("", ("cells", *STATES), "hours left")
     for key, found in overviews.items():
         yield _counted(f"{key}, all cells", list(found.cells.values()))
-        yield from (_counted(f"  {name}", [found.cells[cell] for cell in cells]) for name, cells in found.tables.items())
+        yield from (
+            _counted(f"  {name}", [found.cells[cell] for cell in cells])
+            for name, cells in found.tables.items()
+        )
     yield ""
     for found in overviews.values():
-        yield from (f"failed: {cell}: {status.error}" for cell, status in found.cells.items() if status.state == FAILED)
+        yield from (
+            f"failed: {cell}: {status.error}"
+            for cell, status in found.cells.items()
+            if status.state == FAILED
+        )
     yield from _legend(overviews, rates)
     yield from _advice(overviews)
 
 
 def _row(name: str, counts: tuple, left: str) -> str:
-    return f"{name:<24}" + "".join(f"{count:>{width}}" for count, width in zip(counts, (5, 5, 6, 7, 8, 9), strict=True)) + f"{left:>16}"
+    return (
+        f"{name:<24}"
+        + "".join(f"{count:>{width}}" for count, width in zip(counts, (5, 5, 6, 7, 8, 9), strict=True))
+        + f"{left:>16}"
+    )
 
 
 def _counted(name: str, statuses: list[Status]) -> str:
     count = Counter(status.state for status in statuses)
-    return _row(name, tuple(n or "." for n in (len(statuses), *(count[state] for state in STATES))), _hours(statuses)).rstrip()
+    return _row(
+        name, tuple(n or "." for n in (len(statuses), *(count[state] for state in STATES))), _hours(statuses)
+    ).rstrip()
 
 
 def _hours(statuses: list[Status]) -> str:
@@ -328,15 +395,21 @@ def _hours(statuses: list[Status]) -> str:
     if not any(status.state in LEFT for status in statuses):
         return ""
     text = f"{known:,.1f}" if known >= 0.05 else "0.1" if known else ""
-    return " + ".join(filter(None, (text and ("" if like else "~") + text, f"{unknown} cells" if unknown else "")))
+    return " + ".join(
+        filter(None, (text and ("" if like else "~") + text, f"{unknown} cells" if unknown else ""))
+    )
 
 
 def _legend(overviews: dict[str, Overview], rates: list[Rate]) -> Iterator[str]:
     every = [status for found in overviews.values() for status in found.cells.values()]
     if any(status.state in LEFT for status in every):
         devices = " and ".join(sorted({rate.device for rate in rates}))
-        yield (f"Hours: an estimate, of one process on {devices}, from {len(rates)} measured cells; n processes need about an n-th."
-               if rates else "Hours: unknown, nothing was measured yet.")
+        yield (
+            f"Hours: an estimate, of one process on {devices}, from {len(rates)} measured cells; n processes "
+            "need about an n-th."
+            if rates
+            else "Hours: unknown, nothing was measured yet."
+        )
         if any(s.state in LEFT and not s.like and s.hours is not None for s in every):
             yield "~: with cells whose network and data set were never measured; the nearest cells' time per image, by pixels."
         if rates and any(s.state in LEFT and s.hours is None for s in every):
@@ -354,10 +427,19 @@ def _advice(overviews: dict[str, Overview]) -> Iterator[str]:
     if not commands:
         yield "Nothing to run: every cell that has a stage is done."
         return
-    table = next(((key, name) for key, found in overviews.items() for name, cells in found.tables.items()
-                  if name not in MINIATURES.values() and any(found.cells[cell].state in LEFT for cell in cells)), None)
+    table = next(
+        (
+            (key, name)
+            for key, found in overviews.items()
+            for name, cells in found.tables.items()
+            if name not in MINIATURES.values() and any(found.cells[cell].state in LEFT for cell in cells)
+        ),
+        None,
+    )
     if table:
-        commands.append((f"fedrepro status {table[0]} --stages '{table[1]}' | xargs fedrepro run", "# a table"))
+        commands.append(
+            (f"fedrepro status {table[0]} --stages '{table[1]}' | xargs fedrepro run", "# a table")
+        )
     yield "To go on:"
     yield from (f"  {command:<58}  {comment}" for command, comment in commands)
 
@@ -366,17 +448,31 @@ def document(overviews: dict[str, Overview]) -> dict:
     """The same as JSON."""
     def counts(statuses: list[Status]) -> dict:
         count, (known, like, unknown) = Counter(status.state for status in statuses), hours(statuses)
-        return {"cells": len(statuses), **{state.replace(" ", "_"): count[state] for state in STATES},
-                "hours_left": round(known, 3), "same_network_and_data": like, "cells_of_unknown_length": unknown}
+        return {
+            "cells": len(statuses),
+            **{state.replace(" ", "_"): count[state] for state in STATES},
+            "hours_left": round(known, 3),
+            "same_network_and_data": like,
+            "cells_of_unknown_length": unknown,
+        }
 
-    return {key: {**counts(list(found.cells.values())),
-                  "tables": {name: counts([found.cells[cell] for cell in cells]) for name, cells in found.tables.items()},
-                  "by_cell": {str(cell): status.document() for cell, status in found.cells.items()}}
-            for key, found in overviews.items()}
+    return {
+        key: {
+            **counts(list(found.cells.values())),
+            "tables": {
+                name: counts([found.cells[cell] for cell in cells]) for name, cells in found.tables.items()
+            },
+            "by_cell": {str(cell): status.document() for cell, status in found.cells.items()},
+        }
+        for key, found in overviews.items()
+    }
 
 
-def status(wanted: Sequence[str] = (), as_json: bool = False, table: str | None = None, root: Path = ROOT) -> int:
-    """Print where the papers stand; returns the exit code. `table`: only the names of the stages that a table still needs."""
+def status(
+    wanted: Sequence[str] = (), as_json: bool = False, table: str | None = None, root: Path = ROOT
+) -> int:
+    """Print where the papers stand; returns the exit code. `table`: only the names of the stages that a table
+    still needs."""
     try:
         for name in wanted:
             load_paper(name, root)                    # a wrong name is said before anything is read

@@ -1,7 +1,8 @@
 """The seeds of a cell side by side in one process, so that their local phases are stacked into one.
 
-Every seed runs as it would alone, in a thread of its own; one thread runs at a time. A seed that comes to a local phase waits
-until all the others have come to one or have ended; then the executor steps all that wait together.
+Every seed runs as it would alone, in a thread of its own; one thread runs at a time. A seed that comes to a
+local phase waits until all the others have come to one or have ended; then the executor steps all that wait
+together.
 """
 import queue
 import threading
@@ -28,7 +29,8 @@ class _Lockstep:
         self.outcomes: dict[int, Trained | BaseException] = {}
 
     def run(self, place: int, executor, phase: Phase) -> Trained:
-        """A seed's phase, together with those of the others. Called with the turn, which others have while this one waits."""
+        """A seed's phase, together with those of the others. Called with the turn, which others have while
+        this one waits."""
         self.waiting[place] = executor, phase
         self.run_waiting()
         while place not in self.outcomes:
@@ -48,7 +50,11 @@ class _Lockstep:
         executors, phases = zip(*(self.waiting[place] for place in places))
         self.waiting.clear()
         try:
-            self.outcomes |= zip(places, executors[0].run_all(phases, [executor.clients for executor in executors]), strict=True)
+            self.outcomes |= zip(
+                places,
+                executors[0].run_all(phases, [executor.clients for executor in executors]),
+                strict=True,
+            )
         except BaseException as error:                        # each seed tells it, with its own round
             self.outcomes |= dict.fromkeys(places, error)
         self.turn.notify_all()
@@ -69,8 +75,8 @@ class _Shared:
 
 
 def together(train: Callable, jobs: Sequence) -> Iterator[tuple[str, object]]:
-    """`train(job, report, share)` for all jobs at once: ("row", row) as they report, ("done", result) as they end, here and not in
-    their threads. The first error ends all of them."""
+    """`train(job, report, share)` for all jobs at once: ("row", row) as they report, ("done", result) as they
+    end, here and not in their threads. The first error ends all of them."""
     lockstep = _Lockstep(len(jobs))
     events: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
 
@@ -78,7 +84,16 @@ def together(train: Callable, jobs: Sequence) -> Iterator[tuple[str, object]]:
         with lockstep.turn:
             try:
                 if not lockstep.stopped:
-                    events.put(("done", train(job, lambda row: events.put(("row", row)), lambda executor: _Shared(lockstep, place, executor))))
+                    events.put(
+                        (
+                            "done",
+                            train(
+                                job,
+                                lambda row: events.put(("row", row)),
+                                lambda executor: _Shared(lockstep, place, executor),
+                            ),
+                        )
+                    )
             except Stopped:
                 pass
             except BaseException as error:

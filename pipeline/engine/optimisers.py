@@ -1,8 +1,8 @@
 """SGD and Adam on plain tensors.
 
-The classes of torch.optim do the same arithmetic, but making the first one imports torch's compiler: 1.5 s of CPU in every worker, more
-than a miniature cell trains. Adam is torch's fused form, whose root is correctly rounded: the plain one takes MKL's, which is not, and
-rounds otherwise on another maker's processor.
+The classes of torch.optim do the same arithmetic, but making the first one imports torch's compiler: 1.5 s of
+CPU in every worker, more than a miniature cell trains. Adam is torch's fused form, whose root is correctly
+rounded: the plain one takes MKL's, which is not, and rounds otherwise on another maker's processor.
 """
 from collections.abc import Sequence
 
@@ -18,16 +18,19 @@ FUSED = ("cpu", "cuda")                               # devices for which torch 
 
 
 class Steps:
-    """A fresh optimiser over some tensors. SGD with momentum (no damping, no Nesterov) or Adam (betas 0.9, 0.999,
-    eps 1e-8); weight decay joins the gradient."""
+    """A fresh optimiser over some tensors. SGD with momentum (no damping, no Nesterov) or Adam (betas 0.9,
+    0.999, eps 1e-8); weight decay joins the gradient."""
 
     def __init__(self, settings: Optimiser, parameters: Sequence[Tensor]):
         self.settings = settings
         self.parameters = list(parameters)
         self.buffers: list[Tensor | None] = [None] * len(self.parameters)      # SGD: momentum
-        self.moments: list[tuple[Tensor, Tensor, Tensor]] = []                 # Adam: first, second, step count
+        self.moments: list[tuple[Tensor, Tensor, Tensor]] = []  # Adam: first, second, step count
         if settings.name == "adam":
-            self.moments = [(torch.zeros_like(p), torch.zeros_like(p), torch.zeros((), device=p.device)) for p in self.parameters]
+            self.moments = [
+                (torch.zeros_like(p), torch.zeros_like(p), torch.zeros((), device=p.device))
+                for p in self.parameters
+            ]
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor | None]) -> None:
@@ -38,7 +41,8 @@ class Steps:
         if s.name == "adam":
             fused = all(p.device.type in FUSED for p in parameters)
             first, second, count = map(list, zip(*(self.moments[k] for k in used))) if used else ([], [], [])
-            # The fused form goes through memory, whatever the strides: a gradient must lie as its parameter does.
+            # The fused form goes through memory, whatever the strides: a gradient must lie as its parameter
+            # does.
             slopes = [g if g.stride() == p.stride() else torch.empty_like(p).copy_(g)
                       for p, g in zip(parameters, slopes)]
             adam(parameters, slopes, first, second, [], count, foreach=False, fused=fused, amsgrad=False,

@@ -1,4 +1,5 @@
-"""A local phase: what every client does with its data, and the draws that go with it. Executors carry it out."""
+"""A local phase: what every client does with its data, and the draws that go with it. Executors carry it
+out."""
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -32,7 +33,8 @@ class Client:
 
 @dataclass
 class Phase:
-    """Either `loss` (an optimiser descends it) or `step` (a rule of the method's own) over `epochs` passes."""
+    """Either `loss` (an optimiser descends it) or `step` (a rule of the method's own) over `epochs`
+    passes."""
     models: Clients
     loss: Loss | None
     step: Step | None
@@ -44,12 +46,15 @@ class Phase:
     together: int                                     # batches that one step takes
     key: tuple                                        # (seed, stream, round)
     views: Views | None = None                        # what a batch's images become before a loss sees them
-    extra: Clients | None = None                      # further values that each client's optimiser moves; its loss sees them as `own`
+    # further values that each client's optimiser moves; its loss sees them as `own`
+    extra: Clients | None = None
 
 
 def order(phase: Phase, client: Client, epoch: int) -> Tensor:
     """The permutation of a client's images in an epoch, (n,) on the CPU."""
-    return torch.randperm(len(client.labels), generator=keys.torch_generator("batches", *phase.key, client.name, epoch))
+    return torch.randperm(
+        len(client.labels), generator=keys.torch_generator("batches", *phase.key, client.name, epoch)
+    )
 
 
 def generator(purpose: str, phase: Phase, client: Client, epoch: int) -> torch.Generator:
@@ -66,9 +71,10 @@ def seen_as(phase: Phase, images: Tensor, labels: Tensor, numbers: torch.Generat
 
 
 def batches(n: int, training: Training, network: nn.Module, together: int = 1) -> list[tuple[int, int]]:
-    """(first, last + 1) of every batch. A last incomplete one is kept unless drop_last; one of a single sample is left
-    out where the network has BatchNorm, which cannot normalise it. With `together` > 1 a batch is what a step cuts into
-    that many equal pieces; a trailing one with fewer samples than pieces is left out (Per-FedAvg's D and D')."""
+    """(first, last + 1) of every batch. A last incomplete one is kept unless drop_last; one of a single
+    sample is left out where the network has BatchNorm, which cannot normalise it. With `together` > 1 a batch
+    is what a step cuts into that many equal pieces; a trailing one with fewer samples than pieces is left out
+    (Per-FedAvg's D and D')."""
     size = training.batch_size * together
     return cuts(n, size, size if training.drop_last else max(together, least_batch(network)))
 
@@ -87,7 +93,9 @@ def pieces(batch: Batch, together: int) -> list[Batch]:
     """A batch cut into `together` equal batches; samples that are left over are not used."""
     size = len(batch.labels) // together
     cuts = [slice(i * size, (i + 1) * size) for i in range(together)]
-    return [Batch(batch.images[cut], batch.labels[cut], tuple(view[cut] for view in batch.views)) for cut in cuts]
+    return [
+        Batch(batch.images[cut], batch.labels[cut], tuple(view[cut] for view in batch.views)) for cut in cuts
+    ]
 
 
 def has_batchnorm(network: nn.Module) -> bool:
@@ -95,8 +103,13 @@ def has_batchnorm(network: nn.Module) -> bool:
 
 
 def trainable_names(network: Network, part: Part) -> list[str]:
-    """The parameters that a phase moves. Some networks hold frozen ones for the sake of their published counts."""
-    return [name for name, p in network.named_parameters() if p.requires_grad and (part == "all" or name.startswith(part))]
+    """The parameters that a phase moves. Some networks hold frozen ones for the sake of their published
+    counts."""
+    return [
+        name
+        for name, p in network.named_parameters()
+        if p.requires_grad and (part == "all" or name.startswith(part))
+    ]
 
 
 def of_client(own: Any, k: int) -> Any:

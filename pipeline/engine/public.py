@@ -21,10 +21,15 @@ from pipeline.models.layers import Recomputed
 from pipeline.schema import Model, Optimiser
 from pipeline.schema import Public as Settings
 
-AUGMENTATIONS = {"none": None, "weak": augmentations.weak, "strong": augmentations.strong,
-                 "weak_padded": partial(augmentations.weak, crop="padded"), "strong_padded": partial(augmentations.strong, crop="padded"),
-                 "crop_flip_rotate": augmentations.crop_flip_rotate}
-LARGE = 1 << 22                            # numbers that all clients see: four times 342 images of 3 x 32 x 32
+AUGMENTATIONS = {
+    "none": None,
+    "weak": augmentations.weak,
+    "strong": augmentations.strong,
+    "weak_padded": partial(augmentations.weak, crop="padded"),
+    "strong_padded": partial(augmentations.strong, crop="padded"),
+    "crop_flip_rotate": augmentations.crop_flip_rotate,
+}
+LARGE = 1 << 22  # numbers that all clients see: four times 342 images of 3 x 32 x 32
 Shown = Tensor | dict[str, Tensor]
 Look = Callable[[Handle, Any, Any], Shown]
 
@@ -44,7 +49,8 @@ class Public:
     pixels: Pixels
 
     def cuts(self, least: int) -> list[tuple[int, int]]:
-        """(first, last + 1) of every batch of a pass; an incomplete one is left out with drop_last, or below `least` images."""
+        """(first, last + 1) of every batch of a pass; an incomplete one is left out with drop_last, or below
+        `least` images."""
         size = self.settings.batch_size
         return cuts(len(self.images), size, size if self.settings.drop_last else least)
 
@@ -53,7 +59,9 @@ class Public:
         augment = AUGMENTATIONS[self.settings.augmentation]
         for epoch in range(self.settings.epochs):
             key = (seed, round, epoch)
-            order = torch.randperm(len(self.images), generator=keys.torch_generator("public", *key)).to(self.images.device)
+            order = torch.randperm(len(self.images), generator=keys.torch_generator("public", *key)).to(
+                self.images.device
+            )
             numbers = keys.torch_generator("public views", *key)
             for first, last in self.cuts(least):
                 images = self.images.index_select(0, order[first:last])
@@ -65,28 +73,53 @@ class Public:
         """What each client makes of one batch: (images, then every view), drawn from its own numbers."""
         images, key = batch
         pixels = self.pixels.bytes(images)
-        return PublicBatch([(images, *(self.pixels.inputs(view, images)
-                                       for view in views(pixels, keys.torch_generator("public own views", *key, c.name)))) for c in clients], key)
+        return PublicBatch(
+            [
+                (
+                    images,
+                    *(
+                        self.pixels.inputs(view, images)
+                        for view in views(pixels, keys.torch_generator("public own views", *key, c.name))
+                    ),
+                )
+                for c in clients
+            ],
+            key,
+        )
 
 
-def step_together(clients: Sequence[Client], networks: dict[Model, Network], models: Clients, batch: PublicBatch, look: Look,
-                  agree: Callable[[list], list], loss: Callable[[Any, Any, Any], Tensor], own: object,
-                  optimiser: Optimiser, autocast: torch.dtype | None = None) -> Clients:
-    """See World.collaborate. On a GPU every client has a stream of its own, so that networks too small to fill it overlap.
-    On a CPU, where their graphs are large together, clients look without a graph first, and once more with one when it is
-    their turn to step."""
+def step_together(
+    clients: Sequence[Client],
+    networks: dict[Model, Network],
+    models: Clients,
+    batch: PublicBatch,
+    look: Look,
+    agree: Callable[[list], list],
+    loss: Callable[[Any, Any, Any], Tensor],
+    own: object,
+    optimiser: Optimiser,
+    autocast: torch.dtype | None = None,
+) -> Clients:
+    """See World.collaborate. On a GPU every client has a stream of its own, so that networks too small to
+    fill it overlap. On a CPU, where their graphs are large together, clients look without a graph first, and
+    once more with one when it is their turn to step."""
     (images, key), device = batch, clients[0].images.device
     streams = _streams(device, len(clients)) if runs_ahead(device) else [None] * len(clients)
-    again = [_looks_again(networks[client.model], _of(images, k), len(clients)) for k, client in enumerate(clients)]
+    again = [
+        _looks_again(networks[client.model], _of(images, k), len(clients)) for k, client in enumerate(clients)
+    ]
 
     def seen_by(k: int, graph: bool) -> tuple[dict[str, Tensor], list[Tensor], Shown]:
-        """Client k's model after its look (BatchNorm has moved), its trainable tensors, what it shows; always the same."""
+        """Client k's model after its look (BatchNorm has moved), its trainable tensors, what it shows; always
+        the same."""
         client, network = clients[k], networks[clients[k].model].train()
         with _on(streams[k]):
             tensors = {name: value.detach().clone() for name, value in models[k].items()}
         moving = {name: tensors[name].requires_grad_() for name in trainable_names(network, "all")}
         set_generator(network, keys.torch_generator("public dropout", *key, client.name))
-        handle = Handle(network, tensors, set(moving), Draws(keys.torch_generator("public noise", *key, client.name)))
+        handle = Handle(
+            network, tensors, set(moving), Draws(keys.torch_generator("public noise", *key, client.name))
+        )
         precision = torch.autocast(device.type, autocast, enabled=autocast is not None)
         with _on(streams[k]), precision, torch.set_grad_enabled(graph):
             return tensors, list(moving.values()), look(handle, _of(images, k), of_client(own, k))
@@ -94,7 +127,9 @@ def step_together(clients: Sequence[Client], networks: dict[Model, Network], mod
     def step(k: int, message: object) -> dict[str, Tensor]:
         tensors, parameters, shown = seen_by(k, graph=True) if again[k] else looks[k]
         with _on(streams[k]):
-            gradients = torch.autograd.grad(loss(shown, message, of_client(own, k)), parameters, allow_unused=True)
+            gradients = torch.autograd.grad(
+                loss(shown, message, of_client(own, k)), parameters, allow_unused=True
+            )
             Steps(optimiser, parameters).step(gradients)
         return tensors
 
@@ -121,7 +156,9 @@ def _of(images: Tensor | list, k: int) -> Tensor | tuple[Tensor, ...]:
 
 
 def _constant(shown: Shown) -> Shown:
-    return {name: value.detach() for name, value in shown.items()} if isinstance(shown, dict) else shown.detach()
+    return (
+        {name: value.detach() for name, value in shown.items()} if isinstance(shown, dict) else shown.detach()
+    )
 
 
 @cache
@@ -135,6 +172,7 @@ def _on(stream):
 
 
 def _wait(device: torch.device) -> None:
-    """Between what clients do on their streams and what is done with all of it on the device's own: streams wait for nothing by themselves."""
+    """Between what clients do on their streams and what is done with all of it on the device's own: streams
+    wait for nothing by themselves."""
     if runs_ahead(device):
         torch.cuda.synchronize(device)

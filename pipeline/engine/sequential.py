@@ -1,6 +1,7 @@
 """The executor for CPUs: clients one after another, each a plain loop over one tensor of images.
 
-One thread, channels-last layout and data in memory are what counts there; stacking clients loses (benchmarks/README.md).
+One thread, channels-last layout and data in memory are what counts there; stacking clients loses
+(benchmarks/README.md).
 """
 import math
 from collections.abc import Sequence
@@ -42,7 +43,13 @@ Found = tuple[Params, float, Logged, Logged, Any]              # model, loss, lo
 class Sequential:
     """Walks the clients of a phase in their order."""
 
-    def __init__(self, clients: Sequence[Client], networks: dict[Model, Network], training: Training, autocast: torch.dtype | None = None):
+    def __init__(
+        self,
+        clients: Sequence[Client],
+        networks: dict[Model, Network],
+        training: Training,
+        autocast: torch.dtype | None = None,
+    ):
         self.clients, self.networks, self.training, self.autocast = clients, networks, training, autocast
 
     def run(self, phase: Phase) -> Trained:
@@ -52,9 +59,15 @@ class Sequential:
         elif phase.step is not None:
             run = partial(self._step, phase.step)
         results = [run(phase, k, client) for k, client in enumerate(self.clients)]
-        return Trained(Clients(model for model, *_ in results), [loss for _, loss, *_ in results],
-                       _by_client([means for _, _, means, _, _ in results]), _by_client([last for _, _, _, last, _ in results]),
-                       phase.own if phase.step is None and phase.extra is None else _collect([own for *_, own in results]))
+        return Trained(
+            Clients(model for model, *_ in results),
+            [loss for _, loss, *_ in results],
+            _by_client([means for _, _, means, _, _ in results]),
+            _by_client([last for _, _, _, last, _ in results]),
+            phase.own
+            if phase.step is None and phase.extra is None
+            else _collect([own for *_, own in results]),
+        )
 
     def _descend(self, loss: Loss, phase: Phase, k: int, client: Client) -> Found:
         own = of_client(phase.own if phase.extra is None else phase.extra, k)
@@ -71,11 +84,18 @@ class Sequential:
         means = _Means()
         fixed = self._fixed_features(phase, client, network)
         for epoch in range(phase.epochs):
-            handle = Handle(network, None, set(trainable_names(network, phase.trainable)), Draws(generator("noise", phase, client, epoch)))
+            handle = Handle(
+                network,
+                None,
+                set(trainable_names(network, phase.trainable)),
+                Draws(generator("noise", phase, client, epoch)),
+            )
             for batch, chosen in self._batches(phase, client, network, epoch):
                 if fixed is not None:
                     handle.know(batch.images, fixed.index_select(0, chosen))
-                with torch.autocast(client.images.device.type, self.autocast, enabled=self.autocast is not None):
+                with torch.autocast(
+                    client.images.device.type, self.autocast, enabled=self.autocast is not None
+                ):
                     value, logged = split_loss(loss(handle, batch, phase.shared, own))
                 optimise.step(torch.autograd.grad(value, parameters, allow_unused=True))
                 means.add(len(batch.labels), {"": value, **logged})
@@ -85,14 +105,22 @@ class Sequential:
 
     def _step(self, step: Step, phase: Phase, k: int, client: Client) -> Found:
         network, own = self.networks[client.model].train(), of_client(phase.own, k)
-        statistics = {name for name, _ in network.named_buffers()}       # BatchNorm moves them in place: not the server's
-        model = Params((name, value.clone() if name in statistics else value) for name, value in phase.models[k].items())
+        # BatchNorm moves them in place: not the server's
+        statistics = {name for name, _ in network.named_buffers()}
+        model = Params(
+            (name, value.clone() if name in statistics else value) for name, value in phase.models[k].items()
+        )
         names, means = set(trainable_names(network, phase.trainable)), _Means()
         for epoch in range(phase.epochs):
             draws = Draws(generator("noise", phase, client, epoch))
             for batch, _ in self._batches(phase, client, network, epoch):
                 handle = Handle(network, model, names, draws)
-                with torch.autocast(client.images.device.type, self.autocast, enabled=self.autocast is not None, cache_enabled=False):
+                with torch.autocast(
+                    client.images.device.type,
+                    self.autocast,
+                    enabled=self.autocast is not None,
+                    cache_enabled=False,
+                ):
                     moved, own, *logged = step(handle, pieces(batch, phase.together), phase.shared, own)
                 means.add(len(batch.labels), loss_first(logged))
                 model = model.joined(moved)
@@ -108,10 +136,14 @@ class Sequential:
             yield seen_as(phase, images[first:last], labels[first:last], numbers), chosen[first:last]
 
     def _fixed_features(self, phase: Phase, client: Client, network: Network) -> Tensor | None:
-        """While the head alone learns, an image has the same representation all the time: computed once, (n, d)."""
+        """While the head alone learns, an image has the same representation all the time: computed once, (n,
+        d)."""
         if phase.trainable != "head" or phase.views is not None or has_batchnorm(network):
             return None
-        with torch.no_grad(), torch.autocast(client.images.device.type, self.autocast, enabled=self.autocast is not None):
+        with (
+            torch.no_grad(),
+            torch.autocast(client.images.device.type, self.autocast, enabled=self.autocast is not None),
+        ):
             return torch.cat([network.features(part) for part in client.images.split(FEATURE_BATCH)])
 
 
@@ -137,8 +169,12 @@ class _Means:
 def _by_client(logged: list[Logged]) -> Logged:
     """name -> (clients, ...) on the CPU, NaN for clients that did not train."""
     first = next((found for found in logged if found), {})
-    return {name: torch.stack([(found[name] if found else torch.full_like(value, math.nan)).cpu() for found in logged])
-            for name, value in first.items()}
+    return {
+        name: torch.stack(
+            [(found[name] if found else torch.full_like(value, math.nan)).cpu() for found in logged]
+        )
+        for name, value in first.items()
+    }
 
 
 def _collect(owns: list) -> object:

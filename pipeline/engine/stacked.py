@@ -1,10 +1,12 @@
-"""The executor for GPUs: all clients of one network, of all seeds that wait, stepped together with torch.func.
+"""The executor for GPUs: all clients of one network, of all seeds that wait, stepped together with
+torch.func.
 
-Tiny models are bound by kernel launches, so one stacked step replaces as many as there are clients. Clients stand in the
-order of their sizes; those whose batch is full form a leading slice of the stack, which shrinks as clients finish. Last
-incomplete batches are stepped in groups of equal length. On a GPU a step of fixed shape is recorded as a CUDA graph the second
-time it is taken and replayed from then on; the slice then shrinks in eighths of the stack, so that there are few shapes.
-Nothing is fetched from the device before a phase has ended.
+Tiny models are bound by kernel launches, so one stacked step replaces as many as there are clients. Clients
+stand in the order of their sizes; those whose batch is full form a leading slice of the stack, which shrinks
+as clients finish. Last incomplete batches are stepped in groups of equal length. On a GPU a step of fixed
+shape is recorded as a CUDA graph the second time it is taken and replayed from then on; the slice then
+shrinks in eighths of the stack, so that there are few shapes. Nothing is fetched from the device before a
+phase has ended.
 """
 import itertools
 import math
@@ -56,7 +58,7 @@ from pipeline.models.layers import Dropout
 from pipeline.schema import Model, Training
 
 BUCKETS = 8                                                   # shapes that a shrinking stack takes at most
-KEPT = 8                                                      # stacks whose recorded steps are kept for later phases
+KEPT = 8  # stacks whose recorded steps are kept for later phases
 # How cuDNN and cuBLAS say that memory is short, as plain RuntimeErrors.
 NO_ROOM = ("unable to find an engine", "valid cuDNN algorithm", "ALLOC_FAILED")
 
@@ -64,11 +66,18 @@ NO_ROOM = ("unable to find an engine", "valid cuDNN algorithm", "ALLOC_FAILED")
 class Stacked:
     """Steps the clients of each network together, at most `most` of them at once."""
 
-    def __init__(self, clients: Sequence[Client], networks: dict[Model, Network], training: Training, autocast: torch.dtype | None = None):
+    def __init__(
+        self,
+        clients: Sequence[Client],
+        networks: dict[Model, Network],
+        training: Training,
+        autocast: torch.dtype | None = None,
+    ):
         self.clients, self.networks, self.training, self.autocast = clients, networks, training, autocast
         self.device = clients[0].images.device
         self.most: int | None = None
-        self.records = self.fixed = runs_ahead(self.device)   # `fixed`: in few shapes, kept from phase to phase, so that they can be recorded
+        # `fixed`: in few shapes, kept from phase to phase, so that they can be recorded
+        self.records = self.fixed = runs_ahead(self.device)
         self.kept: list[_Stack] = []
         # One pool for all graphs: they are replayed one after another, and nothing that lives on lies in it.
         self.memory = torch.cuda.graph_pool_handle() if self.records else None
@@ -77,21 +86,27 @@ class Stacked:
         self.starts: dict[Client, int] = {}                   # where each one's begin
 
     def run(self, phase: Phase) -> Trained:
-        """As Sequential.run: the same batches, the same masks, the same arithmetic up to the order of sums."""
+        """As Sequential.run: the same batches, the same masks, the same arithmetic up to the order of
+        sums."""
         return self.run_all([phase], [self.clients])[0]
 
     def run_all(self, phases: list[Phase], clients: list[Sequence[Client]]) -> list[Trained]:
-        """One phase of each of several seeds, with its clients; those that run the same code on values of the same shapes are
-        stacked. The clients may hold other images in each seed."""
+        """One phase of each of several seeds, with its clients; those that run the same code on values of the
+        same shapes are stacked. The clients may hold other images in each seed."""
         outcomes: dict[int, Trained] = {}
         while len(outcomes) < len(phases):
             left = [i for i in range(len(phases)) if i not in outcomes]
             mates = [i for i in left if i == left[0] or alike(phases[left[0]], phases[i])]
-            outcomes |= zip(mates, self._within_memory([phases[i] for i in mates], [clients[i] for i in mates]), strict=True)
+            outcomes |= zip(
+                mates,
+                self._within_memory([phases[i] for i in mates], [clients[i] for i in mates]),
+                strict=True,
+            )
         return [outcomes[i] for i in range(len(phases))]
 
     def _within_memory(self, phases: list[Phase], clients: list[Sequence[Client]]) -> list[Trained]:
-        """First without what is kept of earlier phases, then in stacks half as large as the one that did not fit."""
+        """First without what is kept of earlier phases, then in stacks half as large as the one that did not
+        fit."""
         alone = False
         while True:
             try:
@@ -103,7 +118,11 @@ class Stacked:
             torch.cuda.empty_cache()
             if alone:
                 self.most = max(1, self._tried // 2)
-                print(f"warning: not enough memory on the device, stacks of {self.most} clients from now on", file=sys.stderr, flush=True)
+                print(
+                    f"warning: not enough memory on the device, stacks of {self.most} clients from now on",
+                    file=sys.stderr,
+                    flush=True,
+                )
             alone = True
 
     def _run(self, phases: list[Phase], clients: list[Sequence[Client]]) -> list[Trained]:
@@ -114,7 +133,12 @@ class Stacked:
         logged: list[Logged] = [{} for _ in phases]
         last: list[Logged] = [{} for _ in phases]
         for model in self.networks:
-            members = [(p, k) for k in range(n) for p in range(len(phases)) if clients[p][k].model == model and len(clients[p][k].labels)]
+            members = [
+                (p, k)
+                for k in range(n)
+                for p in range(len(phases))
+                if clients[p][k].model == model and len(clients[p][k].labels)
+            ]
             members.sort(key=lambda member: -len(clients[member[0]][member[1]].labels))
             most = self.most or max(1, len(members))          # a network's clients may all be without data
             for first in range(0, len(members), most):
@@ -126,14 +150,20 @@ class Stacked:
                 for found, values in zip((logged, last), stack.logged()):
                     for name, rows in values.items():
                         for row, (p, k) in enumerate(stack.members):
-                            found[p].setdefault(name, torch.full((n, *rows.shape[1:]), math.nan, dtype=torch.float64))[k] = rows[row]
+                            found[p].setdefault(
+                                name, torch.full((n, *rows.shape[1:]), math.nan, dtype=torch.float64)
+                            )[k] = rows[row]
         return [self._outcome(*parts, n) for parts in zip(phases, models, owns, logged, last, strict=True)]
 
     def _outcome(self, phase: Phase, models: list[Params], owns: list, logged: Logged, last: Logged,
                  n: int) -> Trained:
         losses = logged.pop("", torch.full((n,), math.nan)).tolist()
         last.pop("", None)
-        own = phase.own if phase.step is None and phase.extra is None else rejoin(phase.own if phase.extra is None else phase.extra, owns)
+        own = (
+            phase.own
+            if phase.step is None and phase.extra is None
+            else rejoin(phase.own if phase.extra is None else phase.extra, owns)
+        )
         return Trained(Clients(models), losses, logged, last, own)
 
     def _stack(self, phases: list[Phase], members: list[Member], clients: list[Sequence[Client]]) -> "_Stack":
@@ -148,10 +178,14 @@ class Stacked:
         return stack
 
     def _gather(self, clients: Iterable[Client]) -> None:
-        """Have these clients' data in the pool, behind what is there; seeds that share a partition share its clients."""
+        """Have these clients' data in the pool, behind what is there; seeds that share a partition share its
+        clients."""
         new = [client for client in dict.fromkeys(clients) if client not in self.starts]
         if new:
-            parts = [*([self._pool] if self._pool else []), *((client.images, client.labels) for client in new)]
+            parts = [
+                *([self._pool] if self._pool else []),
+                *((client.images, client.labels) for client in new),
+            ]
             ends = list(itertools.accumulate(len(labels) for _, labels in parts))
             self._pool = tuple(map(torch.cat, zip(*parts)))
             self.starts |= zip(new, ([0] + ends)[-len(new) - 1:-1])
@@ -163,7 +197,8 @@ class Stacked:
 
 
 class _Turn(NamedTuple):
-    """A step of an epoch: `active` of the rows, in order, have a batch of `size` images; the others fill up a shape."""
+    """A step of an epoch: `active` of the rows, in order, have a batch of `size` images; the others fill up a
+    shape."""
     rows: tuple[int, ...]
     active: int
     size: int
@@ -174,7 +209,8 @@ class _Stack:
     """Clients of one network as tensors with a leading dimension, largest client first."""
 
     def __init__(self, executor: Stacked, phases: list[Phase], members: list[Member], clients: list[Client]):
-        self.executor = weakref.proxy(executor)               # no cycles: a stack that is dropped gives its memory back at once
+        # no cycles: a stack that is dropped gives its memory back at once
+        self.executor = weakref.proxy(executor)
         self.phases, self.members = phases, members
         self.phase = phases[0]                                # of all: its code and its settings
         self.device, self.autocast = executor.device, executor.autocast
@@ -182,31 +218,49 @@ class _Stack:
         self.network = executor.networks[self.clients[0].model]
         self.names = trainable_names(self.network, self.phase.trainable)
         self.buffers = [name for name, _ in self.network.named_buffers()]
-        self.dropouts = [layer for layer in self.network.modules() if isinstance(layer, Dropout) and layer.p > 0]
+        self.dropouts = [
+            layer for layer in self.network.modules() if isinstance(layer, Dropout) and layer.p > 0
+        ]
         self.tensors, self.own, self.shared = self._values(phases)
         self.names += [name for name in self.tensors if name.startswith(EXTRA)]
-        self.optimiser = StackedSteps(self.phase.optimiser, {name: self.tensors[name] for name in self.names}, len(members))
+        self.optimiser = StackedSteps(
+            self.phase.optimiser, {name: self.tensors[name] for name in self.names}, len(members)
+        )
         self.starts = [executor.starts[client] for client in clients]
-        self.cuts = [batches(len(c.labels), executor.training, self.network, self.phase.together) for c in self.clients]
+        self.cuts = [
+            batches(len(c.labels), executor.training, self.network, self.phase.together) for c in self.clients
+        ]
         self.turns = list(self._turns())
         self.steps: dict[tuple, _Step] = {}
         self.sums: dict[str, Tensor] = {}
         self.last: dict[str, Tensor] = {}
 
     def _values(self, phases: list[Phase]) -> tuple[dict, object, list[Tensor]]:
-        """(the models, what is trained beside them, `own`, what the members of a phase share) as stacked tensors."""
-        tensors = {name: joined(phases[p].models[k][name] for p, k in self.members) for name in phases[0].models[self.members[0][1]]}
+        """(the models, what is trained beside them, `own`, what the members of a phase share) as stacked
+        tensors."""
+        tensors = {
+            name: joined(phases[p].models[k][name] for p, k in self.members)
+            for name in phases[0].models[self.members[0][1]]
+        }
         if phases[0].extra is not None:
-            tensors |= {EXTRA + name: value for name, value in stack_own([phase.extra for phase in phases], self.members).items()}
-        shared = [joined(each).to(self.device) for each in zip(*(tensors_of(phase.shared) for phase in phases))]
+            tensors |= {
+                EXTRA + name: value
+                for name, value in stack_own([phase.extra for phase in phases], self.members).items()
+            }
+        shared = [
+            joined(each).to(self.device) for each in zip(*(tensors_of(phase.shared) for phase in phases))
+        ]
         return tensors, stack_own([phase.own for phase in phases], self.members), shared
 
     def fill(self, phases: list[Phase]) -> None:
         """Take over the values of phases, in the memory that recorded steps know."""
         if phases is not self.phases:
             models, *others = self._values(phases)
-            found = [{name: models[name] for name in self.tensors}, *others]     # a method may have joined its models in another order
-            for mine, new in zip(tensors_of([self.tensors, self.own, self.shared]), tensors_of(found), strict=True):
+            # a method may have joined its models in another order
+            found = [{name: models[name] for name in self.tensors}, *others]
+            for mine, new in zip(
+                tensors_of([self.tensors, self.own, self.shared]), tensors_of(found), strict=True
+            ):
                 mine.copy_(new)
             self.phases = phases
             self.optimiser.restart()
@@ -237,8 +291,13 @@ class _Stack:
     def _epoch(self, epoch: int) -> None:
         mine = [(self.phases[p], client) for (p, _), client in zip(self.members, self.clients)]
         orders = [order(*one, epoch) + start for one, start in zip(mine, self.starts)]
-        self.generators = {purpose: [generator(purpose, *one, epoch) for one in mine] for purpose in ("dropout", "noise", "views")}
-        index = torch.cat([self._index(turn, orders) for turn in self.turns] or [torch.zeros(0, dtype=torch.int64)])
+        self.generators = {
+            purpose: [generator(purpose, *one, epoch) for one in mine]
+            for purpose in ("dropout", "noise", "views")
+        }
+        index = torch.cat(
+            [self._index(turn, orders) for turn in self.turns] or [torch.zeros(0, dtype=torch.int64)]
+        )
         index = beside(index, self.clients[0].images)         # once an epoch
         for turn, chosen in zip(self.turns, index.split([len(turn.rows) * turn.size for turn in self.turns])):
             self._step(turn).take(turn, chosen)
@@ -270,15 +329,19 @@ class _Stack:
         return model, row_of(self.own, row) if self.phase.extra is None else extra
 
     def logged(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Sample-weighted means per client, and the last batch's; fetched from the device here and nowhere else."""
+        """Sample-weighted means per client, and the last batch's; fetched from the device here and nowhere
+        else."""
         seen = torch.tensor(self.seen, dtype=torch.float64)
         shaped = {name: seen.view(-1, *[1] * (total.ndim - 1)) for name, total in self.sums.items()}
-        return ({name: total.cpu() / shaped[name] for name, total in self.sums.items()},
-                {name: torch.where(shaped[name] > 0, value.cpu(), math.nan) for name, value in self.last.items()})
+        return (
+            {name: total.cpu() / shaped[name] for name, total in self.sums.items()},
+            {name: torch.where(shaped[name] > 0, value.cpu(), math.nan) for name, value in self.last.items()},
+        )
 
 
 class _Step:
-    """One step of a stack in one shape. What it reads lies in memory of its own, so that it can be recorded and replayed."""
+    """One step of a stack in one shape. What it reads lies in memory of its own, so that it can be recorded
+    and replayed."""
 
     def __init__(self, stack: _Stack, turn: _Turn):
         self.stack, self.size = weakref.proxy(stack), turn.size
@@ -286,18 +349,21 @@ class _Step:
         leading = turn.rows == tuple(range(len(turn.rows)))
         self.active = torch.tensor(turn.active, device=device) if stack.executor.fixed and leading else None
         self.rows = Rows(list(turn.rows), device, self.active)
-        self.place = torch.arange(len(turn.rows), device=device)              # tells the clients apart inside vmap
+        self.place = torch.arange(len(turn.rows), device=device)  # tells the clients apart inside vmap
         self.whose = torch.tensor([stack.members[row][0] for row in turn.rows], device=device)
         self.dropout, self.noise = (_StackedDraws(self, purpose) for purpose in ("dropout", "noise"))
         self.batch: Batch | None = None
         self.graph: torch.cuda.CUDAGraph | None = None
         self.taken = 0
-        self.takers: set[int] = set()                         # threads that have taken it: each has its own handles of CUDA's libraries
+        # threads that have taken it: each has its own handles of CUDA's libraries
+        self.takers: set[int] = set()
 
     def take(self, turn: _Turn, chosen: Tensor) -> None:
         """Move the turn's active rows by one batch each, the images at places `chosen`."""
         batch = self._seen(turn, *self.stack.executor.images(chosen, (len(turn.rows), turn.size)))
-        self.generators = [(self.stack.generators, row) if at < turn.active else None for at, row in enumerate(turn.rows)]
+        self.generators = [
+            (self.stack.generators, row) if at < turn.active else None for at, row in enumerate(turn.rows)
+        ]
         if self.batch is None:
             self.batch = batch
         else:
@@ -317,19 +383,27 @@ class _Step:
         self.taken += 1
 
     def _record(self) -> None:
-        """The first time has allocated what lasts; now the kernels are recorded, not run. What cannot be recorded runs as before."""
+        """The first time has allocated what lasts; now the kernels are recorded, not run. What cannot be
+        recorded runs as before."""
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self.stack.device)
         torch.cuda.synchronize(self.stack.device)
         try:
-            with torch.cuda.device(self.stack.device), torch.cuda.graph(graph, pool=self.stack.executor.memory, capture_error_mode="thread_local"):
+            with (
+                torch.cuda.device(self.stack.device),
+                torch.cuda.graph(graph, pool=self.stack.executor.memory, capture_error_mode="thread_local"),
+            ):
                 self._move()
             self.graph = graph
         except RuntimeError as error:
             if _no_room(error):
                 raise
             self.stack.executor.records = False
-            print(f"warning: steps cannot be recorded as CUDA graphs, they are launched one by one: {str(error).splitlines()[0]}",
-                  file=sys.stderr, flush=True)
+            print(
+                "warning: steps cannot be recorded as CUDA graphs, they are launched one by one: "
+                f"{str(error).splitlines()[0]}",
+                file=sys.stderr,
+                flush=True,
+            )
         finally:
             torch.cuda.set_stream(stream)                     # a recording whose end fails leaves its own
 
@@ -337,10 +411,21 @@ class _Step:
         """The batches as the losses get them, (rows, size, ...), each client's views from its own numbers."""
         if self.stack.phase.views is None:
             return Batch(images, labels)
-        seen = [seen_as(self.stack.phases[self.stack.members[row][0]], images[at], labels[at], self.stack.generators["views"][row])
-                for at, row in enumerate(turn.rows[:turn.active])]
-        seen += seen[:1] * (len(turn.rows) - turn.active)                      # not looked at
-        return Batch(torch.stack([b.images for b in seen]), labels, tuple(map(torch.stack, zip(*(b.views for b in seen)))))
+        seen = [
+            seen_as(
+                self.stack.phases[self.stack.members[row][0]],
+                images[at],
+                labels[at],
+                self.stack.generators["views"][row],
+            )
+            for at, row in enumerate(turn.rows[: turn.active])
+        ]
+        seen += seen[:1] * (len(turn.rows) - turn.active)  # not looked at
+        return Batch(
+            torch.stack([b.images for b in seen]),
+            labels,
+            tuple(map(torch.stack, zip(*(b.views for b in seen)))),
+        )
 
     def _move(self) -> None:
         stack, rows = self.stack, self.rows
@@ -351,12 +436,15 @@ class _Step:
         tensors = {name: rows.read(value) for name, value in stack.tensors.items()}
         own = read(stack.own, rows)
         if stack.phase.step is not None:
-            moved, new_own, logged = torch.func.vmap(self._one_rule, randomness="same")(tensors, self.batch, own, self.place, self.whose)
+            moved, new_own, logged = torch.func.vmap(self._one_rule, randomness="same")(
+                tensors, self.batch, own, self.place, self.whose
+            )
             write(stack.own, new_own, rows)
         else:
             moving = {name: tensors.pop(name) for name in stack.names}
-            gradients, moved, logged = torch.func.vmap(self._one_gradient, randomness="same")(moving, tensors, self.batch, own,
-                                                                                             self.place, self.whose)
+            gradients, moved, logged = torch.func.vmap(self._one_gradient, randomness="same")(
+                moving, tensors, self.batch, own, self.place, self.whose
+            )
             stack.optimiser.step(gradients, rows)
         for name, value in moved.items():
             rows.write(stack.tensors[name], value)
@@ -368,7 +456,9 @@ class _Step:
             value = value.to(torch.float64)
             for kept in (stack.sums, stack.last):
                 if name not in kept:
-                    kept[name] = torch.zeros(len(stack.members), *value.shape[1:], dtype=torch.float64, device=stack.device)
+                    kept[name] = torch.zeros(
+                        len(stack.members), *value.shape[1:], dtype=torch.float64, device=stack.device
+                    )
             self.rows.write(stack.sums[name], self.rows.read(stack.sums[name]) + value * self.size)
             self.rows.write(stack.last[name], value)
 
@@ -381,8 +471,12 @@ class _Step:
             self.inside = place
             model, extra = apart({**rest, **buffers, **moving})
             handle = Handle(stack.network, model, set(stack.names), self.noise)
-            with torch.autocast(stack.device.type, stack.autocast, enabled=stack.autocast is not None, cache_enabled=False):
-                value, logged = split_loss(stack.phase.loss(handle, Batch(*batch), self._shared(whose), extra or wrap(own)))
+            with torch.autocast(
+                stack.device.type, stack.autocast, enabled=stack.autocast is not None, cache_enabled=False
+            ):
+                value, logged = split_loss(
+                    stack.phase.loss(handle, Batch(*batch), self._shared(whose), extra or wrap(own))
+                )
             return value, (buffers, {"": value, **logged})
         gradients, (buffers, scalars) = torch.func.grad(loss, has_aux=True)(moving)
         return gradients, buffers, scalars
@@ -391,8 +485,12 @@ class _Step:
         self.inside = place
         stack = self.stack
         handle = Handle(stack.network, tensors, set(stack.names), self.noise, stacked=True)
-        with torch.autocast(stack.device.type, stack.autocast, enabled=stack.autocast is not None, cache_enabled=False):
-            moved, own, *logged = stack.phase.step(handle, pieces(Batch(*batch), stack.phase.together), self._shared(whose), wrap(own))
+        with torch.autocast(
+            stack.device.type, stack.autocast, enabled=stack.autocast is not None, cache_enabled=False
+        ):
+            moved, own, *logged = stack.phase.step(
+                handle, pieces(Batch(*batch), stack.phase.together), self._shared(whose), wrap(own)
+            )
         return dict(moved), plain(own), loss_first(logged)
 
     def _shared(self, whose: Tensor) -> object:
@@ -400,15 +498,23 @@ class _Step:
         stack, shared = self.stack, self.stack.phase.shared
 
         def mine(value, leaves: list[Tensor]):
-            return with_tensors(value, (leaf[0] if len(stack.phases) == 1 else _pick(leaf, whose) for leaf in leaves))
+            return with_tensors(
+                value, (leaf[0] if len(stack.phases) == 1 else _pick(leaf, whose) for leaf in leaves)
+            )
         if type(shared) is not State:
             return mine(shared, stack.shared)
         leaves = iter(stack.shared)
-        return _Lazily({name: partial(mine, value, [next(leaves) for _ in tensors_of(value)]) for name, value in shared.items()})
+        return _Lazily(
+            {
+                name: partial(mine, value, [next(leaves) for _ in tensors_of(value)])
+                for name, value in shared.items()
+            }
+        )
 
 
 class _Lazily(Mapping):
-    """As a State, but a part is gathered when it is asked for: not every loss looks at all of them, and one may be a model per client."""
+    """As a State, but a part is gathered when it is asked for: not every loss looks at all of them, and one
+    may be a model per client."""
 
     def __init__(self, parts: dict[str, Callable]):
         self._parts = parts
@@ -427,7 +533,8 @@ class _Lazily(Mapping):
 
 
 class _StackedDraws(Draws):
-    """Every client's numbers from its own generator, as in the plain loop; inside vmap each client sees its own.
+    """Every client's numbers from its own generator, as in the plain loop; inside vmap each client sees its
+    own.
 
     What a step has drawn lies in memory of its own and is filled anew before the step is taken again.
     """
@@ -457,8 +564,12 @@ class _StackedDraws(Draws):
         return _pick(self.drawn[self.next - 1][2], self.step.inside)
 
     def _draw(self, draw, shape: torch.Size) -> Tensor:
-        """(rows, *shape) on the CPU; zeros for rows without a batch, whose generators must stay where they are."""
-        drawn = [torch.zeros(shape) if known is None else draw(shape, generator=known[0][self.purpose][known[1]]) for known in self.step.generators]
+        """(rows, *shape) on the CPU; zeros for rows without a batch, whose generators must stay where they
+        are."""
+        drawn = [
+            torch.zeros(shape) if known is None else draw(shape, generator=known[0][self.purpose][known[1]])
+            for known in self.step.generators
+        ]
         stacked = torch.stack(drawn)
         return stacked.pin_memory() if runs_ahead(self.step.stack.device) else stacked
 

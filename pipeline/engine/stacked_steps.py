@@ -7,7 +7,8 @@ from pipeline.schema import Optimiser
 
 
 class StackedSteps:
-    """As optimisers.Steps, for tensors with a leading client dimension, of which a step moves some rows; counts are per client."""
+    """As optimisers.Steps, for tensors with a leading client dimension, of which a step moves some rows;
+    counts are per client."""
 
     def __init__(self, settings: Optimiser, parameters: dict[str, Tensor], clients: int):
         self.settings, self.parameters = settings, parameters
@@ -54,9 +55,11 @@ class StackedSteps:
 
 
 class Rows:
-    """Some rows of a stack: a leading slice where they are one, else an index. Reads and writes stay on the device.
+    """Some rows of a stack: a leading slice where they are one, else an index. Reads and writes stay on the
+    device.
 
-    With `active`, a count on the device, only so many leading rows are written; the others are read and keep their values.
+    With `active`, a count on the device, only so many leading rows are written; the others are read and keep
+    their values.
     """
 
     def __init__(self, chosen: list[int], device: torch.device, active: Tensor | None = None):

@@ -15,7 +15,8 @@ from pipeline.engine.state import Clients
 class ClassMeans:
     """Mean representation of every class at every client.
 
-    means (clients, classes, d), zero where a client has no sample of the class; counts (clients, classes) int64.
+    means (clients, classes, d), zero where a client has no sample of the class; counts (clients, classes)
+    int64.
     """
     means: Tensor
     counts: Tensor
@@ -28,8 +29,9 @@ class ClassMeans:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a local phase leaves: the clients' models, their mean training losses (NaN without data, or where a rule of a method's own has
-    none), the means of what was logged, and what each client keeps beside its model (`own` after steps, `extra` after training)."""
+    """What a local phase leaves: the clients' models, their mean training losses (NaN without data, or where
+    a rule of a method's own has none), the means of what was logged, and what each client keeps beside its
+    model (`own` after steps, `extra` after training)."""
     models: Clients
     losses: list[float]
     logged: dict[str, Tensor] = field(default_factory=dict)   # name -> (clients, ...) in float64 on the CPU
@@ -37,22 +39,33 @@ class Trained:
     own: Any = None
 
     def mean_loss(self, sizes: Sequence[int]) -> float:
-        """The mean of the losses over clients, weighted by their numbers of samples; NaN where there is none."""
+        """The mean of the losses over clients, weighted by their numbers of samples; NaN where there is
+        none."""
         total = sum(n for n, value in zip(sizes, self.losses) if n and math.isfinite(value))
-        return sum(n * value for n, value in zip(sizes, self.losses) if n and math.isfinite(value)) / total if total else math.nan
+        return (
+            sum(n * value for n, value in zip(sizes, self.losses) if n and math.isfinite(value)) / total
+            if total
+            else math.nan
+        )
 
     def class_means(self, sizes: Sequence[int]) -> ClassMeans:
-        """As World.class_means, of the representations that the phase saw in passing, in training mode and while the model moved,
-        over all its epochs: what released codes send. Its loss must have logged `losses.class_sums`."""
+        """As World.class_means, of the representations that the phase saw in passing, in training mode and
+        while the model moved, over all its epochs: what released codes send. Its loss must have logged
+        `losses.class_sums`."""
         like = self.models[0]["head.weight"]
-        sums, counts = (self.logged[name].to(like.device).nan_to_num(0) for name in ("class_sum", "class_count"))
+        sums, counts = (
+            self.logged[name].to(like.device).nan_to_num(0) for name in ("class_sum", "class_count")
+        )
         means = sums / torch.where(counts > 0, counts, 1.0)[..., None]
         samples = torch.tensor(sizes, device=like.device)[:, None]
-        return ClassMeans(means.to(like.dtype), (counts * samples).round().long().clamp(min=(counts > 0).long()))
+        return ClassMeans(
+            means.to(like.dtype), (counts * samples).round().long().clamp(min=(counts > 0).long())
+        )
 
 
 class Watch:
-    """An executor around another one that notes for the trainer what a round's local phases leave; a world remembers none of it.
+    """An executor around another one that notes for the trainer what a round's local phases leave; a world
+    remembers none of it.
 
     `trained` is the last phase, with the losses of the last one that had any; None before the first.
     """
@@ -63,6 +76,9 @@ class Watch:
 
     def run(self, phase) -> Trained:
         found = self.executor.run(phase)
-        silent = phase.loss is None and not any(map(math.isfinite, found.losses))      # not every rule of a method's own has a loss
-        self.trained = dataclasses.replace(found, losses=self.trained.losses) if silent and self.trained else found
+        # not every rule of a method's own has a loss
+        silent = phase.loss is None and not any(map(math.isfinite, found.losses))
+        self.trained = (
+            dataclasses.replace(found, losses=self.trained.losses) if silent and self.trained else found
+        )
         return found

@@ -34,7 +34,8 @@ AUGMENTATIONS = {None: None, "crop_flip": augmentations.plain}
 class World:
     """The clients of one seed of a cell, and the engine's verbs, as they are in one round.
 
-    A method reads it and cannot change it: what a verb finds, it returns. The trainer makes the next round's by `at`.
+    A method reads it and cannot change it: what a verb finds, it returns. The trainer makes the next round's
+    by `at`.
     """
     clients: tuple[Client, ...]
     training: Training
@@ -43,28 +44,57 @@ class World:
     device: torch.device
     round: int                                                # 0 while a method initialises, then 1, 2, ...
     sizes: tuple[int, ...]                                    # the clients' numbers of training samples, n_k
-    heldout: Batch | None                                     # labelled images that no client has, where a scenario sets some aside
+    heldout: Batch | None  # labelled images that no client has, where a scenario sets some aside
     test: Batch | None                                        # test images under the scenario's corruption
     pixels: Pixels
-    executor: Any                                             # carries out local phases: Sequential, Stacked, or one around these
+    executor: Any  # carries out local phases: Sequential, Stacked, or one around these
     _networks: dict[Model, Network]                           # one of each, for any client's values
     _public: Public | None
     _augmentation: Callable[[Tensor, torch.Generator], Tensor] | None
 
-    def __init__(self, clients: Sequence[Client], training: Training, classes: int, seed: int, device: torch.device | str = "cpu", *,
-                 data: Data | None = None, public: tuple[Tensor, PublicSettings] | None = None,
-                 heldout: Batch | None = None, test: Batch | None = None):
+    def __init__(
+        self,
+        clients: Sequence[Client],
+        training: Training,
+        classes: int,
+        seed: int,
+        device: torch.device | str = "cpu",
+        *,
+        data: Data | None = None,
+        public: tuple[Tensor, PublicSettings] | None = None,
+        heldout: Batch | None = None,
+        test: Batch | None = None,
+    ):
         device, name = torch.device(device), executor_name(torch.device(device))
         pixels = Pixels() if data is None else Pixels(data.normalise)
-        vars(self).update(clients=tuple(clients), training=training, classes=classes, seed=seed, device=device, round=0,
-                          sizes=tuple(len(client.labels) for client in clients), heldout=heldout, test=test, pixels=pixels)
-        networks = {model: self._new_network(model) for model in dict.fromkeys(client.model for client in clients)}
-        executor = getattr(executor_module(name), EXECUTORS[name])(self.clients, networks, training, _precision(device))
-        vars(self).update(executor=executor, _networks=networks, _public=None if public is None else Public(*public, pixels),
-                          _augmentation=AUGMENTATIONS[None if data is None else data.augmentation])
+        vars(self).update(
+            clients=tuple(clients),
+            training=training,
+            classes=classes,
+            seed=seed,
+            device=device,
+            round=0,
+            sizes=tuple(len(client.labels) for client in clients),
+            heldout=heldout,
+            test=test,
+            pixels=pixels,
+        )
+        networks = {
+            model: self._new_network(model) for model in dict.fromkeys(client.model for client in clients)
+        }
+        executor = getattr(executor_module(name), EXECUTORS[name])(
+            self.clients, networks, training, _precision(device)
+        )
+        vars(self).update(
+            executor=executor,
+            _networks=networks,
+            _public=None if public is None else Public(*public, pixels),
+            _augmentation=AUGMENTATIONS[None if data is None else data.augmentation],
+        )
 
     def at(self, round: int, executor: Any = None) -> "World":
-        """The same federation in another round, for the trainer, who may put another executor around this one's."""
+        """The same federation in another round, for the trainer, who may put another executor around this
+        one's."""
         world = copy.copy(self)
         vars(world).update(round=round, executor=executor or self.executor)
         return world
@@ -82,21 +112,25 @@ class World:
     # -- models -------------------------------------------------------------------------------------------
 
     def new_model(self) -> Params:
-        """Fresh parameters of the one network that all clients share, the same for every method at this seed."""
+        """Fresh parameters of the one network that all clients share, the same for every method at this
+        seed."""
         if not self.homogeneous:
             raise TrainingError(f"this method averages models, but the clients hold different networks: "
                                 f"{', '.join(sorted({client.model.name for client in self.clients}))}")
         return self._initial(self.clients[0].model, "shared")
 
     def new_models(self) -> Clients:
-        """Parameters for every client: the shared ones where all hold one network, else its own draw each. Where the scenario
-        has pretraining, each has then trained alone on the cross-entropy for so many epochs."""
+        """Parameters for every client: the shared ones where all hold one network, else its own draw each.
+        Where the scenario has pretraining, each has then trained alone on the cross-entropy for so many
+        epochs."""
         if self.homogeneous:
             models = self.everyone(self.new_model())
         else:
             models = Clients(self._initial(client.model, client.name) for client in self.clients)
         if self.training.pretraining:
-            models = self.local_epochs(models, _cross_entropy, epochs=self.training.pretraining, stream="pretraining").models
+            models = self.local_epochs(
+                models, _cross_entropy, epochs=self.training.pretraining, stream="pretraining"
+            ).models
         return models
 
     def everyone(self, model: Params) -> Clients:
@@ -106,39 +140,112 @@ class World:
     def scalars(self, part: Part = "all") -> float:
         """Floating scalars (parameters and buffers) of a model or of a part of it; mean over clients."""
         prefix = "" if part == "all" else part
-        counts = {model: sum(v.numel() for k, v in network.state_dict().items() if k.startswith(prefix) and v.is_floating_point())
-                  for model, network in self._networks.items()}
+        counts = {
+            model: sum(
+                v.numel()
+                for k, v in network.state_dict().items()
+                if k.startswith(prefix) and v.is_floating_point()
+            )
+            for model, network in self._networks.items()
+        }
         return sum(counts[client.model] for client in self.clients) / len(self.clients)
 
     # -- training -----------------------------------------------------------------------------------------
 
-    def local_epochs(self, models: Clients, loss: Loss, *, trainable: Part = "all", epochs: int | None = None,
-                     shared: object = None, own: object = None, extra: Clients | None = None, optimiser: Optimiser | None = None,
-                     stream: str = "local", views: Views | None = None) -> Trained:
+    def local_epochs(
+        self,
+        models: Clients,
+        loss: Loss,
+        *,
+        trainable: Part = "all",
+        epochs: int | None = None,
+        shared: object = None,
+        own: object = None,
+        extra: Clients | None = None,
+        optimiser: Optimiser | None = None,
+        stream: str = "local",
+        views: Views | None = None,
+    ) -> Trained:
         """Every client trains its model on its own data, with a new optimiser.
 
-        `loss(model, batch, shared, own)` gives the scalar of one mini-batch, or (scalar, {name: scalar}) to have more
-        averaged over the phase, see `Trained.logged`. `shared` is the same for all; `own` is Clients, a tensor (clients, ...) or
-        a dict of these, of which a client sees its part. Instead of `own` there may be `extra`: floating tensors that a client
-        trains beside its model, with the same optimiser, and that its loss sees as `own`. `trainable` freezes the other part.
-        Batches are drawn from the key (seed, stream, round, client, epoch), so that methods with the same stream see the same
-        batches. A client without data keeps its model.
+        `loss(model, batch, shared, own)` gives the scalar of one mini-batch, or (scalar, {name: scalar}) to
+        have more averaged over the phase, see `Trained.logged`. `shared` is the same for all; `own` is
+        Clients, a tensor (clients, ...) or a dict of these, of which a client sees its part. Instead of `own`
+        there may be `extra`: floating tensors that a client trains beside its model, with the same optimiser,
+        and that its loss sees as `own`. `trainable` freezes the other part. Batches are drawn from the key
+        (seed, stream, round, client, epoch), so that methods with the same stream see the same batches. A
+        client without data keeps its model.
 
-        `views(images, generator)` makes of a batch's pixels, uint8 (B, C, H, W), a tuple of as many images each, uint8 or
-        floating in [0, 255]: the first becomes batch.images, the others batch.views. Without it the scenario's augmentation acts.
+        `views(images, generator)` makes of a batch's pixels, uint8 (B, C, H, W), a tuple of as many images
+        each, uint8 or floating in [0, 255]: the first becomes batch.images, the others batch.views. Without
+        it the scenario's augmentation acts.
         """
-        return self._run(self._phase(models, loss, None, trainable, epochs, shared, own, stream, optimiser=optimiser, views=views, extra=extra))
+        return self._run(
+            self._phase(
+                models,
+                loss,
+                None,
+                trainable,
+                epochs,
+                shared,
+                own,
+                stream,
+                optimiser=optimiser,
+                views=views,
+                extra=extra,
+            )
+        )
 
-    def local_steps(self, models: Clients, step: Step, *, trainable: Part = "all", epochs: int | None = None,
-                    shared: object = None, own: object = None, together: int = 1, stream: str = "local") -> Trained:
-        """As `local_epochs` for methods whose rule is a step of their own: `step(model, batches, shared, own)` returns
-        (new trainable params, new own) or (params, own, {name: scalar}), see `Trained.logged`, from `together` batches, with
-        `model.gradient` and `model.at`; a scalar `loss` is the training loss."""
-        return self._run(self._phase(models, None, step, trainable, epochs, shared, own, stream, together=together))
+    def local_steps(
+        self,
+        models: Clients,
+        step: Step,
+        *,
+        trainable: Part = "all",
+        epochs: int | None = None,
+        shared: object = None,
+        own: object = None,
+        together: int = 1,
+        stream: str = "local",
+    ) -> Trained:
+        """As `local_epochs` for methods whose rule is a step of their own: `step(model, batches, shared,
+        own)` returns (new trainable params, new own) or (params, own, {name: scalar}), see `Trained.logged`,
+        from `together` batches, with `model.gradient` and `model.at`; a scalar `loss` is the training
+        loss."""
+        return self._run(
+            self._phase(models, None, step, trainable, epochs, shared, own, stream, together=together)
+        )
 
-    def _phase(self, models, loss, step, trainable, epochs, shared, own, stream, *, optimiser=None, together=1, views=None, extra=None) -> Phase:
-        return Phase(models, loss, step, trainable, self.training.local_epochs if epochs is None else epochs, shared, own,
-                     optimiser or self.training.optimiser, together, (self.seed, stream, self.round), self._inputs_of(views), extra)
+    def _phase(
+        self,
+        models,
+        loss,
+        step,
+        trainable,
+        epochs,
+        shared,
+        own,
+        stream,
+        *,
+        optimiser=None,
+        together=1,
+        views=None,
+        extra=None,
+    ) -> Phase:
+        return Phase(
+            models,
+            loss,
+            step,
+            trainable,
+            self.training.local_epochs if epochs is None else epochs,
+            shared,
+            own,
+            optimiser or self.training.optimiser,
+            together,
+            (self.seed, stream, self.round),
+            self._inputs_of(views),
+            extra,
+        )
 
     def _inputs_of(self, views: Views | None) -> Views | None:
         """The views as network inputs; without any, the scenario's augmentation, if it has one."""
@@ -148,19 +255,36 @@ class World:
                 return (augment(pixels, numbers),)
         if views is None:
             return None
-        return lambda images, numbers: tuple(self.pixels.inputs(view, images) for view in views(self.pixels.bytes(images), numbers))
+        return lambda images, numbers: tuple(
+            self.pixels.inputs(view, images) for view in views(self.pixels.bytes(images), numbers)
+        )
 
     def _run(self, phase: Phase) -> Trained:
         if phase.epochs == 0:
-            return Trained(phase.models, [math.nan] * len(self.clients), own=phase.own if phase.extra is None else phase.extra)
+            return Trained(
+                phase.models,
+                [math.nan] * len(self.clients),
+                own=phase.own if phase.extra is None else phase.extra,
+            )
         trained, last = self.executor.run(phase), "none yet"
         for client, model, value in zip(self.clients, trained.models, trained.losses):
-            if phase.loss is not None and len(client.labels) and not math.isfinite(value) and not self._no_step(client):
-                raise TrainingError(f"seed {self.seed}, round {self.round}, client {client.name}: the training loss is {value}; "
-                                    f"last finite loss of this phase: {last}")
+            if (
+                phase.loss is not None
+                and len(client.labels)
+                and not math.isfinite(value)
+                and not self._no_step(client)
+            ):
+                raise TrainingError(
+                    f"seed {self.seed}, round {self.round}, client {client.name}: the training loss is "
+                    f"{value}; "
+                    f"last finite loss of this phase: {last}"
+                )
             if phase.step is not None and not all(tensor.isfinite().all() for tensor in model.values()):
-                raise TrainingError(f"seed {self.seed}, round {self.round}, client {client.name}: a parameter is no longer finite; "
-                                    f"last finite loss of this phase: {last}")
+                raise TrainingError(
+                    f"seed {self.seed}, round {self.round}, client {client.name}: a parameter is no longer "
+                    "finite; "
+                    f"last finite loss of this phase: {last}"
+                )
             last = f"{value:.4g} (client {client.name})" if math.isfinite(value) else last
         return trained
 
@@ -168,7 +292,7 @@ class World:
         """Does the client have less than one usable batch?"""
         return not batches(len(client.labels), self.training, self._networks[client.model])
 
-    # -- public data ------------------------------------------------------------------------------------------
+    # -- public data -----------------------------------------------------------------------------------------
 
     @property
     def shares_public(self) -> bool:
@@ -186,55 +310,89 @@ class World:
         return self._public
 
     def public_batches(self, views: Views | None = None) -> Iterator[PublicBatch]:
-        """The round's public batches, one after the other, augmented as the scenario says, the same for all clients. With `views`,
-        see `local_epochs`, every client has its own: (images, view, ...)."""
+        """The round's public batches, one after the other, augmented as the scenario says, the same for all
+        clients. With `views`, see `local_epochs`, every client has its own: (images, view, ...)."""
         for batch in self._forum.batches(self.seed, self.round, least_batch(*self._networks.values())):
             yield batch if views is None else self._forum.seen_by(self.clients, batch, views)
 
-    def collaborate(self, models: Clients, batch: PublicBatch, look: Look, agree: Callable[[list[Shown]], list],
-                    loss: Callable[[Any, Any, Any], Tensor], *, own: object = None, optimiser: Optimiser | None = None) -> Clients:
-        """One public batch (FCCL+, Algorithm 1): every client shows what its model makes of it, the server turns that
-        into what each gets back, and each takes one step of a new optimiser.
+    def collaborate(
+        self,
+        models: Clients,
+        batch: PublicBatch,
+        look: Look,
+        agree: Callable[[list[Shown]], list],
+        loss: Callable[[Any, Any, Any], Tensor],
+        *,
+        own: object = None,
+        optimiser: Optimiser | None = None,
+    ) -> Clients:
+        """One public batch (FCCL+, Algorithm 1): every client shows what its model makes of it, the server
+        turns that into what each gets back, and each takes one step of a new optimiser.
 
-        look(model, images, own) -> tensor or dict of tensors, with their graph; training mode, so that BatchNorm's statistics
-        move. agree(shown by each client, as constants) -> what each receives; None: no step for that one.
-        loss(shown, received, own) -> scalar. `optimiser` by default Adam at the scenario's rate without weight decay. All look
-        before the first one moves.
+        look(model, images, own) -> tensor or dict of tensors, with their graph; training mode, so that
+        BatchNorm's statistics move. agree(shown by each client, as constants) -> what each receives; None: no
+        step for that one. loss(shown, received, own) -> scalar. `optimiser` by default Adam at the scenario's
+        rate without weight decay. All look before the first one moves.
         """
-        return step_together(self.clients, self._networks, models, batch, look, agree, loss, own,
-                             optimiser or Optimiser("adam", self.training.optimiser.lr), _precision(self.device))
+        return step_together(
+            self.clients,
+            self._networks,
+            models,
+            batch,
+            look,
+            agree,
+            loss,
+            own,
+            optimiser or Optimiser("adam", self.training.optimiser.lr),
+            _precision(self.device),
+        )
 
     # -- looking at clients ---------------------------------------------------------------------------------
 
     def each(self, models: Clients, function: Callable, own: object = None) -> list:
-        """`function(model, images, labels, own)` for every client with data, its model in evaluation mode, its whole
-        training set at once; None for the others. For what is not a mini-batch loop: statistics, adaptive aggregation."""
-        return [function(Handle(self.network(k, model)), client.images, client.labels, of_client(own, k)) if len(client.labels) else None
-                for k, (client, model) in enumerate(zip(self.clients, models, strict=True))]
+        """`function(model, images, labels, own)` for every client with data, its model in evaluation mode,
+        its whole training set at once; None for the others. For what is not a mini-batch loop: statistics,
+        adaptive aggregation."""
+        return [
+            function(Handle(self.network(k, model)), client.images, client.labels, of_client(own, k))
+            if len(client.labels)
+            else None
+            for k, (client, model) in enumerate(zip(self.clients, models, strict=True))
+        ]
 
     @torch.no_grad()
     def representations(self, client: int, model: Params) -> Tensor:
         """The client's training set through the features, evaluation mode, no dropout: (n, d)."""
         network = self.network(client, model)
-        return torch.cat([network.features(part) for part in self.clients[client].images.split(EVALUATION_BATCH)])
+        return torch.cat(
+            [network.features(part) for part in self.clients[client].images.split(EVALUATION_BATCH)]
+        )
 
     def class_means(self, models: Clients, scaled: Callable[[Tensor], Tensor] = lambda z: z) -> ClassMeans:
-        """Mean representation per client and class over the whole training set, in evaluation mode, without gradient
-        (FedCRL Eq. 3; FedCCL, Algorithm 1, after local training); of `scaled` representations (n, d) where a method asks for it."""
-        means = torch.zeros(len(self.clients), self.classes, self.width, device=self.device, dtype=self.clients[0].images.dtype)
+        """Mean representation per client and class over the whole training set, in evaluation mode, without
+        gradient (FedCRL Eq. 3; FedCCL, Algorithm 1, after local training); of `scaled` representations (n, d)
+        where a method asks for it."""
+        means = torch.zeros(
+            len(self.clients),
+            self.classes,
+            self.width,
+            device=self.device,
+            dtype=self.clients[0].images.dtype,
+        )
         counts = torch.zeros(len(self.clients), self.classes, dtype=torch.int64, device=self.device)
         for k, (client, model) in enumerate(zip(self.clients, models, strict=True)):
             if len(client.labels):
                 counts[k] = torch.bincount(client.labels, minlength=self.classes)
-                member = torch.nn.functional.one_hot(client.labels, self.classes).T.to(means.dtype)   # (C, n); a sum in fixed order
+                # (C, n); a sum in fixed order
+                member = torch.nn.functional.one_hot(client.labels, self.classes).T.to(means.dtype)
                 means[k] = member @ scaled(self.representations(k, model)) / counts[k].clamp(min=1)[:, None]
         return ClassMeans(means, counts)
 
     # -- at the server --------------------------------------------------------------------------------------
 
     def average(self, models: Iterable[Params]) -> Params:
-        """The mean of the clients' models (or parts), weighted by their numbers of training samples n_k, or uniform
-        over the clients with data where the scenario says so."""
+        """The mean of the clients' models (or parts), weighted by their numbers of training samples n_k, or
+        uniform over the clients with data where the scenario says so."""
         uniform = self.training.averaging == "uniform"
         return weighted_mean(models, [n > 0 for n in self.sizes] if uniform else self.sizes)
 
@@ -268,7 +426,8 @@ def default_device() -> torch.device:
 
 
 def executor_name(device: torch.device) -> str:
-    """FEDREPRO_EXECUTOR: `sequential` or `stacked`; by default stacked on a GPU, where launches count, else sequential."""
+    """FEDREPRO_EXECUTOR: `sequential` or `stacked`; by default stacked on a GPU, where launches count, else
+    sequential."""
     wanted = os.environ.get("FEDREPRO_EXECUTOR") or ("stacked" if device.type == "cuda" else "sequential")
     if wanted not in EXECUTORS:
         raise ParamError(f"FEDREPRO_EXECUTOR: {unknown('executor', wanted, EXECUTORS)}")
@@ -276,13 +435,14 @@ def executor_name(device: torch.device) -> str:
 
 
 def executor_module(name: str):
-    """The module of an executor. It is looked up by its name, so that a cell's digest counts the one executor that trained it."""
+    """The module of an executor. It is looked up by its name, so that a cell's digest counts the one executor
+    that trained it."""
     return importlib.import_module(f"pipeline.engine.{name}")
 
 
 def precision() -> str:
-    """FEDREPRO_PRECISION: `fp32` (default), `tf32` (matrix products on a GPU) or `bf16` (autocast); another arithmetic
-    is another result, so it is part of a cell's digest."""
+    """FEDREPRO_PRECISION: `fp32` (default), `tf32` (matrix products on a GPU) or `bf16` (autocast); another
+    arithmetic is another result, so it is part of a cell's digest."""
     wanted = os.environ.get("FEDREPRO_PRECISION") or "fp32"
     if wanted not in PRECISIONS:
         raise ParamError(f"FEDREPRO_PRECISION: {unknown('precision', wanted, PRECISIONS)}")
@@ -292,7 +452,8 @@ def precision() -> str:
 def _precision(device: torch.device) -> torch.dtype | None:
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision() == "tf32"
-        torch.backends.cudnn.deterministic = True             # its faster kernels for gradients add in the order of arrival
+        # its faster kernels for gradients add in the order of arrival
+        torch.backends.cudnn.deterministic = True
     return PRECISIONS[precision()]
 
 

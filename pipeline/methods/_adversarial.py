@@ -15,7 +15,8 @@ from pipeline.schema import Count, NonNegative, Positive
 
 @dataclass(frozen=True)
 class AdversarialTraining:
-    """Before a method's class: its local objective sees attacked images only, without a clean term (FedCCL, Eq. 21 to 24).
+    """Before a method's class: its local objective sees attacked images only, without a clean term (FedCCL,
+    Eq. 21 to 24).
 
     The paper states no numbers. Those here are for MNIST; with eps = 0 nothing is attacked.
     """
@@ -28,7 +29,10 @@ class AdversarialTraining:
     def init(self, world: World) -> State:
         for client in world.clients:
             if len(client.labels) and not (client.images.min() >= 0 and client.images.max() <= 1):
-                raise TrainingError(f"client {client.name}: attacks need pixels in [0, 1]; set the scenario's data.normalise to none")
+                raise TrainingError(
+                    f"client {client.name}: attacks need pixels in [0, 1]; set the scenario's data.normalise "
+                    "to none"
+                )
         return super().init(world)    # type: ignore[misc]    # of the method's class, which comes next
 
     def loss(self, model: Handle, batch: Batch, shared: Any, own: Any) -> Objective:

@@ -1,4 +1,5 @@
-"""What the methods have in common that agree on public data instead of averaging models (FCCL+, Algorithm 1; RAHFL Sec. 3.3)."""
+"""What the methods have in common that agree on public data instead of averaging models (FCCL+, Algorithm 1;
+RAHFL Sec. 3.3)."""
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,27 +15,34 @@ from pipeline.engine.world import World
 from pipeline.methods.base import Method
 from pipeline.schema import Optimiser
 
-PUBLIC_DECAY = 1e-5                                           # of the SGD in FCCL+'s code (FedDF) and in MarsFL (FedMD)
+PUBLIC_DECAY = 1e-5  # of the SGD in FCCL+'s code (FedDF) and in MarsFL (FedMD)
 
 
 @dataclass(frozen=True)
 class Collaborative(Method):
-    """A round: agree on public images, [average the models,] train at home. Every client keeps a network of its own.
+    """A round: agree on public images, [average the models,] train at home. Every client keeps a network of
+    its own.
 
-        prepare   once a round, before the batches: the state that the round works with (accuracies, weights, helpers)
+        prepare   once a round, before the batches: the state that the round works with (accuracies, weights,
+                  helpers)
         collaborate, per public batch:
-            look        every client's forward in train mode (its graph kept); what it shows goes to the server, detached
+            look        every client's forward in train mode (its graph kept); what it shows goes to the
+                        server, detached
             agree       at the server: what each client receives, or None for a client that takes no step
-            agreement   the client's loss between what it showed and what it received; one step of a new optimiser
-        synchronised   the average of all models, only where all hold one network and the scenario says so (Table 15)
+            agreement   the client's loss between what it showed and what it received; one step of a new
+                        optimiser
+        synchronised   the average of all models, only where all hold one network and the scenario says so
+                       (Table 15)
         learn     the local phase, `loss` on private data
 
-    A method states `agree` and `agreement`, and what else differs. As it stands the base shows logits and learns by
-    cross-entropy. `own(state, world)` gives `look` and `agreement` the client's share of something (Clients, a tensor, a
-    dict of these). A client without data keeps its model at home and takes part in all the rest.
+    A method states `agree` and `agreement`, and what else differs. As it stands the base shows logits and
+    learns by cross-entropy. `own(state, world)` gives `look` and `agreement` the client's share of something
+    (Clients, a tensor, a dict of these). A client without data keeps its model at home and takes part in all
+    the rest.
 
-    `public_optimiser`: adam as in the papers, or the sgd (weight decay 1e-5) of FCCL+'s FedDF; new for every client and batch.
-    `schedule`: constant as in the papers' text, or the decay of FCCL+'s code, for public and private steps alike.
+    `public_optimiser`: adam as in the papers, or the sgd (weight decay 1e-5) of FCCL+'s FedDF; new for every
+    client and batch. `schedule`: constant as in the papers' text, or the decay of FCCL+'s code, for public
+    and private steps alike.
     """
     public_optimiser: Literal["adam", "sgd"] = "adam"
     schedule: Literal["constant", "release"] = "constant"
@@ -88,8 +96,15 @@ class Collaborative(Method):
     def collaborate(self, state: State, world: World) -> Clients:
         models, own, step = state.models, self.own(state, world), self.step(world)
         for batch in self.batches(state, world):
-            models = world.collaborate(models, batch, self.look, lambda shown: self.agree(shown, state, world), self.agreement,
-                                       own=own, optimiser=step)
+            models = world.collaborate(
+                models,
+                batch,
+                self.look,
+                lambda shown: self.agree(shown, state, world),
+                self.agreement,
+                own=own,
+                optimiser=step,
+            )
         return models
 
     def deployed(self, state: State, world: World) -> Clients:
@@ -104,9 +119,12 @@ class Collaborative(Method):
         return dataclasses.replace(world.training.optimiser, lr=self.rate(world))
 
     def rate(self, world: World) -> float:
-        """The learning rate of this round. The code of FCCL+: lr, then lr (1 - 0.9 (r - 1) / E) from r = 1, of rounds 0 to E - 1."""
+        """The learning rate of this round. The code of FCCL+: lr, then lr (1 - 0.9 (r - 1) / E) from r = 1,
+        of rounds 0 to E - 1."""
         lr, r = world.training.optimiser.lr, world.round - 1
-        return lr if self.schedule == "constant" or r < 1 else lr * (1 - 0.9 * (r - 1) / world.training.rounds)
+        return (
+            lr if self.schedule == "constant" or r < 1 else lr * (1 - 0.9 * (r - 1) / world.training.rounds)
+        )
 
     # -- communication ------------------------------------------------------------------------------------
 
@@ -121,7 +139,8 @@ class Collaborative(Method):
 
 
 def averages(world: World) -> bool:
-    """Are models averaged: where all clients hold one architecture and the scenario says so (FCCL+ Sec. 4.4, Table 15)?"""
+    """Are models averaged: where all clients hold one architecture and the scenario says so (FCCL+ Sec. 4.4,
+    Table 15)?"""
     return world.homogeneous and world.training.averaging == "uniform"
 
 
@@ -139,8 +158,8 @@ def averaged(world: World) -> float:
 class MeanLogits(Collaborative):
     """Every client receives Zbar = (1/K) sum_j Z_j, its own logits included.
 
-    `second_forward`: a released code computes Zbar without gradient and forwards once more for its loss. Logits are the
-    same but for dropout; the running statistics of BatchNorm move twice.
+    `second_forward`: a released code computes Zbar without gradient and forwards once more for its loss.
+    Logits are the same but for dropout; the running statistics of BatchNorm move twice.
     """
     second_forward: bool = False
 

@@ -15,9 +15,9 @@ from pipeline.losses import cross_entropy
 class Method:
     """A method states what differs from its neighbours; its fields are its hyper-parameters.
 
-    `headline` is the hook of the paper's tables: `pre`, before local training (what `deployed` returns), or `post`,
-    after local training and before upload (`after_training`). Both are measured. `needs`: what a scenario must offer
-    (`params.NEEDS`). Either is a class attribute, or a property, one `return` of an
+    `headline` is the hook of the paper's tables: `pre`, before local training (what `deployed` returns), or
+    `post`, after local training and before upload (`after_training`). Both are measured. `needs`: what a
+    scenario must offer (`params.NEEDS`). Either is a class attribute, or a property, one `return` of an
     expression of options.
     """
 
@@ -42,8 +42,8 @@ class Method:
         raise NotImplementedError
 
     def after_training(self, state: State, trained: Clients | None) -> Clients | None:
-        """What the clients hold after the round's local training, of which `trained` are the models that its last phase left; None
-        before the first."""
+        """What the clients hold after the round's local training, of which `trained` are the models that its
+        last phase left; None before the first."""
         return trained
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
@@ -51,18 +51,21 @@ class Method:
         raise NotImplementedError
 
     def loss(self, model: Handle, batch: Batch, shared: Any, own: Any) -> Objective:
-        """Local objective on one mini-batch: cross-entropy, unless the method adds to it. `shared` and `own` are what its round
-        gives to World.local_epochs, which tells the rest."""
+        """Local objective on one mini-batch: cross-entropy, unless the method adds to it. `shared` and `own`
+        are what its round gives to World.local_epochs, which tells the rest."""
         return cross_entropy(model(batch.images), batch.labels)
 
     def diagnostics(self, state: State) -> dict[str, float]:
-        """Numbers of the method's own that a reader wants to see over the rounds; columns `method.<name>` of history.csv."""
+        """Numbers of the method's own that a reader wants to see over the rounds; columns `method.<name>` of
+        history.csv."""
         return {}
 
     def vectors(self, state: State) -> Tensor | None:
-        """(C, d) what the server sends per class, where the method has one vector for each; kept for pictures."""
+        """(C, d) what the server sends per class, where the method has one vector for each; kept for
+        pictures."""
         return None
 
     def scores(self, model: Handle, images: Tensor, state: State) -> Tensor:
-        """(B, classes), larger is likelier: how the method predicts. The classifier, unless the method says otherwise."""
+        """(B, classes), larger is likelier: how the method predicts. The classifier, unless the method says
+        otherwise."""
         return model(images)

@@ -16,8 +16,8 @@ from pipeline.schema import Count, NonNegative
 class Ditto(FedAvg):
     """min_v F_k(v) + (lambda / 2) ||v - w||^2 with w as received, constant over the personal pass.
 
-    Two passes with optimisers of their own. Both draw from the stream that FedAvg and Local draw from, so that w is
-    FedAvg's for every lambda, and v is Local's for lambda 0, bit for bit.
+    Two passes with optimisers of their own. Both draw from the stream that FedAvg and Local draw from, so
+    that w is FedAvg's for every lambda, and v is Local's for lambda 0, bit for bit.
     """
     headline = "post"
     lam: NonNegative = 1.0                # the released scripts'
@@ -28,7 +28,9 @@ class Ditto(FedAvg):
 
     def round(self, state: State, world: World) -> State:
         models = world.local_epochs(world.everyone(state.model), self.loss).models
-        personal = world.local_epochs(state.personal, self.pull, shared=state.model, epochs=self.personal_epochs).models
+        personal = world.local_epochs(
+            state.personal, self.pull, shared=state.model, epochs=self.personal_epochs
+        ).models
         return State(model=world.average(models), personal=personal)
 
     def pull(self, model: Handle, batch: Batch, shared: Params, own: object) -> Tensor:

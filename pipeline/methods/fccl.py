@@ -1,4 +1,5 @@
-"""FCCL: clients make the same classes of their logits correlate on public data, and remember at home (Huang et al. 2022)."""
+"""FCCL: clients make the same classes of their logits correlate on public data, and remember at home (Huang
+et al. 2022)."""
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -12,21 +13,25 @@ from pipeline.losses import cross_entropy, knowledge_distillation
 from pipeline.methods._collaborative import MeanLogits
 from pipeline.schema import Count, NonNegative, Range
 
-SMALLEST_SPREAD = 1e-6                                        # of a column of logits: a constant one correlates with nothing
+SMALLEST_SPREAD = 1e-6  # of a column of logits: a constant one correlates with nothing
 
 
 @dataclass(frozen=True)
 class FCCL(MeanLogits):
-    """Public: sum_u (1 - M_uu)^2 + lambda sum_{u != v} (1 + M_uv)^2 with M = correlation of Z_i with Zbar (Eq. 1 and 2).
-    Private: CE + KL to the model of the last round's end + KL to theta*, trained on private data alone (Eq. 19 of FCCL+).
+    """Public: sum_u (1 - M_uu)^2 + lambda sum_{u != v} (1 + M_uv)^2 with M = correlation of Z_i with Zbar
+    (Eq. 1 and 2). Private: CE + KL to the model of the last round's end + KL to theta*, trained on private
+    data alone (Eq. 19 of FCCL+).
 
-    Clients start from theta*: the scenario's pretraining, or `pretraining` epochs where it has none. One reading of teachers
-    for FCCL and FCCL+ within a comparison: `teacher_mode: train` of the journal code, `eval` of the conference's.
+    Clients start from theta*: the scenario's pretraining, or `pretraining` epochs where it has none. One
+    reading of teachers for FCCL and FCCL+ within a comparison: `teacher_mode: train` of the journal code,
+    `eval` of the conference's.
     """
     lam: NonNegative = 0.0051
-    off_target: Annotated[float, Range(low=-1, high=1)] = -1.0    # of different classes; 0: decorrelated, as in Barlow Twins
+    # of different classes; 0: decorrelated, as in Barlow Twins
+    off_target: Annotated[float, Range(low=-1, high=1)] = -1.0
     pearson: bool = False                 # Eq. 1 to the letter; the codes have (B - 1) / B of it
-    consensus: Literal["mean", "conference"] = "mean"         # conference code: own share of Zbar by the last round's model, eval mode
+    # conference code: own share of Zbar by the last round's model, eval mode
+    consensus: Literal["mean", "conference"] = "mean"
     teacher_mode: Literal["train", "eval"] = "train"          # of BatchNorm in the teachers
     pretraining: Count = 50               # epochs of BASE (FCCL+ Sec. 4.1)
 
@@ -55,7 +60,9 @@ class FCCL(MeanLogits):
         return [zbar + (seen["before"] - seen["sent"]) / len(shown) for zbar, seen in zip(received, shown)]
 
     def agreement(self, shown: dict[str, Tensor], received: Tensor, own: object) -> Tensor:
-        return correlation_distance(cross_correlation(shown["logits"], received, self.pearson), self.lam, self.off_target)
+        return correlation_distance(
+            cross_correlation(shown["logits"], received, self.pearson), self.lam, self.off_target
+        )
 
     def learn(self, models: Clients, state: State, world: World) -> Clients:
         own = State(previous=state.models, pretrained=state.pretrained)
@@ -64,17 +71,21 @@ class FCCL(MeanLogits):
     def loss(self, model: Handle, batch: Batch, shared: object, own: dict) -> Tensor:
         logits = model(batch.images)
         return cross_entropy(logits, batch.labels) + sum(
-            knowledge_distillation(logits, self.taught(model, own[teacher], batch.images)) for teacher in ("previous", "pretrained"))
+            knowledge_distillation(logits, self.taught(model, own[teacher], batch.images))
+            for teacher in ("previous", "pretrained")
+        )
 
     def taught(self, model: Handle, teacher: Params, images: Tensor) -> Tensor:
         return model.other(teacher, training=self.teacher_mode == "train")(images)
 
 
 def cross_correlation(logits: Tensor, consensus: Tensor, pearson: bool = False) -> Tensor:
-    """M (C, C): how column u of the logits correlates with column v of the consensus over the batch (FCCL Eq. 1).
+    """M (C, C): how column u of the logits correlates with column v of the consensus over the batch (FCCL Eq.
+    1).
 
-    As the code has it: columns standardised with the unbiased deviation, then a mean over B, so that M is (B - 1) / B times
-    Pearson's correlation; `pearson` gives the paper's. A column that is constant over the batch has M = 0.
+    As the code has it: columns standardised with the unbiased deviation, then a mean over B, so that M is (B
+    - 1) / B times Pearson's correlation; `pearson` gives the paper's. A column that is constant over the
+    batch has M = 0.
     """
     size = len(logits)
     exact = _standard(logits).T @ _standard(consensus)

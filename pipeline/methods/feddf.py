@@ -26,13 +26,14 @@ LONGEST_GRADIENT = 5.0
 
 @dataclass(frozen=True)
 class FedDF(MeanLogits):
-    """KL(softmax(Zbar / tau) || softmax(Z_i / tau)) on public data, no factor tau^2; Zbar is the mean of logits.
+    """KL(softmax(Zbar / tau) || softmax(Z_i / tau)) on public data, no factor tau^2; Zbar is the mean of
+    logits.
 
-    form `clients`, FCCL+'s: every client distils its own model batch by batch, here with the SGD of its code, whose forward is a
-    second one. For RAHFL's tables `public_optimiser: adam` is the choice that fits the other methods.
-    form `original`: clients train first; the server averages the models of each architecture and distils one student per
-    architecture from all clients' models, frozen; the students go back. Adam with cosine decay, as Lin et al.; their
-    early stop needs labelled images of the server's own and is left out.
+    form `clients`, FCCL+'s: every client distils its own model batch by batch, here with the SGD of its code,
+    whose forward is a second one. For RAHFL's tables `public_optimiser: adam` is the choice that fits the
+    other methods. form `original`: clients train first; the server averages the models of each architecture
+    and distils one student per architecture from all clients' models, frozen; the students go back. Adam with
+    cosine decay, as Lin et al.; their early stop needs labelled images of the server's own and is left out.
     """
     public_optimiser: Literal["adam", "sgd"] = "sgd"
     second_forward: bool = True
@@ -69,15 +70,24 @@ class FedDF(MeanLogits):
     def distil(self, k: int, start: Params, teachers: Sequence[Handle], world: World) -> Params:
         """The student of client k's architecture after `server_steps` steps on the public batches."""
         network = world.network(k, start).train()
-        set_generator(network, keys.torch_generator("distil", world.seed, world.round, world.clients[k].model.name))
+        set_generator(
+            network, keys.torch_generator("distil", world.seed, world.round, world.clients[k].model.name)
+        )
         tensors = {name: value.clone() for name, value in start.items()}
         moving = [tensors[name].requires_grad_() for name in trainable_names(network, "all")]
-        student, settings = Handle(network, tensors, set(trainable_names(network, "all"))), Optimiser("adam", SERVER_RATE)
+        student, settings = (
+            Handle(network, tensors, set(trainable_names(network, "all"))),
+            Optimiser("adam", SERVER_RATE),
+        )
         optimise = Steps(settings, moving)
         rounds = itertools.chain.from_iterable(world.public_batches() for _ in itertools.count())
         for step, (images, _) in enumerate(itertools.islice(rounds, self.server_steps)):
-            loss = knowledge_distillation(student(images), mean(teacher(images) for teacher in teachers), self.tau)
-            optimise.settings = dataclasses.replace(settings, lr=SERVER_RATE * (1 + math.cos(math.pi * step / self.server_steps)) / 2)
+            loss = knowledge_distillation(
+                student(images), mean(teacher(images) for teacher in teachers), self.tau
+            )
+            optimise.settings = dataclasses.replace(
+                settings, lr=SERVER_RATE * (1 + math.cos(math.pi * step / self.server_steps)) / 2
+            )
             optimise.step(clipped(torch.autograd.grad(loss, moving, allow_unused=True)))
         return Params((name, value.detach()) for name, value in tensors.items())
 

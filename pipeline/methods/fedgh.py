@@ -15,14 +15,15 @@ from pipeline.schema import Count, NonNegative
 
 @dataclass(frozen=True)
 class FedGH(Method):
-    """Clients train features and the received head, send a mean representation per class, and drop their head.
+    """Clients train features and the received head, send a mean representation per class, and drop their
+    head.
 
-    The server's own head takes one pass of SGD over all (mean, class) pairs, shuffled, each pair once whatever the
-    number of samples behind it. The released codes differ: one never moves the server's head, the other lets client 0
-    share it; neither is followed.
+    The server's own head takes one pass of SGD over all (mean, class) pairs, shuffled, each pair once
+    whatever the number of samples behind it. The released codes differ: one never moves the server's head,
+    the other lets client 0 share it; neither is followed.
     """
     server_lr: NonNegative = 0.01         # declared in the released code; PFLlib 1.0, which can diverge
-    server_batch: Count = 16              # PFLlib: the clients' batch size; 1 goes pair by pair, as the paper does
+    server_batch: Count = 16  # PFLlib: the clients' batch size; 1 goes pair by pair, as the paper does
 
     def init(self, world: World) -> State:
         models = world.new_models()
@@ -31,9 +32,11 @@ class FedGH(Method):
     def round(self, state: State, world: World) -> State:
         models = world.local_epochs(self.deployed(state, world), self.loss).models
         seen = world.class_means(models)
-        labels = seen.present.nonzero()[:, 1]                             # client by client, their classes in order
+        labels = seen.present.nonzero()[:, 1]  # client by client, their classes in order
         order = torch.randperm(len(labels), generator=keys.torch_generator("server", world.seed, world.round))
-        head = fit_head(state.head, seen.means[seen.present], labels, self.server_lr, self.server_batch, order)
+        head = fit_head(
+            state.head, seen.means[seen.present], labels, self.server_lr, self.server_batch, order
+        )
         return State(features=models.features, head=head)
 
     def deployed(self, state: State, world: World) -> Clients:
@@ -44,11 +47,13 @@ class FedGH(Method):
         return up, world.scalars("head")
 
 
-def fit_head(head: Params, vectors: Tensor, labels: Tensor, lr: float, batch_size: int, order: Tensor) -> Params:
+def fit_head(
+    head: Params, vectors: Tensor, labels: Tensor, lr: float, batch_size: int, order: Tensor
+) -> Params:
     """One pass of plain SGD on the cross-entropy of a linear head over labelled vectors (FedGH, Algorithm 1).
 
-    vectors (P, d), labels (P,); `order` (P,) is their permutation. A last incomplete batch is kept; without vectors the
-    head stays as it is.
+    vectors (P, d), labels (P,); `order` (P,) is their permutation. A last incomplete batch is kept; without
+    vectors the head stays as it is.
     """
     weight, bias = head["head.weight"], head["head.bias"]
     for chosen in order.to(labels.device).split(batch_size):

@@ -1,5 +1,5 @@
-"""FedLSA: anchors on the sphere, learned at the server, that the clients' representations gather around (Fu et al. 2025,
-Algorithm 1)."""
+"""FedLSA: anchors on the sphere, learned at the server, that the clients' representations gather around (Fu
+et al. 2025, Algorithm 1)."""
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import repeat
@@ -23,22 +23,24 @@ from pipeline.schema import Count, NonNegative, Positive, Whole
 
 @dataclass(frozen=True)
 class FedLSA(FedAvg):
-    """A round: the server trains A = nor(Theta(R)) with the global classifier, on CE(phi(a_i), i) + alpha * separation; then
-    clients train CE(phi(h), y) + lambda * compactness, the contrast of h with the anchors at temperature tau; then the
-    average. h = nor(projector(z)) is the representation of the network `fedlsa`; of another network's the contrast takes
-    the direction alone. R and Theta live on; the first round's anchors answer to the untrained classifier.
+    """A round: the server trains A = nor(Theta(R)) with the global classifier, on CE(phi(a_i), i) + alpha *
+    separation; then clients train CE(phi(h), y) + lambda * compactness, the contrast of h with the anchors at
+    temperature tau; then the average. h = nor(projector(z)) is the representation of the network `fedlsa`; of
+    another network's the contrast takes the direction alone. R and Theta live on; the first round's anchors
+    answer to the untrained classifier.
 
-    Read so where the text is silent or cannot be meant: tau divides inside the exponent, anchors have length one, both R and
-    Theta learn. Learning rates are not stated.
+    Read so where the text is silent or cannot be meant: tau divides inside the exponent, anchors have length
+    one, both R and Theta learn. Learning rates are not stated.
     """
     alpha: NonNegative = 0.02             # stated: 0.02 or 0.4, as the next two by data set
     lam: NonNegative = 0.1                # 0.1 or 0.7
     tau: Positive = 0.1                   # 0.1 or 0.2
     server_epochs: Whole = 500            # steps over all anchors at once
     server_lr: Positive = 0.01
-    inputs: Count | None = None           # width of R and Theta; None: that of the network's encoder, else of h
+    inputs: Count | None = None  # width of R and Theta; None: that of the network's encoder, else of h
     separation: bool = True               # False: the anchors answer to the classifier alone (Tables 4 and 5)
-    compactness: Literal["anchor", "distance", "none"] = "anchor"     # distance: mean ||h - a_y|| (Tables 4 and 5)
+    # distance: mean ||h - a_y|| (Tables 4 and 5)
+    compactness: Literal["anchor", "distance", "none"] = "anchor"
     temperature: Literal["inside", "outside"] = "inside"      # outside: Eq. 4 to the letter
     unit: bool = True                     # False: anchors of any length
     sent: Literal["newest", "before_last_step"] = "newest"    # before_last_step: line 17 to the letter
@@ -46,8 +48,13 @@ class FedLSA(FedAvg):
     def init(self, world: World) -> State:
         start = super().init(world)
         encoded = start.model.get("features.projector.0.weight", start.model["head.weight"]).shape[1]
-        network = new_network(world.classes, self.inputs or encoded, world.width, keys.torch_generator("server", world.seed, "anchors"),
-                              start.model["head.weight"])
+        network = new_network(
+            world.classes,
+            self.inputs or encoded,
+            world.width,
+            keys.torch_generator("server", world.seed, "anchors"),
+            start.model["head.weight"],
+        )
         return State(**start, network=network, anchors=self.anchors(network))
 
     def round(self, state: State, world: World) -> State:
@@ -79,7 +86,9 @@ class FedLSA(FedAvg):
         fit = cross_entropy(model.head(h), batch.labels)
         if self.compactness == "distance":
             return fit + self.lam * anchor_distance(h, batch.labels, shared)
-        return fit + self.lam * prototype_contrast(h, batch.labels, shared, self.tau, similarity=self.similarity)
+        return fit + self.lam * prototype_contrast(
+            h, batch.labels, shared, self.tau, similarity=self.similarity
+        )
 
     def vectors(self, state: State) -> Tensor:
         return state.anchors
@@ -98,9 +107,12 @@ def anchor_distance(z: Tensor, labels: Tensor, anchors: Tensor) -> Tensor:
     return torch.linalg.vector_norm(z - anchors.detach()[labels], dim=1).mean()
 
 
-def anchor_gradient(raw: Tensor, weight: Tensor, bias: Tensor, alpha: float, tau: float, unit: bool) -> Tensor:
-    """(C, d): d / d raw of mean_i CE(W a_i + b, i) + alpha mean_i log( 1 / (C - 1) sum_{j != i} e^{a_i . a_j / tau} ), where a = nor(raw)
-    if `unit`, else raw. The head, weight (C, d) and bias (C,), is constant. (FedLSA, Fu et al. 2025, Eq. 3 to 5.)"""
+def anchor_gradient(
+    raw: Tensor, weight: Tensor, bias: Tensor, alpha: float, tau: float, unit: bool
+) -> Tensor:
+    """(C, d): d / d raw of mean_i CE(W a_i + b, i) + alpha mean_i log( 1 / (C - 1) sum_{j != i} e^{a_i . a_j
+    / tau} ), where a = nor(raw) if `unit`, else raw. The head, weight (C, d) and bias (C,), is constant.
+    (FedLSA, Fu et al. 2025, Eq. 3 to 5.)"""
     classes = len(raw)
     length = torch.linalg.vector_norm(raw, dim=1, keepdim=True).clamp(min=SMALLEST_NORM)
     anchors = raw / length if unit else raw

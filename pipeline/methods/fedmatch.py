@@ -1,4 +1,5 @@
-"""FedMatch among different networks: consistency between clients on public data, and weights in two parts (after Jeong et al. 2021)."""
+"""FedMatch among different networks: consistency between clients on public data, and weights in two parts
+(after Jeong et al. 2021)."""
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -17,19 +18,22 @@ from pipeline.methods._collaborative import Collaborative, averaged, synchronise
 from pipeline.schema import NonNegative, Share, Whole
 
 PSI_START = 0.2                                               # psi begins as this share of sigma
-PROBE = 256                                                   # public images that tell which clients are alike
+PROBE = 256  # public images that tell which clients are alike
 
 
 @dataclass(frozen=True)
 class FedMatch(Collaborative):
     """theta = sigma + psi. Public batches move psi on
-        lam_i (1 / H) sum_h KL(p_h || p_i) + lam_a CE(vote, p_i(A(x))) + lam_l2 ||sigma - psi||^2 + lam_l1 ||psi||_1,
-    the first two over the samples of which p_i is confident (at least kappa); private ones move sigma on lam_s CE.
+        lam_i (1 / H) sum_h KL(p_h || p_i) + lam_a CE(vote, p_i(A(x))) + lam_l2 ||sigma - psi||^2 + lam_l1
+        ||psi||_1,
+    the first two over the samples of which p_i is confident (at least kappa); private ones move sigma on
+    lam_s CE.
 
-    A reconstruction: FCCL+ compares with FedMatch among different networks and has not released how. Kept are the two ideas it
-    names. Networks differ, so that helpers send answers instead of weights; they are the H clients whose mean answer to a fixed
-    public probe is nearest, chosen anew every round. A is the strong public augmentation. `decomposed: false`: one part, psi = 0
-    and no penalties, public and private steps move theta. `pseudo_labels: false`: consistency alone.
+    A reconstruction: FCCL+ compares with FedMatch among different networks and has not released how. Kept are
+    the two ideas it names. Networks differ, so that helpers send answers instead of weights; they are the H
+    clients whose mean answer to a fixed public probe is nearest, chosen anew every round. A is the strong
+    public augmentation. `decomposed: false`: one part, psi = 0 and no penalties, public and private steps
+    move theta. `pseudo_labels: false`: consistency alone.
     """
     helpers: Whole = 2
     kappa: Share = 0.75
@@ -44,8 +48,10 @@ class FedMatch(Collaborative):
     def init(self, world: World) -> State:
         """`models` are theta, what a client answers with; psi holds trainable tensors alone."""
         sigma, share = world.new_models(), PSI_START if self.decomposed else 0.0
-        psi = Clients(Params((name, share * model[name]) for name in trainable_names(world.network(k, model), "all"))
-                      for k, model in enumerate(sigma))
+        psi = Clients(
+            Params((name, share * model[name]) for name in trainable_names(world.network(k, model), "all"))
+            for k, model in enumerate(sigma)
+        )
         models = Clients(model.joined(Params((name, model[name] + value) for name, value in part.items()))
                          for model, part in zip(sigma, psi))
         return State(models=models, psi=psi, helpers=[])
@@ -53,7 +59,8 @@ class FedMatch(Collaborative):
     def round(self, state: State, world: World) -> State:
         state = self.prepare(state, world)
         agreed = self.collaborate(state, world)
-        psi = difference(agreed, difference(state.models, state.psi)) if self.decomposed else state.psi   # sigma stood still
+        # sigma stood still
+        psi = difference(agreed, difference(state.models, state.psi)) if self.decomposed else state.psi
         models = self.learn(synchronised(agreed, world), state, world)
         return State({**state, "models": models, "psi": synchronised(psi, world)})
 
@@ -64,7 +71,9 @@ class FedMatch(Collaborative):
     def answers(self, models: Clients, world: World) -> Tensor:
         """(K, C): each client's mean soft prediction for the probe, in evaluation mode."""
         probe = world.public[:PROBE]
-        return torch.stack([F.softmax(world.network(k, model)(probe), dim=1).mean(0) for k, model in enumerate(models)])
+        return torch.stack(
+            [F.softmax(world.network(k, model)(probe), dim=1).mean(0) for k, model in enumerate(models)]
+        )
 
     def batches(self, state: State, world: World) -> Iterable[PublicBatch]:
         return world.public_batches(views=lambda pixels, numbers: (augmentations.strong(pixels, numbers),))
@@ -90,7 +99,9 @@ class FedMatch(Collaborative):
         confident = p.detach().amax(1) >= self.kappa
         value = self.lam_i * inter_client_consistency(p, received, confident)
         if self.pseudo_labels:
-            value = value + self.lam_a * pseudo_label_loss(shown["strong"], majority_labels(p, received), confident)
+            value = value + self.lam_a * pseudo_label_loss(
+                shown["strong"], majority_labels(p, received), confident
+            )
         return value + shown["penalty"] if self.decomposed else value
 
     def loss(self, model: Handle, batch: Batch, shared: object, own: object) -> Tensor:
@@ -98,26 +109,39 @@ class FedMatch(Collaborative):
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         """Answers to every public image up, H clients' down; sigma and psi where they are averaged."""
-        answers, parts = float(sum(self.passed(world)) * world.classes), (2 if self.decomposed else 1) * averaged(world)
+        answers, parts = (
+            float(sum(self.passed(world)) * world.classes),
+            (2 if self.decomposed else 1) * averaged(world),
+        )
         return answers + parts, min(self.helpers, len(world.clients) - 1) * answers + parts
 
 
 def nearest(answers: Tensor, count: int) -> list[list[int]]:
-    """For each of K rows of answers (K, C) the `count` nearest others (all, where there are fewer); of equals the first."""
-    distances = torch.cdist(answers.double(), answers.double(), compute_mode="donot_use_mm_for_euclid_dist").tolist()
-    return [sorted((j for j in range(len(row)) if j != k), key=row.__getitem__)[:count] for k, row in enumerate(distances)]
+    """For each of K rows of answers (K, C) the `count` nearest others (all, where there are fewer); of equals
+    the first."""
+    distances = torch.cdist(
+        answers.double(), answers.double(), compute_mode="donot_use_mm_for_euclid_dist"
+    ).tolist()
+    return [
+        sorted((j for j in range(len(row)) if j != k), key=row.__getitem__)[:count]
+        for k, row in enumerate(distances)
+    ]
 
 
 def difference(models: Clients, parts: Clients) -> Clients:
     """models - parts for the tensors that `parts` has."""
-    return Clients(Params((name, model[name] - value) for name, value in part.items()) for model, part in zip(models, parts, strict=True))
+    return Clients(
+        Params((name, model[name] - value) for name, value in part.items())
+        for model, part in zip(models, parts, strict=True)
+    )
 
 
 def inter_client_consistency(local: Tensor, helpers: Tensor, confident: Tensor) -> Tensor:
-    """Mean over helpers and confident samples of sum_c p_h log(p_h / p_local); 0 where no sample is confident (FedMatch,
-    Jeong et al. 2021, Eq. 2).
+    """Mean over helpers and confident samples of sum_c p_h log(p_h / p_local); 0 where no sample is confident
+    (FedMatch, Jeong et al. 2021, Eq. 2).
 
-    Probabilities: local (B, C) with the gradient, helpers (H, B, C) constants; confident (B,) bool. Cut to [1e-7, 1].
+    Probabilities: local (B, C) with the gradient, helpers (H, B, C) constants; confident (B,) bool. Cut to
+    [1e-7, 1].
     """
     local, helpers = local.clamp(SMALLEST_SHARE, 1.0), helpers.detach().clamp(SMALLEST_SHARE, 1.0)
     each = (helpers * (helpers.log() - local.log())).sum(-1).sum(0) / max(len(helpers), 1)
@@ -125,13 +149,15 @@ def inter_client_consistency(local: Tensor, helpers: Tensor, confident: Tensor) 
 
 
 def majority_labels(local: Tensor, helpers: Tensor) -> Tensor:
-    """(B,): the class that most of the local model and its helpers name; the smallest index of equals. Probabilities as above."""
+    """(B,): the class that most of the local model and its helpers name; the smallest index of equals.
+    Probabilities as above."""
     votes = F.one_hot(torch.cat([local.detach()[None], helpers]).argmax(-1), local.shape[-1]).sum(0)
     return votes.argmax(-1)                                   # the first of equal maxima
 
 
 def pseudo_label_loss(logits: Tensor, labels: Tensor, confident: Tensor) -> Tensor:
-    """Mean over the confident samples of the cross-entropy with pseudo-labels; 0 where there is none (FedMatch, Eq. 3)."""
+    """Mean over the confident samples of the cross-entropy with pseudo-labels; 0 where there is none
+    (FedMatch, Eq. 3)."""
     return _mean_where(confident, F.cross_entropy(logits, labels, reduction="none"))
 
 

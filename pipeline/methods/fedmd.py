@@ -12,9 +12,9 @@ from pipeline.methods._collaborative import MeanLogits
 class FedMD(MeanLogits):
     """Digest: mean over batch and classes of |Z_i - Zbar|, the authors' code. Revisit: cross-entropy.
 
-    FCCL+ describes FedMD with the squared error (`distance: mse`); both of its released ports have the absolute one. The
-    public data have no labels here, so that the original's first training on them has no counterpart. MarsFL's
-    variant: `second_forward: true, public_optimiser: sgd`.
+    FCCL+ describes FedMD with the squared error (`distance: mse`); both of its released ports have the
+    absolute one. The public data have no labels here, so that the original's first training on them has no
+    counterpart. MarsFL's variant: `second_forward: true, public_optimiser: sgd`.
     """
     distance: Literal["l1", "mse"] = "l1"
 

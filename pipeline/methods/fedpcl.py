@@ -1,4 +1,5 @@
-"""FedPCL: representations are contrasted with the global class means and with every client's own (Tan et al. 2022)."""
+"""FedPCL: representations are contrasted with the global class means and with every client's own (Tan et al.
+2022)."""
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,12 +17,14 @@ from pipeline.schema import NonNegative, Positive
 
 @dataclass(frozen=True)
 class FedPCL(Method):
-    """CE + L_g + L_p. Both contrast the unit representation with unit class means by inner products: L_g with the mean over
-    the clients that hold a class, L_p with each client's set in turn, where a class that it lacks is the global one.
+    """CE + L_g + L_p. Both contrast the unit representation with unit class means by inner products: L_g with
+    the mean over the clients that hold a class, L_p with each client's set in turn, where a class that it
+    lacks is the global one.
 
-    By default as in FedCCL's tables, "with model parameter averaging", with cross-entropy and the averaged classifier. The
-    published form is `averaging=False, ce=False, inference="local_prototype", normalise_head=True`: models stay home, the
-    first round only collects class means, and the nearest of a client's own class means predicts.
+    By default as in FedCCL's tables, "with model parameter averaging", with cross-entropy and the averaged
+    classifier. The published form is `averaging=False, ce=False, inference="local_prototype",
+    normalise_head=True`: models stay home, the first round only collects class means, and the nearest of a
+    client's own class means predicts.
     """
     tau: Positive = 0.07
     global_weight: NonNegative = 1.0      # of L_g
@@ -29,9 +32,10 @@ class FedPCL(Method):
     averaging: bool = True
     ce: bool = True
     inference: Literal["classifier", "local_prototype"] = "classifier"
-    normalise_head: bool = False          # the classifier sees unit representations too, as in the released network
+    normalise_head: bool = False  # the classifier sees unit representations too, as in the released network
     exclude_positive: bool = False        # the paper's denominators: only labels other than the sample's
-    contrast: Literal["paper", "official"] = "paper"      # official: the released loss, anchors are class means, summed over sets, no L_g
+    # official: the released loss, anchors are class means, summed over sets, no L_g
+    contrast: Literal["paper", "official"] = "paper"
 
     def init(self, world: World) -> State:
         start = State(model=world.new_model()) if self.averaging else State(models=world.new_models())
@@ -56,19 +60,24 @@ class FedPCL(Method):
     def loss(self, model: Handle, batch: Batch, shared: State | None, own: object) -> Tensor:
         z = model.features(batch.images)
         fit = cross_entropy(model.head(unit(z) if self.normalise_head else z), batch.labels)
-        fit = fit if self.ce else 0 * fit                     # as the released code: weight decay still acts on the head
+        fit = fit if self.ce else 0 * fit  # as the released code: weight decay still acts on the head
         return fit if shared is None else fit + self.contrasts(model, batch, z, shared)
 
     def contrasts(self, model: Handle, batch: Batch, z: Tensor, shared: State) -> Tensor:
-        if self.contrast == "official":                       # two views; without augmentation they are the same
+        if self.contrast == "official":  # two views; without augmentation they are the same
             z = torch.cat([z, model.features(batch.views[0]) if batch.views else z])
-            terms = [batch_contrast(unit(z), batch.labels.repeat(2), prototypes, self.tau) for prototypes in shared.sets]
+            terms = [
+                batch_contrast(unit(z), batch.labels.repeat(2), prototypes, self.tau)
+                for prototypes in shared.sets
+            ]
             return self.local_weight * torch.stack(terms).sum()
         value = torch.zeros((), dtype=z.dtype, device=z.device)
         average, known = shared.prototypes.vectors, shared.prototypes.known
         for weight, sets in ((self.global_weight, average[None]), (self.local_weight, shared.sets)):
             if weight:
-                value = value + weight * prototype_sets_contrast(unit(z), batch.labels, sets, self.tau, known, self.exclude_positive)
+                value = value + weight * prototype_sets_contrast(
+                    unit(z), batch.labels, sets, self.tau, known, self.exclude_positive
+                )
         return value
 
     def trained(self, state: State, world: World) -> Clients:
@@ -79,14 +88,16 @@ class FedPCL(Method):
         models = self.trained(state, world)
         if self.inference == "classifier":
             return models
-        return Clients(Params(model) for model in models)     # one each: an averaged model predicts differently for every client
+        # one each: an averaged model predicts differently for every client
+        return Clients(Params(model) for model in models)
 
     def scores(self, model: Handle, images: Tensor, state: State) -> Tensor:
         z = model.features(images)
         if self.inference == "classifier" or state.prototypes is None:
             return model.head(unit(z) if self.normalise_head else z)
         mine = State(vectors=state.means[model.client], known=state.present[model.client])
-        return prototype_scores(unit(z), **(mine if mine.known.any() else state.prototypes))     # a client without data: the global ones
+        # a client without data: the global ones
+        return prototype_scores(unit(z), **(mine if mine.known.any() else state.prototypes))
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         up, _ = vectors_sent([client.labels for client in world.clients], world.width)
@@ -96,12 +107,12 @@ class FedPCL(Method):
 
 def prototype_sets_contrast(z: Tensor, labels: Tensor, sets: Tensor, tau: float, known: Tensor | None = None,
                             exclude_positive: bool = False) -> Tensor:
-    """Mean over batch and sets of -log( e^{z.p_y / tau} / sum_a e^{z.p_a / tau} ), p from one set at a time (FedPCL, Tan
-    et al. 2022).
+    """Mean over batch and sets of -log( e^{z.p_y / tau} / sum_a e^{z.p_a / tau} ), p from one set at a time
+    (FedPCL, Tan et al. 2022).
 
-    z (B, d), of unit length, carries the gradient; labels (B,); sets (N, C, d) are constants; `known` (C,) leaves classes
-    out. `exclude_positive` leaves p_y out of the denominator. A sample whose class is not known, or that has nothing in
-    its denominator, adds 0 and counts in the mean.
+    z (B, d), of unit length, carries the gradient; labels (B,); sets (N, C, d) are constants; `known` (C,)
+    leaves classes out. `exclude_positive` leaves p_y out of the denominator. A sample whose class is not
+    known, or that has nothing in its denominator, adds 0 and counts in the mean.
     """
     classes = torch.arange(sets.shape[1], device=labels.device)
     known = torch.ones_like(classes, dtype=torch.bool) if known is None else known
@@ -116,11 +127,12 @@ def prototype_sets_contrast(z: Tensor, labels: Tensor, sets: Tensor, tau: float,
 
 
 def batch_contrast(z: Tensor, labels: Tensor, prototypes: Tensor, tau: float) -> Tensor:
-    """FedPCL's released loss: a sample's class mean as the anchor, the batch's other representations as what it is compared with.
+    """FedPCL's released loss: a sample's class mean as the anchor, the batch's other representations as what
+    it is compared with.
 
-    l_i = -mean over p of i's class, p != i, of log( e^{s_ip} / sum_{a != i} e^{s_ia} ) with s_ia = p_{y_i}.z_a / tau; mean
-    over i. z (B, d), of unit length, carries the gradient; labels (B,); prototypes (C, d) are constants. A sample without
-    another of its class adds 0.
+    l_i = -mean over p of i's class, p != i, of log( e^{s_ip} / sum_{a != i} e^{s_ia} ) with s_ia =
+    p_{y_i}.z_a / tau; mean over i. z (B, d), of unit length, carries the gradient; labels (B,); prototypes
+    (C, d) are constants. A sample without another of its class adds 0.
     """
     others = ~torch.eye(len(labels), dtype=torch.bool, device=labels.device)
     logits = prototypes.detach()[labels] @ z.T / tau

@@ -8,7 +8,8 @@ from pipeline.methods.base import Method
 
 @dataclass(frozen=True)
 class FedPer(Method):
-    """phi_k <- phi, one joint pass over (phi_k, pi_k), phi <- mean of the phi_k. The personal layers are the last one."""
+    """phi_k <- phi, one joint pass over (phi_k, pi_k), phi <- mean of the phi_k. The personal layers are the
+    last one."""
 
     def init(self, world: World) -> State:
         models = world.new_models()

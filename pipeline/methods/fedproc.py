@@ -1,4 +1,5 @@
-"""FedProc: representations are drawn to the global class means first, the classifier learns more and more (Mu et al. 2023)."""
+"""FedProc: representations are drawn to the global class means first, the classifier learns more and more (Mu
+et al. 2023)."""
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -14,15 +15,17 @@ from pipeline.schema import Positive, Share
 
 @dataclass(frozen=True)
 class FedProc(FedAvg):
-    """a_t CE + (1 - a_t) l_gpc, a_t = t / T for round t = 0, 1, ... of T; l_gpc contrasts z with every class's prototype.
+    """a_t CE + (1 - a_t) l_gpc, a_t = t / T for round t = 0, 1, ... of T; l_gpc contrasts z with every
+    class's prototype.
 
-    Prototypes are means of unit representations over all clients' samples, computed by the trained local models. The first
-    round is plain cross-entropy. Classes that nobody ever held are left out of l_gpc.
+    Prototypes are means of unit representations over all clients' samples, computed by the trained local
+    models. The first round is plain cross-entropy. Classes that nobody ever held are left out of l_gpc.
     """
-    alpha: Share | None = None            # a constant a_t (FCCL+ Table 7: 0.5); None: t / T, the paper's and the code's
+    alpha: Share | None = None  # a constant a_t (FCCL+ Table 7: 0.5); None: t / T, the paper's and the code's
     tau: Positive = 1.0                   # the method has no temperature
-    weighted: bool = True                 # prototypes by samples, as the code; false: the plain mean over owners
-    normalise_features: bool = False      # the classifier sees unit representations too, as in the released network
+    weighted: bool = True  # prototypes by samples, as the code; false: the plain mean over owners
+    # the classifier sees unit representations too, as in the released network
+    normalise_features: bool = False
 
     def init(self, world: World) -> State:
         return State(**super().init(world), prototypes=None)
@@ -31,7 +34,9 @@ class FedProc(FedAvg):
         shared = None if state.prototypes is None else State(**state.prototypes, fit=self.fit(world))
         models = world.local_epochs(world.everyone(state.model), self.loss, shared=shared).models
         seen = world.class_means(models, unit)
-        prototypes = aggregate_means(seen.means, seen.counts if self.weighted else seen.present, state.prototypes)
+        prototypes = aggregate_means(
+            seen.means, seen.counts if self.weighted else seen.present, state.prototypes
+        )
         return State(model=world.average(models), prototypes=prototypes)
 
     def fit(self, world: World) -> float:
@@ -53,5 +58,6 @@ class FedProc(FedAvg):
         return model.head(self.seen_by_head(model.features(images)))
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
-        up, _ = vectors_sent([client.labels for client in world.clients], world.width + 1)        # each with its count
+        # each with its count
+        up, _ = vectors_sent([client.labels for client in world.clients], world.width + 1)
         return world.scalars() + up, world.scalars() + world.classes * world.width

@@ -1,4 +1,5 @@
-"""FedProto: class means go up and down, and draw every client's representations together (Tan et al. 2022, Algorithm 1)."""
+"""FedProto: class means go up and down, and draw every client's representations together (Tan et al. 2022,
+Algorithm 1)."""
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,19 +24,23 @@ from pipeline.schema import NonNegative
 
 @dataclass(frozen=True)
 class FedProto(Method):
-    """CE + lambda * mean over samples and dimensions of (z - Cbar_y)^2; Cbar_c = mean over the owners' class means.
+    """CE + lambda * mean over samples and dimensions of (z - Cbar_y)^2; Cbar_c = mean over the owners' class
+    means.
 
-    As published, every client keeps its model (networks may differ in all but d) and an image gets the class of the nearest
-    of the newest prototypes; before there are any, the classifier's. "With model parameter averaging" (FedCCL, FedLSA) the
-    models are averaged too, and the global classifier predicts. Prototypes are computed after local training, in
-    evaluation mode. The first round is plain cross-entropy.
+    As published, every client keeps its model (networks may differ in all but d) and an image gets the class
+    of the nearest of the newest prototypes; before there are any, the classifier's. "With model parameter
+    averaging" (FedCCL, FedLSA) the models are averaged too, and the global classifier predicts. Prototypes
+    are computed after local training, in evaluation mode. The first round is plain cross-entropy.
     """
     lam: NonNegative = 1.0                # released code: 1 for MNIST and FEMNIST, 0.1 for CIFAR-10
     averaging: bool = False
     weighted: bool = False                # owners by their samples of the class; the code has the plain mean
-    prediction: Literal["prototype", "classifier"] | None = None      # None: prototype, with averaging the classifier
-    candidates: Literal["all", "own"] = "all"     # of a client's images: every class with a prototype, or the classes it trains on
-    means: Literal["eval", "running"] = "eval"    # class means after training, or of what the phase saw in passing (released codes)
+    # None: prototype, with averaging the classifier
+    prediction: Literal["prototype", "classifier"] | None = None
+    # of a client's images: every class with a prototype, or the classes it trains on
+    candidates: Literal["all", "own"] = "all"
+    # class means after training, or of what the phase saw in passing (released codes)
+    means: Literal["eval", "running"] = "eval"
 
     @property
     def headline(self) -> Literal["pre", "post"]:
@@ -43,7 +48,9 @@ class FedProto(Method):
 
     def init(self, world: World) -> State:
         start = State(model=world.new_model()) if self.averaging else State(models=world.new_models())
-        owned = torch.stack([torch.bincount(client.labels, minlength=world.classes) > 0 for client in world.clients])
+        owned = torch.stack(
+            [torch.bincount(client.labels, minlength=world.classes) > 0 for client in world.clients]
+        )
         return State(**start, prototypes=None, owned=owned)
 
     def round(self, state: State, world: World) -> State:
@@ -51,7 +58,11 @@ class FedProto(Method):
         models = trained.models
         seen = world.class_means(models) if self.means == "eval" else trained.class_means(world.sizes)
         prototypes = self.aggregate(seen, state.prototypes)
-        return State(**{"model": world.average(models)} if self.averaging else {"models": models}, prototypes=prototypes, owned=state.owned)
+        return State(
+            **{"model": world.average(models)} if self.averaging else {"models": models},
+            prototypes=prototypes,
+            owned=state.owned,
+        )
 
     def aggregate(self, seen: ClassMeans, previous: State | None) -> State:
         return aggregate_means(seen.means, seen.counts if self.weighted else seen.present, previous)
@@ -71,7 +82,9 @@ class FedProto(Method):
         if by == "classifier" or state.prototypes is None:
             return super().scores(model, images, state)
         scores = prototype_scores(model.features(images), **state.prototypes)
-        return scores if self.candidates == "all" else scores.masked_fill(~state.owned[model.client], -torch.inf)
+        return (
+            scores if self.candidates == "all" else scores.masked_fill(~state.owned[model.client], -torch.inf)
+        )
 
     def vectors(self, state: State) -> Tensor | None:
         if state.prototypes is None:

@@ -1,5 +1,5 @@
-"""FedProto where the clients' networks differ: class means in a space that all of them project into (Tan et al. 2022; as a
-baseline of RAHFL)."""
+"""FedProto where the clients' networks differ: class means in a space that all of them project into (Tan et
+al. 2022; as a baseline of RAHFL)."""
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,15 +24,17 @@ from pipeline.schema import NonNegative
 
 @dataclass(frozen=True)
 class FedProtoHetero(Method):
-    """CE + lam * mean over samples and dimensions of (h - G_y)^2, h the embedding; G_c = mean over the owners' class means.
+    """CE + lam * mean over samples and dimensions of (h - G_y)^2, h the embedding; G_c = mean over the
+    owners' class means.
 
-    h is the output of the projector that RAHFL gives every network (1024 numbers); `features` takes the representation itself,
-    where all networks have one width. No public data and no averaging. The first round is plain cross-entropy, but embeds its
-    batches all the same. The classifier predicts, as for every row of RAHFL's tables.
+    h is the output of the projector that RAHFL gives every network (1024 numbers); `features` takes the
+    representation itself, where all networks have one width. No public data and no averaging. The first round
+    is plain cross-entropy, but embeds its batches all the same. The classifier predicts, as for every row of
+    RAHFL's tables.
 
-    `means`: `running` are those of the embeddings that local training makes in passing, each before its step, as the official
-    code has them of the last epoch; RAHFL has one epoch, of several all count (HtFLlib). `eval`: of one more pass after
-    training, in evaluation mode.
+    `means`: `running` are those of the embeddings that local training makes in passing, each before its step,
+    as the official code has them of the last epoch; RAHFL has one epoch, of several all count (HtFLlib).
+    `eval`: of one more pass after training, in evaluation mode.
     """
     headline = "post"
     lam: NonNegative = 1.0
@@ -50,7 +52,11 @@ class FedProtoHetero(Method):
 
     def round(self, state: State, world: World) -> State:
         trained = world.local_epochs(state.models, self.loss, shared=state.prototypes)
-        seen = trained.class_means(world.sizes) if self.means == "running" else self.class_means(trained.models, world)
+        seen = (
+            trained.class_means(world.sizes)
+            if self.means == "running"
+            else self.class_means(trained.models, world)
+        )
         weights = seen.counts if self.weighted else seen.present
         return State(models=trained.models, prototypes=aggregate_means(seen.means, weights, state.prototypes))
 
@@ -68,7 +74,9 @@ class FedProtoHetero(Method):
         """As World.class_means, of embeddings."""
         def seen(model: Handle, images: Tensor, labels: Tensor, own: object) -> tuple[Tensor, Tensor]:
             with torch.no_grad():
-                h = torch.cat([self.embedding(model, model.features(part)) for part in images.split(EVALUATION_BATCH)])
+                h = torch.cat(
+                    [self.embedding(model, model.features(part)) for part in images.split(EVALUATION_BATCH)]
+                )
             sums = class_sums(h, labels, world.classes)
             counts = torch.bincount(labels, minlength=world.classes)
             return sums["class_sum"] * (len(labels) / counts.clamp(min=1))[:, None], counts

@@ -1,4 +1,5 @@
-"""FPL: class means of the clients, clustered at the server, draw representations; so does their mean (Huang et al. 2023)."""
+"""FPL: class means of the clients, clustered at the server, draw representations; so does their mean (Huang
+et al. 2023)."""
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,30 +18,39 @@ from pipeline.schema import Positive
 
 @dataclass(frozen=True)
 class FPL(FedAvg):
-    """CE + CPCL + UPCR: a contrast with the cluster prototypes P_c of all classes, whose positives are summed inside the
-    log (Eq. 8), and the squared distance to the mean of P_y, the unbiased prototype (Eq. 10).
+    """CE + CPCL + UPCR: a contrast with the cluster prototypes P_c of all classes, whose positives are summed
+    inside the log (Eq. 8), and the squared distance to the mean of P_y, the unbiased prototype (Eq. 10).
 
-    P_c are the means of the FINCH clusters of the clients' means of class c (Eq. 4 and 5). The first round is plain
-    cross-entropy.
+    P_c are the means of the FINCH clusters of the clients' means of class c (Eq. 4 and 5). The first round is
+    plain cross-entropy.
     """
     tau: Positive = 0.02
     clusters: Literal["finch", "first"] = "finch"     # first: FINCH's first level only, as the paper's text
-    upcr: Literal["mean", "sum"] = "mean"             # over the d dimensions: the code's mean, or the sum of Eq. 10
-    means: Literal["eval", "running"] = "eval"        # class means after training, or of what all its epochs saw in passing
+    upcr: Literal["mean", "sum"] = "mean"  # over the d dimensions: the code's mean, or the sum of Eq. 10
+    # class means after training, or of what all its epochs saw in passing
+    means: Literal["eval", "running"] = "eval"
 
     def init(self, world: World) -> State:
         return State(**super().init(world), prototypes=None)
 
     def round(self, state: State, world: World) -> State:
-        trained = world.local_epochs(world.everyone(state.model), self.loss, shared=self.message(state.prototypes, world.classes))
+        trained = world.local_epochs(
+            world.everyone(state.model), self.loss, shared=self.message(state.prototypes, world.classes)
+        )
         seen = world.class_means(trained.models) if self.means == "eval" else trained.class_means(world.sizes)
-        classes = seen.present.nonzero()[:, 1]                             # client by client, their classes in order
+        classes = seen.present.nonzero()[:, 1]  # client by client, their classes in order
         prototypes = by_class(seen.means[seen.present], classes, self.clusters)
-        return State(model=world.average(trained.models), prototypes=keep_missing(prototypes, state.prototypes))
+        return State(
+            model=world.average(trained.models), prototypes=keep_missing(prototypes, state.prototypes)
+        )
 
     def message(self, prototypes: State | None, classes: int) -> State | None:
         """Cluster prototypes, and what a client makes of them: each class's unbiased prototype (Eq. 6)."""
-        return None if prototypes is None else State(clusters=prototypes, unbiased=class_averages(**prototypes, count=classes))
+        return (
+            None
+            if prototypes is None
+            else State(clusters=prototypes, unbiased=class_averages(**prototypes, count=classes))
+        )
 
     def loss(self, model: Handle, batch: Batch, shared: State | None, own: object) -> Objective:
         z = model.features(batch.images)

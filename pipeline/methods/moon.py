@@ -30,9 +30,13 @@ class Moon(FedAvg):
         return State(**super().init(world), previous=State())
 
     def round(self, state: State, world: World) -> State:
-        models = world.local_epochs(world.everyone(state.model), self.loss, shared=state.model, own=state.previous).models
+        models = world.local_epochs(
+            world.everyone(state.model), self.loss, shared=state.model, own=state.previous
+        ).models
         previous = [models, *state.previous.values()][:self.buffer]
-        return State(model=world.average(models), previous=State((str(age), last) for age, last in enumerate(previous)))
+        return State(
+            model=world.average(models), previous=State((str(age), last) for age, last in enumerate(previous))
+        )
 
     def loss(self, model: Handle, batch: Batch, shared: Params, own: dict[str, Params]) -> Objective:
         if not own or not self.mu:
@@ -47,5 +51,7 @@ def model_contrast(z: Tensor, positive: Tensor, negatives: Sequence[Tensor], tau
 
     z, positive and each of the negatives (B, d); z carries the gradient. Without negatives it is 0.
     """
-    similarities = torch.stack([F.cosine_similarity(z, other.detach(), dim=1) for other in (positive, *negatives)], dim=1)
+    similarities = torch.stack(
+        [F.cosine_similarity(z, other.detach(), dim=1) for other in (positive, *negatives)], dim=1
+    )
     return -F.log_softmax(similarities / tau, dim=1)[:, 0].mean()

@@ -1,5 +1,5 @@
-"""RHFL: clients learn from each other's answers on public data, from the confident ones more, and at home against wrong labels
-(Fang & Ye 2022, Algorithm 1)."""
+"""RHFL: clients learn from each other's answers on public data, from the confident ones more, and at home
+against wrong labels (Fang & Ye 2022, Algorithm 1)."""
 import math
 from dataclasses import dataclass
 
@@ -19,10 +19,11 @@ from pipeline.schema import NonNegative, Optimiser
 class RHFL(Collaborative):
     """L_col^k = sum_{i != k} W_i KL(softmax(Z_i) || softmax(Z_k)); at home alpha CE + beta RCE.
 
-    W is set once a round from the private losses at the round's start and at the last one's. It sums to 1 over all clients,
-    the own weight included, while the first round has 1 / (K - 1) each: kept as published. As in the code, losses are measured in
-    training mode, which moves the running statistics of BatchNorm. A client without data has a loss that stands still.
-    `reweighted: false` is HFL, with 1 / (K - 1) in every round.
+    W is set once a round from the private losses at the round's start and at the last one's. It sums to 1
+    over all clients, the own weight included, while the first round has 1 / (K - 1) each: kept as published.
+    As in the code, losses are measured in training mode, which moves the running statistics of BatchNorm. A
+    client without data has a loss that stands still. `reweighted: false` is HFL, with 1 / (K - 1) in every
+    round.
 
     Pretraining, where a scenario has it, is the engine's and on plain cross-entropy (RHFL's own was on SL).
     """
@@ -30,7 +31,7 @@ class RHFL(Collaborative):
     beta: NonNegative = 1.0
     eta: NonNegative = 0.5                # `beta` in RHFL's code
     reweighted: bool = True
-    guarded: bool = False                 # uniform W where the losses rise on the whole, which turns its order round
+    guarded: bool = False  # uniform W where the losses rise on the whole, which turns its order round
 
     def init(self, world: World) -> State:
         return State(**super().init(world), losses=None, weights=None)
@@ -40,8 +41,10 @@ class RHFL(Collaborative):
         uniform = torch.full((len(world.clients),), 1 / others, dtype=torch.float64)
         if not self.reweighted:
             return State({**state, "weights": uniform})
-        measure = Optimiser("sgd", 0.0)                       # at rate 0 a pass moves nothing but running statistics
-        trained = world.local_epochs(state.models, self.loss, trainable="head", epochs=1, optimiser=measure, stream="confidence")
+        measure = Optimiser("sgd", 0.0)  # at rate 0 a pass moves nothing but running statistics
+        trained = world.local_epochs(
+            state.models, self.loss, trainable="head", epochs=1, optimiser=measure, stream="confidence"
+        )
         losses = torch.tensor(trained.losses, dtype=torch.float64)
         known = state.losses is not None and len(losses) > 1
         weights = confidence_weights(state.losses.cpu(), losses, self.eta, self.guarded) if known else uniform
@@ -60,15 +63,16 @@ class RHFL(Collaborative):
         return symmetric_cross_entropy(model(batch.images), batch.labels, self.alpha, self.beta)
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
-        """All others' answers come down; where the server sends their weighted mean instead, which has the same gradient, as
-        many numbers as go up."""
+        """All others' answers come down; where the server sends their weighted mean instead, which has the
+        same gradient, as many numbers as go up."""
         up, down = super().traffic(world)
         answers = float(sum(self.passed(world)) * world.classes)
         return up + float(self.reweighted), down + (len(world.clients) - 2) * answers
 
 
 def reverse_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """-mean_b sum_c p_bc log(onehot_bc), p cut to [1e-7, 1] and the label to [1e-4, 1]; the gradient flows through p."""
+    """-mean_b sum_c p_bc log(onehot_bc), p cut to [1e-7, 1] and the label to [1e-4, 1]; the gradient flows
+    through p."""
     others = torch.arange(logits.shape[1], device=labels.device) != labels[:, None]
     shares = F.softmax(logits, dim=1).clamp(SMALLEST_SHARE, 1.0)
     return -math.log(SMALLEST_LABEL) * torch.where(others, shares, 0.0).sum(1).mean()
@@ -80,11 +84,12 @@ def symmetric_cross_entropy(logits: Tensor, labels: Tensor, alpha: float, beta: 
 
 
 def confidence_weights(previous: Tensor, current: Tensor, eta: float, guarded: bool = False) -> Tensor:
-    """W (K,): softmax over the clients of 1 / (K - 1) + eta F_k / sum_j F_j with F_k = (L_k^prev - L_k) / L_k (RHFL's client
-    confidence re-weighting).
+    """W (K,): softmax over the clients of 1 / (K - 1) + eta F_k / sum_j F_j with F_k = (L_k^prev - L_k) / L_k
+    (RHFL's client confidence re-weighting).
 
-    previous, current (K,): the clients' mean private losses; NaN (no data) counts as a loss that stands still. A sum of F that
-    is not positive turns the order round: literal, unless `guarded`, then W is uniform. It is uniform for a sum of 0 as well.
+    previous, current (K,): the clients' mean private losses; NaN (no data) counts as a loss that stands
+    still. A sum of F that is not positive turns the order round: literal, unless `guarded`, then W is
+    uniform. It is uniform for a sum of 0 as well.
     """
     gain = (previous - current) / current
     gain = torch.where(gain.isfinite(), gain, 0.0)

@@ -19,7 +19,7 @@ DEEP: dict[str, Callable[[int], tuple[nn.Sequential, int]]] = {
     "shufflenet": shufflenet,
 }
 NAMES = (*STACKS, *DEEP)
-DROPOUT = {"efficientnet": 0.2}                # of networks that bring their own; a rate in the parameters replaces it
+DROPOUT = {"efficientnet": 0.2}  # of networks that bring their own; a rate in the parameters replaces it
 
 __all__ = ["NAMES", "Dropout", "Network", "build", "set_generator"]
 
@@ -27,15 +27,17 @@ __all__ = ["NAMES", "Dropout", "Network", "build", "set_generator"]
 def build(model: Model, channels: int, size: int, classes: int) -> Network:
     """A new network with PyTorch's default initialisation, drawn from the global generator.
 
-    channels, size: of the images, (B, channels, size, size); `vit_head` takes (B, 192) instead and reads neither.
-    Raises ParamError for an unknown name, images that are too small, or a width that the network does not let one choose.
-    Layers and counts: FCCL+ and RAHFL's code for DEEP, see STACKS for the others.
+    channels, size: of the images, (B, channels, size, size); `vit_head` takes (B, 192) instead and reads
+    neither. Raises ParamError for an unknown name, images that are too small, or a width that the network
+    does not let one choose. Layers and counts: FCCL+ and RAHFL's code for DEEP, see STACKS for the others.
     """
     if model.name in STACKS:
         features, width = small(model.name, channels, size, model.features, relu=model.activation == "relu")
     elif model.name in DEEP:
         if model.features is not None or model.activation != "relu":
-            raise ParamError(f"model {model.name!r}: its representation is fixed, leave out 'features' and 'activation'")
+            raise ParamError(
+                f"model {model.name!r}: its representation is fixed, leave out 'features' and 'activation'"
+            )
         features, width = DEEP[model.name](channels)
     else:
         raise ParamError(unknown("model", model.name, NAMES))

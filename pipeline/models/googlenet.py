@@ -1,4 +1,5 @@
-"""GoogLeNet for small images as the code of FCCL+ has it: a 3 x 3 stem, BatchNorm, 5 x 5 as two 3 x 3, no side classifiers."""
+"""GoogLeNet for small images as the code of FCCL+ has it: a 3 x 3 stem, BatchNorm, 5 x 5 as two 3 x 3, no
+side classifiers."""
 from functools import partial
 
 from torch import nn
@@ -8,8 +9,13 @@ from pipeline.models.layers import Recomputed, conv_bn, pooled
 # outputs of the branches: 1 x 1; 3 x 3 (reduced, made); 5 x 5 (reduced, made); max-pooling
 STAGES = (
     ((64, 96, 128, 16, 32, 32), (128, 128, 192, 32, 96, 64)),
-    ((192, 96, 208, 16, 48, 64), (160, 112, 224, 24, 64, 64), (128, 128, 256, 24, 64, 64), (112, 144, 288, 32, 64, 64),
-     (256, 160, 320, 32, 128, 128)),
+    (
+        (192, 96, 208, 16, 48, 64),
+        (160, 112, 224, 24, 64, 64),
+        (128, 128, 256, 24, 64, 64),
+        (112, 144, 288, 32, 64, 64),
+        (256, 160, 320, 32, 128, 128),
+    ),
     ((256, 160, 320, 32, 128, 128), (384, 192, 384, 48, 128, 128)),
 )
 STEM = 192

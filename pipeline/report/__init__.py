@@ -14,11 +14,11 @@ from pipeline.schema import ROOT, load_paper
 
 
 def render(papers: Iterable[str] | None = None, root: Path = ROOT) -> list[Path]:
-    """Write reports/<paper>.md, .html, .tex, the run pages and the figures of the given papers, and of all the
-    index, the page across papers and every measured number as measured.csv.
+    """Write reports/<paper>.md, .html, .tex, the run pages and the figures of the given papers, and of all
+    the index, the page across papers and every measured number as measured.csv.
 
-    The same inputs give the same bytes. Raises FedReproError for an unknown paper or a malformed published table; for a
-    result that cannot be used only after all the rest is written, and the pages name the file.
+    The same inputs give the same bytes. Raises FedReproError for an unknown paper or a malformed published
+    table; for a result that cannot be used only after all the rest is written, and the pages name the file.
     """
     papers = None if papers is None else list(papers)
     for name in papers or ():
@@ -52,7 +52,9 @@ def render(papers: Iterable[str] | None = None, root: Path = ROOT) -> list[Path]
 
 def _of_paper(page: Page, pages: dict[str, Page], failed: dict[str, str]) -> dict[str, str]:
     """{path: text} of a paper's page in every format, and of the pages of its runs."""
-    files = {f"{page.key}.{kind}": fill("paper", kind, page=page, pages=pages, failed=failed) for kind in FORMATS}
+    files = {
+        f"{page.key}.{kind}": fill("paper", kind, page=page, pages=pages, failed=failed) for kind in FORMATS
+    }
     return files | {runs.path: fill("runs", "html", page=runs, pages=pages) for runs in page.runs}
 
 

@@ -1,8 +1,10 @@
-"""Every algorithm in every miniature: accuracy, communication, time and memory of the five papers on one page.
+"""Every algorithm in every miniature: accuracy, communication, time and memory of the five papers on one
+page.
 
-A row is an algorithm, a file of pipeline/methods; a column block is a paper's miniature. Its own methods run there, and as `others` of
-params.yaml those of the other papers. Of several rows of paper.yaml that run one algorithm (an ablation, another strength) only the plain
-one is shown. A cell that was not run says why, or has its command in the tooltip.
+A row is an algorithm, a file of pipeline/methods; a column block is a paper's miniature. Its own methods run
+there, and as `others` of params.yaml those of the other papers. Of several rows of paper.yaml that run one
+algorithm (an ablation, another strength) only the plain one is shown. A cell that was not run says why, or
+has its command in the tooltip.
 """
 from dataclasses import dataclass
 from statistics import fmean
@@ -30,18 +32,21 @@ from pipeline.schema import (
     method_names,
 )
 
-REASONS = {                                           # why a cell is empty: what an algorithm needs, or nobody asks for
+REASONS = {  # why a cell is empty: what an algorithm needs, or nobody asks for
     "public data": "agrees on unlabelled public images, of which this miniature has none",
-    "one network": "averages parameters, or compares representations of one length; the clients of this miniature hold different "
-                   "networks, and no row of its gives the algorithm one network for all",
-    "held-out images": "compares the clients, unless a row says otherwise, on labelled images that none of them holds; this miniature "
-                       "sets none aside",
+    "one network": "averages parameters, or compares representations of one length; the clients of this "
+                   "miniature hold different "
+    "networks, and no row of its gives the algorithm one network for all",
+    "held-out images": "compares the clients, unless a row says otherwise, on labelled images that none of "
+                       "them holds; this miniature "
+    "sets none aside",
     "pixels in [0, 1]": "attacks images while it trains; this miniature normalises them",
-    "not asked for": "could run, but nobody asks for it. A row in papers/<paper>/paper.yaml and its name under `others` in params.yaml "
-                     "add it",
+    "not asked for": "could run, but nobody asks for it. A row in papers/<paper>/paper.yaml and its name "
+                     "under `others` in params.yaml "
+    "add it",
 }
 At = tuple[str, str]                                  # (algorithm, key of the paper)
-FACTS = ("accuracy, %", "kB", "s", "MB")              # of a cell: score, bytes and seconds of a round, peak memory
+FACTS = ("accuracy, %", "kB", "s", "MB")  # of a cell: score, bytes and seconds of a round, peak memory
 
 
 @dataclass(frozen=True)
@@ -59,10 +64,10 @@ class Across:
     columns: list[Column]
     measured: int                                     # cells
     asked: int                                        # cells that params.yaml asks for
-    device: str                                       # of all cells; empty where they differ, each then names its own
-    reasons: list[tuple[str, str]]                    # of those cells that cannot be run or that nobody asks for
+    device: str  # of all cells; empty where they differ, each then names its own
+    reasons: list[tuple[str, str]]  # of those cells that cannot be run or that nobody asks for
     command: str                                      # runs what is missing
-    standing: Standing | None = None                  # mean ranks of the algorithms that many miniatures share
+    standing: Standing | None = None  # mean ranks of the algorithms that many miniatures share
 
     @property
     def drawings(self) -> list[Drawing]:
@@ -75,14 +80,18 @@ def algorithms() -> list[str]:
 
 
 def plain(algorithm: str, paper: Paper, asked: list[str]) -> str:
-    """The row of paper.yaml that runs an algorithm as the paper does: the one of its name, else the first that the miniature asks for,
-    else the first; empty where no row runs it."""
+    """The row of paper.yaml that runs an algorithm as the paper does: the one of its name, else the first
+    that the miniature asks for, else the first; empty where no row runs it."""
     rows = [key for key, values in paper.methods.items() if (values or {}).get("algorithm", key) == algorithm]
-    return next((key for key in rows if key == algorithm), next((key for key in rows if key in asked), rows[0] if rows else ""))
+    return next(
+        (key for key in rows if key == algorithm),
+        next((key for key in rows if key in asked), rows[0] if rows else ""),
+    )
 
 
 def excluded(algorithm: str, scenario: Scenario) -> str:
-    """What an algorithm needs and a scenario lacks, a key of REASONS; empty where it can run. A projector its row would give it."""
+    """What an algorithm needs and a scenario lacks, a key of REASONS; empty where it can run. A projector its
+    row would give it."""
     kind = described(algorithm)
     lacking = kind.says("needs", {}) - scenario.offers if kind else ()
     return next((need for need in REASONS if need in lacking), "")
@@ -95,21 +104,35 @@ def across(studies: dict[str, Study]) -> Across:
     found = {at: minis[at[1]].results[cell] for at, cell in cells.items() if cell in minis[at[1]].results}
     devices = list(dict.fromkeys(result["device"] for result in found.values()))
     values = {at: _values(minis[at[1]], cell, len(devices) > 1) for at, cell in cells.items()}
-    missing = {(algorithm, key): excluded(algorithm, study.paper.scenarios[MINIATURE]) or "not asked for"
-               for algorithm in labels.values() for key, study in minis.items() if (algorithm, key) not in cells}
+    missing = {
+        (algorithm, key): excluded(algorithm, study.paper.scenarios[MINIATURE]) or "not asked for"
+        for algorithm in labels.values()
+        for key, study in minis.items()
+        if (algorithm, key) not in cells
+    }
     values |= {at: [Value("excluded", text=_words(reason)), *_nothing()] for at, reason in missing.items()}
     rows = [Row(label, [label], [value for key in minis for value in values[algorithm, key]])
             for label, algorithm in sorted(labels.items(), key=lambda item: item[0].lower())]
     for i, key in enumerate(minis):
-        mark([row.values[len(FACTS) * i] for row in rows], lower_is_better(_headline(key, found) or "average"))
-    waiting = [minis[key].paper.stage(cell) for (algorithm, key), cell in cells.items() if (algorithm, key) not in found]
+        mark(
+            [row.values[len(FACTS) * i] for row in rows], lower_is_better(_headline(key, found) or "average")
+        )
+    waiting = [
+        minis[key].paper.stage(cell)
+        for (algorithm, key), cell in cells.items()
+        if (algorithm, key) not in found
+    ]
     heads = merge_heads([[study.name, fact] for study in minis.values() for fact in FACTS])
-    return Across(Panel("", ["algorithm"], heads, rows),
-                  [Column(key, study.name, _about(study, cells, found)) for key, study in minis.items()],
-                  len(found), len(cells), devices[0] if len(devices) == 1 else "",
-                  [(_words(reason), meaning) for reason, meaning in REASONS.items() if reason in missing.values()],
-                  f"fedrepro run {' '.join(waiting)}" if waiting else "",
-                  _standing(found, labels, minis))
+    return Across(
+        Panel("", ["algorithm"], heads, rows),
+        [Column(key, study.name, _about(study, cells, found)) for key, study in minis.items()],
+        len(found),
+        len(cells),
+        devices[0] if len(devices) == 1 else "",
+        [(_words(reason), meaning) for reason, meaning in REASONS.items() if reason in missing.values()],
+        f"fedrepro run {' '.join(waiting)}" if waiting else "",
+        _standing(found, labels, minis),
+    )
 
 
 def _cells(minis: dict[str, Study]) -> dict[At, Cell]:
@@ -129,12 +152,20 @@ def _values(study: Study, cell: Cell, with_device: bool) -> list[Value]:
     """FACTS of a cell that params.yaml asks for."""
     result = study.results.get(cell)
     if not result or not (number := result["measures"].get(result["headline"])):
-        return [Value("missing", target=study.paper.stage(cell), problem=study.problems.get(cell, "")), *_nothing()]
+        return [
+            Value("missing", target=study.paper.stage(cell), problem=study.problems.get(cell, "")),
+            *_nothing(),
+        ]
     sent, seconds = result["traffic"]["bytes"], fmean(result["seconds"]) / result["rounds"]
     memory = [*measured(cell, result, "run.memory").values()]
-    return [Value("measured", summarise(number), cell=cell), Value("text", text=f"{sent / 1000:,.1f}", order=sent),
-            Value("text", text=f"{seconds:.2f}" + (f" ({result['device']})" if with_device else ""), order=seconds),
-            Value("text", text=f"{fmean(memory):,.0f}", order=fmean(memory)) if memory else Value("outside")]
+    return [
+        Value("measured", summarise(number), cell=cell),
+        Value("text", text=f"{sent / 1000:,.1f}", order=sent),
+        Value(
+            "text", text=f"{seconds:.2f}" + (f" ({result['device']})" if with_device else ""), order=seconds
+        ),
+        Value("text", text=f"{fmean(memory):,.0f}", order=fmean(memory)) if memory else Value("outside"),
+    ]
 
 
 def _standing(found: dict[At, dict], labels: dict[str, str], minis: dict[str, Study]) -> Standing | None:
@@ -145,8 +176,11 @@ def _standing(found: dict[At, dict], labels: dict[str, str], minis: dict[str, St
         return None
     lower = [lower_is_better(_headline(key, found)) for key in keys]
     rows = {label: [numbers[name, key] for key in keys] for label, name in labels.items() if name in methods}
-    further = (f" They are those of {listed(minis[key].name for key in keys)}, the most that {METHODS} algorithms or more "
-               "have all run in.")
+    further = (
+        f" They are those of {listed(minis[key].name for key in keys)}, the most that {METHODS} algorithms "
+        "or more "
+        "have all run in."
+    )
     return standing(ranks(rows, lower), "miniatures", "figures/across-ranks.svg", further)
 
 
@@ -164,7 +198,11 @@ def _labels(studies: dict[str, Study]) -> dict[str, str]:
     papers = [study.paper for study in studies.values()]
     found: dict[str, list[str]] = {}
     for algorithm in algorithms():
-        own = [(algorithm in paper.methods, paper.label(row)) for paper in papers if (row := plain(algorithm, paper, []))]
+        own = [
+            (algorithm in paper.methods, paper.label(row))
+            for paper in papers
+            if (row := plain(algorithm, paper, []))
+        ]
         label = max(own, key=lambda pair: pair[0])[1] if own else algorithm
         found.setdefault(variant(label)[0], []).append(algorithm)
     return {label if algorithm == same[0] else f"{label} ({algorithm.rpartition('_')[2]})": algorithm
@@ -175,15 +213,24 @@ def _about(study: Study, cells: dict[At, Cell], found: dict[At, dict]) -> str:
     """Data, clients, networks and protocol of a miniature; which methods have other networks than it says."""
     scenario, headline = study.paper.scenarios[MINIATURE], _headline(study.key, found)
     training = scenario.training
-    parts = [scenario.data.set, f"{_clients(scenario)} clients", f"networks {_networks(scenario)}",
-             f"{training.rounds} rounds of {training.local_epochs} local epoch{'s' if training.local_epochs > 1 else ''}",
-             f"public images {scenario.public.set}" if scenario.public else "", f"{len(scenario.seeds)} seeds",
-             f"accuracy: {measure_words(headline)}" if headline else ""]
+    parts = [
+        scenario.data.set,
+        f"{_clients(scenario)} clients",
+        f"networks {_networks(scenario)}",
+        f"{training.rounds} rounds of {training.local_epochs} local "
+        f"epoch{'s' if training.local_epochs > 1 else ''}",
+        f"public images {scenario.public.set}" if scenario.public else "",
+        f"{len(scenario.seeds)} seeds",
+        f"accuracy: {measure_words(headline)}" if headline else "",
+    ]
     others: dict[str, list[str]] = {}
     for cell in (cell for (_, name), cell in cells.items() if name == study.key):
         if (networks := _networks(cell.resolve(study.root)[0])) != _networks(scenario):
             others.setdefault(networks, []).append(study.paper.label(cell.method))
-    own = "; ".join(f"{', '.join(variant(label)[0] for label in labels)}: {networks}" for networks, labels in others.items())
+    own = "; ".join(
+        f"{', '.join(variant(label)[0] for label in labels)}: {networks}"
+        for networks, labels in others.items()
+    )
     return "; ".join(filter(None, parts)) + "." + (f" Networks of their own: {own}." if own else "")
 
 
@@ -199,4 +246,8 @@ def _clients(scenario: Scenario) -> int:
 
 def _networks(scenario: Scenario) -> str:
     """The networks by name, with what a method adds to them."""
-    return ", ".join(dict.fromkeys(model.name + (" with a projector" if model.projector else "") for model in scenario.networks))
+    return ", ".join(
+        dict.fromkeys(
+            model.name + (" with a projector" if model.projector else "") for model in scenario.networks
+        )
+    )

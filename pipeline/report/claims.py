@@ -1,4 +1,5 @@
-"""What a paper's text claims, as papers/<paper>/claims.csv holds it: one row a claim, one grammar for all papers.
+"""What a paper's text claims, as papers/<paper>/claims.csv holds it: one row a claim, one grammar for all
+papers.
 
 A claim expects something of the difference `left - right` (of `left` alone where `right` is empty).
 
@@ -7,12 +8,13 @@ A claim expects something of the difference `left - right` (of `left` alone wher
                 expressions: max(one ; other)
     selector    term { "|" term }, a term is key=value or key!=value
 
-`table`, `dataset`, `column` and `method` are the fields of a published row; `setting` is a whole setting or one part of
-it, and any other key is a part `key=value` of the setting. `method=A & B` is several methods; without a method, or with
-`method!=A`, a selector is every method that the table prints there (a row that is a mean over the methods is none). A
-selector of several numbers stands inside max, min or mean, where a difference goes method by method, or on the right of
-a rank. `scenario=..|measure=..|method=..` are numbers that the paper gives in no table, but that runs measure;
-`pipeline/report/measures.py` has the names, those of curves and figures among them.
+`table`, `dataset`, `column` and `method` are the fields of a published row; `setting` is a whole setting or
+one part of it, and any other key is a part `key=value` of the setting. `method=A & B` is several methods;
+without a method, or with `method!=A`, a selector is every method that the table prints there (a row that is a
+mean over the methods is none). A selector of several numbers stands inside max, min or mean, where a
+difference goes method by method, or on the right of a rank. `scenario=..|measure=..|method=..` are numbers
+that the paper gives in no table, but that runs measure; `pipeline/report/measures.py` has the names, those of
+curves and figures among them.
 
     expected    >x  <x  >=x  <=x    the difference is above or below x
                 abs<x               it is closer to 0 than x
@@ -37,7 +39,7 @@ from pipeline.schema import Paper, shorten
 
 COLUMNS = ["id", "claim", "left", "right", "expected", "where", "slip"]
 ABOUT = 0.5                                       # what "about" may be off
-PRINTED = 0.011                                   # two numbers with two decimals, and their difference with two decimals
+PRINTED = 0.011  # two numbers with two decimals, and their difference with two decimals
 EXTREMES = {"max": max, "min": min}
 BOUNDS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 SIGNS = {">=": "at least", "<=": "at most", ">": "above", "<": "below"}
@@ -45,7 +47,8 @@ SIGNS = {">=": "at least", "<=": "at most", ">": "above", "<": "below"}
 
 @dataclass(frozen=True)
 class Spot:
-    """One number that a claim speaks of: a position of a table, or (without a table) a measure of a scenario."""
+    """One number that a claim speaks of: a position of a table, or (without a table) a measure of a
+    scenario."""
     method: str                                   # as printed
     table: str = ""                               # key in paper.yaml
     setting: str = ""
@@ -58,11 +61,12 @@ class Spot:
 Look = Callable[[Spot], float]                    # gives the number of a spot
 
 
-# -- what a difference is, number by number ----------------------------------------------------------------------
+# -- what a difference is, number by number ------------------------------------------------------------------
 
 @dataclass(frozen=True)
 class Form:
-    """A sum of numbers: a coefficient for each, and a constant. They are spots, later the runs behind them."""
+    """A sum of numbers: a coefficient for each, and a constant. They are spots, later the runs behind
+    them."""
     coefficients: tuple[tuple[Any, float], ...] = ()
     constant: float = 0.0
 
@@ -93,8 +97,8 @@ class Form:
 
 @dataclass(frozen=True)
 class Extreme:
-    """The largest or the smallest of several differences: it rises and falls with each of them, and so do the ends
-    of its interval with theirs."""
+    """The largest or the smallest of several differences: it rises and falls with each of them, and so do the
+    ends of its interval with theirs."""
     kind: str                                     # max or min
     parts: tuple["Tree", ...]
 
@@ -115,7 +119,7 @@ class Extreme:
 Tree = Form | Extreme
 
 
-# -- expressions -------------------------------------------------------------------------------------------------
+# -- expressions ---------------------------------------------------------------------------------------------
 
 @dataclass(frozen=True)
 class Number:
@@ -153,7 +157,8 @@ class Fold:
 
 @dataclass(frozen=True)
 class Sum:
-    """Terms with their signs. Lists of methods must be the same ones; a single number stands against all of a list."""
+    """Terms with their signs. Lists of methods must be the same ones; a single number stands against all of a
+    list."""
     terms: tuple[tuple[int, "Node"], ...]
 
     @property
@@ -175,7 +180,7 @@ class Sum:
 Node = Number | Select | Fold | Sum
 
 
-# -- claims ------------------------------------------------------------------------------------------------------
+# -- claims --------------------------------------------------------------------------------------------------
 
 @dataclass(frozen=True)
 class Expected:
@@ -192,7 +197,8 @@ class Expected:
 
     @property
     def sized(self) -> bool:
-        """Whether the paper gives the size of the difference, so that its sign and its size can be compared."""
+        """Whether the paper gives the size of the difference, so that its sign and its size can be
+        compared."""
         return self.kind in ("size", "about") and self.number != 0
 
     @property
@@ -200,9 +206,14 @@ class Expected:
         """What is expected, for a reader."""
         number = minus(f"{self.number:g}")
         signed = minus(f"{self.number:+g}") if self.number else "0"
-        return {"bound": f"{SIGNS.get(self.sign, self.sign)} {number}", "abs": f"less than {number} apart", "size": signed,
-                "about": f"about {signed}", "value": number,
-                "rank": "first" if self.number == 1 else f"among the first {number}"}.get(self.kind, self.text)
+        return {
+            "bound": f"{SIGNS.get(self.sign, self.sign)} {number}",
+            "abs": f"less than {number} apart",
+            "size": signed,
+            "about": f"about {signed}",
+            "value": number,
+            "rank": "first" if self.number == 1 else f"among the first {number}",
+        }.get(self.kind, self.text)
 
     def fits(self, value: float) -> bool:
         """Whether one value is as claimed. Of a sized claim this is the sign alone."""
@@ -223,10 +234,10 @@ class Claim:
     text: str
     expected: Expected
     where: str                                    # the paper's table or figure
-    slip: str                                     # what the paper's own tables say instead, where they contradict it
+    slip: str  # what the paper's own tables say instead, where they contradict it
     left: Node | None = None
     right: Node | None = None                     # None: left alone
-    table: str = ""                               # key of the table that shows it; empty where it is about no table
+    table: str = ""  # key of the table that shows it; empty where it is about no table
     spots: tuple[Spot, ...] = field(default=(), repr=False)
 
     @property
@@ -263,8 +274,14 @@ class Printed:
 
     def __init__(self, study: Study):
         self.study, self.paper = study, study.paper
-        self.records = {name: read_published(study.key, table, study.root) for name, table in self.paper.tables.items()}
-        self.numbers = {self.spot(name, record): printed_number(record) for name, records in self.records.items() for record in records}
+        self.records = {
+            name: read_published(study.key, table, study.root) for name, table in self.paper.tables.items()
+        }
+        self.numbers = {
+            self.spot(name, record): printed_number(record)
+            for name, records in self.records.items()
+            for record in records
+        }
 
     @staticmethod
     def spot(table: str, record: dict[str, str]) -> Spot:
@@ -277,7 +294,8 @@ class Printed:
 
 
 def read_claims(printed: Printed) -> list[Claim]:
-    """The claims of a paper in the order of the file, none where the file is missing; ParamError names file, line and what is wrong."""
+    """The claims of a paper in the order of the file, none where the file is missing; ParamError names file,
+    line and what is wrong."""
     path, claims = printed.study.root / "papers" / printed.study.key / "claims.csv", {}
     if not path.exists():
         return []
@@ -296,7 +314,7 @@ def read_claims(printed: Printed) -> list[Claim]:
     return list(claims.values())
 
 
-# -- parsing -----------------------------------------------------------------------------------------------------
+# -- parsing -------------------------------------------------------------------------------------------------
 
 def parse_claim(row: dict[str, str], printed: Printed) -> Claim:
     """One row of claims.csv; ValueError says what is wrong with it."""
@@ -322,7 +340,8 @@ def parse_claim(row: dict[str, str], printed: Printed) -> Claim:
 
 
 def parse_expected(text: str, alone: bool = False) -> Expected:
-    """`>0`, `abs<1`, `=8.47`, `~2`, `rank<=3 low`, `figure`; ValueError for anything else. Alone: there is no right side."""
+    """`>0`, `abs<1`, `=8.47`, `~2`, `rank<=3 low`, `figure`; ValueError for anything else. Alone: there is no
+    right side."""
     if text == "text":
         return Expected("text", text=text)
     if found := re.fullmatch(r"rank<=(\d+)( low)?", text):
@@ -384,12 +403,16 @@ def _select(text: str, printed: Printed) -> list[Spot]:
     here = [record for record in records if all(_matches(record, *term) for term in others)]
     if not here:
         lost = [term for term in others if not any(_matches(record, *term) for record in records)] or others
-        raise ValueError(f"table {number} prints nothing with " + "|".join(f"{key}{'!' * negated}={value}" for key, value, negated in lost))
+        raise ValueError(
+            f"table {number} prints nothing with "
+            + "|".join(f"{key}{'!' * negated}={value}" for key, value, negated in lost)
+        )
     return _of_methods(table, here, records, [term for term in terms if term[0] == "method"], printed)
 
 
 def _of_methods(table: str, here, records, terms, printed: Printed) -> list[Spot]:
-    """Named methods at every position, also where the scan lost the number; else all that are printed there."""
+    """Named methods at every position, also where the scan lost the number; else all that are printed
+    there."""
     named = [name for _, value, negated in terms if not negated for name in value.split(" & ")]
     without = {value for _, value, negated in terms if negated}
     known = {record["method"] for record in records}
@@ -421,7 +444,10 @@ def _runs(terms: dict[str, str], paper: Paper) -> list[Spot]:
         raise ValueError("a run is scenario=..|measure=..|method=..")
     labels, methods = [paper.label(method) for method in paper.methods], terms["method"].split(" & ")
     figure = terms["measure"].partition(".")[0]
-    asked = [("scenario", terms["scenario"], paper.scenarios), *(("method", name, labels) for name in methods)]
+    asked = [
+        ("scenario", terms["scenario"], paper.scenarios),
+        *(("method", name, labels) for name in methods),
+    ]
     asked += [("figure", figure, paper.figures)] if figure.startswith("figure") else []
     for kind, name, known in asked:
         if name not in known:

@@ -13,13 +13,15 @@ FAIRNESS = "accuracy of the clients, %"
 
 
 def worst_tenth(accuracies: list[float | None]) -> float | None:
-    """Mean accuracy of the worst tenth of the clients, one client at least; None for fewer than two with test images."""
+    """Mean accuracy of the worst tenth of the clients, one client at least; None for fewer than two with test
+    images."""
     known = sorted(accuracy for accuracy in accuracies if accuracy is not None)
     return fmean(known[:math.ceil(len(known) / 10)]) if len(known) > 1 else None
 
 
 def communication(study: Study, scenario: str) -> Panel:
-    """A row per finished method of a scenario: scalars and bytes, the paper's own count, spread over clients, worst tenth."""
+    """A row per finished method of a scenario: scalars and bytes, the paper's own count, spread over clients,
+    worst tenth."""
     runs, counted = study.runs[scenario], study.paper.communication
     spread = any("clients_std" in result["measures"] for result in runs.values())
     heads = [[SENT, "up, scalars"], [SENT, "down, scalars"], [SENT, "both, bytes"]]
@@ -37,8 +39,14 @@ def communication(study: Study, scenario: str) -> Panel:
 
 def _values(cell: Cell, result: dict, counted: Communication | None, spread: bool) -> list[Value]:
     sent = result["traffic"]
-    values = [Value("text", text=text, order=count) for text, count in (
-        (f"{sent['up']:,.0f}", sent["up"]), (f"{sent['down']:,.0f}", sent["down"]), (bytes_words(sent["bytes"]), sent["bytes"]))]
+    values = [
+        Value("text", text=text, order=count)
+        for text, count in (
+            (f"{sent['up']:,.0f}", sent["up"]),
+            (f"{sent['down']:,.0f}", sent["down"]),
+            (bytes_words(sent["bytes"]), sent["bytes"]),
+        )
+    ]
     if counted:
         values.append(Value("quoted", published=counted.counts.get(cell.method, "")))
     if spread:

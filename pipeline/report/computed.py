@@ -8,8 +8,8 @@ from pipeline.schema import COMPUTED, MINIATURE, PICTURE, ROOT, Cell, load_paper
 
 
 def update(what: str, only: str | None = None, root: Path = ROOT) -> list[Path]:
-    """Compute and keep what figures show of a cell (`fedcrl/mini/fedavg`), of a scenario's data (`fcclplus/mini`), or of every cell
-    and data set of a paper that are there. `only`: of this figure alone.
+    """Compute and keep what figures show of a cell (`fedcrl/mini/fedavg`), of a scenario's data
+    (`fcclplus/mini`), or of every cell and data set of a paper that are there. `only`: of this figure alone.
 
     FedReproError for what no figure of the paper shows, or for a cell without representations.
     """
@@ -27,9 +27,16 @@ def update(what: str, only: str | None = None, root: Path = ROOT) -> list[Path]:
         cells = [one for one in cells if str(one[2]) == what]
         pictures = [one for one in pictures if one[1] == at]
         if not cells and not pictures:
-            raise FedReproError(f"papers/{name}/paper.yaml: no figure {only or 'that is computed'} shows {what}")
-    return [*(_computed(kind, key, cell, root) for key, kind, cell in cells),
-            *(examples.write(examples_path(name, key, scenario, root), paper.scenarios[scenario], root) for key, scenario in pictures)]
+            raise FedReproError(
+                f"papers/{name}/paper.yaml: no figure {only or 'that is computed'} shows {what}"
+            )
+    return [
+        *(_computed(kind, key, cell, root) for key, kind, cell in cells),
+        *(
+            examples.write(examples_path(name, key, scenario, root), paper.scenarios[scenario], root)
+            for key, scenario in pictures
+        ),
+    ]
 
 
 def _computed(kind: str, key: str, cell: Cell, root: Path) -> Path:

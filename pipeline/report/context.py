@@ -22,8 +22,19 @@ from pipeline.report.told import Told, ValueRow, every, values
 from pipeline.report.verdicts import Verdict
 from pipeline.schema import ACROSS, MINIATURE, Paper
 
-PROVENANCE = ["runs", "data", "source", "data digest", "public data", "partition", "seeds", "device", "torch", "commit",
-              "wall time, s"]
+PROVENANCE = [
+    "runs",
+    "data",
+    "source",
+    "data digest",
+    "public data",
+    "partition",
+    "seeds",
+    "device",
+    "torch",
+    "commit",
+    "wall time, s",
+]
 SHORT = 12                                       # characters shown of a digest
 Made = TypeVar("Made")
 
@@ -62,7 +73,8 @@ class Page:
 
     @property
     def beside_words(self) -> str:
-        """What was measured beside the tables, to stand behind the count of the grids; empty where nothing was asked for."""
+        """What was measured beside the tables, to stand behind the count of the grids; empty where nothing
+        was asked for."""
         planned = sum(own.planned for own in self.beside)
         return f", {sum(own.done for own in self.beside)} of {planned} beside the tables" if planned else ""
 
@@ -84,23 +96,38 @@ def page(study: Study) -> Page:
     tables, elsewhere = judged(study, said)
     figures, undrawn = _or_why(lambda: figure_views(study))
     sheet, unseen = _or_why(lambda: corruptions(study.key, study.root))
-    return Page(key=study.key, name=study.name, paper=paper, idea=paper.idea,
-                mini=own_table(study, MINIATURE, texts.get(MINIATURE, [])),
-                beside=[own_table(study, scenario, texts.get(scenario, [])) for scenario in paper.beside],
-                tables=tables, judgement=_everything(paper, tables, elsewhere), elsewhere=elsewhere,
-                figures=figures or [], corruptions=sheet,
-                communication=[communication(study, scenario) for scenario in study.runs if scenario != ACROSS],
-                done=len(cells & study.results.keys()), planned=len(cells), provenance=provenance(study), notes=said,
-                readings=every(study.readings), values=values(paper, study.grid, study.root),
-                runs=[runs_page(study, scenario, texts.get(scenario, [])) for scenario in study.runs],
-                problems=[*study.problems.values(), *undrawn, *unseen])
+    return Page(
+        key=study.key,
+        name=study.name,
+        paper=paper,
+        idea=paper.idea,
+        mini=own_table(study, MINIATURE, texts.get(MINIATURE, [])),
+        beside=[own_table(study, scenario, texts.get(scenario, [])) for scenario in paper.beside],
+        tables=tables,
+        judgement=_everything(paper, tables, elsewhere),
+        elsewhere=elsewhere,
+        figures=figures or [],
+        corruptions=sheet,
+        communication=[communication(study, scenario) for scenario in study.runs if scenario != ACROSS],
+        done=len(cells & study.results.keys()),
+        planned=len(cells),
+        provenance=provenance(study),
+        notes=said,
+        readings=every(study.readings),
+        values=values(paper, study.grid, study.root),
+        runs=[runs_page(study, scenario, texts.get(scenario, [])) for scenario in study.runs],
+        problems=[*study.problems.values(), *undrawn, *unseen],
+    )
 
 
 def judged(study: Study, said: list[Note]) -> tuple[list[TableView], list[Verdict]]:
-    """Every table with its verdict and the deviations that it stands under; verdicts on claims that are about no table."""
+    """Every table with its verdict and the deviations that it stands under; verdicts on claims that are about
+    no table."""
     printed, again, views = Printed(study), variants(study.paper), []
     claims = read_claims(printed)
-    evidence = {variant: Evidence(printed, variant) for variant in {"", *(name for _, name in again.values())}}
+    evidence = {
+        variant: Evidence(printed, variant) for variant in {"", *(name for _, name in again.values())}
+    }
     for name in study.paper.tables:
         view = table_view(name, study)
         base, variant = again.get(name, (name, ""))
@@ -127,7 +154,7 @@ def _or_why(make: Callable[[], Made]) -> tuple[Made | None, list[str]]:
         return None, [str(error)]
 
 
-# -- where the numbers come from -----------------------------------------------------------------------------------
+# -- where the numbers come from -----------------------------------------------------------------------------
 
 def provenance(study: Study) -> Panel | None:
     """One row per scenario that has a run; a field lists every value that occurs in its runs."""
@@ -142,12 +169,19 @@ def provenance(study: Study) -> Panel | None:
 def _facts(runs: list[dict]) -> list[list]:
     """PROVENANCE of the results of a scenario."""
     data, public = [run["data"] for run in runs], [run["public"] for run in runs if run["public"]]
-    return [[len(runs)], [d["set"] for d in data], [d["source"] for d in data], [d["digest"][:SHORT] for d in data],
-            [f"{p['set']} ({p['source']}, {p['digest'][:SHORT]})" for p in public] or ["none"],
-            [digest[:SHORT] for run in runs for digest in run.get("partitions", [run["partition"]])],
-            [", ".join(map(str, run["seeds"])) for run in runs],
-            [run["device"] for run in runs], [run["versions"]["torch"] for run in runs], [_commit(run["git"]) for run in runs],
-            [f"{sum(sum(run['seconds']) for run in runs):,.0f}"]]
+    return [
+        [len(runs)],
+        [d["set"] for d in data],
+        [d["source"] for d in data],
+        [d["digest"][:SHORT] for d in data],
+        [f"{p['set']} ({p['source']}, {p['digest'][:SHORT]})" for p in public] or ["none"],
+        [digest[:SHORT] for run in runs for digest in run.get("partitions", [run["partition"]])],
+        [", ".join(map(str, run["seeds"])) for run in runs],
+        [run["device"] for run in runs],
+        [run["versions"]["torch"] for run in runs],
+        [_commit(run["git"]) for run in runs],
+        [f"{sum(sum(run['seconds']) for run in runs):,.0f}"],
+    ]
 
 
 def _distinct(values) -> str:
@@ -176,7 +210,11 @@ def _of_runs(study: Study, scenario: str) -> list[str]:
     differ: dict[str, list[str]] = {}
     for cell, run in runs.items():
         for data in filter(None, (run["data"], run["public"])):
-            other = "" if data["source"] == "canonical" else f"from {data['source']}, not from its canonical source"
+            other = (
+                ""
+                if data["source"] == "canonical"
+                else f"from {data['source']}, not from its canonical source"
+            )
             texts.append(f"{data['set']}: {data['deviation'] or other}" if data["deviation"] or other else "")
         texts += run.get("warnings", [])
         for text in departures(study, cell):

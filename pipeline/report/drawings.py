@@ -1,4 +1,5 @@
-"""Which figures a page shows, of the paper's own scenarios and of the miniature, with the words beside them."""
+"""Which figures a page shows, of the paper's own scenarios and of the miniature, with the words beside
+them."""
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -34,7 +35,7 @@ class FigureView:
     title: str
     drawing: Drawing | Picture | None
     miniature: Drawing | Picture | None
-    command: str                                      # runs the figure's own cells that are missing; empty where it has all
+    command: str  # runs the figure's own cells that are missing; empty where it has all
 
     @property
     def heading(self) -> str:
@@ -43,9 +44,18 @@ class FigureView:
 
 def figure_views(study: Study) -> list[FigureView]:
     """The paper's figures that can be drawn, in its order."""
-    draw = {"curves": _curves, "sweep": _sweep, "embedding": _embedding, "sphere": _sphere, "margins": _margins,
-            "matrix": _matrices, "transfer": _transfer, "pairs": _pairs,
-            "clients": _clients, "images": _images}
+    draw = {
+        "curves": _curves,
+        "sweep": _sweep,
+        "embedding": _embedding,
+        "sphere": _sphere,
+        "margins": _margins,
+        "matrix": _matrices,
+        "transfer": _transfer,
+        "pairs": _pairs,
+        "clients": _clients,
+        "images": _images,
+    }
     return [FigureView(name, figure.number, figure.title,
                        draw[figure.kind](study, name, figure, figure.scenarios),
                        draw[figure.kind](study, name, figure, [MINIATURE]),
@@ -54,16 +64,27 @@ def figure_views(study: Study) -> list[FigureView]:
 
 
 def _command(study: Study, name: str, figure: Figure) -> str:
-    """`fedrepro run 'papers/fedcrl/dvc.yaml:main@cifar10-dir-01-*'`, for the scenarios of which a planned cell is missing."""
+    """`fedrepro run 'papers/fedcrl/dvc.yaml:main@cifar10-dir-01-*'`, for the scenarios of which a planned
+    cell is missing."""
     key, again = study.key, _KEPT.get(figure.kind or "", "").format(key=study.key)
     if figure.kind in ("clients", "images"):          # of the data alone
         made = {scenario: _counts(study, scenario) if figure.kind == "clients" else
                 examples_path(key, name, scenario, study.root) for scenario in figure.scenarios}
-        lacking = [f"papers/{key}/dvc.yaml:partition@{scenario}" for scenario, path in made.items() if not path.exists()]
+        lacking = [
+            f"papers/{key}/dvc.yaml:partition@{scenario}"
+            for scenario, path in made.items()
+            if not path.exists()
+        ]
         return f"dvc repro {' '.join(lacking)}{again}" if lacking else ""
-    missing = [cell for grid in study.paper.grids.values() for scenario in figure.scenarios for method in grid.methods
-               if scenario in grid.scenarios and method in (figure.methods or grid.methods)
-               and (cell := study.cell(scenario, method)) not in study.results]
+    missing = [
+        cell
+        for grid in study.paper.grids.values()
+        for scenario in figure.scenarios
+        for method in grid.methods
+        if scenario in grid.scenarios
+        and method in (figure.methods or grid.methods)
+        and (cell := study.cell(scenario, method)) not in study.results
+    ]
     if missing:
         return run_command(study, missing) + again
     undone = figure.kind in _KEPT and any(not embedding.kept(name, cell, study.root).exists()
@@ -86,31 +107,54 @@ def _path(study: Study, name: str, scenarios: list[str]) -> str:
     return f"figures/{study.key}-{name}{'-' + MINIATURE if scenarios == [MINIATURE] else ''}.svg"
 
 
-# -- measures over rounds --------------------------------------------------------------------------------------------
+# -- measures over rounds ------------------------------------------------------------------------------------
 
 def _curves(study: Study, name: str, figure: Figure, scenarios: list[str]) -> Drawing | None:
-    runs = {scenario: found for scenario in scenarios if (found := list(study.finished([scenario], figure.methods)))}
+    runs = {
+        scenario: found
+        for scenario in scenarios
+        if (found := list(study.finished([scenario], figure.methods)))
+    }
     if not runs:
         return None
     measures = figure.measures or [study.results[next(iter(runs.values()))[0]]["headline"]]
-    smoothed = f" Smoothed: trailing mean of {figure.window} rounds, of fewer at the beginning." if figure.window > 1 else ""
+    smoothed = (
+        f" Smoothed: trailing mean of {figure.window} rounds, of fewer at the beginning."
+        if figure.window > 1
+        else ""
+    )
     return curves_of(study, _path(study, name, scenarios), runs, measures, figure.window,
                      f"Measured {' and '.join(_measure_words(m) for m in measures)} over rounds.{smoothed}")
 
 
-def curves_of(study: Study, path: str, runs: dict[str, list[Cell]], measures: list[str], window: int, caption: str) -> Drawing:
+def curves_of(
+    study: Study, path: str, runs: dict[str, list[Cell]], measures: list[str], window: int, caption: str
+) -> Drawing:
     """Curves of the given runs of each scenario, a line per method."""
     methods = {cell.method for found in runs.values() for cell in found}
     band = " Shaded: the range of the seeds." if len(methods) <= figures.MOST_BANDS else ""
     titles = {scenario: study.title(scenario) for scenario in runs}
-    return Drawing(path, f"Measured {' and '.join(_measure_words(m) for m in measures)} over rounds, one line per method: "
-                   + "; ".join(titles.values()),
-                   f"{caption} Mean over seeds.{band}", figures.curves_size(len(runs), len(measures)),
-                   partial(_draw_curves, study, {titles[scenario]: found for scenario, found in runs.items()}, measures, window))
+    return Drawing(
+        path,
+        f"Measured {' and '.join(_measure_words(m) for m in measures)} over rounds, one line per method: "
+        + "; ".join(titles.values()),
+        f"{caption} Mean over seeds.{band}",
+        figures.curves_size(len(runs), len(measures)),
+        partial(
+            _draw_curves,
+            study,
+            {titles[scenario]: found for scenario, found in runs.items()},
+            measures,
+            window,
+        ),
+    )
 
 
 def _draw_curves(study: Study, runs: dict[str, list[Cell]], measures: list[str], window: int) -> str:
-    tables = {title: {study.label(cell.method): _history(study, cell, measures) for cell in found} for title, found in runs.items()}
+    tables = {
+        title: {study.label(cell.method): _history(study, cell, measures) for cell in found}
+        for title, found in runs.items()
+    }
     return figures.curves(tables, measures, window)
 
 
@@ -118,7 +162,10 @@ def _history(study: Study, cell: Cell, measures: list[str]) -> pd.DataFrame:
     table = study.history(cell)
     for measure in measures:
         if measure != "loss" and (measure not in table or table[measure].isna().all()):
-            raise FedReproError(f"{shorten(cell.folder(study.root) / 'history.csv')}: the column {measure!r} is missing or empty")
+            raise FedReproError(
+                f"{shorten(cell.folder(study.root) / 'history.csv')}: the column {measure!r} is missing or "
+                "empty"
+            )
     return table
 
 
@@ -126,28 +173,41 @@ def _measure_words(measure: str) -> str:
     return "training loss" if measure == "loss" else f"accuracy ({measure_words(measure)})"
 
 
-# -- measures against a number -------------------------------------------------------------------------------------------
+# -- measures against a number -------------------------------------------------------------------------------
 
 def _sweep(study: Study, name: str, figure: Figure, scenarios: list[str]) -> Drawing | None:
     cells = list(study.finished(scenarios, figure.methods))
     measures = figure.measures or [study.results[cells[0]]["headline"]] if cells else []
-    panels = {over: {_measure_words(measure): lines for measure in measures if (lines := _lines(study, over, measure, cells, figure))}
-              for over in figure.over}
+    panels = {
+        over: {
+            _measure_words(measure): lines
+            for measure in measures
+            if (lines := _lines(study, over, measure, cells, figure))
+        }
+        for over in figure.over
+    }
     panels = {over.rpartition(".")[2]: rows for over, rows in panels.items() if rows}
     if not panels:
         return None
     what = " and ".join(_measure_words(measure) for measure in measures)
     numbers = " and ".join(panels)
-    return Drawing(_path(study, name, scenarios), f"Measured {what} against {numbers}",
-                   f"Measured {what} against {numbers}. Mean over seeds; bars: standard deviation over seeds. Points that were not run are not there.",
-                   figures.sweep_size(len(panels), len(measures)), partial(figures.sweep, panels))
+    return Drawing(
+        _path(study, name, scenarios),
+        f"Measured {what} against {numbers}",
+        f"Measured {what} against {numbers}. Mean over seeds; bars: standard deviation over seeds. Points "
+        "that were not run are not there.",
+        figures.sweep_size(len(panels), len(measures)),
+        partial(figures.sweep, panels),
+    )
 
 
-def _lines(study: Study, over: str, measure: str, cells: list[Cell], figure: Figure) -> dict[str, pd.DataFrame]:
+def _lines(
+    study: Study, over: str, measure: str, cells: list[Cell], figure: Figure
+) -> dict[str, pd.DataFrame]:
     """label -> x, mean, std by x, of lines with two points or more.
 
-    A number of the scenario gives a line per method, one of the method a line per scenario, in which all else stays as in the
-    figure's first method.
+    A number of the scenario gives a line per method, one of the method a line per scenario, in which all else
+    stays as in the figure's first method.
     """
     found: dict[str, list] = {}
     for cell in cells:
@@ -160,8 +220,13 @@ def _lines(study: Study, over: str, measure: str, cells: list[Cell], figure: Fig
             label = study.label(cell.method) if of_scenario else study.title(cell.scenario)
             summary = summarise(result["measures"][measure])
             found.setdefault(label, []).append((float(number), summary.mean, summary.std))
-    tables = {label: pd.DataFrame(points, columns=["x", "mean", "std"]).drop_duplicates("x").astype(float).sort_values("x")
-              for label, points in found.items()}
+    tables = {
+        label: pd.DataFrame(points, columns=["x", "mean", "std"])
+        .drop_duplicates("x")
+        .astype(float)
+        .sort_values("x")
+        for label, points in found.items()
+    }
     return {label: table for label, table in tables.items() if len(table) > 1}
 
 
@@ -173,13 +238,14 @@ def _number(values: dict, over: str):
 
 
 def _varies_only(over: str, cell: Cell, figure: Figure, results) -> bool:
-    """Whether the cell's other hyper-parameters are those of the figure's first method in the same scenario."""
+    """Whether the cell's other hyper-parameters are those of the figure's first method in the same
+    scenario."""
     first = results.get(Cell(cell.paper, cell.scenario, figure.methods[0])) if figure.methods else None
     mine, base = results[cell]["hyper"], first["hyper"] if first else {}
     return all(mine.get(key) == base.get(key) for key in mine.keys() | base.keys() if key != over)
 
 
-# -- two measures beside each other ------------------------------------------------------------------------------
+# -- two measures beside each other --------------------------------------------------------------------------
 
 def _pairs(study: Study, name: str, figure: Figure, scenarios: list[str]) -> Drawing | None:
     panels = {study.title(scenario): table for scenario in scenarios
@@ -200,11 +266,13 @@ def _pair(study: Study, scenario: str, figure: Figure) -> pd.DataFrame | None:
     for cell in study.finished([scenario], figure.methods):
         measured = study.results[cell]["measures"]
         if all(measured.get(measure) for measure in figure.measures):
-            found[study.label(cell.method)] = [summarise(measured[measure]).mean for measure in figure.measures]
+            found[study.label(cell.method)] = [
+                summarise(measured[measure]).mean for measure in figure.measures
+            ]
     return pd.DataFrame.from_dict(found, orient="index", columns=["first", "second"]) if found else None
 
 
-# -- data ---------------------------------------------------------------------------------------------------------
+# -- data ----------------------------------------------------------------------------------------------------
 
 def _counts(study: Study, scenario: str) -> Path:
     return study.root / "papers" / study.key / "runs" / scenario / "clients.csv"
@@ -233,16 +301,22 @@ def _dealt(path: Path) -> pd.DataFrame | None:
 
 def _images(study: Study, name: str, figure: Figure, scenarios: list[str]) -> Picture | None:
     """One scenario's: the miniature, or the first of the figure's whose picture is kept."""
-    found = [examples_of(study.key, name, scenario, study.title(scenario), study.root) for scenario in scenarios]
+    found = [
+        examples_of(study.key, name, scenario, study.title(scenario), study.root) for scenario in scenarios
+    ]
     return next(filter(None, found), None)
 
 
-# -- how class means lie -------------------------------------------------------------------------------------------------
+# -- how class means lie -------------------------------------------------------------------------------------
 
-def _kept(kind: str, study: Study, name: str, figure: Figure, scenarios: list[str]) -> dict[Cell, pd.DataFrame]:
+def _kept(
+    kind: str, study: Study, name: str, figure: Figure, scenarios: list[str]
+) -> dict[Cell, pd.DataFrame]:
     """What is kept of the figure's cells that have a result."""
     cells = study.finished(scenarios, figure.methods)
-    return {cell: table for cell in cells if (table := geometry.read(kind, name, cell, study.root)) is not None}
+    return {
+        cell: table for cell in cells if (table := geometry.read(kind, name, cell, study.root)) is not None
+    }
 
 
 def _margins(study: Study, name: str, figure: Figure, scenarios: list[str]) -> Drawing | None:
@@ -253,16 +327,27 @@ def _margins(study: Study, name: str, figure: Figure, scenarios: list[str]) -> D
     sent = any(table["vectors"].notna().any() for table in found.values())
     facts = "; ".join(f"{titles[cell]} {_margin_facts(table)}" for cell, table in found.items())
     diamond = ", diamond: the vectors that the server sends per class (prototypes, anchors)" if sent else ""
-    caption = ("Margin of a class: the L2 distance from its prototype to the nearest other. Prototypes are class means of the representations of "
-               f"test images; ring: the client with the largest margin, disc: the means over clients{diamond}. Every panel has a scale of its own. "
-               f"Mean over classes: {facts}.")
-    return Drawing(_path(study, name, scenarios), f"Margins between class means, one panel per method: {', '.join(titles.values())}", caption,
-                   clouds.margins_size(len(found)), partial(clouds.margins, {titles[cell]: table for cell, table in found.items()}))
+    caption = (
+        "Margin of a class: the L2 distance from its prototype to the nearest other. Prototypes are class "
+        "means of the representations of "
+        f"test images; ring: the client with the largest margin, disc: the means over clients{diamond}. "
+        "Every panel has a scale of its own. "
+        f"Mean over classes: {facts}."
+    )
+    return Drawing(
+        _path(study, name, scenarios),
+        f"Margins between class means, one panel per method: {', '.join(titles.values())}",
+        caption,
+        clouds.margins_size(len(found)),
+        partial(clouds.margins, {titles[cell]: table for cell, table in found.items()}),
+    )
 
 
 def _margin_facts(table: pd.DataFrame) -> str:
     marks = {"ring": "clients", "disc": "mean", "diamond": "vectors"}
-    return ", ".join(f"{mark} {table[column].mean():.3f}" for mark, column in marks.items() if table[column].notna().any())
+    return ", ".join(
+        f"{mark} {table[column].mean():.3f}" for mark, column in marks.items() if table[column].notna().any()
+    )
 
 
 def _matrices(study: Study, name: str, figure: Figure, scenarios: list[str]) -> Drawing | None:
@@ -275,20 +360,31 @@ def _matrices(study: Study, name: str, figure: Figure, scenarios: list[str]) -> 
              for images, square in one.groupby("images", sort=False)}
             for cell, table in found.items() for client, one in table.groupby("client", sort=False)}
     most = max(len(row) for row in rows.values())
-    where = "the same public images" + (" (left) and on the private images of the client's own domain (right)" if most > 1 else "")
-    return Drawing(_path(study, name, scenarios), f"Cross-correlation matrices of logits, a row per client: {', '.join(rows)}",
-                   f"Cross-correlation of each client's logits with the mean logits of all clients, by class, on {where}, with the mean of "
-                   f"the diagonal: blue positive, orange negative, the fuller the larger. Method: {', '.join(titles.values())}.",
-                   clouds.matrices_size(len(rows), most), partial(clouds.matrices, rows))
+    where = "the same public images" + (
+        " (left) and on the private images of the client's own domain (right)" if most > 1 else ""
+    )
+    return Drawing(
+        _path(study, name, scenarios),
+        f"Cross-correlation matrices of logits, a row per client: {', '.join(rows)}",
+        "Cross-correlation of each client's logits with the mean logits of all clients, by class, on "
+        f"{where}, with the mean of "
+        "the diagonal: blue positive, orange negative, the fuller the larger. Method: "
+        f"{', '.join(titles.values())}.",
+        clouds.matrices_size(len(rows), most),
+        partial(clouds.matrices, rows),
+    )
 
 
 def _titles(found, study: Study) -> dict[Cell, str]:
     """Method of every cell, with its scenario where there are several."""
     several = len({cell.scenario for cell in found}) > 1
-    return {cell: study.label(cell.method) + (f", {study.title(cell.scenario)}" if several else "") for cell in found}
+    return {
+        cell: study.label(cell.method) + (f", {study.title(cell.scenario)}" if several else "")
+        for cell in found
+    }
 
 
-# -- representations in the plane --------------------------------------------------------------------------------------
+# -- representations in the plane ----------------------------------------------------------------------------
 
 def _embedding(study: Study, name: str, figure: Figure, scenarios: list[str]) -> Drawing | None:
     cells = study.finished(scenarios, figure.methods)
@@ -300,11 +396,21 @@ def _embedding(study: Study, name: str, figure: Figure, scenarios: list[str]) ->
     clients = max(kept.points["client"].nunique() for kept in found.values())
     images = max(len(kept.points) for kept in found.values())
     drawn = f", {clouds.MOST_POINTS:,} of them drawn" if images > clouds.MOST_POINTS else ""
-    caption = (f"t-SNE of the representations of {images:,} test images{drawn}, of {clients} clients; "
-               f"colour and shape by label. Cosine silhouette of the representations themselves by label, −1 to 1: {facts}.")
-    panels = {f"{titles[cell]}: silhouette {kept.silhouette:.3f}": kept.points for cell, kept in found.items()}
-    return Drawing(_path(study, name, scenarios), f"t-SNE of representations, one panel per method: {', '.join(titles.values())}", caption,
-                   clouds.points_size(len(panels)), partial(clouds.points, panels))
+    caption = (
+        f"t-SNE of the representations of {images:,} test images{drawn}, of {clients} clients; "
+        "colour and shape by label. Cosine silhouette of the representations themselves by label, −1 to 1: "
+        f"{facts}."
+    )
+    panels = {
+        f"{titles[cell]}: silhouette {kept.silhouette:.3f}": kept.points for cell, kept in found.items()
+    }
+    return Drawing(
+        _path(study, name, scenarios),
+        f"t-SNE of representations, one panel per method: {', '.join(titles.values())}",
+        caption,
+        clouds.points_size(len(panels)),
+        partial(clouds.points, panels),
+    )
 
 
 def _sphere(study: Study, name: str, figure: Figure, scenarios: list[str]) -> Drawing | None:
@@ -312,11 +418,20 @@ def _sphere(study: Study, name: str, figure: Figure, scenarios: list[str]) -> Dr
     if not found:
         return None
     titles = _titles(found, study)
-    caption = (f"Representations of {max(map(len, found.values())):,} test images by direction and length, seen from the front; the circle is the "
-               "sphere of the mean length, faint points lie behind. The direction is that of the three strongest singular vectors.")
+    caption = (
+        f"Representations of {max(map(len, found.values())):,} test images by direction and length, seen "
+        "from the front; the circle is the "
+        "sphere of the mean length, faint points lie behind. The direction is that of the three strongest "
+        "singular vectors."
+    )
     panels = {titles[cell]: table for cell, table in found.items()}
-    return Drawing(_path(study, name, scenarios), f"Representations on the unit sphere, one panel per method: {', '.join(titles.values())}", caption,
-                   clouds.points_size(len(panels)), partial(clouds.sphere, panels))
+    return Drawing(
+        _path(study, name, scenarios),
+        f"Representations on the unit sphere, one panel per method: {', '.join(titles.values())}",
+        caption,
+        clouds.points_size(len(panels)),
+        partial(clouds.sphere, panels),
+    )
 
 
 def _transfer(study: Study, name: str, figure: Figure, scenarios: list[str]) -> Drawing | None:
@@ -326,17 +441,29 @@ def _transfer(study: Study, name: str, figure: Figure, scenarios: list[str]) -> 
     titles = _titles(found, study)
     rows = {titles[cell]: dict(_transfer_panels(table, study.results[cell])) for cell, table in found.items()}
     images = max(len(points) for row in rows.values() for points, _ in row.values())
-    caption = (f"t-SNE of the features that one client's model, of the first seed, makes of test images, {images:,} at most of a domain: "
-               "its own (left) and another one (right); every panel is a t-SNE of its own, colour and shape by label. Below it how many of "
-               "these images that model labels rightly, and the accuracy of the tables, mean over seeds: inter-domain is the mean over all "
-               "other domains.")
-    return Drawing(_path(study, name, scenarios), f"t-SNE of one client's features on two domains, a row per method: {', '.join(rows)}",
-                   caption, clouds.transfers_size(len(rows)), partial(clouds.transfers, rows))
+    caption = (
+        f"t-SNE of the features that one client's model, of the first seed, makes of test images, {images:,} "
+        "at most of a domain: "
+        "its own (left) and another one (right); every panel is a t-SNE of its own, colour and shape by "
+        "label. Below it how many of "
+        "these images that model labels rightly, and the accuracy of the tables, mean over seeds: "
+        "inter-domain is the mean over all "
+        "other domains."
+    )
+    return Drawing(
+        _path(study, name, scenarios),
+        f"t-SNE of one client's features on two domains, a row per method: {', '.join(rows)}",
+        caption,
+        clouds.transfers_size(len(rows)),
+        partial(clouds.transfers, rows),
+    )
 
 
 def _transfer_panels(table: pd.DataFrame, result: dict) -> Iterator[tuple[str, tuple[pd.DataFrame, str]]]:
     """(`M → U`, (its points, the words below)): the client's own domain comes first in the table."""
-    for kind, ((client, domain), points) in zip(("intra", "inter"), table.groupby(["client", "domain"], sort=False), strict=True):
+    for kind, ((client, domain), points) in zip(
+        ("intra", "inter"), table.groupby(["client", "domain"], sort=False), strict=True
+    ):
         words = f"{100 * points['right'].mean():.1f} % of these images right"
         if measured := result["measures"].get(f"{kind}.{client}"):
             words += f"\n{kind}-domain accuracy {summarise(measured).mean:.2f} %"

@@ -57,7 +57,13 @@ class Evidence:
         cell, measure = source
         result = self.results.get(cell)
         found = measures.numbers(cell, result, measure, self.study.root) if result else {}
-        draws = dict(zip(result["seeds"], result.get("partitions") or [result["partition"]] * len(result["seeds"]))) if result else {}
+        draws = (
+            dict(
+                zip(result["seeds"], result.get("partitions") or [result["partition"]] * len(result["seeds"]))
+            )
+            if result
+            else {}
+        )
         return {(seed, draws[seed]): number for seed, number in found.items()}
 
     def hours(self, cells: set[Cell]) -> float:

@@ -1,4 +1,5 @@
-"""Figures of measured numbers: over rounds, against a number, beside one another, and as mean ranks; of data, how it is dealt."""
+"""Figures of measured numbers: over rounds, against a number, beside one another, and as mean ranks; of data,
+how it is dealt."""
 import textwrap
 from itertools import product
 from typing import Any
@@ -14,16 +15,18 @@ from pipeline.report.svg import FAINT, INK, LINES, PIXELS, STYLE, legend, svg
 from pipeline.report.words import measure_words
 
 DASHES = ["-", (0, (5, 1.6)), (0, (1.4, 1.4))]   # tells lines apart once the colours repeat
-TITLE = 54                                       # letters in a line above a panel of curves; more would run into the legend
+TITLE = 54  # letters in a line above a panel of curves; more would run into the legend
 MOST_BANDS = 8                                   # with more lines the ranges of the seeds hide one another
 
 
-# -- measures over rounds --------------------------------------------------------------------------------------------
+# -- measures over rounds ------------------------------------------------------------------------------------
 
 def trailing_mean(values: pd.Series, window: int) -> pd.Series:
-    """s_t = mean(y_max(1,t-window+1) .. y_t) of a series over rounds, at the rounds that it has (FedCRL Fig. 3).
+    """s_t = mean(y_max(1,t-window+1) .. y_t) of a series over rounds, at the rounds that it has (FedCRL Fig.
+    3).
 
-    Rounds that were not evaluated count as absent; round 0, before training, is left out where anything is averaged.
+    Rounds that were not evaluated count as absent; round 0, before training, is left out where anything is
+    averaged.
     """
     if window == 1:
         return values
@@ -45,10 +48,11 @@ def curves_size(columns: int, rows: int) -> tuple[int, int]:
 
 
 def curves(columns: dict[str, dict[str, pd.DataFrame]], measures: list[str], window: int = 1) -> str:
-    """Measures (down) over rounds, one column of panels per scenario: a line per method (mean over seeds) and,
-    for a few methods, the range of the seeds; as SVG text.
+    """Measures (down) over rounds, one column of panels per scenario: a line per method (mean over seeds)
+    and, for a few methods, the range of the seeds; as SVG text.
 
-    columns: title -> method's label -> history.csv of the cell. The loss has its own unit, all else is in percent.
+    columns: title -> method's label -> history.csv of the cell. The loss has its own unit, all else is in
+    percent.
     """
     labels = list(dict.fromkeys(label for histories in columns.values() for label in histories))
     width, height = curves_size(len(columns), len(measures))
@@ -59,18 +63,38 @@ def curves(columns: dict[str, dict[str, pd.DataFrame]], measures: list[str], win
             axes = grid[row, column]
             for label, history in columns[title].items():
                 if measure == "loss" and (measure not in history or history[measure].isna().all()):
-                    continue                          # its steps descend no single loss
-                _line(axes, over_seeds(history, measure, window), labels.index(label), label, len(labels) <= MOST_BANDS)
-            _dress(axes, title if row == 0 else "", _unit(measure, alone=sum(name != "loss" for name in measures) == 1),
-                   left=column == 0, bottom=row == len(measures) - 1)
+                    continue  # its steps descend no single loss
+                _line(
+                    axes,
+                    over_seeds(history, measure, window),
+                    labels.index(label),
+                    label,
+                    len(labels) <= MOST_BANDS,
+                )
+            _dress(
+                axes,
+                title if row == 0 else "",
+                _unit(measure, alone=sum(name != "loss" for name in measures) == 1),
+                left=column == 0,
+                bottom=row == len(measures) - 1,
+            )
         legend(figure, grid.flat)
         return svg(figure)
 
 
 def _line(axes, rounds: pd.DataFrame, i: int, label: str, band: bool) -> None:
     colour = list(LINES)[i % len(LINES)]
-    axes.plot(rounds.index, rounds["mean"], color=colour, label=label, linewidth=1.7, gid=f"line-{_place(axes)}-{i}",
-              linestyle=DASHES[i // len(LINES) % len(DASHES)], marker="o" if len(rounds) <= 31 else "", markersize=2.6)
+    axes.plot(
+        rounds.index,
+        rounds["mean"],
+        color=colour,
+        label=label,
+        linewidth=1.7,
+        gid=f"line-{_place(axes)}-{i}",
+        linestyle=DASHES[i // len(LINES) % len(DASHES)],
+        marker="o" if len(rounds) <= 31 else "",
+        markersize=2.6,
+    )
     if band:
         axes.fill_between(rounds.index, rounds["min"], rounds["max"], color=colour, alpha=0.16, linewidth=0)
 
@@ -81,7 +105,9 @@ def _place(axes) -> int:
 
 def _unit(measure: str, alone: bool) -> str:
     """What an axis shows; which accuracy, where a figure has several."""
-    return "training loss" if measure == "loss" else "accuracy, %" if alone else f"{measure_words(measure)}, %"
+    return (
+        "training loss" if measure == "loss" else "accuracy, %" if alone else f"{measure_words(measure)}, %"
+    )
 
 
 def _dress(axes, title: str, unit: str, left: bool, bottom: bool) -> None:
@@ -94,7 +120,7 @@ def _dress(axes, title: str, unit: str, left: bool, bottom: bool) -> None:
     axes.margins(x=0.015)
 
 
-# -- measures against a number ---------------------------------------------------------------------------------------
+# -- measures against a number -------------------------------------------------------------------------------
 
 def sweep_size(panels: int, rows: int) -> tuple[int, int]:
     """Pixels (width, height) of a figure of sweeps."""
@@ -102,11 +128,15 @@ def sweep_size(panels: int, rows: int) -> tuple[int, int]:
 
 
 def sweep(panels: dict[str, dict[str, dict[str, pd.DataFrame]]]) -> str:
-    """Measures against a number: one column of panels per number, one row per measure, a line per label; as SVG text.
+    """Measures against a number: one column of panels per number, one row per measure, a line per label; as
+    SVG text.
 
-    panels: number's name -> measure's words -> label -> columns x, mean, std (NaN for one seed), by x. Bars: +- std over the seeds.
+    panels: number's name -> measure's words -> label -> columns x, mean, std (NaN for one seed), by x. Bars:
+    +- std over the seeds.
     """
-    labels = list(dict.fromkeys(label for rows in panels.values() for lines in rows.values() for label in lines))
+    labels = list(
+        dict.fromkeys(label for rows in panels.values() for lines in rows.values() for label in lines)
+    )
     rows = max(len(measures) for measures in panels.values())
     width, height = sweep_size(len(panels), rows)
     with rc_context(STYLE):
@@ -128,9 +158,26 @@ def sweep(panels: dict[str, dict[str, dict[str, pd.DataFrame]]]) -> str:
 
 def _sweep_line(axes, table: pd.DataFrame, i: int, label: str) -> None:
     colour = list(LINES)[i % len(LINES)]
-    axes.plot(table["x"], table["mean"], color=colour, label=label, linewidth=1.7, marker="o", markersize=4, gid=f"sweep-{_place(axes)}-{i}",
-              linestyle=DASHES[i // len(LINES) % len(DASHES)])
-    axes.errorbar(table["x"], table["mean"], yerr=table["std"].fillna(0), color=colour, fmt="none", capsize=2.5, linewidth=1)
+    axes.plot(
+        table["x"],
+        table["mean"],
+        color=colour,
+        label=label,
+        linewidth=1.7,
+        marker="o",
+        markersize=4,
+        gid=f"sweep-{_place(axes)}-{i}",
+        linestyle=DASHES[i // len(LINES) % len(DASHES)],
+    )
+    axes.errorbar(
+        table["x"],
+        table["mean"],
+        yerr=table["std"].fillna(0),
+        color=colour,
+        fmt="none",
+        capsize=2.5,
+        linewidth=1,
+    )
 
 
 def _number_axis(axes, numbers: list[float]) -> None:
@@ -141,7 +188,7 @@ def _number_axis(axes, numbers: list[float]) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
 
 
-# -- two measures, and data --------------------------------------------------------------------------------------
+# -- two measures, and data ----------------------------------------------------------------------------------
 
 def pairs_size(panels: int, rows: int) -> tuple[int, int]:
     """Pixels (width, height) of a figure of pairs."""
@@ -193,7 +240,9 @@ def dealt(panels: dict[str, pd.DataFrame]) -> str:
         for i, (axes, (title, table)) in enumerate(zip(grid.flat, panels.items())):
             client, label = np.indices(table.shape)
             areas = 240 * table.to_numpy().ravel() / max(table.max(axis=None), 1)
-            axes.scatter(client.ravel(), label.ravel(), s=areas, color=list(LINES)[0], linewidths=0, gid=f"dealt-{i}")
+            axes.scatter(
+                client.ravel(), label.ravel(), s=areas, color=list(LINES)[0], linewidths=0, gid=f"dealt-{i}"
+            )
             axes.set(xlim=(-0.6, len(table) - 0.4), ylim=(-0.6, len(table.columns) - 0.4))
             axes.set_xticks(range(len(table)), table.index.map(str), rotation=0 if len(table) < 7 else 90)
             axes.set_yticks(range(len(table.columns)), table.columns)
@@ -204,7 +253,7 @@ def dealt(panels: dict[str, pd.DataFrame]) -> str:
         return svg(figure)
 
 
-# -- mean ranks --------------------------------------------------------------------------------------------------
+# -- mean ranks ----------------------------------------------------------------------------------------------
 
 def critical_difference_size(methods: int, groups: int) -> tuple[int, int]:
     """Pixels (width, height) of a critical-difference picture."""
@@ -212,8 +261,8 @@ def critical_difference_size(methods: int, groups: int) -> tuple[int, int]:
 
 
 def critical_difference(ranks: Ranks) -> str:
-    """Mean ranks on a line, names to both sides below it, bars under the line where groups may be drawn, as SVG text
-    (Demsar 2006)."""
+    """Mean ranks on a line, names to both sides below it, bars under the line where groups may be drawn, as
+    SVG text (Demsar 2006)."""
     names, places, k = list(ranks.means), list(ranks.means.values()), len(ranks.means)
     groups = ranks.groups if ranks.bars else []
     width, height = critical_difference_size(k, len(groups))

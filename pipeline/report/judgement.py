@@ -26,7 +26,7 @@ from pipeline.report.verdicts import (
 from pipeline.report.words import method_words, minus, pretty, setting_words, split_setting
 from pipeline.schema import Paper
 
-AVERAGES = ("Avg", "AVG")                         # the column that sums up a block; without one every column counts
+AVERAGES = ("Avg", "AVG")  # the column that sums up a block; without one every column counts
 RANKED = 5                                        # of four methods, no order differs from chance at 5 %
 
 
@@ -96,7 +96,7 @@ class Order:
     methods: int                                  # that are measured
     printed: int
     winner: str                                   # best in print
-    place: int | None                             # of the winner among the measured ones; None where it has not run
+    place: int | None  # of the winner among the measured ones; None where it has not run
     seeds: int                                    # of the run that has the fewest
 
     @property
@@ -109,7 +109,7 @@ class Judgement:
     """The verdict on a table, or on all of a paper."""
     verdicts: list[Verdict]
     orders: list[Order]
-    several: bool = False                         # of a paper: tables that may rest on different numbers of seeds
+    several: bool = False  # of a paper: tables that may rest on different numbers of seeds
 
     @property
     def tested(self) -> bool:
@@ -118,7 +118,9 @@ class Judgement:
     @property
     def seeds(self) -> int:
         """Of the run with the fewest that a verdict or an order rests on."""
-        return min([v.seeds for v in self.verdicts if v.tested] + [order.seeds for order in self.orders], default=0)
+        return min(
+            [v.seeds for v in self.verdicts if v.tested] + [order.seeds for order in self.orders], default=0
+        )
 
     @property
     def indicative(self) -> bool:
@@ -133,12 +135,19 @@ class Judgement:
         for soft in (False, True):
             held, failed, open_ = (count[word, soft] for word in TESTED)
             total = held + failed + open_
-            share = f"{held} of {total} tested {_claims(total)}", f"({100 * held / total:.0f} %)" if total else ""
+            share = (
+                f"{held} of {total} tested {_claims(total)}",
+                f"({100 * held / total:.0f} %)" if total else "",
+            )
             agreeing = 1 if total == 1 else held
             if total and soft:
                 parts.append(f"indicative: {share[0]} {_verb(agreeing, 'point')} the claimed way {share[1]}")
             elif total:
-                rest = [f"{n} {words}" for n, words in ((failed, _verb(failed, "fail")), (open_, "undecided")) if n]
+                rest = [
+                    f"{n} {words}"
+                    for n, words in ((failed, _verb(failed, "fail")), (open_, "undecided"))
+                    if n
+                ]
                 parts.append(", ".join([f"{share[0]} {_verb(agreeing, 'hold')} {share[1]}", *rest]))
         parts += [self.sizes] if self.sizes else []
         waiting, untested = count[WAITS, False], count[UNTESTED, False]
@@ -173,7 +182,11 @@ class Judgement:
     def ranking(self) -> str:
         """Rank correlation over the columns, and how often the published winner comes first."""
         winners = [order.place for order in self.orders if order.place]
-        parts = [f"order of the methods against the published one: Kendall's τ {self._correlation}"] if self._correlation else []
+        parts = (
+            [f"order of the methods against the published one: Kendall's τ {self._correlation}"]
+            if self._correlation
+            else []
+        )
         if winners:
             first = sum(place == 1 for place in winners)
             parts.append(f"the published winner comes first in {first} of {len(winners)}" if len(winners) > 1
@@ -187,7 +200,9 @@ class Judgement:
         taus = [order.tau for order in self.orders if order.tau is not None]
         if len(taus) < 2:
             return "".join(order.correlation for order in self.orders)
-        return minus(f"{fmean(taus):.2f} on average over {len(taus)} columns ({min(taus):.2f} to {max(taus):.2f})")
+        return minus(
+            f"{fmean(taus):.2f} on average over {len(taus)} columns ({min(taus):.2f} to {max(taus):.2f})"
+        )
 
     def _winner(self) -> str:
         order = next(order for order in self.orders if order.place)
@@ -203,7 +218,9 @@ class Judgement:
             parts.append(f"{held} of {len(tested)} tested {_claims(len(tested))} {_verb(len(tested), 'hold')}"
                          + (f" ({soft} indicative)" if soft else ""))
         if len(tested) < len(self.verdicts):
-            parts.append(f"{len(self.verdicts) - len(tested)} of {len(self.verdicts)} claims without an answer")
+            parts.append(
+                f"{len(self.verdicts) - len(tested)} of {len(self.verdicts)} claims without an answer"
+            )
         if self.firm:
             parts.append(self.firm)
         if self._correlation:
@@ -219,7 +236,9 @@ class Judgement:
     @property
     def partition(self) -> str:
         """What a single partition leaves out."""
-        counts = {verdict.partitions for verdict in self.verdicts if verdict.tested and not verdict.indicative}
+        counts = {
+            verdict.partitions for verdict in self.verdicts if verdict.tested and not verdict.indicative
+        }
         one = " All seeds of a scenario share one partition: the words are about that one."
         return one if counts == {1} else ""
 
@@ -300,7 +319,9 @@ def _order(title: str, spots: list[Spot], evidence: Evidence) -> Order | None:
 def _title(at: tuple[str, str, str], groups: Iterable[tuple[str, str, str]]) -> str:
     """What tells a column from the others: data set, the parts of the setting that differ, column."""
     settings = [split_setting(setting) for setting, _, _ in groups]
-    own = [setting_words(part) for part in split_setting(at[0]) if not all(part in other for other in settings)]
+    own = [
+        setting_words(part) for part in split_setting(at[0]) if not all(part in other for other in settings)
+    ]
     columns, datasets = {column for _, _, column in groups}, {dataset for _, dataset, _ in groups}
     column = at[2] if len(columns) > 1 and at[2] not in (at[1], *AVERAGES) else ""
     words = [at[1] if len(datasets) > 1 else "", *own, pretty(column)]

@@ -21,9 +21,10 @@ class Sign:
 class Value:
     """One position of a table.
 
-    state: `measured`; `missing`, to be measured; `outside`, nothing here can be measured; `text`, a fact about
-    the run instead of a number; `quoted`, the paper's own words where there is no number to stand beside them;
-    `excluded`, a run that there cannot be or that nobody asked for, with the reason in two words.
+    state: `measured`; `missing`, to be measured; `outside`, nothing here can be measured; `text`, a fact
+    about the run instead of a number; `quoted`, the paper's own words where there is no number to stand
+    beside them; `excluded`, a run that there cannot be or that nobody asked for, with the reason in two
+    words.
     """
     state: str
     number: Summary | None = None
@@ -50,7 +51,8 @@ class Value:
 
     @property
     def apart(self) -> str:
-        """Measured minus published, of the numbers as shown; empty for a difference, which says it already."""
+        """Measured minus published, of the numbers as shown; empty for a difference, which says it
+        already."""
         if self.state != "measured" or self.printed is None or self.signed:
             return ""
         return minus(f"{float(self.mean) - self.printed:+.2f}")
@@ -83,7 +85,7 @@ class Head:
 @dataclass(frozen=True)
 class Row:
     name: str                         # the row in words
-    stub: list[str]                   # what the paper prints in front of the numbers, one text per stub column
+    stub: list[str]  # what the paper prints in front of the numbers, one text per stub column
     values: list[Value]
     mean: bool = False                # the mean over the other rows
     note: str = ""                    # letter of its footnote
@@ -102,7 +104,9 @@ class Row:
     @property
     def published_only(self) -> bool:
         """Whether nothing in it can be measured, although the paper prints something."""
-        return all(value.state == "outside" for value in self.values) and any(value.published for value in self.values)
+        return all(value.state == "outside" for value in self.values) and any(
+            value.published for value in self.values
+        )
 
 
 @dataclass
@@ -150,7 +154,7 @@ def merge_heads(levels: list[list[str]]) -> list[list[Head]]:
     return rows
 
 
-# -- the marks among measured numbers ------------------------------------------------------------------------------
+# -- the marks among measured numbers ------------------------------------------------------------------------
 
 def difference(value: Value, baseline: Value) -> Value:
     """What a delta column shows; measured only where both numbers are."""
@@ -162,7 +166,8 @@ def difference(value: Value, baseline: Value) -> Value:
 
 
 def mark(values: list[Value], lower: bool) -> None:
-    """Best and second best of the measured values as shown (two decimals); ties share a mark, one alone has none."""
+    """Best and second best of the measured values as shown (two decimals); ties share a mark, one alone has
+    none."""
     for value, name in _ranked(values, lower, ("best", "second")):
         value.mark = name
 
@@ -184,7 +189,8 @@ def _ranked(values: list[Value], lower: bool, names) -> list[tuple[Value, str]]:
 
 
 def compare(value: Value, other: Value, lower: bool, symbols: str) -> None:
-    """A sign for better (first of `symbols`) or worse than `other`, as shown; none where one is not measured or they are equal."""
+    """A sign for better (first of `symbols`) or worse than `other`, as shown; none where one is not measured
+    or they are equal."""
     if value.state != "measured" or other.state != "measured" or value.mean == other.mean:
         return
     better = (float(value.mean) < float(other.mean)) == lower

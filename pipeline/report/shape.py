@@ -33,14 +33,17 @@ class Shape:
 
 
 def shape_of(records) -> Shape:
-    """Rows are methods; a table of data sets or of sizes has none, and takes what differs least in its columns."""
+    """Rows are methods; a table of data sets or of sizes has none, and takes what differs least in its
+    columns."""
     settings = _per(records, "method", "setting")
     if all(method in BLANK for method in settings):
         columns = list(_per(records, "dataset", "column").values())
         same = all(names == columns[0] for names in columns)
         return Shape("dataset" if same else "setting", False)
     several = len({record["setting"] for record in records}) > 1
-    return Shape("method", several and len(settings) > 1 and all(len(found) == 1 for found in settings.values()))
+    return Shape(
+        "method", several and len(settings) > 1 and all(len(found) == 1 for found in settings.values())
+    )
 
 
 def _per(records, key, value) -> dict[str, list[str]]:
@@ -73,8 +76,8 @@ def row_names(panels, row: str) -> list[list[str]]:
 
 
 def places_of(panel, shape: Shape, table: Table) -> list[Place]:
-    """Columns in printed order, kept together by block; the baseline prints no delta, so delta may appear late.
-    Behind each block that is measured come the columns that are ours."""
+    """Columns in printed order, kept together by block; the baseline prints no delta, so delta may appear
+    late. Behind each block that is measured come the columns that are ours."""
     blocks: dict[tuple[str, str], list[Place]] = {}
     for record in panel:
         place = shape.place(record)
@@ -88,7 +91,8 @@ def places_of(panel, shape: Shape, table: Table) -> list[Place]:
 
 
 class Titles:
-    """Header texts of a table: what every column shares goes to the caption, what differs into header rows."""
+    """Header texts of a table: what every column shares goes to the caption, what differs into header
+    rows."""
 
     def __init__(self, records, shape: Shape, table: Table):
         title, columns = table.title, {**table.also, **table.columns}
@@ -96,7 +100,10 @@ class Titles:
         parts = {record["setting"]: split_setting(record["setting"]) for record in records}
         first = next(iter(parts.values()))
         self.shared = [part for part in first if all(part in other for other in parts.values())]
-        own = {setting: [setting_words(p) for p in found if p not in self.shared] for setting, found in parts.items()}
+        own = {
+            setting: [setting_words(p) for p in found if p not in self.shared]
+            for setting, found in parts.items()
+        }
         if len({len(found) for found in own.values()}) > 1:      # not comparable part by part
             own = {setting: [", ".join(found)] for setting, found in own.items()}
         self.settings = own
@@ -130,7 +137,8 @@ class Titles:
 
 
 def stub_of(names: list[str], row: str, words: list[str]) -> tuple[list[str], list[list[str]]]:
-    """(headings, texts of each row): `words`, or for an ablation, as the paper shows it, a check mark per component."""
+    """(headings, texts of each row): `words`, or for an ablation, as the paper shows it, a check mark per
+    component."""
     variants = [variant(name) for name in names]
     keys = list(dict.fromkeys(key for _, options in variants for key in options))
     values = {key: [options.get(key) for _, options in variants] for key in keys}

@@ -42,7 +42,9 @@ def of_table(name: str, evidence: Evidence) -> Standing | None:
     lower = [lower_is_better(sources[methods[0]][1]) for sources in whole]
     lacking = [scenario for scenario, sources in columns.items() if sources not in whole]
     further = f" Left out, as not every method has run there: {listed(lacking)}." if lacking else ""
-    return standing(ranks(rows, lower), "scenarios", f"figures/{evidence.study.key}-{name}-ranks.svg", further)
+    return standing(
+        ranks(rows, lower), "scenarios", f"figures/{evidence.study.key}-{name}-ranks.svg", further
+    )
 
 
 def standing(found: Ranks, blocks: str, path: str, further: str = "") -> Standing:

@@ -29,11 +29,14 @@ class Study:
     @classmethod
     def of(cls, key: str, results: dict[Cell, dict], root: Path = ROOT,
            problems: Iterable[Problem] = ()) -> "Study":
-        """From the results of all papers; without runs in the miniature that params.yaml no longer asks for."""
+        """From the results of all papers; without runs in the miniature that params.yaml no longer asks
+        for."""
         asked = set(planned(key, root))
         own = {cell: result for cell, result in results.items()
                if cell.paper == key and (cell in asked or cell.scenario not in (MINIATURE, ACROSS))}
-        broken = {problem.cell: problem.text for problem in problems if problem.cell and problem.cell.paper == key}
+        broken = {
+            problem.cell: problem.text for problem in problems if problem.cell and problem.cell.paper == key
+        }
         return cls(key, load_paper(key, root), own, root, broken)
 
     @property

@@ -34,8 +34,9 @@ from pipeline.report.words import measure_words, method_words, pretty
 from pipeline.schema import DELTA, Cell, Table
 
 DOUBT = re.compile("inconsistency|oddity|likely|filled from")
-MARKS = re.compile("mark|arrow|sign [+-]")    # of rank marks, arrows and signs, which a report shows of measured numbers alone
-SCORED = "scored"                             # heading of the column that says which of a client's models a row scores
+# of rank marks, arrows and signs, which a report shows of measured numbers alone
+MARKS = re.compile("mark|arrow|sign [+-]")
+SCORED = "scored"  # heading of the column that says which of a client's models a row scores
 HOOKS = {"pre": "before", "post": "after"}    # local training
 
 
@@ -50,7 +51,7 @@ class TableView:
     measured: int                     # positions with a measured number
     fillable: int                     # positions that runs fill, measured ones included
     waiting: int                      # cells that have not run
-    example: str                      # DVC target of the first cell that has not run, empty where there is none
+    example: str  # DVC target of the first cell that has not run, empty where there is none
     problems: list[str]               # results that cannot be used
     remarks: list[str]                # what is wrong or uncertain in the published numbers
     baseline: str                     # what a delta column is against
@@ -59,7 +60,8 @@ class TableView:
     scenarios: list[str]              # that a measured number comes from
     told: list[tuple[str, list[Told]]]        # (methods, their readings)
     judgement: Judgement = field(default_factory=lambda: Judgement([], []))
-    deviations: list[tuple[str, str]] = field(default_factory=list)     # (scenario in words, what differs from the paper)
+    # (scenario in words, what differs from the paper)
+    deviations: list[tuple[str, str]] = field(default_factory=list)
     standing: Standing | None = None    # mean ranks of the methods over its scenarios
 
     @property
@@ -72,7 +74,7 @@ class TableView:
         return not self.fillable
 
 
-# -- filling in what was measured ----------------------------------------------------------------------------------
+# -- filling in what was measured ----------------------------------------------------------------------------
 
 class Filler:
     """Finds the measured number for a position of one table."""
@@ -87,7 +89,8 @@ class Filler:
         return self.table.measure(block, place.column) if block else None
 
     def value(self, setting: str, place: Place, label: str, printed: bool) -> Value:
-        """What was measured for a method in a column; missing where a grid plans it or the paper prints a number."""
+        """What was measured for a method in a column; missing where a grid plans it or the paper prints a
+        number."""
         block, method = self.table.block(setting, place.dataset, label), self.method(label)
         measure = self.measure(setting, place, label)
         if block is None or measure is None or method is None:
@@ -95,14 +98,26 @@ class Filler:
         cell = self.study.cell(block.scenario, method)
         if cell in self.results:
             measured = [*numbers(cell, self.results[cell], measure, self.study.root).values()]
-            return Value("measured", summarise(measured), cell=cell) if measured else Value("missing", problem=_unmeasured(cell, measure))
+            return (
+                Value("measured", summarise(measured), cell=cell)
+                if measured
+                else Value("missing", problem=_unmeasured(cell, measure))
+            )
         target, problem = self.study.paper.stage(cell), self.study.problems.get(cell, "")
-        return Value("missing", target=target, problem=problem) if target or printed or problem else Value("outside")
+        return (
+            Value("missing", target=target, problem=problem)
+            if target or printed or problem
+            else Value("outside")
+        )
 
     def previous(self, setting: str, place: Place, label: str) -> Value:
         """What was measured for the same method and measure in the default setting that a block varies."""
         block, method = self.table.block(setting, place.dataset, label), self.method(label)
-        result = self.results.get(self.study.cell(block.previous, method)) if block and block.previous and method else None
+        result = (
+            self.results.get(self.study.cell(block.previous, method))
+            if block and block.previous and method
+            else None
+        )
         measured = result and result["measures"].get(self.measure(setting, place, label))
         return Value("measured", summarise(measured)) if measured else Value("outside")
 
@@ -116,11 +131,16 @@ class Filler:
         blocks = [block for setting, place in settings
                   if (block := self.table.block(setting, place.dataset, label))
                   and self.measure(setting, place, label)]
-        return list(dict.fromkeys(self.study.cell(block.scenario, method) for block in blocks)) if method else []
+        return (
+            list(dict.fromkeys(self.study.cell(block.scenario, method) for block in blocks)) if method else []
+        )
 
     def hooks(self, cells: list[Cell]) -> str:
         """Which models of the clients the cells score: as they were run, else as they would be."""
-        found = dict.fromkeys(self.results[cell]["hook"] if cell in self.results else hook_of(cell, self.study.root) for cell in cells)
+        found = dict.fromkeys(
+            self.results[cell]["hook"] if cell in self.results else hook_of(cell, self.study.root)
+            for cell in cells
+        )
         return ", ".join(HOOKS[hook] for hook in found if hook)
 
     def is_mean(self, label: str) -> bool:
@@ -129,7 +149,8 @@ class Filler:
 
 
 def hook_of(cell: Cell, root: Path) -> str:
-    """The hook of a cell that has not run: the scenario's or the method's; empty for an algorithm without code."""
+    """The hook of a cell that has not run: the scenario's or the method's; empty for an algorithm without
+    code."""
     scenario, algorithm, hyper = cell.resolve(root)
     kind = described(algorithm, cell.paper, root)
     return scenario.evaluation.hook or (kind.says("headline", hyper) if kind else "")
@@ -144,14 +165,19 @@ class Body:
 
     def __init__(self, panel, names, places, shape: Shape, filler: Filler):
         self.names, self.filler = names, filler
-        self.own_settings = {record[shape.row]: record["setting"] for record in panel} if shape.settings_in_rows else {}
+        self.own_settings = (
+            {record[shape.row]: record["setting"] for record in panel} if shape.settings_in_rows else {}
+        )
         self.printed = {(record[shape.row], shape.place(record)): record["value"] for record in panel}
         self.numbers = {(record[shape.row], shape.place(record)): printed_number(record)
                         for record in panel if "likely=" not in record["note"]}
         self.plain = [place for place in places if place.column != DELTA]
         self.methods = [name for name in names if not filler.is_mean(name)]
-        self.values = {(name, place): filler.value(self.setting(name, place), place, name, (name, place) in self.printed)
-                       for name in names for place in self.plain}
+        self.values = {
+            (name, place): filler.value(self.setting(name, place), place, name, (name, place) in self.printed)
+            for name in names
+            for place in self.plain
+        }
         self._mark()
         for name in names:
             if name not in self.methods:
@@ -173,16 +199,21 @@ class Body:
         return self.own_settings.get(name, place.setting)
 
     def baseline(self, name: str, delta: Place) -> str:
-        """The method that paper.yaml names, else the one of the row's setting that is printed without a delta."""
+        """The method that paper.yaml names, else the one of the row's setting that is printed without a
+        delta."""
         block = [other for other in self.names if self.setting(other, delta) == self.setting(name, delta)]
-        return self.filler.table.baseline or next((other for other in block if (other, delta) not in self.printed), "")
+        return self.filler.table.baseline or next(
+            (other for other in block if (other, delta) not in self.printed), ""
+        )
 
     def _groups(self, place: Place) -> dict[tuple[str, bool], list[str]]:
         """Methods of a column that compare with one another: {(setting, lower is better): names}."""
         groups: dict[tuple[str, bool], list[str]] = {}
         for name in self.methods:
             setting = self.setting(name, place)
-            groups.setdefault((setting, lower_is_better(self.filler.measure(setting, place, name) or "")), []).append(name)
+            groups.setdefault(
+                (setting, lower_is_better(self.filler.measure(setting, place, name) or "")), []
+            ).append(name)
         return groups
 
     def _mark(self):
@@ -204,7 +235,8 @@ class Body:
                 self.values[row, place] = Value("measured", Summary(fmean(means), None, 1))
 
     def _sign(self, place: Place):
-        """The paper's marks, of measured numbers: rank and arrow once the column is complete, plus and minus per method."""
+        """The paper's marks, of measured numbers: rank and arrow once the column is complete, plus and minus
+        per method."""
         asked = self.filler.table.marks
         means = [self.values[name, place] for name in self.names if name not in self.methods]
         for (setting, lower), names in self._groups(place).items():
@@ -218,23 +250,32 @@ class Body:
                 compare(value, self.filler.previous(setting, place, name), lower, "+−")
 
     def _subtract(self, delta: Place):
-        """Measured minus the measured baseline, in the last column of the block before delta that is no cost."""
-        block = [place for place in self.plain if (place.setting, place.dataset) == (delta.setting, delta.dataset)]
+        """Measured minus the measured baseline, in the last column of the block before delta that is no
+        cost."""
+        block = [
+            place for place in self.plain if (place.setting, place.dataset) == (delta.setting, delta.dataset)
+        ]
         block = [place for place in block if self.filler.measure(place.setting, place, "") not in COSTS]
         for name in self.names:
             baseline = self.baseline(name, delta)
             other = self.values.get((baseline, block[-1]), Value("outside"))
-            self.values[name, delta] = difference(self.values[name, block[-1]], other) if name != baseline else Value("outside")
+            self.values[name, delta] = (
+                difference(self.values[name, block[-1]], other) if name != baseline else Value("outside")
+            )
 
 
-# -- the whole table -------------------------------------------------------------------------------------------------
+# -- the whole table -----------------------------------------------------------------------------------------
 
 def table_view(key: str, study: Study) -> TableView:
     """Table `key` of paper.yaml, ready for a template but for its verdict."""
     table = study.paper.tables[key]
     records = read_published(study.key, table, study.root)
-    if key in variants(study.paper):                        # it shows only what it measures once more
-        records = [record for record in records if table.block(record["setting"], record["dataset"], record["method"])]
+    if key in variants(study.paper):  # it shows only what it measures once more
+        records = [
+            record
+            for record in records
+            if table.block(record["setting"], record["dataset"], record["method"])
+        ]
     shape = shape_of(records)
     titles, filler = Titles(records, shape, table), Filler(study, table)
     again = other_measures(table)
@@ -245,8 +286,15 @@ def table_view(key: str, study: Study) -> TableView:
     for half, names in zip(halves, row_names(halves, shape.row)):
         places = places_of(half, shape, table)
         body = Body(half, names, places, shape, filler)
-        panels.append(_panel(body, places, titles, shape.row, {name: letter for name, (letter, _) in notes.items()}))
-        counted += [body.values[name, place] for name in body.methods for place in body.plain if place.column not in again]
+        panels.append(
+            _panel(body, places, titles, shape.row, {name: letter for name, (letter, _) in notes.items()})
+        )
+        counted += [
+            body.values[name, place]
+            for name in body.methods
+            for place in body.plain
+            if place.column not in again
+        ]
         for name, row in zip(body.names, panels[-1].rows):
             if method := filler.method(name):
                 told.setdefault(method, {}).update(dict.fromkeys(row.told))
@@ -270,13 +318,15 @@ def footnotes(paper: str, key: str, table: Table, records, row: str) -> dict[str
     names = {record[row] for record in records}
     for name in table.remarks:
         if name not in names:
-            raise ParamError(f"papers/{paper}/paper.yaml: tables.{key}.remarks: {unknown('printed method', name, names)}")
+            raise ParamError(
+                f"papers/{paper}/paper.yaml: tables.{key}.remarks: {unknown('printed method', name, names)}"
+            )
     return {name: (letter, text) for letter, (name, text) in zip(ascii_lowercase, table.remarks.items())}
 
 
 def other_measures(table: Table) -> dict[str, str]:
-    """Columns of ours that show the printed ones' runs by another accuracy. They add no number to those that are to be
-    measured; what a run costs does."""
+    """Columns of ours that show the printed ones' runs by another accuracy. They add no number to those that
+    are to be measured; what a run costs does."""
     return {heading: measure for heading, measure in table.also.items() if measure not in COSTS}
 
 
@@ -291,7 +341,10 @@ def legend(symbols: set[str], table: Table) -> str:
         found.append("for the standard deviation over clients lower is better")
     if table.hook:
         found.append(f"{SCORED}: before or after a round's local training")
-    found += [f"{heading}: {measure_words(measure)}, which the paper does not print" for heading, measure in other_measures(table).items()]
+    found += [
+        f"{heading}: {measure_words(measure)}, which the paper does not print"
+        for heading, measure in other_measures(table).items()
+    ]
     return "; ".join(found) + "." if found else ""
 
 
@@ -301,14 +354,30 @@ def _panel(body: Body, places: list[Place], titles: Titles, row: str, notes: dic
     stub, texts = stub_of(body.names, row, names)
     if body.own_settings:
         stub = [*stub, "setting"]
-        texts = [[*text, titles.setting(body.own_settings.get(name, ""))] for name, text in zip(body.names, texts)]
+        texts = [
+            [*text, titles.setting(body.own_settings.get(name, ""))] for name, text in zip(body.names, texts)
+        ]
     cells = {name: body.cells(name) for name in body.names}
     if body.filler.table.hook:
         stub = [*stub, SCORED]
         texts = [[*text, body.filler.hooks(cells[name])] for name, text in zip(body.names, texts)]
-    told = {name: list(dict.fromkeys(told for cell in cells[name] for told in body.filler.study.readings.get(cell, []))) for name in body.names}
-    rows = [Row(words, text, [body.values[name, place] for place in places], mean=name not in body.methods, note=notes.get(name, ""),
-                told=told[name]) for name, words, text in zip(body.names, names, texts)]
+    told = {
+        name: list(
+            dict.fromkeys(told for cell in cells[name] for told in body.filler.study.readings.get(cell, []))
+        )
+        for name in body.names
+    }
+    rows = [
+        Row(
+            words,
+            text,
+            [body.values[name, place] for place in places],
+            mean=name not in body.methods,
+            note=notes.get(name, ""),
+            told=told[name],
+        )
+        for name, words, text in zip(body.names, names, texts)
+    ]
     return Panel(title, stub, merge_heads(levels), rows)
 
 
@@ -322,9 +391,15 @@ def remarks_of(records) -> list[str]:
     """The transcription's notes that put a number itself in doubt, each with the cells it is about."""
     found: dict[str, list[str]] = {}
     for record in records:
-        doubts = [part.strip() for part in record["note"].split(";") if DOUBT.search(part) and not MARKS.search(part)]
+        doubts = [
+            part.strip()
+            for part in record["note"].split(";")
+            if DOUBT.search(part) and not MARKS.search(part)
+        ]
         if doubts:
-            words = dict.fromkeys((method_words(record["method"]), record["dataset"], pretty(record["column"]), record["value"]))
+            words = dict.fromkeys(
+                (method_words(record["method"]), record["dataset"], pretty(record["column"]), record["value"])
+            )
             found.setdefault("; ".join(doubts), []).append(" ".join(filter(None, words)))
     return [f"{_few(cells)}: {note}" for note, cells in found.items()]
 

@@ -1,22 +1,54 @@
 """From the spelling of the published CSVs to words for a reader.
 
-The CSVs write settings as `practical(beta=0.1,N=20),test=clean`, method variants as `FedCCL[local=1,global=0]`
-and Greek letters by name; a page shows `practical (β = 0.1, N = 20)`, `FedCCL (local = 1, global = 0)`.
+The CSVs write settings as `practical(beta=0.1,N=20),test=clean`, method variants as
+`FedCCL[local=1,global=0]` and Greek letters by name; a page shows `practical (β = 0.1, N = 20)`, `FedCCL
+(local = 1, global = 0)`.
 """
 import re
 from collections.abc import Iterable
 
 from pipeline.schema import ACROSS, MINIATURE, Paper
 
-GREEK = {"alpha": "α", "beta": "β", "gamma": "γ", "delta": "Δ", "eta": "η", "theta": "θ", "lambda": "λ", "mu": "μ",
-         "tau": "τ", "omega": "ω"}
-NAMES = {"hfl": "HFL", "asymhfl": "AsymHFL", "aug": "Aug", "dcl": "DCL", "supcon": "SupCon", "fccm": "FCCM", "fisl": "FISL",
-         "fntd": "FNTD", "sep": "separability", "com": "compactness"}       # components as the papers write them
+GREEK = {
+    "alpha": "α",
+    "beta": "β",
+    "gamma": "γ",
+    "delta": "Δ",
+    "eta": "η",
+    "theta": "θ",
+    "lambda": "λ",
+    "mu": "μ",
+    "tau": "τ",
+    "omega": "ω",
+}
+NAMES = {
+    "hfl": "HFL",
+    "asymhfl": "AsymHFL",
+    "aug": "Aug",
+    "dcl": "DCL",
+    "supcon": "SupCon",
+    "fccm": "FCCM",
+    "fisl": "FISL",
+    "fntd": "FNTD",
+    "sep": "separability",
+    "com": "compactness",
+}  # components as the papers write them
 PHRASES = {"metric=inter": "inter-domain", "metric=intra": "intra-domain", "test=clean": "clean test",
            "test=corrupted": "corrupted test"}
-MEASURES = {"average": "average", "weighted": "weighted by test size", "clients_std": "std. over clients", "AVG": "average",
-            "fgsm": "under FGSM", "pgd": "under PGD"}
-GROUPS = {"inter": "inter-domain", "intra": "intra-domain", "clean": "clean test", "corrupted": "corrupted test"}
+MEASURES = {
+    "average": "average",
+    "weighted": "weighted by test size",
+    "clients_std": "std. over clients",
+    "AVG": "average",
+    "fgsm": "under FGSM",
+    "pgd": "under PGD",
+}
+GROUPS = {
+    "inter": "inter-domain",
+    "intra": "intra-domain",
+    "clean": "clean test",
+    "corrupted": "corrupted test",
+}
 _GREEK = re.compile(rf"(?<![A-Za-z])({'|'.join(GREEK)})(?![A-Za-z])")
 _OUTSIDE = re.compile(r",(?![^(\[]*[)\]])")               # a comma that no bracket encloses
 _VARIANT = re.compile(r"(?P<base>[^\[]+)\[(?P<options>.*)\]")
@@ -44,7 +76,8 @@ def setting_words(part: str) -> str:
 
 
 def variant(label: str) -> tuple[str, dict[str, str]]:
-    """`FedCCL[local=1,global=0]` -> (`FedCCL`, {`local`: `1`, `global`: `0`}); a plain name has no options."""
+    """`FedCCL[local=1,global=0]` -> (`FedCCL`, {`local`: `1`, `global`: `0`}); a plain name has no
+    options."""
     found = _VARIANT.fullmatch(label)
     if not found:
         return label, {}

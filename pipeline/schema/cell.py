@@ -9,7 +9,8 @@ from pipeline.schema.scenario import Scenario
 
 
 def planned(key: str, root: Path = ROOT) -> "list[Cell]":
-    """Every cell of a paper that has a DVC stage: the miniature's, those of the paper's grids, the other papers' methods."""
+    """Every cell of a paper that has a DVC stage: the miniature's, those of the paper's grids, the other
+    papers' methods."""
     paper = load_paper(key, root)
     mini = paper.miniature
     cells = [Cell(key, MINIATURE, method) for method in (mini.methods if mini else [])]
@@ -30,7 +31,9 @@ class Cell:
         """`fedcrl/mini/fedprox` -> Cell."""
         parts = text.split("/")
         if len(parts) != 3 or not all(parts):
-            raise ParamError(f"cell {text!r}: expected <paper>/<scenario>/<method>, such as fedcrl/mini/fedprox")
+            raise ParamError(
+                f"cell {text!r}: expected <paper>/<scenario>/<method>, such as fedcrl/mini/fedprox"
+            )
         return cls(*parts)
 
     def __str__(self) -> str:
@@ -52,7 +55,8 @@ class Cell:
         return root / "papers" / self.paper / "representations" / self.scenario / f"{self.method}.npz"
 
     def resolve(self, root: Path = ROOT) -> tuple[Scenario, str, dict]:
-        """(scenario, algorithm, hyper-parameters as written); raises ParamError for a name that is not there."""
+        """(scenario, algorithm, hyper-parameters as written); raises ParamError for a name that is not
+        there."""
         paper = load_paper(self.paper, root)
         file = f"papers/{self.paper}/paper.yaml"
         if self.scenario not in paper.scenarios:
@@ -62,7 +66,8 @@ class Cell:
         values = dict(paper.methods[self.method] or {})
         algorithm = values.pop("algorithm", self.method)
         values.pop("label", None)
-        values |= values.pop("scenarios", {}).get(self.scenario, {})     # hyper-parameters that differ in a scenario
+        # hyper-parameters that differ in a scenario
+        values |= values.pop("scenarios", {}).get(self.scenario, {})
         scenario = paper.scenarios[self.scenario]
         if (network := values.pop("model", None)) is not None:           # a method with a network of its own
             scenario = scenario.with_networks(network, f"{file}: methods.{self.method}.model")

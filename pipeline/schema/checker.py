@@ -1,7 +1,7 @@
 """A mapping of plain YAML against a dataclass: every error names the file and the key.
 
-Written on dataclasses instead of pydantic because a training stage must run on machines that have torch, numpy,
-pandas, PyYAML and Jinja2 and nothing else."""
+Written on dataclasses instead of pydantic because a training stage must run on machines that have torch,
+numpy, pandas, PyYAML and Jinja2 and nothing else."""
 import dataclasses
 import math
 import types
@@ -113,7 +113,11 @@ def _check_dataclass(kind, value, where):
         if key not in fields:
             raise ParamError(f"{said}: {unknown('key', key, fields)}")
     for name, f in fields.items():
-        if name not in value and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
+        if (
+            name not in value
+            and f.default is dataclasses.MISSING
+            and f.default_factory is dataclasses.MISSING
+        ):
             raise ParamError(f"{said}: the key {name!r} is missing")
     made = {k: check(hints[k], v, _at(where, k)) for k, v in value.items()}
     try:

@@ -17,19 +17,23 @@ from pipeline.schema.scenario import setting
 ROOT = Path(__file__).resolve().parents[2]
 
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")     # of a paper's folder: it stands in stages, paths and commands
+# of a paper's folder: it stands in stages, paths and commands
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 TAKEN = (MINIATURE, ACROSS, "index")                # names that commands and pages give to something else
 
 
 @dataclass(frozen=True)
 class DataChoice:
-    source: Literal["auto", "mirror", "canonical"] = "auto"   # for sets that are not bundled; auto: mirror, then canonical
-    weights: Literal["pretrained", "untrained"] = "pretrained"   # of the frozen ViT-Ti/16; untrained: where its weights cannot be had
+    # for sets that are not bundled; auto: mirror, then canonical
+    source: Literal["auto", "mirror", "canonical"] = "auto"
+    # of the frozen ViT-Ti/16; untrained: where its weights cannot be had
+    weights: Literal["pretrained", "untrained"] = "pretrained"
 
 
 @dataclass(frozen=True)
 class Common:
-    """What the miniatures of all papers share, unless a paper's own says otherwise; None: the scenario's default."""
+    """What the miniatures of all papers share, unless a paper's own says otherwise; None: the scenario's
+    default."""
     seeds: list[Whole] | None = None
     arithmetic: Literal["portable"] | None = None
 
@@ -42,7 +46,8 @@ class Params:
 
 
 def read_yaml(path: Path) -> dict:
-    """One YAML mapping; a missing file, a syntax error or a repeated key is a ParamError naming file and line."""
+    """One YAML mapping; a missing file, a syntax error or a repeated key is a ParamError naming file and
+    line."""
     shown = shorten(path)
     try:
         return yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys) or {}
@@ -53,15 +58,17 @@ def read_yaml(path: Path) -> dict:
 
 
 class _UniqueKeys(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """safe_load, by libyaml where PyYAML was built with it, that refuses a key given twice, which YAML would silently
-    overwrite."""
+    """safe_load, by libyaml where PyYAML was built with it, that refuses a key given twice, which YAML would
+    silently overwrite."""
 
     def construct_mapping(self, node, deep=False):
         seen = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                 if key.value in seen:
-                    raise yaml.constructor.ConstructorError(None, None, f"the key {key.value!r} is given twice", key.start_mark)
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"the key {key.value!r} is given twice", key.start_mark
+                    )
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 
@@ -86,7 +93,9 @@ def papers(root: Path = ROOT) -> tuple[str, ...]:
 
 def folders(root: Path = ROOT) -> list[str]:
     """Names of the papers' folders by the alphabet, without reading what is in them; hidden ones are none."""
-    names = sorted(path.parent.name for path in root.glob("papers/*/paper.yaml") if not path.parent.name.startswith("."))
+    names = sorted(
+        path.parent.name for path in root.glob("papers/*/paper.yaml") if not path.parent.name.startswith(".")
+    )
     for name in names:
         check_name(name)
     return names
@@ -101,7 +110,8 @@ def check_name(name: str) -> None:
 
 @cache
 def load_paper(name: str, root: Path = ROOT) -> Paper:
-    """papers/<name>/paper.yaml. Its miniature is added as the scenario `mini`, and once more for the other papers' methods."""
+    """papers/<name>/paper.yaml. Its miniature is added as the scenario `mini`, and once more for the other
+    papers' methods."""
     path = root / "papers" / name / "paper.yaml"
     if not NAME.fullmatch(name) or not path.is_file():
         raise ParamError(unknown("paper", name, folders(root)))
@@ -113,7 +123,9 @@ def load_paper(name: str, root: Path = ROOT) -> Paper:
         document = {**document, "miniature": {**mini, "scenario": {**given, **mini["scenario"]}}}
     paper = check(Paper, document, f"{shorten(path)}:")
     if paper.miniature:
-        added = {MINIATURE: paper.miniature.scenario} | ({ACROSS: paper.miniature.scenario} if paper.miniature.others else {})
+        added = {MINIATURE: paper.miniature.scenario} | (
+            {ACROSS: paper.miniature.scenario} if paper.miniature.others else {}
+        )
         paper = dataclasses.replace(paper, scenarios={**paper.scenarios, **added})
     for where, kind, item in _references(paper):
         known = paper.scenarios if kind == "scenario" else paper.methods
@@ -135,7 +147,11 @@ def _references(paper: Paper) -> Iterator[tuple[str, str, str]]:
     for key, table in paper.tables.items():
         yield from ((f"tables.{key}.blocks.{at}", "scenario", name) for at, block in table.blocks.items()
                     for name in (block.scenario, block.previous) if name is not None)
-        yield from ((f"tables.{key}.rows.{row}", "method", name) for row, name in table.rows.items() if name is not None)
+        yield from (
+            (f"tables.{key}.rows.{row}", "method", name)
+            for row, name in table.rows.items()
+            if name is not None
+        )
     for part in ("titles", "notes", "beside"):
         yield from ((part, "scenario", name) for name in getattr(paper, part))
     for part in ("methods", "others") if paper.miniature else ():
@@ -143,9 +159,13 @@ def _references(paper: Paper) -> Iterator[tuple[str, str, str]]:
     if paper.communication:
         yield from (("communication.counts", "method", name) for name in paper.communication.counts)
     for key, values in paper.methods.items():
-        yield from ((f"methods.{key}.scenarios", "scenario", name) for name in (values or {}).get("scenarios", {}))
+        yield from (
+            (f"methods.{key}.scenarios", "scenario", name) for name in (values or {}).get("scenarios", {})
+        )
     for at, choice in enumerate(paper.readings):
         yield from ((f"readings[{at}].scenarios", "scenario", name) for name in choice.scenarios)
         yield from ((f"readings[{at}].methods", "method", name) for name in choice.methods)
     algorithms = {(values or {}).get("algorithm") for values in paper.methods.values()}
-    yield from (("sources.methods", "method", name) for name in paper.sources.methods if name not in algorithms)
+    yield from (
+        ("sources.methods", "method", name) for name in paper.sources.methods if name not in algorithms
+    )

@@ -1,4 +1,5 @@
-"""Where methods lie: a file of pipeline/methods, or of the methods/ of the one paper that has it for itself."""
+"""Where methods lie: a file of pipeline/methods, or of the methods/ of the one paper that has it for
+itself."""
 from pathlib import Path
 
 from pipeline.schema.loader import ROOT

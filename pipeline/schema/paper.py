@@ -29,7 +29,7 @@ class Block:
     """Which scenario fills one (setting, dataset) block of a table, and which of its measures."""
     scenario: str
     measure: str = ""                                 # prefix of every measure of the block, e.g. "inter."
-    previous: str | None = None                       # scenario of the default setting: + better, - worse than there
+    previous: str | None = None  # scenario of the default setting: + better, - worse than there
     only: list[str] = field(default_factory=list)     # columns that it fills, printed or ours; empty: all
 
 
@@ -37,12 +37,13 @@ class Block:
 class Table:
     """One table of the paper, in the paper's own shape: methods down, (setting, dataset, column) across.
 
-    blocks   "<setting>|<dataset>" of the CSV -> what fills it; a row with a scenario of its own (other local epochs,
-             another network) has a further key "<setting>|<dataset>|<printed method>"
+    blocks   "<setting>|<dataset>" of the CSV -> what fills it; a row with a scenario of its own (other local
+             epochs, another network) has a further key "<setting>|<dataset>|<printed method>"
     columns  printed column -> measure, where the names differ; null: printed, but nothing that a run measures
-    rows     printed method -> key of `methods`, where it is not the label; null: a mean over the rows, not a method
-    marks    what the paper prints beside its numbers, shown of the measured ones: `rank`, the three best of a column,
-             `average`, better or worse than the row that is a mean
+    rows     printed method -> key of `methods`, where it is not the label; null: a mean over the rows, not a
+             method
+    marks    what the paper prints beside its numbers, shown of the measured ones: `rank`, the three best of a
+             column, `average`, better or worse than the row that is a mean
     remarks  printed method -> a footnote to its row
     also     heading -> measure of a column of ours behind the printed ones of every block
     hook     whether a column says which of a client's models each row scores
@@ -53,7 +54,7 @@ class Table:
     blocks: dict[str, Block] = field(default_factory=dict)
     columns: dict[str, str | None] = field(default_factory=dict)
     rows: dict[str, str | None] = field(default_factory=dict)
-    baseline: str | None = None                       # printed method that `delta` subtracts; null: each block's row without one
+    baseline: str | None = None  # printed method that `delta` subtracts; null: each block's row without one
     marks: list[Literal["rank", "average"]] = field(default_factory=list)
     remarks: dict[str, str] = field(default_factory=dict)
     also: dict[str, str] = field(default_factory=dict)
@@ -66,8 +67,8 @@ class Table:
         return self.blocks.get(f"{at}|{method}", self.blocks.get(at))
 
     def measure(self, block: Block, column: str) -> str | None:
-        """Name of the measure that a column of a block shows; None for `delta` and what no run measures. What a run
-        costs (`run.`) has no prefix."""
+        """Name of the measure that a column of a block shows; None for `delta` and what no run measures. What
+        a run costs (`run.`) has no prefix."""
         filled = column != DELTA and (not block.only or column in block.only)
         name = {**self.also, **self.columns}.get(column, column) if filled else None
         return name if name is None or name.startswith("run.") else block.measure + name
@@ -77,22 +78,37 @@ class Table:
 class Figure:
     """A figure whose curves or points come from cells: which scenarios and methods it draws.
 
-    kind: curves, measures over rounds; sweep, measures against a number that the cells differ in (of a method's: the first of
-    `methods` is the one that the others vary); embedding, t-SNE of representations; sphere, their directions and lengths;
-    margins, between class means; matrix, cross-correlations of the clients' logits; transfer, t-SNE of the first client's features
-    of its own domain's and the next domain's test images; pairs, two measures of every method beside each other;
-    clients, images per class and client; images, an example of every class and domain.
+    kind: curves, measures over rounds; sweep, measures against a number that the cells differ in (of a
+    method's: the first of `methods` is the one that the others vary); embedding, t-SNE of representations;
+    sphere, their directions and lengths; margins, between class means; matrix, cross-correlations of the
+    clients' logits; transfer, t-SNE of the first client's features of its own domain's and the next domain's
+    test images; pairs, two measures of every method beside each other; clients, images per class and client;
+    images, an example of every class and domain.
     """
     number: str
     title: str
     scenarios: list[str]
     methods: list[str] = field(default_factory=list)  # empty: every method that was run there
-    kind: Literal["curves", "sweep", "embedding", "sphere", "margins", "matrix", "transfer", "pairs", "clients",
-                  "images"] | None = None             # see above; null: not drawn
+    kind: (
+        Literal[
+            "curves",
+            "sweep",
+            "embedding",
+            "sphere",
+            "margins",
+            "matrix",
+            "transfer",
+            "pairs",
+            "clients",
+            "images",
+        ]
+        | None
+    ) = None  # see above; null: not drawn
     # Of curves: columns of history.csv; of a sweep and of pairs: measures; empty: the headline.
     measures: list[str] = field(default_factory=list)
     window: Count = 1                                 # of curves: trailing mean over so many rounds
-    over: list[str] = field(default_factory=list)     # of a sweep, a panel each: a number of the scenario (partition.beta) or of the method (tau)
+    # of a sweep, a panel each: a number of the scenario (partition.beta) or of the method (tau)
+    over: list[str] = field(default_factory=list)
 
     def __post_init__(self):
         if (self.kind == "sweep") != bool(self.over):
@@ -105,8 +121,8 @@ class Figure:
 class Grid:
     """Cells to run: every scenario with every method. `dvc.yaml` has one matrix stage per grid.
 
-    apart: in a folder and a dvc.yaml of its own, for a grid so large that neither its lock nor `dvc repro papers/<paper>/dvc.yaml`
-    should carry it.
+    apart: in a folder and a dvc.yaml of its own, for a grid so large that neither its lock nor `dvc repro
+    papers/<paper>/dvc.yaml` should carry it.
     """
     scenarios: list[str]
     methods: list[str]
@@ -115,14 +131,16 @@ class Grid:
 
 @dataclass(frozen=True)
 class Communication:
-    """What the paper says that a client sends and receives in a round; shown beside what the methods count."""
+    """What the paper says that a client sends and receives in a round; shown beside what the methods
+    count."""
     source: str                                       # where it says so, and its symbols
     counts: dict[str, str]                            # key of `methods` -> "2|θ|"
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a value comes from: the paper (its place), released code (repository, file) or a choice of our own (its reason)."""
+    """Where a value comes from: the paper (its place), released code (repository, file) or a choice of our
+    own (its reason)."""
     paper: str = ""
     code: str = ""
     own: str = ""
@@ -149,7 +167,8 @@ class Sources:
 
 @dataclass(frozen=True)
 class Choice:
-    """What is run where the paper says something else, says it twice or is silent (pipeline.cells.readings.Reading), and in which cells."""
+    """What is run where the paper says something else, says it twice or is silent
+    (pipeline.cells.readings.Reading), and in which cells."""
     paper: str
     run: str
     why: str
@@ -162,8 +181,8 @@ class Choice:
 class Miniature:
     """A paper's protocol on the bundled digits, small enough for a laptop, and the methods it runs.
 
-    others: methods of the other papers. Their cells have the scenario ACROSS, whose folders no stage of the root's dvc.yaml reads,
-    so that `dvc repro` need not run them and the paper's own tables do not show them.
+    others: methods of the other papers. Their cells have the scenario ACROSS, whose folders no stage of the
+    root's dvc.yaml reads, so that `dvc repro` need not run them and the paper's own tables do not show them.
     """
     scenario: Scenario
     methods: list[str]
@@ -184,18 +203,22 @@ class Paper:
     idea: str                                         # one sentence
     order: Count                                      # its place on the pages
     scenarios: dict[str, Scenario]
-    methods: dict[str, dict[str, Any]]                # key -> {algorithm?, label?, model?, hyper-parameters..., scenarios?}
+    methods: dict[str, dict[str, Any]]  # key -> {algorithm?, label?, model?, hyper-parameters..., scenarios?}
     grids: dict[str, Grid]
     tables: dict[str, Table]
     figures: dict[str, Figure] = field(default_factory=dict)
-    beside: list[str] = field(default_factory=list)   # scenarios that are in no table of the paper, such as cut-down ones; each has one of its own
+    # scenarios that are in no table of the paper, such as cut-down ones; each has one of its own
+    beside: list[str] = field(default_factory=list)
     miniature: Miniature | None = None
     communication: Communication | None = None
-    readings: list[Choice] = field(default_factory=list)   # of the paper; those of a method are in pipeline/methods/readings.yaml
+    # of the paper; those of a method are in pipeline/methods/readings.yaml
+    readings: list[Choice] = field(default_factory=list)
     sources: Sources = field(default_factory=Sources)
-    runs: Count = 1                                   # that a printed number is the mean of; 1 where the paper does not say
-    titles: dict[str, str] = field(default_factory=dict)   # scenario -> what it is; apart from the scenario, so that
-    notes: dict[str, str] = field(default_factory=dict)    # scenario -> deviations;  a changed word re-runs nothing
+    runs: Count = 1  # that a printed number is the mean of; 1 where the paper does not say
+    # scenario -> what it is; apart from the scenario, so that
+    titles: dict[str, str] = field(default_factory=dict)
+    # scenario -> deviations;  a changed word re-runs nothing
+    notes: dict[str, str] = field(default_factory=dict)
     defaults: Any = None                              # YAML anchors to merge into scenarios; not read
 
     def label(self, method: str) -> str:
@@ -213,7 +236,8 @@ class Paper:
         return ""
 
     def method_of(self, table: Table, printed: str) -> str | None:
-        """Key of the method in a printed row; None for a row that is a mean over the others, or an unknown one."""
+        """Key of the method in a printed row; None for a row that is a mean over the others, or an unknown
+        one."""
         if printed in table.rows:
             return table.rows[printed]
         return next((key for key in self.methods if self.label(key) == printed), None)

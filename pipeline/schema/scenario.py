@@ -10,12 +10,15 @@ from pipeline.schema.checker import Count, Fraction, NonNegative, Positive, Rang
 class Data:
     """Which images, and how they enter the network."""
     set: str                                          # a name of pipeline.data.registry
-    domains: dict[str, str] = field(default_factory=dict)   # printed name -> domain of the set; empty: all, own names
+    # printed name -> domain of the set; empty: all, own names
+    domains: dict[str, str] = field(default_factory=dict)
     size: Count = 32                                  # side in pixels after resizing
     channels: Literal[1, 3] = 3
-    normalise: Literal["half", "imagenet", "cifar10", "none"] = "half"   # (x - .5) / .5, the set's statistics, or [0, 1]
-    features: Literal["pixels", "vit_tiny"] = "pixels"        # vit_tiny: frozen ViT-Ti/16 class token, 192 numbers
-    augmentation: Literal["crop_flip"] | None = None  # of training images: reflect-pad 4, random crop, horizontal flip
+    # (x - .5) / .5, the set's statistics, or [0, 1]
+    normalise: Literal["half", "imagenet", "cifar10", "none"] = "half"
+    features: Literal["pixels", "vit_tiny"] = "pixels"  # vit_tiny: frozen ViT-Ti/16 class token, 192 numbers
+    # of training images: reflect-pad 4, random crop, horizontal flip
+    augmentation: Literal["crop_flip"] | None = None
 
 
 @dataclass(frozen=True)
@@ -26,24 +29,28 @@ class Public:
     batch_size: Count = 512
     epochs: Count = 1                                 # passes over them per round
     # weak, strong: FCCL+ Sec. 4.1 and, padded, its release; crop_flip_rotate: RAHFL's code, FCCL's
-    augmentation: Literal["none", "weak", "strong", "weak_padded", "strong_padded", "crop_flip_rotate"] = "none"
+    augmentation: Literal["none", "weak", "strong", "weak_padded", "strong_padded", "crop_flip_rotate"] = (
+        "none"
+    )
     drop_last: bool = False
 
 
 @dataclass(frozen=True)
 class Dirichlet:
-    """Label skew: class c is cut over the clients by p ~ Dir(beta) (PFLlib, dataset/utils/dataset_utils.py)."""
+    """Label skew: class c is cut over the clients by p ~ Dir(beta) (PFLlib,
+    dataset/utils/dataset_utils.py)."""
     kind = "dirichlet"
     clients: Count
     beta: Positive
-    pool: Literal["train+test", "train"] = "train+test"   # split each client's part, or keep the official test set
+    # split each client's part, or keep the official test set
+    pool: Literal["train+test", "train"] = "train+test"
     train_share: Share = 0.75
     cap: bool = True                                  # a client that holds n/N samples gets no more
     min_samples: Whole | None = None                  # None: floor(min(10 / (1 - train_share), n / N / 2))
     tries: Count = 1_000_000
     samples: Count | None = None                      # use only so many images of the pool
     seed: Whole = 1
-    fixed: bool = False                               # of every kind: one draw serves all seeds; else each seed has its own
+    fixed: bool = False  # of every kind: one draw serves all seeds; else each seed has its own
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,8 @@ class Pathological:
     classes: Count
     pool: Literal["train+test", "train"] = "train+test"
     train_share: Share = 0.75
-    owners: Literal["in_order", "random"] = "in_order"    # PFLlib's `pat`, or classes drawn until each has an owner
+    # PFLlib's `pat`, or classes drawn until each has an owner
+    owners: Literal["in_order", "random"] = "in_order"
     balanced: bool = False
     min_samples: Whole | None = None
     samples: Count | None = None
@@ -67,14 +75,15 @@ class Domains:
     """Domain skew: a domain belongs to one or several clients, who share it without overlap."""
     kind = "domains"
     clients: dict[str, Count]                         # printed domain name -> number of clients
-    share: Fraction | dict[str, Fraction] | None = None   # of the domain's training part, per client; None: cut equally
+    # of the domain's training part, per client; None: cut equally
+    share: Fraction | dict[str, Fraction] | None = None
     per_class: Count | None = None                    # images of each class per client, instead of a share
-    beta: Positive | None = None                      # imbalanced: class c gives client k int(base * N * p_k), p ~ Dir(beta)
+    beta: Positive | None = None  # imbalanced: class c gives client k int(base * N * p_k), p ~ Dir(beta)
     test: Literal["official", "index_mod_10", "random"] = "official"
     test_share: Share = 0.3                           # for test: random
     test_per_class: Count | None = None               # keep at most so many test images of each class
     samples: Count | None = None                      # at most so many training images per domain
-    validation: bool = False                          # score on the training images that no client has, and never on the test part
+    validation: bool = False  # score on the training images that no client has, and never on the test part
     seed: Whole = 1
     fixed: bool = False
 
@@ -85,12 +94,13 @@ class Subset:
     kind = "subset"
     sizes: dict[str, Count]                           # printed client name -> images
     overlap: bool = False                             # clients of one domain draw independently
-    beta: Positive | None = None                      # labels of a client follow Dir(beta) (RAHFL, supplement B)
+    beta: Positive | None = None  # labels of a client follow Dir(beta) (RAHFL, supplement B)
     test: Literal["official", "index_mod_10", "random"] = "official"
     test_share: Fraction | None = None                # for test: random
     test_per_class: Count | None = None
     stratified: bool = False
-    heldout: Count | None = None                      # labelled training images that no client gets, to compare clients by (RAHFL)
+    # labelled training images that no client gets, to compare clients by (RAHFL)
+    heldout: Count | None = None
     seed: Whole = 0
     fixed: bool = False
 
@@ -106,7 +116,8 @@ Partition = Dirichlet | Pathological | Domains | Subset
 NEEDS = {
     "public data": "`public`, unlabelled images that all clients see",
     "one network": "`model`, one network for all clients; a method's row may give one",
-    "projector": "`projector`, its width, in every network; a method's row may give it: `model: {projector: 1024}`",
+    "projector": "`projector`, its width, in every network; a method's row may give it: `model: {projector: "
+                 "1024}`",
     "held-out images": "`partition.heldout`, labelled training images that no client gets",
     "pixels in [0, 1]": "`data.normalise: none`",
 }
@@ -116,10 +127,12 @@ NEEDS = {
 class Model:
     """A network of pipeline.models; the widths that the papers vary."""
     name: str
-    features: Count | None = None                     # width of the representation, where the network has a choice
-    dropout: Annotated[float, Range(low=0, high=0.99)] | None = None   # None: the network's own (0, EfficientNet 0.2)
-    activation: Literal["relu", "none"] = "relu"      # after the representation layer (FedCRL names none, PFLlib has a ReLU)
-    projector: Count | None = None                    # width of a projector of the representation (RAHFL's networks: 1024)
+    features: Count | None = None  # width of the representation, where the network has a choice
+    # None: the network's own (0, EfficientNet 0.2)
+    dropout: Annotated[float, Range(low=0, high=0.99)] | None = None
+    # after the representation layer (FedCRL names none, PFLlib has a ReLU)
+    activation: Literal["relu", "none"] = "relu"
+    projector: Count | None = None  # width of a projector of the representation (RAHFL's networks: 1024)
 
 
 @dataclass(frozen=True)
@@ -141,13 +154,15 @@ class Training:
     local_epochs: Count = 1
     optimiser: Optimiser = field(default_factory=Optimiser)
     drop_last: bool = False                           # skip a last incomplete batch
-    averaging: Literal["uniform"] | None = None       # of models at the server; None: weighted by training samples n_k
-    pretraining: Count | None = None                  # epochs that every client trains alone before round 1 (RAHFL)
+    # of models at the server; None: weighted by training samples n_k
+    averaging: Literal["uniform"] | None = None
+    pretraining: Count | None = None  # epochs that every client trains alone before round 1 (RAHFL)
 
 
 @dataclass(frozen=True)
 class Attack:
-    """White-box attack on every test image, l_infinity in units of [0, 1] pixels: FGSM (one step of eps) and PGD."""
+    """White-box attack on every test image, l_infinity in units of [0, 1] pixels: FGSM (one step of eps) and
+    PGD."""
     eps: Positive
     step: Positive                                    # of PGD
     steps: Count
@@ -162,10 +177,11 @@ class Evaluation:
     `pooled` the one test set of all domains; `cross` each client's model on every domain (intra and inter).
     """
     tests: Literal["clients", "domains", "pooled", "cross"]
-    every: Count = 1                                  # rounds between evaluations; the last ones are always evaluated
-    last: Count = 5                                   # the reported number is the mean over the last so many rounds
+    every: Count = 1  # rounds between evaluations; the last ones are always evaluated
+    last: Count = 5  # the reported number is the mean over the last so many rounds
     top: Count = 1                                    # top-k accuracy
-    hook: Literal["pre", "post"] | None = None        # which model the table scores, where it is not the method's own choice
+    # which model the table scores, where it is not the method's own choice
+    hook: Literal["pre", "post"] | None = None
     attack: Attack | None = None                      # adds the measures `fgsm` and `pgd` (FedCCL Table 8)
 
 
@@ -180,7 +196,8 @@ class Scenario:
     models: dict[str, Model] | None = None            # printed client name -> network (heterogeneous models)
     public: Public | None = None
     corruption: Share | None = None                   # share of the private images that are corrupted (RAHFL)
-    arithmetic: Literal["portable"] | None = None     # portable: processors of different makers round alike, see pipeline.cells.arithmetic
+    # portable: processors of different makers round alike, see pipeline.cells.arithmetic
+    arithmetic: Literal["portable"] | None = None
     seeds: list[Whole] = field(default_factory=lambda: [0, 1, 2])
 
     def __post_init__(self):
@@ -188,8 +205,15 @@ class Scenario:
             raise ValueError("give either 'model' or 'models'")
         if not self.seeds or len(set(self.seeds)) != len(self.seeds):
             raise ValueError(f"'seeds' must be different whole numbers, found {self.seeds}")
-        if self.models is not None and isinstance(self.partition, Subset) and set(self.models) != set(self.partition.sizes):
-            raise ValueError(f"'models' names {sorted(self.models)}, 'partition.sizes' names {sorted(self.partition.sizes)}")
+        if (
+            self.models is not None
+            and isinstance(self.partition, Subset)
+            and set(self.models) != set(self.partition.sizes)
+        ):
+            raise ValueError(
+                f"'models' names {sorted(self.models)}, 'partition.sizes' names "
+                f"{sorted(self.partition.sizes)}"
+            )
 
         if self.evaluation.attack is not None and self.data.normalise != "none":
             raise ValueError("'evaluation.attack' needs images in [0, 1]: set 'data.normalise' to none")
@@ -211,18 +235,27 @@ class Scenario:
     @property
     def offers(self) -> set[str]:
         """Those of NEEDS that it has."""
-        has = {"public data": self.public is not None, "one network": len(set(self.networks)) == 1,
-               "projector": all(model.projector for model in self.networks),
-               "held-out images": bool(getattr(self.partition, "heldout", None)), "pixels in [0, 1]": self.data.normalise == "none"}
+        has = {
+            "public data": self.public is not None,
+            "one network": len(set(self.networks)) == 1,
+            "projector": all(model.projector for model in self.networks),
+            "held-out images": bool(getattr(self.partition, "heldout", None)),
+            "pixels in [0, 1]": self.data.normalise == "none",
+        }
         return {need for need in NEEDS if has[need]}
 
     def with_networks(self, changes: object, where: str) -> "Scenario":
-        """This scenario with `changes` (keys of Model) over the network of every client: {name: fedlsa}, {projector: 1024}."""
+        """This scenario with `changes` (keys of Model) over the network of every client: {name: fedlsa},
+        {projector: 1024}."""
         def changed(model: Model) -> Model:
             given = {k: v for k, v in dataclasses.asdict(model).items() if v is not None}
             return check(Model, {**given, **changes} if isinstance(changes, dict) else changes, where)
-        return dataclasses.replace(self, model=self.model and changed(self.model),
-                                   models=self.models and {name: changed(model) for name, model in self.models.items()})
+
+        return dataclasses.replace(
+            self,
+            model=self.model and changed(self.model),
+            models=self.models and {name: changed(model) for name, model in self.models.items()},
+        )
 
 
 def setting(scenario: Scenario, name: str) -> Any:
