@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import partial
 from multiprocessing import connection, get_context
 from multiprocessing.context import ForkContext, SpawnContext
@@ -144,7 +144,7 @@ def train_seed(
     )
     world, tests = load_world(job.cell, scenario, job.seed, job.root)
     executor = share(world.executor)
-    begun, started = time.monotonic(), datetime.now(timezone.utc).isoformat(timespec="seconds")
+    begun, started = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
     state, rows, own, spent = _resume(job, world.device)
     if state is None:
         world = world.at(0, watch := Watch(executor))

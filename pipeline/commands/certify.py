@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
@@ -97,7 +97,7 @@ def certify(
         if fresh:
             ledger.append(
                 {
-                    "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                    "date": datetime.now(UTC).isoformat(timespec="seconds"),
                     "from": commit_of_old,
                     "to": commit,
                     "machine": {"device": "cpu", **provenance.machine()},

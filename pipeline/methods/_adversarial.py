@@ -2,8 +2,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
-
 from pipeline.attacks import pgd
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import Objective

@@ -3,8 +3,6 @@ et al. 2023)."""
 from dataclasses import dataclass
 from typing import Literal
 
-from torch import Tensor
-
 from pipeline.clustering import by_class, class_averages, keep_missing
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import Objective
