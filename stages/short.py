@@ -185,7 +185,8 @@ def _digests(value):
             inner = inner.detach().cpu().contiguous()
             inner = np.asarray(inner.view(torch.uint8) if inner.dtype == torch.bfloat16 else inner)
         if isinstance(inner, np.ndarray):
-            inner = f"{inner.dtype}{list(inner.shape)} {hashlib.sha256(np.ascontiguousarray(inner).tobytes()).hexdigest()}"
+            digest = hashlib.sha256(np.ascontiguousarray(inner).tobytes()).hexdigest()
+            inner = f"{inner.dtype}{list(inner.shape)} {digest}"
         yield at, inner
 
 

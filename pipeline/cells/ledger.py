@@ -30,7 +30,8 @@ from pipeline.schema import ROOT, check_keys, read_yaml
 from pipeline.sealing import is_sealed, seal
 
 FILE = "equivalents.yaml"
-HEADER = "# Code that was run beside earlier code and gave the same bits. Written by `fedrepro certify` alone: pipeline/cells/ledger.py.\n"
+HEADER = ("# Code that was run beside earlier code and gave the same bits. "
+          "Written by `fedrepro certify` alone: pipeline/cells/ledger.py.\n")
 KEYS = {"date": str, "from": str, "to": str, "machine": dict, "pairs": list, "self": str}
 PAIR = {"cell": str, "old": str, "new": str, "rounds": list, "values": int, "same": str}
 

@@ -25,9 +25,10 @@ FLUSH = 10.0                                          # seconds between two batc
 BATCH = 1000                                          # metrics that MLflow takes in one call
 NOTE = """{title}
 
-A run is a seed of a cell, named scenario/method/seed. A column block of a table: search `tags.scenario = "mini"`, tick the runs,
-Compare; or group by the tag `method` for the mean over the seeds. `reported/...` are the numbers that the report prints; metrics
-without a prefix are the model that the paper's tables score, `pre.` and `post.` the other one, before or after local training."""
+A run is a seed of a cell, named scenario/method/seed. A column block of a table: search
+`tags.scenario = "mini"`, tick the runs, Compare; or group by the tag `method` for the mean over the seeds.
+`reported/...` are the numbers that the report prints; metrics without a prefix are the model that the paper's
+tables score, `pre.` and `post.` the other one, before or after local training."""
 
 
 def uri(root: Path = ROOT) -> str:

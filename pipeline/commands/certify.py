@@ -86,7 +86,8 @@ def certify(
         pairs = []
         for row, outcome in compare(group, commit_of_old, commit, jobs, root):
             if isinstance(outcome, dict) and outcome["old"] not in ledger.equal(row.old, root):
-                outcome = f"{row.commit[:12]} has the result's code only by an entry of {ledger.FILE} that does not count here"
+                outcome = (f"{row.commit[:12]} has the result's code only by an entry of {ledger.FILE} "
+                           "that does not count here")
             if isinstance(outcome, dict):
                 pairs.append(outcome)
                 print(f"  same       {row.cell} ({outcome['values']} values)", flush=True)

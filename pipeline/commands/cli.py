@@ -235,7 +235,8 @@ def ui(port: int) -> int:
     os.execve(sys.executable, command, os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"})
 
 
-@main.command("import", short_help="Bring finished seeds into MLflow.", epilog=example("MLFLOW_TRACKING_URI=http://127.0.0.1:5000 fedrepro import"))
+@main.command("import", short_help="Bring finished seeds into MLflow.",
+              epilog=example("MLFLOW_TRACKING_URI=http://127.0.0.1:5000 fedrepro import"))
 def import_() -> int:
     """Bring every finished seed that MLflow does not know yet into it."""
     from pipeline.cells.tracking import say_import

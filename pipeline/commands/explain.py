@@ -138,7 +138,8 @@ def _measured(result: dict, measure: str) -> str:
     if not values:
         return "not yet" if not result else "no run measures it" if not measure else "not in the result"
     each = ", ".join(f"{value:.2f}" for value in values)
-    return f"{fmean(values):.2f} ({measure}; {'seeds' if len(values) > 1 else 'seed'} {', '.join(map(str, result['seeds']))}: {each})"
+    seeds = f"{'seeds' if len(values) > 1 else 'seed'} {', '.join(map(str, result['seeds']))}"
+    return f"{fmean(values):.2f} ({measure}; {seeds}: {each})"
 
 
 def _scenario(cell: Cell, scenario: Scenario, root: Path) -> Iterator[str]:

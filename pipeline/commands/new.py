@@ -8,8 +8,8 @@ from pipeline.errors import FedReproError, ParamError
 from pipeline.files import write_text
 from pipeline.schema import ROOT, check_name, load_paper, method_file, papers, shorten
 
-PAPER = """# {name} as data: its scenarios, methods, tables and figures. What each key means: pipeline/schema; how to go on:
-# docs/adding-a-paper.md.
+PAPER = """# {name} as data: its scenarios, methods, tables and figures. What each key means:
+# pipeline/schema; how to go on: docs/adding-a-paper.md.
 name: {name}             # as the paper spells its method
 title: The paper's title
 authors: Its authors
@@ -17,7 +17,8 @@ reference: Where it appeared (year)
 idea: What its method does, in one sentence.
 order: {order}
 
-# The protocol on scikit-learn's handwritten digits, small enough for a laptop: `dvc repro` runs it. Seeds stand in params.yaml.
+# The protocol on scikit-learn's handwritten digits, small enough for a laptop: `dvc repro` runs it. Seeds
+# stand in params.yaml.
 miniature:
   methods: [fedavg]
   scenario:
@@ -57,7 +58,8 @@ from pipeline.methods.fedavg import FedAvg
 
 @dataclass(frozen=True)
 class {kind}(FedAvg):
-    """What is minimised or averaged, as the paper's equation has it. Fields are hyper-parameters: `mu: NonNegative = 0.1`."""
+    """What is minimised or averaged, as the paper's equation has it. Fields are hyper-parameters:
+    `mu: NonNegative = 0.1`."""
 
     def round(self, state: State, world: World) -> State:
 {body}

@@ -202,7 +202,8 @@ def machine_words(committed: Path, here: Path) -> str:
         key: value for result in _miniatures(here).values() for key, value in result["versions"].items()
     } or machine()
     if recorded.get("processor") != ours.get("processor"):
-        return f"Processor:     {ours.get('processor')}; the committed numbers come from another type, {recorded.get('processor')}"
+        return (f"Processor:     {ours.get('processor')}; the committed numbers come from another type, "
+                f"{recorded.get('processor')}")
     others = [
         f"{key} {ours.get(key)} (committed: {recorded[key]})"
         for key in recorded

@@ -411,7 +411,8 @@ def _legend(overviews: dict[str, Overview], rates: list[Rate]) -> Iterator[str]:
             else "Hours: unknown, nothing was measured yet."
         )
         if any(s.state in LEFT and not s.like and s.hours is not None for s in every):
-            yield "~: with cells whose network and data set were never measured; the nearest cells' time per image, by pixels."
+            yield ("~: with cells whose network and data set were never measured; "
+                   "the nearest cells' time per image, by pixels.")
         if rates and any(s.state in LEFT and s.hours is None for s in every):
             yield "+ cells: these have data whose size is known only once it is there."
     if any(status.state == UNPLANNED for status in every):

@@ -5,7 +5,7 @@ DVC has no way to include a file or to list folders, so the stages are written o
 and committed. The root's dvc.yaml knows no paper: it depends on folders under reports/ into which every
 paper's `results` stage writes.
 """
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import jinja2
@@ -126,17 +126,16 @@ def _partitions(paper: Paper) -> Iterator[dict]:
         everything = len(names) == len(own)
         sets = {"data": ".data.set", **({"public": ".public.set"} if public else {})}
         if names:
-            of = "{%s}" % ", ".join(
-                f"{name}: {{"
-                + ", ".join(f"{part}: {{set: {getattr(own[name], part).set}}}" for part in sets)
-                + "}"
-                for name in names
-            )
+            of = ", ".join(f"{name}: {{{_sets_of(own[name], sets)}}}" for name in names)
             yield {
                 "stage": "partition" if everything else stage,
-                "foreach": "${scenarios}" if everything else of,
+                "foreach": "${scenarios}" if everything else f"{{{of}}}",
                 "deps": [f'"data/${{item{path}}}"' for path in sets.values()],
             }
+
+
+def _sets_of(scenario: Scenario, parts: Iterable[str]) -> str:
+    return ", ".join(f"{part}: {{set: {getattr(scenario, part).set}}}" for part in parts)
 
 
 def _grid(key: str, name: str, paper: Paper, same: bool) -> dict:

@@ -131,12 +131,10 @@ def fisher(models: Clients, world: World) -> Clients:
     for k, (client, model) in enumerate(zip(world.clients, models, strict=True)):
         network = world.network(k, model)
         names = trainable_names(network, "all")
-        handle, total = (
-            Handle(network, model, set(names), stacked=True),
-            Params((name, torch.zeros_like(model[name])) for name in names),
-        )
+        total = Params((name, torch.zeros_like(model[name])) for name in names)
+        handle = Handle(network, model, set(names), stacked=True)
 
-        def squares(image: Tensor, label: Tensor) -> dict[str, Tensor]:
+        def squares(image: Tensor, label: Tensor, handle: Handle = handle) -> dict[str, Tensor]:
             gradient = handle.gradient(
                 lambda m, b: cross_entropy(m(b.images), b.labels), Batch(image[None], label[None])
             )

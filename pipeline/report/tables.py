@@ -157,7 +157,8 @@ def hook_of(cell: Cell, root: Path) -> str:
 
 
 def _unmeasured(cell: Cell, measure: str) -> str:
-    return f"{result_path(cell)}: the measure {measure!r} is missing; another version of FedRepro wrote it, run the cell again"
+    return (f"{result_path(cell)}: the measure {measure!r} is missing; another version of FedRepro wrote it, "
+            "run the cell again")
 
 
 class Body:
