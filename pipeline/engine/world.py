@@ -47,7 +47,7 @@ class World:
     test: Batch | None                                        # test images under the scenario's corruption
     pixels: Pixels
     executor: Any                                             # carries out local phases: Sequential, Stacked, or one around these
-    _networks: dict[Model, Network]                           # one of each, for any client's values
+    _networks: dict[Model, Network]                           # one per architecture
     _public: Public | None
     _augmentation: Callable[[Tensor, torch.Generator], Tensor] | None
 
