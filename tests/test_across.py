@@ -110,14 +110,14 @@ def test_memory_is_the_devices_or_the_processs(measured, memory, text):  # noqa:
 def test_a_method_of_another_paper_is_on_this_page_and_in_no_table_of_the_paper(measured):  # noqa: F811
     render(["fedcrl"], measured)
     before = {kind: (measured / f"reports/fedcrl.{kind}").read_text() for kind in ("html", "md", "tex")}
-    document = yaml.safe_load((measured / "params.yaml").read_text())
+    document = yaml.safe_load((measured / "papers/fedcrl/paper.yaml").read_text())
     document["miniature"]["others"] = ["fedprox"]
-    (measured / "params.yaml").write_text(yaml.safe_dump(document))
+    (measured / "papers/fedcrl/paper.yaml").write_text(yaml.safe_dump(document))
     for cached in (load_params, load_paper):
         cached.cache_clear()
     missing, rows = values_of(measured)
-    assert rows["FedProx"][-4].hint == "not run: dvc repro papers/across/dvc.yaml:fedcrl@fedprox"
-    assert missing.command.split()[-1] == "papers/across/dvc.yaml:fedcrl@fedprox"
+    assert rows["FedProx"][-4].hint == "not run: dvc repro papers/fedcrl/dvc.yaml:across@fedprox"
+    assert missing.command.split()[-1] == "papers/fedcrl/dvc.yaml:across@fedprox"
     write_run(measured, "across/fedprox", BALANCED["ours"])
     shown, rows = values_of(measured)
     assert (shown.measured, shown.asked) == (2, 6)
@@ -155,14 +155,13 @@ def test_wrong_numbers_of_rounding_are_named(root, text, message):  # noqa: F811
 
 
 def test_mean_ranks_of_the_algorithms_that_most_miniatures_share(root):  # noqa: F811
-    document = yaml.safe_load((root / "params.yaml").read_text())
     for key in PAPERS[:3]:
-        document["miniature"][key]["methods"] = ["fedavg", "fedprox", "moon"]
         path = root / f"papers/{key}/paper.yaml"
-        path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"methods": {"fedavg": {}, "fedprox": {}, "moon": {}, "ours": {}}}, sort_keys=False))
+        document = yaml.safe_load(path.read_text()) | {"methods": {"fedavg": {}, "fedprox": {}, "moon": {}, "ours": {}}}
+        document["miniature"]["methods"] = ["fedavg", "fedprox", "moon"]
+        path.write_text(yaml.safe_dump(document, sort_keys=False))
         for method, value in (("fedavg", 60.0), ("fedprox", 70.0), ("moon", 50.0)):
             write_run(root, f"mini/{method}", {"average": [value, value + 1]}, paper=key)
-    (root / "params.yaml").write_text(yaml.safe_dump(document))
     for cached in (load_params, load_paper):
         cached.cache_clear()
     found = across(studies(collect(root), root)).standing
@@ -179,11 +178,11 @@ def test_several_devices_stand_at_their_cells(measured):  # noqa: F811
 
 
 def test_best_and_second_best_of_a_block(measured):  # noqa: F811
-    path = measured / "params.yaml"
+    path = measured / "papers/fedcrl/paper.yaml"
     document = yaml.safe_load(path.read_text())
     document["miniature"]["methods"].append("fedprox")
     path.write_text(yaml.safe_dump(document))
-    load_params.cache_clear()
+    load_paper.cache_clear()
     write_run(measured, "mini/fedprox", BALANCED["ours"])
     _, rows = values_of(measured)
     assert rows["FedProx"][-4].mark == "best" and rows["FedAvg"][-4].mark == "second"

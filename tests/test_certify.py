@@ -36,8 +36,10 @@ def project(tmp_path_factory) -> Path:
     git(copy, "init", "-q")
     commit(copy, "code")
     stage(copy, "sources")
+    run(copy, "python", "-m", "pipeline", "sync")
+    stage(copy, "sources", "fedcrl")
     commit(copy, "sources")
-    run(copy, "dvc", "repro", "-q", *(f"fedcrl@{method}" for method in METHODS), FEDREPRO_WORKERS="2")
+    run(copy, "dvc", "repro", "-q", *(f"papers/fedcrl/dvc.yaml:mini@{method}" for method in METHODS), FEDREPRO_WORKERS="2")
     commit(copy, "results")
     return copy
 
@@ -47,11 +49,11 @@ def certify(project: Path, *arguments: str, expect: int = 0) -> subprocess.Compl
 
 
 COMPARE = """import sys, yaml
-sys.path.insert(0, 'stages')
-import sources; sources.sources()
-now = yaml.safe_load(open('sources.yaml'))['fedcrl']['mini']
-stages = yaml.safe_load(open('dvc.lock'))['stages']
-print(*(m for m in %r if stages[f'fedcrl@{m}']['params']['sources.yaml'][f'fedcrl.mini.{m}'] != now[m]))"""
+sys.path.insert(0, '.')
+from stages import sources; sources.sources('fedcrl')
+now = yaml.safe_load(open('papers/fedcrl/sources.yaml'))['cells']['mini']
+stages = yaml.safe_load(open('papers/fedcrl/dvc.lock'))['stages']
+print(*(m for m in %r if stages[f'mini@{m}']['params']['papers/fedcrl/sources.yaml'][f'cells.mini.{m}'] != now[m]))"""
 
 
 def changed(project: Path) -> list[str]:

@@ -4,6 +4,7 @@ import io
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -518,7 +519,7 @@ def test_reading_needs_neither_scipy_nor_torch(federation):
     code = ("import sys; from pathlib import Path; from pipeline.data import corrupted; corrupted.read(Path(sys.argv[1])); "
             "print(json.dumps([m for m in ('scipy', 'torch', 'pipeline.data.corruptions') if m in sys.modules]))")
     done = subprocess.run([sys.executable, "-c", "import json; " + code, federation / "data" / "tiny-corrupted"],
-                          capture_output=True, text=True, check=True, cwd=stage.Path(stage.__file__).parent.parent)
+                          capture_output=True, text=True, check=True, cwd=Path(stage.__file__).parents[1])
     assert json.loads(done.stdout) == []
 
 
@@ -526,7 +527,7 @@ def test_reading_needs_neither_scipy_nor_torch(federation):
 
 def test_contact_sheet_shows_every_image_at_its_place(tmp_path, monkeypatch):
     monkeypatch.setattr(sheet_stage, "ROOT", tmp_path)
-    sheet_stage.draw()
+    sheet_stage.draw("rahfl")
     page = np.asarray(Image.open(tmp_path / "papers/rahfl/figures/corruptions.png").convert("RGB"))
     image = contact_sheet.bundled_image()
     for column, name in enumerate(KINDS):

@@ -270,7 +270,7 @@ def test_the_command_that_makes_a_set_names_a_stage_that_is_there():
     assert store.remake(Path("data/digits")) == "dvc repro data@digits"
     assert store.remake(Path("data/digit5")) == "dvc repro data/dvc.yaml:digit5"
     assert store.remake(Path("data/mnist")) == "dvc repro data/dvc.yaml:fetch@mnist"
-    assert all(set(below[union]["deps"]) == set(registry.REGISTRY[union].parts) for union in store.UNIONS)
+    assert all(set(below[union]["deps"]) == {f"data/{part}" for part in registry.REGISTRY[union].parts} for union in store.UNIONS)
 
 
 def test_what_is_downloaded_has_a_checksum():

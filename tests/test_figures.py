@@ -48,13 +48,13 @@ def drawn(measured):  # noqa: F811
 
 
 def test_embedding_is_kept_and_drawn_without_the_representations(drawn):
-    written = computed.update("fedcrl", drawn)
+    written = computed.update("fedcrl", root=drawn)
     assert [path.name for path in written] == ["figure4-balanced-fedavg.csv", "figure4-balanced-ours.csv"]
     first = [path.read_bytes() for path in written]
     lines = written[1].read_text().splitlines()
     assert lines[0] == "x,y,label,client" and len(lines) == 49
     assert all(re.fullmatch(r"-?\d+\.\d{3},-?\d+\.\d{3},[012],[01]", line) for line in lines[1:])
-    assert [path.read_bytes() for path in computed.update("fedcrl", drawn)] == first
+    assert [path.read_bytes() for path in computed.update("fedcrl", root=drawn)] == first
     for path in drawn.glob("papers/*/representations/*/*.npz"):
         path.unlink()
     render(["fedcrl"], drawn)
@@ -87,13 +87,13 @@ def test_broken_representations_are_named(drawn, changed, message):
 def test_a_cell_needs_a_figure_and_representations(drawn):
     (OURS.representations(drawn)).write_bytes(b"PK")
     with pytest.raises(FedReproError, match="ours.npz: not representations"):
-        computed.update("fedcrl/balanced/ours", drawn)
+        computed.update("fedcrl/balanced/ours", root=drawn)
     (OURS.representations(drawn)).unlink()
     with pytest.raises(FedReproError, match="ours.npz: no such file"):
-        computed.update("fedcrl/balanced/ours", drawn)
-    with pytest.raises(FedReproError, match="no figure of kind 'embedding' or 'margins' or 'matrix' or 'sphere' or 'transfer' shows the cell fedcrl/balanced/fedprox"):
-        computed.update("fedcrl/balanced/fedprox", drawn)
-    assert [path.name for path in computed.update("fedcrl", drawn)] == ["figure4-balanced-fedavg.csv"]
+        computed.update("fedcrl/balanced/ours", root=drawn)
+    with pytest.raises(FedReproError, match="no figure that is computed shows fedcrl/balanced/fedprox"):
+        computed.update("fedcrl/balanced/fedprox", root=drawn)
+    assert [path.name for path in computed.update("fedcrl", root=drawn)] == ["figure4-balanced-fedavg.csv"]
 
 
 @pytest.mark.parametrize("change", [
@@ -234,7 +234,7 @@ def test_examples_of_every_domain_are_kept_where_the_data_are(root):  # noqa: F8
     images = np.arange(5, dtype=np.uint8)[:, None, None, None] * np.full((1, 8, 8, 1), 40, np.uint8)
     store.write(root / "data/digits", images, labels, np.array([0, 0, 1, 1, 1]), np.zeros(5, np.uint8),
                 {"set": "digits", "domains": ["dark", "bright"], "classes": ["0", "1", "2"], "source": "bundled", "deviation": "", "inputs": {}, "official_split": False})
-    assert [path.name for path in computed.update("fedcrl", root)] == ["figure5-mini.png", "figure5-balanced.png"]
+    assert [path.name for path in computed.update("fedcrl", root=root)] == ["figure5-mini.png", "figure5-balanced.png"]
     view = drawing_of(root, paper, "figure5")
     assert view.drawing.path == "../papers/fedcrl/figures/figure5-balanced.png" and view.command == ""
     with Image.open(root / "papers/fedcrl/figures/figure5-balanced.png") as picture:
@@ -320,7 +320,7 @@ def test_margins_and_matrices_are_kept_and_drawn_without_the_representations(dra
     paper = paper_with(drawn, figures=KINDS)
     write_representations(drawn, OURS, 0.05, logits=np.random.default_rng(0).normal(size=(4, 30, 3)).astype(np.float16))
     assert drawing_of(drawn, paper, "figure1").command == "python -m stages.figures fedcrl"
-    written = computed.update("fedcrl", drawn)
+    written = computed.update("fedcrl", root=drawn)
     assert {path.name for path in written} == {"figure1-balanced-fedavg.csv", "figure1-balanced-ours.csv", "figure8-balanced-ours.csv"}
     for path in drawn.glob("papers/*/representations/*/*.npz"):
         path.unlink()

@@ -25,7 +25,6 @@ from pipeline.schema import (
     Subset,
     Table,
     load_paper,
-    load_params,
     papers,
 )
 
@@ -434,22 +433,20 @@ def stages():
 def test_dvc_has_a_stage_for_every_cell_of_the_grids(paper, stages):
     document = load_paper(paper)
     at = f"papers/{paper}/dvc.yaml:"
-    expected = {f"{at}partition@{scenario}" for scenario in document.scenarios if scenario not in ("mini", "across")} | {f"{at}report"}
-    expected |= {f"{at}{key}@{s}-{m}" for key, grid in document.grids.items() if key != "full" for s in grid.scenarios for m in grid.methods}
+    expected = {f"{at}partition@{scenario}" for scenario in document.scenarios if scenario not in ("mini", "across")}
+    expected |= {f"{at}{name}" for name in ("sources", "partition-mini", "results", "report")}
+    expected |= {f"{at}mini@{method}" for method in document.miniature.methods} | {f"{at}across@{method}" for method in document.miniature.others}
+    expected |= {f"{at}{key}@{s}-{m}" for key, grid in document.grids.items() if not grid.apart for s in grid.scenarios for m in grid.methods}
     drawing = {stage for stage, outs in stages.items() if stage.startswith(at) and all("figures/" in out for out in outs) and outs}
     assert {stage for stage in stages if stage.startswith(at)} - drawing == expected
     full = document.grids.get("full", Grid([], []))           # in a folder of its own, for the size of the lock
     assert {stage for stage in stages if stage.startswith(f"papers/{paper}/full/")} == \
-        {f"papers/{paper}/full/dvc.yaml:main@{s}-{m}" for s in full.scenarios for m in full.methods}
+        {f"papers/{paper}/full/dvc.yaml:full@{s}-{m}" for s in full.scenarios for m in full.methods}
 
 
-def test_dvc_has_a_stage_for_every_method_of_another_paper(stages):
-    at = "papers/across/dvc.yaml:"
-    minis = load_params().miniature
-    expected = {f"{at}{paper}@{method}" for paper in PAPERS for method in minis[paper].others}
-    assert {stage for stage in stages if stage.startswith(at)} == expected | {f"{at}report"}
+def test_a_stage_writes_what_its_cell_says(stages):
     for paper in PAPERS:
-        cell = Cell(paper, "across", minis[paper].others[0])
+        cell = Cell(paper, "across", load_paper(paper).miniature.others[0])
         assert stages[load_paper(paper).stage(cell)] == {str(path.relative_to(ROOT)) for path in (
             cell.folder() / "result.json", cell.folder() / "history.csv", cell.representations(), cell.metrics())}
 
@@ -457,8 +454,10 @@ def test_dvc_has_a_stage_for_every_method_of_another_paper(stages):
 def test_the_miniature_waits_for_no_method_of_another_paper(upstream):
     """`dvc repro` runs what ./dvc.yaml needs, which must stay as short as it is."""
     root = {name for names in upstream.values() for name in names} | upstream.keys()
-    assert "report" in upstream and "fedcrl@fedcrl" in upstream["report"]
-    assert not [name for name in root if name.startswith("papers/")]
+    assert "report" in upstream and "papers/fedcrl/dvc.yaml:mini@fedcrl" in upstream["report"]
+    assert {name.partition("@")[0].rpartition(":")[2].removesuffix("-mini") for name in root if name.startswith("papers/")} == {
+        "sources", "partition", "mini", "results", "corruptions", "figure1", "figure2", "figure4", "figure5", "figure8", "figure9"}
+    assert not [name for name in root if name.startswith("papers/") and "figure" in name and "-mini" not in name]
 
 
 @pytest.fixture(scope="module")

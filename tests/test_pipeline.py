@@ -14,10 +14,11 @@ import pytest
 import yaml
 
 from pipeline.cells import loading
-from pipeline.schema import Cell, load_paper, load_params
+from pipeline.schema import Cell, load_paper, load_params, papers
 
 ROOT = Path(__file__).resolve().parent.parent
 CELL = "fedcrl/mini/fedprox"
+PAPERS = papers()
 
 
 def copy_of_the_repository(target: Path) -> Path:
@@ -173,11 +174,11 @@ def test_a_killed_parent_takes_its_workers_along(project, reference):
 def test_one_more_seed_trains_one_more(project, reference):
     stage(project, "train", CELL)
     finished = {path.name: path.stat().st_mtime_ns for path in project.glob(".cells/*/seed-*.json")}
-    original = (project / "params.yaml").read_text()
+    original = (project / "papers/fedcrl/paper.yaml").read_text()
     edit(project / "papers/fedcrl/paper.yaml", lambda d: d["miniature"]["scenario"].update(seeds=[0, 1, 2]))
     stage(project, "partition", "fedcrl/mini")
     stage(project, "train", CELL)
-    (project / "params.yaml").write_text(original)
+    (project / "papers/fedcrl/paper.yaml").write_text(original)
     stage(project, "partition", "fedcrl/mini")
     now = {path.name: path.stat().st_mtime_ns for path in project.glob(".cells/*/seed-*.json")}
     assert now.keys() - finished.keys() == {"seed-2.json"} and all(now[name] == finished[name] for name in finished)
@@ -206,15 +207,15 @@ def test_wrong_names_cost_one_line(project, name, arguments, message):
 
 
 @pytest.mark.parametrize("key, value, message", [
-    ("rounds", 0, "params.yaml: miniature.fedcrl.scenario.training.rounds: must be at least 1, found 0"),
-    ("batch_size", "16", "params.yaml: miniature.fedcrl.scenario.training.batch_size: expected int, found '16'"),
-    ("epochs", 3, "params.yaml: miniature.fedcrl.scenario.training: unknown key 'epochs' (nearest: 'local_epochs')")])
+    ("rounds", 0, "papers/fedcrl/paper.yaml: miniature.scenario.training.rounds: must be at least 1, found 0"),
+    ("batch_size", "16", "papers/fedcrl/paper.yaml: miniature.scenario.training.batch_size: expected int, found '16'"),
+    ("epochs", 3, "papers/fedcrl/paper.yaml: miniature.scenario.training: unknown key 'epochs' (nearest: 'local_epochs')")])
 def test_wrong_values_cost_one_line_and_no_result(project, reference, key, value, message):
     stage(project, "train", CELL)
-    original = (project / "params.yaml").read_text()
+    original = (project / "papers/fedcrl/paper.yaml").read_text()
     edit(project / "papers/fedcrl/paper.yaml", lambda d: d["miniature"]["scenario"]["training"].update({key: value}))
     done = stage(project, "train", CELL, expect=2)
-    (project / "params.yaml").write_text(original)
+    (project / "papers/fedcrl/paper.yaml").write_text(original)
     assert done.stderr.strip() == f"error: {message}" and outputs(project) == reference
 
 
@@ -224,10 +225,10 @@ def test_wrong_values_cost_one_line_and_no_result(project, reference, key, value
 def test_an_impossible_partition_leaves_the_old_one(project, change, message):
     folder = project / "papers/fedcrl/partitions/mini"
     before = {path: path.read_bytes() for path in folder.rglob("*.*")}
-    original = (project / "params.yaml").read_text()
+    original = (project / "papers/fedcrl/paper.yaml").read_text()
     edit(project / "papers/fedcrl/paper.yaml", lambda d: d["miniature"]["scenario"]["partition"].update(change))
     done = stage(project, "partition", "fedcrl/mini", expect=2)
-    (project / "params.yaml").write_text(original)
+    (project / "papers/fedcrl/paper.yaml").write_text(original)
     assert message in done.stderr and len(done.stderr.strip().splitlines()) == 1
     assert len(before) == 4 and {path: path.read_bytes() for path in folder.rglob("*.*")} == before
 
@@ -272,7 +273,7 @@ def test_stacked_seeds_keep_to_their_own_draws(project, reference):
 def test_a_paper_can_fix_one_draw_for_all_seeds(project, reference):
     """Then seed 0's file of before is valid and seed 1 is trained beside it, on the same data in this process."""
     stage(project, "train", CELL)
-    original, before = (project / "params.yaml").read_text(), set(project.glob(".cells/*/seed-*.json"))
+    original, before = (project / "papers/fedcrl/paper.yaml").read_text(), set(project.glob(".cells/*/seed-*.json"))
     edit(project / "papers/fedcrl/paper.yaml", lambda d: d["miniature"]["scenario"]["partition"].update(fixed=True))
     stage(project, "partition", "fedcrl/mini")
     assert draws(project).keys() == {"mini"}
@@ -285,7 +286,7 @@ def test_a_paper_can_fix_one_draw_for_all_seeds(project, reference):
     for cached in (load_params, load_paper):
         cached.cache_clear()
     assert loading.load(Cell.parse(CELL), 0, project) is loading.load(Cell.parse(CELL), 1, project)
-    (project / "params.yaml").write_text(original)
+    (project / "papers/fedcrl/paper.yaml").write_text(original)
     for cached in (load_params, load_paper):
         cached.cache_clear()
     done = stage(project, "train", CELL, expect=2)
@@ -340,41 +341,42 @@ def test_another_mu_re_runs_fedprox_of_that_paper_alone(clone):
     path = clone / "papers/fedcrl/paper.yaml"
     original = path.read_text()
     edit(path, lambda d: d["methods"]["fedprox"].update(mu=0.5))
-    status = json.loads(run(clone, "dvc", "status", "--json", "dvc.yaml").stdout)
+    status = json.loads(run(clone, "dvc", "status", "--json", "papers/fedcrl/dvc.yaml:mini@fedprox", "papers/fedcrl/dvc.yaml:mini@fedavg").stdout)
     path.write_text(original)
     cells = {name: change["changed deps"]["papers/fedcrl/paper.yaml"] for name, changes in status.items() if "@" in name
              for change in changes if "papers/fedcrl/paper.yaml" in change.get("changed deps", {})}
-    assert cells == {"fedcrl@fedprox": {"methods.fedprox": "modified"}}
+    assert cells == {"papers/fedcrl/dvc.yaml:mini@fedprox": {"methods.fedprox": "modified"}}
 
 
 def test_another_code_of_fedprox_re_runs_fedprox_of_every_paper(clone):
     """Seen through sources.yaml, which the stage `sources` writes from the code."""
     path = clone / "pipeline/methods/fedprox.py"
-    original, digests = path.read_text(), (clone / "sources.yaml").read_text()
+    def digests() -> dict:
+        for paper in PAPERS:
+            stage(clone, "sources", paper)
+        return {paper: yaml.safe_load((clone / f"papers/{paper}/sources.yaml").read_text())["cells"] for paper in PAPERS}
+    original, before = path.read_text(), digests()
     path.write_text(original.replace("self.mu * self.legacy_scale / 2", "self.mu * self.legacy_scale / 3"))
-    run(clone, "python", "-m", "stages.sources")
-    changed = {(paper, method) for paper, scenarios in yaml.safe_load((clone / "sources.yaml").read_text()).items() if isinstance(scenarios, dict)
-               for scenario, methods in scenarios.items() if isinstance(methods, dict)
-               for method, digest in methods.items() if digest != yaml.safe_load(digests)[paper][scenario][method]}
+    changed = {(paper, method) for paper, scenarios in digests().items() for scenario, methods in scenarios.items()
+               for method, digest in methods.items() if digest != before[paper][scenario][method]}
     path.write_text(original.replace("FedAvg with a pull", "FedAvg, but with a pull"))
-    run(clone, "python", "-m", "stages.sources")
-    reworded = (clone / "sources.yaml").read_text()
+    reworded = digests()
     path.write_text(original)
     assert {method.partition("-")[0] for _, method in changed} == {"fedprox"} and len({paper for paper, _ in changed}) >= 3
-    assert reworded == digests                                     # a docstring is no change
+    assert reworded == before                                     # a docstring is no change
 
 
 def test_every_papers_grid_parses(clone):
-    for paper in ("fedccl", "fcclplus", "fedlsa", "rahfl", "fedcrl"):
+    for paper in PAPERS:
         names = run(clone, "dvc", "stage", "list", "--name-only", f"papers/{paper}/dvc.yaml").stdout.splitlines()
         assert any("partition@" in name for name in names) and len(names) > 5
 
 
 def test_a_cell_that_gets_a_seed_keeps_the_committed_ones(project, reference):
     """On a machine that never trained the cell: seed 0 comes from git, seed 1 is trained, and both are those of one run."""
-    params, cell = project / "params.yaml", Cell.parse(CELL)
+    params, cell = project / "papers/fedcrl/paper.yaml", Cell.parse(CELL)
     original = params.read_text()
-    edit(params, lambda d: d["miniature"]["fedcrl"]["scenario"].update(seeds=[0]))
+    edit(params, lambda d: d["miniature"]["scenario"].update(seeds=[0]))
     stage(project, "train", CELL)
 
     def git(*arguments):

@@ -178,10 +178,11 @@ def test_reading_them_takes_no_torch():
 
 def test_a_cell_whose_scenario_lacks_what_its_method_needs_ends_before_it_trains(tmp_path):
     from pipeline.cells.training import train_cell
-    document = yaml.safe_load((ROOT / "params.yaml").read_text())
-    del document["miniature"]["rahfl"]["scenario"]["partition"]["heldout"]
-    (tmp_path / "params.yaml").write_text(yaml.safe_dump(document))
+    shutil.copy(ROOT / "params.yaml", tmp_path)
     shutil.copytree(ROOT / "papers/rahfl", tmp_path / "papers/rahfl", ignore=shutil.ignore_patterns("runs", "partitions", "representations"))
+    document = yaml.safe_load((ROOT / "papers/rahfl/paper.yaml").read_text())
+    del document["miniature"]["scenario"]["partition"]["heldout"]
+    (tmp_path / "papers/rahfl/paper.yaml").write_text(yaml.safe_dump(document))
     wanted = "papers/rahfl/paper.yaml: methods.rahfl: rahfl needs held-out images, which the scenario 'mini' does not offer; .*`partition.heldout`"
     with pytest.raises(ParamError, match=wanted):
         train_cell(Cell("rahfl", "mini", "rahfl"), tmp_path)

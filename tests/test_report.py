@@ -267,7 +267,7 @@ def test_a_result_of_an_unknown_method_or_scenario_is_named(measured):
 
 def test_the_command_ends_with_2_after_it_has_rendered_the_rest(measured):
     (measured / OURS / "result.json").write_text("{")
-    script = f"from pathlib import Path; from pipeline import cli, report; cli.stage(lambda: report.render(root=Path({str(measured)!r})))"
+    script = f"from pathlib import Path; from pipeline import report; from stages._stage import stage; stage(lambda: report.render(root=Path({str(measured)!r})))"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and "ours/result.json: not whole JSON" in done.stderr
     assert all((measured / f"reports/{name}.html").exists() for name in (*PAPERS, "index"))

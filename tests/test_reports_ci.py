@@ -51,7 +51,7 @@ def test_a_change_that_was_not_run_is_named(repository):
     parameters = repository / "params.yaml"
     original = parameters.read_text()
     parameters.write_text(original + "# changed\n")
-    with pytest.raises(ci.Different, match="dvc repro dvc.yaml would run .*sources"):
+    with pytest.raises(ci.Different, match="dvc repro would run .*sources"):
         ci.nothing_to_run(repository)
     parameters.write_text(original)
 
@@ -79,7 +79,7 @@ def test_a_method_of_another_paper_is_trained_again_by_its_own_stage(tmp_path, m
     monkeypatch.setattr(ci, "explained", lambda clone, cell: None)
     for cell in ("fedcrl/mini/fedavg", "fedccl/across/fedsr"):
         ci.same_numbers(tmp_path, cell)
-    assert trained == ["dvc.yaml:fedcrl@fedavg", "papers/across/dvc.yaml:fedccl@fedsr"]
+    assert trained == ["fedcrl/mini/fedavg", "fedccl/across/fedsr"]
 
 
 @pytest.mark.parametrize("metrics, history, versions, exact, outcome", [

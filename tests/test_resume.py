@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from test_pipeline import copy_of_the_repository, edit, forget, outputs, run, stage
 
 from pipeline.cells.training import Job, train_cell, train_seed
@@ -21,12 +22,9 @@ CARRIED = {"fedlsa/mini/fedlsa": {"network", "anchors"}, "fedccl/mini/fedccl": {
            "rahfl/mini/asymhfl-every-3": {"accuracies", "matrix"}}     # its matrix of round 1 serves in rounds 2 and 3
 
 
-def small(document: dict) -> None:
+def small(papers: dict[str, dict]) -> None:
     """Every miniature with a few images and one seed."""
-    papers = {name: document["miniature"][name]["scenario"] for name in ("fedlsa", "fedccl", "fcclplus", "rahfl")}
     for scenario in papers.values():
-        del scenario["arithmetic"]                                # this process, which has torch loaded, computes as the stages do
-        scenario["seeds"] = [0]
         scenario["training"] |= {"rounds": ROUNDS, "local_epochs": 2, "batch_size": 8}
         scenario["evaluation"]["last"] = 2
         scenario["data"]["size"] = 16
@@ -46,13 +44,17 @@ def small(document: dict) -> None:
 def project(tmp_path_factory) -> Path:
     """A copy with four short miniatures partitioned."""
     copy = copy_of_the_repository(tmp_path_factory.mktemp("project"))
-    edit(copy / "params.yaml", small)
+    (copy / "params.yaml").write_text("miniature: {seeds: [0]}\n")    # this process, which has torch loaded, computes as the stages do
+    documents = {name: yaml.safe_load((copy / f"papers/{name}/paper.yaml").read_text()) for name in ("fedlsa", "fedccl", "fcclplus", "rahfl")}
+    small({name: document["miniature"]["scenario"] for name, document in documents.items()})
+    for name, document in documents.items():
+        (copy / f"papers/{name}/paper.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
     edit(copy / "papers/fcclplus/paper.yaml", lambda document: document["methods"]["fccl"].update(pretraining=1))
     calls = [("data", ["digits", "digit_domains", "photo_patches"]), ("corrupt", ["digits"]),
              ("partition", ["fedlsa/mini", "fedccl/mini", "fcclplus/mini", "rahfl/mini"])]
     # One interpreter for all of them: starting it is most of their time.
-    lines = [f"from {name} import {name}; {name}({what!r})" for name, all_of in calls for what in all_of]
-    code = "\n".join(["import sys; sys.path[:0] = ['stages', '.']", *lines])
+    lines = [f"from stages.{name} import {name}; {name}({what!r})" for name, all_of in calls for what in all_of]
+    code = "\n".join(["import sys; sys.path[:0] = ['.']", *lines])
     run(copy, sys.executable, "-c", code)
     return copy
 

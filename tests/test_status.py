@@ -13,6 +13,7 @@ import yaml
 from pipeline.cells import provenance
 from pipeline.cells.inputs import inputs
 from pipeline.commands import status
+from pipeline.errors import ParamError
 from pipeline.files import write_json, write_text
 from pipeline.schema import ROOT, Cell, load_paper, load_params, planned
 
@@ -20,6 +21,7 @@ TRAINING = {"rounds": 10, "batch_size": 16, "local_epochs": 2, "optimiser": {"na
 COMMON = {"training": TRAINING, "evaluation": {"tests": "clients"}, "seeds": [0, 1]}
 CNN, LENET = {"name": "cnn4"}, {"name": "lenet"}
 DIGITS = {"data": {"set": "digits", "size": 16}, "model": CNN, "partition": {"kind": "dirichlet", "clients": 4, "beta": 0.5}}
+MINIATURE = {**DIGITS, "partition": DIGITS["partition"] | {"beta": 0.7}, "training": TRAINING, "evaluation": {"tests": "clients"}}
 MNIST = {"data": {"set": "mnist", "size": 32}, "model": CNN, "partition": {"kind": "dirichlet", "clients": 4, "beta": 0.5, "samples": 4000}}
 PAPER = {
     "name": "fedcrl", "title": "T", "authors": "A", "reference": "R", "idea": "I", "order": 1,
@@ -38,9 +40,9 @@ MINI = Cell("fedcrl", "mini", "fedavg")
 @pytest.fixture
 def root(tmp_path) -> Path:
     """A repository with one small paper, and none of its cells run."""
-    write_text(tmp_path / "params.yaml", "data: {source: auto}\n")
+    write_text(tmp_path / "params.yaml", "miniature: {seeds: [0, 1]}\n")
     write_text(tmp_path / "papers/fedcrl/paper.yaml",
-               yaml.safe_dump(PAPER | {"miniature": {"methods": ["fedavg"], "scenario": DIGITS | COMMON}}))
+               yaml.safe_dump(PAPER | {"miniature": {"methods": ["fedavg"], "scenario": MINIATURE}}))
     write_text(tmp_path / "papers/fedcrl/published/table1.csv", HEAD + "fedcrl,I,s,n/a,tau,FedCRL,0.1,,\n")
     write_text(tmp_path / "papers/fedcrl/published/table2.csv", TABLE2 + "fedcrl,II,s,Digits,Cost,FedAvg,2,,\n")
     shutil.copytree(ROOT / "pipeline", tmp_path / "pipeline", ignore=shutil.ignore_patterns("__pycache__"))
@@ -85,8 +87,8 @@ def test_every_cell_has_one_state(root):
 @pytest.mark.parametrize("file, old, new, stale", [
     ("papers/fedcrl/paper.yaml", "mu: 0.1", "mu: 0.2", [PROX]),
     ("papers/fedcrl/paper.yaml", "beta: 0.5", "beta: 0.6", [AVG, PROX]),
-    ("params.yaml", "rounds: 10", "rounds: 11", [MINI]),
-    ("params.yaml", "- 1\n", "- 1\n      - 2\n", [MINI]),                              # one more seed
+    ("papers/fedcrl/paper.yaml", "beta: 0.7", "beta: 0.8", [MINI]),
+    ("params.yaml", "seeds: [0, 1]", "seeds: [0, 1, 2]", [MINI]),                      # one more seed
     ("papers/fedcrl/paper.yaml", "label: FedProx", "label: Prox", []),
     ("pipeline/methods/fedprox.py", "weight = self.mu", "weight = 2 * self.mu", [PROX]),
     ("pipeline/methods/fedprox.py", '"""FedProx: FedAvg with a pull', '"""FedProx: a pull', []),
@@ -118,12 +120,12 @@ def test_failed_is_the_mark_of_today_or_the_log_of_the_last_run(root):
     partition(root, "balanced")
     for digest in (provenance.cell_digest(AVG, "p", root=root), "of-yesterday"):
         write_json(root / f".cells/{digest}/error.json", {"cell": str(AVG if digest != "of-yesterday" else PROX), "error": "seed 0: loss is nan"})
-    log = root / ".cells/logs/fedcrl_fedavg.log"
-    log = log.with_name("fedcrl@fedavg.log")
-    write_text(log, "Running stage 'fedcrl@fedavg':\n> python\nerror: no such partition\nERROR: failed to reproduce 'fedcrl@fedavg': failed to run: x\n")
+    log = root / ".cells/logs"
+    log = log / ("papers_fedcrl_dvc.yaml_mini@fedavg.log")
+    write_text(log, "Running stage 'papers/fedcrl/dvc.yaml:mini@fedavg':\n> python\nerror: no such partition\nERROR: failed to reproduce 'papers/fedcrl/dvc.yaml:mini@fedavg': failed to run: x\n")
     found = status.overview("fedcrl", {}, [], root).cells
     assert {cell: one.error for cell, one in found.items() if one.state == "failed"} == {AVG: "seed 0: loss is nan", MINI: "no such partition"}
-    write_text(log, "Running stage 'fedcrl@fedavg':\n> python\nERROR: interrupted by the user\n")
+    write_text(log, "Running stage 'papers/fedcrl/dvc.yaml:mini@fedavg':\n> python\nERROR: interrupted by the user\n")
     finish(root, AVG)
     assert "failed" not in states(root).values()                   # stopped by hand; and run again since
 
@@ -156,17 +158,17 @@ def test_the_executor_counts(root):
 
 
 def test_a_method_of_another_paper_has_its_own_table_and_the_miniatures_partition(root):
-    document = yaml.safe_load((root / "params.yaml").read_text())
+    document = yaml.safe_load((root / "papers/fedcrl/paper.yaml").read_text())
     document["miniature"]["others"] = ["fedprox"]
-    write_text(root / "params.yaml", yaml.safe_dump(document))
+    write_text(root / "papers/fedcrl/paper.yaml", yaml.safe_dump(document))
     forget(root)
     cell = Cell("fedcrl", "across", "fedprox")
     write_text(root / "papers/fedcrl/runs/mini/clients.csv", "client,domain,train,test\n0,m,700,1\n")
     assert status.training_images(cell, cell.resolve(root)[0], root) == 700
     found = status.overview("fedcrl", {}, [], root)
     assert found.tables["across papers"] == [cell] and found.tables["miniature"] == [MINI]
-    assert found.cells[cell].stage == "papers/across/dvc.yaml:fedcrl@fedprox"
-    assert any("papers/across/dvc.yaml:fedcrl" in line.split() for line in status.lines({"fedcrl": found}, []))
+    assert found.cells[cell].stage == "papers/fedcrl/dvc.yaml:across@fedprox"
+    assert any("fedrepro run" in line and "fedcrl" in line.split() for line in status.lines({"fedcrl": found}, []))
     finish(root, cell)
     assert states(root)[cell] == "done"
 
@@ -207,39 +209,40 @@ def test_training_images_of_a_partition_that_was_never_made(root, partition, ima
 def test_what_is_printed(root, capsys):
     finish(root, AVG)
     finish(root, MINI)
-    assert status.main(["fedcrl"], root) == 0
+    assert status.status(["fedcrl"], root=root) == 0
     printed = capsys.readouterr().out
     rows = {line[:21].strip(): line[21:].split() for line in printed.splitlines() if line[:1] != "" and not line.startswith(("To", "~", "+"))}
     assert rows["fedcrl, all cells"][:6] == ["7", "2", ".", ".", "3", "2"] and rows["table II"][:6] == ["6", "1", ".", ".", "3", "2"]
     assert rows["miniature"] == ["1", "1", ".", ".", ".", "."] and "table I" not in rows
     assert all(len(line) <= 80 for line in printed.splitlines()[:4])
-    assert "  fedrepro run papers/fedcrl/dvc.yaml  " in printed and "--stages 'table II' | xargs" in printed
-    assert status.main(["fedcrl", "--stages", "table II"], root) == 0
+    assert "  fedrepro run fedcrl  " in printed and "--stages 'table II' | xargs" in printed
+    assert status.status(["fedcrl"], table="table II", root=root) == 0
     assert capsys.readouterr().out.split() == [f"papers/fedcrl/dvc.yaml:main@{name}" for name in ("balanced-fedprox", "mnist-fedavg", "mnist-fedprox")]
-    assert status.main(["fedcrl", "--json"], root) == 0
+    assert status.status(["fedcrl"], as_json=True, root=root) == 0
     document = json.loads(capsys.readouterr().out)["fedcrl"]
     assert (document["cells"], document["done"], document["missing"], document["no_stage"]) == (7, 2, 3, 2)
     assert document["tables"]["table II"]["done"] == 1 and document["by_cell"][str(AVG)] == {"state": "done", "stage": f"papers/fedcrl/dvc.yaml:main@{AVG.scenario}-fedavg"}
 
 
 @pytest.mark.parametrize("arguments, message", [
-    (["fedclr"], "error: unknown paper 'fedclr' (nearest: 'fedcrl')\n"),
-    (["fedcrl", "--stages", "table III"], "error: unknown table 'table III' (nearest: 'table II')\n")])
-def test_a_wrong_name_is_one_line(root, capsys, arguments, message):
-    assert status.main(arguments, root) == 2 and capsys.readouterr().err == message
+    ({"wanted": ["fedclr"]}, "unknown paper 'fedclr' .nearest: 'fedcrl'"),
+    ({"wanted": ["fedcrl"], "table": "table III"}, "unknown table 'table III' .nearest: 'table II'")])
+def test_a_wrong_name_is_one_line(root, arguments, message):
+    with pytest.raises(ParamError, match=message):
+        status.status(root=root, **arguments)
 
 
 def test_the_stages_are_dvcs_own():
     """Names as DVC knows them, on the repository itself."""
     listed = subprocess.run([sys.executable, "-m", "dvc", "stage", "list", "--name-only", "dvc.yaml", "papers/fedcrl/dvc.yaml",
-                             "papers/fedcrl/full/dvc.yaml", "across"], cwd=ROOT,
+                             "papers/fedcrl/full/dvc.yaml"], cwd=ROOT,
                             capture_output=True, text=True, check=True).stdout.split()
     ours = [load_paper("fedcrl").stage(cell) for cell in planned("fedcrl")]
     assert ours and set(ours) <= {name.removeprefix("dvc.yaml:") for name in listed}
 
 
 def test_five_papers_without_torch_or_dvc():
-    code = ("import sys, runpy; sys.argv = ['status']; sys.modules.update(dict.fromkeys(['torch', 'dvc', 'mlflow', 'pandas', 'sklearn']))\n"
-            "runpy.run_module('pipeline.commands.status', run_name='__main__')")
+    code = ("import sys, runpy; sys.argv = ['fedrepro', 'status']; sys.modules.update(dict.fromkeys(['torch', 'dvc', 'mlflow', 'pandas', 'sklearn']))\n"
+            "runpy.run_module('pipeline', run_name='__main__')")
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.count(", all cells") == 5, done.stderr

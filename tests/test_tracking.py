@@ -43,7 +43,7 @@ def test_import_makes_a_run_per_seed_with_everything(root):
     assert run.info.run_name == "mini/fedavg/seed 1" and run.info.status == "FINISHED"
     assert run.data.metrics["reported/weighted"] == pytest.approx(result["measures"]["weighted"][1])
     assert run.data.params["scenario.partition.beta"] == "0.1" and run.data.params["scenario.training.optimiser.name"] == "adam"
-    assert run.data.tags["data.source"] == "bundled" and run.data.tags["hook"] == "pre" and run.data.tags["dvc.stage"] == "fedcrl@fedavg"
+    assert run.data.tags["data.source"] == "bundled" and run.data.tags["hook"] == "pre" and run.data.tags["dvc.stage"] == "papers/fedcrl/dvc.yaml:mini@fedavg"
     assert abs((run.info.end_time - run.info.start_time) / 1000 - result["seconds"][1]) < 1
     import mlflow
     client = mlflow.MlflowClient(tracking.uri(root))
@@ -114,5 +114,5 @@ def test_import_on_a_server_that_is_down_is_no_failure(monkeypatch, capsys):
         port = free.getsockname()[1]
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
     monkeypatch.setattr("sys.argv", ["tracking", "import"])
-    tracking.main()
+    tracking.say_import()
     assert "does not answer" in capsys.readouterr().err

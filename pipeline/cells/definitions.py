@@ -83,7 +83,7 @@ class Code:
             base = self.root.joinpath(*name.split("."))
             path = next((p for p in (base.with_suffix(".py"), base / "__init__.py") if p.is_file()), None)
             package = name if path is not None and path.stem == "__init__" else name.rpartition(".")[0]
-            self._modules[name] = None if path is None else _parsed(path.read_text(encoding="utf-8"), package)
+            self._modules[name] = None if path is None else _parsed(path.read_text(encoding="utf-8"), package, str(path))
         return self._modules[name]
 
     def uses(self, one: Definition, named: frozenset[str] = frozenset()) -> dict[str, Definition]:
@@ -152,9 +152,9 @@ class Code:
 
 
 @cache
-def _parsed(source: str, package: str) -> Module:
+def _parsed(source: str, package: str, file: str) -> Module:
     module = Module(package)
-    for node in ast.parse(source).body:
+    for node in ast.parse(source, file).body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             module.nodes[node.name] = node
         elif isinstance(node, (ast.Assign, ast.AnnAssign)) and (names := _targets(node)):

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from pipeline.errors import ParamError
 from pipeline.schema import (
     ACROSS,
     MINIATURE,
@@ -63,21 +64,33 @@ class Class:
 def described(algorithm: str, paper: str | None = None, root: Path = ROOT) -> Class | None:
     """The class of a method, of all papers or of this one alone; None where there is no such file."""
     module = method_module(algorithm, paper, root)
-    return _class(module, root=root) if module else None
+    kind = _class(module, root=root) if module else None
+    if module and kind is None:
+        raise ParamError(f"{module.replace('.', '/')}.py: no class of pipeline.methods.base.Method in it")
+    return kind
 
 
 @cache
-def _class(module: str, name: str = "", root: Path = ROOT) -> Class:
-    """The class of a module with this name; without a name the first."""
-    file = Path(*module.split(".")).with_suffix(".py")
-    tree = ast.parse((root / file if (root / file).is_file() else ROOT / file).read_text(encoding="utf-8"))
+def _class(module: str, name: str = "", root: Path = ROOT) -> Class | None:
+    """The class of this name in a module, without a name its first method; None where there is none here."""
+    path = Path(*module.split(".")).with_suffix(".py")
+    file = next((home / path for home in (root, ROOT) if (home / path).is_file()), None)
+    tree = ast.parse(file.read_text(encoding="utf-8"), str(file)) if file else ast.Module([], [])
     homes = {alias.name: node.module for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
-    found = next(node for node in tree.body if isinstance(node, ast.ClassDef) and name in ("", node.name))
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and name in ("", node.name):
+            bases = [ast.unparse(base).partition("[")[0] for base in node.bases]
+            kind = _described(node, [found for base in bases if (found := _class(homes.get(base, module), base, root))])
+            if name or "Method" in kind.lineage:
+                return kind
+    return None
+
+
+def _described(found: ast.ClassDef, bases: list[Class]) -> Class:
     lineage: tuple[str, ...] = (found.name,)
     options: dict[str, Any] = {}
     said: dict[str, ast.expr] = {}
-    names = [base.id for base in found.bases if isinstance(base, ast.Name)]
-    for base in [_class(homes.get(name, module), name, root) for name in names][::-1]:
+    for base in bases[::-1]:
         lineage, options, said = (*lineage[:1], *base.lineage, *lineage[1:]), options | base.options, said | base.said
     for node in found.body:
         match node:

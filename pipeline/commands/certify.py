@@ -61,7 +61,8 @@ class Row:
 def certify(what: Iterable[str] = (), jobs: int = 1, valid_too: bool = False, since: str | None = None, root: Path = ROOT) -> int:
     """Compare, record and say; returns the exit code. `what`: cells, methods or papers, empty for every stale cell; `valid_too`: also
     those that are valid; `since`: a commit to compare with, where the results were valid there."""
-    begun = time.monotonic()
+    begun, what = time.monotonic(), set(what)
+    _check_names(what, root)
     commit = _clean_commit(root)
     rows, lost = stale(what, since, valid_too, root)
     for line in lost:
@@ -115,10 +116,16 @@ def stale(what: Iterable[str], commit: str | None, valid_too: bool, root: Path =
             lost.append(f"{cell}: {why}")
         else:
             rows.append(Row(cell, result, *found, new))
-    if unmet := named - {name for path in root.glob("papers/*/runs/*/*/result.json")
-                         for name in (path.parts[-2], path.parts[-5], f"{path.parts[-5]}/{path.parts[-3]}/{path.parts[-2]}")}:
-        raise FedReproError(unknown("measured cell, method or paper", min(unmet), {path.parts[-2] for path in root.glob("papers/*/runs/*/*/result.json")}))
     return rows, lost
+
+
+def _check_names(names: Iterable[str], root: Path) -> None:
+    """FedReproError for a name that is no measured cell, method or paper."""
+    cells = {Cell(path.parts[-5], *path.parts[-3:-1]) for path in root.glob("papers/*/runs/*/*/result.json")}
+    for name in sorted(names):
+        known = {str(cell) for cell in cells} if "/" in name else {part for cell in cells for part in (cell.method, cell.paper)}
+        if name not in known:
+            raise FedReproError(unknown("measured cell, method or paper", name, known))
 
 
 def representatives(rows: list[Row]) -> list[Row]:

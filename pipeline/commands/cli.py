@@ -5,11 +5,18 @@ from pathlib import Path
 
 import click
 
-from pipeline.errors import FedReproError
+from pipeline.errors import FedReproError, ParamError, unknown
 
 
 class Commands(click.Group):
     """Bad input ends with one line and exit code 2."""
+    group_class = type                                            # also of the groups within
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple:
+        """The command that the first word names; an unknown one names the nearest."""
+        if args[0] not in self.commands and not args[0].startswith("-") and not ctx.resilient_parsing:
+            raise ParamError(unknown("command", args[0], self.commands))
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> None:
         """Run the command; what it returns is the exit code."""
@@ -17,6 +24,13 @@ class Commands(click.Group):
             sys.exit(super().invoke(ctx) or 0)
         except FedReproError as error:
             click.echo(f"error: {error}", err=True)
+        except click.UsageError as error:
+            if "\n" in error.format_message():                    # no words at all: the help
+                raise
+            at = error.ctx.command_path if error.ctx else "fedrepro"
+            click.echo(f"error: {error.format_message()} See {at} --help", err=True)
+        except SyntaxError as error:                              # in a method that somebody is writing
+            click.echo(f"error: {os.path.relpath(error.filename or '')}, line {error.lineno}: {error.msg}", err=True)
         except OSError as error:
             if isinstance(error, BrokenPipeError):                # `| head`
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -37,19 +51,45 @@ def example(*lines: str) -> str:
     return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
 
 
+def _papers(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """For the shell's completion: the papers whose names begin so."""
+    from pipeline.schema import folders
+    try:
+        return [name for name in folders() if name.startswith(incomplete)]
+    except FedReproError:
+        return []
+
+
+def _cells(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """For the shell's completion: a cell part by part, and the papers."""
+    from pipeline.schema import planned
+    paper, slash, rest = incomplete.partition("/")
+    if not slash:
+        return [text for name in _papers(ctx, param, incomplete) for text in (name, name + "/")]
+    try:
+        cells = [str(cell) for cell in planned(paper)]
+    except FedReproError:
+        return []
+    found = cells if "/" in rest else dict.fromkeys(cell.rpartition("/")[0] + "/" for cell in cells)
+    return [text for text in found if text.startswith(incomplete)]
+
+
 JOBS = click.option("--jobs", "-j", type=click.IntRange(min=1), help="Processes at once; default: the cores.")
 FORCE = click.option("--force", "-f", is_flag=True, help="Run also what has not changed.")
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-             epilog=example("fedrepro status", "fedrepro run fedlsa/mini/fedavg", "fedrepro explain fedcrl 'table II' CIFAR-10 FedProx"))
+             epilog="\b\nCompletion of commands, papers and cells (bash; or zsh_source, fish_source):\n"
+                    '  eval "$(_FEDREPRO_COMPLETE=bash_source fedrepro)"\n\n'
+                    + example("fedrepro status", "fedrepro run fedlsa/mini/fedavg", "fedrepro explain fedcrl 'table II' CIFAR-10 FedProx"))
 @click.version_option(package_name="fedrepro")
 def main() -> None:
     """Federated-learning papers, from public data to their own tables."""
 
 
-@main.command(epilog=example("fedrepro run", "fedrepro run fedlsa/mini/fedavg --jobs 2", "fedrepro run 'papers/fedlsa/dvc.yaml:main@*'"))
-@click.argument("stages", nargs=-1)
+@main.command(short_help="Run what has changed, several stages at once.",
+              epilog=example("fedrepro run", "fedrepro run fedlsa/mini/fedavg --jobs 2", "fedrepro run 'papers/fedlsa/dvc.yaml:main@*'"))
+@click.argument("stages", nargs=-1, shell_complete=_cells)
 @JOBS
 @FORCE
 def run(stages: tuple[str, ...], jobs: int | None, force: bool) -> int:
@@ -62,8 +102,9 @@ def run(stages: tuple[str, ...], jobs: int | None, force: bool) -> int:
     return command.main(stages, jobs, force)
 
 
-@main.command(epilog=example("fedrepro status", "fedrepro status fedlsa", "fedrepro run $(fedrepro status fedlsa --stages 'table 2')"))
-@click.argument("papers", nargs=-1)
+@main.command(short_help="What of every table is done and left, and for how long.",
+              epilog=example("fedrepro status", "fedrepro status fedlsa", "fedrepro run $(fedrepro status fedlsa --stages 'table 2')"))
+@click.argument("papers", nargs=-1, shell_complete=_papers)
 @click.option("--json", "as_json", is_flag=True, help="For scripts.")
 @click.option("--stages", metavar="TABLE", help="Only the names of the stages that a table still needs.")
 def status(papers: tuple[str, ...], as_json: bool, stages: str | None) -> int:
@@ -72,8 +113,9 @@ def status(papers: tuple[str, ...], as_json: bool, stages: str | None) -> int:
     return command.status(papers, as_json, stages)
 
 
-@main.command(epilog=example("fedrepro explain fedcrl 'table II' CIFAR-10 FedProx", "fedrepro explain fedlsa/mini/fedavg"))
-@click.argument("what", nargs=-1, required=True)
+@main.command(short_help="What a number is, where it comes from, and its state.",
+              epilog=example("fedrepro explain fedcrl 'table II' CIFAR-10 FedProx", "fedrepro explain fedlsa/mini/fedavg"))
+@click.argument("what", nargs=-1, required=True, shell_complete=_cells)
 def explain(what: tuple[str, ...]) -> int:
     """What a number is: data, partition, networks, protocol, hyper-parameters with their sources, readings, state.
 
@@ -83,7 +125,8 @@ def explain(what: tuple[str, ...]) -> int:
     return command.explain(what)
 
 
-@main.command(epilog=example("fedrepro certify", "fedrepro certify fedprox --jobs 2", "fedrepro certify --check"))
+@main.command(short_help="Let results outlive a change of code.",
+              epilog=example("fedrepro certify", "fedrepro certify fedprox --jobs 2", "fedrepro certify --check"))
 @click.argument("what", nargs=-1)
 @JOBS
 @click.option("--all", "valid_too", is_flag=True, help="Also cells that are valid: compare them once more.")
@@ -116,7 +159,7 @@ def new() -> None:
     """Begin a paper or a method."""
 
 
-@new.command(epilog=example("fedrepro new paper mypaper && fedrepro run papers/mypaper/dvc.yaml"))
+@new.command(short_help="A folder that runs at once.", epilog=example("fedrepro new paper mypaper && fedrepro run papers/mypaper/dvc.yaml"))
 @click.argument("name")
 def paper(name: str) -> int:
     """A folder under papers/ that runs at once: a miniature with FedAvg and one table."""
@@ -126,15 +169,16 @@ def paper(name: str) -> int:
 
 @new.command(epilog=example("fedrepro new method fedmine", "fedrepro new method ours --paper mypaper"))
 @click.argument("name")
-@click.option("--paper", metavar="PAPER", help="For this paper alone, in its own methods/.")
+@click.option("--paper", metavar="PAPER", shell_complete=_papers, help="For this paper alone, in its own methods/.")
 def method(name: str, paper: str | None) -> int:
     """A file with FedAvg's round to change, and a test of it."""
     from pipeline.commands import new as command
     return command.method(name, paper)
 
 
-@main.command(epilog=example("fedrepro report", "fedrepro report fedlsa"))
-@click.argument("paper", required=False)
+@main.command(short_help="Render the pages from the results that are there.",
+              epilog=example("fedrepro report", "fedrepro report fedlsa"))
+@click.argument("paper", required=False, shell_complete=_papers)
 def report(paper: str | None) -> int:
     """Render the pages under reports/ from the results that are there."""
     from pipeline.report import render
@@ -152,14 +196,14 @@ def ui(port: int) -> int:
     os.execve(sys.executable, command, os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"})
 
 
-@main.command("import", epilog=example("MLFLOW_TRACKING_URI=http://127.0.0.1:5000 fedrepro import"))
+@main.command("import", short_help="Bring finished seeds into MLflow.", epilog=example("MLFLOW_TRACKING_URI=http://127.0.0.1:5000 fedrepro import"))
 def import_() -> int:
     """Bring every finished seed that MLflow does not know yet into it."""
     from pipeline.cells.tracking import say_import
     return say_import()
 
 
-@main.command(epilog=example("fedrepro reproduce --jobs 2"))
+@main.command(short_help="Train the miniatures anew and compare the numbers.", epilog=example("fedrepro reproduce --jobs 2"))
 @JOBS
 @FORCE
 def reproduce(jobs: int | None, force: bool) -> int:

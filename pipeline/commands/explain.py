@@ -9,7 +9,6 @@ from typing import Any
 from pipeline.cells.readings import hyper_parameters, readings_of, settings_of
 from pipeline.commands import status
 from pipeline.errors import ParamError, unknown
-from pipeline.report.published import read_published
 from pipeline.schema import ACROSS, MINIATURE, ROOT, Cell, Model, Paper, Scenario, Table, load_paper, shorten
 
 WIDTH = 100
@@ -41,6 +40,9 @@ def explain(what: Sequence[str], root: Path = ROOT) -> int:
 
 def chosen(key: str, paper: Paper, table: Table, words: Sequence[str], root: Path = ROOT) -> Printed:
     """The cells behind those printed numbers that every word names: a setting, data set, column or method, or a part of one."""
+    from pipeline.report.published import (
+        read_published,  # here, since its package imports pandas and matplotlib
+    )
     rows = read_published(key, table, root)
     fields = ("setting", "dataset", "column", "method")
     for word in words:

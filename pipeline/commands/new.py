@@ -6,7 +6,7 @@ from pathlib import Path
 from pipeline.commands.sync import sync
 from pipeline.errors import FedReproError, ParamError
 from pipeline.files import write_text
-from pipeline.schema import ROOT, load_paper, method_file, papers, shorten
+from pipeline.schema import ROOT, check_name, load_paper, method_file, papers, shorten
 
 PAPER = '''# {name} as data: its scenarios, methods, tables and figures. What each key means: pipeline/schema; how to go on:
 # docs/adding-a-paper.md.
@@ -80,6 +80,7 @@ def paper(name: str, root: Path = ROOT) -> int:
     """Make papers/<name>: a miniature with FedAvg and one table, and its stages."""
     if not re.fullmatch(r"[a-z][a-z0-9_-]*", name):
         raise ParamError(f"new paper {name!r}: a folder's name, of small letters, digits, - and _, such as fedmine")
+    check_name(name)
     folder = root / "papers" / name
     if folder.exists():
         raise FedReproError(f"{shorten(folder)}: there is such a folder already")
@@ -97,18 +98,18 @@ def method(name: str, paper: str | None = None, root: Path = ROOT) -> int:
         raise ParamError(f"new method {name!r}: a module's name, of small letters, digits and _, such as fedmine")
     if paper:
         load_paper(paper, root)
-    if found := method_file(name, paper, root):
-        raise FedReproError(f"{shorten(found)}: there is such a method already")
     folder, tests = (root / "papers" / paper / "methods", root / "papers" / paper / "tests") if paper else \
         (root / "pipeline" / "methods", root / "tests")
-    kind = "".join(part.capitalize() for part in name.split("_"))
-    _write(folder / f"{name}.py", METHOD.format(kind=kind, body=_round()))
-    _write(tests / f"test_{name}.py", TEST.format(kind=kind, name=name, paper=f', "{paper}"' if paper else ""))
+    kind, file, test = "".join(part.capitalize() for part in name.split("_")), folder / f"{name}.py", tests / f"test_{name}.py"
+    if there := [path for path in (method_file(name, paper, root), file, test) if path and path.exists()]:
+        raise FedReproError(f"{shorten(there[0])}: there is such a file already")
+    _write(file, METHOD.format(kind=kind, body=_round()))
+    _write(test, TEST.format(kind=kind, name=name, paper=f', "{paper}"' if paper else ""))
     sync(root)
     row = f"papers/{paper or '<paper>'}/paper.yaml"
     print(f"To run it:  a row `{name}: {{label: {kind}}}` under `methods` of {row}, and `{name}` in its `miniature.methods`;\n"
           f"            then fedrepro run {paper or '<paper>'}/mini/{name}")
-    print(f"To test it: python -m pytest {shorten(tests / f'test_{name}.py')}")
+    print(f"To test it: python -m pytest {shorten(test)}")
     return 0
 
 

@@ -232,18 +232,19 @@ def estimate(cell: Cell, rates: list[Rate], root: Path = ROOT) -> tuple[float | 
         scenario, algorithm, _ = cell.resolve(root)
     except ParamError:
         return None, False
-    work, pixels = image_epochs(cell, scenario, root), _pixels(scenario)
+    work, pixels, mine = image_epochs(cell, scenario, root), _pixels(scenario), networks(scenario)
     if work is None or not rates:
         return None, False
-    same = [r for r in rates if (r.networks, r.data) == (networks(scenario), scenario.data.set)]
+    same = [r for r in rates if (r.networks, r.data) == (mine, scenario.data.set)]
 
     def distance(rate: Rate) -> tuple:
-        far = 0 if same else round(abs(math.log(rate.pixels / pixels)), 3)
-        return rate.networks != networks(scenario), rate.algorithm != algorithm, far
+        scale = 0 if same else round(abs(math.log(rate.pixels / pixels)), 3)
+        return rate.networks != mine, rate.algorithm != algorithm, scale
 
     known = same or rates
-    least = min(map(distance, known))
-    seconds = statistics.median(r.seconds * pixels / r.pixels for r in known if distance(r) == least)
+    far = [distance(rate) for rate in known]
+    least = min(far)
+    seconds = statistics.median(r.seconds * pixels / r.pixels for r, one in zip(known, far, strict=True) if one == least)
     return seconds * work * len(scenario.seeds) / 3600, bool(same)
 
 
@@ -348,11 +349,8 @@ def _advice(overviews: dict[str, Overview]) -> Iterator[str]:
     commands = []
     for key, found in overviews.items():
         left = [cell for cell, status in found.cells.items() if status.state in LEFT and status.stage]
-        targets = [key] if any(cell.scenario == MINIATURE for cell in left) else []
-        targets += [f"papers/{key}/dvc.yaml"] if any(cell.scenario not in MINIATURES for cell in left) else []
-        targets += [f"papers/across/dvc.yaml:{key}"] if any(cell.scenario == ACROSS for cell in left) else []
-        if targets:
-            commands.append((f"fedrepro run {' '.join(targets)}", f"# all of {key}"))
+        if left:
+            commands.append((f"fedrepro run {key}", f"# all of {key}"))
     if not commands:
         yield "Nothing to run: every cell that has a stage is done."
         return

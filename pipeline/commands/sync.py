@@ -10,8 +10,19 @@ import jinja2
 
 from pipeline.errors import ParamError
 from pipeline.files import write_text
-from pipeline.report.computed import KINDS, PICTURE
-from pipeline.schema import ACROSS, MINIATURE, ROOT, Cell, Paper, Scenario, load_paper, papers, planned
+from pipeline.schema import (
+    ACROSS,
+    COMPUTED,
+    MINIATURE,
+    PICTURE,
+    ROOT,
+    Cell,
+    Paper,
+    Scenario,
+    load_paper,
+    papers,
+    planned,
+)
 
 TEMPLATE = "dvc.yaml.j2"
 ENDS = (".csv", ".json")                              # of what is kept of a computed figure
@@ -110,7 +121,7 @@ def _figures(key: str, paper: Paper, root: Path) -> Iterator[dict]:
                 outs = [f"papers/{key}/figures/{name}-{scenario}.png"]
                 yield {"stage": f"{name}-{scenario}", "key": name, "cell": scenario, "matrix": "", "outs": outs,
                        "dep": f"data/{paper.scenarios[scenario].data.set}", "of_mini": outs if scenario == MINIATURE else []}
-        elif figure.kind in KINDS:
+        elif figure.kind in COMPUTED:
             methods = [method for method in figure.methods if Cell(key, MINIATURE, method) in cells]
             if methods:
                 chosen = f'"${{figures.{name}.methods}}"' if methods == figure.methods else f"[{', '.join(methods)}]"

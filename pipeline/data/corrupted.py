@@ -20,7 +20,9 @@ from pipeline.schema import shorten
 
 SIDE = 32
 SUFFIX = "-corrupted"
-ARRAYS = {"kind.npy": np.dtype(np.uint8), "severity.npy": np.dtype(np.uint8), "rank.npy": np.dtype(np.int32)}
+ARRAYS: dict[str, np.dtype] = {
+    "kind.npy": np.dtype(np.uint8), "severity.npy": np.dtype(np.uint8), "rank.npy": np.dtype(np.int32),
+}
 
 
 @dataclass(frozen=True)
@@ -110,17 +112,19 @@ def read(folder: Path) -> Corrupted:
     if "corruption" not in stored.meta:
         raise DataError(f"{shorten(folder)}: its images are not marked as corrupted; {again}")
     arrays = {}
-    for name, kind in ARRAYS.items():
+    for name, dtype in ARRAYS.items():
         try:
             values = np.load(folder / name, allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
             raise DataError(f"{shorten(folder / name)} cannot be read ({' '.join(str(error).split())}); {again}") from None
-        if values.dtype != kind or values.shape != stored.labels.shape:
-            raise DataError(f"{shorten(folder / name)} holds {values.dtype} {values.shape}, expected {kind} {stored.labels.shape}; {again}")
+        if values.dtype != dtype or values.shape != stored.labels.shape:
+            raise DataError(f"{shorten(folder / name)} holds {values.dtype} {values.shape}, "
+                            f"expected {dtype} {stored.labels.shape}; {again}")
         arrays[name] = values
     if not np.array_equal(arrays["rank.npy"] < 0, stored.split == TEST):
         raise DataError(f"{shorten(folder / 'rank.npy')} does not fit split.npy; {again}")
-    return Corrupted(stored.images, *arrays.values(), stored.meta)
+    kind, severity, rank = arrays.values()
+    return Corrupted(stored.images, kind, severity, rank, stored.meta)
 
 
 def _again(name: str) -> str:

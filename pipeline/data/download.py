@@ -13,6 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
 
 from rich.console import Console
 from rich.progress import (
@@ -219,7 +220,8 @@ def _untar(archive: Path, target: Path, wanted: Callable[[str], bool]) -> None:
         for member in chosen:
             member.mode, member.uid, member.gid, member.uname, member.gname = 0o644, os.getuid(), os.getgid(), "", ""
         # Pythons before 3.11.4 know no filters. What this one refuses has been refused above.
-        source.extractall(target, chosen, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+        filtered: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+        source.extractall(target, chosen, **filtered)
 
 
 def _refuse_escape(archive: Path, name: str, special: bool) -> None:

@@ -8,7 +8,7 @@ import gzip
 import re
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -45,8 +45,9 @@ def reading(path: Path) -> Iterator[None]:
         raise DataError(f"{shorten(path)}: cannot be read ({type(error).__name__}: {' '.join(str(error).split())})") from None
 
 
-def two_parts(train: tuple[np.ndarray, np.ndarray], test: tuple[np.ndarray, np.ndarray], classes) -> Arrays:
+def two_parts(parts: Sequence[tuple[np.ndarray, np.ndarray]], classes: Iterable[str]) -> Arrays:
     """Arrays of one domain from (images, labels) of the training and of the test part; (N, H, W) images are grey."""
+    train, test = parts
     images = np.concatenate([train[0], test[0]])
     labels = np.concatenate([train[1], test[1]]).astype(np.int64)
     split = np.repeat(np.array([TRAIN, TEST], np.uint8), [len(train[1]), len(test[1])])
@@ -99,7 +100,7 @@ def _holding(root: Path, names: tuple[str, ...], archive: Path) -> dict[str, Pat
 def idx(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     """MNIST's format: training images, training labels, test images, test labels."""
     train_images, train_labels, test_images, test_labels = map(_idx_array, files)
-    return two_parts((train_images, train_labels), (test_images, test_labels), entry.names)
+    return two_parts([(train_images, train_labels), (test_images, test_labels)], entry.names)
 
 
 def emnist(split: str, first: int, files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
@@ -110,8 +111,8 @@ def emnist(split: str, first: int, files: list[Path], scratch: Path, entry: Data
     if set(found) != set(names):
         raise DataError(f"{shorten(files[0])}: lacks {', '.join(sorted(set(names) - set(found)))}")
     train_images, train_labels, test_images, test_labels = (_idx_array(found[name]) for name in names)
-    return two_parts((train_images.swapaxes(1, 2), train_labels.astype(np.int64) - first),
-                     (test_images.swapaxes(1, 2), test_labels.astype(np.int64) - first), entry.names)
+    return two_parts([(train_images.swapaxes(1, 2), train_labels.astype(np.int64) - first),
+                      (test_images.swapaxes(1, 2), test_labels.astype(np.int64) - first)], entry.names)
 
 
 def _idx_array(path: Path) -> np.ndarray:
@@ -132,7 +133,7 @@ def usps(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
             values, labels = load_svmlight_file(str(path), n_features=256, dtype=np.float32)
         grey = ((values.toarray() + 1) / 2 * 255).astype(np.uint8)
         parts.append((grey.reshape(-1, 16, 16), labels - 1))
-    return two_parts(*parts, entry.names)
+    return two_parts(parts, entry.names)
 
 
 def svhn(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
@@ -142,7 +143,7 @@ def svhn(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
         with reading(path):
             content = loadmat(path, variable_names=("X", "y"))
             parts.append((content["X"].transpose(3, 0, 1, 2), content["y"].reshape(-1) % 10))
-    return two_parts(*parts, entry.names)
+    return two_parts(parts, entry.names)
 
 
 def mnistm(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
@@ -156,7 +157,7 @@ def mnistm(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
             labels = np.array([int(label) for _, label in lines])
         images = np.stack([open_image(listed.with_name(f"mnist_m_{part}") / name, entry.shape[0]) for name, _ in lines])
         parts.append((images, labels))
-    return two_parts(*parts, entry.names)
+    return two_parts(parts, entry.names)
 
 
 def syn(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
@@ -166,7 +167,7 @@ def syn(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     for folder in folders.values():
         listed = [(path, digit) for digit in range(entry.classes) for path in _class_images(folder / str(digit), files[0])]
         parts.append((np.stack([open_image(path, entry.shape[0]) for path, _ in listed]), np.array([digit for _, digit in listed])))
-    return two_parts(*parts, entry.names)
+    return two_parts(parts, entry.names)
 
 
 def synth_digits(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
@@ -174,7 +175,7 @@ def synth_digits(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     with reading(files[0]):
         content = loadmat(files[0])
         parts = [(content[f"{part}_data"].astype(np.uint8), content[f"{part}_label"].reshape(-1)) for part in ("train", "test")]
-    return two_parts(*parts, entry.names)
+    return two_parts(parts, entry.names)
 
 
 def _class_images(folder: Path, archive: Path) -> list[Path]:
@@ -199,7 +200,7 @@ def cifar(train: tuple[str, ...], test: str, names: str, label_bytes: int, files
         joined = np.concatenate(records)
         return joined[:, label_bytes:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), joined[:, label_bytes - 1]
 
-    return two_parts(part(train), part((test,)), classes)
+    return two_parts([part(train), part((test,))], classes)
 
 
 def _only_folder(root: Path, archive: Path) -> Path:
@@ -247,7 +248,8 @@ def tiny_imagenet(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
 
 def folders(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     """<domain>/<class>/ or <domain>/images/<class>/, anywhere in the archive. Order: domain, class name, file name."""
-    listed, classes = [], None
+    listed: list[tuple[Path, int, int]] = []
+    classes: list[str] = []
     for number, (domain, folder) in enumerate(_holding(unpack(files[0], scratch), entry.domains, files[0]).items()):
         inner = _subfolders(folder)
         inner = _subfolders(inner[0]) if [path.name for path in inner] == ["images"] else inner

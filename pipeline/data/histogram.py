@@ -1,4 +1,6 @@
 """How many images of each class every client trains on, as a table and as a figure."""
+from typing import Any
+
 import matplotlib
 import numpy as np
 import pandas as pd
@@ -8,7 +10,9 @@ import matplotlib.pyplot as plt
 
 from pipeline.data.partition import Parts
 
-STYLE = {"svg.hashsalt": "fedrepro", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9}
+STYLE: dict[Any, Any] = {                             # matplotlib types the keys as literals
+    "svg.hashsalt": "fedrepro", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9,
+}
 
 
 def label_counts(parts: Parts, labels: np.ndarray, classes: list[str]) -> pd.DataFrame:

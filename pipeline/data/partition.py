@@ -241,6 +241,7 @@ def domain_split(pool: Pool, domain: int, settings: Domains | Subset, rng) -> tu
     elif settings.test == "index_mod_10":
         test = np.arange(len(inside)) % 10 >= 8
     else:
+        assert settings.test_share is not None        # the schema asks for it with `test: random`
         test = np.zeros(len(inside), bool)
         test[rng.permutation(len(inside))[:math.ceil(settings.test_share * len(inside))]] = True
     return inside[~test], _at_most_per_class(inside[test], pool.labels, settings.test_per_class, rng)

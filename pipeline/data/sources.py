@@ -10,7 +10,7 @@ from PIL import Image
 
 from pipeline import files
 from pipeline.data import bundled, download, formats, registry, store
-from pipeline.data.registry import DataSet
+from pipeline.data.registry import Canonical, DataSet
 from pipeline.data.store import TEST, TRAIN, Arrays
 from pipeline.errors import DataError, unknown
 from pipeline.schema import shorten
@@ -105,7 +105,7 @@ def from_mirror(name: str, entry: DataSet) -> tuple[Arrays, dict]:
     download.check(path, f"sha256:{entry.mirror.sha256}")
     with formats.reading(path), np.load(path, allow_pickle=False) as content:
         arrays = _by_domain(content, entry) if "domain" in content else formats.two_parts(
-            (_images(content, "x_train"), content["y_train"]), (_images(content, "x_test"), content["y_test"]),
+            [(_images(content, f"x_{part}"), content[f"y_{part}"]) for part in ("train", "test")],
             content["classes"].tolist())
     return arrays, {"source": "mirror", "deviation": entry.mirror.deviation, "inputs": {path.name: entry.mirror.sha256}}
 
@@ -144,20 +144,25 @@ def _tiles(content, name: str) -> np.ndarray:
 
 def from_canonical(name: str, entry: DataSet, out_folder: Path, scratch: Path) -> tuple[Arrays, dict]:
     """A set from its official files in raw/<set>/, which are downloaded where that can be done without a person."""
-    raw = _raw(name, out_folder)
-    official = entry.canonical.files
-    missing = [file for file in official if not (raw / file.name).exists()]
+    raw, canonical = _raw(name, out_folder), _canonical(name, entry)
+    missing = [file for file in canonical.files if not (raw / file.name).exists()]
     if any(not file.urls for file in missing):
         raise DataError(manual_step(name, entry, out_folder))
-    if missing and entry.canonical.note:
-        download.say(f"{name}: {entry.canonical.note}")
-    paths = [_official(file, raw, name, entry) for file in official]
+    if missing and canonical.note:
+        download.say(f"{name}: {canonical.note}")
+    paths = [_official(file, raw, name, entry) for file in canonical.files]
     inputs = {path.name: files.sha256(path) for path in paths}
-    for file in official:
+    for file in canonical.files:
         if not file.checksum:
             download.say(f"{file.name}: SHA-256 {inputs[file.name]} (no official checksum is known; the number of images is checked)")
-    arrays = formats.READERS[entry.canonical.reader](paths, scratch, entry)
-    return arrays, {"source": "canonical", "deviation": entry.canonical.deviation, "inputs": inputs}
+    arrays = formats.READERS[canonical.reader](paths, scratch, entry)
+    return arrays, {"source": "canonical", "deviation": canonical.deviation, "inputs": inputs}
+
+
+def _canonical(name: str, entry: DataSet) -> Canonical:
+    if entry.canonical is None:
+        raise DataError(f"{name}: no official files of this set are known")
+    return entry.canonical
 
 
 def _official(file: registry.File, raw: Path, name: str, entry: DataSet) -> Path:
@@ -174,16 +179,17 @@ def _official(file: registry.File, raw: Path, name: str, entry: DataSet) -> Path
         except DataError as error:
             failures.append(str(error))
     other = f"; or name a folder with {entry.mirror.file} in {MIRROR}" if entry.mirror else ""
-    raise DataError(f"{name}: {'; '.join(failures)}. By hand: get {file.name} from {entry.canonical.page} and put it into "
-                    f"{shorten(raw)}/{other}")
+    raise DataError(f"{name}: {'; '.join(failures)}. By hand: get {file.name} "
+                    f"from {_canonical(name, entry).page} and put it into {shorten(raw)}/{other}")
 
 
 def manual_step(name: str, entry: DataSet, out_folder: Path) -> str:
     """What a person has to do for a set that cannot be downloaded without one."""
-    names = ", ".join(file.name for file in entry.canonical.files if not file.urls)
+    canonical = _canonical(name, entry)
+    names = ", ".join(file.name for file in canonical.files if not file.urls)
     other = f"; or name a folder with {entry.mirror.file} in {MIRROR}" if entry.mirror else ""
-    return (f"{name}: download {entry.title} from {entry.canonical.page}, put it as {names} into {shorten(_raw(name, out_folder))}/, "
-            f"then run: {store.remake(out_folder)}{other}")
+    return (f"{name}: download {entry.title} from {canonical.page}, put it as {names} "
+            f"into {shorten(_raw(name, out_folder))}/, then run: {store.remake(out_folder)}{other}")
 
 
 # -- unions of prepared sets -------------------------------------------------------------------------------

@@ -17,8 +17,10 @@ from pipeline import files
 from pipeline.errors import DataError
 from pipeline.schema import shorten
 
-ARRAYS = {"images.npy": np.dtype(np.uint8), "labels.npy": np.dtype(np.int64),
-          "domains.npy": np.dtype(np.int64), "split.npy": np.dtype(np.uint8)}
+ARRAYS: dict[str, np.dtype] = {
+    "images.npy": np.dtype(np.uint8), "labels.npy": np.dtype(np.int64),
+    "domains.npy": np.dtype(np.int64), "split.npy": np.dtype(np.uint8),
+}
 META = "meta.json"
 TRAIN, TEST = 0, 1
 # Where the stage of a set stands that is neither downloaded nor copied. Not asked of the registry, whose wording
@@ -140,7 +142,8 @@ def _load(folder: Path, shown: Path) -> Stored:
     for name in ARRAYS:
         with _readable(shown, name):
             arrays[name] = np.load(folder / name, mmap_mode="r" if name == "images.npy" else None, allow_pickle=False)
-    return Stored(*arrays.values(), meta)
+    images, labels, domains, split = arrays.values()
+    return Stored(images, labels, domains, split, meta)
 
 
 @contextlib.contextmanager

@@ -80,7 +80,7 @@ def step_together(clients: Sequence[Client], networks: dict[Model, Network], mod
     again = [_looks_again(networks[client.model], _of(images, k), len(clients)) for k, client in enumerate(clients)]
 
     def seen_by(k: int, graph: bool) -> tuple[dict[str, Tensor], list[Tensor], Shown]:
-        """The model of client k with BatchNorm's statistics moved, its trainable tensors, and what it shows; every time the same."""
+        """Client k's model after its look (BatchNorm has moved), its trainable tensors, what it shows; always the same."""
         client, network = clients[k], networks[clients[k].model].train()
         with _on(streams[k]):
             tensors = {name: value.detach().clone() for name, value in models[k].items()}

@@ -7,7 +7,7 @@ from types import ModuleType
 
 from pipeline.errors import ParamError, unknown
 from pipeline.methods.base import Method
-from pipeline.schema import ROOT, check, method_file, method_module, method_names
+from pipeline.schema import ROOT, check, method_file, method_module, method_names, shorten
 
 
 def names() -> list[str]:
@@ -25,7 +25,7 @@ def load(algorithm: str, hyper: dict, where: str, paper: str | None = None, root
     kind = next((value for value in vars(module).values()
                  if isinstance(value, type) and issubclass(value, Method) and value.__module__ == name), None)
     if kind is None:
-        raise ParamError(f"{file}: no class of pipeline.methods.base.Method in it")
+        raise ParamError(f"{shorten(file)}: no class of pipeline.methods.base.Method in it")
     return check(kind, hyper, where)
 
 

@@ -1,4 +1,5 @@
 """The papers' networks, all of one form: features, then a linear head."""
+from collections.abc import Callable
 from functools import partial
 
 from torch import nn
@@ -11,9 +12,12 @@ from pipeline.models.resnet import resnet
 from pipeline.models.small import STACKS, small
 from pipeline.schema import Model
 
-DEEP = {"resnet10": partial(resnet, "resnet10"), "resnet12": partial(resnet, "resnet12"), "resnet18": partial(resnet, "resnet18"),
-        "resnet34": partial(resnet, "resnet34"), "efficientnet": efficientnet, "mobilenetv2": mobilenetv2, "googlenet": googlenet,
-        "shufflenet": shufflenet}
+DEEP: dict[str, Callable[[int], tuple[nn.Sequential, int]]] = {
+    "resnet10": partial(resnet, "resnet10"), "resnet12": partial(resnet, "resnet12"),
+    "resnet18": partial(resnet, "resnet18"), "resnet34": partial(resnet, "resnet34"),
+    "efficientnet": efficientnet, "mobilenetv2": mobilenetv2, "googlenet": googlenet,
+    "shufflenet": shufflenet,
+}
 NAMES = (*STACKS, *DEEP)
 DROPOUT = {"efficientnet": 0.2}                # of networks that bring their own; a rate in the parameters replaces it
 

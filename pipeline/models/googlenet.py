@@ -19,7 +19,8 @@ _conv = partial(conv_bn, bias=True)
 
 def googlenet(channels: int) -> tuple[nn.Sequential, int]:
     """Features (B, 1024), never negative, and their width."""
-    layers, width = [_conv(channels, STEM, 3)], STEM
+    layers: list[nn.Module] = [_conv(channels, STEM, 3)]
+    width = STEM
     for stage, blocks in enumerate(STAGES):
         if stage > 0:
             layers.append(nn.MaxPool2d(3, 2, 1))

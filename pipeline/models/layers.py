@@ -1,5 +1,5 @@
 """The building blocks that the networks share, and the network itself: features, then a head."""
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import add
 
@@ -115,12 +115,12 @@ class Recomputed(Concat):
 
 
 def _recomputed(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """layer(x) with the tensors that it holds now; a functional call has others put in its place by the time of the gradient."""
+    """layer(x) by the tensors it holds now: a functional call has put them in, and out again before the gradient."""
     parameters, buffers = dict(layer.named_parameters()), dict(layer.named_buffers())
 
     def run(x):
         made = functional_call(layer, {**parameters, **buffers}, (x,))
-        buffers.update((name, value.clone()) for name, value in buffers.items())     # what moves the second time
+        buffers.update((name, value.clone()) for name, value in buffers.items())     # that copies move the second time
         return made
     return checkpoint(run, x, use_reentrant=False, preserve_rng_state=False)
 
@@ -139,6 +139,6 @@ def projector(width: int, outputs: int) -> nn.Sequential:
                          nn.Linear(outputs, outputs, bias=False), nn.BatchNorm1d(outputs, affine=False))
 
 
-def pooled(layers: list[nn.Module]) -> nn.Sequential:
+def pooled(layers: Sequence[nn.Module]) -> nn.Sequential:
     """`layers`, then the mean over all pixels: (B, C, H, W) -> (B, d). At 32 x 32 this is the papers' 4 x 4 or 8 x 8 pool."""
     return nn.Sequential(*layers, Mean(), nn.Flatten(1))

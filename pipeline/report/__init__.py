@@ -27,7 +27,8 @@ def render(papers: Iterable[str] | None = None, root: Path = ROOT) -> list[Path]
     known = studies(results, root, problems)
     papers = list(known) if papers is None else papers
     pages = {name: page(study) for name, study in known.items()}
-    files, failed = {}, {}
+    files: dict[str, str] = {}
+    failed: dict[str, dict[str, str]] = {}
     for name in papers:
         drawn, failed[name] = _draw(pages[name])
         files |= drawn

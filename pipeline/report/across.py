@@ -83,7 +83,8 @@ def plain(algorithm: str, paper: Paper, asked: list[str]) -> str:
 
 def excluded(algorithm: str, scenario: Scenario) -> str:
     """What an algorithm needs and a scenario lacks, a key of REASONS; empty where it can run. A projector its row would give it."""
-    lacking = described(algorithm).says("needs", {}) - scenario.offers
+    kind = described(algorithm)
+    lacking = kind.says("needs", {}) - scenario.offers if kind else ()
     return next((need for need in REASONS if need in lacking), "")
 
 
@@ -127,8 +128,7 @@ def _headline(key: str, found: dict[At, dict]) -> str:
 def _values(study: Study, cell: Cell, with_device: bool) -> list[Value]:
     """FACTS of a cell that params.yaml asks for."""
     result = study.results.get(cell)
-    number = result and result["measures"].get(result["headline"])
-    if not number:
+    if not result or not (number := result["measures"].get(result["headline"])):
         return [Value("missing", target=study.paper.stage(cell), problem=study.problems.get(cell, "")), *_nothing()]
     sent, seconds = result["traffic"]["bytes"], fmean(result["seconds"]) / result["rounds"]
     memory = [*measured(cell, result, "run.memory").values()]

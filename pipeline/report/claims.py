@@ -25,7 +25,7 @@ import csv
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
@@ -232,11 +232,14 @@ class Claim:
     @property
     def tree(self) -> Tree:
         """left - right; of a rank, the lead over the nearest of the others."""
+        if self.left is None:
+            raise ValueError(f"{self.id} compares nothing")
         [(method, left)] = self.left.trees()
+        right = self.right.trees() if self.right else []
         if self.expected.kind == "rank":
-            others = [other for name, other in self.right.trees() if name != method]
+            others = [other for name, other in right if name != method]
             return Extreme("min", tuple(left.plus(other.times(-1)) for other in others))
-        return left.plus(self.right.trees()[0][1].times(-1)) if self.right else left
+        return left.plus(right[0][1].times(-1)) if right else left
 
     def difference(self, look: Look) -> float:
         """left - right, or the rank of left among right (1 is the best)."""
@@ -300,22 +303,22 @@ def parse_claim(row: dict[str, str], printed: Printed) -> Claim:
     if None in row or None in row.values():
         raise ValueError(f"{len(COLUMNS)} fields are needed")
     expected = parse_expected(row["expected"], alone=not row["right"])
-    said = {"id": row["id"], "text": row["claim"], "expected": expected, "where": row["where"], "slip": row["slip"]}
+    claim = Claim(row["id"], row["claim"], expected, row["where"], row["slip"])
     if not expected.testable:
         if row["left"] or row["right"]:
             raise ValueError(f"{expected.kind!r} compares nothing, but a side is given")
-        return Claim(**said)
+        return claim
     left = parse(row["left"], printed)
     right = parse(row["right"], printed) if row["right"] else None
-    claim = Claim(**said, left=left, right=right, table=next((spot.table for spot in left.spots), ""),
-                  spots=tuple(dict.fromkeys((*left.spots, *(right.spots if right else ())))))
     ranked = expected.kind == "rank"
-    for side in filter(None, (left, None if ranked else right)):
-        if len(side.trees()) > 1:
-            raise ValueError("a selector of several numbers stands inside max, min or mean, or on the right of a rank")
+    sides = [left] if ranked or right is None else [left, right]
+    if any(len(side.trees()) > 1 for side in sides):
+        raise ValueError("a selector of several numbers stands inside max, min or mean, "
+                         "or on the right of a rank")
     if ranked and (right is None or not isinstance(left, Select) or left.spots[0] not in right.spots):
         raise ValueError("a rank needs one selected number on the left that is among those on the right")
-    return claim
+    return replace(claim, left=left, right=right, table=next((spot.table for spot in left.spots), ""),
+                   spots=tuple(dict.fromkeys((*left.spots, *(right.spots if right else ())))))
 
 
 def parse_expected(text: str, alone: bool = False) -> Expected:

@@ -4,10 +4,7 @@ from pathlib import Path
 from pipeline.errors import FedReproError
 from pipeline.report import embedding, examples, geometry
 from pipeline.report.pictures import examples_path
-from pipeline.schema import MINIATURE, ROOT, Cell, load_paper
-
-KINDS = ("embedding", *geometry.COLUMNS)              # of figures that are computed from a cell's representations
-PICTURE = "images"                                    # the kind that is drawn from a scenario's data
+from pipeline.schema import COMPUTED, MINIATURE, PICTURE, ROOT, Cell, load_paper
 
 
 def update(what: str, only: str | None = None, root: Path = ROOT) -> list[Path]:
@@ -19,7 +16,7 @@ def update(what: str, only: str | None = None, root: Path = ROOT) -> list[Path]:
     name, _, at = what.partition("/")
     paper = load_paper(name, root)
     figures = {key: figure for key, figure in paper.figures.items() if only in (None, key)}
-    cells = [(key, figure.kind, cell) for key, figure in figures.items() if figure.kind in KINDS
+    cells = [(key, figure.kind, cell) for key, figure in figures.items() if figure.kind in COMPUTED
              for cell in embedding.cells(name, paper, figure)]
     pictures = [(key, scenario) for key, figure in figures.items() if figure.kind == PICTURE
                 for scenario in (MINIATURE, *figure.scenarios)]

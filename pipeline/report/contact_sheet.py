@@ -1,4 +1,6 @@
 """One photograph under all corruptions and severities, to be looked at: a wrong direction or scale is seen at once."""
+from typing import Any
+
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
@@ -14,7 +16,7 @@ SCALE = 3                                             # pixels of the page per p
 CELL, GAP = SIDE * SCALE, 6                           # pixels, as all below
 LEFT, ABOVE, BELOW = 136, 46, 30
 DPI = 100
-STYLE = {"font.family": "DejaVu Sans", "font.size": 10.5, "text.color": "#24303c"}
+STYLE: dict[Any, Any] = {"font.family": "DejaVu Sans", "font.size": 10.5, "text.color": "#24303c"}
 SQUARE = (150, 0, 570, 420)                           # of the photograph: the flower and what is around it
 
 
@@ -46,7 +48,7 @@ def contact_sheet(image: np.ndarray, target, seed: int = 0) -> None:
         for column, name in enumerate(KINDS):
             axes.text(_corner(0, column)[1] + CELL / 2, ABOVE - 8, name.replace("_", "\n"), ha="center", va="bottom", linespacing=1.05)
         for row in range(SEVERITIES):
-            axes.text(LEFT - 12, _corner(row, 0)[0] + CELL / 2, row + 1, ha="right", va="center")
+            axes.text(LEFT - 12, _corner(row, 0)[0] + CELL / 2, str(row + 1), ha="right", va="center")
         axes.text(LEFT - 12, ABOVE - 8, "severity", ha="right", va="bottom")
         axes.text(CELL / 2, middle - 8, "clean", ha="center", va="bottom")
         axes.text(LEFT, page.shape[0] - 10, f"frost: {find_ice().source}", va="bottom", fontsize=8.5)

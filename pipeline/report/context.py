@@ -82,13 +82,13 @@ def page(study: Study) -> Page:
     said = [note for note in said if note.scenario != ACROSS]
     cells = {cell for cell in study.grid if cell.scenario not in paper.beside}
     tables, elsewhere = judged(study, said)
-    figures, undrawn = _or_why(lambda: figure_views(study), [])
-    sheet, unseen = _or_why(lambda: corruptions(study.key, study.root), None)
+    figures, undrawn = _or_why(lambda: figure_views(study))
+    sheet, unseen = _or_why(lambda: corruptions(study.key, study.root))
     return Page(key=study.key, name=study.name, paper=paper, idea=paper.idea,
                 mini=own_table(study, MINIATURE, texts.get(MINIATURE, [])),
                 beside=[own_table(study, scenario, texts.get(scenario, [])) for scenario in paper.beside],
                 tables=tables, judgement=_everything(paper, tables, elsewhere), elsewhere=elsewhere,
-                figures=figures, corruptions=sheet,
+                figures=figures or [], corruptions=sheet,
                 communication=[communication(study, scenario) for scenario in study.runs if scenario != ACROSS],
                 done=len(cells & study.results.keys()), planned=len(cells), provenance=provenance(study), notes=said,
                 readings=every(study.readings), values=values(paper, study.grid, study.root),
@@ -119,12 +119,12 @@ def _everything(paper: Paper, tables: list[TableView], elsewhere: list[Verdict])
                      [order for judgement in once for order in judgement.orders], several=True)
 
 
-def _or_why(make: Callable[[], Made], otherwise: Made) -> tuple[Made, list[str]]:
-    """What `make` returns, or `otherwise` and why."""
+def _or_why(make: Callable[[], Made]) -> tuple[Made | None, list[str]]:
+    """What `make` returns, or None and why."""
     try:
         return make(), []
     except FedReproError as error:
-        return otherwise, [str(error)]
+        return None, [str(error)]
 
 
 # -- where the numbers come from -----------------------------------------------------------------------------------
@@ -172,7 +172,8 @@ def notes(study: Study) -> list[Note]:
 
 def _of_runs(study: Study, scenario: str) -> list[str]:
     """How the data and the finished runs of a scenario differ from what the paper asks for."""
-    runs, texts, differ = study.runs.get(scenario, {}), [], {}
+    runs, texts = study.runs.get(scenario, {}), []
+    differ: dict[str, list[str]] = {}
     for cell, run in runs.items():
         for data in filter(None, (run["data"], run["public"])):
             other = "" if data["source"] == "canonical" else f"from {data['source']}, not from its canonical source"

@@ -3,6 +3,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -54,7 +55,7 @@ def figure_views(study: Study) -> list[FigureView]:
 
 def _command(study: Study, name: str, figure: Figure) -> str:
     """`fedrepro run 'papers/fedcrl/dvc.yaml:main@cifar10-dir-01-*'`, for the scenarios of which a planned cell is missing."""
-    key, again = study.key, _KEPT.get(figure.kind, "").format(key=study.key)
+    key, again = study.key, _KEPT.get(figure.kind or "", "").format(key=study.key)
     if figure.kind in ("clients", "images"):          # of the data alone
         made = {scenario: _counts(study, scenario) if figure.kind == "clients" else
                 examples_path(key, name, scenario, study.root) for scenario in figure.scenarios}
@@ -65,9 +66,9 @@ def _command(study: Study, name: str, figure: Figure) -> str:
                and (cell := study.cell(scenario, method)) not in study.results]
     if missing:
         return run_command(study, missing) + again
-    lacking = figure.kind in _KEPT and any(not embedding.kept(name, cell, study.root).exists()
-                                           for cell in study.finished(figure.scenarios, figure.methods))
-    return f"python -m stages.figures {key}" if lacking else ""
+    undone = figure.kind in _KEPT and any(not embedding.kept(name, cell, study.root).exists()
+                                          for cell in study.finished(figure.scenarios, figure.methods))
+    return f"python -m stages.figures {key}" if undone else ""
 
 
 def run_command(study: Study, cells: list[Cell]) -> str:
@@ -165,9 +166,10 @@ def _lines(study: Study, over: str, measure: str, cells: list[Cell], figure: Fig
 
 
 def _number(values: dict, over: str):
+    found: Any = values
     for key in over.split("."):
-        values = values.get(key) if isinstance(values, dict) else None
-    return values
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
 
 
 def _varies_only(over: str, cell: Cell, figure: Figure, results) -> bool:

@@ -42,13 +42,15 @@ class Evidence:
     def source(self, spot: Spot) -> Source | None:
         """The run and the measure that a spot is; None for what no run measures."""
         if not spot.table:
-            method = next(name for name in self.paper.methods if self.paper.label(name) == spot.method)
-            return self.study.cell(spot.scenario, method), spot.measure
+            named = next(name for name in self.paper.methods if self.paper.label(name) == spot.method)
+            return self.study.cell(spot.scenario, named), spot.measure
         table = self.paper.tables.get(f"{spot.table}-{self.variant}", self.paper.tables[spot.table])
         block = table.block(spot.setting, spot.dataset, spot.method)
         method = self.paper.method_of(table, spot.method)
-        measure = block and table.measure(block, spot.column)
-        return (self.study.cell(block.scenario, method), measure) if measure and method else None
+        if block is None or method is None:
+            return None
+        measure = table.measure(block, spot.column)
+        return (self.study.cell(block.scenario, method), measure) if measure else None
 
     def _values(self, source: Source) -> dict[Block, float]:
         """{block: number}, empty where the cell has not run."""
@@ -90,8 +92,9 @@ class Evidence:
         by_scenario: dict[str, dict[Source, float]] = {}
         for source, coefficient in form.coefficients:
             by_scenario.setdefault(source[0].scenario, {})[source] = coefficient
-        parts = [self._part(scenario, sources, pool, scale) for scenario, sources in by_scenario.items()]
-        if not parts or None in parts:
+        parts = [part for scenario, sources in by_scenario.items()
+                 if (part := self._part(scenario, sources, pool, scale))]
+        if not parts or len(parts) < len(by_scenario):
             return None
         whole = combined(parts)
         return replace(whole, d=whole.d + form.constant)

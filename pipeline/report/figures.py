@@ -1,6 +1,7 @@
 """Figures of measured numbers: over rounds, against a number, beside one another, and as mean ranks; of data, how it is dealt."""
 import textwrap
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -221,7 +222,7 @@ def critical_difference(ranks: Ranks) -> str:
         axes = figure.add_axes((0.28, 0, 0.44, 1))
         axes.set(xlim=(1, k), ylim=(height, 0))
         axes.set_axis_off()
-        line = {"color": INK, "linewidth": 1, "clip_on": False}
+        line: dict[str, Any] = {"color": INK, "linewidth": 1, "clip_on": False}
         axes.plot([1, k], [58, 58], **line)
         for rank in range(1, k + 1):
             axes.plot([rank, rank], [54, 58], **line)
@@ -231,7 +232,8 @@ def critical_difference(ranks: Ranks) -> str:
         axes.text(1 + ranks.distance / 2, 19, words, ha="center", va="bottom")
         for i, group in enumerate(groups):
             ends = [ranks.means[group[0]], ranks.means[group[-1]]]
-            bar = {"color": list(LINES)[1], "linewidth": 4, "solid_capstyle": "round", "clip_on": False}
+            bar: dict[str, Any] = {"color": list(LINES)[1], "linewidth": 4, "solid_capstyle": "round",
+                                   "clip_on": False}
             axes.plot(ends, [66 + 9 * i] * 2, gid=f"group-{i}", **bar)
         half = (k + 1) // 2
         for i, (name, place) in enumerate(zip(names, places)):

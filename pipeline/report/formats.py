@@ -1,6 +1,7 @@
 """The three output formats: a Jinja environment each, with its own escaping and its own look of a table position."""
 import re
 from functools import cache, partial
+from typing import Any
 
 import jinja2
 
@@ -138,14 +139,14 @@ FILTERS = {
 @cache
 def environment(kind: str) -> jinja2.Environment:
     """The Jinja environment of `md`, `html` or `tex`. HTML escapes by autoescape, the others every expression."""
-    options = {
+    options: dict[str, dict[str, Any]] = {
         "html": {"autoescape": True},
         "md": {"finalize": markdown},
         "tex": {"finalize": tex, "block_start_string": "<%", "block_end_string": "%>", "variable_start_string": "<<",
                 "variable_end_string": ">>", "comment_start_string": "<#", "comment_end_string": "#>"},
-    }[kind]
+    }
     made = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), undefined=jinja2.StrictUndefined, trim_blocks=True,
-                              lstrip_blocks=True, keep_trailing_newline=True, **options)
+                              lstrip_blocks=True, keep_trailing_newline=True, **options[kind])
     made.filters.update(FILTERS.get(kind, {}), ordinal=ordinal, measure=measure_words, words=value_words, numbers=numbers)
     made.globals.update(WIDE=WIDE, DASH=DASH, MEANINGS=MEANINGS)
     return made

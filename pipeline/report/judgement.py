@@ -160,9 +160,10 @@ class Judgement:
     def firm(self) -> str:
         """How many decided claims remain so when all tested ones count as one family; empty where fewer than
         two were tested."""
-        tested = [verdict for verdict in self.verdicts if verdict.tested and verdict.p is not None]
-        adjusted = holm([verdict.p for verdict in tested])
-        decided = [p < ALPHA for verdict, p in zip(tested, adjusted) if verdict.word != UNDECIDED]
+        tested = [(verdict.word, verdict.p) for verdict in self.verdicts
+                  if verdict.tested and verdict.p is not None]
+        adjusted = holm([p for _, p in tested])
+        decided = [p < ALPHA for (word, _), p in zip(tested, adjusted) if word != UNDECIDED]
         if len(tested) < 2 or not decided:
             return ""
         return (f"{sum(decided)} of {len(decided)} decided {_claims(len(decided))} would remain so with all "
@@ -183,10 +184,9 @@ class Judgement:
     def _correlation(self) -> str:
         """`0.44 (p = 0.12)`, or the mean over several columns and its range; empty where there is no
         order."""
-        ranked = [order for order in self.orders if order.tau is not None]
-        if len(ranked) < 2:
-            return "".join(order.correlation for order in ranked)
-        taus = [order.tau for order in ranked]
+        taus = [order.tau for order in self.orders if order.tau is not None]
+        if len(taus) < 2:
+            return "".join(order.correlation for order in self.orders)
         return minus(f"{fmean(taus):.2f} on average over {len(taus)} columns ({min(taus):.2f} to {max(taus):.2f})")
 
     def _winner(self) -> str:
@@ -280,11 +280,13 @@ def summing(name: str, evidence: Evidence) -> dict[tuple[str, str, str], list[Sp
 
 
 def _order(title: str, spots: list[Spot], evidence: Evidence) -> Order | None:
-    measured = {spot: values for spot in spots if (values := evidence.values(evidence.source(spot)))}
+    sources = {spot: source for spot in spots if (source := evidence.source(spot))}
+    measured = {spot: values for spot, source in sources.items() if (values := evidence.values(source))}
     if len(measured) < RANKED:
         return None
-    lower = lower_is_better(evidence.source(spots[0])[1])
-    printed = evidence.printed.numbers
+    lower = lower_is_better(sources[spots[0]][1])
+    numbers = evidence.printed.numbers
+    printed = {spot: number for spot in spots if (number := numbers[spot]) is not None}
     means = {spot: fmean(values.values()) for spot, values in measured.items()}
     tau, p = stats.kendalltau([printed[spot] for spot in means], list(means.values()))
     best, place = (min if lower else max)(spots, key=printed.__getitem__), None

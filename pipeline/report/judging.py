@@ -67,10 +67,11 @@ def judge(claim: Claim, evidence: Evidence) -> Verdict:
     """The verdict on one claim of a paper."""
     if not claim.expected.testable:
         return Verdict(claim, UNTESTED, "no number settles it")
-    numbers = [evidence.printed.numbers.get(spot) for spot in claim.spots]
-    published = None if None in numbers else claim.difference(dict(zip(claim.spots, numbers)).__getitem__)
-    found = {spot: evidence.source(spot) for spot in claim.spots}
-    if None in found.values():
+    known = evidence.printed.numbers
+    numbers = {spot: number for spot in claim.spots if (number := known.get(spot)) is not None}
+    published = claim.difference(numbers.__getitem__) if len(numbers) == len(claim.spots) else None
+    found = {spot: source for spot in claim.spots if (source := evidence.source(spot))}
+    if len(found) < len(claim.spots):
         return Verdict(claim, UNTESTED, "nothing that a run measures", published)
     tree = _of_runs(claim.tree, found.__getitem__)
     if tree is None:
@@ -87,7 +88,7 @@ def _of_runs(tree: Tree, source: Callable[[Spot], Source]) -> Tree | None:
     if isinstance(tree, Form):
         form = tree.gathered(source)
         return form if form.coefficients else None
-    parts = tuple(filter(None, (_of_runs(part, source) for part in tree.parts)))
+    parts = tuple(kept for part in tree.parts if (kept := _of_runs(part, source)))
     return Extreme(tree.kind, parts) if parts else None
 
 
@@ -168,8 +169,9 @@ class _Case:
     # -- estimates --
 
     def _family(self, scale: bool = False) -> Family | None:
-        estimates = tuple(self.evidence.estimate(leaf, self.pool, scale) for leaf in self.leaves)
-        if None in estimates:
+        found = (self.evidence.estimate(leaf, self.pool, scale) for leaf in self.leaves)
+        estimates = tuple(estimate for estimate in found if estimate)
+        if len(estimates) < len(self.leaves):
             return None
         balanced = len(estimates) > 1 and all(estimate.balanced for estimate in estimates)
         return Family(estimates, "Dunnett" if balanced and self._around_one() else "Holm", self.bound)
@@ -210,7 +212,8 @@ class _Case:
             way=family.way if len(members) > 1 else "", deciding=deciding,
             every=isinstance(self.tree, Form) or (self.tree.kind == "min") == self._upward,
             apart=tuple(map(self.evidence.study.label, apart)),
-            outlook=self._outlook(family, members, base.point) if word == UNDECIDED and not reason else None)
+            outlook=None if word != UNDECIDED or reason or base.point is None
+            else self._outlook(family, members, base.point))
 
     def _word(self, family: Family) -> tuple[str, str, Ends | None]:
         """(word, size, where a result like the paper's would lie)."""

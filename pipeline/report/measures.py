@@ -79,7 +79,7 @@ def _of_curve(cell: Cell, measure: str, root: Path) -> dict[int, float]:
 def _kept(figure: str, statistic: str, cell: Cell, root: Path) -> float | None:
     if statistic == "silhouette":
         kept = embedding.read(figure, cell, root)
-        return kept and kept.silhouette
+        return kept.silhouette if kept else None
     if statistic == "uniformity":
         points = geometry.read("sphere", figure, cell, root)
         return None if points is None else uniformity(points[["x", "y", "z"]].to_numpy())

@@ -38,9 +38,10 @@ def noise(studies: dict[str, Study], root: Path = ROOT) -> Noise | None:
     rows = [Row(labels[cell], [labels[cell]], [_value(x) for x in (*map(runs.get, settings), spans[cell])])
             for cell, runs in cells.items()]
     low, high, apart = min(spans.values()), max(spans.values()), found.s * math.sqrt(2)
+    widest = labels[max(spans, key=spans.__getitem__)]
     text = (f"The same cells and seeds were run under {len(settings)} settings of the processor's arithmetic: "
             f"{listed(settings)}. Nothing but rounding differs, which training amplifies. {len(cells)} cells "
-            f"move by {low:.2f} to {high:.2f} points ({labels[max(spans, key=spans.get)]}). The standard "
+            f"move by {low:.2f} to {high:.2f} points ({widest}). The standard "
             f"deviation of one such number is {found.s:.2f} points ({found.df} degrees of freedom, 95 %: "
             f"{found.low:.2f} to {found.high:.2f}), so two differ by about {apart:.2f} by rounding alone: a "
             "smaller difference between two machines is no result, and further processors are no further seeds.")

@@ -155,7 +155,7 @@ def merge_heads(levels: list[list[str]]) -> list[list[Head]]:
 def difference(value: Value, baseline: Value) -> Value:
     """What a delta column shows; measured only where both numbers are."""
     states = {value.state, baseline.state}
-    if states == {"measured"}:
+    if states == {"measured"} and value.number and baseline.number:
         number = Summary(value.number.mean - baseline.number.mean, None, value.number.seeds)
         return Value("measured", number, signed=True)
     return Value("outside" if "outside" in states else "missing", signed=True)

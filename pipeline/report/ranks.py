@@ -5,7 +5,7 @@ Blocks are scenarios, one column each: columns of one run do not count twice. Me
 in the table (Benavoli et al. 2016), so that no claim is judged by them.
 """
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,7 +54,7 @@ class Ranks:
         return dict(zip(z, holm([float(2 * stats.norm.sf(value)) for value in z.values()])))
 
 
-def ranks(rows: dict[str, Sequence[float]], lower: bool | Sequence[bool] = False) -> Ranks:
+def ranks(rows: Mapping[str, Sequence[float]], lower: bool | Sequence[bool] = False) -> Ranks:
     """rows: method -> a number per block, all of them there. lower: whether small numbers are the best (of
     every block)."""
     values = np.round(np.array([list(row) for row in rows.values()], float), 9)

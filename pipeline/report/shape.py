@@ -75,7 +75,7 @@ def row_names(panels, row: str) -> list[list[str]]:
 def places_of(panel, shape: Shape, table: Table) -> list[Place]:
     """Columns in printed order, kept together by block; the baseline prints no delta, so delta may appear late.
     Behind each block that is measured come the columns that are ours."""
-    blocks: dict[tuple, list[Place]] = {}
+    blocks: dict[tuple[str, str], list[Place]] = {}
     for record in panel:
         place = shape.place(record)
         block = blocks.setdefault((place.setting, place.dataset), [])

@@ -29,7 +29,8 @@ def of_table(name: str, evidence: Evidence) -> Standing | None:
     counts once, by its first column that sums it up."""
     columns: dict[str, dict[str, Source]] = {}
     for spots in summing(name, evidence).values():
-        sources = {spot.method: source for spot in spots if evidence.values(source := evidence.source(spot))}
+        sources = {spot.method: source for spot in spots
+                   if (source := evidence.source(spot)) and evidence.values(source)}
         for cell, _ in list(sources.values())[:1]:
             columns.setdefault(cell.scenario, sources)
     methods = list(dict.fromkeys(method for sources in columns.values() for method in sources))

@@ -233,7 +233,7 @@ class Design:
         if not self.enough or self.df < 1 or outside:
             return None
         rows = [*self.pool, *(i for i in used if i not in self.pool)]
-        theirs = self.fit if len(rows) == len(self.pool) else fit(self._cut(rows))
+        theirs = self.fit if self.fit and len(rows) == len(self.pool) else fit(self._cut(rows))
         found = theirs.contrast(c[rows])
         if found is None:
             return None
@@ -436,10 +436,10 @@ class Replicates:
 def replicates(cells: Iterable[Sequence[float]]) -> Replicates | None:
     """Pooled over cells, each with its runs; None where no cell was run twice. Replicates are nested in a
     block: they are no further seeds."""
-    cells = [np.asarray(runs, float) for runs in cells]
-    df = sum(len(runs) - 1 for runs in cells)
+    arrays = [np.asarray(runs, float) for runs in cells]
+    df = sum(len(runs) - 1 for runs in arrays)
     if not df:
         return None
-    sse = sum(float(((runs - runs.mean()) ** 2).sum()) for runs in cells)
+    sse = sum(float(((runs - runs.mean()) ** 2).sum()) for runs in arrays)
     low, high = (math.sqrt(sse / stats.chi2.ppf(q, df)) for q in (1 - ALPHA / 2, ALPHA / 2))
     return Replicates(math.sqrt(sse / df), df, low, high)

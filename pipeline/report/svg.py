@@ -1,16 +1,21 @@
 """One SVG that reads on light and on dark ground: colours are CSS variables, text stays text."""
 import io
+from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 INK, FAINT = "#24303c", "#b9c1ca"
 NIGHT = {INK: "#dfe4ea", FAINT: "#4a545f"}       # what each colour becomes on dark ground
 LINES = {"#1f5fa8": "#7fb4ee", "#c2501c": "#f29a6b", "#23743c": "#6fc98a", "#8a3a8f": "#d594da", "#8b6508": "#e0bd55",
          "#0f7480": "#62ccd8", "#a8284b": "#f08aa5", "#59636e": "#aab4be"}
 POINTS = {"#0072b2": "#56b4e9", "#d55e00": "#f0822d", "#009e73": "#2cc79b", "#b5528f": "#de9cc6", "#2b2b2b": "#f2e36a"}
-STYLE = {"svg.fonttype": "none", "svg.hashsalt": "fedrepro", "font.family": "sans-serif", "font.size": 9.5,
-         "text.color": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK, "axes.edgecolor": FAINT,
-         "axes.spines.top": False, "axes.spines.right": False, "axes.titleweight": "normal"}
+STYLE: dict[Any, Any] = {                        # matplotlib types the keys as literals
+    "svg.fonttype": "none", "svg.hashsalt": "fedrepro", "font.family": "sans-serif", "font.size": 9.5,
+    "text.color": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK,
+    "axes.edgecolor": FAINT, "axes.spines.top": False, "axes.spines.right": False,
+    "axes.titleweight": "normal",
+}
 PIXELS = 96                                      # per inch, as a browser has it
 
 
@@ -35,12 +40,13 @@ def _without_trailing_spaces(text: str) -> str:
 
 def legend(figure: Figure, panels) -> None:
     """Beside the plot, in the order of the last values of the first panel that has the line, to read like the ends of the lines."""
-    found = {}
+    found: dict[str, tuple[int, float, Line2D]] = {}
     for panel, axes in enumerate(panels):
         for line in (line for line in axes.get_lines() if not line.get_label().startswith("_")):       # not the caps of error bars
             found.setdefault(line.get_label(), (panel, -line.get_ydata()[-1], line))
-    order = sorted(found.values(), key=lambda place: place[:2])
-    legend = figure.legend([line for *_, line in order], [line.get_label() for *_, line in order], loc="outside right upper", frameon=False,
-                           handlelength=3)
-    for line in (line for line in legend.legend_handles if line.get_linestyle() != "None"):
-        line.set_marker("")                           # it would hide the gaps that tell dashes apart
+    order = sorted(found, key=lambda label: found[label][:2])
+    legend = figure.legend([found[label][2] for label in order], order, loc="outside right upper",
+                           frameon=False, handlelength=3)
+    for line in legend.legend_handles:
+        if isinstance(line, Line2D) and line.get_linestyle() != "None":
+            line.set_marker("")                       # it would hide the gaps that tell dashes apart

@@ -84,14 +84,15 @@ class Filler:
     def measure(self, setting: str, place: Place, label: str) -> str | None:
         """The measure that a position shows; None where it shows none."""
         block = self.table.block(setting, place.dataset, label)
-        return block and self.table.measure(block, place.column)
+        return self.table.measure(block, place.column) if block else None
 
     def value(self, setting: str, place: Place, label: str, printed: bool) -> Value:
         """What was measured for a method in a column; missing where a grid plans it or the paper prints a number."""
-        measure, method = self.measure(setting, place, label), self.method(label)
-        if measure is None or method is None:
+        block, method = self.table.block(setting, place.dataset, label), self.method(label)
+        measure = self.measure(setting, place, label)
+        if block is None or measure is None or method is None:
             return Value("outside")
-        cell = self.study.cell(self.table.block(setting, place.dataset, label).scenario, method)
+        cell = self.study.cell(block.scenario, method)
         if cell in self.results:
             measured = [*numbers(cell, self.results[cell], measure, self.study.root).values()]
             return Value("measured", summarise(measured), cell=cell) if measured else Value("missing", problem=_unmeasured(cell, measure))
@@ -112,7 +113,9 @@ class Filler:
     def cells(self, label: str, settings: list[tuple[str, Place]]) -> list[Cell]:
         """The cells whose numbers a printed row shows at these places; none for a mean."""
         method = self.method(label)
-        blocks = [self.table.block(setting, place.dataset, label) for setting, place in settings if self.measure(setting, place, label)]
+        blocks = [block for setting, place in settings
+                  if (block := self.table.block(setting, place.dataset, label))
+                  and self.measure(setting, place, label)]
         return list(dict.fromkeys(self.study.cell(block.scenario, method) for block in blocks)) if method else []
 
     def hooks(self, cells: list[Cell]) -> str:
@@ -128,7 +131,7 @@ class Filler:
 def hook_of(cell: Cell, root: Path) -> str:
     """The hook of a cell that has not run: the scenario's or the method's; empty for an algorithm without code."""
     scenario, algorithm, hyper = cell.resolve(root)
-    kind = described(algorithm)
+    kind = described(algorithm, cell.paper, root)
     return scenario.evaluation.hook or (kind.says("headline", hyper) if kind else "")
 
 
@@ -236,7 +239,8 @@ def table_view(key: str, study: Study) -> TableView:
     titles, filler = Titles(records, shape, table), Filler(study, table)
     again = other_measures(table)
     notes = footnotes(study.key, key, table, records, shape.row)
-    panels, counted, told = [], [], {}
+    panels, counted = [], []
+    told: dict[str, dict[Told, None]] = {}
     halves = split_panels(records, shape.row)
     for half, names in zip(halves, row_names(halves, shape.row)):
         places = places_of(half, shape, table)
@@ -244,7 +248,8 @@ def table_view(key: str, study: Study) -> TableView:
         panels.append(_panel(body, places, titles, shape.row, {name: letter for name, (letter, _) in notes.items()}))
         counted += [body.values[name, place] for name in body.methods for place in body.plain if place.column not in again]
         for name, row in zip(body.names, panels[-1].rows):
-            told.setdefault(filler.method(name), {}).update(dict.fromkeys(row.told))
+            if method := filler.method(name):
+                told.setdefault(method, {}).update(dict.fromkeys(row.told))
     return TableView(
         key=key, number=table.number, title=table.title, about=titles.about, note=table.note, panels=panels,
         measured=sum(value.state == "measured" for value in counted),

@@ -82,7 +82,7 @@ class Verdict:
             return ""
         wide = any({member.low, member.high} & {self.low, self.high}
                    for member in self.members if member.name in self.apart)
-        span = "" if self.low is None or wide else f" {self.span(self.low, self.high)}"
+        span = "" if self.low is None or self.high is None or wide else f" {self.span(self.low, self.high)}"
         return self.shown(self.point) + span
 
     @property
@@ -114,7 +114,7 @@ class Verdict:
         return f"By seed: {values}."
 
     def _how(self) -> str:
-        if not self.deciding:
+        if self.deciding is None or self.p is None:
             return ""
         text = _route(self.deciding.estimate)
         if self.way:
@@ -144,7 +144,7 @@ class Verdict:
         return f"{member.name} ({p_words(member.p)}{alone})"
 
     def _size(self) -> str:
-        if not self.size:
+        if not self.size or self.likely is None:
             return ""
         number = minus(f"{self.claim.expected.number:+g}")
         likely = self.span(*self.likely)

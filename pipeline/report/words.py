@@ -99,10 +99,14 @@ def hours_words(hours: float) -> str:
 
 def bytes_words(count: int) -> str:
     """1,536 -> `1.5 kB`; powers of 1,000."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000 or unit == "GB":
-            return f"{count} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
+    if count < 1000:
+        return f"{count} B"
+    value = count / 1000
+    for unit in ("kB", "MB"):
+        if value < 1000:
+            return f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} GB"
 
 
 def scenario_title(paper: Paper, scenario: str) -> str:

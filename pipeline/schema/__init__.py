@@ -15,6 +15,8 @@ from pipeline.schema.loader import (
     ROOT,
     DataChoice,
     Params,
+    check_name,
+    folders,
     load_paper,
     load_params,
     papers,
@@ -24,8 +26,10 @@ from pipeline.schema.loader import (
 from pipeline.schema.methods import method_file, method_module, method_names
 from pipeline.schema.paper import (
     ACROSS,
+    COMPUTED,
     DELTA,
     MINIATURE,
+    PICTURE,
     Block,
     Choice,
     Communication,

@@ -7,6 +7,7 @@ import math
 import types
 import typing
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, Literal, Union
 
 from pipeline.errors import ParamError, unknown
@@ -107,7 +108,7 @@ def _check_dataclass(kind, value, where):
     if not isinstance(value, dict):
         raise ParamError(f"{said}: expected a mapping, found {value!r}")
     fields = {f.name: f for f in dataclasses.fields(kind)}
-    hints = typing.get_type_hints(kind, include_extras=True)
+    hints = _hints(kind)
     for key in value:
         if key not in fields:
             raise ParamError(f"{said}: {unknown('key', key, fields)}")
@@ -119,6 +120,11 @@ def _check_dataclass(kind, value, where):
         return kind(**made)
     except ValueError as error:                       # a rule over several keys, raised in __post_init__
         raise ParamError(f"{where}: {error}") from None
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind, include_extras=True)
 
 
 def check_keys(value: Any, kinds: dict[str, Any], where: str) -> None:

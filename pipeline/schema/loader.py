@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")     # of a paper's folder: it stands in stages, paths and commands
+TAKEN = (MINIATURE, ACROSS, "index")                # names that commands and pages give to something else
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,9 @@ def read_yaml(path: Path) -> dict:
         raise ParamError(f"{shown}: {' '.join(str(error).split())}") from None
 
 
-class _UniqueKeys(yaml.SafeLoader):
-    """safe_load that refuses a key given twice, which YAML would silently overwrite."""
+class _UniqueKeys(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """safe_load, by libyaml where PyYAML was built with it, that refuses a key given twice, which YAML would silently
+    overwrite."""
 
     def construct_mapping(self, node, deep=False):
         seen = set()
@@ -79,11 +81,22 @@ def load_params(root: Path = ROOT) -> Params:
 
 def papers(root: Path = ROOT) -> tuple[str, ...]:
     """The papers: every folder of `papers/` with a paper.yaml, in the order that these give."""
-    return tuple(sorted(_folders(root), key=lambda name: (load_paper(name, root).order, name)))
+    return tuple(sorted(folders(root), key=lambda name: (load_paper(name, root).order, name)))
 
 
-def _folders(root: Path) -> list[str]:
-    return sorted(path.parent.name for path in root.glob("papers/*/paper.yaml") if NAME.fullmatch(path.parent.name))
+def folders(root: Path = ROOT) -> list[str]:
+    """Names of the papers' folders by the alphabet, without reading what is in them; hidden ones are none."""
+    names = sorted(path.parent.name for path in root.glob("papers/*/paper.yaml") if not path.parent.name.startswith("."))
+    for name in names:
+        check_name(name)
+    return names
+
+
+def check_name(name: str) -> None:
+    """ParamError for a name that a paper's folder cannot have."""
+    if not NAME.fullmatch(name) or name in TAKEN:
+        raise ParamError(f"papers/{name}: a paper's folder is named with letters, digits, - and _, "
+                         f"and is none of {', '.join(TAKEN)}")
 
 
 @cache
@@ -91,7 +104,7 @@ def load_paper(name: str, root: Path = ROOT) -> Paper:
     """papers/<name>/paper.yaml. Its miniature is added as the scenario `mini`, and once more for the other papers' methods."""
     path = root / "papers" / name / "paper.yaml"
     if not NAME.fullmatch(name) or not path.is_file():
-        raise ParamError(unknown("paper", name, _folders(root)))
+        raise ParamError(unknown("paper", name, folders(root)))
     document = read_yaml(path)
     mini = document.get("miniature")
     if isinstance(mini, dict) and isinstance(mini.get("scenario"), dict):

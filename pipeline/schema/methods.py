@@ -6,23 +6,25 @@ from pipeline.schema.loader import ROOT
 
 def method_names(paper: str | None = None, root: Path = ROOT) -> list[str]:
     """Every method that there is a file of; with `paper` also those of this paper alone."""
-    return sorted({path.stem for folder in _folders(paper, root) for path in folder.glob("*.py")
+    return sorted({path.stem for folder in _folders(paper, root).values() for path in folder.glob("*.py")
                    if path.stem != "base" and not path.stem.startswith("_")})
 
 
 def method_file(name: str, paper: str | None = None, root: Path = ROOT) -> Path | None:
     """The method's file, the paper's own before the common one; None where there is none."""
-    if name not in method_names(paper, root):
-        return None
-    return next(path for folder in _folders(paper, root) if (path := folder / f"{name}.py").is_file())
+    module = method_module(name, paper, root)
+    return _folders(paper, root)[module.rpartition(".")[0]] / f"{name}.py" if module else None
 
 
 def method_module(name: str, paper: str | None = None, root: Path = ROOT) -> str | None:
     """The dotted name of the file's module: pipeline.methods.fedavg, papers.mine.methods.ours."""
-    path = method_file(name, paper, root)
-    return None if path is None else ".".join(path.relative_to(root).with_suffix("").parts)
+    known = name in method_names(paper, root)
+    return next((f"{package}.{name}" for package, folder in _folders(paper, root).items()
+                 if known and (folder / f"{name}.py").is_file()), None)
 
 
-def _folders(paper: str | None, root: Path) -> list[Path]:
-    own = [root / "papers" / paper / "methods"] if paper else []
-    return [*own, (root if (root / "pipeline").is_dir() else ROOT) / "pipeline" / "methods"]
+def _folders(paper: str | None, root: Path) -> dict[str, Path]:
+    """package -> its folder; a root without the library, as tests make them, has this one's."""
+    own = {f"papers.{paper}.methods": root / "papers" / paper / "methods"} if paper else {}
+    home = root if (root / "pipeline" / "methods").is_dir() else ROOT
+    return own | {"pipeline.methods": home / "pipeline" / "methods"}

@@ -17,6 +17,13 @@ ACROSS = "across"                        # the same scenario, when a method of a
 DELTA = "delta"                          # the printed column that subtracts the baseline's row
 
 
+# Kinds of figures that are computed from a cell's representations.
+COMPUTED = ("embedding", "sphere", "margins", "matrix", "transfer")
+
+
+PICTURE = "images"                       # the kind that is drawn from a scenario's data
+
+
 @dataclass(frozen=True)
 class Block:
     """Which scenario fills one (setting, dataset) block of a table, and which of its measures."""

@@ -34,8 +34,8 @@ class CorruptSet:
     rank: np.ndarray
 
 
-def corrupt(images: np.ndarray, name: str, severity: int, seed: int = 0, indices: Sequence[int] | None = None,
-            part: str = "train", **options) -> np.ndarray:
+def corrupt(images: np.ndarray, name: str, severity: int, seed: int = 0,
+            indices: Sequence[int] | np.ndarray | None = None, part: str = "train", **options) -> np.ndarray:
     """One corruption at one severity; 0 gives a copy.
 
     indices: the images' numbers in their set (default 0, 1, ...), part: the part of the set; both enter the keys.

@@ -19,7 +19,7 @@ class Draws:
     Every method returns (N, *shape): row i from image i's own generator, whose key is (seed, part, name, index).
     """
 
-    def __init__(self, name: str, indices: Sequence[int], seed: int = 0, part: str = "train"):
+    def __init__(self, name: str, indices: Sequence[int] | np.ndarray, seed: int = 0, part: str = "train"):
         self.generators = [np.random.default_rng(keys.key(seed, "corruption", part, name, int(index))) for index in indices]
 
     def normal(self, *shape: int) -> np.ndarray:
@@ -37,7 +37,7 @@ class Draws:
         return self._stack(rates.shape[1:], lambda draw, i: draw.poisson(rates[i]), np.int64)
 
     def _stack(self, shape: Sequence[int], draw: Callable, kind: type = np.float64) -> np.ndarray:
-        out = np.empty((len(self.generators), *shape), kind)
+        out: np.ndarray = np.empty((len(self.generators), *shape), kind)
         for i, generator in enumerate(self.generators):
             out[i] = draw(generator, i)
         return out
