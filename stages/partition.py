@@ -65,7 +65,7 @@ def _write(folder: Path, parts, sources: dict) -> None:
     for found in sources.values():
         digest.update((found or {}).get("digest", "").encode())
     folder.mkdir(exist_ok=True)
-    np.savez_compressed(folder / "indices.npz", **arrays)  # type: ignore[arg-type]    # not one is `allow_pickle`
+    np.savez_compressed(folder / "indices.npz", **arrays)  # type: ignore[arg-type]  # none is `allow_pickle`
     files.write_json(
         folder / "meta.json",
         {

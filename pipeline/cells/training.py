@@ -344,7 +344,7 @@ def _save(path: Path, checkpoint: dict) -> None:
 def _save_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
     def write(temporary: Path) -> None:
         with open(temporary, "wb") as file:                   # a name would get the suffix .npz
-            np.savez_compressed(file, **arrays)      # type: ignore[arg-type]    # not one is `allow_pickle`
+            np.savez_compressed(file, **arrays)      # type: ignore[arg-type]    # none is `allow_pickle`
     files.write_with(path, write)
 
 
@@ -402,9 +402,9 @@ def summarise(cell, scenario, algorithm, hyper, resolved, runs, metas, digest, r
     last = scenario.evaluation.last
     names = [n for n in dict.fromkeys(n for run in runs for row in run["rows"] for n in row) if n != "round"]
 
-    def means(k: int) -> dict[str, list[float]]:
+    def means(k: int) -> dict[str, list]:
         values = {n: [_rounded(evaluation.last_mean(run["rows"], n, k)) for run in runs] for n in names}
-        return {n: [v for v in found if v is not None] for n, found in values.items() if None not in found}
+        return {n: v for n, v in values.items() if None not in v}
 
     up, down = runs[0]["traffic"]
     return seal(

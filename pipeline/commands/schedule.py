@@ -291,7 +291,7 @@ class Group:
 
     def close(self) -> None:
         """End whatever still runs; returns when it has ended."""
-        self.guard.communicate()
+        self.guard.communicate()         # closes the pipe and waits
 
     def kill(self) -> None:
         """End it at once."""

@@ -165,10 +165,10 @@ class Handle:
 
 class Teacher(Handle):
     """A model that is only looked at, see Handle.other."""
+    _tensors: Mapping[str, Tensor]
 
     def __init__(self, network: Network, model: Params, training: bool):
         super().__init__(network, model, set())
-        self._tensors: Mapping[str, Tensor] = model
         self._training = training
 
     def head(self, representations: Tensor) -> Tensor:
