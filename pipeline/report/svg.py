@@ -43,8 +43,8 @@ def svg(figure: Figure) -> str:
     dark = "".join(f"--c{i}: {colour}; " for i, colour in enumerate(night.values()))
     for i, colour in enumerate(night):
         text = text.replace(f"{colour}", f"var(--c{i})")
-    night = f"@media (prefers-color-scheme: dark) {{ :root {{ {dark}}} }}"
-    style = f"<style>:root {{ {day}}} {night} text {{ fill: var(--c0); }}</style>"
+    dark_rule = f"@media (prefers-color-scheme: dark) {{ :root {{ {dark}}} }}"
+    style = f"<style>:root {{ {day}}} {dark_rule} text {{ fill: var(--c0); }}</style>"
     head, tag, rest = text.partition("<defs>")
     return _without_trailing_spaces(f"{head}{style}\n {tag}{rest}")
 
