@@ -158,7 +158,7 @@ def test_dvc_has_a_stage_for_every_planned_cell_and_no_other(paper, stages):
         for address, (command, outs) in stages.items()
         if command.startswith(train)
     }
-    assert found == {load_paper(paper).stage(cell): (cell, outputs(cell)) for cell in planned(paper)}
+    assert found == {cell.stage(load_paper(paper)): (cell, outputs(cell)) for cell in planned(paper)}
     cut = {
         command.split("/")[-1]
         for command, _ in stages.values()
@@ -227,7 +227,7 @@ def test_a_cell_is_explained_with_its_own_numbers():
     assert said["measured"][0].startswith(
         f"{fmean(values):.2f} ({result['headline']}; seeds 0, 1: {values[0]:.2f}, {values[1]:.2f})"
     )
-    assert said["command"] == [f"fedrepro run {cell}"] and said["stage"] == [load_paper("fedlsa").stage(cell)]
+    assert said["command"] == [f"fedrepro run {cell}"] and said["stage"] == [cell.stage(load_paper("fedlsa"))]
     assert said["files"] == ["papers/fedlsa/runs/mini/fedlsa/"] and (ROOT / said["page"][0]).is_file()
     assert f"{sum(result['seconds']) / 3600:.2f} hours" in said["state"][0]
     text = "\n".join(lines)

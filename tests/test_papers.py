@@ -553,7 +553,7 @@ def test_dvc_has_a_stage_for_every_cell_of_the_grids(paper, stages):
 def test_a_stage_writes_what_its_cell_says(stages):
     for paper in PAPERS:
         cell = Cell(paper, "across", load_paper(paper).miniature.others[0])
-        assert stages[load_paper(paper).stage(cell)] == {
+        assert stages[cell.stage(load_paper(paper))] == {
             str(path.relative_to(ROOT))
             for path in (
                 cell.folder() / "result.json",

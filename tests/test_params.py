@@ -170,7 +170,7 @@ def test_a_method_of_another_paper_runs_in_the_same_scenario_under_another_name(
         and Cell("fedccl", "mini", "fedavg").partition == "mini"
         and Cell("fedccl", "digit5-balanced", "fedavg").partition == "digit5-balanced"
     )
-    assert load_paper("fedccl").stage(cell) == "papers/fedccl/dvc.yaml:across@fedsr"
+    assert cell.stage(load_paper("fedccl")) == "papers/fedccl/dvc.yaml:across@fedsr"
 
 
 @pytest.mark.parametrize("others", [["fedavg"], ["fedprox", "fedprox"]])

@@ -359,7 +359,7 @@ def test_the_stages_are_dvcs_own():
         text=True,
         check=True,
     ).stdout.split()
-    ours = [load_paper("fedcrl").stage(cell) for cell in planned("fedcrl")]
+    ours = [cell.stage(load_paper("fedcrl")) for cell in planned("fedcrl")]
     assert ours and set(ours) <= {name.removeprefix("dvc.yaml:") for name in listed}
 
 

@@ -217,7 +217,7 @@ class _Store:
             "data.digest": result["data"]["digest"],
             "partition.digest": partitions[k],
             "device": result["device"],
-            "dvc.stage": load_paper(cell.paper, self.root).stage(cell),
+            "dvc.stage": cell.stage(load_paper(cell.paper, self.root)),
         }
         self.client.log_batch(
             run, metrics=reported, tags=[self.entities.RunTag(key, str(value)) for key, value in tags.items()]

@@ -69,7 +69,7 @@ def targets(name: str) -> list[str]:
     if name.count("/") == 2 and ":" not in name and not name.endswith(".yaml"):
         cell = Cell.parse(name)
         cell.resolve()                               # a wrong name is said before DVC reads everything
-        return [load_paper(cell.paper).stage(cell) or name]
+        return [cell.stage(load_paper(cell.paper)) or name]
     return [name]
 
 

@@ -112,7 +112,7 @@ def table_cells(key: str, paper: Paper, table: Table, root: Path = ROOT) -> list
 def overview(key: str, results: dict[Cell, dict], rates: list[Rate], root: Path = ROOT) -> Overview:
     """Where a paper stands."""
     paper = load_paper(key, root)
-    stages, errors = {cell: paper.stage(cell) for cell in planned(key, root)}, failures(key, root)
+    stages, errors = {cell: cell.stage(paper) for cell in planned(key, root)}, failures(key, root)
     tables = {
         f"table {table.number}": table_cells(key, paper, table, root) for table in paper.tables.values()
     }
@@ -129,7 +129,7 @@ def overview(key: str, results: dict[Cell, dict], rates: list[Rate], root: Path 
 
 def status_of(cell: Cell, results: dict[Cell, dict], root: Path = ROOT) -> Status:
     """Where one cell stands."""
-    stage = load_paper(cell.paper, root).stage(cell)
+    stage = cell.stage(load_paper(cell.paper, root))
     return _status(cell, stage, results.get(cell), failures(cell.paper, root), rates_of(results, root), root)
 
 

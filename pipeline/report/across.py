@@ -118,7 +118,7 @@ def across(studies: dict[str, Study]) -> Across:
             [row.values[len(FACTS) * i] for row in rows], lower_is_better(_headline(key, found) or "average")
         )
     waiting = [
-        minis[key].paper.stage(cell)
+        cell.stage(minis[key].paper)
         for (algorithm, key), cell in cells.items()
         if (algorithm, key) not in found
     ]
@@ -153,7 +153,7 @@ def _values(study: Study, cell: Cell, with_device: bool) -> list[Value]:
     result = study.results.get(cell)
     if not result or not (number := result["measures"].get(result["headline"])):
         return [
-            Value("missing", target=study.paper.stage(cell), problem=study.problems.get(cell, "")),
+            Value("missing", target=cell.stage(study.paper), problem=study.problems.get(cell, "")),
             *_nothing(),
         ]
     sent, seconds = result["traffic"]["bytes"], fmean(result["seconds"]) / result["rounds"]

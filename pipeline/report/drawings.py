@@ -94,7 +94,7 @@ def _command(study: Study, name: str, figure: Figure) -> str:
 
 def run_command(study: Study, cells: list[Cell]) -> str:
     """What runs the scenarios of these cells."""
-    stages = dict.fromkeys(f"'{study.paper.stage(cell).removesuffix(cell.method)}*'" for cell in cells)
+    stages = dict.fromkeys(f"'{cell.stage(study.paper).removesuffix(cell.method)}*'" for cell in cells)
     return f"fedrepro run {' '.join(stages)}"
 
 

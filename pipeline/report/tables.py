@@ -103,7 +103,7 @@ class Filler:
                 if measured
                 else Value("missing", problem=_unmeasured(cell, measure))
             )
-        target, problem = self.study.paper.stage(cell), self.study.problems.get(cell, "")
+        target, problem = cell.stage(self.study.paper), self.study.problems.get(cell, "")
         return (
             Value("missing", target=target, problem=problem)
             if target or printed or problem

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pipeline.errors import ParamError, unknown
 from pipeline.schema.loader import ROOT, load_paper
-from pipeline.schema.paper import ACROSS, MINIATURE
+from pipeline.schema.paper import ACROSS, MINIATURE, Paper
 from pipeline.schema.scenario import Scenario
 
 
@@ -53,6 +53,16 @@ class Cell:
     def representations(self, root: Path = ROOT) -> Path:
         """Apart from `runs/`, which is in git: reports must not depend on what a fresh clone lacks."""
         return root / "papers" / self.paper / "representations" / self.scenario / f"{self.method}.npz"
+
+    def stage(self, paper: Paper) -> str:
+        """The DVC stage that makes the cell, as `dvc repro` takes it; empty where no grid holds it."""
+        if self.scenario in (MINIATURE, ACROSS):
+            return f"papers/{self.paper}/dvc.yaml:{self.scenario}@{self.method}"
+        for name, grid in paper.grids.items():
+            if self.scenario in grid.scenarios and self.method in grid.methods:
+                folder = f"{name}/" if grid.apart else ""
+                return f"papers/{self.paper}/{folder}dvc.yaml:{name}@{self.scenario}-{self.method}"
+        return ""
 
     def resolve(self, root: Path = ROOT) -> tuple[Scenario, str, dict]:
         """(scenario, algorithm, hyper-parameters as written); raises ParamError for a name that is not

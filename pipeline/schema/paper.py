@@ -1,12 +1,9 @@
 """papers/<paper>/paper.yaml: a paper as data, its scenarios, methods, grids, tables and figures."""
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pipeline.schema.checker import Count
 from pipeline.schema.scenario import Scenario
-
-if TYPE_CHECKING:
-    from pipeline.schema.cell import Cell
 
 MINIATURE = "mini"                       # the name of the scenario that params.yaml gives every paper
 
@@ -224,16 +221,6 @@ class Paper:
     def label(self, method: str) -> str:
         """The method's name as the paper's tables print it."""
         return (self.methods.get(method) or {}).get("label", method)
-
-    def stage(self, cell: "Cell") -> str:
-        """The DVC stage that makes a cell, as `dvc repro` takes it; empty where no grid holds it."""
-        if cell.scenario in (MINIATURE, ACROSS):
-            return f"papers/{cell.paper}/dvc.yaml:{cell.scenario}@{cell.method}"
-        for name, grid in self.grids.items():
-            if cell.scenario in grid.scenarios and cell.method in grid.methods:
-                folder = f"{name}/" if grid.apart else ""
-                return f"papers/{cell.paper}/{folder}dvc.yaml:{name}@{cell.scenario}-{cell.method}"
-        return ""
 
     def method_of(self, table: Table, printed: str) -> str | None:
         """Key of the method in a printed row; None for a row that is a mean over the others, or an unknown
