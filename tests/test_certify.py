@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from test_pipeline import copy_of_the_repository, edit, run, stage
+from repository import copy_of_the_repository, edit, run, stage
 
 METHODS = ("fedavg", "fedprox")                       # FedProx's term is the one that is altered
 
