@@ -376,7 +376,9 @@ def test_fntd_of_logits_far_apart_stays_finite(renormalise):
     z, t = torch.tensor([[500., 0., -500.]]), torch.tensor([[-500., 500., 0.]])
     for tau in (1.0, 0.5):
         assert (
-            gradient(lambda a: non_target_distillation(a, t, torch.tensor([0]), tau, renormalise), z)
+            gradient(
+                lambda a, tau=tau: non_target_distillation(a, t, torch.tensor([0]), tau, renormalise), z
+            )
             .isfinite()
             .all()
         )
@@ -411,7 +413,7 @@ def test_losses_of_the_local_phase_run_under_vmap():
         )
     together = torch.func.vmap(torch.func.grad(all_terms))(z, t)
     for k in range(2):
-        torch.testing.assert_close(together[k], gradient(lambda a: all_terms(a, t[k]), z[k]))
+        torch.testing.assert_close(together[k], gradient(lambda a, k=k: all_terms(a, t[k]), z[k]))
 
 
 # -- FedMatch ------------------------------------------------------------------------------------------------

@@ -29,6 +29,9 @@ def md5(content):
     return "md5:" + hashlib.md5(content).hexdigest()
 
 
+CHECKSUM = md5(CONTENT)
+
+
 def names(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
@@ -102,7 +105,7 @@ def server(monkeypatch):
     server.http.server_close()
 
 
-def fetch(server, target, checksum=md5(CONTENT), name="file", **more):
+def fetch(server, target, checksum=CHECKSUM, name="file", **more):
     return download.fetch(server.url(name), target, checksum, pause=0, **more)
 
 

@@ -151,7 +151,7 @@ def test_batch_of_one_is_left_out_under_batchnorm_only():
         world, seen = image_world(sizes=(17,), model=Model(name)), []
         world.local_epochs(
             world.new_models(),
-            lambda m, b, *_: seen.append(len(b.labels)) or cross_entropy(m(b.images), b.labels),
+            lambda m, b, *_, seen=seen: seen.append(len(b.labels)) or cross_entropy(m(b.images), b.labels),
         )
         assert sum(seen) == seen_samples
 

@@ -504,7 +504,6 @@ def test_fedamp_weights_and_messages():
     xi = attention(.1, 1.)
     close(xi, [[.885332, .036788, .077880], [.036788, .934562, .028650], [.077880, .028650, .893469]])
     close(messages(xi), [[.036788, .038940], [.934562, .014325], [.028650, .446735]])
-    world = image_world()
     mixed = mix(THREE, xi)
     close(
         torch.stack([m["head.w"] for m in mixed]),

@@ -193,14 +193,17 @@ def test_steps_on_written_gradients_are_those_of_autograd():
     )
     for unit in (True, False):
         for alpha in (0., .4):
-            def loss(raw, _):
+            def loss(raw, _, unit=unit, alpha=alpha):
                 anchors = F.normalize(raw, dim=1) if unit else raw
                 return cross_entropy(
                     F.linear(anchors, weight, bias), torch.arange(5)
                 ) + alpha * anchor_separation(anchors, 0.2)
 
             found = descend(
-                a_network(), lambda v, _: anchor_gradient(v, weight, bias, alpha, 0.2, unit), range(30), 0.1
+                a_network(),
+                lambda v, _, unit=unit, alpha=alpha: anchor_gradient(v, weight, bias, alpha, 0.2, unit),
+                range(30),
+                0.1,
             )
             assert same(found, by_autograd(a_network(), loss, range(30), .1), within=1e-11)
 

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from federation import image_clients, run, training, watched
+from federation import CNN4, image_clients, run, training, watched
 from test_executors import largest_difference
 
 from pipeline.engine import stacked
@@ -39,7 +39,7 @@ def world(
     executor="stacked",
     monkeypatch=None,
     seed=0,
-    model=Model("cnn4"),
+    model=CNN4,
     sizes=SIZES,
     fixed=True,
     draw=0,
