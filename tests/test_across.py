@@ -110,8 +110,9 @@ def test_what_a_scenario_lacks():
 
 
 @pytest.mark.parametrize("paper, algorithm, row", [
-    ("fedccl", "fedccl", "fedccl"), ("fedccl", "fedccl_plus", "fedccl-plus"), ("fcclplus", "local", "base"), ("fcclplus", "moon", "moon-5"),
-    ("fcclplus", "fccl", "fccl"), ("rahfl", "fedproto_hetero", "fedproto"), ("rahfl", "fedproto", ""), ("rahfl", "rahfl", "rahfl")])
+    ("fedccl", "fedccl", "fedccl"), ("fedccl", "fedccl_plus", "fedccl-plus"), ("fcclplus", "local", "base"),
+    ("fcclplus", "moon", "moon-5"), ("fcclplus", "fccl", "fccl"), ("rahfl", "fedproto_hetero", "fedproto"),
+    ("rahfl", "fedproto", ""), ("rahfl", "rahfl", "rahfl")])
 def test_the_plain_row_of_an_algorithm(paper, algorithm, row):
     assert plain(algorithm, load_paper(paper), load_paper(paper).miniature.methods) == row
 
@@ -161,7 +162,8 @@ def test_cells_have_accuracy_bytes_and_seconds_or_a_reason(measured):
 
 
 @pytest.mark.parametrize("memory, text", [
-    ({"process_mb": [400, 500], "device_mb": None}, "450"), ({"process_mb": [400, 500], "device_mb": [None, None]}, "450"),
+    ({"process_mb": [400, 500], "device_mb": None}, "450"),
+    ({"process_mb": [400, 500], "device_mb": [None, None]}, "450"),
     ({"process_mb": [4000, 5000], "device_mb": [1200, 1300]}, "1,250"), (None, "")])
 def test_memory_is_the_devices_or_the_processs(measured, memory, text):
     results = collect(measured)
@@ -597,15 +599,20 @@ def test_a_page_in_the_browser(site, browser, name, width, night):
 
 
 READABLE = """(() => {
-  const parse = text => (text.match(/[\\d.]+/g) || []).map(Number), light = ([r, g, b]) => [r, g, b].map(v => v / 255)
-    .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4).reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
-  const ground = element => { for (let at = element; at; at = at.parentElement) { const c = parse(getComputedStyle(at).backgroundColor);
+  const parse = text => (text.match(/[\\d.]+/g) || []).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map(v => v / 255)
+    .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const ground = element => { for (let at = element; at; at = at.parentElement) {
+    const c = parse(getComputedStyle(at).backgroundColor);
     if (c.length === 3 || c[3] > 0) return c; } return [255, 255, 255]; };
   document.querySelectorAll('details').forEach(details => { details.open = true; });
-  return [...document.querySelectorAll('main *, nav *')].filter(element => [...element.childNodes].some(node => node.nodeType === 3 && node.data.trim()))
+  return [...document.querySelectorAll('main *, nav *')]
+    .filter(element => [...element.childNodes].some(node => node.nodeType === 3 && node.data.trim()))
     .filter(element => !element.closest('script, svg'))
     .map(element => { const [a, b] = [light(parse(getComputedStyle(element).color)), light(ground(element))];
-      return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), element.outerHTML.slice(0, 90)]; }).filter(([ratio]) => ratio < 4.5).slice(0, 5);
+      return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), element.outerHTML.slice(0, 90)]; })
+    .filter(([ratio]) => ratio < 4.5).slice(0, 5);
 })()"""
 
 
@@ -620,7 +627,8 @@ def column(browser, heading, place=""):
     """First words of the rows of the first table in a section with such a heading, after a click on the
     heading with a mouse."""
     browser.run(f"""(() => {{
-      const button = [...document.querySelectorAll('{place} table.sort thead button')].find(b => b.textContent === {heading!r});
+      const button = [...document.querySelectorAll('{place} table.sort thead button')]
+        .find(b => b.textContent === {heading!r});
       button.scrollIntoView({{block: 'center', behavior: 'instant'}});
       const box = button.getBoundingClientRect(); window.at = [box.x + box.width / 2, box.y + box.height / 2];
       window.table = button.closest('table'); }})()""")
@@ -684,7 +692,8 @@ def test_what_has_the_focus_is_seen(site, browser):
         for kind in ("keyDown", "keyUp"):
             browser.call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
         tag, width = browser.run("""(() => { const s = getComputedStyle(document.activeElement);
-          return [document.activeElement.tagName, s.outlineStyle === 'none' ? 0 : parseFloat(s.outlineWidth)]; })()""")
+          return [document.activeElement.tagName,
+            s.outlineStyle === 'none' ? 0 : parseFloat(s.outlineWidth)]; })()""")
         seen.setdefault(tag, set()).add(width)
     assert {"A", "DIV", "BUTTON", "SUMMARY"} <= seen.keys() and all(
         width >= 1 for tag, widths in seen.items() if tag != "BODY" for width in widths

@@ -205,17 +205,21 @@ def test_wrong_columns_and_ids_given_twice_are_named(root):
 # -- verdicts ------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("expected, low, high, word", [
-    (">0", 0.1, 2.0, HOLDS), (">0", -0.1, 2.0, UNDECIDED), (">0", -2.0, -0.1, FAILS), (">0", 0.0, 0.0, FAILS), (">=0", 0.0, 0.0, HOLDS),
-    ("<0", -2.0, -0.1, HOLDS), (">=5", 5.0, 6.0, HOLDS), (">=5", 4.0, 6.0, UNDECIDED), ("<0.5", 0.6, 0.7, FAILS), ("<0.5", 0.5, 0.7, FAILS),
-    ("=8.47", 1.0, 2.0, HOLDS), ("=8.47", -1.0, 9.0, UNDECIDED), ("~-6", -3.0, -2.0, HOLDS), ("~2", -3.0, -2.0, FAILS),
-    ("rank<=2", 1, 2, HOLDS), ("rank<=2", 2, 3, UNDECIDED), ("rank<=2", 3, 4, FAILS),
+    (">0", 0.1, 2.0, HOLDS), (">0", -0.1, 2.0, UNDECIDED), (">0", -2.0, -0.1, FAILS), (">0", 0.0, 0.0, FAILS),
+    (">=0", 0.0, 0.0, HOLDS), ("<0", -2.0, -0.1, HOLDS), (">=5", 5.0, 6.0, HOLDS),
+    (">=5", 4.0, 6.0, UNDECIDED),
+    ("<0.5", 0.6, 0.7, FAILS), ("<0.5", 0.5, 0.7, FAILS),
+    ("=8.47", 1.0, 2.0, HOLDS), ("=8.47", -1.0, 9.0, UNDECIDED), ("~-6", -3.0, -2.0, HOLDS),
+    ("~2", -3.0, -2.0, FAILS), ("rank<=2", 1, 2, HOLDS), ("rank<=2", 2, 3, UNDECIDED),
+    ("rank<=2", 3, 4, FAILS),
 ])
 def test_decide(expected, low, high, word):
     assert decide(parse_expected(expected), low, high) == word
 
 
 @pytest.mark.parametrize("near, likely, word", [
-    ((6.6, 7.4), (3.0, 11.0), CONFIRMED), ((5.0, 9.0), (3.0, 11.0), OPEN), ((1.0, 2.0), (-1.0, 4.0), CONTRADICTED),
+    ((6.6, 7.4), (3.0, 11.0), CONFIRMED), ((5.0, 9.0), (3.0, 11.0), OPEN),
+    ((1.0, 2.0), (-1.0, 4.0), CONTRADICTED),
     ((1.0, 2.0), (-1.0, 7.016), OPEN), ((6.5, 7.6), (7.3, 7.4), CONFIRMED)])
 def test_a_size_is_confirmed_by_a_narrow_interval_and_contradicted_by_a_far_one(near, likely, word):
     """7.02 within 0.7, a tenth of it; as printed it may be 0.005 more or less."""
@@ -694,11 +698,17 @@ def test_the_pages_show_claims_verdict_and_deviations(claimed):
     write_three(claimed)
     render(["fedcrl"], claimed)
     html, text, body = ((claimed / f"reports/fedcrl.{kind}").read_text() for kind in ("html", "md", "tex"))
-    summary = "2 of 4 tested claims hold (50 %), 2 fail; of 1 claimed size: 1 contradicted; 1 cannot be tested by a run"
+    summary = (
+        "2 of 4 tested claims hold (50 %), 2 fail; of 1 claimed size: 1 contradicted; "
+        "1 cannot be tested by a run"
+    )
     for shown in (html, text, body.replace(r"\%", "%")):
         assert summary in shown and "Not as in the paper" in shown and "every second image" in shown
     assert '<td data-label="verdict" class="word holds">holds; size contradicted</td>' in html
-    row = "| Ours is 4.44 above FedAvg `more` | `=4.44` | +4.44 | +6.50 \\[+6.27, +6.73\\] (3 seeds) | **holds; size contradicted**<br><small>By seed: +6.50 (seed 0), "
+    row = (
+        "| Ours is 4.44 above FedAvg `more` | `=4.44` | +4.44 | +6.50 \\[+6.27, +6.73\\] (3 seeds) | "
+        "**holds; size contradicted**<br><small>By seed: +6.50 (seed 0), "
+    )
     assert (
         row in text
         and "+6.60 (seed 1), +6.40 (seed 2): 3 of 3 above 0. Residual spread 0.1 of 3 methods over 3 seeds, "

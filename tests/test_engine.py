@@ -134,7 +134,8 @@ def test_a_client_without_data_keeps_its_model_and_has_no_weight():
     assert equal(run(FedAvg(), without).model, run(FedAvg(), image_world(sizes=(20, 0, 7))).model)
 
 
-@pytest.mark.parametrize("n, drop_last, steps", [(33, False, 3), (33, True, 2), (16, False, 1), (7, True, 0), (1, False, 1)])
+@pytest.mark.parametrize("n, drop_last, steps",
+                         [(33, False, 3), (33, True, 2), (16, False, 1), (7, True, 0), (1, False, 1)])
 def test_last_incomplete_batch(n, drop_last, steps):
     world, seen = image_world(sizes=(n,), drop_last=drop_last), []
 

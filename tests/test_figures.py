@@ -459,8 +459,8 @@ def test_the_vectors_are_kept_and_drawn_where_there_are_some(drawn):
 
 
 @pytest.mark.parametrize("vectors, message", [
-    (np.zeros(3), r"vectors \(3,\), expected"), (np.zeros((2, 8)), "a row for each of the labels to "
-                                                                   "2"), (np.full((3, 8), np.inf), "finite or NaN")])
+    (np.zeros(3), r"vectors \(3,\), expected"), (np.zeros((2, 8)), "a row for each of the labels to 2"),
+    (np.full((3, 8), np.inf), "finite or NaN")])
 def test_broken_vectors_are_named(drawn, vectors, message):
     write_representations(drawn, OURS, 0.05, vectors=vectors)
     with pytest.raises(
@@ -539,8 +539,8 @@ def test_margins_and_matrices_are_kept_and_drawn_without_the_representations(dra
 
 
 @pytest.mark.parametrize("logits, message", [
-    (None, "no logits of all clients on common images"), (np.zeros((3, 4)), r"logits \(3, 4\), "
-                                                                            r"expected"), (np.full((2, 3, 4), np.nan), "all of them finite")])
+    (None, "no logits of all clients on common images"), (np.zeros((3, 4)), r"logits \(3, 4\), expected"),
+    (np.full((2, 3, 4), np.nan), "all of them finite")])
 def test_without_logits_there_is_no_matrix(drawn, logits, message):
     paper_with(drawn, figures=KINDS)
     write_representations(drawn, OURS, 0.05, logits=logits)

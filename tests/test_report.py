@@ -209,7 +209,10 @@ def test_a_result_of_an_unknown_method_or_scenario_is_named(measured):
 
 def test_the_command_ends_with_2_after_it_has_rendered_the_rest(measured):
     (measured / OURS / "result.json").write_text("{")
-    script = f"from pathlib import Path; from pipeline import report; from stages._stage import stage; stage(lambda: report.render(root=Path({str(measured)!r})))"
+    script = (
+        "from pathlib import Path; from pipeline import report; from stages._stage import stage; "
+        f"stage(lambda: report.render(root=Path({str(measured)!r})))"
+    )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
     assert (
         done.returncode == 2
@@ -991,9 +994,10 @@ def test_tex_compiles(measured):
 
 
 @pytest.mark.parametrize("text, alone, words", [
-    (">0", False, "above 0"), ("<=-1.5", False, "at most −1.5"), ("abs<1", False, "less than 1 "
-                                                                                  "apart"), ("=8.47", False, "+8.47"), ("=68.4", True, "68.4"),
-    ("=0", False, "0"), ("~-2", False, "about −2"), ("rank<=1", False, "first"), ("rank<=3 low", False, "among the first 3")])
+    (">0", False, "above 0"), ("<=-1.5", False, "at most −1.5"), ("abs<1", False, "less than 1 apart"),
+    ("=8.47", False, "+8.47"), ("=68.4", True, "68.4"),
+    ("=0", False, "0"), ("~-2", False, "about −2"), ("rank<=1", False, "first"),
+    ("rank<=3 low", False, "among the first 3")])
 def test_what_a_claim_expects_in_words(text, alone, words):
     assert parse_expected(text, alone).words == words
 

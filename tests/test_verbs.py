@@ -133,7 +133,8 @@ def test_a_scenarios_augmentation_acts_in_every_local_phase(monkeypatch):
 
 # -- values beside the model ---------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("optimiser", [Optimiser("sgd", 0.05, momentum=0.9), Optimiser("adam", 0.01)], ids=["momentum", "adam"])
+@pytest.mark.parametrize("optimiser", [Optimiser("sgd", 0.05, momentum=0.9), Optimiser("adam", 0.01)],
+                         ids=["momentum", "adam"])
 def test_extra_values_are_trained_with_the_model(monkeypatch, optimiser):
     def loss(model, batch, shared, own):
         return cross_entropy(model(batch.images) * own["scale"] + own["shift"], batch.labels)

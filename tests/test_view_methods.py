@@ -605,7 +605,8 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize(("optimiser", "within"), [(Optimiser("sgd", 0.05), 1e-9), (Optimiser("adam", 0.003), 1e-7)], ids=["sgd", "adam"])
+@pytest.mark.parametrize(("optimiser", "within"), [(Optimiser("sgd", 0.05), 1e-9),
+                                                   (Optimiser("adam", 0.003), 1e-7)], ids=["sgd", "adam"])
 @pytest.mark.parametrize("name", METHODS)
 def test_both_executors_agree(name, optimiser, within, monkeypatch):
     """The first step of a new Adam divides by |g| + 1e-8, so that rounding of a tiny gradient grows (AugHFL's
