@@ -1,8 +1,9 @@
 """FedRepro beside an unmodified PFLlib checkout on one workload, one thread each, round by round in turn.
 
-    python benchmarks/against_pfllib.py --pfllib DIR --mnist data/mnist [--batch 16 64] [--methods FedAvg ...]
-    [--rounds 6] python benchmarks/against_pfllib.py --pfllib DIR --device cuda --clients 20      (wall
-    seconds count; then --clients 100)
+    PYTHONPATH=. python benchmarks/against_pfllib.py --pfllib DIR --mnist data/mnist
+        [--batch 16 64] [--methods FedAvg ...] [--rounds 6]
+    PYTHONPATH=. python benchmarks/against_pfllib.py --pfllib DIR --device cuda --clients 20
+        (wall seconds count; then --clients 100)
 
 DIR is a checkout of TsingZ0/PFLlib whose own requirements are importable. Workload: 16,000 MNIST training
 images, PFLlib's own Dirichlet(0.1) split over 20 clients and its 75/25 split (seed 1), FedAvgCNN, SGD 0.005,
@@ -25,7 +26,6 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
 SAMPLES, SEED = 16_000, 1
 PFLLIB = {
     "FedAvg": [],
@@ -257,8 +257,14 @@ def our_worker(workload: Path, method: str, batch: int, clients: int, device: st
             if algorithm.headline == "pre"
             else algorithm.after_training(state, watch.trained.models)
         )
-        measures, _ = evaluation.measure(models, world, tests, "clients", 1,
-                                         lambda net, x, k: algorithm.scores(Handle(net, client=k), x, state))
+        measures, _ = evaluation.measure(
+            models,
+            world,
+            tests,
+            "clients",
+            1,
+            lambda net, x, k, state=state: algorithm.scores(Handle(net, client=k), x, state),
+        )
         print(
             json.dumps(
                 {

@@ -1,4 +1,6 @@
-"""How much of RAHFL's local epoch goes into augmentations? `python benchmarks/augmentations.py [--repeats N]`
+"""How much of RAHFL's local epoch goes into augmentations?
+
+`PYTHONPATH=. python benchmarks/augmentations.py [--repeats N]`
 
 One batch of 256 images of 32 x 32 x 3 on one thread: the views of RAHFL (plain, two of AugMix, simple) beside
 the forward and backward pass of each of its four networks on 3 x 256 images twice, once for the cross-entropy
@@ -12,22 +14,20 @@ import json
 import os
 import resource
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+os.environ.setdefault("OMP_NUM_THREADS", "1")          # before torch is imported
 
-import torch  # noqa: E402  the number of threads comes first
-import torch.nn.functional as F  # noqa: E402
+import torch
+import torch.nn.functional as F
 
 from pipeline import keys, models
 from pipeline.data import augmentations
 from pipeline.schema import Model
 
+ROOT = Path(__file__).resolve().parent.parent
 BATCH, LIMIT = 256, 0.25
 NETWORKS = ("resnet10", "resnet12", "shufflenet", "mobilenetv2")
 

@@ -1,4 +1,4 @@
-"""How long does one wait for the command line? `python benchmarks/commands.py`.
+"""How long does one wait for the command line? `PYTHONPATH=. python benchmarks/commands.py`.
 
 `fedrepro --help`, `status`, `sync --check` and `explain` of a cell, each five times in a process of its own,
 after one that writes the bytecode. Writes benchmarks/results/commands.json: medians of CPU seconds, which

@@ -7,7 +7,6 @@ temporary folder that sees the repository's data, so that nothing of the reposit
 import contextlib
 import dataclasses
 import json
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,13 +15,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
 from pipeline.cells.training import Job, train_seed
 from pipeline.data import partition, store
 from pipeline.schema import Cell, Scenario
 
+ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 
 
@@ -113,7 +110,7 @@ def compare(cells: dict[str, Smaller], out: str, shown: Sequence[str], seed: int
         for i, (label, cell) in enumerate(cells.items()):
             begun = time.process_time()
 
-            def report(row: dict) -> None:
+            def report(row: dict, label: str = label, begun: float = begun) -> None:
                 numbers = "  ".join(f"{name} {row[name]:.2f}" for name in shown if row.get(name) is not None)
                 print(
                     f"{label:24} round {row['round']:3}  {numbers}  ({time.process_time() - begun:.0f} CPU "

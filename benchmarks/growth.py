@@ -1,4 +1,4 @@
-"""Seconds per round and memory as clients and samples grow: `python benchmarks/growth.py`.
+"""Seconds per round and memory as clients and samples grow: `PYTHONPATH=. python benchmarks/growth.py`.
 
 FedAvg, the 2-conv network of FedCRL on made-up 32 x 32 RGB images, batch 16, Adam, one local epoch, one
 thread. Clients grow at 12,000 images in all, then images grow with 20 clients; last, 100 clients with 60,000
@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
 CASES = (
     [(n, 12_000) for n in (10, 20, 50, 100, 200)]
     + [(20, s) for s in (3_000, 6_000, 24_000)]

@@ -1,5 +1,6 @@
-"""Clients with networks of their own on real images: `python benchmarks/heterogeneous_on_real_images.py
-fcclplus` (or `rahfl`)
+"""Clients with networks of their own on real images.
+
+`PYTHONPATH=. python benchmarks/heterogeneous_on_real_images.py fcclplus` (or `rahfl`)
 
 The papers' own scenarios, networks and losses, cut down until a CPU finishes them in minutes; PAPERS says
 what was cut. This shows that every part runs together on the real images and how accuracies move at first; it
@@ -15,11 +16,7 @@ benchmarks/results/heterogeneous_<paper>.json and .svg.
 """
 import argparse
 import dataclasses
-import sys
 from dataclasses import replace
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from pipeline.schema import Scenario, load_paper
 

@@ -1,4 +1,6 @@
-"""How much sooner are two workers done than one? `python benchmarks/workers.py`, on two free cores.
+"""How much sooner are two workers done than one? On two free cores:
+
+`PYTHONPATH=. python benchmarks/workers.py`
 
 Four seeds of FedCCL's MNIST scenario with FedAvg, cut down to 12,000 images and two rounds, through the
 worker processes of `pipeline.cells.training`, first one at a time, then two, three times in turn. Needs

@@ -19,13 +19,14 @@ TINY = {"head.weight": [[.5, -.2], [.1, .3]], "head.bias": [0, .1]}
 MLP = {"features.1.weight": [[1., 0], [0, 1.]], "features.1.bias": [0, .1], **TINY}    # a ReLU layer below it
 B1 = ([[1., 2.], [-1., .5]], [0, 1])
 B2 = ([[.5, -1.], [2., 1.]], [1, 0])
+CNN4 = Model("cnn4")
 
 
 def training(**changes) -> Training:
     return Training(**{"rounds": 3, "batch_size": 16, "optimiser": Optimiser(lr=0.1), **changes})
 
 
-def image_clients(sizes=(20, 33, 7), model=Model("cnn4"), side=16, seed=0) -> list[Client]:
+def image_clients(sizes=(20, 33, 7), model=CNN4, side=16, seed=0) -> list[Client]:
     """Clients with random 16 x 16 grey images; a model for all or one per client."""
     rng = torch.Generator().manual_seed(seed)
     models = model if isinstance(model, list) else [model] * len(sizes)
@@ -33,7 +34,7 @@ def image_clients(sizes=(20, 33, 7), model=Model("cnn4"), side=16, seed=0) -> li
                    torch.randint(0, 10, (n,), generator=rng)) for k, n in enumerate(sizes)]
 
 
-def image_world(sizes=(20, 33, 7), seed=0, model=Model("cnn4"), **changes) -> World:
+def image_world(sizes=(20, 33, 7), seed=0, model=CNN4, **changes) -> World:
     return World(image_clients(sizes, model), training(**changes), classes=10, seed=seed)
 
 

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import pytest
 import yaml
 from federation import image_world, run
-from test_report import BALANCED, PAPER, found, measured, root, write_run, write_sheet  # noqa: F401  (fixtures)
+from reporting import BALANCED, PAPER, found, write_run, write_sheet
 
 from pipeline import methods
 from pipeline.cells.results import Problem, collect
@@ -110,8 +110,9 @@ def test_what_a_scenario_lacks():
 
 
 @pytest.mark.parametrize("paper, algorithm, row", [
-    ("fedccl", "fedccl", "fedccl"), ("fedccl", "fedccl_plus", "fedccl-plus"), ("fcclplus", "local", "base"), ("fcclplus", "moon", "moon-5"),
-    ("fcclplus", "fccl", "fccl"), ("rahfl", "fedproto_hetero", "fedproto"), ("rahfl", "fedproto", ""), ("rahfl", "rahfl", "rahfl")])
+    ("fedccl", "fedccl", "fedccl"), ("fedccl", "fedccl_plus", "fedccl-plus"), ("fcclplus", "local", "base"),
+    ("fcclplus", "moon", "moon-5"), ("fcclplus", "fccl", "fccl"), ("rahfl", "fedproto_hetero", "fedproto"),
+    ("rahfl", "fedproto", ""), ("rahfl", "rahfl", "rahfl")])
 def test_the_plain_row_of_an_algorithm(paper, algorithm, row):
     assert plain(algorithm, load_paper(paper), load_paper(paper).miniature.methods) == row
 
@@ -125,12 +126,12 @@ def test_where_no_row_has_the_algorithms_name_the_one_that_is_asked_for_counts()
 
 # -- the page ------------------------------------------------------------------------------------------------
 
-def values_of(root, results=None):  # noqa: F811
+def values_of(root, results=None):
     shown = across(studies(collect(root) if results is None else results, root))
     return shown, {row.name: row.values for row in shown.panel.rows}
 
 
-def test_cells_have_accuracy_bytes_and_seconds_or_a_reason(measured):  # noqa: F811
+def test_cells_have_accuracy_bytes_and_seconds_or_a_reason(measured):
     shown, rows = values_of(measured)
     # of "fedavg" and "ours", which is no algorithm
     assert (shown.measured, shown.asked, shown.device) == (1, 5, "cpu")
@@ -161,16 +162,17 @@ def test_cells_have_accuracy_bytes_and_seconds_or_a_reason(measured):  # noqa: F
 
 
 @pytest.mark.parametrize("memory, text", [
-    ({"process_mb": [400, 500], "device_mb": None}, "450"), ({"process_mb": [400, 500], "device_mb": [None, None]}, "450"),
+    ({"process_mb": [400, 500], "device_mb": None}, "450"),
+    ({"process_mb": [400, 500], "device_mb": [None, None]}, "450"),
     ({"process_mb": [4000, 5000], "device_mb": [1200, 1300]}, "1,250"), (None, "")])
-def test_memory_is_the_devices_or_the_processs(measured, memory, text):  # noqa: F811
+def test_memory_is_the_devices_or_the_processs(measured, memory, text):
     results = collect(measured)
     results[Cell("fedcrl", "mini", "fedavg")]["memory"] = memory
     _, rows = values_of(measured, results)
     assert rows["FedAvg"][-1].text == text and rows["FedAvg"][3].text == ""
 
 
-def test_a_method_of_another_paper_is_on_this_page_and_in_no_table_of_the_paper(measured):  # noqa: F811
+def test_a_method_of_another_paper_is_on_this_page_and_in_no_table_of_the_paper(measured):
     render(["fedcrl"], measured)
     before = {kind: (measured / f"reports/fedcrl.{kind}").read_text() for kind in ("html", "md", "tex")}
     document = yaml.safe_load((measured / "papers/fedcrl/paper.yaml").read_text())
@@ -194,7 +196,7 @@ def test_a_method_of_another_paper_is_on_this_page_and_in_no_table_of_the_paper(
     assert 'id="fedprox"' in (measured / "reports/runs/fedcrl/across.html").read_text()
 
 
-def test_what_rounding_alone_does_is_shown_where_it_was_measured(measured):  # noqa: F811
+def test_what_rounding_alone_does_is_shown_where_it_was_measured(measured):
     assert noise(studies({}, measured), measured) is None
     path = measured / "reports/noise.csv"
     path.parent.mkdir(exist_ok=True)
@@ -218,14 +220,14 @@ def test_what_rounding_alone_does_is_shown_where_it_was_measured(measured):  # n
     ("cell,setting,accuracy\nfedcrl/mini/fedag,a,50\n", "noise.csv:2: .*unknown method 'fedag'"),
     ("cell,setting,accuracy\nfedcrl/mini/fedavg,a,50\nfedcrl/mini/fedavg,a,51\n", "noise.csv:3: .* given "
                                                                                   "twice")])
-def test_wrong_numbers_of_rounding_are_named(root, text, message):  # noqa: F811
+def test_wrong_numbers_of_rounding_are_named(root, text, message):
     (root / "reports").mkdir(exist_ok=True)
     (root / "reports/noise.csv").write_text(text)
     with pytest.raises(ParamError, match=message):
         noise(studies({}, root), root)
 
 
-def test_mean_ranks_of_the_algorithms_that_most_miniatures_share(root):  # noqa: F811
+def test_mean_ranks_of_the_algorithms_that_most_miniatures_share(root):
     for key in PAPERS[:3]:
         path = root / f"papers/{key}/paper.yaml"
         document = yaml.safe_load(path.read_text()) | {
@@ -247,7 +249,7 @@ def test_mean_ranks_of_the_algorithms_that_most_miniatures_share(root):  # noqa:
     )
 
 
-def test_several_devices_stand_at_their_cells(measured):  # noqa: F811
+def test_several_devices_stand_at_their_cells(measured):
     write_run(measured, "mini/fedavg", {"average": [50.0]}, paper="fedccl")
     results = collect(measured)
     results[Cell("fedccl", "mini", "fedavg")]["device"] = "NVIDIA H100"
@@ -258,7 +260,7 @@ def test_several_devices_stand_at_their_cells(measured):  # noqa: F811
     ]
 
 
-def test_best_and_second_best_of_a_block(measured):  # noqa: F811
+def test_best_and_second_best_of_a_block(measured):
     path = measured / "papers/fedcrl/paper.yaml"
     document = yaml.safe_load(path.read_text())
     document["miniature"]["methods"].append("fedprox")
@@ -269,7 +271,7 @@ def test_best_and_second_best_of_a_block(measured):  # noqa: F811
     assert rows["FedProx"][-4].mark == "best" and rows["FedAvg"][-4].mark == "second"
 
 
-def test_of_several_rows_of_an_algorithm_only_the_plain_one_counts(measured):  # noqa: F811
+def test_of_several_rows_of_an_algorithm_only_the_plain_one_counts(measured):
     changed = PAPER | {
         "methods": PAPER["methods"] | {"fedavg-slow": {"algorithm": "fedavg", "label": "FedAvg[slow=1]"}}
     }
@@ -280,7 +282,7 @@ def test_of_several_rows_of_an_algorithm_only_the_plain_one_counts(measured):  #
     assert across(studies(collect(measured), measured)) == before
 
 
-def test_a_result_that_cannot_be_used_is_no_number(measured):  # noqa: F811
+def test_a_result_that_cannot_be_used_is_no_number(measured):
     cell = Cell("fedcrl", "mini", "fedavg")
     rows = {
         row.name: row.values
@@ -312,7 +314,7 @@ def test_names_are_told_apart_and_other_networks_are_told():
     )
 
 
-def test_the_page_comes_in_three_formats_and_is_linked(measured):  # noqa: F811
+def test_the_page_comes_in_three_formats_and_is_linked(measured):
     render(["fedcrl"], measured)
     html, text, body = ((measured / f"reports/across.{kind}").read_text() for kind in ("html", "md", "tex"))
     assert (
@@ -597,15 +599,20 @@ def test_a_page_in_the_browser(site, browser, name, width, night):
 
 
 READABLE = """(() => {
-  const parse = text => (text.match(/[\\d.]+/g) || []).map(Number), light = ([r, g, b]) => [r, g, b].map(v => v / 255)
-    .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4).reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
-  const ground = element => { for (let at = element; at; at = at.parentElement) { const c = parse(getComputedStyle(at).backgroundColor);
+  const parse = text => (text.match(/[\\d.]+/g) || []).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map(v => v / 255)
+    .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const ground = element => { for (let at = element; at; at = at.parentElement) {
+    const c = parse(getComputedStyle(at).backgroundColor);
     if (c.length === 3 || c[3] > 0) return c; } return [255, 255, 255]; };
   document.querySelectorAll('details').forEach(details => { details.open = true; });
-  return [...document.querySelectorAll('main *, nav *')].filter(element => [...element.childNodes].some(node => node.nodeType === 3 && node.data.trim()))
+  return [...document.querySelectorAll('main *, nav *')]
+    .filter(element => [...element.childNodes].some(node => node.nodeType === 3 && node.data.trim()))
     .filter(element => !element.closest('script, svg'))
     .map(element => { const [a, b] = [light(parse(getComputedStyle(element).color)), light(ground(element))];
-      return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), element.outerHTML.slice(0, 90)]; }).filter(([ratio]) => ratio < 4.5).slice(0, 5);
+      return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), element.outerHTML.slice(0, 90)]; })
+    .filter(([ratio]) => ratio < 4.5).slice(0, 5);
 })()"""
 
 
@@ -620,7 +627,8 @@ def column(browser, heading, place=""):
     """First words of the rows of the first table in a section with such a heading, after a click on the
     heading with a mouse."""
     browser.run(f"""(() => {{
-      const button = [...document.querySelectorAll('{place} table.sort thead button')].find(b => b.textContent === {heading!r});
+      const button = [...document.querySelectorAll('{place} table.sort thead button')]
+        .find(b => b.textContent === {heading!r});
       button.scrollIntoView({{block: 'center', behavior: 'instant'}});
       const box = button.getBoundingClientRect(); window.at = [box.x + box.width / 2, box.y + box.height / 2];
       window.table = button.closest('table'); }})()""")
@@ -684,7 +692,8 @@ def test_what_has_the_focus_is_seen(site, browser):
         for kind in ("keyDown", "keyUp"):
             browser.call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
         tag, width = browser.run("""(() => { const s = getComputedStyle(document.activeElement);
-          return [document.activeElement.tagName, s.outlineStyle === 'none' ? 0 : parseFloat(s.outlineWidth)]; })()""")
+          return [document.activeElement.tagName,
+            s.outlineStyle === 'none' ? 0 : parseFloat(s.outlineWidth)]; })()""")
         seen.setdefault(tag, set()).add(width)
     assert {"A", "DIV", "BUTTON", "SUMMARY"} <= seen.keys() and all(
         width >= 1 for tag, widths in seen.items() if tag != "BODY" for width in widths

@@ -3,7 +3,7 @@ import dataclasses
 
 import pytest
 import torch
-from federation import equal, image_clients, run, training, watched
+from federation import CNN4, equal, image_clients, run, training, watched
 from test_prototype_methods import close, leaves, same
 from torch import nn
 
@@ -19,7 +19,6 @@ from pipeline.methods.fedavg_plus import FedAvgPlus
 from pipeline.methods.fedccl import FedCCL
 from pipeline.methods.fedccl_plus import FedCCLPlus
 from pipeline.models import Network
-from pipeline.schema import Model
 
 X, Y = torch.tensor([[.2, .9], [.5, .5]]).reshape(2, 1, 1, 2), torch.tensor([1, 0])
 
@@ -30,7 +29,7 @@ def linear(rows=((1., -1.), (-1., 1.))) -> Handle:
     return Handle(network)
 
 
-def pictures(sizes=(20, 33, 7), model=Model("cnn4"), **changes) -> World:
+def pictures(sizes=(20, 33, 7), model=CNN4, **changes) -> World:
     """Clients whose pixels lie in [0, 1]."""
     clients = [dataclasses.replace(c, images=c.images.sigmoid()) for c in image_clients(sizes, model)]
     return World(clients, training(**changes), 10, 0)

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from test_pipeline import copy_of_the_repository, edit, run, stage
+from repository import copy_of_the_repository, edit, run, stage
 
 METHODS = ("fedavg", "fedprox")                       # FedProx's term is the one that is altered
 
@@ -66,7 +66,8 @@ sys.path.insert(0, '.')
 from stages import sources; sources.sources('fedcrl')
 now = yaml.safe_load(open('papers/fedcrl/sources.yaml'))['cells']['mini']
 stages = yaml.safe_load(open('papers/fedcrl/dvc.lock'))['stages']
-print(*(m for m in %r if stages[f'mini@{m}']['params']['papers/fedcrl/sources.yaml'][f'cells.mini.{m}'] != now[m]))"""
+then = {m: stages[f'mini@{m}']['params']['papers/fedcrl/sources.yaml'][f'cells.mini.{m}'] for m in %r}
+print(*(m for m in then if then[m] != now[m]))"""
 
 
 def changed(project: Path) -> list[str]:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from test_report import BALANCED, check_tex, measured, root, unlinked, write_run  # noqa: F401  (fixtures)
+from reporting import BALANCED, check_tex, unlinked, write_run
 
 from pipeline.cells import results
 from pipeline.errors import ParamError
@@ -64,24 +64,24 @@ CLAIMS = [
 
 
 @pytest.fixture
-def claimed(measured):                                                           # noqa: F811
+def claimed(measured):
     """The measured repository with claims about its tables 1 and 2."""
     write_claims(measured, CLAIMS)
     return measured
 
 
-def write_claims(root, rows, paper="fedcrl"):                                    # noqa: F811
+def write_claims(root, rows, paper="fedcrl"):
     with (root / "papers" / paper / "claims.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([COLUMNS, *([*row, "", ""] for row in rows)])
 
 
-def verdicts(root, *names):                                                      # noqa: F811
+def verdicts(root, *names):
     found = evidence(root)
     made = {claim.id: judge(claim, found) for claim in read_claims(found.printed)}
     return [made[name] for name in names] if len(names) > 1 else made[names[0]]
 
 
-def evidence(root, variant=""):                                                  # noqa: F811
+def evidence(root, variant=""):
     return Evidence(Printed(Study.of("fedcrl", results.collect(root), root)), variant)
 
 
@@ -125,7 +125,7 @@ def test_examples_of_the_papers_numbers():
 # -- the grammar ---------------------------------------------------------------------------------------------
 
 @pytest.fixture
-def printed(root):                                                               # noqa: F811
+def printed(root):
     return Printed(Study("fedcrl", load_paper("fedcrl", root), root=root))
 
 
@@ -187,13 +187,13 @@ def test_what_a_largest_of_differences_hangs_on(printed):
     (("table=1|column=Avg|method=Ours", "table=1|column=Avg|method!=Ours", "rank<=2"), "a rank needs"),
     (("table=1|column=Avg|method=Ours", "", "text"), "compares nothing"),
 ])
-def test_a_wrong_claim_is_named(root, row, message):                             # noqa: F811
+def test_a_wrong_claim_is_named(root, row, message):
     write_claims(root, [("x", "words", *row)])
     with pytest.raises(ParamError, match=message):
         page(Study.of("fedcrl", {}, root))
 
 
-def test_wrong_columns_and_ids_given_twice_are_named(root):                      # noqa: F811
+def test_wrong_columns_and_ids_given_twice_are_named(root):
     write_claims(root, [CLAIMS[0], CLAIMS[0]])
     with pytest.raises(ParamError, match="claims.csv:3: the id 'more' is given twice"):
         page(Study.of("fedcrl", {}, root))
@@ -205,17 +205,21 @@ def test_wrong_columns_and_ids_given_twice_are_named(root):                     
 # -- verdicts ------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("expected, low, high, word", [
-    (">0", 0.1, 2.0, HOLDS), (">0", -0.1, 2.0, UNDECIDED), (">0", -2.0, -0.1, FAILS), (">0", 0.0, 0.0, FAILS), (">=0", 0.0, 0.0, HOLDS),
-    ("<0", -2.0, -0.1, HOLDS), (">=5", 5.0, 6.0, HOLDS), (">=5", 4.0, 6.0, UNDECIDED), ("<0.5", 0.6, 0.7, FAILS), ("<0.5", 0.5, 0.7, FAILS),
-    ("=8.47", 1.0, 2.0, HOLDS), ("=8.47", -1.0, 9.0, UNDECIDED), ("~-6", -3.0, -2.0, HOLDS), ("~2", -3.0, -2.0, FAILS),
-    ("rank<=2", 1, 2, HOLDS), ("rank<=2", 2, 3, UNDECIDED), ("rank<=2", 3, 4, FAILS),
+    (">0", 0.1, 2.0, HOLDS), (">0", -0.1, 2.0, UNDECIDED), (">0", -2.0, -0.1, FAILS), (">0", 0.0, 0.0, FAILS),
+    (">=0", 0.0, 0.0, HOLDS), ("<0", -2.0, -0.1, HOLDS), (">=5", 5.0, 6.0, HOLDS),
+    (">=5", 4.0, 6.0, UNDECIDED),
+    ("<0.5", 0.6, 0.7, FAILS), ("<0.5", 0.5, 0.7, FAILS),
+    ("=8.47", 1.0, 2.0, HOLDS), ("=8.47", -1.0, 9.0, UNDECIDED), ("~-6", -3.0, -2.0, HOLDS),
+    ("~2", -3.0, -2.0, FAILS), ("rank<=2", 1, 2, HOLDS), ("rank<=2", 2, 3, UNDECIDED),
+    ("rank<=2", 3, 4, FAILS),
 ])
 def test_decide(expected, low, high, word):
     assert decide(parse_expected(expected), low, high) == word
 
 
 @pytest.mark.parametrize("near, likely, word", [
-    ((6.6, 7.4), (3.0, 11.0), CONFIRMED), ((5.0, 9.0), (3.0, 11.0), OPEN), ((1.0, 2.0), (-1.0, 4.0), CONTRADICTED),
+    ((6.6, 7.4), (3.0, 11.0), CONFIRMED), ((5.0, 9.0), (3.0, 11.0), OPEN),
+    ((1.0, 2.0), (-1.0, 4.0), CONTRADICTED),
     ((1.0, 2.0), (-1.0, 7.016), OPEN), ((6.5, 7.6), (7.3, 7.4), CONFIRMED)])
 def test_a_size_is_confirmed_by_a_narrow_interval_and_contradicted_by_a_far_one(near, likely, word):
     """7.02 within 0.7, a tenth of it; as printed it may be 0.005 more or less."""
@@ -227,7 +231,7 @@ def test_a_size_is_confirmed_by_a_narrow_interval_and_contradicted_by_a_far_one(
 THREE = {"fedavg": [60.0, 62.0, 61.0], "fedprox": [62.0, 63.9, 63.1], "ours": [66.5, 68.6, 67.4]}
 
 
-def write_three(root, rows=THREE, scenario="balanced"):                           # noqa: F811
+def write_three(root, rows=THREE, scenario="balanced"):
     for method, values in rows.items():
         write_run(
             root,
@@ -236,7 +240,7 @@ def write_three(root, rows=THREE, scenario="balanced"):                         
         )
 
 
-def test_verdicts_of_every_kind(root):  # noqa: F811
+def test_verdicts_of_every_kind(root):
     write_claims(
         root,
         [
@@ -283,7 +287,7 @@ def test_verdicts_of_every_kind(root):  # noqa: F811
     ]
 
 
-def test_what_runs_beside_the_print_changes_no_verdict(root):                    # noqa: F811
+def test_what_runs_beside_the_print_changes_no_verdict(root):
     write_claims(root, CLAIMS)
     write_three(root)
     before = verdicts(root, "best")
@@ -296,7 +300,7 @@ def test_what_runs_beside_the_print_changes_no_verdict(root):                   
     assert verdicts(root, "best") == before
 
 
-def test_a_method_of_another_spread_is_set_apart_and_named(root):                # noqa: F811
+def test_a_method_of_another_spread_is_set_apart_and_named(root):
     write_claims(root, CLAIMS)
     write_three(root, THREE | {"fedprox": [30.0, 63.0, 45.0]})
     best, more = verdicts(root, "best", "more")
@@ -312,7 +316,7 @@ def test_a_method_of_another_spread_is_set_apart_and_named(root):               
     )
 
 
-def test_copies_and_numbers_without_spread(root):  # noqa: F811
+def test_copies_and_numbers_without_spread(root):
     write_claims(
         root,
         [
@@ -338,7 +342,7 @@ def test_copies_and_numbers_without_spread(root):  # noqa: F811
     )
 
 
-def test_near_the_ends_of_the_scale_the_other_one_is_asked(root):                # noqa: F811
+def test_near_the_ends_of_the_scale_the_other_one_is_asked(root):
     """Over two scenarios a gain of 3 to 4 points at 50 % is more than one of 2 at 97 %, and by the logit it
     is less."""
     gain = "scenario={0}|measure=average|method=Ours - scenario={0}|measure=average|method=FedAvg"
@@ -360,7 +364,7 @@ def test_near_the_ends_of_the_scale_the_other_one_is_asked(root):               
     assert gain.deciding.estimate.route == "combined" and gain.partitions == 1
 
 
-def test_numbers_of_curves_of_costs_and_of_kept_points(root):                    # noqa: F811
+def test_numbers_of_curves_of_costs_and_of_kept_points(root):
     cell = Cell("fedcrl", "balanced", "ours")
     write_run(root, "balanced/ours", {"average": [40.0, 60.0]})
     path = cell.folder(root) / "history.csv"
@@ -409,7 +413,7 @@ def test_directions_all_around_are_more_uniform_than_a_few():
     assert uniformity(np.array([[2.0, 0.0], [0.0, 3.0]])) == pytest.approx(-4)  # exp(-2 * 2) of one pair
 
 
-def test_two_measures_of_one_run_are_one_number_of_it(root):                     # noqa: F811
+def test_two_measures_of_one_run_are_one_number_of_it(root):
     """A loss of one method has the spread of its own runs; the difference of two such losses is pooled over
     all methods."""
     loss = f"{TABLE1}|method={{0}} - table=1|column=M|method={{0}}"
@@ -444,7 +448,7 @@ def test_two_measures_of_one_run_are_one_number_of_it(root):                    
     ) == ("level", 2)
 
 
-def test_ranks_are_judged_by_all_pairs_at_once(root):                            # noqa: F811
+def test_ranks_are_judged_by_all_pairs_at_once(root):
     low = "table=2|setting=practical(beta=0.1,N=20)|column=Std."
     write_claims(
         root,
@@ -471,7 +475,7 @@ def test_ranks_are_judged_by_all_pairs_at_once(root):                           
     )
 
 
-def test_a_word_turns_over_with_its_claim(root):                                 # noqa: F811
+def test_a_word_turns_over_with_its_claim(root):
     rows = {"fedavg": [60.0, 62.0, 61.0], "fedprox": [61.0, 61.5, 63.1], "ours": [62.9, 63.3, 61.2]}
     for name, (left, right, sign) in {"a": ("Ours", "FedAvg", ">"), "b": ("FedAvg", "Ours", "<")}.items():
         write_claims(
@@ -503,7 +507,7 @@ def test_a_word_turns_over_with_its_claim(root):                                
     ) and one.word == UNDECIDED
 
 
-def test_published_numbers_never_stand_in_for_measured_ones(root):               # noqa: F811
+def test_published_numbers_never_stand_in_for_measured_ones(root):
     write_claims(root, CLAIMS)
     found = verdicts(root, *(row[0] for row in CLAIMS))
     assert not [verdict for verdict in found if verdict.tested or verdict.measured]
@@ -563,7 +567,7 @@ def test_claims_are_counted_together():
     )
 
 
-def test_seeds_that_not_all_have_are_used_by_least_squares(root):                # noqa: F811
+def test_seeds_that_not_all_have_are_used_by_least_squares(root):
     write_claims(root, CLAIMS)
     write_three(root, THREE | {"ours": THREE["ours"][:2]})
     best = verdicts(root, "best")
@@ -577,7 +581,7 @@ def test_seeds_that_not_all_have_are_used_by_least_squares(root):               
     ] == [0, 1]
 
 
-def test_blocks_are_seeds_with_their_partition(root):                            # noqa: F811
+def test_blocks_are_seeds_with_their_partition(root):
     """The same seed on another partition is another block: nothing is left to compare in pairs."""
     write_claims(root, CLAIMS)
     write_three(root)
@@ -612,7 +616,7 @@ def test_order_of_the_methods(claimed, monkeypatch):
     assert orders("table1", found) == []               # three methods tell no order from chance
 
 
-def test_mean_ranks_of_a_table_need_three_scenarios(root):                      # noqa: F811
+def test_mean_ranks_of_a_table_need_three_scenarios(root):
     path = root / "papers/fedcrl/paper.yaml"
     document = yaml.safe_load(path.read_text())
     document["scenarios"] |= {"third": document["scenarios"]["balanced"]}
@@ -694,11 +698,17 @@ def test_the_pages_show_claims_verdict_and_deviations(claimed):
     write_three(claimed)
     render(["fedcrl"], claimed)
     html, text, body = ((claimed / f"reports/fedcrl.{kind}").read_text() for kind in ("html", "md", "tex"))
-    summary = "2 of 4 tested claims hold (50 %), 2 fail; of 1 claimed size: 1 contradicted; 1 cannot be tested by a run"
+    summary = (
+        "2 of 4 tested claims hold (50 %), 2 fail; of 1 claimed size: 1 contradicted; "
+        "1 cannot be tested by a run"
+    )
     for shown in (html, text, body.replace(r"\%", "%")):
         assert summary in shown and "Not as in the paper" in shown and "every second image" in shown
     assert '<td data-label="verdict" class="word holds">holds; size contradicted</td>' in html
-    row = "| Ours is 4.44 above FedAvg `more` | `=4.44` | +4.44 | +6.50 \\[+6.27, +6.73\\] (3 seeds) | **holds; size contradicted**<br><small>By seed: +6.50 (seed 0), "
+    row = (
+        "| Ours is 4.44 above FedAvg `more` | `=4.44` | +4.44 | +6.50 \\[+6.27, +6.73\\] (3 seeds) | "
+        "**holds; size contradicted**<br><small>By seed: +6.50 (seed 0), "
+    )
     assert (
         row in text
         and "+6.60 (seed 1), +6.40 (seed 2): 3 of 3 above 0. Residual spread 0.1 of 3 methods over 3 seeds, "

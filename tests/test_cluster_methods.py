@@ -48,7 +48,8 @@ def labels(*values):
 # -- the family: executors, small clients, checkpoints -------------------------------------------------------
 
 @each_method
-@pytest.mark.parametrize("optimiser", [Optimiser("sgd", .05, momentum=.9, weight_decay=1e-3), Optimiser("adam", .003, weight_decay=1e-3)],
+@pytest.mark.parametrize("optimiser", [Optimiser("sgd", .05, momentum=.9, weight_decay=1e-3),
+                                       Optimiser("adam", .003, weight_decay=1e-3)],
                          ids=["sgd", "adam"])
 def test_executors_agree_in_float64(method, optimiser, monkeypatch):
     states = []
@@ -87,7 +88,8 @@ def test_a_checkpoint_goes_on_as_if_nothing_had_happened(method):
     assert same(method.round(state, world.at(3)), method.round(again, world.at(3)))
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name not in ("fedpcl-own-form", "fedproc-constant")])
+@pytest.mark.parametrize("name", [
+    name for name in METHODS if name not in ("fedpcl-own-form", "fedproc-constant")])
 def test_the_first_round_is_fedavgs(name):
     world, plain = image_world(), image_world()
     first, second = (run(METHODS[name], world, rounds) for rounds in (1, 2))
@@ -96,7 +98,8 @@ def test_the_first_round_is_fedavgs(name):
 
 
 @pytest.mark.parametrize("method", [FedProc(alpha=1.0), FedPCL(global_weight=0, local_weight=0),
-                                    FedCCL(local_contrast=False, global_contrast=False)], ids=["fedproc", "fedpcl", "fedccl"])
+                                    FedCCL(local_contrast=False, global_contrast=False)],
+                         ids=["fedproc", "fedpcl", "fedccl"])
 @pytest.mark.parametrize("executor", ["sequential", "stacked"])
 def test_without_their_terms_they_are_fedavg_bit_for_bit(method, executor, monkeypatch):
     monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
@@ -206,7 +209,8 @@ def unit_means(seen, weighted):
     return found
 
 
-@pytest.mark.parametrize("method", [FedProc(), FedProc(alpha=.3, tau=.5, weighted=False)], ids=["schedule", "constant"])
+@pytest.mark.parametrize("method", [FedProc(), FedProc(alpha=.3, tau=.5, weighted=False)],
+                         ids=["schedule", "constant"])
 def test_fedproc_by_hand(method, monkeypatch):
     def objective(z, logits, y, memory, t, k):
         fit = cross_entropy(logits, y)
@@ -263,7 +267,8 @@ def test_fpl_by_hand(monkeypatch):
 
 
 @pytest.mark.parametrize("exclude", [False, True])
-@pytest.mark.parametrize("local, whole, scale", [(True, True, 1), (True, False, 1), (False, True, 1), (True, True, "sum")])
+@pytest.mark.parametrize("local, whole, scale",
+                         [(True, True, 1), (True, False, 1), (False, True, 1), (True, True, "sum")])
 def test_fedccl_by_hand(local, whole, scale, exclude, monkeypatch):
     """Three samples of a class at most at a client, three signals of a class at most: one cluster each."""
     def objective(z, logits, y, memory, t, k):
@@ -494,7 +499,8 @@ def test_fedpcls_own_form_keeps_models_and_heads_at_home():
     assert not equal(third.models[0].features, third.models[1].features)
 
 
-@pytest.mark.parametrize("method", [OWN_FORM, FedPCL(inference="local_prototype")], ids=["own form", "averaged"])
+@pytest.mark.parametrize("method", [OWN_FORM, FedPCL(inference="local_prototype")],
+                         ids=["own form", "averaged"])
 def test_fedpcls_prediction_by_the_nearest_local_prototype(method):
     world = image_world((20, 33, 0))
     state = run(method, world, 2)

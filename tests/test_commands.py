@@ -12,7 +12,7 @@ from statistics import fmean
 import pytest
 import yaml
 from click.testing import CliRunner
-from test_pipeline import edit, run, stage
+from repository import edit, run, stage
 
 from pipeline.commands.cli import main
 from pipeline.commands.sync import sync, written

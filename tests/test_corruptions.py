@@ -82,14 +82,16 @@ def change(name, severity):
 
 
 @pytest.mark.parametrize("name, severity, place, expected", [
-    ("contrast", 5, (10, 20), (129, 135, 140)), ("brightness", 3, (10, 20), (166, 203, 240)), ("zoom_blur", 5, (10, 20), (126, 157, 188)),
+    ("contrast", 5, (10, 20), (129, 135, 140)), ("brightness", 3, (10, 20), (166, 203, 240)),
+    ("zoom_blur", 5, (10, 20), (126, 157, 188)),
     ("defocus_blur", 5, (0, 0), (13, 44, 75)), ("pixelate", 5, (0, 0), (11, 42, 73))])
 def test_pixels_of_the_image(name, severity, place, expected):
     assert tuple(corrupt(grid()[None], name, severity)[0][place]) == expected
 
 
 @pytest.mark.parametrize("radius, alias, centre, edge, corner", [
-    (0.3, 0.4, 0.844973, 0.037126, 0.001631), (0.4, 0.5, 0.619347, 0.083820, 0.011344), (0.5, 0.6, 0.445213, 0.111015, 0.027682),
+    (0.3, 0.4, 0.844973, 0.037126, 0.001631), (0.4, 0.5, 0.619347, 0.083820, 0.011344),
+    (0.5, 0.6, 0.445213, 0.111015, 0.027682),
     (1, 0.2, 0.200000, 0.199998, 1e-6), (1.5, 0.1, 0.111111, 0.111111, 0.111111)])
 def test_defocus_kernels(radius, alias, centre, edge, corner):
     kernel = defocus_kernel(radius, alias)
@@ -117,7 +119,8 @@ def test_zoom_factors():
 # -- identities ------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("severity", LEVELS)
-@pytest.mark.parametrize("name", ["defocus_blur", "zoom_blur", "pixelate", "glass_blur", "motion_blur", "contrast", "elastic_transform"])
+@pytest.mark.parametrize("name", ["defocus_blur", "zoom_blur", "pixelate", "glass_blur", "motion_blur",
+                                  "contrast", "elastic_transform"])
 def test_a_constant_image_stays(name, severity):
     flat = np.broadcast_to(np.arange(256, dtype=np.uint8)[:, None, None, None], (256, 32, 32, 3)).copy()
     flat[..., 1] = 255 - flat[..., 1]
@@ -267,7 +270,8 @@ def test_snow_on_black_is_pale_and_symmetric():
 
 
 @pytest.mark.parametrize("severity, mean, std, zoom, threshold, radius, sigma, mix", [
-    (1, 0.1, 0.2, 1, 0.6, 8, 3, 0.95), (2, 0.1, 0.2, 1, 0.5, 10, 4, 0.9), (3, 0.15, 0.3, 1.75, 0.55, 10, 4, 0.9),
+    (1, 0.1, 0.2, 1, 0.6, 8, 3, 0.95), (2, 0.1, 0.2, 1, 0.5, 10, 4, 0.9),
+    (3, 0.15, 0.3, 1.75, 0.55, 10, 4, 0.9),
     (4, 0.25, 0.3, 2.25, 0.6, 12, 6, 0.85), (5, 0.3, 0.3, 1.25, 0.65, 14, 12, 0.8)])
 def test_snow_step_by_step(severity, mean, std, zoom, threshold, radius, sigma, mix):
     images, draws = photos(3), Draws("snow", range(3))

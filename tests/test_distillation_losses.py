@@ -128,8 +128,9 @@ def test_identical_clients_have_no_collaborative_loss():
     close(weighted_distillation(Z1, torch.stack([Z1, Z1]), torch.tensor([.3, .9])), 0.0)
 
 
-@pytest.mark.parametrize("previous, current, weights", [((1.2, .9, 1.5), (1.0, .8, 1.2), (0.335424, 0.314247, 0.350329)),
-                                                        ((1.0, .9, 1.5), (1.1, .8, 1.2), (0.233405, 0.341304, 0.425291))])
+@pytest.mark.parametrize("previous, current, weights",
+                         [((1.2, .9, 1.5), (1.0, .8, 1.2), (0.335424, 0.314247, 0.350329)),
+                          ((1.0, .9, 1.5), (1.1, .8, 1.2), (0.233405, 0.341304, 0.425291))])
 def test_confidence_weights_by_hand(previous, current, weights):
     got = confidence_weights(
         torch.tensor(previous, dtype=DOUBLE), torch.tensor(current, dtype=DOUBLE), eta=0.5
@@ -163,7 +164,8 @@ def test_a_client_without_data_has_a_loss_that_stands_still():
     )
 
 
-@pytest.mark.parametrize("z, ce, rce, total", [(Z1, .339754, 2.555367, 2.589343), (Z2, .810026, 4.392743, 4.473746)])
+@pytest.mark.parametrize("z, ce, rce, total",
+                         [(Z1, .339754, 2.555367, 2.589343), (Z2, .810026, 4.392743, 4.473746)])
 def test_symmetric_cross_entropy_of_the_toy_logits(z, ce, rce, total):
     close(F.cross_entropy(z, Y), ce)
     close(reverse_cross_entropy(z, Y), rce)
@@ -376,7 +378,9 @@ def test_fntd_of_logits_far_apart_stays_finite(renormalise):
     z, t = torch.tensor([[500., 0., -500.]]), torch.tensor([[-500., 500., 0.]])
     for tau in (1.0, 0.5):
         assert (
-            gradient(lambda a: non_target_distillation(a, t, torch.tensor([0]), tau, renormalise), z)
+            gradient(
+                lambda a, tau=tau: non_target_distillation(a, t, torch.tensor([0]), tau, renormalise), z
+            )
             .isfinite()
             .all()
         )
@@ -411,7 +415,7 @@ def test_losses_of_the_local_phase_run_under_vmap():
         )
     together = torch.func.vmap(torch.func.grad(all_terms))(z, t)
     for k in range(2):
-        torch.testing.assert_close(together[k], gradient(lambda a: all_terms(a, t[k]), z[k]))
+        torch.testing.assert_close(together[k], gradient(lambda a, k=k: all_terms(a, t[k]), z[k]))
 
 
 # -- FedMatch ------------------------------------------------------------------------------------------------

@@ -29,6 +29,9 @@ def md5(content):
     return "md5:" + hashlib.md5(content).hexdigest()
 
 
+CHECKSUM = md5(CONTENT)
+
+
 def names(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
@@ -102,7 +105,7 @@ def server(monkeypatch):
     server.http.server_close()
 
 
-def fetch(server, target, checksum=md5(CONTENT), name="file", **more):
+def fetch(server, target, checksum=CHECKSUM, name="file", **more):
     return download.fetch(server.url(name), target, checksum, pause=0, **more)
 
 
@@ -276,7 +279,8 @@ def test_an_archive_is_unpacked_whole_or_in_part(tmp_path, make):
     assert names(tmp_path / "all") == ["a/b.txt", "a/c.txt"] and names(tmp_path / "some") == ["a/c.txt"]
 
 
-@pytest.mark.parametrize("name", ["../evil", "a/../../evil", "/evil", "a\\..\\..\\evil", "C:\\evil", "c:evil"])
+@pytest.mark.parametrize("name", ["../evil", "a/../../evil", "/evil", "a\\..\\..\\evil", "C:\\evil",
+                                  "c:evil"])
 @pytest.mark.parametrize("make", [make_zip, make_tar])
 def test_an_archive_cannot_write_outside(tmp_path, make, name):
     archive = make(tmp_path / "archive", {"good": b"1", name: b"2"})
@@ -285,8 +289,10 @@ def test_an_archive_cannot_write_outside(tmp_path, make, name):
     assert names(tmp_path) == ["archive"] and not (tmp_path / "deep" / "target").exists()
 
 
-@pytest.mark.parametrize("member", [special("link", tarfile.SYMTYPE, "/etc"), special("link", tarfile.SYMTYPE, "good"),
-                                    special("link", tarfile.LNKTYPE, "../../archive"), special("pipe", tarfile.FIFOTYPE),
+@pytest.mark.parametrize("member", [special("link", tarfile.SYMTYPE, "/etc"),
+                                    special("link", tarfile.SYMTYPE, "good"),
+                                    special("link", tarfile.LNKTYPE, "../../archive"),
+                                    special("pipe", tarfile.FIFOTYPE),
                                     special("device", tarfile.CHRTYPE)], ids=lambda member: member.name)
 def test_links_and_devices_are_refused(tmp_path, member):
     archive = make_tar(tmp_path / "archive", {"good": b"1", member.name: member})
@@ -432,7 +438,8 @@ def test_a_full_disk_while_preparing_leaves_the_download_alone(official, tmp_pat
     assert all(name.startswith("raw/mnist/") for name in names(tmp_path / "data"))
 
 
-@pytest.mark.parametrize(("name", "split", "first"), [("emnist_letters", "letters", 1), ("emnist_balanced", "balanced", 0)])
+@pytest.mark.parametrize(("name", "split", "first"),
+                         [("emnist_letters", "letters", 1), ("emnist_balanced", "balanced", 0)])
 def test_emnist(official, tmp_path, name, split, first):
     train, train_labels, test, test_labels = idx_files()
     members = {
@@ -684,7 +691,10 @@ def test_domainnet(official, tmp_path):
     for d, domain in enumerate(domains):
         images = {f"{domain}/{label}/{domain}_{i}.jpg": png(np.full((9, 7, 3), 40 * d + i, np.uint8))
                   for i, label in enumerate(("zebra", "bird", "bird", "anvil"))}
-        train = f"{domain}/zebra/{domain}_0.jpg 344\n{domain}/bird/{domain}_2.jpg 22\n{domain}/anvil/{domain}_3.jpg 5\n"
+        train = "".join(
+            f"{domain}/{label}/{domain}_{i}.jpg {number}\n"
+            for label, i, number in (("zebra", 0, 344), ("bird", 2, 22), ("anvil", 3, 5))
+        )
         contents += [
             archived(make_zip, images, tmp_path),
             train.encode(),
@@ -742,8 +752,9 @@ def test_a_file_put_there_by_hand_is_verified_where_a_checksum_is_known(server, 
         sources.prepare("mnist", tmp_path / "data" / "mnist", "canonical")
 
 
-@pytest.mark.parametrize("name", [name for name, entry in registry.REGISTRY.items()
-                                  if entry.canonical and not all(file.urls for file in entry.canonical.files)])
+@pytest.mark.parametrize("name", [
+    name for name, entry in registry.REGISTRY.items()
+    if entry.canonical and not all(file.urls for file in entry.canonical.files)])
 def test_a_manual_step_names_page_file_folder_and_command(tmp_path, name):
     entry = registry.REGISTRY[name]
     with pytest.raises(DataError) as caught:

@@ -134,7 +134,8 @@ def test_a_client_without_data_keeps_its_model_and_has_no_weight():
     assert equal(run(FedAvg(), without).model, run(FedAvg(), image_world(sizes=(20, 0, 7))).model)
 
 
-@pytest.mark.parametrize("n, drop_last, steps", [(33, False, 3), (33, True, 2), (16, False, 1), (7, True, 0), (1, False, 1)])
+@pytest.mark.parametrize("n, drop_last, steps",
+                         [(33, False, 3), (33, True, 2), (16, False, 1), (7, True, 0), (1, False, 1)])
 def test_last_incomplete_batch(n, drop_last, steps):
     world, seen = image_world(sizes=(n,), drop_last=drop_last), []
 
@@ -151,7 +152,7 @@ def test_batch_of_one_is_left_out_under_batchnorm_only():
         world, seen = image_world(sizes=(17,), model=Model(name)), []
         world.local_epochs(
             world.new_models(),
-            lambda m, b, *_: seen.append(len(b.labels)) or cross_entropy(m(b.images), b.labels),
+            lambda m, b, *_, seen=seen: seen.append(len(b.labels)) or cross_entropy(m(b.images), b.labels),
         )
         assert sum(seen) == seen_samples
 

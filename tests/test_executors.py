@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 import torch
-from federation import image_clients, image_world, run, training
+from federation import CNN4, image_clients, image_world, run, training
 
 from pipeline.engine.stacked import _Stack
 from pipeline.engine.state import Clients, Params, State
@@ -28,7 +28,7 @@ OPTIMISERS = [
 ]
 
 
-def world(executor, monkeypatch, dtype=torch.float64, sizes=SIZES, model=Model("cnn4"), **changes):
+def world(executor, monkeypatch, dtype=torch.float64, sizes=SIZES, model=CNN4, **changes):
     monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
     clients = [dataclasses.replace(c, images=c.images.to(dtype)) for c in image_clients(sizes, model)]
     return World(clients, training(**changes), 10, 0)
@@ -124,7 +124,8 @@ def test_what_a_loss_logs_is_averaged_per_client(monkeypatch):
         logged.append(trained.logged["double"])
         seconds.append(trained.last["double"])
         assert all(
-            v == pytest.approx(2 * l, nan_ok=True) for v, l in zip(logged[-1].tolist(), trained.losses)
+            twice == pytest.approx(2 * one, nan_ok=True)
+            for twice, one in zip(logged[-1].tolist(), trained.losses)
         )
         assert trained.logged["one"].isnan().tolist() == [n == 0 for n in SIZES]
     torch.testing.assert_close(*logged, equal_nan=True)

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import yaml
 from PIL import Image
-from test_report import PAPER, measured, root, write_run  # noqa: F401  (fixtures)
+from reporting import PAPER, write_run
 
 from pipeline.cells.results import collect
 from pipeline.data import store
@@ -52,7 +52,7 @@ def write_representations(root, cell, spread, n=48, **changed):
 
 
 @pytest.fixture
-def drawn(measured):  # noqa: F811
+def drawn(measured):
     """Two methods of a scenario with representations, and a figure that shows them."""
     for name in PAPERS:
         (measured / f"papers/{name}/paper.yaml").write_text(
@@ -181,7 +181,7 @@ def drawing_of(root, paper, name):
     return view
 
 
-def test_a_sweep_over_a_number_of_the_scenario(root):  # noqa: F811
+def test_a_sweep_over_a_number_of_the_scenario(root):
     scenarios = dict(PAPER["scenarios"])
     skewed = {
         f"dir-{i}": scenarios["balanced"] | {"partition": {"kind": "dirichlet", "clients": 2, "beta": beta}}
@@ -231,7 +231,7 @@ def test_a_sweep_over_a_number_of_the_scenario(root):  # noqa: F811
     )
 
 
-def test_a_sweep_over_two_numbers_of_the_method_keeps_the_other_at_its_first_value(root):  # noqa: F811
+def test_a_sweep_over_two_numbers_of_the_method_keeps_the_other_at_its_first_value(root):
     rows = {"ours": (0.1, 1.0), "ours-a": (1.0, 1.0), "ours-b": (10.0, 1.0), "ours-c": (0.1, 3.0)}
     methods = PAPER["methods"] | {
         key: {"label": key, "algorithm": "fedprox", "alpha": a, "lam": lam} for key, (a, lam) in rows.items()
@@ -267,7 +267,7 @@ def test_a_sweep_over_two_numbers_of_the_method_keeps_the_other_at_its_first_val
     ({"kind": "sweep"}, "figures.figure5: a figure of kind 'sweep' needs 'over'"),
     ({"kind": "curves", "over": ["tau"]}, "figures.figure5: a figure of kind 'sweep' needs 'over'"),
     ({"kind": "swep", "over": ["tau"]}, "unknown value 'swep' .nearest: 'sweep'.")])
-def test_a_sweep_needs_its_number(root, figure, message):  # noqa: F811
+def test_a_sweep_needs_its_number(root, figure, message):
     with pytest.raises(FedReproError, match=message):
         paper_with(
             root, figures={"figure5": {"number": "5", "title": "t", "scenarios": ["balanced"]} | figure}
@@ -276,7 +276,7 @@ def test_a_sweep_needs_its_number(root, figure, message):  # noqa: F811
 
 # -- two measures, and data ----------------------------------------------------------------------------------
 
-def test_two_measures_of_every_method_stand_beside_each_other(root):  # noqa: F811
+def test_two_measures_of_every_method_stand_beside_each_other(root):
     figure = {
         "number": "2",
         "title": "both",
@@ -307,7 +307,7 @@ def test_two_measures_of_every_method_stand_beside_each_other(root):  # noqa: F8
         paper_with(root, figures={"figure2": figure | {"measures": ["clean.AVG"]}})
 
 
-def test_images_per_class_and_client_need_the_partition_alone(root):  # noqa: F811
+def test_images_per_class_and_client_need_the_partition_alone(root):
     paper = paper_with(
         root,
         figures={"figure1": {"number": "R1", "title": "dealt", "scenarios": ["skewed"], "kind": "clients"}},
@@ -329,7 +329,7 @@ def test_images_per_class_and_client_need_the_partition_alone(root):  # noqa: F8
         drawing_of(root, paper, "figure1")
 
 
-def test_examples_of_every_domain_are_kept_where_the_data_are(root):  # noqa: F811
+def test_examples_of_every_domain_are_kept_where_the_data_are(root):
     scenario = PAPER["scenarios"]["balanced"] | {
         "data": {"set": "digits", "domains": {"B": "bright", "A": "dark"}}
     }
@@ -459,8 +459,8 @@ def test_the_vectors_are_kept_and_drawn_where_there_are_some(drawn):
 
 
 @pytest.mark.parametrize("vectors, message", [
-    (np.zeros(3), r"vectors \(3,\), expected"), (np.zeros((2, 8)), "a row for each of the labels to "
-                                                                   "2"), (np.full((3, 8), np.inf), "finite or NaN")])
+    (np.zeros(3), r"vectors \(3,\), expected"), (np.zeros((2, 8)), "a row for each of the labels to 2"),
+    (np.full((3, 8), np.inf), "finite or NaN")])
 def test_broken_vectors_are_named(drawn, vectors, message):
     write_representations(drawn, OURS, 0.05, vectors=vectors)
     with pytest.raises(
@@ -539,8 +539,8 @@ def test_margins_and_matrices_are_kept_and_drawn_without_the_representations(dra
 
 
 @pytest.mark.parametrize("logits, message", [
-    (None, "no logits of all clients on common images"), (np.zeros((3, 4)), r"logits \(3, 4\), "
-                                                                            r"expected"), (np.full((2, 3, 4), np.nan), "all of them finite")])
+    (None, "no logits of all clients on common images"), (np.zeros((3, 4)), r"logits \(3, 4\), expected"),
+    (np.full((2, 3, 4), np.nan), "all of them finite")])
 def test_without_logits_there_is_no_matrix(drawn, logits, message):
     paper_with(drawn, figures=KINDS)
     write_representations(drawn, OURS, 0.05, logits=logits)
@@ -655,7 +655,7 @@ def test_a_transfer_says_both_accuracies_below_each_panel(drawn):
     assert "40 at most of a domain" in view.drawing.caption
 
 
-def test_a_transfer_without_results_names_its_command(root):  # noqa: F811
+def test_a_transfer_without_results_names_its_command(root):
     paper = transfer_paper(root)
     view, = figure_views(Study("fedcrl", paper, root=root))
     assert view.drawing is None and view.miniature is None

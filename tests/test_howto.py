@@ -11,7 +11,7 @@ from statistics import fmean
 
 import pytest
 import yaml
-from test_pipeline import ROOT, copy_of_the_repository, edit, run, stage
+from repository import ROOT, copy_of_the_repository, edit, run, stage
 
 from pipeline.commands import new, sync
 from pipeline.errors import FedReproError

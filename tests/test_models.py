@@ -165,12 +165,17 @@ def shapes(network, kinds, inputs):
 
 @pytest.mark.parametrize("name, inputs, expected", [
     ("cnn2", (2, 3, 32, 32), [(32, 28, 28), (32, 14, 14), (64, 10, 10), (64, 5, 5), (1600,), (128,), (10,)]),
-    ("fedavg_cnn", (2, 1, 28, 28), [(32, 24, 24), (32, 12, 12), (64, 8, 8), (64, 4, 4), (1024,), (512,), (10,)]),
+    ("fedavg_cnn", (2, 1, 28, 28), [(32, 24, 24), (32, 12, 12), (64, 8, 8), (64, 4, 4), (1024,), (512,),
+                                    (10,)]),
     ("cnn4", (2, 1, 28, 28), [(10, 24, 24), (10, 12, 12), (20, 8, 8), (20, 4, 4), (320,), (128,), (10,)]),
-    ("cnn5", (2, 3, 32, 32), [(6, 28, 28), (6, 14, 14), (16, 10, 10), (16, 5, 5), (400,), (120,), (128,), (10,)]),
-    ("lenet", (2, 3, 32, 32), [(6, 28, 28), (6, 14, 14), (16, 10, 10), (16, 5, 5), (400,), (120,), (84,), (10,)]),
-    ("fedlsa", (2, 3, 224, 224), [(6, 220, 220), (6, 110, 110), (16, 106, 106), (16, 53, 53), (44_944,), (120,), (84,), (10,)]),
-    ("simple_cnn", (2, 3, 32, 32), [(6, 28, 28), (6, 14, 14), (16, 10, 10), (16, 5, 5), (400,), (120,), (84,), (84,), (256,), (10,)]),
+    ("cnn5", (2, 3, 32, 32), [(6, 28, 28), (6, 14, 14), (16, 10, 10), (16, 5, 5), (400,), (120,), (128,),
+                              (10,)]),
+    ("lenet", (2, 3, 32, 32), [(6, 28, 28), (6, 14, 14), (16, 10, 10), (16, 5, 5), (400,), (120,), (84,),
+                               (10,)]),
+    ("fedlsa", (2, 3, 224, 224), [(6, 220, 220), (6, 110, 110), (16, 106, 106), (16, 53, 53), (44_944,),
+                                  (120,), (84,), (10,)]),
+    ("simple_cnn", (2, 3, 32, 32), [(6, 28, 28), (6, 14, 14), (16, 10, 10), (16, 5, 5), (400,), (120,), (84,),
+                                    (84,), (256,), (10,)]),
     ("vit_head", (2, 192), [(192,), (128,), (10,)]),
 ])
 def test_layer_shapes_of_small_networks(name, inputs, expected):
@@ -180,8 +185,10 @@ def test_layer_shapes_of_small_networks(name, inputs, expected):
 
 
 @pytest.mark.parametrize("name, at_32, at_16", [
-    ("resnet10", (512, 4, 4), (512, 2, 2)), ("resnet12", (512, 4, 4), (512, 2, 2)), ("resnet18", (512, 4, 4), (512, 2, 2)),
-    ("resnet34", (512, 4, 4), (512, 2, 2)), ("efficientnet", (320, 2, 2), (320, 1, 1)), ("mobilenetv2", (1280, 4, 4), (1280, 2, 2)),
+    ("resnet10", (512, 4, 4), (512, 2, 2)), ("resnet12", (512, 4, 4), (512, 2, 2)),
+    ("resnet18", (512, 4, 4), (512, 2, 2)),
+    ("resnet34", (512, 4, 4), (512, 2, 2)), ("efficientnet", (320, 2, 2), (320, 1, 1)),
+    ("mobilenetv2", (1280, 4, 4), (1280, 2, 2)),
     ("googlenet", (1024, 8, 8), (1024, 4, 4)), ("shufflenet", (800, 4, 4), (800, 2, 2)),
 ])
 def test_last_map_of_deep_networks(name, at_32, at_16):
@@ -192,7 +199,8 @@ def test_last_map_of_deep_networks(name, at_32, at_16):
 
 @pytest.mark.parametrize("name, channels, size", [
     *((name, 1, 28) for name in NAMES if name != "vit_head"),
-    *((name, channels, size) for name in STACKS if name != "vit_head" for channels, size in ((1, 16), (3, 64), (3, 225))),
+    *((name, channels, size) for name in STACKS if name != "vit_head"
+      for channels, size in ((1, 16), (3, 64), (3, 225))),
 ])
 def test_grey_and_other_sizes(name, channels, size):
     network = outline(name, channels, size, 7)
@@ -274,7 +282,8 @@ def test_small_networks_train_on_one_sample(name):
     assert network(images(name, batch=1)).shape == (1, 5)
 
 
-@pytest.mark.parametrize("name, parameters", [("resnet10", 2_625_536), ("resnet12", 2_625_536), ("shufflenet", 2_920_448), ("mobilenetv2", 3_411_968)])
+@pytest.mark.parametrize("name, parameters", [("resnet10", 2_625_536), ("resnet12", 2_625_536),
+                                              ("shufflenet", 2_920_448), ("mobilenetv2", 3_411_968)])
 def test_projectors_of_rahfl_have_the_published_counts(name, parameters):
     with torch.device("meta"):
         projector = build(Model(name, projector=1024), 3, 32, 10).projector

@@ -158,13 +158,13 @@ def test_a_hyper_parameter_can_differ_in_a_scenario():
 
 
 @pytest.mark.parametrize("old, new, message", [
-    ("rows: &rows {Averaged: null}", "rows: &rows {Averaged: fedavgg}", "tables.table2.rows.Averaged: "
-                                                                        "unknown method 'fedavgg' .nearest: "
-                                                                        "'fedavg'"),
-    ("scenarios: [cifar10-dir-01]\n    methods: [fedavg, fedcrl]", "scenarios: [cifar10-dri-01]\n    "
-                                                                   "methods: [fedavg, fedcrl]", "figures.figure4.scenarios: unknown scenario 'cifar10-dri-01'"),
-    ("scenarios: {emnist-dir-01: &one", "scenarios: {emnist-dir-02: &one", "methods.moon.scenarios: unknown "
-                                                                           "scenario 'emnist-dir-02'")])
+    ("rows: &rows {Averaged: null}", "rows: &rows {Averaged: fedavgg}",
+     "tables.table2.rows.Averaged: unknown method 'fedavgg' .nearest: 'fedavg'"),
+    ("scenarios: [cifar10-dir-01]\n    methods: [fedavg, fedcrl]",
+     "scenarios: [cifar10-dri-01]\n    methods: [fedavg, fedcrl]",
+     "figures.figure4.scenarios: unknown scenario 'cifar10-dri-01'"),
+    ("scenarios: {emnist-dir-01: &one", "scenarios: {emnist-dir-02: &one",
+     "methods.moon.scenarios: unknown scenario 'emnist-dir-02'")])
 def test_a_wrong_reference_is_named(tmp_path, old, new, message):
     text = (ROOT / "papers/fedcrl/paper.yaml").read_text()
     assert text.count(old) == 1

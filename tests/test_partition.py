@@ -54,7 +54,8 @@ def test_a_draw_that_cannot_be_renormalised_is_never_accepted():
     assert (cut(rows, np.array([10, 2, 2])) == -1).all()
 
 
-@pytest.mark.parametrize("total, clients, least", [(60000, 20, 40), (60000, 100, 40), (131600, 20, 40), (1000, 20, 25)])
+@pytest.mark.parametrize("total, clients, least",
+                         [(60000, 20, 40), (60000, 100, 40), (131600, 20, 40), (1000, 20, 25)])
 def test_minimum_size(total, clients, least):
     assert minimum_size(total, clients, 0.75) == least
 
@@ -168,7 +169,8 @@ def test_pathological_ownership_of_cifar10(balanced):
     assert (len(np.unique(counts[counts > 0])) == 1) == balanced
 
 
-@pytest.mark.parametrize("clients, classes, k, per_class", [(20, 100, 20, 4), (20, 100, 10, 2), (20, 100, 50, 10), (100, 10, 2, 20)])
+@pytest.mark.parametrize("clients, classes, k, per_class",
+                         [(20, 100, 20, 4), (20, 100, 10, 2), (20, 100, 50, 10), (100, 10, 2, 20)])
 def test_pathological_owners_per_class(clients, classes, k, per_class):
     counts = pathological_counts(
         np.full(classes, 600), Pathological(clients, k), np.random.default_rng(0), 40, WHERE

@@ -153,8 +153,10 @@ def test_fedper_and_fedrep_send_features_and_lgfedavg_the_head():
         assert method.traffic(world) == (world.scalars(), world.scalars())
 
 
-@pytest.mark.parametrize("method, wanted", [(FedPer(), "pre"), (FedRep(), "pre"), (LGFedAvg(), "pre"), (FedALA(), "pre"), (Moon(), "pre"),
-                                            (PerFedAvg(), "pre"), (PFedMe(), "post"), (Ditto(), "post"), (FedAMP(), "post")])
+@pytest.mark.parametrize("method, wanted", [(FedPer(), "pre"), (FedRep(), "pre"), (LGFedAvg(), "pre"),
+                                            (FedALA(), "pre"), (Moon(), "pre"),
+                                            (PerFedAvg(), "pre"), (PFedMe(), "post"), (Ditto(), "post"),
+                                            (FedAMP(), "post")])
 def test_headline_hooks(method, wanted):
     assert method.headline == wanted
 
@@ -170,7 +172,8 @@ def test_one_client_alone_is_local(method):
 
 # -- LG-FedAvg -----------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("uniform, weight", [(False, [[.553073, -.126515], [.046927, .226515]]), (True, [[.5467015, -.131252], [.0532985, .231252]])])
+@pytest.mark.parametrize("uniform, weight", [(False, [[.553073, -.126515], [.046927, .226515]]),
+                                             (True, [[.5467015, -.131252], [.0532985, .231252]])])
 def test_lgfedavg_heads_of_the_worked_example(monkeypatch, uniform, weight):
     """One client has made one step of FedPer's example, the other two; their sizes are in the ratio 1 to
     3."""
@@ -209,9 +212,12 @@ def test_lgfedavg_sharing_all_is_fedavg_and_sharing_nothing_is_local(monkeypatch
 # -- FedRep --------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("tau_h, tau_b, below, above", [
-    (1, 1, ([[1.025725, .052608], [-.028604, .978489]], [.009699, .091744]), ([[.559528, -.119233], [.040472, .219233]], [.006415, .093585])),
-    (0, 1, ([[1.026128, .046547], [-.049247, .959940]], [.011991, .081936]), (TINY["head.weight"], TINY["head.bias"])),
-    (2, 1, ([[1.023439, .054779], [-.015679, .989214]], [.006486, .096639]), ([[.604945, -.055362], [-.004945, .155362]], [.001201, .098799])),
+    (1, 1, ([[1.025725, .052608], [-.028604, .978489]], [.009699, .091744]),
+     ([[.559528, -.119233], [.040472, .219233]], [.006415, .093585])),
+    (0, 1, ([[1.026128, .046547], [-.049247, .959940]], [.011991, .081936]),
+     (TINY["head.weight"], TINY["head.bias"])),
+    (2, 1, ([[1.023439, .054779], [-.015679, .989214]], [.006486, .096639]),
+     ([[.604945, -.055362], [-.004945, .155362]], [.001201, .098799])),
     (2, 0, ([[1, 0], [0, 1]], [0, .1]), ([[.604945, -.055362], [-.004945, .155362]], [.001201, .098799]))])
 def test_fedrep_phases_of_the_mlp(monkeypatch, tau_h, tau_b, below, above):
     world, model = tiny(monkeypatch, network=mlp), start(MLP)
@@ -264,14 +270,17 @@ def test_fedrep_one_client_descends_its_loss(monkeypatch):
     assert all(after < before for before, after in zip(seen, seen[1:]))
 
 
-@pytest.mark.parametrize("method, parts, mean", [(FedRep(head_epochs=1, uniform=True), "features", "features"), (LGFedAvg(uniform=True), "heads", "head")],
+@pytest.mark.parametrize("method, parts, mean",
+                         [(FedRep(head_epochs=1, uniform=True), "features", "features"),
+                                                 (LGFedAvg(uniform=True), "heads", "head")],
                          ids=["FedRep", "LGFedAvg"])
 def test_uniform_mean_is_over_the_clients_with_data(method, parts, mean):
     state, trained = watched(method, image_world((4, 16, 0)), 1)
     assert equal(state[mean], weighted_mean(getattr(trained.models, parts), [1, 1, 0]))
 
 
-@pytest.mark.parametrize("method", [PFedMe(inner_steps=2), PerFedAvg(), FedRep(head_epochs=1), LGFedAvg()], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("method", [PFedMe(inner_steps=2), PerFedAvg(), FedRep(head_epochs=1), LGFedAvg()],
+                         ids=lambda m: type(m).__name__)
 def test_uniform_mean_matters_for_unequal_sizes_only(method):
     uniform = dataclasses.replace(method, uniform=True)
     for sizes, same in (((6, 6), True), ((4, 16), False)):
@@ -285,8 +294,10 @@ SMALL = dict(lam=5.0, inner_steps=2, inner_lr=0.1, lr=0.05)
 
 
 @pytest.mark.parametrize("options, w, theta", [
-    ({}, ([[.527739, -.158311], [.072261, .258311]], [.001251, .098749]), ([[.558597, -.092951], [.041403, .192951]], [-.011348, .111348])),
-    ({"start": "reset"}, ([[.526219, -.161016], [.073781, .261016]], [.001015, .098985]), ([[.552517, -.103773], [.047483, .203773]], [-.012292, .112292])),
+    ({}, ([[.527739, -.158311], [.072261, .258311]], [.001251, .098749]),
+     ([[.558597, -.092951], [.041403, .192951]], [-.011348, .111348])),
+    ({"start": "reset"}, ([[.526219, -.161016], [.073781, .261016]], [.001015, .098985]),
+     ([[.552517, -.103773], [.047483, .203773]], [-.012292, .112292])),
     ({"decay": .001}, ([[.527695, -.158300], [.072256, .258292]], [.001251, .098741]), None)])
 def test_pfedme_two_batches_of_the_tiny_head(monkeypatch, options, w, theta):
     world = tiny(monkeypatch)
@@ -296,7 +307,8 @@ def test_pfedme_two_batches_of_the_tiny_head(monkeypatch, options, w, theta):
         head(state.personal[0], *theta)  # what the tables score, in storage of its own
 
 
-@pytest.mark.parametrize("options, sizes, wanted", [({"beta": 2.0, "uniform": True}, (3, 1), [-.5, 3]), ({"beta": 2.0}, (3, 1), [-.75, 2.5]),
+@pytest.mark.parametrize("options, sizes, wanted", [({"beta": 2.0, "uniform": True}, (3, 1), [-.5, 3]),
+                                                    ({"beta": 2.0}, (3, 1), [-.75, 2.5]),
                                                     ({"beta": .5, "uniform": True}, (3, 1), [.625, .75])])
 def test_pfedme_server_of_the_worked_example(monkeypatch, options, sizes, wanted):
     world = image_world(sizes)
@@ -504,7 +516,6 @@ def test_fedamp_weights_and_messages():
     xi = attention(.1, 1.)
     close(xi, [[.885332, .036788, .077880], [.036788, .934562, .028650], [.077880, .028650, .893469]])
     close(messages(xi), [[.036788, .038940], [.934562, .014325], [.028650, .446735]])
-    world = image_world()
     mixed = mix(THREE, xi)
     close(
         torch.stack([m["head.w"] for m in mixed]),
@@ -614,8 +625,10 @@ def mixing(monkeypatch, method, starting=True, **changes):
 
 
 @pytest.mark.parametrize("eta, weights, ends, loss", [
-    (1.0, ([[.931674, 1], [1, .899903]], [.985327, .985327]), ([[.406833, 0], [0, .389990]], [.098533, .001467]), .785132),
-    (10.0, ([[.345186, 1], [1, .016282]], [.840862, .840862]), ([[.465481, 0], [0, .301628]], [.084086, .015914]), .754734)])
+    (1.0, ([[.931674, 1], [1, .899903]], [.985327, .985327]),
+     ([[.406833, 0], [0, .389990]], [.098533, .001467]), .785132),
+    (10.0, ([[.345186, 1], [1, .016282]], [.840862, .840862]),
+     ([[.465481, 0], [0, .301628]], [.084086, .015914]), .754734)])
 def test_fedala_one_epoch(monkeypatch, eta, weights, ends, loss):
     method = FedALA(eta=eta, share=1.0)
     found, epochs, _, mixed = mixing(monkeypatch, method, starting=False)
@@ -801,7 +814,8 @@ Z, GLOBAL, LAST = (
 )
 
 
-@pytest.mark.parametrize("tau, wanted, gradient", [(.5, .455384, [[0, .057281], [.353553, -.353553]]), (.1, .346998, [[0, .001243], [1.767767, -1.767767]])])
+@pytest.mark.parametrize("tau, wanted, gradient", [(.5, .455384, [[0, .057281], [.353553, -.353553]]),
+                                                   (.1, .346998, [[0, .001243], [1.767767, -1.767767]])])
 def test_moon_contrast(tau, wanted, gradient):
     z = Z.clone().requires_grad_()
     value = model_contrast(z, GLOBAL, [LAST], tau)
@@ -972,7 +986,8 @@ def test_a_run_goes_on_from_a_checkpoint(method, tmp_path):
     assert all_equal(go(state, image_world((5, 18)), 2, 3), whole)
 
 
-@pytest.mark.parametrize("method", [PFedMe(), PerFedAvg(), PerFedAvg(variant="hf"), PerFedAvg(meta="adam")], ids=repr)
+@pytest.mark.parametrize("method", [PFedMe(), PerFedAvg(), PerFedAvg(variant="hf"), PerFedAvg(meta="adam")],
+                         ids=repr)
 @pytest.mark.parametrize("executor", ["sequential", "stacked"])
 def test_rules_of_their_own_record_a_training_loss(method, executor, monkeypatch):
     monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)

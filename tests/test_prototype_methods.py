@@ -588,7 +588,8 @@ def exact(monkeypatch):
     monkeypatch.setattr("pipeline.server.LEAST_SHARE", 0.0)
 
 
-@pytest.mark.parametrize("clients, classes, width, scale", [(1, 3, 2, 1), (2, 3, 4, 1e-3), (15, 4, 8, 1), (20, 10, 16, 1e4), (20, 1, 2, 1)])
+@pytest.mark.parametrize("clients, classes, width, scale",
+                         [(1, 3, 2, 1), (2, 3, 4, 1e-3), (15, 4, 8, 1), (20, 10, 16, 1e4), (20, 1, 2, 1)])
 def test_head_weights_meet_the_conditions_of_optimality(clients, classes, width, scale, monkeypatch):
     """(P a)_j >= a'Pa, with equality where a_j > 0; and scipy finds the same weights from a Cholesky factor
     of P."""
@@ -758,9 +759,11 @@ GLOBAL = State(vectors=rows([1, .2], [.1, 1]), known=known(1, 1))
 
 
 @pytest.mark.parametrize("alpha, weight1, bias1, weight2, bias2, epoch, last, taus", [
-    (1.0, [[1.106684, .149662], [-.108684, .875389]], [.106684, .011382], [[.589572, -.094167], [.010428, .194167]],
+    (1.0, [[1.106684, .149662], [-.108684, .875389]], [.106684, .011382],
+     [[.589572, -.094167], [.010428, .194167]],
      [.061348, .038652], .607021, .543599, (.615318, .647343)),
-    (0.0, [[1.036681, .050264], [-.045841, .952228]], [.036681, .074224], [[.586003, -.089532], [.013997, .189532]],
+    (0.0, [[1.036681, .050264], [-.045841, .952228]], [.036681, .074224],
+     [[.586003, -.089532], [.013997, .189532]],
      [.063255, .036745], .635011, .627569, (.601692, .605286))])
 def test_fedcrl_epoch_of_the_worked_example(
     alpha, weight1, bias1, weight2, bias2, epoch, last, taus, monkeypatch
@@ -785,7 +788,8 @@ def test_fedcrl_epoch_of_the_worked_example(
 
 
 @pytest.mark.parametrize("contrast, share", [(.368249, .744830), (.231095, .831208), (math.log(10), .158489),
-                                             (math.log(47), .045954), (math.log(100), .025119), (0, 1), (math.nan, 0), (-1e-9, 1)])
+                                             (math.log(47), .045954), (math.log(100), .025119), (0, 1),
+                                             (math.nan, 0), (-1e-9, 1)])
 def test_share_of_the_own_features(contrast, share):
     found = FedCRL().share(None, torch.tensor([contrast], dtype=torch.float64), GLOBAL, GLOBAL, None)
     close(found, [share])
@@ -796,7 +800,8 @@ def test_gamma_and_alpha_zero_are_local_bit_for_bit():
     assert same(state.models, run(Local(), image_world()).models) and state.share.tolist() == [1, 1, 1]
 
 
-@pytest.mark.parametrize("method, rounds", [(FedCRL(gamma=1e9, alpha=0.0), 3), (FedCRL(first_tau="global"), 1)])
+@pytest.mark.parametrize("method, rounds",
+                         [(FedCRL(gamma=1e9, alpha=0.0), 3), (FedCRL(first_tau="global"), 1)])
 def test_a_share_of_zero_is_fedper(method, rounds):
     """FedPer in four lines: received features, own head, one joint epoch, average of the features."""
     world = image_world()
@@ -900,7 +905,8 @@ def test_fedcrl_sends_features_and_representations():
 
 
 @pytest.mark.parametrize("channels, side, classes, fedavg, proto, gh, crl", [
-    (3, 32, 10, 519828, 2560, 2570, 519808), (3, 32, 100, 543048, 25600, 25700, 542848), (1, 28, 47, 378718, 12032, 12079, 378624)])
+    (3, 32, 10, 519828, 2560, 2570, 519808), (3, 32, 100, 543048, 25600, 25700, 542848),
+    (1, 28, 47, 378718, 12032, 12079, 378624)])
 def test_traffic_of_the_papers_networks(channels, side, classes, fedavg, proto, gh, crl):
     """Sec. V-B5 of FedCRL, with every class at every client."""
     client = dataclasses.replace(

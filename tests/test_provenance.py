@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from test_pipeline import CELL, ROOT, copy_of_the_repository, forget, outputs, project, reference, stage  # noqa: F401
+from repository import CELL, ROOT, copy_of_the_repository, forget, outputs, stage
 
 from pipeline.cells import ledger, provenance
 from pipeline.cells.definitions import Code
@@ -138,7 +138,7 @@ def test_a_cell_counts_what_its_scenario_names(tmp_path):
         (clone / path).write_text(text)
 
 
-def test_the_checkpoint_interval_changes_no_result(project, reference):  # noqa: F811
+def test_the_checkpoint_interval_changes_no_result(project, reference):
     """Every constant of provenance.CONSTANTS has a test like this one."""
     assert provenance.CONSTANTS == {"CHECKPOINT_SECONDS"}
     forget(project)
@@ -234,7 +234,7 @@ def test_an_appended_entry_is_read_back(repository):
     assert (root / ledger.FILE).read_text().count("\n  - {cell: ") == 2         # a pair a line
 
 
-def test_a_result_counts_under_an_equal_digest(project, reference, monkeypatch):  # noqa: F811
+def test_a_result_counts_under_an_equal_digest(project, reference, monkeypatch):
     cell, today = Cell.parse(CELL), provenance.digest_of(Cell.parse(CELL), project)
     monkeypatch.setattr(ledger, "_neighbours", lambda root: {"0" * 64: [today], today: ["0" * 64]})
     assert ledger.equal(today, project)[0] == "0" * 64
@@ -256,7 +256,7 @@ print(json.dumps([arithmetic.in_use(), torch.backends.cpu.get_cpu_capability()])
 """
 
 
-def test_portable_arithmetic_is_in_use_and_recorded(project, reference):  # noqa: F811
+def test_portable_arithmetic_is_in_use_and_recorded(project, reference):
     def said(name: str) -> list[str]:
         clean = {
             key: value

@@ -499,7 +499,8 @@ def test_local_phase_of_fccl_as_written_out(mode, monkeypatch):
     near(after.models[0], Params((n, v.detach()) for n, v in student.state_dict().items()), 1e-8)
 
 
-@pytest.mark.parametrize("options, tau, scale", [({}, 3.0, 9.0), ({"tau": 1.0}, 1.0, 1.0), ({"tau_squared": False}, 3.0, 1.0)])
+@pytest.mark.parametrize("options, tau, scale",
+                         [({}, 3.0, 9.0), ({"tau": 1.0}, 1.0, 1.0), ({"tau_squared": False}, 3.0, 1.0)])
 @pytest.mark.parametrize("local", ["fntd", "kd"])
 def test_local_phase_of_fcclplus_as_written_out(local, options, tau, scale, monkeypatch):
     world = federation(monkeypatch, (4, 4), ["bn", "plain"])
@@ -591,7 +592,8 @@ def test_ewc_anchors_the_last_rounds_model(monkeypatch):
 
 # -- one network for all (FCCL+ Table 15) --------------------------------------------------------------------
 
-@pytest.mark.parametrize("method", [FedMD(), FedDF(), FedMatch(), RHFL(), FCCL(pretraining=1), FCCLPlus()], ids=name)
+@pytest.mark.parametrize("method", [FedMD(), FedDF(), FedMatch(), RHFL(), FCCL(pretraining=1), FCCLPlus()],
+                         ids=name)
 def test_models_are_averaged_between_the_phases(method, monkeypatch):
     world = alike(monkeypatch, averaging="uniform")
     state, after, calls, _ = home(method, monkeypatch, 2, world)
@@ -607,7 +609,8 @@ def test_models_are_left_apart_where_the_scenario_does_not_average(monkeypatch):
     assert not equal(calls[-1][0][0], calls[-1][0][1])
 
 
-@pytest.mark.parametrize("method", [FedMD(), FedDF(), FedMatch(), RHFL(), FCCL(pretraining=1), FCCLPlus()], ids=name)
+@pytest.mark.parametrize("method", [FedMD(), FedDF(), FedMatch(), RHFL(), FCCL(pretraining=1), FCCLPlus()],
+                         ids=name)
 def test_one_client_alone_averages_nothing(method, monkeypatch):
     ends = [run(method, alike(monkeypatch, sizes=(12,), averaging=how)).models for how in (None, "uniform")]
     assert all_equal(*ends)

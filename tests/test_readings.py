@@ -144,7 +144,8 @@ def test_a_wrong_entry_is_named(section, message):
                                                 "'fedavg'"),
     ({"sources": {"settings": {"training.round": {"own": "x"}}}}, "sources.settings.training.round: no "
                                                                   "scenario has such a value"),
-    ({"readings": [{"paper": "p", "run": "r", "why": "w", "scenarios": ["digit"]}]}, r"readings\[0\].scenarios: unknown scenario 'digit'"),
+    ({"readings": [{"paper": "p", "run": "r", "why": "w", "scenarios": ["digit"]}]},
+     r"readings\[0\].scenarios: unknown scenario 'digit'"),
     ({"readings": [{"paper": "p", "run": "r"}]}, r"readings\[0\]: the key 'why' is missing")])
 def test_a_wrong_reading_or_source_of_a_paper_is_named(tmp_path, added, message):
     (tmp_path / "papers/fedlsa").mkdir(parents=True)
@@ -251,7 +252,10 @@ def test_a_cell_whose_scenario_lacks_what_its_method_needs_ends_before_it_trains
     document = yaml.safe_load((ROOT / "papers/rahfl/paper.yaml").read_text())
     del document["miniature"]["scenario"]["partition"]["heldout"]
     (tmp_path / "papers/rahfl/paper.yaml").write_text(yaml.safe_dump(document))
-    wanted = "papers/rahfl/paper.yaml: methods.rahfl: rahfl needs held-out images, which the scenario 'mini' does not offer; .*`partition.heldout`"
+    wanted = (
+        "papers/rahfl/paper.yaml: methods.rahfl: rahfl needs held-out images, which the scenario 'mini' "
+        "does not offer; .*`partition.heldout`"
+    )
     with pytest.raises(ParamError, match=wanted):
         train_cell(Cell("rahfl", "mini", "rahfl"), tmp_path)
     with pytest.raises(ParamError, match="partition"):  # this row needs none: next is that nothing is dealt

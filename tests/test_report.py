@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import yaml
 from PIL import Image
-from PIL.PngImagePlugin import PngInfo
+from reporting import BALANCED, PAPER, PUBLISHED, SCENARIO, check_tex, unlinked, write_run, write_sheet
 
 from pipeline.cells import results
 from pipeline.cells.results import Problem, Summary
@@ -41,186 +41,6 @@ from pipeline.schema import ROOT, Cell, load_paper, papers
 from pipeline.sealing import seal
 
 PAPERS = papers()
-
-SCENARIO = {
-    "data": {"set": "digits"},
-    "partition": {"kind": "dirichlet", "clients": 2, "beta": 0.3},
-    "model": {"name": "cnn2"},
-    "training": {"rounds": 2, "batch_size": 8},
-    "evaluation": {"tests": "clients"},
-    "seeds": [0, 1],
-}
-PAPER = {
-    "name": "a paper",
-    "title": "A & B: 100% of {everything}",
-    "authors": "A. Müller, C. #1",
-    "reference": "Journal_1 (2024)",
-    "idea": "One sentence.",
-    "order": 1,
-    "scenarios": {"balanced": SCENARIO, "skewed": SCENARIO},
-    "methods": {"fedavg": {"label": "FedAvg"}, "fedprox": {"label": "FedProx"}, "ours": {"label": "Ours"}},
-    "grids": {"main": {"scenarios": ["balanced", "skewed"], "methods": ["fedavg", "fedprox", "ours"]}},
-    "titles": {"skewed": "Skewed_labels & sizes"},
-    "notes": {"skewed": "50% of the images; beta ~ 0.1"},
-    "tables": {
-        "table1": {
-            "number": "1",
-            "title": "Domains",
-            "published": "table1.csv",
-            "baseline": "FedAvg",
-            "blocks": {"even,public=a|Digits": {"scenario": "balanced"}},
-            "columns": {"Avg": "average"},
-        },
-        "table2": {
-            "number": "2",
-            "title": "Label skew",
-            "published": "table2.csv",
-            "rows": {"Averaged": None},
-            "blocks": {
-                "practical(beta=0.1,N=20)|CIFAR_10": {"scenario": "balanced"},
-                "pathological(N=20)|CIFAR_10": {"scenario": "skewed", "previous": "balanced"},
-            },
-            "columns": {"Acc.": "weighted", "Std.": "clients_std"},
-            "marks": ["rank", "average"],
-            "remarks": {"FedProx": "not credible: 5_000 & more"},
-        },
-        "table3": {"number": "3", "title": "Sizes", "published": "table3.csv"},
-    },
-    "miniature": {"scenario": SCENARIO, "methods": ["fedavg", "ours"]},
-    "figures": {
-        "figure3": {
-            "number": "3",
-            "title": "Curves",
-            "scenarios": ["balanced", "skewed"],
-            "kind": "curves",
-            "measures": ["weighted", "loss"],
-            "window": 2,
-        },
-        "figure5": {"number": "5", "title": "Not drawn", "scenarios": ["balanced"]},
-    },
-    "communication": {"source": "Sec. 5: |θ| counts", "counts": {"ours": "2|θ|"}},
-}
-PUBLISHED = {
-    "table1": [
-        ("even,public=a", "Digits", column, method, value)
-        for method, row in {
-            "FedAvg": [("M", "41.11"), ("Avg", "42.22")],
-            "FedProx": [("M", "43.33"), ("Avg", "44.44"), ("delta", "+2.22")],
-            "Ours": [("M", "45.55"), ("Avg", "46.66"), ("delta", "+4.44")],
-        }.items()
-        for column, value in row
-    ],
-    "table2": [
-        (setting, "CIFAR_10", column, method, f"{base + offset:.2f}")
-        for method, base in (("FedAvg", 31.07), ("FedProx", 32.07), ("Ours", 33.07), ("Averaged", 32.03))
-        for setting, offset in (("practical(beta=0.1,N=20)", 0), ("pathological(N=20)", 20))
-        for column, offset in (("Acc.", offset), ("Std.", offset - 25))
-    ],
-    "table3": [
-        ("sizes", data, column, "", value)
-        for data in ("Digits", "Others")
-        for column, value in (("N", "7007"), ("size", "|theta|"))
-    ],
-}
-BALANCED = {
-    "fedavg": {
-        "M": [70.0, 72.0],
-        "average": [60.0, 62.0],
-        "weighted": [50.0, 51.0],
-        "clients_std": [9.0, 9.0],
-    },
-    "ours": {"M": [80.0, 81.0], "average": [66.5, 66.5], "weighted": [55.0, 56.0], "clients_std": [4.0, 5.0]},
-}
-
-
-# -- fixtures ------------------------------------------------------------------------------------------------
-
-def found(path):
-    """A repository of five equal papers with two scenarios and three methods, and no runs."""
-    for order, name in enumerate(PAPERS, 1):
-        folder = path / "papers" / name
-        (folder / "published").mkdir(parents=True)
-        (folder / "paper.yaml").write_text(
-            yaml.safe_dump(PAPER | {"name": name.upper(), "order": order}, sort_keys=False), encoding="utf-8"
-        )
-        for table, rows in PUBLISHED.items():
-            with (folder / "published" / f"{table}.csv").open("w", newline="") as file:
-                writer = csv.writer(file)
-                writer.writerow(
-                    ["paper", "table", "setting", "dataset", "column", "method", "value", "std", "note"]
-                )
-                writer.writerows([name, table[5:], *row, "", ""] for row in rows)
-    (path / "params.yaml").write_text("data: {}\n")
-    return path
-
-
-@pytest.fixture
-def root(tmp_path):
-    return found(tmp_path)
-
-
-def write_run(root, name, measures, paper="fedcrl"):
-    """A finished cell, as the training stage leaves it."""
-    cell = Cell.parse(f"{paper}/{name}")
-    seeds = list(range(len(next(iter(measures.values())))))
-    folder = cell.folder(root)
-    folder.mkdir(parents=True, exist_ok=True)
-    document = seal(
-        {
-            "cell": str(cell),
-            "paper": paper,
-            "scenario": cell.scenario,
-            "method": cell.method,
-            "label": "x",
-            "algorithm": cell.method,
-            "hyper": {},
-            "seeds": seeds,
-            "rounds": 2,
-            "hook": "post",
-            "last": 1,
-            "headline": "average",
-            "measures": measures,
-            "final": measures,
-            "last3": measures,
-            "last5": measures,
-            "clients": [[50.0 + seed, 90.0, None] for seed in seeds],
-            "traffic": {"up": 1000, "down": 2000, "bytes": 12000},
-            "warnings": [],
-            "data": {
-                "set": "digits",
-                "source": "bundled",
-                "digest": "a" * 64,
-                "deviation": "every second image",
-            },
-            "public": None,
-            "partition": "b" * 64,
-            "device": "cpu",
-            "versions": {"torch": "2.8.0"},
-            "started": "2025-01-01T00:00:00+00:00",
-            "seconds": [1.5] * len(seeds),
-            "git": {"commit": "c" * 40, "dirty": True},
-            "digest": "d" * 64,
-        }
-    )
-    (folder / "result.json").write_text(json.dumps(document, indent=2, sort_keys=True))
-    header = ",".join(["seed,round,loss", *measures])
-    lines = [
-        f"{s},{r},{2.0 - r if r else ''}," + ",".join(str(v[s] * r / 2) for v in measures.values())
-        for s in seeds
-        for r in range(3)
-    ]
-    (folder / "history.csv").write_text("\n".join([header, *lines]) + "\n")
-    return folder / "result.json"
-
-
-@pytest.fixture
-def measured(root):
-    """The same with two of three methods run in one of two scenarios, and with a miniature."""
-    for method, measures in BALANCED.items():
-        write_run(root, f"balanced/{method}", measures)
-        write_run(root, f"mini/{method}", measures)
-    return root
-
 
 class Cells(HTMLParser):
     """Every td as [(class of the span or link, text)], and the tags that were opened and not closed."""
@@ -255,11 +75,6 @@ class Cells(HTMLParser):
 
 def cells_of(root, name="fedcrl"):
     return Cells((root / "reports" / f"{name}.html").read_text(encoding="utf-8")).cells
-
-
-def unlinked(text):
-    """Markdown without its links."""
-    return re.sub(r"(?<!!)\[([^\]]*)\]\([^)]*\)", r"\1", text)
 
 
 def view(root, table):
@@ -394,7 +209,10 @@ def test_a_result_of_an_unknown_method_or_scenario_is_named(measured):
 
 def test_the_command_ends_with_2_after_it_has_rendered_the_rest(measured):
     (measured / OURS / "result.json").write_text("{")
-    script = f"from pathlib import Path; from pipeline import report; from stages._stage import stage; stage(lambda: report.render(root=Path({str(measured)!r})))"
+    script = (
+        "from pathlib import Path; from pipeline import report; from stages._stage import stage; "
+        f"stage(lambda: report.render(root=Path({str(measured)!r})))"
+    )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
     assert (
         done.returncode == 2
@@ -1045,17 +863,6 @@ def test_a_figure_whose_cells_no_grid_holds_says_so(root):
 
 # -- the corruptions -----------------------------------------------------------------------------------------
 
-def write_sheet(root, frost):
-    """A PNG of two by one pixels where the contact sheet belongs."""
-    path = root / "papers/rahfl/figures/corruptions.png"
-    path.parent.mkdir(exist_ok=True)
-    facts = PngInfo()
-    if frost:
-        facts.add_text("Frost", frost)
-    Image.new("RGB", (2, 1)).save(path, pnginfo=facts)
-    return path
-
-
 @pytest.mark.parametrize("frost, said", [("photographs of the package icy", "The frost comes from "
                                                                             "photographs of the package "
                                                                             "icy."),
@@ -1168,29 +975,6 @@ def test_markdown_escapes_tables_and_html():
     assert markdown("|B_0| <b>*") == r"\|B\_0\| \<b\>\*"
 
 
-def check_tex(text):
-    """Environments and braces are closed, and every row of every table has as many positions as the table has
-    columns."""
-    begun, open_now = re.findall(r"\\(begin|end)\{(\w+\*?)\}", text), []
-    for kind, name in begun:
-        if kind == "begin":
-            open_now.append(name)
-        else:
-            assert open_now.pop() == name
-    assert not open_now and len(begun) > 8
-    bare = re.sub(r"\\[\\{}]", "", text)
-    assert bare.count("{") == bare.count("}")
-    text = re.sub(r">\{\\raggedright\\arraybackslash\}p\{[^}]*\}", "l", text)
-    tables = re.findall(
-        r"\\begin\{(?:tabular|longtable)\}\{([lr]+)\}(.*?)\\end\{(?:tabular|longtable)\}", text, re.S
-    )
-    assert len(tables) == len(re.findall(r"\\begin\{(?:tabular|longtable)\}", text))
-    for columns, body in tables:
-        for row in re.findall(r"^(.*&.*) \\\\$", body, re.M):
-            spans = sum(int(n) - 1 for n in re.findall(r"\\multicolumn\{(\d+)\}", row))
-            assert len(re.findall(r"(?<!\\)&", row)) + 1 + spans == len(columns), row
-
-
 def test_tex_is_balanced(measured):
     render(["fedcrl"], measured)
     check_tex((measured / "reports/fedcrl.tex").read_text())
@@ -1210,9 +994,10 @@ def test_tex_compiles(measured):
 
 
 @pytest.mark.parametrize("text, alone, words", [
-    (">0", False, "above 0"), ("<=-1.5", False, "at most −1.5"), ("abs<1", False, "less than 1 "
-                                                                                  "apart"), ("=8.47", False, "+8.47"), ("=68.4", True, "68.4"),
-    ("=0", False, "0"), ("~-2", False, "about −2"), ("rank<=1", False, "first"), ("rank<=3 low", False, "among the first 3")])
+    (">0", False, "above 0"), ("<=-1.5", False, "at most −1.5"), ("abs<1", False, "less than 1 apart"),
+    ("=8.47", False, "+8.47"), ("=68.4", True, "68.4"),
+    ("=0", False, "0"), ("~-2", False, "about −2"), ("rank<=1", False, "first"),
+    ("rank<=3 low", False, "among the first 3")])
 def test_what_a_claim_expects_in_words(text, alone, words):
     assert parse_expected(text, alone).words == words
 

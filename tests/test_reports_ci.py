@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from test_pipeline import ROOT, copy_of_the_repository, run
+from repository import ROOT, copy_of_the_repository, run
 
 LOADER = SourceFileLoader("ci_reports", str(ROOT / ".ci" / "reports"))
 ci = module_from_spec(spec_from_loader("ci_reports", LOADER))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_pipeline import ROOT
+from repository import ROOT
 
 from pipeline.commands import reproduce
 from pipeline.commands.reproduce import BEYOND, SAME, WITHIN, compare, residual, summary, tolerance, write

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from test_pipeline import copy_of_the_repository, edit, forget, outputs, run, stage
+from repository import copy_of_the_repository, edit, forget, outputs, run, stage
 
 from pipeline.cells.training import Job, train_cell, train_seed
 from pipeline.engine.state import unpack

@@ -21,7 +21,10 @@ ENVIRONMENT = {
     "FEDREPRO_WORKERS": "",
 }
 RUN = [sys.executable, "-m", "pipeline", "run"]
-TIMED = "date +%s.%N > {0}.begun; echo {0} $FEDREPRO_WORKERS $OMP_NUM_THREADS >> ran; {1}; cat {2} > {0}.txt; date +%s.%N > {0}.ended"
+TIMED = (
+    "date +%s.%N > {0}.begun; echo {0} $FEDREPRO_WORKERS $OMP_NUM_THREADS >> ran; {1}; "
+    "cat {2} > {0}.txt; date +%s.%N > {0}.ended"
+)
 
 
 def stub(name: str, *needs: str, does: str = "true") -> dict:

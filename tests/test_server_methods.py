@@ -75,7 +75,8 @@ def finite(state) -> bool:
 # -- all of them: executors, small clients, checkpoints ------------------------------------------------------
 
 @each_method
-@pytest.mark.parametrize("optimiser", [Optimiser("sgd", .05, .9, 1e-3), Optimiser("adam", .003)], ids=["momentum", "adam"])
+@pytest.mark.parametrize("optimiser", [Optimiser("sgd", .05, .9, 1e-3), Optimiser("adam", .003)],
+                         ids=["momentum", "adam"])
 def test_executors_agree_in_float64(name, optimiser, monkeypatch):
     states = []
     for executor in ("sequential", "stacked"):
@@ -114,7 +115,8 @@ def test_a_checkpoint_goes_on_as_if_nothing_had_happened(name):
 @pytest.mark.parametrize("algorithm, hyper, kind", [
     ("fedtgp", {"averaging": True, "server_epochs": 500}, FedTGP), ("fedga", {}, FedGA), ("fedsr", {}, FedSR),
     ("fedrs", {"alpha": .5}, FedRS),
-    ("fedlsa", {"server_epochs": 500, "alpha": .4, "lam": .7, "tau": .2, "separation": False, "compactness": "distance"}, FedLSA)])
+    ("fedlsa", {"server_epochs": 500, "alpha": .4, "lam": .7, "tau": .2, "separation": False,
+                "compactness": "distance"}, FedLSA)])
 def test_rows_of_the_papers_load(algorithm, hyper, kind):
     assert methods.load(algorithm, hyper, "paper.yaml") == kind(**hyper)
 
@@ -193,14 +195,17 @@ def test_steps_on_written_gradients_are_those_of_autograd():
     )
     for unit in (True, False):
         for alpha in (0., .4):
-            def loss(raw, _):
+            def loss(raw, _, unit=unit, alpha=alpha):
                 anchors = F.normalize(raw, dim=1) if unit else raw
                 return cross_entropy(
                     F.linear(anchors, weight, bias), torch.arange(5)
                 ) + alpha * anchor_separation(anchors, 0.2)
 
             found = descend(
-                a_network(), lambda v, _: anchor_gradient(v, weight, bias, alpha, 0.2, unit), range(30), 0.1
+                a_network(),
+                lambda v, _, unit=unit, alpha=alpha: anchor_gradient(v, weight, bias, alpha, 0.2, unit),
+                range(30),
+                0.1,
             )
             assert same(found, by_autograd(a_network(), loss, range(30), .1), within=1e-11)
 
@@ -752,8 +757,10 @@ COUNTS = torch.tensor([4, 1, 0, 0])
 
 
 @pytest.mark.parametrize("mode, scale, loss, gradient", [
-    ("hard", (1, 1, .5, .5), .918678, [(-.078814, .167405), (-.219412, -.544946), (.103067, .138002), (.046046, .050768)]),
-    ("soft", (1, .625, .5, .5), 1.156392, [(-.052367, .220299), (-.190940, -.448206), (.124869, .181606), (.054067, .066809)])])
+    ("hard", (1, 1, .5, .5), .918678, [(-.078814, .167405), (-.219412, -.544946), (.103067, .138002),
+                                       (.046046, .050768)]),
+    ("soft", (1, .625, .5, .5), 1.156392,
+     [(-.052367, .220299), (-.190940, -.448206), (.124869, .181606), (.054067, .066809)])])
 def test_fedrs_worked_numbers(mode, scale, loss, gradient):
     found = restricted_scale(COUNTS, .5, mode)
     assert found.tolist() == list(scale)

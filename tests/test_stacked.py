@@ -8,7 +8,7 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from federation import image_clients, run, training, watched
+from federation import CNN4, image_clients, run, training, watched
 from test_executors import largest_difference
 
 from pipeline.engine import stacked
@@ -39,7 +39,7 @@ def world(
     executor="stacked",
     monkeypatch=None,
     seed=0,
-    model=Model("cnn4"),
+    model=CNN4,
     sizes=SIZES,
     fixed=True,
     draw=0,
@@ -67,7 +67,7 @@ def world(
     (PerFedAvg(), {}),
     (FedSR(), {"model": Model("lenet_gaussian"), "optimiser": ADAM}),
     (FedProto(), {"batch_size": 8}),
-], ids=lambda value: type(value).__name__ if not isinstance(value, dict) else value.get("model", Model("")).name)
+], ids=lambda value: value.get("model", Model("")).name if isinstance(value, dict) else type(value).__name__)
 def test_idle_rows_and_kept_stacks_change_nothing(method, setting, monkeypatch):
     monkeypatch.setattr(stacked, "BUCKETS", 2)
     w = world(monkeypatch=monkeypatch, **setting)
@@ -201,7 +201,8 @@ def side_by_side(method, worlds, rounds):
 
 @pytest.mark.parametrize("fixed", [False, True])
 @pytest.mark.parametrize("method, setting", [
-    (FedAvg(), {"model": DROPOUT, "optimiser": ADAM}), (Moon(mu=1.0), {}), (Ditto(lam=0.5), {}), (FedProto(), {}), (PFedMe(), {}),
+    (FedAvg(), {"model": DROPOUT, "optimiser": ADAM}), (Moon(mu=1.0), {}), (Ditto(lam=0.5), {}),
+    (FedProto(), {}), (PFedMe(), {}),
     (FedSR(), {"model": Model("lenet_gaussian"), "optimiser": ADAM}),
 ], ids=lambda value: type(value).__name__ if not isinstance(value, dict) else "")
 def test_seeds_side_by_side_are_the_seeds_alone(method, setting, fixed, monkeypatch):

@@ -184,7 +184,8 @@ def test_nine_methods_of_which_two_are_set_apart():
 
 
 @pytest.mark.parametrize("one, other, d, ends, p, needed, powered, next_one, repeated", [
-    ("fedproto", "fedavg", -0.95, (-3.11, 1.21), 0.36, 14, 27, 0.32, 0.74), ("fedlsa", "fedavg", 4.01, (1.85, 6.17), 0.0016, 3, 3, 0.97, 0.99)])
+    ("fedproto", "fedavg", -0.95, (-3.11, 1.21), 0.36, 14, 27, 0.32, 0.74),
+    ("fedlsa", "fedavg", 4.01, (1.85, 6.17), 0.0016, 3, 3, 0.97, 0.99)])
 def test_two_of_the_nine(one, other, d, ends, p, needed, powered, next_one, repeated):
     pair = against(design(OFFICE), one, [other])
     [estimate] = pair.estimates

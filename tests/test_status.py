@@ -281,7 +281,8 @@ def test_hours_are_measured_seconds_per_image_and_epoch(root):
 @pytest.mark.parametrize("partition, images", [
     ({"kind": "domains", "clients": {"mnist": 1, "usps": 4}}, 60_000 + 7_291),
     ({"kind": "domains", "clients": {"mnist": 1, "usps": 4}, "share": 0.01}, 600 + 4 * 72.91),
-    ({"kind": "domains", "clients": {"mnist": 2, "usps": 1}, "share": {"mnist": 0.9, "usps": 0.5}}, 60_000 + 3645.5),
+    ({"kind": "domains", "clients": {"mnist": 2, "usps": 1}, "share": {"mnist": 0.9, "usps": 0.5}},
+     60_000 + 3645.5),
     ({"kind": "domains", "clients": {"mnist": 1}, "test": "index_mod_10"}, 48_000),
     ({"kind": "domains", "clients": {"mnist": 1}, "test": "random", "test_share": 0.25, "samples": 500}, 500),
     ({"kind": "domains", "clients": {"mnist": 3}, "per_class": 7}, 210),

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from federation import image_clients, training
+from federation import CNN4, image_clients, training
 
 from pipeline.data.tensors import Pixels
 from pipeline.engine.handle import Batch, Handle
@@ -26,7 +26,7 @@ def world(
     monkeypatch,
     executor="sequential",
     sizes=SIZES,
-    model=Model("cnn4"),
+    model=CNN4,
     dtype=torch.float64,
     public=None,
     **changes,
@@ -133,7 +133,8 @@ def test_a_scenarios_augmentation_acts_in_every_local_phase(monkeypatch):
 
 # -- values beside the model ---------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("optimiser", [Optimiser("sgd", 0.05, momentum=0.9), Optimiser("adam", 0.01)], ids=["momentum", "adam"])
+@pytest.mark.parametrize("optimiser", [Optimiser("sgd", 0.05, momentum=0.9), Optimiser("adam", 0.01)],
+                         ids=["momentum", "adam"])
 def test_extra_values_are_trained_with_the_model(monkeypatch, optimiser):
     def loss(model, batch, shared, own):
         return cross_entropy(model(batch.images) * own["scale"] + own["shift"], batch.labels)
@@ -176,8 +177,8 @@ def test_a_teacher_has_no_dropout(monkeypatch):
     w = world(monkeypatch, sizes=(8,), model=Model("cnn2", dropout=0.5))
     model, images = w.new_model(), w.clients[0].images
     handle = Handle(w.network(0, model).train())
-    for training in (False, True):
-        assert torch.equal(handle.other(model, training)(images), w.network(0, model)(images))
+    for in_training in (False, True):
+        assert torch.equal(handle.other(model, in_training)(images), w.network(0, model)(images))
         w.network(0, model).train()
 
 

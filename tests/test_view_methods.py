@@ -284,7 +284,8 @@ def shown(views=AUGMENTED) -> list[dict]:
     return [AugHFL().look(Answering(), seen, None) for seen in views]
 
 
-def aughfl_losses(all_shown, method=AugHFL()) -> list[float]:
+def aughfl_losses(all_shown) -> list[float]:
+    method = AugHFL()
     return [
         float(method.agreement(mine, r, None))
         for mine, r in zip(all_shown, method.agree(all_shown, None, None), strict=True)
@@ -330,8 +331,8 @@ def test_the_released_loss_has_no_gradient():
 P, UNIFORM = F.softmax(Z, dim=2), torch.full((3, 3), 1 / 3, dtype=torch.float64)
 
 
-def sent(c, method=KTpFL()) -> list[torch.Tensor]:
-    return method.agree([{"sent": p, "logits": z} for p, z in zip(P, Z)], State(coefficients=c), None)
+def sent(c) -> list[torch.Tensor]:
+    return KTpFL().agree([{"sent": p, "logits": z} for p, z in zip(P, Z)], State(coefficients=c), None)
 
 
 def test_coefficients_of_the_paper():
@@ -604,7 +605,8 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize(("optimiser", "within"), [(Optimiser("sgd", 0.05), 1e-9), (Optimiser("adam", 0.003), 1e-7)], ids=["sgd", "adam"])
+@pytest.mark.parametrize(("optimiser", "within"), [(Optimiser("sgd", 0.05), 1e-9),
+                                                   (Optimiser("adam", 0.003), 1e-7)], ids=["sgd", "adam"])
 @pytest.mark.parametrize("name", METHODS)
 def test_both_executors_agree(name, optimiser, within, monkeypatch):
     """The first step of a new Adam divides by |g| + 1e-8, so that rounding of a tiny gradient grows (AugHFL's
