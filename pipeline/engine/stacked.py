@@ -24,6 +24,7 @@ from torch import Tensor
 from pipeline.devices import beside, runs_ahead
 from pipeline.engine.alike import alike, tensors_of, with_tensors
 from pipeline.engine.handle import Batch, Draws, Handle
+from pipeline.engine.lockstep import together  # noqa: F401  (training runs the seeds of a cell through it)
 from pipeline.engine.phase import (
     Client,
     Logged,
