@@ -147,13 +147,14 @@ def test_cells_have_accuracy_bytes_and_seconds_or_a_reason(measured):
         and memory.state == "outside"
         and (seconds.text, seconds.order) == ("0.75", 0.75)
     )
-    assert rows["FedAvg"][0].hint == "not run: dvc repro fedccl@fedavg" and [
+    assert rows["FedAvg"][0].hint == "not run: dvc repro papers/fedccl/dvc.yaml:mini@fedavg" and [
         value.state for value in rows["FedAvg"][:4]
     ] == ["missing", "outside", "outside", "outside"]
     assert {value.text for value in rows["fedmd"][::4]} == {"needs public data"} and {
         value.text for value in rows["FedProx"][::4]
     } == {"not asked for"}
-    assert shown.command == "fedrepro run fedccl@fedavg fcclplus@fedavg fedlsa@fedavg rahfl@fedavg"
+    assert shown.command == "fedrepro run " + " ".join(
+        f"papers/{key}/dvc.yaml:mini@fedavg" for key in PAPERS if key != "fedcrl")
     assert [word for word, _ in shown.reasons] == [
         "needs public data",
         "needs pixels in [0, 1]",

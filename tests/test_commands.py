@@ -92,7 +92,7 @@ def test_help_imports_nothing_large():
     ("new paper fedlsa", "papers/fedlsa: there is such a folder already"),
     ("new paper Mine!", "a folder's name"),
     ("new paper across", "papers/across"),
-    ("new method fedavg", "pipeline/methods/fedavg.py: there is such a method already"),
+    ("new method fedavg", "pipeline/methods/fedavg.py: there is such a file already"),
     ("new method ours --paper fedlas", "unknown paper 'fedlas' (nearest: 'fedlsa')"),
     ("new method class", "a module's name")])
 def test_bad_input_is_one_line(words, message):
@@ -356,7 +356,7 @@ def test_a_new_method_is_a_file_with_a_test_that_passes(copy, options, files):
     assert "1 passed" in run(copy, sys.executable, "-m", "pytest", "-q", files[1]).stdout
     assert here(copy, "sync", "--check").stdout == ""
     line, = here(copy, "new", "method", name, *options, expect=2).stderr.splitlines()
-    assert line == f"error: {files[0]}: there is such a method already"
+    assert line == f"error: {files[0]}: there is such a file already"
 
 
 def test_a_method_that_python_cannot_read_is_one_line(copy):

@@ -474,10 +474,10 @@ def test_broken_vectors_are_named(drawn, vectors, message):
 
 def test_cross_correlation_is_the_one_of_the_loss():
     torch = pytest.importorskip("torch")
-    losses = pytest.importorskip("pipeline.losses_distillation")
+    from pipeline.methods.fccl import cross_correlation
     logits = np.random.default_rng(0).normal(size=(3, 20, 4))
     ours = geometry.cross_correlation(logits[0], logits.mean(0))
-    theirs = losses.cross_correlation(
+    theirs = cross_correlation(
         torch.from_numpy(logits[0]), torch.from_numpy(logits.mean(0)), pearson=True
     )
     assert np.allclose(ours, theirs.numpy()) and np.allclose(

@@ -585,7 +585,7 @@ def test_head_weights_of_the_worked_example():
 
 def exact(monkeypatch):
     """Weights before the threshold."""
-    monkeypatch.setattr("pipeline.server.LEAST_SHARE", 0.0)
+    monkeypatch.setattr("pipeline.methods.fedpac.LEAST_SHARE", 0.0)
 
 
 @pytest.mark.parametrize("clients, classes, width, scale",
@@ -678,7 +678,7 @@ def test_nnls_is_as_good_as_scipys(kind, start):
 
 def test_nnls_says_when_it_does_not_settle(monkeypatch):
     monkeypatch.setattr(
-        "pipeline.server._to_least_squares",
+        "pipeline.methods.fedpac._to_least_squares",
         lambda matrix, target, x, free: np.where(free & (x == 0), 1.0, 0.0),
     )
     with pytest.raises(TrainingError, match="with 2 unknowns did not settle"):

@@ -249,7 +249,7 @@ def test_a_result_counts_under_an_equal_digest(project, reference, monkeypatch):
 
 
 PRINT = """import json, sys
-from pipeline import arithmetic
+from pipeline.cells import arithmetic
 arithmetic.adopt(sys.argv[1] or None)
 import torch
 print(json.dumps([arithmetic.in_use(), torch.backends.cpu.get_cpu_capability()]))
