@@ -14,7 +14,7 @@ from torch import Tensor
 from pipeline.engine.state import State
 from pipeline.errors import TrainingError
 
-# of rows: coarsest partition, finest partition, one cluster
+# How rows are clustered: FINCH's coarsest partition, its finest, or all in one cluster.
 Representatives = Literal["finch", "first", "mean"]
 BLOCK = 512  # rows whose similarities to all others are held at once
 ROUNDING = 1e-12  # similarities this near count as equal: the smaller index wins
@@ -76,7 +76,7 @@ def _links(units: Tensor, neighbours: Tensor, measured: bool) -> tuple[np.ndarra
     steps = sparse.csr_array((np.ones(n), (np.arange(n), towards)), shape=(n, n)) + sparse.eye_array(
         n, format="csr"
     )
-    pairs = (steps @ steps.T).tocoo()                         # in how many ways each pair is linked
+    pairs = (steps @ steps.T).tocoo()                         # how many times each pair is linked
     apart = pairs.row != pairs.col
     i, j, ways = pairs.row[apart], pairs.col[apart], pairs.data[apart]
     vectors = units.cpu().numpy()

@@ -34,7 +34,7 @@ def write_with(path: Path, write: Callable[[Path], object]) -> None:
     the temporary file goes away and an older `path` stays as it was.
     """
     path = Path(path)
-    with _said(path):
+    with _one_line_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = _temporary(path)
         try:
@@ -86,7 +86,7 @@ def replace_folder(target: Path) -> Iterator[Path]:
     Raises FedReproError when the file system refuses.
     """
     target = Path(target)
-    with _said(target):
+    with _one_line_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = _temporary(target)
         temporary.mkdir()
@@ -127,7 +127,7 @@ def _alive(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:                           # it lives and belongs to someone else
+    except PermissionError:                           # the process lives and belongs to another user
         pass
     return True
 
@@ -140,8 +140,8 @@ def sync(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _said(path: Path) -> Iterator[None]:
-    """An OSError inside becomes one line that names `path`."""
+def _one_line_errors(path: Path) -> Iterator[None]:
+    """Turns an OSError inside into a FedReproError of one line that names `path`."""
     try:
         yield
     except OSError as error:

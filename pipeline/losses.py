@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 import torch.nn.functional as F
 from torch import Tensor
 
-# where RHFL's code (and Keras, the first) cuts probabilities and labels
+# Lower bounds of probabilities and labels in RHFL's code; the first is also Keras's.
 SMALLEST_SHARE, SMALLEST_LABEL = 1e-7, 1e-4
 LEAST_PROBABILITY = 1e-7  # of the mixture, so that no divergence explodes (AugMix's code)
 

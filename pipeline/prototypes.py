@@ -1,4 +1,4 @@
-"""Class prototypes: how losses compare with them, clients compute them and a server joins them."""
+"""Class prototypes: losses that use them, how clients compute them and how a server aggregates them."""
 from collections.abc import Callable, Sequence
 
 import torch
@@ -52,8 +52,8 @@ def prototype_distance(z: Tensor, labels: Tensor, vectors: Tensor, known: Tensor
 
 def class_sums(z: Tensor, labels: Tensor, classes: int) -> dict[str, Tensor]:
     """What a batch adds to its client's class means, per sample: `class_sum` (C, d) and `class_count` (C,). z
-    (B, d) is taken as a constant. A loss that logs it lets Trained.class_means give the means of what a phase
-    saw in passing."""
+    (B, d) is taken as a constant. If a loss logs it, Trained.class_means gives the class means over the
+    training batches of a phase."""
     member = (labels[:, None] == torch.arange(classes, device=labels.device)).to(z.dtype)
     return {"class_sum": member.T @ z.detach() / len(labels), "class_count": member.mean(0)}
 

@@ -17,7 +17,7 @@ def is_sealed(document: dict) -> bool:
 
 def content_hash(document: dict) -> str:
     """sha256 of the canonical JSON of a document without its key `self`."""
-    # as a file gives it back
+    # The round trip gives the values as they are read back from a file.
     content = json.loads(json.dumps({key: value for key, value in document.items() if key != "self"}))
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()

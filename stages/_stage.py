@@ -1,4 +1,4 @@
-"""What every stage script shares: positional arguments in, one clear line out when the input is bad."""
+"""What every stage script shares: positional arguments, and one clear line of error for bad input."""
 import argparse
 import sys
 from collections.abc import Callable

@@ -10,9 +10,9 @@ from stages._stage import stage
 
 
 def main(paper: str | None = None) -> None:
-    """Collect the miniatures' numbers into one table; or a paper's curves for `dvc plots` in reports/curves,
-    and in reports/inputs the digests of what its page is made of, by which DVC knows when to render the
-    reports."""
+    """Collect the miniatures' numbers into one table. For a paper: write its curves for `dvc plots` to
+    reports/curves, and the digests of its page's inputs to reports/inputs, by which DVC knows when to render
+    the reports."""
     cells = {
         cell: result
         for cell, result in collect().items()

@@ -31,7 +31,7 @@ from pipeline.engine.trained import Watch
 from pipeline.engine.world import precision
 from pipeline.schema import ROOT, Cell
 
-REST = 3  # images behind the last whole batch, so that an incomplete one is there
+REST = 3  # images after the last whole batch, so that there is an incomplete batch too
 
 
 def main(plan: Path) -> None:
@@ -61,7 +61,7 @@ def _answer(part: dict, sender) -> None:
         cell = Cell.parse(part["cell"])
         code = provenance.digest_of(cell, executor=part["executor"])
         sender.send({"code": code, "values": short(cell, part)})
-    except Exception as error:                   # whatever it is, the caller says it with the cell's name
+    except Exception as error:                   # the caller reports it with the cell's name
         sender.send({"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()})
 
 

@@ -245,7 +245,7 @@ def test_mean_ranks_of_the_algorithms_that_most_miniatures_share(root):
         "Mean ranks over 3 miniatures (1 is the best): fedprox 1.00, fedavg 2.00, moon 3.00. Friedman test"
     )
     assert (
-        "They are those of FEDCCL, FCCLPLUS and FEDLSA" in found.text
+        "The miniatures are those of FEDCCL, FCCLPLUS and FEDLSA" in found.text
         and "No bars are drawn for fewer than 5 miniatures." in found.drawing.caption
     )
 

@@ -281,7 +281,7 @@ def test_verdicts_of_every_kind(root):
     size, same, curve, run = verdicts(root, "size", "same", "curve", "run")
     assert [v.word for v in (size, same, curve)] == ["not tested"] * 3 and run.word == WAITS
     assert [v.reason for v in (size, same, curve)] == [
-        "nothing that a run measures",
+        "no run measures its numbers",
         "both sides are the same run here",
         "no number settles it",
     ]
@@ -554,7 +554,7 @@ def test_claims_are_counted_together():
     page_wide = Judgement(made, [], several=True)
     assert (
         page_wide.firm
-        == "1 of 3 decided claims would remain so with all 4 tested ones counted together (Holm)"
+        == "1 of 3 decided claims would remain so, corrected for all 4 tests (Holm)"
     )
     assert (
         page_wide.firm in page_wide.summary
@@ -717,8 +717,8 @@ def test_the_pages_show_claims_verdict_and_deviations(claimed):
     )
     assert "not enough runs: 0 of 1 cells have run" in unlinked(text) and "3 of 3 above 0" in body
     check_tex(body)
-    assert body.count(r"\begin{longtable}") == 2  # table 1, and the claims about no table
-    assert "all of the interval is as claimed" in html and "nothing of the interval is as claimed" in text
+    assert body.count(r"\begin{longtable}") == 2  # table 1, and the claims beyond the tables
+    assert "the whole interval agrees with the claim" in html and "the whole interval contradicts" in text
     index = (claimed / "reports/index.md").read_text()
     assert (
         "Verdict, 3 seeds or more. 2 of 4 tested claims hold; 5 of 9 claims without an answer; 4 of 4 "

@@ -672,8 +672,8 @@ def test_miniature_comes_first_with_the_facts_of_its_runs(measured):
     text = unlinked((measured / "reports/fedcrl.md").read_text())
     assert text.index("not comparable with the paper") < text.index("### Table 1")
     assert (
-        "| Ours | **66.50** ± 0.00 | **55.50** ± 0.71 | **4.50** ± 0.71 | **80.50** ± 0.71 | post | 2 | 0, 1 "
-        "|"
+        "| Ours | **66.50** ± 0.00 | **55.50** ± 0.71 | **4.50** ± 0.71 | **80.50** ± 0.71 | after | 2 | "
+        "0, 1 |"
         in text
     )
     svg = (measured / "reports/figures/fedcrl-mini.svg").read_text()
@@ -702,11 +702,11 @@ def test_a_scenario_beside_the_tables_has_one_of_its_own_and_counts_for_none_of_
     assert (shown.done, shown.planned) == (2, 6) and (shown.beside[0].done, shown.beside[0].planned) == (1, 2)
     render(["fedcrl"], measured)
     before, cut, tables = re.split(
-        r"## Beside the paper's tables|## The paper's tables",
+        r"## Additional runs, outside the paper's tables|## The paper's tables",
         unlinked((measured / "reports/fedcrl.md").read_text()),
     )
     assert "### Cut\\_down & small\n\n2 of 500 rounds. digits: every second image.\n" in cut
-    assert "Not all has run: `fedrepro run 'papers/fedcrl/dvc.yaml:short@cut-*'`" in cut
+    assert "Not everything has run: `fedrepro run 'papers/fedcrl/dvc.yaml:short@cut-*'`" in cut
     assert (
         "| FedAvg <sup>R</sup> | — | — | — | — |  |  |  |" in cut
         and "| Ours | 12.50 ± 0.35 |" in cut
@@ -716,7 +716,7 @@ def test_a_scenario_beside_the_tables_has_one_of_its_own_and_counts_for_none_of_
     assert "Cut" in (measured / "reports/fedcrl.tex").read_text()
     assert 'src="figures/fedcrl-cut.svg"' in (measured / "reports/fedcrl.html").read_text()
     for kind in ("index.md", "index.html", "fedcrl.tex"):
-        assert "1 of 2 beside the tables" in (measured / "reports" / kind).read_text(), kind
+        assert "1 of 2 of the additional runs" in (measured / "reports" / kind).read_text(), kind
 
 
 def test_methods_that_end_where_they_began_are_named(measured):

@@ -1,5 +1,5 @@
-"""Seeds of a committed result count as trained: another seed, or another machine, does not pay for them
-again."""
+"""Takes over the seeds of a committed result as trained, so that one more seed, or another machine, does not
+train them again."""
 import io
 import json
 import subprocess
@@ -18,14 +18,13 @@ from pipeline.sealing import is_sealed
 def adopt(
     finished: dict[int, Path], pictures: dict[int, Path], cell: Cell, metas: list[dict], root: Path = ROOT
 ) -> list[int]:
-    """Write the finished-seed file of every seed that git's last commit has of this cell, made by the same
-    code, parameters and partition on a CPU, as it is now; returns those seeds. A result that has all seeds is
-    not completed but trained again: nothing is taken.
+    """Write the finished-seed file of every seed of this cell in git's last commit that was trained by
+    today's code and parameters, on today's partition and on a CPU; returns those seeds. Where the committed
+    result already has all seeds, nothing is taken over: the cell is to be trained again.
 
-    DVC takes a stage's results away before it runs, so they are read from git. What git does not hold, the
-    representations, is left empty; where a figure draws them, the first seed, whose they are, is trained.
-    finished, pictures: seed -> file. metas: what each seed trains on, in the order of `finished`.
-    """
+    DVC deletes a stage's results before it runs, so they are read from git. The representations are not in
+    git and are left empty; where a figure draws them, the first seed, which they come from, is trained.
+    finished, pictures: seed -> file. metas: what each seed trains on, in the order of `finished`. """
     result, history = _committed(cell, root)
     if (
         all(path.exists() for path in finished.values())
@@ -98,7 +97,7 @@ def _committed(cell: Cell, root: Path) -> tuple[dict | None, pd.DataFrame | None
 
 
 def _as_finished(result: dict, history: pd.DataFrame, seed: int) -> dict:
-    """What training leaves of a seed, from the files in git."""
+    """A seed's entry as training would have written it, from the files in git."""
     at = result["seeds"].index(seed)
     rows = [
         {"round": int(row["round"]), "loss": None}

@@ -22,7 +22,7 @@ def adopt(arithmetic: str | None) -> None:
 
 
 def in_use() -> str:
-    """`portable` where this process computes so, else an empty text."""
+    """`portable` where this process runs under that setting, else an empty string."""
     if platform.machine().lower() not in ("x86_64", "amd64") or any(
         os.environ.get(key) != value for key, value in PORTABLE.items()
     ):

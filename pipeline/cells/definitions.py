@@ -1,4 +1,4 @@
-"""Digests of code: of the definitions that something runs, whatever file they stand in.
+"""Digests of code: of the definitions that a computation uses, whichever file holds them.
 
 A module is cut into its top-level functions, classes and constants. From an entry point the digest follows
 every name that a definition uses, through imports, to the definitions of this repository behind it. What is
@@ -26,8 +26,8 @@ class Definition(NamedTuple):
 
 @dataclass
 class Module:
-    """The top level of a file: which statement gives a name, what is imported under which name, what acts on
-    import."""
+    """The top level of a file: which statement defines a name, what is imported under which name, and which
+    statements have effects on import."""
     package: str
     nodes: dict[str, ast.stmt] = field(default_factory=dict)
     # bound name -> (module, attribute of it or None)
@@ -38,10 +38,9 @@ class Module:
 class Code:
     """The Python files below `root`, read when they are needed.
 
-    neutral: modules that compute no result; what they define counts as nothing. constants: names of constants
-    that change no result. registries: dictionaries ("package.module:NAME") of which a user takes single
-    entries; only those whose key is named count.
-    """
+    neutral: modules that compute no result; their definitions are ignored. constants: names of constants that
+    change no result. registries: dictionaries ("package.module:NAME") of which a user takes single entries;
+    only those whose key is named count. """
 
     def __init__(
         self,
@@ -101,7 +100,8 @@ class Code:
         return self._modules[name]
 
     def uses(self, one: Definition, named: frozenset[str] = frozenset()) -> dict[str, Definition]:
-        """What a definition names of this repository: as it writes it, and the definition behind it."""
+        """The names of this repository that a definition uses, as it writes them, each with the definition
+        behind it."""
         pruned = named if one in self.registries else None
         if (one, pruned) not in self._uses:
             self._uses[one, pruned] = dict(self._found(one, named))

@@ -16,7 +16,7 @@ from pipeline.models import Network
 from pipeline.schema import Attack
 
 BATCH, PUBLIC = 1024, 512
-CROSSED = 200  # test images of a domain that every client embeds
+CROSSED = 200  # test images of each domain that every client's model embeds
 # (network, images, client) -> (B, classes), larger is likelier
 Scores = Callable[[Network, Tensor, int], Tensor]
 
@@ -48,7 +48,7 @@ def correct(
 
 def measure(models: Clients, world: World, tests: Sequence[TestSet], kind: str, top: int = 1,
             scores: Scores | None = None) -> tuple[dict[str, float], list[float]]:
-    """The measures of `params.Evaluation.tests` and each client's accuracy on its own test set, in percent.
+    """The measures of `schema.Evaluation.tests` and each client's accuracy on its own test set, in percent.
 
     A model that several clients share is evaluated once per test set. An empty test set gives NaN and is left
     out of every mean.
@@ -58,7 +58,7 @@ def measure(models: Clients, world: World, tests: Sequence[TestSet], kind: str, 
 
 
 class _Table:
-    """accuracy[client, test set] in percent, computed when asked and once for equal models."""
+    """accuracy[client, test set] in percent, computed on demand and once for equal models."""
 
     def __init__(self, models, world, tests, top, scores):
         self.models, self.world, self.tests, self.top, self.scores = models, world, tests, top, scores
@@ -84,8 +84,9 @@ class _Table:
 
 
 def under_attack(models: Clients, world: World, tests: Sequence[TestSet], attack: Attack) -> dict[str, float]:
-    """`fgsm` and `pgd`: accuracy in percent, every image moved against the very model that is scored; mean
-    over the test sets and over the clients, equal models once (FedCCL Sec. 5.5). Images must be in [0, 1]."""
+    """`fgsm` and `pgd`: accuracy in percent on images that are attacked with the same model that is scored;
+    mean over the test sets and over the clients, equal models once (FedCCL Sec. 5.5). Images must be in [0,
+    1]."""
     rules = {"fgsm": lambda model, x, y: attacks.fgsm(model, x, y, attack.eps),
              "pgd": lambda model, x, y: attacks.pgd(model, x, y, attack.eps, attack.step, attack.steps,
                                                     attack.random_start)}
@@ -182,13 +183,12 @@ HEADLINE = {"clients": "weighted", "domains": "average", "pooled": "average", "c
 def representations(
     models: Clients, world: World, tests: Sequence[TestSet], limit: int = 5000
 ) -> dict[str, np.ndarray]:
-    """What the models make of images, for pictures. Features and logits are float16, features are taken
-    before dropout.
+    """Features and logits of the models, for figures. Both are float16; features are taken before dropout.
 
     values (n, d), labels (n,), clients (n,) (whose model it was), ids (n,) (position in the concatenated test
     sets): every client embeds its own test set, or the one of its domain; a domain's images are dealt to its
-    clients in turn. At most `limit` images, as many of each class as there is room for; which ones depends on
-    the test sets alone. Left out where networks differ in d: there is no common space to draw.
+    clients in turn. At most `limit` images, balanced over the classes; the choice depends on the test sets
+    alone. Left out where networks differ in d, as there is no common space to draw.
 
     With public data also logits (clients, n, C) of the same public images, the first PUBLIC of them; and
     where every client's domain has a test set, what `_crossed` and `_private` keep (FCCL+ Fig. 8 and 9).
@@ -233,7 +233,7 @@ def _own(models: Clients, world: World, tests: Sequence[TestSet], limit: int) ->
 
 
 def _crossed(models: Clients, world: World, tests: Sequence[TestSet]) -> dict[str, np.ndarray]:
-    """What every client's model makes of every domain's test images (FCCL+ Fig. 9).
+    """Features and predictions of every client's model on every domain's test images (FCCL+ Fig. 9).
 
     names, domains (clients,): what each client and its domain are called. cross_domains, cross_labels (m,):
     domain and label of the images, about CROSSED of each domain, the same for all clients. For every client
@@ -282,8 +282,8 @@ def _features(network: Network, images: Tensor) -> Tensor:
 
 
 def _balanced(labels: np.ndarray, limit: int) -> np.ndarray:
-    """Indices of at most `limit` images: a fixed shuffle of each class, dealt class by class until there are
-    enough."""
+    """Indices of at most `limit` images, taken from the classes in turn, each class in a fixed shuffled
+    order."""
     rng = np.random.default_rng(0)
     by_class = [rng.permutation(np.flatnonzero(labels == c)) for c in np.unique(labels)]
     dealt = sorted(

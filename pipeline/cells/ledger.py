@@ -1,15 +1,15 @@
-"""The ledger of equal code, `equivalents.yaml`: which digests of code were run beside each other and gave the
-same bits.
+"""The ledger of equal code, `equivalents.yaml`: which digests of code were run side by side and gave the same
+bits.
 
 `fedrepro certify` writes it and `provenance` reads it, so that a result outlives a change of code that does
-not change it. An entry is sealed by its own hash and names two commits. One that was edited by hand, or whose
-commits this clone does not have, is said on stderr and counts for nothing: the results that rest on it are
-stale. (A copy without git cannot look commits up; the seal alone counts.)
+not change it. An entry is sealed by its own hash and names two commits. An entry that was edited by hand, or
+whose commits this clone does not have, is reported on stderr and ignored: the results that rest on it are
+stale. (A copy without git cannot look commits up; there only the seal is checked.)
 
     entries:
     - date: '2026-11-22T04:40:00+00:00'
       from: <commit>                # whose code the results had
-      to: <commit>                  # whose code was run beside it
+      to: <commit>                  # whose code was compared with it
       machine: {processor: ..., torch: ..., device: cpu, executor: sequential, ...}
       pairs:
       - {cell: fedcrl/mini/fedprox, old: <digest>, new: <digest>, rounds: [1, 2, 14, 15], values: 512, same:
@@ -75,7 +75,7 @@ def _good_entries(root: Path) -> list[dict[str, Any]]:
 
 
 def entries(root: Path = ROOT) -> list[dict[str, Any]]:
-    """The entries that count. Why others do not is said on stderr in one line, by the first of them."""
+    """The valid entries. If any is invalid, one line on stderr gives the reason for the first of them."""
     listed, good, bad = _read(root), [], []
     missing = _missing_commits(
         root,
@@ -138,8 +138,7 @@ def _missing_commits(root: Path, commits: list[str]) -> set[str]:
 
 
 def append(entry: dict[str, Any], root: Path = ROOT) -> None:
-    """Seal an entry and write it behind the others. What is there already stays as it is, also what does not
-    count."""
+    """Seal an entry and append it. Existing entries stay as they are, invalid ones included."""
     listed = [*_read(root), seal(entry)]
     files.write_text(
         root / FILE,
@@ -150,13 +149,13 @@ def append(entry: dict[str, Any], root: Path = ROOT) -> None:
 
 
 def forget() -> None:
-    """Read the file again when it is asked for next."""
+    """Drop what was read, so that the next call reads the file again."""
     _good_entries.cache_clear()
     _neighbours.cache_clear()
 
 
 class _Dumper(yaml.SafeDumper):
-    """A pair a line."""
+    """Writes each pair on one line."""
 
     def represent_mapping(self, tag, mapping, flow_style=None):
         return super().represent_mapping(tag, mapping, flow_style="same" in mapping or "processor" in mapping)

@@ -21,7 +21,7 @@ from pipeline.schema import ROOT, Cell, Model, Scenario
 
 
 class Federation(NamedTuple):
-    """What all seeds share that train on one draw of a cell's partition."""
+    """The data that all seeds with the same draw of a cell's partition share."""
     clients: tuple[Client, ...]
     tests: tuple[TestSet, ...]
     classes: int
@@ -51,8 +51,8 @@ def load_world(
 
 
 def load(cell: Cell, seed: int, root: Path = ROOT) -> Federation:
-    """The data of a seed; read once for those that follow on the same draw, also where they fork from this
-    process."""
+    """The data of a seed, cached for later seeds of the same draw, also for processes forked from this
+    one."""
     return _load(cell, partition_folder(cell, seed, root), root)
 
 
@@ -122,7 +122,7 @@ class _Pictures:
         return self._tensors((self.damage or self.stored).images, indices)
 
     def private(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
-        """A client's images, of which the scenario's share is corrupted."""
+        """A client's images, of which the share that the scenario states is corrupted."""
         if self.damage is None or self.scenario.corruption is None:
             return self.clean(indices)
         images, labels = self.clean(indices)
@@ -132,7 +132,7 @@ class _Pictures:
         ), labels
 
     def judged(self, indices: np.ndarray) -> Batch:
-        """Images to compare clients by: corrupted where any private image is."""
+        """Images by which clients are compared: corrupted if any private image is."""
         return Batch(*(self.corrupted(indices) if self.scenario.corruption else self.clean(indices)))
 
     def _tensors(self, images: np.ndarray, indices: np.ndarray) -> tuple[Tensor, Tensor]:

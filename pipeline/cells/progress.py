@@ -65,7 +65,7 @@ class Progress:
 
     def _event(self, **event) -> None:
         path = os.environ.get("FEDREPRO_EVENTS")
-        with contextlib.suppress(OSError):  # a lost event costs a line of a display, never the run
+        with contextlib.suppress(OSError):  # a lost event only costs a line on the display
             if path:
                 with open(path, "a", encoding="utf-8") as file:
                     file.write(json.dumps({"cell": str(self.cell), **event}) + "\n")

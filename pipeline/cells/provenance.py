@@ -23,7 +23,7 @@ from pipeline.cells.definitions import Code
 from pipeline.errors import FedReproError
 from pipeline.schema import ROOT, Cell, Scenario, load_paper, method_module, planned, read_yaml
 
-# Modules that carry values, show them or write them, but compute no result. Default values that `schema`
+# Modules that pass values on, show them or write them, but compute no result. Default values that `schema`
 # holds enter through `_defaults`.
 NEUTRAL = {
     "pipeline.errors",
@@ -102,9 +102,9 @@ def _words(value: Any) -> Iterator[str]:
 
 
 def code_of(cell: Cell, root: Path = ROOT, executor: str = "sequential") -> str:
-    """The digest under which DVC and `.cells` know the code of a cell: the one that made its result, where
-    today's code is certified to give the same; else the one in its sources.yaml, if that is an equal one;
-    else the oldest of the equals."""
+    """The digest under which DVC and `.cells` know the code of a cell: the one that made its result, if
+    today's code is certified to give the same bits; else the one in sources.yaml, if that is certified as
+    equal; else the oldest of the equal digests."""
     equal = ledger.equal(digest_of(cell, root, executor), root)
     listed = _listed(cell.paper, root).get(cell.scenario, {}).get(cell.method)
     return trained_by(cell, equal, root) or (listed if listed in equal else equal[0])
@@ -112,8 +112,8 @@ def code_of(cell: Cell, root: Path = ROOT, executor: str = "sequential") -> str:
 
 @cache
 def _listed(paper: str, root: Path) -> dict:
-    """The cells of the paper's sources.yaml as it is; while a stage runs, DVC has taken the result away, and
-    what it will record is this."""
+    """The cells of the paper's sources.yaml as it stands. While a stage runs, DVC has deleted the result, and
+    this is the digest that it will record."""
     try:
         return read_yaml(root / "papers" / paper / "sources.yaml").get("cells", {})
     except FedReproError:
@@ -135,9 +135,9 @@ def trained_by(cell: Cell, candidates: list[str], root: Path = ROOT) -> str | No
 
 
 def made_by(result: dict, cell: Cell, candidates: list[str], root: Path = ROOT) -> str | None:
-    """As `trained_by`, of a result that is given."""
+    """As `trained_by`, for a given result."""
     try:
-        if result["device"] != "cpu":             # certified was what a CPU computes
+        if result["device"] != "cpu":             # only computation on CPUs was certified
             candidates = [digest_of(cell, root, result["executor"])]
         return next(
             (
@@ -157,7 +157,7 @@ def certificate(result: dict, cell: Cell, root: Path = ROOT) -> dict | None:
     or where it does not count."""
     try:
         code = digest_of(cell, root, result.get("executor", "sequential"))
-    except KeyError:                                  # results without the code that made them
+    except KeyError:                                  # an old result that does not record its code
         return None
     made = made_by(result, cell, ledger.equal(code, root), root)
     return ledger.certified(code, root) if made not in (code, None) else None
@@ -178,7 +178,7 @@ def cell_digest(
     """
     scenario, algorithm, hyper = cell.resolve(root)
     values = dataclasses.asdict(dataclasses.replace(scenario, seeds=[0]))
-    # which draw it is stands in the partition's digest
+    # The partition's digest already identifies the draw.
     values["partition"] |= {"kind": scenario.partition.kind, "fixed": False}
     return _sha256({"scenario": _without_neutral(values), "algorithm": algorithm, "hyper": hyper,
                     "partition": partition_digest, "code": code or code_of(cell, root, executor),
@@ -219,7 +219,8 @@ def machine() -> dict:
 
 
 def _processor() -> str:
-    """Name and vector instructions of the processor, as Linux tells: another one rounds sums otherwise."""
+    """Name and vector instructions of the processor, as Linux reports them: another one rounds sums
+    differently."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -269,7 +270,7 @@ def _defaults() -> dict:
 
 
 def _without_neutral(value):
-    """Nested mappings without None and False: an optional key that is not used says nothing."""
+    """Nested mappings without None and False: an optional key that is not used must not change a digest."""
     if not isinstance(value, dict):
         return value
     return {k: _without_neutral(v) for k, v in value.items() if v is not None and v is not False}

@@ -2,9 +2,8 @@
 its values comes from.
 
 A method's readings are in pipeline/methods/readings.yaml, those of a paper and the sources of its rows in its
-paper.yaml: apart from the code and from what a stage depends on, so that a reworded one re-runs nothing. No
-torch is needed: what a method's class says of itself is read from its source.
-"""
+paper.yaml: separate from the code and from what stages depend on, so that rewording one re-runs nothing.
+Torch is not needed: the attributes of a method's class are read from its source. """
 import ast
 from dataclasses import dataclass, field
 from functools import cache
@@ -51,7 +50,8 @@ class Setting:
 
 @dataclass(frozen=True)
 class Class:
-    """A method's class. `said`: expressions of its class attributes and one-line properties."""
+    """A method's class, read from its source. `said`: the expressions of its class attributes and one-line
+    properties."""
     lineage: tuple[str, ...]                      # its name, then those of its bases
     options: dict[str, Any]                       # hyper-parameter -> default
     said: dict[str, ast.expr]
@@ -66,7 +66,7 @@ class Class:
 
 
 def described(algorithm: str, paper: str | None = None, root: Path = ROOT) -> Class | None:
-    """The class of a method, of all papers or of this one alone; None where there is no such file."""
+    """The class of a method, common to all papers or this paper's own; None where there is no such file."""
     module = method_module(algorithm, paper, root)
     kind = _class(module, root=root) if module else None
     if module and kind is None:
@@ -76,7 +76,8 @@ def described(algorithm: str, paper: str | None = None, root: Path = ROOT) -> Cl
 
 @cache
 def _class(module: str, name: str = "", root: Path = ROOT) -> Class | None:
-    """The class of this name in a module, without a name its first method; None where there is none here."""
+    """The class of this name in a module, or its first method if no name is given; None where there is
+    none."""
     path = Path(*module.split(".")).with_suffix(".py")
     file = next((home / path for home in (root, ROOT) if (home / path).is_file()), None)
     tree = ast.parse(file.read_text(encoding="utf-8"), str(file)) if file else ast.Module([], [])
@@ -129,13 +130,13 @@ def _described(found: ast.ClassDef, bases: list[Class]) -> Class:
 @dataclass(frozen=True)
 class Entry:
     """A reading as readings.yaml has it: of an option, with what each of its values runs, or of something
-    that none changes."""
+    that no option changes."""
     paper: str
     why: str
     forms: dict[str, str] = field(default_factory=dict)          # value of the option -> what is run
     run: str = ""                                                # the same where there is no choice
     option: str = ""  # of a number: the value that gives the other form
-    # only where these options have one of these values
+    # The reading holds only where these options have one of these values.
     when: dict[str, list[Any]] = field(default_factory=dict)
 
     def __post_init__(self):
@@ -146,7 +147,7 @@ class Entry:
 @dataclass(frozen=True)
 class Section:
     """What readings.yaml says of a class; the classes below it inherit it."""
-    # option or topic; null: the base's does not hold here
+    # By option or topic; null: the base class's reading does not hold here.
     readings: dict[str, Entry | None] = field(default_factory=dict)
     values: dict[str, Source] = field(default_factory=dict)            # default of a number -> source
     varied: dict[str, str] = field(default_factory=dict)  # option that only ablations change -> where
@@ -228,7 +229,8 @@ def settings_of(cell: Cell, root: Path = ROOT) -> list[Setting]:
 
 
 def _row_sources(cell: Cell, algorithm: str, root: Path) -> dict[str, Source]:
-    """Hyper-parameter -> source, of a cell's row; what the row does not say its algorithm's entry does."""
+    """Hyper-parameter -> source for a cell's row; the entry of its algorithm fills what the row leaves
+    out."""
     told = load_paper(cell.paper, root).sources.methods
     return {**told.get(algorithm, {}), **told.get(cell.method, {})}
 

@@ -25,7 +25,7 @@ KEYS: dict[str, type | tuple[type, ...]] = {
     "clients": list, "traffic": dict, "data": dict, "public": (dict, type(None)), "partition": str,
     "warnings": list, "device": str, "versions": dict, "started": str, "seconds": list, "git": dict,
     "digest": str}
-ROUNDED = 0.002  # a mean of numbers with four decimals, against the rounded mean
+ROUNDED = 0.002  # largest gap between the mean of numbers with four decimals and the rounded mean
 
 
 @dataclass(frozen=True)
@@ -102,11 +102,9 @@ class Problem:
 
 
 def survey(root: Path = ROOT) -> tuple[dict[Cell, dict], list[Problem]]:
-    """As `collect`, but a cell with a file that cannot be trusted is left out and told, and the others stay.
-
-    Beside what `read` refuses: a cell that paper.yaml does not know, and a history.csv or metrics file that
-    says something else than result.json.
-    """
+    """As `collect`, but a cell with a file that cannot be trusted becomes a Problem instead of ending the
+    call. Besides what `read` refuses, that is a cell that paper.yaml does not know, or a history.csv or
+    metrics file that disagrees with result.json. """
     found, problems = {}, []
     for path in sorted(root.glob("papers/*/runs/*/*/result.json")):
         cell = Cell(path.parts[-5], *path.parts[-3:-1])
@@ -123,8 +121,8 @@ def survey(root: Path = ROOT) -> tuple[dict[Cell, dict], list[Problem]]:
 
 
 def _check_names(cell: Cell, path: Path, root: Path) -> None:
-    """The paper, scenario and method of a result must be there; an old name is not quietly left out of the
-    tables."""
+    """The paper, scenario and method of a result must exist: a result under an old name must not silently
+    drop out of the tables."""
     if cell.paper not in papers(root):
         raise FedReproError(f"{shorten(path)}: {unknown('paper', cell.paper, papers(root))}")
     paper = load_paper(cell.paper, root)
@@ -140,7 +138,8 @@ def _check_names(cell: Cell, path: Path, root: Path) -> None:
 
 
 def _check_history(cell: Cell, result: dict, root: Path) -> None:
-    """Every seed to its last round, and the reported number the mean over the last ones."""
+    """The history must hold every seed up to its last round, and the reported number must be the mean over
+    the last rounds."""
     path, table = shorten(cell.folder(root) / "history.csv"), history(cell, root)
     headline = result["headline"]
     for at, seed in enumerate(result["seeds"]):
@@ -161,7 +160,7 @@ def _check_history(cell: Cell, result: dict, root: Path) -> None:
 
 
 def _check_metrics(cell: Cell, result: dict, root: Path) -> None:
-    """metrics/<scenario>/<method>.json, which DVC shows, must say the same; it may be absent."""
+    """metrics/<scenario>/<method>.json, which DVC shows, must agree with the result; it may be absent."""
     path = cell.metrics(root)
     if not path.exists():
         return

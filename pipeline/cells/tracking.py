@@ -1,4 +1,4 @@
-"""MLflow as a view of the result files: live for cells that last, replayed for all others.
+"""MLflow as a view of the result files: live for cells that train for long, replayed for all others.
 
 `fedrepro import` brings in every finished seed that the tracking server does not know yet; it can
 be called at any time and as often as one likes. The files under papers/*/runs are the truth.
@@ -20,7 +20,7 @@ from pipeline.cells import results
 from pipeline.errors import FedReproError
 from pipeline.schema import ACROSS, MINIATURE, ROOT, Cell, load_paper
 
-LIVE_AFTER = 30.0                                     # seconds that a cell must last to be followed live
+LIVE_AFTER = 30.0                                     # seconds after which a cell is followed live
 FLUSH = 10.0                                          # seconds between two batches of a live run
 BATCH = 1000                                          # metrics that MLflow takes in one call
 NOTE = """{title}
@@ -51,8 +51,8 @@ def import_results(root: Path = ROOT) -> tuple[int, int]:
 
 
 class Follower:
-    """Shows a cell in MLflow while it trains. A server that cannot be reached costs one warning, never the
-    run."""
+    """Shows a cell in MLflow while it trains. A server that cannot be reached causes one warning and never
+    fails the run."""
 
     def __init__(self, cell: Cell, values: dict, root: Path = ROOT):
         self.cell, self.values, self.root = cell, values, root
@@ -113,7 +113,8 @@ class _Store:
     def __init__(self, root: Path):
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
-        os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")      # two lines for every run
+        # it would print two lines for every run
+        os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
         import mlflow  # seconds to import, and absent on machines that only train
         self.root, self.client = root, mlflow.MlflowClient(uri(root))
         self.entities = mlflow.entities
@@ -276,7 +277,7 @@ def _first_line(error: Exception) -> str:
 
 
 def say_import() -> int:
-    """Import and say what came of it; returns the exit code. A server that is down is no reason for a failed
+    """Import and print the outcome; returns the exit code. A server that is down does not fail the
     pipeline."""
     try:
         new, old = import_results()

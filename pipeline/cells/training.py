@@ -71,7 +71,7 @@ class Job:
 
 
 def train_cell(cell: Cell, root: Path = ROOT) -> dict:
-    """Train what is missing of the cell and write its metrics, history.csv and result.json; returns the
+    """Train the missing seeds of the cell and write its metrics, history.csv and result.json; returns the
     result.
 
     FEDREPRO_WORKERS (default: the cores) seeds run at once. A run that was killed goes on from its
@@ -158,8 +158,8 @@ def train_seed(
         row, own = _row(world, method, state, tests, scenario, watch.trained)
         rows.append(row)
         report({"seed": job.seed, **row})
-        # None after the last round: what follows needs the models that its training leaves, so it is trained
-        # again.
+        # No checkpoint after the last round: what follows needs the models that its training leaves, so a run
+        # that is killed there trains the round again.
         if number < scenario.training.rounds and time.monotonic() - saved >= every:
             saved = time.monotonic()
             _save(
@@ -242,7 +242,7 @@ def _row(world: World, method, state, tests, scenario: Scenario,
 
 
 def _models(hook: str, method, state, world: World, trained: Trained | None) -> Clients | None:
-    """The models that a hook scores; None after training that there was none of."""
+    """The models that a hook scores; None for `post` before anything was trained."""
     if hook == "pre":
         return method.deployed(state, world)
     return method.after_training(state, None if trained is None else trained.models)
@@ -278,10 +278,10 @@ def _train_seeds(jobs: list[Job], report: Callable[[dict], None]) -> Iterator[di
     forks = sys.platform == "linux" and not torch.cuda.is_available()
     left = [job for job in jobs if not job.finished.exists()]
     if forks and len({partition_folder(job.cell, job.seed, job.root) for job in left}) == 1:
-        load(left[0].cell, left[0].seed, left[0].root)        # the workers have it from here
+        load(left[0].cell, left[0].seed, left[0].root)        # forked workers inherit the loaded data
     context: ForkContext | SpawnContext = get_context("fork") if forks else get_context("spawn")
     waiting = list(jobs)
-    running: dict[Any, tuple[BaseProcess, Job]] = {}      # by the end of the pipe that it tells us by
+    running: dict[Any, tuple[BaseProcess, Job]] = {}      # by the receiving end of each worker's pipe
     try:
         while waiting or running:
             while waiting and len(running) < workers:
@@ -313,7 +313,7 @@ def _worker(job: Job, sender) -> None:
     parent = multiprocessing.parent_process()
 
     def tell(row: dict) -> None:
-        if parent is not None and not parent.is_alive():      # killed: end instead of training on unseen
+        if parent is not None and not parent.is_alive():      # the parent was killed: end too
             os._exit(1)
         sender.send(("row", row))
 
@@ -360,7 +360,8 @@ def _resume(job: Job, device: torch.device) -> tuple:
 
 @contextmanager
 def _only_one(folder: Path, cell: Cell):
-    """Wait while another process trains this cell: a stage that was killed above us can leave one behind."""
+    """Wait while another process trains this cell: when a stage is killed, its training process can survive
+    it."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "w") as handle:
         try:
@@ -375,8 +376,8 @@ def _only_one(folder: Path, cell: Cell):
 
 @contextmanager
 def _marked(path: Path, cell: Cell):
-    """Leave the error of a failed cell beside its checkpoints, for `pipeline.commands.status`; none once it
-    runs through."""
+    """Leave the error of a failed cell beside its checkpoints, for `pipeline.commands.status`; a run that
+    succeeds removes it."""
     try:
         yield
     except FedReproError as error:

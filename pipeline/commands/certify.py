@@ -1,11 +1,12 @@
-"""`fedrepro certify [cell or method ...]`: let results outlive a change of code that does not change them.
+"""`fedrepro certify [cell or method ...]`: keep results valid over a change of code that does not change
+them.
 
 For every measured cell whose code is no longer that of its result, it takes the commit at which the result
 was last valid into a temporary worktree, trains the cell cut short (stages/short.py) under that code and
-under today's, and compares every value of the history, the metrics and the models' states bit for bit. Equal:
-an entry in equivalents.yaml, and DVC has nothing to run. Different: the cell, round and value that differ
-first, no entry, and exit code 1. The code must be committed, as an entry names commits.
-"""
+under today's, and compares every value of the history, the metrics and the models' states bit for bit. If
+they are equal, it adds an entry to equivalents.yaml, and DVC has nothing to run. If not, it prints the first
+cell, round and value that differ, adds nothing and exits with 1. The code must be committed, as an entry
+names commits. """
 import json
 import os
 import shutil
@@ -33,8 +34,8 @@ from pipeline.sealing import content_hash
 SHORT = "stages/short.py"
 CODE = ("pipeline", "stages", "params.yaml", "papers/*/paper.yaml", "papers/*/methods")
 TARGET = 4.0  # seconds that the four rounds of a short form may take, where images can be left out
-BATCH, FLOOR = 16, 60.0  # the largest batch where even two batches of the scenario's take longer than FLOOR
-TOGETHER = 6                                     # cells that one process imports torch for
+BATCH, FLOOR = 16, 60.0  # batches are cut to BATCH where even two full ones take over FLOOR seconds
+TOGETHER = 6                                     # cells that share one process, which imports torch once
 SHARED = ("data", "papers/*/partitions")         # what the worktrees borrow from this checkout
 
 
@@ -67,9 +68,9 @@ def certify(
     since: str | None = None,
     root: Path = ROOT,
 ) -> int:
-    """Compare, record and say; returns the exit code. `what`: cells, methods or papers, empty for every stale
-    cell; `valid_too`: also those that are valid; `since`: a commit to compare with, where the results were
-    valid there."""
+    """Compare, record and print the outcome; returns the exit code. `what`: cells, methods or papers, empty
+    for every stale cell; `valid_too`: also cells that are valid; `since`: a commit to compare with, for
+    results that were valid there."""
     begun, what = time.monotonic(), set(what)
     _check_names(what, root)
     commit = _clean_commit(root)
@@ -176,8 +177,8 @@ def representatives(rows: list[Row]) -> list[Row]:
 
 
 def _last_valid(cell: Cell, result: dict, commits: Iterable[str], root: Path) -> tuple[str, str] | None:
-    """(digest of code, commit) of the first of the commits that trained or hold the result, and whose
-    sources.yaml has the digest that it was made by."""
+    """(digest of code, commit) of the first commit that trained or holds the result and whose sources.yaml
+    has the digest of the code that made it."""
     for commit in commits:
         code = _recorded(commit, cell, root)
         if (
@@ -200,7 +201,8 @@ def _commits(root: Path, result: dict) -> Iterator[str]:
 
 
 def _has_result(commit: str, cell: Cell, result: dict, root: Path) -> bool:
-    """Was the result trained at the commit, or is it there? Else its parameters may be others there."""
+    """Was the result trained at the commit, or is it in its tree? Otherwise the parameters there may
+    differ."""
     if result["git"].get("commit") == commit:
         return True
     try:
@@ -217,10 +219,10 @@ def _has_result(commit: str, cell: Cell, result: dict, root: Path) -> bool:
 def _recorded(commit: str, cell: Cell, root: Path) -> str | None:
     """The digest of a cell's code in a commit's sources.yaml; None where it has none."""
     own = _sources(commit, f"papers/{cell.paper}/sources.yaml", root)
-    # one file before version 0.2
+    # Before version 0.2 there was one file for all papers.
     methods = own["cells"] if own else _sources(commit, "sources.yaml", root).get(cell.paper, {})
     found = methods.get(cell.scenario)
-    # for all scenarios, still earlier
+    # Still earlier, a method had one digest for all scenarios.
     return found.get(cell.method) if isinstance(found, dict) else methods.get(cell.method)
 
 
@@ -244,8 +246,8 @@ def _by_commit(rows: list[Row]) -> dict[str, list[Row]]:
 def compare(
     rows: list[Row], old: str, new: str, jobs: int, root: Path = ROOT
 ) -> Iterator[tuple[Row, dict | str]]:
-    """(row, the ledger's pair where both give the same, else what differs first) of every row, trained under
-    two commits."""
+    """Train every row under two commits: (row, the ledger's pair if both agree, else the first
+    difference)."""
     with _worktree(old, root) as before, _worktree(new, root) as after, ThreadPoolExecutor(jobs) as pool:
         parts = list(_parts(rows))
         futures = [
@@ -306,7 +308,7 @@ def _difference(row: Row, one: dict, other: dict, root: Path) -> dict | str:
     for (where, name, before), (there, what, after) in zip(one["values"], other["values"]):
         if (where, name) != (there, what):
             return f"{where}: {name} stands where today's code has {there}: {what}"
-        if before != after and not before != before != after != after:           # NaN is as good as NaN
+        if before != after and not before != before != after != after:           # NaN counts as equal to NaN
             return f"{where}: {name} {before} -> {after}"
     if len(one["values"]) != len(other["values"]):
         return f"{len(one['values'])} values before, {len(other['values'])} today"
@@ -350,8 +352,8 @@ def _borrow(source: Path, target: Path) -> None:
 # -- the ledger checked --------------------------------------------------------------------------------------
 
 def check(entry: int, jobs: int, root: Path = ROOT) -> int:
-    """Re-earn a random pair whose data are here, and hold its digests against its commits; returns the exit
-    code."""
+    """Compare a random pair of an entry again, one whose data are here, and check its digests against its
+    commits; returns the exit code."""
     import random
     entries = ledger.entries(root)
     if not entries:

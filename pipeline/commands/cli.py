@@ -11,7 +11,7 @@ from pipeline.errors import FedReproError, ParamError, unknown
 
 class Commands(click.Group):
     """Bad input ends with one line and exit code 2."""
-    group_class = type                                            # also of the groups within
+    group_class = type                                            # nested groups are of this class too
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple:
         """The command that the first word names; an unknown one names the nearest."""
@@ -26,7 +26,7 @@ class Commands(click.Group):
         except FedReproError as error:
             click.echo(f"error: {error}", err=True)
         except click.UsageError as error:
-            if "\n" in error.format_message():                    # no words at all: the help
+            if "\n" in error.format_message():  # called without arguments: the message is the help text
                 raise
             at = error.ctx.command_path if error.ctx else "fedrepro"
             click.echo(f"error: {error.format_message()} See {at} --help", err=True)
@@ -155,7 +155,7 @@ def certify(
     since: str | None,
     check: int | None,
 ) -> int:
-    """Let results outlive a change of code that does not change them.
+    """Keep results valid over a change of code that does not change them.
 
     WHAT are cells, methods or papers; without any, every stale cell is trained cut short under the code of
     its result and under today's.
@@ -249,13 +249,13 @@ def import_() -> int:
 @JOBS
 @FORCE
 def reproduce(jobs: int | None, force: bool) -> int:
-    """Train the miniatures anew in reproduction/ and set them beside the numbers in git."""
+    """Train the miniatures anew in reproduction/ and compare them with the numbers in git."""
     from pipeline.commands import reproduce as command
     return command.reproduce(jobs, force)
 
 
 def here() -> None:
-    """The installed command: in another checkout than the one that is installed, that checkout's own code."""
+    """The installed command; inside another checkout it runs that checkout's own code."""
     mine = Path(__file__).resolve().parents[2]
     for folder in (Path.cwd(), *Path.cwd().parents):
         if (folder / "pipeline" / "commands" / "cli.py").is_file():

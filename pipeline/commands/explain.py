@@ -13,7 +13,7 @@ from pipeline.errors import ParamError, unknown
 from pipeline.schema import ACROSS, MINIATURE, ROOT, Cell, Model, Paper, Scenario, Table, load_paper, shorten
 
 WIDTH = 100
-MOST = 2                                              # cells that are explained at once
+MOST = 2                                              # cells explained in one call at most
 PARTS = ("data", "public", "partition", "training", "evaluation")      # of a scenario, as sections
 # cell -> (row of the CSV, measure of ours; "" for none)
 Printed = dict[Cell, list[tuple[dict[str, str], str]]]
@@ -48,10 +48,10 @@ def explain(what: Sequence[str], root: Path = ROOT) -> int:
 
 
 def chosen(key: str, paper: Paper, table: Table, words: Sequence[str], root: Path = ROOT) -> Printed:
-    """The cells behind those printed numbers that every word names: a setting, data set, column or method, or
-    a part of one."""
+    """The cells behind the printed numbers that match every word; a word is a setting, data set, column or
+    method, or a part of one."""
     from pipeline.report.published import (
-        read_published,  # here, since its package imports pandas and matplotlib
+        read_published,  # imported late: its package imports pandas and matplotlib
     )
     rows = read_published(key, table, root)
     fields = ("setting", "dataset", "column", "method")

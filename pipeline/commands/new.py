@@ -18,7 +18,7 @@ idea: What its method does, in one sentence.
 order: {order}
 
 # The protocol on scikit-learn's handwritten digits, small enough for a laptop: `dvc repro` runs it. Seeds
-# stand in params.yaml.
+# are in params.yaml.
 miniature:
   methods: [fedavg]
   scenario:

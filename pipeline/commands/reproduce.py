@@ -1,14 +1,13 @@
-"""`fedrepro reproduce`: the miniatures trained anew on this machine, beside the numbers that are in git.
+"""`fedrepro reproduce`: train the miniatures anew on this machine and compare them with the numbers in git.
 
 It works in `reproduction/`, a clone of this repository at its current commit that git ignores, so that no
 committed file changes: there every stage runs, and reports/reproduction.html (.md, .csv) has each cell's
 committed number beside this machine's. A call that was interrupted goes on; a later one runs what has changed
 since. To train in place and replace the committed numbers, use `dvc repro` or `fedrepro run`.
 
-Another type of processor rounds otherwise, and training amplifies that. A cell whose bits differ is held
-against the seeds of its scenario: s is the residual standard deviation over methods and seeds (block design),
-and means of n seeds agree within t s sqrt(2 / n).
-"""
+Another type of processor rounds differently, and training amplifies that. A cell whose bits differ is judged
+by the spread over the seeds of its scenario: s is the residual standard deviation over methods and seeds
+(block design), and means of n seeds agree within t s sqrt(2 / n). """
 import csv
 import io
 import os
@@ -94,7 +93,7 @@ def reproduce(jobs: int | None = None, force: bool = False) -> int:
 
 
 def prepare(root: Path) -> Path:
-    """The clone at the commit of `root`, its tracked files as committed; what was trained in it before is
+    """The clone at the commit of `root`, its tracked files as committed; earlier training results in it are
     kept."""
     clone = root / FOLDER
     commit = _git(root, "rev-parse", "HEAD")

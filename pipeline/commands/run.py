@@ -46,7 +46,7 @@ def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = Fals
         groups = sorted({name.split("@")[0] for name in names})
         near = difflib.get_close_matches(target, names + groups, n=1, cutoff=0.5)
         return _say_error(unknown("stage", target, near or groups))
-    except DvcException as error:  # its cause says the place in the file
+    except DvcException as error:  # the place in the file is in its cause
         return _say_error(
             f"{error}{': ' * bool(error.__cause__)}{' '.join(str(error.__cause__ or '').split())}"
         )
@@ -68,7 +68,7 @@ def targets(name: str) -> list[str]:
         return [f"papers/{name}/dvc.yaml"]
     if name.count("/") == 2 and ":" not in name and not name.endswith(".yaml"):
         cell = Cell.parse(name)
-        cell.resolve()                               # a wrong name is said before DVC reads everything
+        cell.resolve()                               # reports a wrong name before DVC reads everything
         return [cell.stage(load_paper(cell.paper)) or name]
     return [name]
 
@@ -78,10 +78,10 @@ def run(schedule: Schedule, jobs: int) -> int:
     group = Group(schedule.repo.lock.lockfile)
     stopped: list[int] = []
 
-    # a flag, because an exception could cut off what DVC is writing in this process
+    # Sets a flag: an exception could interrupt DVC while it writes a file in this process.
     def stop(number, frame) -> None:
         if stopped:
-            group.kill()                 # asked twice
+            group.kill()                 # on the second signal
         stopped.append(number)
 
     before = {
@@ -199,7 +199,7 @@ class Plain:
     def total(self, now: float) -> str:
         """`7/23 stages done, 1 failed, 0:40 so far, about 1:20 left`."""
         count, left = Counter(task.state for task in self.schedule.tasks), self.schedule.left(self.jobs)
-        if left is not None:  # no less than a running stage itself says
+        if left is not None:  # at least what a running stage reports itself
             left = max(
                 [
                     left,
@@ -218,7 +218,8 @@ class Plain:
         return ", ".join(parts + ([f"about {clock(left)} left"] if left is not None else []))
 
     def _state(self, task: Task) -> dict:
-        """What the training of a stage said last, read on from where we were."""
+        """The last event that the training of a stage reported, read on from where the previous call
+        stopped."""
         state = self.latest.setdefault(task, {"offset": 0})
         try:
             with open(task.events, "rb") as file:

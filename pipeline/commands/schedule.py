@@ -1,8 +1,7 @@
 """Which DVC stage may run when, and the processes that run them. `pipeline/commands/run.py` is the command.
 
 DVC itself says what depends on what and what has changed. It lets several `dvc repro -s` work at once if each
-waits for the lock (`--wait-for-lock`) and someone else keeps the order, which is done here.
-"""
+waits for the lock (`--wait-for-lock`) and something else keeps the order; this module does. """
 import contextlib
 import json
 import logging
@@ -43,11 +42,11 @@ class Task:
 
     @property
     def events(self) -> Path:
-        """Where its training says how far it is (FEDREPRO_EVENTS)."""
+        """The file to which its training reports progress (FEDREPRO_EVENTS)."""
         return self.log.with_suffix(".jsonl")
 
     def error(self) -> str:
-        """The line of the log that says best why the stage failed."""
+        """The line of the log that best explains why the stage failed."""
         lines = [
             line.strip()
             for line in self.tail(1000)
@@ -55,7 +54,7 @@ class Task:
         ]
         at = next((k for k, line in enumerate(lines) if line.startswith("ERROR: ")), len(lines))
         ours, dvcs = lines[:at], lines[at:at + 1]
-        if dvcs and "failed to run: " not in dvcs[0]:                 # DVC's own trouble
+        if dvcs and "failed to run: " not in dvcs[0]:                 # an error of DVC itself
             return dvcs[0]
         return next(
             (line for line in reversed(ours) if line.startswith("error: ")),
@@ -82,7 +81,7 @@ class Schedule:
     def __init__(self, targets: list[str], force: bool = False):
         from dvc.repo import Repo
         from dvc.repo.reproduce import get_active_graph, plan_repro
-        logging.getLogger("dvc").setLevel(logging.CRITICAL)           # no warnings and bars inside our table
+        logging.getLogger("dvc").setLevel(logging.CRITICAL)  # its warnings and bars would break our table
         self.repo, self.force = Repo(), force
         graph = get_active_graph(self.repo.index.graph)
         logs = Path(self.repo.root_dir, ".cells", "logs")
@@ -232,16 +231,14 @@ class Schedule:
 def _changed(stage) -> bool:
     try:
         return stage.changed()
-    except Exception:                    # whatever it is, `dvc repro` will say it, in the stage's log
+    except Exception:                    # `dvc repro` will report it in the stage's log
         return True
 
 
 def _forget_the_dead(path: Path) -> None:
-    """Mend DVC's list of who reads and writes what, which a DVC that was killed leaves wrong. We hold the
-    lock.
-
-    Half a list stops every command; a zombie, as kill -9 in a container leaves one, blocks its stage.
-    """
+    """Mend DVC's list of which process reads and writes what, which a killed DVC leaves wrong. The caller
+    holds the lock. A truncated list stops every command; an entry of a zombie process, as kill -9 leaves one
+    in a container, blocks its stage. """
     try:
         lists = json.loads(path.read_text(encoding="utf-8"))
         readers = {
@@ -303,8 +300,7 @@ def _guard(lock: str) -> None:
     """Wait for the end of the pipe, then end the other processes of our group: SIGINT, then SIGTERM, then
     SIGKILL.
 
-    With DVC's lock in our hands no DVC is just writing dvc.lock, which a signal would cut off.
-    """
+    It first takes DVC's lock, so that no DVC is writing dvc.lock when the signal comes. """
     import zc.lockfile
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

@@ -1,10 +1,9 @@
-"""`fedrepro status [paper ...]`: what of every table is done, what is left, about how long that takes and how
-to go on.
+"""`fedrepro status [paper ...]`: how much of every table is done, what is left, about how long it takes and
+how to go on.
 
-A cell is done, stale (its result is of other code or parameters than today's), failed (its last run ended
-with an error), missing, or without a stage (no grid of paper.yaml holds it yet). Neither torch nor DVC is
-asked, so that it costs seconds.
-"""
+A cell is done, stale (its result was made by other code or parameters than today's), failed (its last run
+ended with an error), missing, or without a stage (no grid of paper.yaml holds it yet). Neither torch nor DVC
+is loaded, so that it takes only seconds. """
 import csv
 import json
 import math
@@ -41,15 +40,15 @@ from pipeline.schema import (
 
 DONE, STALE, FAILED, MISSING, UNPLANNED = STATES = "done", "stale", "failed", "missing", "no stage"
 LEFT = (STALE, FAILED, MISSING)
-# scenarios of params.yaml, as a reader calls their table
+# The scenarios that the miniatures use -> the name under which their table is listed.
 MINIATURES = {MINIATURE: "miniature", ACROSS: "across papers"}
 FROZEN = 192                                          # numbers of an image's features (vit_tiny)
-INDEX_TEST = 0.2  # of a domain, where index mod 10 in 8, 9 is its test part
+INDEX_TEST = 0.2  # share of a domain whose test part is index mod 10 in {8, 9}
 
 
 @dataclass(frozen=True)
 class Rate:
-    """What a finished cell took: seconds of one process per training image and local epoch."""
+    """The speed of a finished cell: seconds of one process per training image and local epoch."""
     networks: tuple[str, ...]
     data: str
     pixels: int
@@ -60,12 +59,12 @@ class Rate:
 
 @dataclass(frozen=True)
 class Status:
-    """A cell: what has become of it, the stage that trains it, and the hours that are left of it."""
+    """A cell: its state, the stage that trains it, and the hours of training left."""
     state: str
     stage: str = ""                                   # as `dvc repro` takes it; empty where there is none
     error: str = ""
-    hours: float | None = None  # of one process; None where nothing is left or nothing is known
-    like: bool = True                                 # measured on the same networks and data set
+    hours: float | None = None  # of one process; None where nothing is left or no estimate is possible
+    like: bool = True                                 # the estimate comes from the same networks and data set
 
     def document(self) -> dict:
         """As JSON."""
@@ -83,7 +82,7 @@ class Overview:
     """A paper: its cells, and which of them each table shows."""
     paper: Paper
     cells: dict[Cell, Status]
-    tables: dict[str, list[Cell]]  # what a reader calls it ("miniature", "table II") -> its cells
+    tables: dict[str, list[Cell]]  # name of the table ("miniature", "table II") -> its cells
 
 
 # -- which cells there are -----------------------------------------------------------------------------------
@@ -110,7 +109,7 @@ def table_cells(key: str, paper: Paper, table: Table, root: Path = ROOT) -> list
 
 
 def overview(key: str, results: dict[Cell, dict], rates: list[Rate], root: Path = ROOT) -> Overview:
-    """Where a paper stands."""
+    """A paper's cells and tables, with the state of each cell."""
     paper = load_paper(key, root)
     stages, errors = {cell: cell.stage(paper) for cell in planned(key, root)}, failures(key, root)
     tables = {
@@ -128,7 +127,7 @@ def overview(key: str, results: dict[Cell, dict], rates: list[Rate], root: Path 
 
 
 def status_of(cell: Cell, results: dict[Cell, dict], root: Path = ROOT) -> Status:
-    """Where one cell stands."""
+    """The state of one cell."""
     stage = cell.stage(load_paper(cell.paper, root))
     return _status(cell, stage, results.get(cell), failures(cell.paper, root), rates_of(results, root), root)
 
@@ -173,15 +172,16 @@ def stale(cell: Cell, result: dict, root: Path = ROOT) -> bool:
         )
         scenario = cell.resolve(root)[0]
         return (today != result["digest"] or set(result["seeds"]) != set(scenario.seeds)
-                # trained before each seed had a draw of its own, or after
+                # one of the two is from before each seed had its own draw
                 or ("partitions" in result) != (scenario.draws > 1))
-    except (KeyError, TypeError, ParamError):  # an unreadable result; a scenario or method that is no more
+    # an unreadable result, or a scenario or method that no longer exists
+    except (KeyError, TypeError, ParamError):
         return True
 
 
 @dataclass
 class Failures:
-    """What went wrong when a cell was last trained: the mark beside its checkpoints, or the log of
+    """Errors of cells whose last training failed: from the mark beside the checkpoints, or from the log of
     `pipeline.commands.run`."""
     root: Path
     marks: dict[Cell, str] = field(default_factory=dict)
@@ -213,7 +213,7 @@ def failures(key: str, root: Path = ROOT) -> Failures:
             if cell.paper == key and path.parent.name == _digest_today(cell, mark, root):
                 found.marks[cell] = str(mark["error"])
         except (OSError, ValueError, KeyError, TypeError, FedReproError):
-            continue                                  # half a mark, or one of a cell that is no more
+            continue  # an incomplete mark, or one of a cell that no longer exists
     return found
 
 
@@ -230,7 +230,7 @@ def _digest_today(cell: Cell, mark: dict, root: Path) -> str:
 # -- how long it takes ---------------------------------------------------------------------------------------
 
 def rates_of(results: dict[Cell, dict], root: Path = ROOT) -> list[Rate]:
-    """What every finished cell took. Cells that cannot be compared (unknown size, other parameters) are left
+    """The speed of every finished cell. Cells of unknown size or with other parameters than today's are left
     out."""
     found = []
     for cell, result in results.items():
@@ -472,11 +472,11 @@ def document(overviews: dict[str, Overview]) -> dict:
 def status(
     wanted: Sequence[str] = (), as_json: bool = False, table: str | None = None, root: Path = ROOT
 ) -> int:
-    """Print where the papers stand; returns the exit code. `table`: only the names of the stages that a table
-    still needs."""
+    """Print the state of the papers; returns the exit code. `table`: print only the names of the stages that
+    this table still needs."""
     try:
         for name in wanted:
-            load_paper(name, root)                    # a wrong name is said before anything is read
+            load_paper(name, root)                    # reports a wrong name before anything is read
         results = read_results(root)
         rates = rates_of(results, root)
         overviews = {key: overview(key, results, rates, root) for key in wanted or papers(root)}

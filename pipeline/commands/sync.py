@@ -27,7 +27,7 @@ from pipeline.schema import (
 )
 
 TEMPLATE = "dvc.yaml.j2"
-ENDS = (".csv", ".json")                              # of what is kept of a computed figure
+ENDS = (".csv", ".json")                              # of the files that a computed figure is drawn from
 
 
 def sync(root: Path = ROOT, check: bool = False) -> list[Path]:
@@ -151,8 +151,7 @@ def _grid(key: str, name: str, paper: Paper, same: bool) -> dict:
 
 
 def _figures(key: str, paper: Paper, root: Path) -> Iterator[dict]:
-    """A stage for what every computed figure shows of the miniature's cells, and one for what it shows of the
-    paper's own."""
+    """For every computed figure a stage for the miniature's cells and one for the paper's own."""
     cells = set(planned(key, root))
     for name, figure in paper.figures.items():
         if figure.kind == PICTURE:

@@ -26,7 +26,7 @@ from pipeline.devices import beside
 
 PAD = 4                                               # pixels around an image before a random crop
 TURN = 15.0                                           # degrees either way (RAHFL's public images)
-# of a random resized crop: share of the area, width : height
+# A random resized crop's share of the area, its width : height, and the tries to fit it.
 SCALE, RATIO, TRIES = (0.2, 1.0), (3 / 4, 4 / 3), 10
 JITTER, HUE = 0.4, 0.1  # brightness, contrast and colour 1 +- .4; hue +- .1 of the circle
 P_JITTER, P_GREY, P_BLUR, P_FLIP = 0.8, 0.2, 0.5, 0.5
@@ -44,7 +44,7 @@ NINE = (
     "translate_x",
     "translate_y",
 )
-# the last four resemble the corruptions of the test images
+# The last four resemble the corruptions of the test images.
 ALL = (*NINE, "color", "contrast", "brightness", "sharpness")
 
 
@@ -107,7 +107,7 @@ def augmix(images: Tensor, generator: Generator, operations: Literal["nine", "al
     drawn = torch.randint(len(names), (n, WIDTH, DEPTH), generator=generator)
     level = _uniform(generator, (n, WIDTH, DEPTH), 0.1, SEVERITY)
     sign = 1.0 - 2.0 * _chance(generator, (n, WIDTH, DEPTH), 0.5)
-    # Gamma(1), which sum to Dirichlet(1, 1, 1)
+    # Gamma(1) draws, which divided by their sum are Dirichlet(1, 1, 1).
     weights = torch.empty(n, WIDTH).exponential_(generator=generator)
     share = _uniform(generator, n, 0.0, 1.0)  # Beta(1, 1)
     return mix(
@@ -118,7 +118,7 @@ def augmix(images: Tensor, generator: Generator, operations: Literal["nine", "al
 # -- AugMix's parts ------------------------------------------------------------------------------------------
 
 def magnitude(operation: str, level: Tensor, side: int = 32) -> Tensor:
-    """What a level, 0.1 .. 3, means to an operation: bits kept, degrees, threshold, slope, pixels, or a
+    """An operation's parameter at a level, 0.1 .. 3: bits kept, degrees, threshold, slope, pixels, or a
     factor; float64, without sign."""
     level = level.double()
     kind = operation.split("_")[0]
@@ -212,7 +212,7 @@ def _places(rows: Tensor, columns: Tensor, width: int) -> Tensor:
 
 
 def _reflected(places: Tensor, side: int) -> Tensor:
-    """Places before 0 and after side - 1, mirrored there; the border itself is not repeated."""
+    """Positions below 0 and above side - 1 mirrored at the border, which itself is not repeated."""
     return (side - 1) - ((side - 1) - places.abs()).abs()
 
 

@@ -22,7 +22,7 @@ TEST_SHARE = 0.2
 
 
 def make(name: str) -> tuple[Arrays, dict]:
-    """A bundled set as arrays, and what meta.json says of it: deviation and the digests of scikit-learn's
+    """A bundled set as arrays, and its entries of meta.json: deviation and the digests of scikit-learn's
     files."""
     arrays, deviation, inputs = {
         "digits": _digits,

@@ -1,5 +1,5 @@
-"""A data set with every image corrupted once, beside the clean one: data/<set>-corrupted/, for all rates of
-corruption.
+"""A copy of a data set with every image corrupted once, which serves all rates of corruption:
+data/<set>-corrupted/.
 
 The store's own form (pipeline/data/store.py), images 32x32 RGB in the order of the clean set, and three more
 arrays (N,): kind.npy uint8, an index into meta["corruption"]["kinds"]; severity.npy uint8; rank.npy int32,
@@ -47,7 +47,7 @@ class Corrupted:
         if not 0 <= xi <= 1:
             raise ValueError(f"rate {xi}, expected 0 to 1")
         training = int((self.rank >= 0).sum())
-        # 0.29 * 100 is 28.999...; a test image's rank is -1
+        # 0.29 * 100 is 28.999..., hence the 1e-9; a test image's rank is -1.
         return self.rank < math.floor(xi * training + 1e-9)
 
     def apply(self, stored: Stored, xi: float) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Files from the net, and archives unpacked: whole and verified, or not there at all."""
+"""Downloads files and unpacks archives: the result is whole and verified, or not there at all."""
 import contextlib
 import http.client
 import lzma
@@ -35,7 +35,7 @@ TRIES = 5
 PAUSE = 2.0                                           # seconds before the second try, doubled from try to try
 FINAL = {400, 401, 403, 404, 405, 410, 451}           # HTTP answers that another try does not change
 MIB = 1 << 20
-LARGEST = 200  # an archive that unpacks to more than so many times its size ...
+LARGEST = 200  # an archive that unpacks to more than this many times its size ...
 SMALL = 1024 * MIB                                    # ... and to more than this is refused
 # What tarfile, zipfile and the decompressors raise for a damaged (RuntimeError: encrypted) archive.
 DAMAGED = (
@@ -93,7 +93,8 @@ def fetch(
 
 
 def check(path: Path, checksum: str, shown: Path | None = None, origin: str = "") -> None:
-    """Raise DataError with both digests unless the file has the checksum "md5:..." or "sha256:..."."""
+    """Raise DataError with both digests if the file does not have the checksum ("md5:..." or
+    "sha256:...")."""
     algorithm, expected = checksum.split(":")
     found = files.checksum(path, algorithm)
     if found != expected:
@@ -120,7 +121,7 @@ def _transfer(url: str, part: Path, timeout: float) -> None:
         raise urllib.error.URLError("the server holds another file than the one begun") from None
     with answer:
         if answer.status != 206 or not answer.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
-            have = 0                                  # the server ignores Range and sends the whole file
+            have = 0                                  # the server ignored Range and sends the whole file
         length = answer.headers.get("Content-Length")
         total = have + int(length) if length else None
         with _progress(part.name.removesuffix(".part"), have, total) as advance:
@@ -158,7 +159,7 @@ def _writing(part: Path) -> Iterator[None]:
 
 
 def _opener() -> urllib.request.OpenerDirector:
-    """An opener that knows http and https alone, also when a server redirects."""
+    """An opener that accepts only http and https, also when a server redirects."""
     opener = urllib.request.OpenerDirector()
     for handler in (urllib.request.ProxyHandler, urllib.request.UnknownHandler, urllib.request.HTTPHandler,
                     urllib.request.HTTPSHandler, urllib.request.HTTPDefaultErrorHandler,
@@ -201,7 +202,7 @@ def _progress(name: str, have: int, total: int | None) -> Iterator[Callable[[int
 
 
 def say(text: str) -> None:
-    """A line for the person who waits."""
+    """Print a line on stderr for the user who waits."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -218,7 +219,7 @@ def extract(archive: Path, target: Path, wanted: Callable[[str], bool] = lambda 
         try:
             (_unzip if zipfile.is_zipfile(archive) else _untar)(archive, temporary, wanted)
         except DAMAGED as error:
-            # the file system's; gzip and bz2 give theirs no number
+            # an error of the file system; those of gzip and bz2 have no number
             if isinstance(error, OSError) and error.errno:
                 raise
             raise DataError(f"{shorten(archive)}: cannot be unpacked ({error})") from None

@@ -1,4 +1,4 @@
-"""Representations of a whole data set by a frozen network, computed once and read by every method:
+"""The representations of a whole data set under a frozen network, computed once and read by every method:
 data/<set>-<features>/.
 
 features.npy float32 (N, d), row i of image i of data/<set>; meta.json with the weights' origin and SHA-256
@@ -96,7 +96,7 @@ def vit_tiny(pretrained: bool):
     except ImportError:
         raise DataError("features vit_tiny need timm: `pip install timm`") from None
     import torch
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)              # it tells of every retry
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)              # it reports every retry
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)

@@ -14,7 +14,7 @@ from pipeline.errors import ParamError, unknown
 from pipeline.schema import Data, Dirichlet, Domains, Partition, Pathological, Subset
 
 BLOCK = 4096                                          # Dirichlet draws tried at once
-PRIVATE, PUBLIC, HELDOUT = 0, 1, 2                    # purposes, whose numbers are independent of each other
+PRIVATE, PUBLIC, HELDOUT = 0, 1, 2  # purposes, whose random numbers are independent of each other
 
 
 @dataclass(frozen=True)
@@ -67,14 +67,14 @@ class Parts:
 
 
 def partition(settings: Partition, pool: Pool, where: str, draw: int = 0) -> Parts:
-    """Cut the pool as `settings` says; another `draw` is another one of all that is random in it. Raises
-    ParamError, beginning with `where` (file and key), when it cannot."""
+    """Partition the pool as `settings` says; another `draw` repeats all that is random in it with other
+    random numbers. Raises ParamError, beginning with `where` (file and key), when it cannot."""
     return CUTS[settings.kind](settings, pool, draw, where)
 
 
 def generator(settings: Partition, purpose: int, draw: int) -> np.random.Generator:
-    """The numbers of one purpose in one draw. NumPy fills a key up with zeros: draw 0 has the numbers of the
-    key without it."""
+    """The random generator of one purpose in one draw. NumPy pads a key with zeros, so draw 0 has the same
+    numbers as the key without a draw."""
     return np.random.default_rng([settings.seed, purpose, draw])
 
 
@@ -427,8 +427,8 @@ def to_arrays(parts: Parts) -> dict[str, np.ndarray]:
 
 
 def folder_of_draw(folder: Path, draw: int) -> Path:
-    """Where a draw lies in the folder of a scenario's partition: draw 0 in the folder itself, which code that
-    knew no other reads."""
+    """Where a draw lies in the folder of a scenario's partition. Draw 0 lies in the folder itself, where code
+    from before there were several draws reads it."""
     return folder / f"seed-{draw}" if draw else folder
 
 

@@ -1,5 +1,5 @@
-"""Where a data set comes from: bundled, then a mirror folder, then the official files. Which one served is in
-meta.json."""
+"""Where a data set comes from: bundled, else a mirror folder, else the official files. meta.json records
+which one was used."""
 import io
 import os
 import shutil
@@ -27,9 +27,9 @@ def prepare(name: str, out_folder: Path, source: str = "auto") -> dict:
     raw/<set>/.
 
     source: "auto" takes the mirror named by FEDREPRO_MIRROR where it has the set, else the official files;
-    "mirror" and "canonical" insist. Bundled sets and composites of other prepared sets take no notice of it.
-    Raises DataError for an unknown set or source, a missing, altered or incomplete file, a failed download or
-    a step that a person must do.
+    "mirror" and "canonical" insist. Bundled sets and composites of other prepared sets ignore it. Raises
+    DataError for an unknown set or source, a missing, altered or incomplete file, a failed download or a step
+    that a person must do.
     """
     out_folder, entry = Path(out_folder), registry.find(name)
     if source not in SOURCES:
@@ -46,7 +46,7 @@ def prepare(name: str, out_folder: Path, source: str = "auto") -> dict:
 
 
 def _from(name: str, entry: DataSet, out_folder: Path, scratch: Path, source: str) -> tuple[Arrays, dict]:
-    """Arrays, and source, deviation and inputs for meta.json, from the place that serves."""
+    """Arrays, and source, deviation and inputs for meta.json, from the source that is used."""
     if entry.bundled:
         return bundled.make(name)
     if entry.parts:
@@ -61,7 +61,7 @@ def _raw(name: str, out_folder: Path) -> Path:
 
 
 def _check_counts(name: str, entry: DataSet, arrays: Arrays, facts: dict) -> None:
-    """Too few or too many images of a domain are an error: the file is another one, or incomplete."""
+    """Too few or too many images of a domain are an error: the file is a different one, or incomplete."""
     sampled = entry.mirror and facts["source"] == "mirror" and entry.mirror.counts
     for domain, expected in (sampled or entry.counts).items():
         here = arrays.domains == entry.domains.index(domain)
@@ -80,7 +80,8 @@ def _check_counts(name: str, entry: DataSet, arrays: Arrays, facts: dict) -> Non
 # -- the mirror --------------------------------------------------------------------------------------------
 
 def _mirror_folder() -> Path | None:
-    """The folder that FEDREPRO_MIRROR names; one that is not there is an error, not a reason to download."""
+    """The folder that FEDREPRO_MIRROR names. If it is missing, that is an error and not a reason to
+    download."""
     if not os.environ.get(MIRROR):
         return None
     folder = Path(os.environ[MIRROR]).expanduser()
@@ -127,7 +128,7 @@ def _by_domain(content, entry: DataSet) -> Arrays:
     names = [domain.lower() for domain in content["domains"].tolist()]
     domains = np.array([entry.domains.index(domain) for domain in names])[content["domain"]]
     labels = content["y"].astype(np.int64)
-    order = np.lexsort((labels, domains))  # stable: inside a class the order stays
+    order = np.lexsort((labels, domains))  # lexsort is stable: within a class the order is kept
     return Arrays(
         _images(content, "x")[order],
         labels[order],

@@ -1,4 +1,4 @@
-"""The one form in which every data set lies on disk, whatever it came from: data/<set>/.
+"""The one format in which every data set is stored on disk, wherever it came from: data/<set>/.
 
 images.npy uint8 (N, H, W, C) with C 1 or 3; labels.npy int64 (N,), -1 where there is no label; domains.npy
 int64 (N,), an index into meta["domains"]; split.npy uint8 (N,), 0 training, 1 test; meta.json with the names,
@@ -23,8 +23,8 @@ ARRAYS: dict[str, np.dtype] = {
 }
 META = "meta.json"
 TRAIN, TEST = 0, 1
-# Where the stage of a set stands that is neither downloaded nor copied. Not asked of the registry, whose
-# wording would then be part of the code that every trained cell depends on.
+# The sets that come with scikit-learn, so that no download and no copy is needed. The list is repeated here
+# because asking the registry would make its wording part of the code that every trained cell depends on.
 BUNDLED = ("digits", "digit_domains", "photo_patches")
 UNIONS = ("digits4", "digits4_synth", "digit5")
 
@@ -118,8 +118,8 @@ def remake(folder: Path) -> str:
 
 
 def _write_images(path: Path, images, count: int, folder: Path) -> tuple[int, ...]:
-    """Write blocks one after another behind an .npy header. No memory map: on a full disk that ends in a
-    signal, not an error."""
+    """Write blocks one after another behind an .npy header. A memory map is not used, because a full disk
+    would then end the process by a signal instead of an error."""
     blocks = iter([images] if isinstance(images, np.ndarray) else images)
     first = next(blocks, None)
     if first is None:
@@ -165,7 +165,8 @@ def _readable(folder: Path, name: str) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise _broken(folder, name, "is missing") from None
-    except (OSError, ValueError, EOFError) as error:  # a JSON error is a ValueError; NumPy raises all three
+    # a JSON error is a ValueError; NumPy can raise all three
+    except (OSError, ValueError, EOFError) as error:
         raise _broken(folder, name, f"cannot be read ({' '.join(str(error).split())})") from None
 
 

@@ -12,7 +12,7 @@ from pipeline.schema import Data
 STATISTICS = {  # mean and standard deviation per channel, of images in [0, 1]
     "half": ((0.5,) * 3, (0.5,) * 3),
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-    # (125.3, 123.0, 113.9) / 255, (63.0, 62.1, 66.7) / 255
+    # These are (125.3, 123.0, 113.9) / 255 and (63.0, 62.1, 66.7) / 255.
     "cifar10": ((0.4914, 0.4824, 0.4467), (0.2471, 0.2435, 0.2616)),
 }
 GREY = (0.299, 0.587, 0.114)                          # ITU-R 601, as Pillow converts
@@ -43,7 +43,7 @@ def to_tensor(images: np.ndarray, data: Data) -> Tensor:
 
 @dataclass(frozen=True)
 class Pixels:
-    """Between what a network takes and the images themselves, for what changes pictures: augmentations,
+    """Converts between network inputs and image pixels, for operations on pixels: augmentations and
     corruptions."""
     normalise: str = "half"
 

@@ -1,5 +1,5 @@
-"""When local phases may be stepped as one: seeds of a cell side by side, or a phase with what an earlier one
-recorded."""
+"""Which local phases may be stepped as one: those of several seeds of a cell, or a phase with the steps that
+an earlier one recorded."""
 import dataclasses
 from collections.abc import Callable, Iterator
 from types import MethodType
@@ -24,8 +24,8 @@ def alike(a: Phase, b: Phase) -> bool:
 
 
 def same_code(a: Callable | None, b: Callable | None) -> bool:
-    """The same function, or the same method of equal (frozen) objects. A closure may hold a round's values:
-    never the same."""
+    """The same function, or the same method of equal (frozen) objects. Two closures are never the same, since
+    they may hold values of a round."""
     if isinstance(a, MethodType) and isinstance(b, MethodType):
         return a.__func__ is b.__func__ and type(a.__self__) is type(b.__self__) and a.__self__ == b.__self__
     return a is b and not getattr(a, "__closure__", None)

@@ -38,9 +38,9 @@ class Handle:
     """A model: callable (images -> logits), with `features`, `head` and trainable `params`.
 
     model(x) is model.head(model.features(x)); dropout, where the network has it, belongs to the head.
-    `tensors` (names as in the state dict) replace the network's own parameters and buffers. `client` is whose
-    model it is, where models are scored; `stacked`: the tensors stand for those of many clients, under
-    torch.func.
+    `tensors` (names as in the state dict) replace the network's own parameters and buffers. `client`: the
+    client whose model it is, where models are scored; `stacked`: under torch.func, the tensors stand for
+    those of many clients.
     """
 
     def __init__(
@@ -70,7 +70,8 @@ class Handle:
         return self._call(self._network.features, "features.", images)
 
     def know(self, images: Tensor, representations: Tensor) -> None:
-        """These very images have these representations, as long as the features do not learn."""
+        """Remember the representations of these very images (the same tensor), for phases in which the
+        features do not learn."""
         self._known = images, representations
 
     def head(self, representations: Tensor) -> Tensor:
@@ -86,7 +87,7 @@ class Handle:
 
     def project(self, representations: Tensor) -> Tensor:
         """Embeddings (B, e) by the network's projector, where its scenario gives it one
-        (params.Model.projector)."""
+        (schema.Model.projector)."""
         if not hasattr(self._network, "projector"):
             raise TrainingError("this method needs a projector: give its row `model: {projector: <width>}`")
         return self._call(self._network.projector, "projector.", representations)
@@ -103,12 +104,12 @@ class Handle:
         return Handle(self._network, tensors, set(self.params), self._draws, stacked=self._stacked)
 
     def normal(self, like: Tensor) -> Tensor:
-        """Standard normal numbers in the shape of `like`, the client's own; the same ones whatever the
-        executor."""
+        """Standard normal numbers in the shape of `like` from the client's own generator, the same under
+        every executor."""
         return self._own_draws().normal(like.shape).to(like)
 
     def uniform(self, like: Tensor) -> Tensor:
-        """Uniform numbers of [0, 1), likewise."""
+        """Numbers uniform on [0, 1), drawn likewise."""
         return self._own_draws().uniform(like.shape).to(like)
 
     def _own_draws(self) -> Draws:
@@ -144,7 +145,7 @@ class Handle:
                 dict(self.params)
             )
             return Params(gradient), value
-        # a tenth faster than torch.func
+        # Plain autograd is a tenth faster than torch.func.
         leaves = {name: param.detach().requires_grad_() for name, param in self.params.items()}
         with torch.enable_grad():
             value = loss(self.at(leaves), batch)
@@ -164,7 +165,7 @@ class Handle:
 
 
 class Teacher(Handle):
-    """A model that is only looked at, see Handle.other."""
+    """A model that is only evaluated and never trained, see Handle.other."""
     _tensors: Mapping[str, Tensor]
 
     def __init__(self, network: Network, model: Params, training: bool):
@@ -190,7 +191,7 @@ class Teacher(Handle):
 
 @contextmanager
 def _mode(network: Network, training: Callable[[nn.Module], bool]) -> Iterator[None]:
-    """Every layer in the mode that `training` says, and afterwards as it was."""
+    """Puts every layer into the mode that `training` gives, and restores its own afterwards."""
     before = [(layer, layer.training) for layer in network.modules()]
     for layer, _ in before:
         layer.training = training(layer)

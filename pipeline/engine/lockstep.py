@@ -1,4 +1,4 @@
-"""The seeds of a cell side by side in one process, so that their local phases are stacked into one.
+"""Runs the seeds of a cell together in one process, so that their local phases are stacked into one.
 
 Every seed runs as it would alone, in a thread of its own; one thread runs at a time. A seed that comes to a
 local phase waits until all the others have come to one or have ended; then the executor steps all that wait
@@ -29,8 +29,8 @@ class _Lockstep:
         self.outcomes: dict[int, Trained | BaseException] = {}
 
     def run(self, place: int, executor, phase: Phase) -> Trained:
-        """A seed's phase, together with those of the others. Called with the turn, which others have while
-        this one waits."""
+        """Run a seed's phase together with those of the others. The caller has the turn, and passes it on
+        while this seed waits."""
         self.waiting[place] = executor, phase
         self.run_waiting()
         while place not in self.outcomes:
@@ -43,7 +43,7 @@ class _Lockstep:
         return outcome
 
     def run_waiting(self) -> None:
-        """Run what waits as soon as no seed is on its way."""
+        """Run the waiting phases as soon as every seed is waiting or has ended."""
         if not self.waiting or len(self.waiting) < self.running or self.stopped:
             return
         places = sorted(self.waiting)
@@ -55,7 +55,7 @@ class _Lockstep:
                 executors[0].run_all(phases, [executor.clients for executor in executors]),
                 strict=True,
             )
-        except BaseException as error:                        # each seed tells it, with its own round
+        except BaseException as error:  # every waiting seed raises it, and so reports its own round
             self.outcomes |= dict.fromkeys(places, error)
         self.turn.notify_all()
 

@@ -2,7 +2,7 @@
 
 The classes of torch.optim do the same arithmetic, but making the first one imports torch's compiler: 1.5 s of
 CPU in every worker, more than a miniature cell trains. Adam is torch's fused form, whose root is correctly
-rounded: the plain one takes MKL's, which is not, and rounds otherwise on another maker's processor.
+rounded: the plain form takes MKL's, which is not, and rounds differently on another maker's processor.
 """
 from collections.abc import Sequence
 
@@ -41,8 +41,8 @@ class Steps:
         if s.name == "adam":
             fused = all(p.device.type in FUSED for p in parameters)
             first, second, count = map(list, zip(*(self.moments[k] for k in used))) if used else ([], [], [])
-            # The fused form goes through memory, whatever the strides: a gradient must lie as its parameter
-            # does.
+            # The fused form walks through memory and ignores strides: a gradient needs the strides of its
+            # parameter.
             slopes = [g if g.stride() == p.stride() else torch.empty_like(p).copy_(g)
                       for p, g in zip(parameters, slopes)]
             adam(parameters, slopes, first, second, [], count, foreach=False, fused=fused, amsgrad=False,

@@ -1,4 +1,4 @@
-"""A local phase: what every client does with its data, and the draws that go with it. Executors carry it
+"""A local phase: what every client does with its data, and the random draws for it. Executors carry it
 out."""
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class Phase:
     together: int                                     # batches that one step takes
     key: tuple                                        # (seed, stream, round)
     views: Views | None = None                        # what a batch's images become before a loss sees them
-    # further values that each client's optimiser moves; its loss sees them as `own`
+    # Further values that each client's optimiser trains; its loss sees them as `own`.
     extra: Clients | None = None
 
 
@@ -58,7 +58,8 @@ def order(phase: Phase, client: Client, epoch: int) -> Tensor:
 
 
 def generator(purpose: str, phase: Phase, client: Client, epoch: int) -> torch.Generator:
-    """The client's own numbers of an epoch, for `dropout`, `noise` (what its loss draws) or `views`."""
+    """The client's own random numbers of an epoch, for `dropout`, `noise` (what its loss draws) or
+    `views`."""
     return keys.torch_generator(purpose, *phase.key, client.name, epoch)
 
 
@@ -120,7 +121,7 @@ def of_client(own: Any, k: int) -> Any:
 
 
 def loss_first(logged: list[Logged]) -> Logged:
-    """What a step logged, its `loss` under the empty name, as a phase with a loss has it."""
+    """What a step logged, with its `loss` renamed to the empty name, as in a phase that has a loss."""
     values = dict(logged[0]) if logged else {}
     return {"": values.pop("loss"), **values} if "loss" in values else values
 

@@ -29,7 +29,7 @@ AUGMENTATIONS = {
     "strong_padded": partial(augmentations.strong, crop="padded"),
     "crop_flip_rotate": augmentations.crop_flip_rotate,
 }
-LARGE = 1 << 22  # numbers that all clients see: four times 342 images of 3 x 32 x 32
+LARGE = 1 << 22  # numbers in all clients' images of a batch: four times 342 images of 3 x 32 x 32
 Shown = Tensor | dict[str, Tensor]
 Look = Callable[[Handle, Any, Any], Shown]
 
@@ -101,8 +101,8 @@ def step_together(
     autocast: torch.dtype | None = None,
 ) -> Clients:
     """See World.collaborate. On a GPU every client has a stream of its own, so that networks too small to
-    fill it overlap. On a CPU, where their graphs are large together, clients look without a graph first, and
-    once more with one when it is their turn to step."""
+    fill it overlap. On a CPU, if the clients' graphs together are large, every client first computes its
+    outputs without a graph, and again with one when it is its turn to step."""
     (images, key), device = batch, clients[0].images.device
     streams = _streams(device, len(clients)) if runs_ahead(device) else [None] * len(clients)
     again = [
@@ -110,8 +110,8 @@ def step_together(
     ]
 
     def seen_by(k: int, graph: bool) -> tuple[dict[str, Tensor], list[Tensor], Shown]:
-        """Client k's model after its look (BatchNorm has moved), its trainable tensors, what it shows; always
-        the same."""
+        """Client k's model after its forward pass (BatchNorm's statistics have moved), its trainable tensors,
+        and its outputs; every call gives the same."""
         client, network = clients[k], networks[clients[k].model].train()
         with _on(streams[k]):
             tensors = {name: value.detach().clone() for name, value in models[k].items()}
@@ -144,14 +144,15 @@ def step_together(
 
 
 def _looks_again(network: Network, seen: Tensor | tuple[Tensor, ...], clients: int) -> bool:
-    """Is its graph to be made twice rather than kept beside the others'? Not if it keeps little as it is."""
+    """Whether to compute a client's graph a second time instead of keeping those of all clients; not where
+    the network already keeps little."""
     parts = (seen,) if isinstance(seen, Tensor) else seen
     keeps_little = any(isinstance(layer, Recomputed) for layer in network.modules())
     return parts[0].is_cpu and clients * sum(part.numel() for part in parts) >= LARGE and not keeps_little
 
 
 def _of(images: Tensor | list, k: int) -> Tensor | tuple[Tensor, ...]:
-    """What client k sees."""
+    """The images that client k sees."""
     return images[k] if isinstance(images, list) else images
 
 
@@ -163,7 +164,8 @@ def _constant(shown: Shown) -> Shown:
 
 @cache
 def _streams(device: torch.device, count: int) -> list:
-    """The same ones every time: memory that was freed on one stream serves that one alone."""
+    """The same streams every time, since memory that was freed on a stream can be reused on that stream
+    alone."""
     return [torch.cuda.Stream(device) for _ in range(count)]
 
 
@@ -172,7 +174,7 @@ def _on(stream):
 
 
 def _wait(device: torch.device) -> None:
-    """Between what clients do on their streams and what is done with all of it on the device's own: streams
-    wait for nothing by themselves."""
+    """Synchronise the clients' streams with the device's own stream: streams do not wait for each other by
+    themselves."""
     if runs_ahead(device):
         torch.cuda.synchronize(device)

@@ -1,6 +1,6 @@
 """The executor for CPUs: clients one after another, each a plain loop over one tensor of images.
 
-One thread, channels-last layout and data in memory are what counts there; stacking clients loses
+There, one thread, the channels-last layout and data in memory are fast; stacking clients is slower
 (benchmarks/README.md).
 """
 import math
@@ -41,7 +41,7 @@ Found = tuple[Params, float, Logged, Logged, Any]              # model, loss, lo
 
 
 class Sequential:
-    """Walks the clients of a phase in their order."""
+    """Trains the clients of a phase one after another, in their order."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Sequential:
 
     def _step(self, step: Step, phase: Phase, k: int, client: Client) -> Found:
         network, own = self.networks[client.model].train(), of_client(phase.own, k)
-        # BatchNorm moves them in place: not the server's
+        # BatchNorm updates them in place, and the server's must not change.
         statistics = {name for name, _ in network.named_buffers()}
         model = Params(
             (name, value.clone() if name in statistics else value) for name, value in phase.models[k].items()
@@ -127,7 +127,7 @@ class Sequential:
         return model, *means.result(), own
 
     def _batches(self, phase: Phase, client: Client, network: Network, epoch: int):
-        """One gather per epoch, then views."""
+        """The batches of an epoch: one gather of the shuffled images, then views of it."""
         chosen = order(phase, client, epoch).to(client.images.device)
         set_generator(network, generator("dropout", phase, client, epoch))
         numbers = generator("views", phase, client, epoch)
@@ -136,8 +136,8 @@ class Sequential:
             yield seen_as(phase, images[first:last], labels[first:last], numbers), chosen[first:last]
 
     def _fixed_features(self, phase: Phase, client: Client, network: Network) -> Tensor | None:
-        """While the head alone learns, an image has the same representation all the time: computed once, (n,
-        d)."""
+        """(n, d): while only the head learns, an image's representation never changes and is computed
+        once."""
         if phase.trainable != "head" or phase.views is not None or has_batchnorm(network):
             return None
         with (
@@ -148,7 +148,7 @@ class Sequential:
 
 
 class _Means:
-    """Sample-weighted means of what the batches of a phase gave; the loss under the empty name."""
+    """Sample-weighted means of what the batches of a phase logged; the loss has the empty name."""
 
     def __init__(self):
         self.sums, self.last, self.seen = {}, {}, 0
@@ -160,7 +160,7 @@ class _Means:
         self.seen += size
 
     def result(self) -> tuple[float, Logged, Logged]:
-        """(loss or NaN, means, the last batch's)."""
+        """(loss or NaN, the logged means, the last batch's logged values)."""
         means = {name: total / self.seen for name, total in self.sums.items()}
         self.last.pop("", None)
         return float(means.pop("", math.nan)), means, self.last

@@ -1,12 +1,12 @@
 """The executor for GPUs: all clients of one network, of all seeds that wait, stepped together with
 torch.func.
 
-Tiny models are bound by kernel launches, so one stacked step replaces as many as there are clients. Clients
-stand in the order of their sizes; those whose batch is full form a leading slice of the stack, which shrinks
-as clients finish. Last incomplete batches are stepped in groups of equal length. On a GPU a step of fixed
-shape is recorded as a CUDA graph the second time it is taken and replayed from then on; the slice then
-shrinks in eighths of the stack, so that there are few shapes. Nothing is fetched from the device before a
-phase has ended.
+Small models are bound by kernel launches, so one stacked step replaces as many steps as there are clients.
+Clients are sorted by size; those whose batch is full form a leading slice of the stack, which shrinks as
+clients finish. Last incomplete batches are stepped in groups of equal length. On a GPU a step of fixed shape
+is recorded as a CUDA graph the second time it is taken and replayed from then on; the slice then shrinks in
+eighths of the stack, so that there are few shapes. Nothing is fetched from the device before a phase has
+ended.
 """
 import itertools
 import math
@@ -58,9 +58,9 @@ from pipeline.models import Network
 from pipeline.models.layers import Dropout
 from pipeline.schema import Model, Training
 
-BUCKETS = 8                                                   # shapes that a shrinking stack takes at most
+BUCKETS = 8  # shapes that a shrinking stack goes through at most
 KEPT = 8  # stacks whose recorded steps are kept for later phases
-# How cuDNN and cuBLAS say that memory is short, as plain RuntimeErrors.
+# Texts of the plain RuntimeErrors by which cuDNN and cuBLAS report that memory is short.
 NO_ROOM = ("unable to find an engine", "valid cuDNN algorithm", "ALLOC_FAILED")
 
 
@@ -77,18 +77,18 @@ class Stacked:
         self.clients, self.networks, self.training, self.autocast = clients, networks, training, autocast
         self.device = clients[0].images.device
         self.most: int | None = None
-        # `fixed`: in few shapes, kept from phase to phase, so that they can be recorded
+        # `fixed`: steps have few shapes and are kept from phase to phase, so that they can be recorded.
         self.records = self.fixed = runs_ahead(self.device)
         self.kept: list[_Stack] = []
-        # One pool for all graphs: they are replayed one after another, and nothing that lives on lies in it.
+        # One memory pool for all graphs: they are replayed one after another, and no value that outlives a
+        # replay lies in it.
         self.memory = torch.cuda.graph_pool_handle() if self.records else None
         self._tried = 0                                       # clients of the stack that was stepped last
         self._pool: tuple[Tensor, ...] = ()           # images and labels of all seeds' clients, end to end
-        self.starts: dict[Client, int] = {}                   # where each one's begin
+        self.starts: dict[Client, int] = {}                   # where each client's images begin in the pool
 
     def run(self, phase: Phase) -> Trained:
-        """As Sequential.run: the same batches, the same masks, the same arithmetic up to the order of
-        sums."""
+        """As Sequential.run, with the same batches, dropout masks and arithmetic up to the order of sums."""
         return self.run_all([phase], [self.clients])[0]
 
     def run_all(self, phases: list[Phase], clients: list[Sequence[Client]]) -> list[Trained]:
@@ -106,8 +106,8 @@ class Stacked:
         return [outcomes[i] for i in range(len(phases))]
 
     def _within_memory(self, phases: list[Phase], clients: list[Sequence[Client]]) -> list[Trained]:
-        """First without what is kept of earlier phases, then in stacks half as large as the one that did not
-        fit."""
+        """Run the phases; if memory is short, drop what is kept of earlier phases, then halve the stack that
+        did not fit."""
         alone = False
         while True:
             try:
@@ -168,7 +168,8 @@ class Stacked:
         return Trained(Clients(models), losses, logged, last, own)
 
     def _stack(self, phases: list[Phase], members: list[Member], clients: list[Sequence[Client]]) -> "_Stack":
-        """A stack that holds these phases' values: one of before, with its recorded steps, where it fits."""
+        """A stack that holds these phases' values: an earlier one with its recorded steps where it fits, else
+        a new one."""
         mine = [clients[p][k] for p, k in members]
         known = next((s for s in self.kept if s.members == members and all(map(operator.is_, s.clients, mine))
                       and len(s.phases) == len(phases) and all(map(alike, s.phases, phases))), None)
@@ -179,8 +180,8 @@ class Stacked:
         return stack
 
     def _gather(self, clients: Iterable[Client]) -> None:
-        """Have these clients' data in the pool, behind what is there; seeds that share a partition share its
-        clients."""
+        """Append these clients' data to the pool if they are not in it; seeds that share a partition share
+        its clients."""
         new = [client for client in dict.fromkeys(clients) if client not in self.starts]
         if new:
             parts = [
@@ -210,10 +211,10 @@ class _Stack:
     """Clients of one network as tensors with a leading dimension, largest client first."""
 
     def __init__(self, executor: Stacked, phases: list[Phase], members: list[Member], clients: list[Client]):
-        # no cycles: a stack that is dropped gives its memory back at once
+        # A proxy avoids a reference cycle, so that a dropped stack frees its memory at once.
         self.executor = weakref.proxy(executor)
         self.phases, self.members = phases, members
-        self.phase = phases[0]                                # of all: its code and its settings
+        self.phase = phases[0]  # stands for all of them: they share code and settings
         self.device, self.autocast = executor.device, executor.autocast
         self.clients = clients
         self.network = executor.networks[self.clients[0].model]
@@ -237,7 +238,7 @@ class _Stack:
         self.last: dict[str, Tensor] = {}
 
     def _values(self, phases: list[Phase]) -> tuple[dict, object, list[Tensor]]:
-        """(the models, what is trained beside them, `own`, what the members of a phase share) as stacked
+        """(the models with the extra trained values, `own`, what the members of a phase share) as stacked
         tensors."""
         tensors = {
             name: joined(phases[p].models[k][name] for p, k in self.members)
@@ -254,10 +255,10 @@ class _Stack:
         return tensors, stack_own([phase.own for phase in phases], self.members), shared
 
     def fill(self, phases: list[Phase]) -> None:
-        """Take over the values of phases, in the memory that recorded steps know."""
+        """Copy the values of phases into the memory that recorded steps read and write."""
         if phases is not self.phases:
             models, *others = self._values(phases)
-            # a method may have joined its models in another order
+            # A method may have put the tensors of its models in another order.
             found = [{name: models[name] for name in self.tensors}, *others]
             for mine, new in zip(
                 tensors_of([self.tensors, self.own, self.shared]), tensors_of(found), strict=True
@@ -280,7 +281,8 @@ class _Stack:
                 yield _Turn(tuple(rows), active, size, step)
 
     def train(self) -> None:
-        """All epochs of the phase; the network's dropout is given back to its generator afterwards."""
+        """Run all epochs of the phase; afterwards the network's dropout draws from its own generator
+        again."""
         self.network.train()
         try:
             for epoch in range(self.phase.epochs):
@@ -299,7 +301,7 @@ class _Stack:
         index = torch.cat(
             [self._index(turn, orders) for turn in self.turns] or [torch.zeros(0, dtype=torch.int64)]
         )
-        index = beside(index, self.clients[0].images)         # once an epoch
+        index = beside(index, self.clients[0].images)         # one copy per epoch
         for turn, chosen in zip(self.turns, index.split([len(turn.rows) * turn.size for turn in self.turns])):
             self._step(turn).take(turn, chosen)
             for row in turn.rows[:turn.active]:
@@ -350,13 +352,13 @@ class _Step:
         leading = turn.rows == tuple(range(len(turn.rows)))
         self.active = torch.tensor(turn.active, device=device) if stack.executor.fixed and leading else None
         self.rows = Rows(list(turn.rows), device, self.active)
-        self.place = torch.arange(len(turn.rows), device=device)  # tells the clients apart inside vmap
+        self.place = torch.arange(len(turn.rows), device=device)  # by which vmap's function finds its client
         self.whose = torch.tensor([stack.members[row][0] for row in turn.rows], device=device)
         self.dropout, self.noise = (_StackedDraws(self, purpose) for purpose in ("dropout", "noise"))
         self.batch: Batch | None = None
         self.graph: torch.cuda.CUDAGraph | None = None
         self.taken = 0
-        # threads that have taken it: each has its own handles of CUDA's libraries
+        # Threads that have run this step; each has its own handles of CUDA's libraries.
         self.takers: set[int] = set()
 
     def take(self, turn: _Turn, chosen: Tensor) -> None:
@@ -384,8 +386,8 @@ class _Step:
         self.taken += 1
 
     def _record(self) -> None:
-        """The first time has allocated what lasts; now the kernels are recorded, not run. What cannot be
-        recorded runs as before."""
+        """Record the step's kernels as a CUDA graph, without running them; the first, unrecorded run has
+        allocated all memory that persists. A step that cannot be recorded keeps running without a graph."""
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self.stack.device)
         torch.cuda.synchronize(self.stack.device)
         try:
@@ -406,7 +408,7 @@ class _Step:
                 flush=True,
             )
         finally:
-            torch.cuda.set_stream(stream)                     # a recording whose end fails leaves its own
+            torch.cuda.set_stream(stream)  # a recording that fails leaves its own stream current
 
     def _seen(self, turn: _Turn, images: Tensor, labels: Tensor) -> Batch:
         """The batches as the losses get them, (rows, size, ...), each client's views from its own numbers."""
@@ -421,7 +423,7 @@ class _Step:
             )
             for at, row in enumerate(turn.rows[: turn.active])
         ]
-        seen += seen[:1] * (len(turn.rows) - turn.active)  # not looked at
+        seen += seen[:1] * (len(turn.rows) - turn.active)  # padding, never read
         return Batch(
             torch.stack([b.images for b in seen]),
             labels,
@@ -495,7 +497,7 @@ class _Step:
         return dict(moved), plain(own), loss_first(logged)
 
     def _shared(self, whose: Tensor) -> object:
-        """What the clients of this one's phase share."""
+        """What all clients of this client's phase share."""
         stack, shared = self.stack, self.stack.phase.shared
 
         def mine(value, leaves: list[Tensor]):
@@ -514,8 +516,8 @@ class _Step:
 
 
 class _Lazily(Mapping):
-    """As a State, but a part is gathered when it is asked for: not every loss looks at all of them, and one
-    may be a model per client."""
+    """Like a State, but a part is gathered only when it is read: a loss may not use all parts, and a part may
+    be a model per client."""
 
     def __init__(self, parts: dict[str, Callable]):
         self._parts = parts
@@ -537,7 +539,7 @@ class _StackedDraws(Draws):
     """Every client's numbers from its own generator, as in the plain loop; inside vmap each client sees its
     own.
 
-    What a step has drawn lies in memory of its own and is filled anew before the step is taken again.
+    The numbers of a step have memory of their own, which is filled anew before the step is run again.
     """
 
     def __init__(self, step: _Step, purpose: str):
@@ -565,8 +567,7 @@ class _StackedDraws(Draws):
         return _pick(self.drawn[self.next - 1][2], self.step.inside)
 
     def _draw(self, draw, shape: torch.Size) -> Tensor:
-        """(rows, *shape) on the CPU; zeros for rows without a batch, whose generators must stay where they
-        are."""
+        """(rows, *shape) on the CPU; zeros for rows without a batch, whose generators must not advance."""
         drawn = [
             torch.zeros(shape) if known is None else draw(shape, generator=known[0][self.purpose][known[1]])
             for known in self.step.generators

@@ -18,7 +18,7 @@ class StackedSteps:
         self.count = torch.zeros(clients, dtype=torch.float64, device=device)
 
     def restart(self) -> None:
-        """As new, in the same memory."""
+        """Reset the state to that of a new optimiser, in the same memory."""
         for tensor in (self.count, *(moment for moments in self.moments for moment in moments.values())):
             tensor.zero_()
 

@@ -49,9 +49,9 @@ class Trained:
         )
 
     def class_means(self, sizes: Sequence[int]) -> ClassMeans:
-        """As World.class_means, of the representations that the phase saw in passing, in training mode and
-        while the model moved, over all its epochs: what released codes send. Its loss must have logged
-        `losses.class_sums`."""
+        """As World.class_means, but of the representations computed during training, in training mode, while
+        the model changed, over all epochs of the phase: what released codes send. The loss must have logged
+        `prototypes.class_sums`."""
         like = self.models[0]["head.weight"]
         sums, counts = (
             self.logged[name].to(like.device).nan_to_num(0) for name in ("class_sum", "class_count")
@@ -64,8 +64,8 @@ class Trained:
 
 
 class Watch:
-    """An executor around another one that notes for the trainer what a round's local phases leave; a world
-    remembers none of it.
+    """Wraps an executor and keeps for the trainer what a round's local phases return, since a world keeps
+    nothing.
 
     `trained` is the last phase, with the losses of the last one that had any; None before the first.
     """

@@ -34,8 +34,8 @@ AUGMENTATIONS = {None: None, "crop_flip": augmentations.plain}
 class World:
     """The clients of one seed of a cell, and the engine's verbs, as they are in one round.
 
-    A method reads it and cannot change it: what a verb finds, it returns. The trainer makes the next round's
-    by `at`.
+    A method reads it and cannot change it: a verb returns its result and stores nothing. The trainer makes
+    the next round's world by `at`.
     """
     clients: tuple[Client, ...]
     training: Training
@@ -93,8 +93,8 @@ class World:
         )
 
     def at(self, round: int, executor: Any = None) -> "World":
-        """The same federation in another round, for the trainer, who may put another executor around this
-        one's."""
+        """The same federation in another round, for the trainer, which may wrap the executor in another
+        one."""
         world = copy.copy(self)
         vars(world).update(round=round, executor=executor or self.executor)
         return world
@@ -176,9 +176,9 @@ class World:
         (seed, stream, round, client, epoch), so that methods with the same stream see the same batches. A
         client without data keeps its model.
 
-        `views(images, generator)` makes of a batch's pixels, uint8 (B, C, H, W), a tuple of as many images
-        each, uint8 or floating in [0, 255]: the first becomes batch.images, the others batch.views. Without
-        it the scenario's augmentation acts.
+        `views(images, generator)` maps a batch's pixels, uint8 (B, C, H, W), to a tuple of batches of as many
+        images, uint8 or floating in [0, 255]: the first becomes batch.images, the others batch.views. Without
+        it the scenario's augmentation applies.
         """
         return self._run(
             self._phase(
@@ -326,13 +326,13 @@ class World:
         own: object = None,
         optimiser: Optimiser | None = None,
     ) -> Clients:
-        """One public batch (FCCL+, Algorithm 1): every client shows what its model makes of it, the server
-        turns that into what each gets back, and each takes one step of a new optimiser.
+        """One public batch (FCCL+, Algorithm 1): every client sends its model's outputs on it, the server
+        turns these into what each client receives, and each takes one step of a new optimiser.
 
         look(model, images, own) -> tensor or dict of tensors, with their graph; training mode, so that
         BatchNorm's statistics move. agree(shown by each client, as constants) -> what each receives; None: no
-        step for that one. loss(shown, received, own) -> scalar. `optimiser` by default Adam at the scenario's
-        rate without weight decay. All look before the first one moves.
+        step for that client. loss(shown, received, own) -> scalar. `optimiser` by default Adam at the
+        scenario's rate without weight decay. All clients compute their outputs before the first one steps.
         """
         return step_together(
             self.clients,
@@ -383,7 +383,7 @@ class World:
         for k, (client, model) in enumerate(zip(self.clients, models, strict=True)):
             if len(client.labels):
                 counts[k] = torch.bincount(client.labels, minlength=self.classes)
-                # (C, n); a sum in fixed order
+                # (C, n): as a matrix product, the sum has a fixed order.
                 member = torch.nn.functional.one_hot(client.labels, self.classes).T.to(means.dtype)
                 means[k] = member @ scaled(self.representations(k, model)) / counts[k].clamp(min=1)[:, None]
         return ClassMeans(means, counts)
@@ -452,7 +452,7 @@ def precision() -> str:
 def _precision(device: torch.device) -> torch.dtype | None:
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision() == "tf32"
-        # its faster kernels for gradients add in the order of arrival
+        # cuDNN's faster gradient kernels add in the order of arrival, which varies.
         torch.backends.cudnn.deterministic = True
     return PRECISIONS[precision()]
 

@@ -16,8 +16,8 @@ def names() -> list[str]:
 
 
 def load(algorithm: str, hyper: dict, where: str, paper: str | None = None, root: Path = ROOT) -> Method:
-    """The method, of all papers or of this one alone, with its hyper-parameters checked; `where` (file and
-    key) begins every error."""
+    """The method, common to all papers or this paper's own, with its hyper-parameters checked; `where` (file
+    and key) begins every error."""
     file, name = method_file(algorithm, paper, root), method_module(algorithm, paper, root)
     if file is None or name is None:
         raise ParamError(f"{where}: {unknown('method', algorithm, method_names(paper, root))}")

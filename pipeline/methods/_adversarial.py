@@ -13,8 +13,8 @@ from pipeline.schema import Count, NonNegative, Positive
 
 @dataclass(frozen=True)
 class AdversarialTraining:
-    """Before a method's class: its local objective sees attacked images only, without a clean term (FedCCL,
-    Eq. 21 to 24).
+    """A mixin to put before a method's class: the local objective then sees attacked images only, without a
+    clean term (FedCCL, Eq. 21 to 24).
 
     The paper states no numbers. Those here are for MNIST; with eps = 0 nothing is attacked.
     """
@@ -31,7 +31,7 @@ class AdversarialTraining:
                     f"client {client.name}: attacks need pixels in [0, 1]; set the scenario's data.normalise "
                     "to none"
                 )
-        return super().init(world)    # type: ignore[misc]    # of the method's class, which comes next
+        return super().init(world)    # type: ignore[misc]    # the next base is a method's class
 
     def loss(self, model: Handle, batch: Batch, shared: Any, own: Any) -> Objective:
         if self.eps:

@@ -1,5 +1,5 @@
-"""What the methods have in common that agree on public data instead of averaging models (FCCL+, Algorithm 1;
-RAHFL Sec. 3.3)."""
+"""The base of the methods that agree on public data instead of averaging models (FCCL+, Algorithm 1; RAHFL
+Sec. 3.3)."""
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -35,10 +35,10 @@ class Collaborative(Method):
                        (Table 15)
         learn     the local phase, `loss` on private data
 
-    A method states `agree` and `agreement`, and what else differs. As it stands the base shows logits and
-    learns by cross-entropy. `own(state, world)` gives `look` and `agreement` the client's share of something
-    (Clients, a tensor, a dict of these). A client without data keeps its model at home and takes part in all
-    the rest.
+    A method defines `agree` and `agreement`, and overrides what else differs. By default clients send logits
+    and learn by cross-entropy. `own(state, world)` gives `look` and `agreement` the client's share of a value
+    (Clients, a tensor, a dict of these). A client without data skips the local phase and takes part in
+    everything else.
 
     `public_optimiser`: adam as in the papers, or the sgd (weight decay 1e-5) of FCCL+'s FedDF; new for every
     client and batch. `schedule`: constant as in the papers' text, or the decay of FCCL+'s code, for public
@@ -68,11 +68,11 @@ class Collaborative(Method):
         return None
 
     def look(self, model: Handle, images: Any, own: Any) -> Tensor | dict[str, Tensor]:
-        """What a client makes of a public batch: its logits (B, C)."""
+        """A client's outputs on a public batch: its logits (B, C)."""
         return model(images)
 
     def agree(self, shown: list, state: State, world: World) -> list:
-        """What each client receives for what all have shown; None for a client that takes no step."""
+        """What each client receives, from the outputs of all; None for a client that takes no step."""
         raise NotImplementedError
 
     def agreement(self, shown: Any, received: Any, own: Any) -> Tensor:
@@ -80,7 +80,7 @@ class Collaborative(Method):
         raise NotImplementedError
 
     def learn(self, models: Clients, state: State, world: World) -> Clients:
-        """The local phase. `state.models` are the clients' models of the end of the last round."""
+        """The local phase. `state.models` are the clients' models at the end of the previous round."""
         return world.local_epochs(models, self.loss, optimiser=self.local_optimiser(world)).models
 
     # -- the round ----------------------------------------------------------------------------------------
@@ -172,5 +172,5 @@ class MeanLogits(Collaborative):
 
 
 def mean(values: Iterable[Tensor]) -> Tensor:
-    """(1/K) sum of what K clients have shown."""
+    """The plain mean of K clients' outputs."""
     return torch.stack(list(values)).mean(0)

@@ -1,5 +1,5 @@
-"""AugHFL: those whose answers stand firm under augmentation weigh more when clients learn from each other
-(Fang, Ye, Yang 2023)."""
+"""AugHFL: clients learn from each other, with more weight on those whose predictions change least under
+augmentation (Fang, Ye, Yang 2023)."""
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -19,15 +19,15 @@ from pipeline.methods._collaborative import Collaborative, averaged
 from pipeline.schema import NonNegative
 
 SMALLEST_SPREAD = 1e-12                               # kappa of a client whose views agree to the last digit
-SMALLEST_SUM = 1e-7                                   # beside the sum of all 1 / kappa, as released
+SMALLEST_SUM = 1e-7                                   # added to the sum of all 1 / kappa, as released
 CLAMP = (1e-7, 1.0)                                   # of the released collaborative loss
 
 
 @dataclass(frozen=True)
 class AugHFL(Collaborative):
-    """Collaborative: sum_{i != k} w_i KL(p_i || p_k) on the clean public view, where w_i falls with how far
-    client i's answers to two AugMix versions of its own are from that. Local: CE + mu JSD over the plain view
-    and two AugMix versions of it.
+    """Collaborative: sum_{i != k} w_i KL(p_i || p_k) on the clean public view, where w_i falls with the
+    divergence between client i's predictions on it and on two AugMix versions that it draws. Local: CE + mu
+    JSD over the plain view and two AugMix versions of it.
 
     The weights sum to one over all clients, the own one included, and are not scaled again without it, as
     released. Read as RAHFL's tables need it: nine operations that no corruption of the benchmark uses (the

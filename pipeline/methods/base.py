@@ -13,11 +13,11 @@ from pipeline.losses import cross_entropy
 
 @dataclass(frozen=True)
 class Method:
-    """A method states what differs from its neighbours; its fields are its hyper-parameters.
+    """Base of all methods: a subclass overrides what differs, and its fields are its hyper-parameters.
 
     `headline` is the hook of the paper's tables: `pre`, before local training (what `deployed` returns), or
     `post`, after local training and before upload (`after_training`). Both are measured. `needs`: what a
-    scenario must offer (`params.NEEDS`). Either is a class attribute, or a property, one `return` of an
+    scenario must offer (`schema.NEEDS`). Either is a class attribute, or a property, one `return` of an
     expression of options.
     """
 
@@ -52,17 +52,15 @@ class Method:
 
     def loss(self, model: Handle, batch: Batch, shared: Any, own: Any) -> Objective:
         """Local objective on one mini-batch: cross-entropy, unless the method adds to it. `shared` and `own`
-        are what its round gives to World.local_epochs, which tells the rest."""
+        are what its round passes to World.local_epochs, see there."""
         return cross_entropy(model(batch.images), batch.labels)
 
     def diagnostics(self, state: State) -> dict[str, float]:
-        """Numbers of the method's own that a reader wants to see over the rounds; columns `method.<name>` of
-        history.csv."""
+        """Further numbers of the method to record in every round; columns `method.<name>` of history.csv."""
         return {}
 
     def vectors(self, state: State) -> Tensor | None:
-        """(C, d) what the server sends per class, where the method has one vector for each; kept for
-        pictures."""
+        """(C, d): the vector per class that the server sends, where the method has one; kept for figures."""
         return None
 
     def scores(self, model: Handle, images: Tensor, state: State) -> Tensor:

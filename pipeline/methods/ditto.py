@@ -1,4 +1,5 @@
-"""Ditto: FedAvg, and beside it a personal model drawn to the global one (Li et al. 2021, Algorithm 1)."""
+"""Ditto: FedAvg, and for every client a personal model regularised towards the global one (Li et al. 2021,
+Algorithm 1)."""
 from dataclasses import dataclass
 
 from torch import Tensor

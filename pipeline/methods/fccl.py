@@ -1,5 +1,5 @@
-"""FCCL: clients make the same classes of their logits correlate on public data, and remember at home (Huang
-et al. 2022)."""
+"""FCCL: clients correlate their logits class by class on public data, and distil from earlier models at home
+(Huang et al. 2022)."""
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -27,10 +27,10 @@ class FCCL(MeanLogits):
     `eval` of the conference's.
     """
     lam: NonNegative = 0.0051
-    # of different classes; 0: decorrelated, as in Barlow Twins
+    # Target correlation of different classes; 0: decorrelated, as in Barlow Twins.
     off_target: Annotated[float, Range(low=-1, high=1)] = -1.0
     pearson: bool = False                 # Eq. 1 to the letter; the codes have (B - 1) / B of it
-    # conference code: own share of Zbar by the last round's model, eval mode
+    # conference: as in that code, the own share of Zbar comes from the last round's model in evaluation mode.
     consensus: Literal["mean", "conference"] = "mean"
     teacher_mode: Literal["train", "eval"] = "train"          # of BatchNorm in the teachers
     pretraining: Count = 50               # epochs of BASE (FCCL+ Sec. 4.1)

@@ -1,5 +1,5 @@
-"""FCCL+: FCCL's correlation and the similarity of instances on public data; at home, distil what is not the
-target (Huang et al. 2023, Algorithm 1)."""
+"""FCCL+: FCCL's correlation and the similarity of instances on public data; non-target distillation at home
+(Huang et al. 2023, Algorithm 1)."""
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -40,7 +40,7 @@ class FCCLPlus(FCCL):
     ewc: NonNegative = 0.7
     renormalise: bool = False             # FNTD over the C - 1 other classes: Eq. 12 in place of Eq. 13
     tau_squared: bool = True              # as the code and Eq. 10; Eq. 14 has no factor
-    # collaborated: theta^e, after this round's public phase (Fig. 9)
+    # collaborated: theta^e, the model after this round's public phase (Fig. 9).
     teacher: Literal["previous", "collaborated"] = "previous"
 
     def __post_init__(self):
@@ -115,7 +115,7 @@ class FCCLPlus(FCCL):
         return self.tau ** 2 if self.tau_squared else 1.0
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
-        """Beside the logits, the B (B - 1) similarities of every public batch, up and down."""
+        """The logits, and the B (B - 1) similarities of every public batch, up and down."""
         up, down = super().traffic(world)
         sizes = self.passed(world)
         more = (sum(b * (b - 1) for b in sizes) if self.omega else 0) - (
@@ -172,7 +172,7 @@ def instance_similarity(features: Tensor, mu: float) -> Tensor:
     Eq. 3 and 4). Widths d need not agree between clients."""
     size, rows = len(features), F.normalize(features, dim=1)
     cosines = rows @ rows.T
-    # all but the diagonal
+    # This drops the diagonal.
     others = cosines.flatten()[1:].view(size - 1, size + 1)[:, :-1] if size > 1 else cosines[:, 1:]
     return others.reshape(size, size - 1) / mu
 

@@ -28,12 +28,12 @@ class FedALA(FedAvg):
     The state holds what each client starts its next round from (scored before training), A_k, whether the
     client is still to go through its start phase (1 or 0), and how many epochs its last weight learning took.
     """
-    eta: NonNegative = 1.0                # this and the next four: the released code's
+    eta: NonNegative = 1.0                # the default of this and the next four is the released code's
     share: Fraction = 0.8                 # of the training samples, for the weights
     tensors: Whole = 2                    # last parameter tensors that have weights: 2 is the head; 0: all
     threshold: Positive = 0.1             # the start phase ends when the std of the last losses is below
     losses: Count = 10                    # how many last losses
-    # a contiguous slice of one fixed order, as released; or FL-bench's draw
+    # slice: of one fixed order, contiguous, as released; random: a draw, as in FL-bench.
     subset: Literal["slice", "random"] = "slice"
     dropout: bool = False                 # the released code leaves it on while weights are learnt
 
@@ -74,7 +74,8 @@ class FedALA(FedAvg):
         none where there are no data or where the two models are equal."""
         if not world.sizes[k] or all(torch.equal(local[name], received[name]) for name in received):
             return weights, 0
-        above = all(name.startswith("head.") for name in weights)  # then nothing below moves: features once
+        # then the features never change and are computed once
+        above = all(name.startswith("head.") for name in weights)
         batches = self._batches(
             world, k, world.representations(k, received) if above else world.clients[k].images
         )

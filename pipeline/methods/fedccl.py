@@ -31,10 +31,11 @@ class FedCCL(FedAvg):
     local_contrast: bool = True
     global_contrast: bool = True
     local_signals: Literal["finch", "mean"] = "finch"     # mean: a client's class means (Eq. 7, Table 7)
-    # mean: of all local signals of the class (Eq. 12, Table 7)
+    # mean: the mean of all local signals of the class (Eq. 12, Table 7).
     global_signals: Literal["finch", "mean"] = "finch"
     exclude_own: bool = False             # contrast with the other clients' local signals only
-    reduction: Literal["mean", "sum"] = "mean"  # over a batch; Eq. 16 and 17 sum, beside a mean cross-entropy
+    # How a contrast is reduced over a batch: Eq. 16 and 17 sum, but the cross-entropy is a mean.
+    reduction: Literal["mean", "sum"] = "mean"
 
     def init(self, world: World) -> State:
         return State(**super().init(world), signals=None)
@@ -65,7 +66,7 @@ class FedCCL(FedAvg):
         )
 
     def usable(self, state: State, world: World) -> Tensor | None:
-        """(clients, P): which local signals a client is contrasted with, where not with all."""
+        """(clients, P): the local signals that a client is contrasted with; None for all."""
         if state.signals is None or not self.exclude_own:
             return None
         owners = state.signals.everyone.owners

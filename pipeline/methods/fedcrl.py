@@ -39,7 +39,7 @@ class FedCRL(Method):
     gamma: NonNegative = 0.8
     # post_eval: one more pass with the trained features
     contrast: Literal["epoch", "last_batch", "post_eval"] = "epoch"
-    # global: tau = 0, own: tau = 1 at the first mix
+    # At the first mix, global means tau = 0 and own means tau = 1.
     first_tau: Literal["evaluate", "global", "own"] = "evaluate"
     clip_params: bool = False             # Algorithm 1, line 22, to the letter
 
@@ -53,7 +53,7 @@ class FedCRL(Method):
             (trained.last if self.contrast == "last_batch" else trained.logged).get("contrast"),
         )
         if self.clip_params:
-            # a step, so that hook `post` sees it
+            # The clipping runs as a local step, so that the hook `post` scores the clipped models.
             models = world.local_steps(models, self.clip, epochs=1).models
         seen = world.class_means(models)
         prototypes = aggregate_means(seen.means, seen.counts, state.prototypes)

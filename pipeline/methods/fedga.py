@@ -20,8 +20,8 @@ class FedGA(FedAvg):
     to the largest, times step_r / M. a is uniform at first, whatever the clients' sizes.
 
     Gaps are measured on the clients' training data in evaluation mode, since no part of it is held out, and
-    never on test data. A client without data has weight 0. MarsFL's version, with the sign reversed and the
-    two losses on different data, is not followed.
+    never on test data. A client without data has weight 0. MarsFL's version differs (the sign is reversed and
+    the two losses are on different data) and is not followed.
     """
     step: NonNegative = 0.2               # d of the released code
     metric: Literal["loss", "accuracy"] = "loss"  # the paper's; the released code's default is the accuracy

@@ -22,7 +22,7 @@ class FedGH(Method):
     whatever the number of samples behind it. The released codes differ: one never moves the server's head,
     the other lets client 0 share it; neither is followed.
     """
-    server_lr: NonNegative = 0.01         # declared in the released code; PFLlib 1.0, which can diverge
+    server_lr: NonNegative = 0.01         # as declared in the released code; PFLlib has 1, which can diverge
     server_batch: Count = 16  # PFLlib: the clients' batch size; 1 goes pair by pair, as the paper does
 
     def init(self, world: World) -> State:

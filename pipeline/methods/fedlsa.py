@@ -25,21 +25,21 @@ from pipeline.schema import Count, NonNegative, Positive, Whole
 class FedLSA(FedAvg):
     """A round: the server trains A = nor(Theta(R)) with the global classifier, on CE(phi(a_i), i) + alpha *
     separation; then clients train CE(phi(h), y) + lambda * compactness, the contrast of h with the anchors at
-    temperature tau; then the average. h = nor(projector(z)) is the representation of the network `fedlsa`; of
-    another network's the contrast takes the direction alone. R and Theta live on; the first round's anchors
-    answer to the untrained classifier.
+    temperature tau; then models are averaged. h = nor(projector(z)) is the representation of the network
+    `fedlsa`; with another network, the contrast normalises the representation. R and Theta persist over the
+    rounds; the first round's anchors are trained with the untrained classifier.
 
     Read so where the text is silent or cannot be meant: tau divides inside the exponent, anchors have length
     one, both R and Theta learn. Learning rates are not stated.
     """
-    alpha: NonNegative = 0.02             # stated: 0.02 or 0.4, as the next two by data set
+    alpha: NonNegative = 0.02  # the paper has 0.02 or 0.4; like the next two, it depends on the data set
     lam: NonNegative = 0.1                # 0.1 or 0.7
     tau: Positive = 0.1                   # 0.1 or 0.2
     server_epochs: Whole = 500            # steps over all anchors at once
     server_lr: Positive = 0.01
     inputs: Count | None = None  # width of R and Theta; None: that of the network's encoder, else of h
-    separation: bool = True               # False: the anchors answer to the classifier alone (Tables 4 and 5)
-    # distance: mean ||h - a_y|| (Tables 4 and 5)
+    separation: bool = True  # False: anchors are trained on the classifier's loss alone (Tables 4 and 5)
+    # distance: the mean of ||h - a_y|| (Tables 4 and 5).
     compactness: Literal["anchor", "distance", "none"] = "anchor"
     temperature: Literal["inside", "outside"] = "inside"      # outside: Eq. 4 to the letter
     unit: bool = True                     # False: anchors of any length
@@ -68,7 +68,8 @@ class FedLSA(FedAvg):
         """Full-batch steps on L_ACE + alpha * L_SEP (Eq. 3 to 5); the classifier stands still."""
         weight, bias = model["head.weight"].cpu(), model["head.bias"].cpu()
         alpha = self.alpha if self.separation else 0.0
-        tau = self.tau if self.temperature == "inside" else 1.0       # outside, its logarithm has no gradient
+        # outside, log tau is a constant without gradient
+        tau = self.tau if self.temperature == "inside" else 1.0
 
         def gradient(raw: Tensor, _: None) -> Tensor:
             return anchor_gradient(raw, weight, bias, alpha, tau, self.unit)

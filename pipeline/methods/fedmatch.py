@@ -18,7 +18,7 @@ from pipeline.methods._collaborative import Collaborative, averaged, synchronise
 from pipeline.schema import NonNegative, Share, Whole
 
 PSI_START = 0.2                                               # psi begins as this share of sigma
-PROBE = 256  # public images that tell which clients are alike
+PROBE = 256  # public images on which clients are compared
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class FedMatch(Collaborative):
     the first two over the samples of which p_i is confident (at least kappa); private ones move sigma on
     lam_s CE.
 
-    A reconstruction: FCCL+ compares with FedMatch among different networks and has not released how. Kept are
-    the two ideas it names. Networks differ, so that helpers send answers instead of weights; they are the H
-    clients whose mean answer to a fixed public probe is nearest, chosen anew every round. A is the strong
-    public augmentation. `decomposed: false`: one part, psi = 0 and no penalties, public and private steps
-    move theta. `pseudo_labels: false`: consistency alone.
+    A reconstruction: FCCL+ compares with FedMatch for heterogeneous networks and has not released how. The
+    two ideas that it names are kept. As networks differ, helpers send predictions instead of weights; they
+    are the H clients whose mean answer to a fixed public probe is nearest, chosen anew every round. A is the
+    strong public augmentation. `decomposed: false`: one part, psi = 0 and no penalties, public and private
+    steps move theta. `pseudo_labels: false`: consistency alone.
     """
     helpers: Whole = 2
     kappa: Share = 0.75
@@ -59,7 +59,7 @@ class FedMatch(Collaborative):
     def round(self, state: State, world: World) -> State:
         state = self.prepare(state, world)
         agreed = self.collaborate(state, world)
-        # sigma stood still
+        # The public phase did not move sigma.
         psi = difference(agreed, difference(state.models, state.psi)) if self.decomposed else state.psi
         models = self.learn(synchronised(agreed, world), state, world)
         return State({**state, "models": models, "psi": synchronised(psi, world)})

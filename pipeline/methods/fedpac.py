@@ -31,7 +31,7 @@ class FedPAC(FedPer):
     """
     lam: NonNegative = 1.0                # the paper's
     head_epochs: Whole = 1                # the paper's; the features train for the round's epochs
-    # None: the scenario's; released code: SGD 0.1, momentum 0.5, decay 5e-4
+    # None: the scenario's. The released code has SGD at 0.1, momentum 0.5, decay 5e-4.
     head_optimiser: Optimiser | None = None
     weighted: bool = True  # global means over samples (paper, released code); PFLlib: over owners
 
@@ -68,8 +68,8 @@ class FedPAC(FedPer):
         )
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
-        """Up go, beside the model, class means, h and V, and where the means are weighted a count for every
-        class mean."""
+        """A client sends the model, its class means, h and V, and where the means are weighted also a count
+        for every class mean."""
         up, down = vectors_sent([client.labels for client in world.clients], world.width)
         counts = up / world.width if self.weighted else 0.0
         return world.scalars() + 2 * up + 1 + counts, world.scalars() + down
@@ -116,7 +116,7 @@ def _combinations(h: np.ndarray, spread: np.ndarray) -> np.ndarray:
     for i in range(len(h)):
         factor = np.vstack([np.diag(np.sqrt(spread)), (near[i] - near).T])
         scale = np.sqrt((factor ** 2).sum() / len(h)) or 1.0
-        # as many rows as unknowns are enough
+        # The QR factorisation reduces the problem to as many rows as unknowns.
         q, r = np.linalg.qr(np.vstack([factor / scale, np.ones(len(h))]))
         x = nnls(r, q[-1], start=i)
         x = np.where(x / x.sum() < LEAST_SHARE, 0.0, x)

@@ -34,7 +34,7 @@ class FedPCL(Method):
     inference: Literal["classifier", "local_prototype"] = "classifier"
     normalise_head: bool = False  # the classifier sees unit representations too, as in the released network
     exclude_positive: bool = False        # the paper's denominators: only labels other than the sample's
-    # official: the released loss, anchors are class means, summed over sets, no L_g
+    # official: the released loss; anchors are class means, summed over the sets, and there is no L_g.
     contrast: Literal["paper", "official"] = "paper"
 
     def init(self, world: World) -> State:
@@ -81,14 +81,15 @@ class FedPCL(Method):
         return value
 
     def trained(self, state: State, world: World) -> Clients:
-        """What clients train from."""
+        """The models that clients start training from."""
         return world.everyone(state.model) if self.averaging else state.models
 
     def deployed(self, state: State, world: World) -> Clients:
         models = self.trained(state, world)
         if self.inference == "classifier":
             return models
-        # one each: an averaged model predicts differently for every client
+        # A copy per client: with its own class means, an averaged model predicts differently for every
+        # client.
         return Clients(Params(model) for model in models)
 
     def scores(self, model: Handle, images: Tensor, state: State) -> Tensor:
@@ -96,7 +97,7 @@ class FedPCL(Method):
         if self.inference == "classifier" or state.prototypes is None:
             return model.head(unit(z) if self.normalise_head else z)
         mine = State(vectors=state.means[model.client], known=state.present[model.client])
-        # a client without data: the global ones
+        # A client without data uses the global class means.
         return prototype_scores(unit(z), **(mine if mine.known.any() else state.prototypes))
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:

@@ -1,5 +1,5 @@
-"""FedProc: representations are drawn to the global class means first, the classifier learns more and more (Mu
-et al. 2023)."""
+"""FedProc: a contrast with the global class means at first, and with growing weight the cross-entropy (Mu et
+al. 2023)."""
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -24,7 +24,7 @@ class FedProc(FedAvg):
     alpha: Share | None = None  # a constant a_t (FCCL+ Table 7: 0.5); None: t / T, the paper's and the code's
     tau: Positive = 1.0                   # the method has no temperature
     weighted: bool = True  # prototypes by samples, as the code; false: the plain mean over owners
-    # the classifier sees unit representations too, as in the released network
+    # True: the classifier sees unit representations too, as in the released network.
     normalise_features: bool = False
 
     def init(self, world: World) -> State:
@@ -58,6 +58,6 @@ class FedProc(FedAvg):
         return model.head(self.seen_by_head(model.features(images)))
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
-        # each with its count
+        # One more number per class: its count.
         up, _ = vectors_sent([client.labels for client in world.clients], world.width + 1)
         return world.scalars() + up, world.scalars() + world.classes * world.width

@@ -1,4 +1,4 @@
-"""FedProto: class means go up and down, and draw every client's representations together (Tan et al. 2022,
+"""FedProto: clients exchange class means, and fit their representations to the global ones (Tan et al. 2022,
 Algorithm 1)."""
 from dataclasses import dataclass
 from typing import Literal
@@ -35,11 +35,11 @@ class FedProto(Method):
     lam: NonNegative = 1.0                # released code: 1 for MNIST and FEMNIST, 0.1 for CIFAR-10
     averaging: bool = False
     weighted: bool = False                # owners by their samples of the class; the code has the plain mean
-    # None: prototype, with averaging the classifier
+    # None: the prototype, but the classifier where models are averaged.
     prediction: Literal["prototype", "classifier"] | None = None
-    # of a client's images: every class with a prototype, or the classes it trains on
+    # Classes that may be predicted: every class with a prototype, or those that the client trains on.
     candidates: Literal["all", "own"] = "all"
-    # class means after training, or of what the phase saw in passing (released codes)
+    # eval: class means after training; running: those of the training batches (released codes).
     means: Literal["eval", "running"] = "eval"
 
     @property

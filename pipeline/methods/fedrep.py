@@ -12,8 +12,8 @@ from pipeline.schema import Whole
 class FedRep(FedPer):
     """tau_h epochs on the head with the received features frozen, then tau_b on the features with the new
     head frozen."""
-    head_epochs: Whole = 10               # tau_h, the recorded value for CIFAR-10 and CIFAR-100
-    # tau_b: 1 and 5 are recorded for CIFAR-10 and CIFAR-100; None: the scenario's local epochs
+    head_epochs: Whole = 10               # tau_h, as in the authors' commands for CIFAR-10 and CIFAR-100
+    # tau_b: the authors' commands have 1 for CIFAR-10 and 5 for CIFAR-100; None: the scenario's local epochs.
     feature_epochs: Whole | None = None
     uniform: bool = False  # the paper's mean over clients; False: weighted by samples, as PFLlib
 

@@ -1,5 +1,5 @@
-"""FPL: class means of the clients, clustered at the server, draw representations; so does their mean (Huang
-et al. 2023)."""
+"""FPL: representations are contrasted with the clients' class means, clustered at the server, and fitted to
+the mean of these (Huang et al. 2023)."""
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,7 +25,7 @@ class FPL(FedAvg):
     tau: Positive = 0.02
     clusters: Literal["finch", "first"] = "finch"     # first: FINCH's first level only, as the paper's text
     upcr: Literal["mean", "sum"] = "mean"  # over the d dimensions: the code's mean, or the sum of Eq. 10
-    # class means after training, or of what all its epochs saw in passing
+    # eval: class means after training; running: those of the training batches of all epochs.
     means: Literal["eval", "running"] = "eval"
 
     def init(self, world: World) -> State:
@@ -43,7 +43,7 @@ class FPL(FedAvg):
         )
 
     def message(self, prototypes: State | None, classes: int) -> State | None:
-        """Cluster prototypes, and what a client makes of them: each class's unbiased prototype (Eq. 6)."""
+        """The cluster prototypes, and from them each class's unbiased prototype (Eq. 6)."""
         return (
             None
             if prototypes is None

@@ -14,7 +14,7 @@ from pipeline.methods._collaborative import Collaborative
 from pipeline.schema import NonNegative, Positive
 
 LEAST = 1e-12                                         # of a probability whose logarithm is taken
-ENOUGH = 0.01                                         # mean change of a row that the released code aims at
+ENOUGH = 0.01  # the mean change of a row that the released code aims at
 SHARPNESS = 5.0                                       # of the softmax that it puts over a row
 
 
@@ -33,7 +33,7 @@ class KTpFL(Collaborative):
     softmax over each row.
     """
     update: Literal["paper", "code"] = "paper"
-    eta: Positive = 0.1                   # step of c (eta_3); as lam not stated, our own
+    eta: Positive = 0.1                   # step of c (eta_3); like lam it is not stated and is our own choice
     lam: NonNegative = 1.0
     rho: NonNegative = 0.7                # penalty_ratio of the released configurations
     tau: Positive = 1.0                   # released: 10
@@ -44,7 +44,7 @@ class KTpFL(Collaborative):
         return State(**super().init(world), coefficients=torch.full((n, n), 1 / n, dtype=torch.float64))
 
     def prepare(self, state: State, world: World) -> State:
-        # a checkpoint comes back to the GPU
+        # .cpu(), because a checkpoint is loaded onto the GPU.
         predictions, c = self.predictions(state.models, world), state.coefficients.cpu()
         if self.update == "code":
             moved = released_coefficients(c, predictions, self.rho)

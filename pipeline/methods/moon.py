@@ -24,7 +24,7 @@ class Moon(FedAvg):
     """
     mu: NonNegative = 5.0                 # released example for CIFAR-10; 1 elsewhere
     tau: Positive = 0.5
-    buffer: Count = 1                     # how many of a client's last models it is kept away from
+    buffer: Count = 1                     # how many of a client's previous models are negatives
 
     def init(self, world: World) -> State:
         return State(**super().init(world), previous=State())

@@ -20,10 +20,10 @@ class PerFedAvg(FedAvg):
     """Each step takes batches D, D' (and D'' for `hf`) of the scenario's size: d = grad f(w - alpha grad f(w;
     D); D'), then w <- w - beta d, or beta (d - alpha H d) with the Hessian's product by differences at D''.
 
-    A trailing chunk is cut evenly; with fewer samples than batches it is left out. Scored is a copy of the
-    global model after one adaptation step on one local training batch.
+    A last incomplete chunk is cut evenly; with fewer samples than batches it is left out. Each client is
+    scored by a copy of the global model after one adaptation step on one local training batch.
     """
-    # first-order: what PFLlib implements; hf: the paper's Hessian-free form
+    # fo: first-order, as PFLlib implements it; hf: the paper's Hessian-free form.
     variant: Literal["fo", "hf"] = "fo"
     alpha: NonNegative = 0.01             # adaptation step
     beta: NonNegative = 0.001             # meta step
@@ -91,13 +91,13 @@ class PerFedAvg(FedAvg):
                 (name, value + sign * self.delta * direction[name]) for name, value in model.params.items()
             )
             return torch.func.grad(lambda params: self._fit(model.at(params), batch))(dict(there))
-        # made there, not copied
+        # Created on the device, so that nothing is copied.
         signs = 1 - 2 * torch.arange(2, device=batch.images.device, dtype=batch.images.dtype)
         both = torch.func.vmap(gradient, randomness="same")(signs)
         return Params((name, (g[0] - g[1]) / (2 * self.delta)) for name, g in both.items())
 
     def _adam(self, params: Params, gradient: Params, own: dict) -> tuple[Params, dict]:
-        """Adam as a step of values, for `local_steps`."""
+        """A step of Adam without in-place changes, for `local_steps`."""
         count = own["count"] + 1
         first = Params((name, BETA1 * own["first"][name] + (1 - BETA1) * g) for name, g in gradient.items())
         second = Params(

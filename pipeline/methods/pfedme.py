@@ -1,5 +1,5 @@
-"""pFedMe: personal models on a spring to the client's copy of the global one (T. Dinh et al. 2020, Algorithm
-1)."""
+"""pFedMe: personal models with a quadratic penalty towards the client's copy of the global one (T. Dinh et
+al. 2020, Algorithm 1)."""
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,7 +20,7 @@ class PFedMe(FedAvg):
     w_k <- w_k - lr lambda (w_k - theta). Only w_k travels. Stable while inner_lr (lambda + L) < 2 and lr
     lambda < 1.
 
-    Scored after training is theta, before it the global w. Both levels take plain gradient steps.
+    After training theta is scored, before it the global w. Both levels take plain gradient steps.
     """
     headline = "post"
     lam: NonNegative = 15.0               # released code, as are inner_steps and beta
@@ -42,7 +42,7 @@ class PFedMe(FedAvg):
         return State(model=combine([state.model, mean], [1 - self.beta, self.beta]), personal=trained.own)
 
     def after_training(self, state: State, trained: Clients | None) -> Clients | None:
-        """theta; w_k is what travels."""
+        """theta; w_k is what a client sends."""
         return state.personal
 
     def step(

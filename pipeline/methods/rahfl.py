@@ -37,8 +37,9 @@ class RAHFL(Collaborative):
 
     `acc_source`: which labelled images measure the clients. The code takes the test file of the experiment,
     `test`, which chooses teachers by the test set; the paper says a part of the generic test data. `heldout`
-    are images that no client holds; `private` a client's own training images, which do not compare clients on
-    equal terms. The state has the accuracies on heldout and on test images wherever the scenario has them.
+    are images that no client holds; `private` are a client's own training images, on which clients cannot be
+    compared fairly. The state has the accuracies on heldout and on test images wherever the scenario has
+    them.
 
     `contrast_form` and `distillation_form`: the released code, which made the numbers, or Eq. 5 and Eq. 6 to
     8: sums over anchors instead of means, no factor tau_c / 0.07, no inner exponential, the own view left
@@ -79,8 +80,8 @@ class RAHFL(Collaborative):
         )
 
     def accuracies(self, models: Clients, world: World) -> State:
-        """source -> (K,) shares of right answers, of every source that the scenario has; `private` only where
-        it decides."""
+        """source -> (K,) accuracies as shares, for every source that the scenario has; `private` only where
+        it is the `acc_source`."""
         common = {
             name: batch
             for name, batch in (("heldout", world.heldout), ("test", world.test))
@@ -161,7 +162,7 @@ class RAHFL(Collaborative):
         return scale * view_distillation(clean, weak, strong, self.tau_d, self.distillation_form)
 
     def diagnostics(self, state: State) -> dict[str, float]:
-        """Mean accuracy in percent by every source that teachers could have been chosen by."""
+        """Mean accuracy in percent on every source of images by which teachers could be chosen."""
         return {
             f"accuracy.{name}": 100 * float(found.nanmean())
             for name, found in state.get("accuracies", {}).items()
@@ -177,14 +178,14 @@ class RAHFL(Collaborative):
 
 
 def transfer_matrix(accuracies: Tensor) -> Tensor:
-    """M (K, K): 1 where client p learns from q, ACC_p <= ACC_q and q != p (Eq. 12); equals teach each other.
-    A client whose accuracy (K,) is NaN neither learns nor teaches."""
+    """M (K, K): 1 where client p learns from q, ACC_p <= ACC_q and q != p (Eq. 12); clients of equal accuracy
+    teach each other. A client whose accuracy (K,) is NaN neither learns nor teaches."""
     return (accuracies[:, None] <= accuracies[None, :]).int().fill_diagonal_(0)
 
 
 @torch.no_grad()
 def accuracy(world: World, client: int, model: Params, images: Tensor, labels: Tensor) -> Tensor:
-    """Share of right answers () in float64, evaluation mode; NaN without images."""
+    """Accuracy as a share () in float64, in evaluation mode; NaN without images."""
     network = world.network(client, model)
     right = sum(
         (network(part).argmax(1) == truth).sum()
@@ -212,8 +213,8 @@ def supervised_contrast(z: Tensor, labels: Tensor, tau: float) -> Tensor:
 def view_distillation(
     plain: Tensor, weak: Tensor, strong: Tensor, tau: float, form: Literal["code", "paper"] = "code"
 ) -> Tensor:
-    """Mean over rows of KL(q_i || s_i): how the weak view is similar to a batch teaches the strong view
-    (RAHFL Eq. 6 to 8).
+    """Mean over rows of KL(q_i || s_i): the weak view's similarities to a batch are the teacher of the strong
+    view's (RAHFL Eq. 6 to 8).
 
     plain, weak, strong (B, d), rows of length 1; the batch is R = [weak; plain]. As in the released code
     q_i = softmax(exp(weak_i . R) / tau), s_i the same of strong_i, with q constant, while R inside s carries

@@ -1,5 +1,5 @@
-"""RHFL: clients learn from each other's answers on public data, from the confident ones more, and at home
-against wrong labels (Fang & Ye 2022, Algorithm 1)."""
+"""RHFL: clients learn from each other's predictions on public data, more from confident clients, and at home
+with a loss that is robust to wrong labels (Fang & Ye 2022, Algorithm 1)."""
 import math
 from dataclasses import dataclass
 
@@ -31,7 +31,7 @@ class RHFL(Collaborative):
     beta: NonNegative = 1.0
     eta: NonNegative = 0.5                # `beta` in RHFL's code
     reweighted: bool = True
-    guarded: bool = False  # uniform W where the losses rise on the whole, which turns its order round
+    guarded: bool = False  # uniform W where the losses rise in total, which would reverse its order
 
     def init(self, world: World) -> State:
         return State(**super().init(world), losses=None, weights=None)
@@ -41,7 +41,7 @@ class RHFL(Collaborative):
         uniform = torch.full((len(world.clients),), 1 / others, dtype=torch.float64)
         if not self.reweighted:
             return State({**state, "weights": uniform})
-        measure = Optimiser("sgd", 0.0)  # at rate 0 a pass moves nothing but running statistics
+        measure = Optimiser("sgd", 0.0)  # at rate 0 a pass changes only BatchNorm's running statistics
         trained = world.local_epochs(
             state.models, self.loss, trainable="head", epochs=1, optimiser=measure, stream="confidence"
         )
@@ -63,8 +63,8 @@ class RHFL(Collaborative):
         return symmetric_cross_entropy(model(batch.images), batch.labels, self.alpha, self.beta)
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
-        """All others' answers come down; where the server sends their weighted mean instead, which has the
-        same gradient, as many numbers as go up."""
+        """A client receives the predictions of all others; if the server sends their weighted mean instead,
+        which has the same gradient, as many numbers as it sends."""
         up, down = super().traffic(world)
         answers = float(sum(self.passed(world)) * world.classes)
         return up + float(self.reweighted), down + (len(world.clients) - 2) * answers
@@ -87,9 +87,9 @@ def confidence_weights(previous: Tensor, current: Tensor, eta: float, guarded: b
     """W (K,): softmax over the clients of 1 / (K - 1) + eta F_k / sum_j F_j with F_k = (L_k^prev - L_k) / L_k
     (RHFL's client confidence re-weighting).
 
-    previous, current (K,): the clients' mean private losses; NaN (no data) counts as a loss that stands
-    still. A sum of F that is not positive turns the order round: literal, unless `guarded`, then W is
-    uniform. It is uniform for a sum of 0 as well.
+    previous, current (K,): the clients' mean private losses; NaN (no data) counts as an unchanged loss. A sum
+    of F that is not positive reverses the order, which is kept as the formula has it unless `guarded` makes W
+    uniform. For a sum of 0, W is uniform in any case.
     """
     gain = (previous - current) / current
     gain = torch.where(gain.isfinite(), gain, 0.0)

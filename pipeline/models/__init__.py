@@ -19,7 +19,8 @@ DEEP: dict[str, Callable[[int], tuple[nn.Sequential, int]]] = {
     "shufflenet": shufflenet,
 }
 NAMES = (*STACKS, *DEEP)
-DROPOUT = {"efficientnet": 0.2}  # of networks that bring their own; a rate in the parameters replaces it
+# rates of networks with dropout of their own; a rate in the parameters replaces them
+DROPOUT = {"efficientnet": 0.2}
 
 __all__ = ["NAMES", "Dropout", "Network", "build", "set_generator"]
 

@@ -6,7 +6,7 @@ from torch import nn
 
 from pipeline.models.layers import Recomputed, conv_bn, pooled
 
-# outputs of the branches: 1 x 1; 3 x 3 (reduced, made); 5 x 5 (reduced, made); max-pooling
+# Outputs of the branches: 1 x 1; 3 x 3 (reduction, output); 5 x 5 (reduction, output); max-pooling.
 STAGES = (
     ((64, 96, 128, 16, 32, 32), (128, 128, 192, 32, 96, 64)),
     (
@@ -31,7 +31,7 @@ def googlenet(channels: int) -> tuple[nn.Sequential, int]:
         if stage > 0:
             layers.append(nn.MaxPool2d(3, 2, 1))
         for one, reduced3, three, reduced5, five, pool in blocks:
-            layers.append(Recomputed([         # all kept, 42 MB an image of 32 x 32
+            layers.append(Recomputed([         # keeping all activations would take 42 MB per 32 x 32 image
                 _conv(width, one, 1),
                 nn.Sequential(_conv(width, reduced3, 1), _conv(reduced3, three, 3)),
                 nn.Sequential(_conv(width, reduced5, 1), _conv(reduced5, five, 3), _conv(five, five, 3)),

@@ -91,14 +91,14 @@ class Mean(nn.Module):
 
 
 class Sum(nn.ModuleList):
-    """The sum of what the branches make of one input."""
+    """The sum of the branches' outputs for one input."""
 
     def forward(self, x):
         return reduce(add, (branch(x) for branch in self))
 
 
 class Concat(nn.ModuleList):
-    """What the branches make of one input, one behind the other along the channels."""
+    """The branches' outputs for one input, concatenated along the channels."""
 
     def forward(self, x):
         return torch.cat([branch(x) for branch in self], dim=1)
@@ -114,19 +114,19 @@ class Recomputed(Concat):
 
     def forward(self, x):
         large = x.is_cpu and torch.is_grad_enabled() and x.numel() >= LARGE
-        if not large or torch._C._are_functorch_transforms_active():  # which have no rule for a checkpoint
+        if not large or torch._C._are_functorch_transforms_active():  # these have no rule for checkpoints
             return super().forward(x)
         return torch.cat([_recomputed(branch, x) for branch in self], dim=1)
 
 
 def _recomputed(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """layer(x) by the tensors it holds now: a functional call has put them in, and out again before the
-    gradient."""
+    """layer(x), recomputed for the gradient with the tensors that the layer holds now: a functional call has
+    put them in, and takes them out before the gradient is computed."""
     parameters, buffers = dict(layer.named_parameters()), dict(layer.named_buffers())
 
     def run(x):
         made = functional_call(layer, {**parameters, **buffers}, (x,))
-        # that copies move the second time
+        # In the second pass only copies of the buffers change.
         buffers.update((name, value.clone()) for name, value in buffers.items())
         return made
     return checkpoint(run, x, use_reentrant=False, preserve_rng_state=False)

@@ -6,7 +6,7 @@ from torch import nn
 
 from pipeline.models.layers import Concat, Sum, conv_bn, pooled
 
-# expansion, outputs, blocks, stride of the first block
+# Columns: expansion, outputs, blocks, stride of the first block.
 MOBILENET = (
     (1, 16, 1, 1),
     (6, 24, 2, 1),
@@ -16,10 +16,10 @@ MOBILENET = (
     (6, 160, 3, 2),
     (6, 320, 1, 1),
 )
-# expansion, outputs, blocks, kernel, stride of the first block
+# Columns: expansion, outputs, blocks, kernel, stride of the first block.
 EFFICIENTNET = ((1, 16, 1, 3, 1), (6, 24, 2, 3, 2), (6, 40, 2, 5, 2), (6, 80, 3, 3, 2), (6, 112, 3, 5, 1),
                 (6, 192, 4, 5, 2), (6, 320, 1, 3, 1))
-# outputs, blocks
+# Columns: outputs, blocks.
 SHUFFLENET = ((200, 4), (400, 8), (800, 4))
 SHUFFLENET_STEM, SHUFFLENET_GROUPS = 24, 2
 
@@ -102,7 +102,7 @@ def shufflenet(channels: int) -> tuple[nn.Sequential, int]:
 
 
 def _shuffle_unit(inputs, outputs, first):
-    # a first unit passes its pooled input on beside its own channels
+    # A first unit concatenates its pooled input with the channels that it computes.
     made = outputs - inputs if first else outputs
     middle = made // 4
     groups = 1 if inputs == SHUFFLENET_STEM else SHUFFLENET_GROUPS

@@ -33,9 +33,9 @@ STACKS = {
     "cnn4": Stack((10, 20), (), 128),  # FedCCL, MNIST; layers from FedProto's CNNMnist
     "cnn5": Stack((6, 16), (120,), 128),  # FedCCL, CIFAR-10; layers from FedProto's CNNCifar
     "lenet": Stack((6, 16), (120,), 84),                            # FedLSA's baselines
-    # FedLSA: z = encoder(x), h = nor(projector(z))
+    # FedLSA's network: z = encoder(x), h = nor(projector(z)).
     "fedlsa": Stack((6, 16), (120,), 84, relu=False, normalised=True),
-    # FedSR on FedLSA's baselines' network
+    # FedSR's form of the network of FedLSA's baselines.
     "lenet_gaussian": Stack((6, 16), (120,), 84, relu=False, gaussian=True),
     "cnn4_gaussian": Stack((10, 20), (), 128, relu=False, gaussian=True),
     "simple_cnn": Stack((6, 16), (120, 84, 84), 256, relu=False),   # FCCL+, Table 18; MarsFL's SimpleCNN
@@ -53,7 +53,7 @@ def small(name: str, channels: int, size: int, features: int | None, relu: bool)
     stack = STACKS[name]
     layers, side = [], size
     for outputs in stack.convolutions:
-        # ReLU and maximum commute, value and gradient; behind the pool there is a quarter of the work.
+        # ReLU and maximum commute in value and gradient; after the pooling ReLU has a quarter of the work.
         layers += [nn.Conv2d(channels, outputs, KERNEL), nn.MaxPool2d(POOL), nn.ReLU()]
         channels, side = outputs, (side - KERNEL + 1) // POOL
     if stack.convolutions and side < 1:

@@ -22,7 +22,7 @@ def render(papers: Iterable[str] | None = None, root: Path = ROOT) -> list[Path]
     """
     papers = None if papers is None else list(papers)
     for name in papers or ():
-        load_paper(name, root)                        # a wrong name is said before anything is read
+        load_paper(name, root)                        # reports a wrong name before anything is read
     results, problems = survey(root)
     known = studies(results, root, problems)
     papers = list(known) if papers is None else papers
@@ -59,7 +59,7 @@ def _of_paper(page: Page, pages: dict[str, Page], failed: dict[str, str]) -> dic
 
 
 def _across(known: dict[str, Study], pages: dict[str, Page], root: Path) -> dict[str, str]:
-    """{path: text} of the page across papers and its figure."""
+    """{path: text} of the page `across` in every format, and of its figure."""
     table, rounding = across(known), noise(known, root)
     return _draw(table)[0] | {f"across.{kind}": fill("across", kind, page=table, pages=pages, noise=rounding)
                               for kind in FORMATS}
@@ -77,7 +77,7 @@ def _draw(page: Page | Across) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _clear(folder: Path, keep: set[str]) -> None:
-    """Remove the run pages of scenarios that have no run any more."""
+    """Remove the run pages of scenarios that no longer have a run."""
     for path in folder.glob("*.html"):
         if path.name not in keep:
             path.unlink()

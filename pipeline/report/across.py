@@ -2,9 +2,9 @@
 page.
 
 A row is an algorithm, a file of pipeline/methods; a column block is a paper's miniature. Its own methods run
-there, and as `others` of params.yaml those of the other papers. Of several rows of paper.yaml that run one
-algorithm (an ablation, another strength) only the plain one is shown. A cell that was not run says why, or
-has its command in the tooltip.
+there, and those of the other papers that its miniature lists under `others`. If several rows of paper.yaml
+run the same algorithm (ablations, other strengths), only the unmodified one is shown. A cell that was not run
+gives the reason, or has its command in the tooltip.
 """
 from dataclasses import dataclass
 from statistics import fmean
@@ -32,21 +32,20 @@ from pipeline.schema import (
     method_names,
 )
 
-REASONS = {  # why a cell is empty: what an algorithm needs, or nobody asks for
+REASONS = {  # why a cell is empty: what the algorithm needs, or that the cell is not asked for
     "public data": "agrees on unlabelled public images, of which this miniature has none",
     "one network": "averages parameters, or compares representations of one length; the clients of this "
-                   "miniature hold different "
-    "networks, and no row of its gives the algorithm one network for all",
+                   "miniature have different networks, and no row of its paper gives the algorithm "
+                   "one network for all",
     "held-out images": "compares the clients, unless a row says otherwise, on labelled images that none of "
-                       "them holds; this miniature "
-    "sets none aside",
+                       "them holds; this miniature sets none aside",
     "pixels in [0, 1]": "attacks images while it trains; this miniature normalises them",
-    "not asked for": "could run, but nobody asks for it. A row in papers/<paper>/paper.yaml and its name "
-                     "under `others` in params.yaml "
-    "add it",
+    "not asked for": "could run, but paper.yaml does not ask for it: it needs a row under `methods` there "
+                     "and its name under `others` of the miniature",
 }
 At = tuple[str, str]                                  # (algorithm, key of the paper)
-FACTS = ("accuracy, %", "kB", "s", "MB")  # of a cell: score, bytes and seconds of a round, peak memory
+# Columns of a block: score, bytes and seconds of a round, peak memory.
+FACTS = ("accuracy, %", "kB", "s", "MB")
 
 
 @dataclass(frozen=True)
@@ -63,11 +62,11 @@ class Across:
     panel: Panel
     columns: list[Column]
     measured: int                                     # cells
-    asked: int                                        # cells that params.yaml asks for
+    asked: int                                        # cells that the miniatures ask for
     device: str  # of all cells; empty where they differ, each then names its own
-    reasons: list[tuple[str, str]]  # of those cells that cannot be run or that nobody asks for
+    reasons: list[tuple[str, str]]  # of the cells that cannot run or are not asked for
     command: str                                      # runs what is missing
-    standing: Standing | None = None  # mean ranks of the algorithms that many miniatures share
+    standing: Standing | None = None  # mean ranks of the algorithms that many miniatures have in common
 
     @property
     def drawings(self) -> list[Drawing]:
@@ -90,8 +89,8 @@ def plain(algorithm: str, paper: Paper, asked: list[str]) -> str:
 
 
 def excluded(algorithm: str, scenario: Scenario) -> str:
-    """What an algorithm needs and a scenario lacks, a key of REASONS; empty where it can run. A projector its
-    row would give it."""
+    """What an algorithm needs and a scenario lacks, a key of REASONS; empty where it can run. A projector
+    does not count, as the algorithm's row would add it."""
     kind = described(algorithm)
     lacking = kind.says("needs", {}) - scenario.offers if kind else ()
     return next((need for need in REASONS if need in lacking), "")
@@ -136,7 +135,7 @@ def across(studies: dict[str, Study]) -> Across:
 
 
 def _cells(minis: dict[str, Study]) -> dict[At, Cell]:
-    """The cells that params.yaml asks for, of each algorithm its plain row."""
+    """The cells that the miniatures ask for, each algorithm by its unmodified row."""
     asked = {key: {cell.method: cell for scenario in (MINIATURE, ACROSS) for cell in study.asked(scenario)}
              for key, study in minis.items()}
     return {(algorithm, key): asked[key][row] for algorithm in algorithms() for key, study in minis.items()
@@ -149,7 +148,7 @@ def _headline(key: str, found: dict[At, dict]) -> str:
 
 
 def _values(study: Study, cell: Cell, with_device: bool) -> list[Value]:
-    """FACTS of a cell that params.yaml asks for."""
+    """FACTS of a cell that a miniature asks for."""
     result = study.results.get(cell)
     if not result or not (number := result["measures"].get(result["headline"])):
         return [
@@ -169,7 +168,8 @@ def _values(study: Study, cell: Cell, with_device: bool) -> list[Value]:
 
 
 def _standing(found: dict[At, dict], labels: dict[str, str], minis: dict[str, Study]) -> Standing | None:
-    """Mean ranks over the most miniatures that enough algorithms have all run in, each by its headline."""
+    """Mean ranks over the largest set of miniatures in which enough algorithms have all run, each by its
+    headline measure."""
     numbers = {at: summarise(result["measures"][result["headline"]]).mean for at, result in found.items()}
     methods, keys = shared(numbers, [key for key in minis if _headline(key, found)])
     if len(keys) < SCENARIOS:
@@ -177,9 +177,8 @@ def _standing(found: dict[At, dict], labels: dict[str, str], minis: dict[str, St
     lower = [lower_is_better(_headline(key, found)) for key in keys]
     rows = {label: [numbers[name, key] for key in keys] for label, name in labels.items() if name in methods}
     further = (
-        f" They are those of {listed(minis[key].name for key in keys)}, the most that {METHODS} algorithms "
-        "or more "
-        "have all run in."
+        f" The miniatures are those of {listed(minis[key].name for key in keys)}, the most in which at least "
+        f"{METHODS} algorithms have all run."
     )
     return standing(ranks(rows, lower), "miniatures", "figures/across-ranks.svg", further)
 
@@ -189,7 +188,7 @@ def _words(reason: str) -> str:
 
 
 def _nothing() -> list[Value]:
-    """Behind an accuracy that is not there."""
+    """Empty values for the other FACTS of a cell without an accuracy."""
     return [Value("outside") for _ in FACTS[1:]]
 
 

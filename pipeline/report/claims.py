@@ -1,4 +1,4 @@
-"""What a paper's text claims, as papers/<paper>/claims.csv holds it: one row a claim, one grammar for all
+"""What a paper's text claims, as papers/<paper>/claims.csv holds it: one claim per row, one grammar for all
 papers.
 
 A claim expects something of the difference `left - right` (of `left` alone where `right` is empty).
@@ -38,7 +38,7 @@ from pipeline.report.words import minus, split_setting
 from pipeline.schema import Paper, shorten
 
 COLUMNS = ["id", "claim", "left", "right", "expected", "where", "slip"]
-ABOUT = 0.5                                       # what "about" may be off
+ABOUT = 0.5                                       # the largest deviation that "about" allows
 PRINTED = 0.011  # two numbers with two decimals, and their difference with two decimals
 EXTREMES = {"max": max, "min": min}
 BOUNDS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
@@ -47,7 +47,7 @@ SIGNS = {">=": "at least", "<=": "at most", ">": "above", "<": "below"}
 
 @dataclass(frozen=True)
 class Spot:
-    """One number that a claim speaks of: a position of a table, or (without a table) a measure of a
+    """One number that a claim is about: a position of a table, or (without a table) a measure of a
     scenario."""
     method: str                                   # as printed
     table: str = ""                               # key in paper.yaml
@@ -88,7 +88,7 @@ class Form:
         return Form((*self.coefficients, *other.coefficients), self.constant + other.constant).gathered()
 
     def gathered(self, name: Callable[[Any], Any] = lambda spot: spot) -> "Form":
-        """The same with each number once, under another name if asked; what cancels is left out."""
+        """The same sum with each number once, renamed by `name`; numbers that cancel are left out."""
         total: dict[Any, float] = {}
         for spot, coefficient in self.coefficients:
             total[name(spot)] = total.get(name(spot), 0.0) + coefficient
@@ -97,8 +97,8 @@ class Form:
 
 @dataclass(frozen=True)
 class Extreme:
-    """The largest or the smallest of several differences: it rises and falls with each of them, and so do the
-    ends of its interval with theirs."""
+    """The largest or the smallest of several differences. It is monotone in each of them, so the ends of its
+    interval follow from theirs."""
     kind: str                                     # max or min
     parts: tuple["Tree", ...]
 
@@ -127,7 +127,8 @@ class Number:
     spots: tuple[Spot, ...] = ()
 
     def trees(self) -> list[tuple[str, Tree]]:
-        """What it stands for, by method; the name is empty where it is not one method's."""
+        """(method, value) of everything it stands for; the name is empty where a value is not one
+        method's."""
         return [("", Form(constant=self.number))]
 
 
@@ -157,7 +158,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class Sum:
-    """Terms with their signs. Lists of methods must be the same ones; a single number stands against all of a
+    """Terms with their signs. Lists must be of the same methods; a single number is combined with each of a
     list."""
     terms: tuple[tuple[int, "Node"], ...]
 
@@ -216,7 +217,7 @@ class Expected:
         }.get(self.kind, self.text)
 
     def fits(self, value: float) -> bool:
-        """Whether one value is as claimed. Of a sized claim this is the sign alone."""
+        """Whether one value agrees with the claim. For a sized claim only the sign counts."""
         if self.kind == "bound":
             return bool(BOUNDS[self.sign](value, self.number))
         if self.kind == "abs":
@@ -236,8 +237,8 @@ class Claim:
     where: str                                    # the paper's table or figure
     slip: str  # what the paper's own tables say instead, where they contradict it
     left: Node | None = None
-    right: Node | None = None                     # None: left alone
-    table: str = ""  # key of the table that shows it; empty where it is about no table
+    right: Node | None = None                     # None: the claim is about `left` itself
+    table: str = ""  # key of the table that shows it; empty for a claim about a figure or in words
     spots: tuple[Spot, ...] = field(default=(), repr=False)
 
     @property
@@ -411,8 +412,8 @@ def _select(text: str, printed: Printed) -> list[Spot]:
 
 
 def _of_methods(table: str, here, records, terms, printed: Printed) -> list[Spot]:
-    """Named methods at every position, also where the scan lost the number; else all that are printed
-    there."""
+    """The named methods at every position, even where the scanned paper lost the number; without names, all
+    that are printed there."""
     named = [name for _, value, negated in terms if not negated for name in value.split(" & ")]
     without = {value for _, value, negated in terms if negated}
     known = {record["method"] for record in records}

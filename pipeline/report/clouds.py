@@ -1,5 +1,5 @@
-"""Figures of how representations and logits lie: margins, cross-correlations, points in the plane and on the
-sphere."""
+"""Figures of the geometry of representations and logits: margins, cross-correlations, points in the plane and
+on the sphere."""
 import numpy as np
 import pandas as pd
 from matplotlib import rc_context
@@ -29,7 +29,7 @@ def margins_size(panels: int) -> tuple[int, int]:
 
 def margins(panels: dict[str, pd.DataFrame]) -> str:
     """Margin per class, one panel per method with a scale of its own: ring, the best client's; disc, that of
-    the means over clients; diamond, that of what the server sends, where there is such a thing.
+    the means over clients; diamond, that of the vectors that the server sends, where it sends any.
 
     panels: title -> columns label, clients, mean, vectors.
     """
@@ -156,7 +156,7 @@ def transfers_size(rows: int) -> tuple[int, int]:
 
 
 def transfers(rows: dict[str, dict[str, tuple[pd.DataFrame, str]]]) -> str:
-    """Point clouds of two domains beside each other, coloured by label, with words below each, as SVG text.
+    """Point clouds of two domains side by side, coloured by label, with a caption below each, as SVG text.
 
     rows: row's name -> panel's title -> (columns x, y, label; the words).
     """

@@ -1,5 +1,5 @@
-"""One photograph under all corruptions and severities, to be looked at: a wrong direction or scale is seen at
-once."""
+"""One photograph under all corruptions and severities, for inspection by eye: a wrong direction or scale is
+obvious there."""
 from typing import Any
 
 import numpy as np

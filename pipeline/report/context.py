@@ -51,7 +51,7 @@ class Note:
 class Page:
     """Everything about one paper."""
     key: str
-    name: str                                    # as the paper spells itself
+    name: str                                    # the paper's short name
     paper: Paper
     idea: str
     mini: OwnTable
@@ -73,10 +73,10 @@ class Page:
 
     @property
     def beside_words(self) -> str:
-        """What was measured beside the tables, to stand behind the count of the grids; empty where nothing
-        was asked for."""
+        """The count of additional runs, appended to the count of the grids; empty where none is asked for."""
         planned = sum(own.planned for own in self.beside)
-        return f", {sum(own.done for own in self.beside)} of {planned} beside the tables" if planned else ""
+        done = sum(own.done for own in self.beside)
+        return f", {done} of {planned} of the additional runs" if planned else ""
 
     @property
     def drawings(self) -> list[Drawing]:
@@ -121,8 +121,8 @@ def page(study: Study) -> Page:
 
 
 def judged(study: Study, said: list[Note]) -> tuple[list[TableView], list[Verdict]]:
-    """Every table with its verdict and the deviations that it stands under; verdicts on claims that are about
-    no table."""
+    """Every table with its verdict and the deviations that apply to it, and the verdicts on claims beyond the
+    tables."""
     printed, again, views = Printed(study), variants(study.paper), []
     claims = read_claims(printed)
     evidence = {
@@ -140,7 +140,8 @@ def judged(study: Study, said: list[Note]) -> tuple[list[TableView], list[Verdic
 
 
 def _everything(paper: Paper, tables: list[TableView], elsewhere: list[Verdict]) -> Judgement:
-    """Over all tables but those that measure another one's numbers once more: a claim counts once."""
+    """The judgement over all tables except those that measure another table's numbers again, so that a claim
+    counts once."""
     once = [table.judgement for table in tables if table.key not in variants(paper)]
     return Judgement([verdict for judgement in once for verdict in judgement.verdicts] + elsewhere,
                      [order for judgement in once for order in judgement.orders], several=True)

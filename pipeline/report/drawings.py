@@ -1,5 +1,4 @@
-"""Which figures a page shows, of the paper's own scenarios and of the miniature, with the words beside
-them."""
+"""Which figures a page shows, of the paper's own scenarios and of the miniature, with their captions."""
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -19,7 +18,7 @@ from pipeline.schema import MINIATURE, Cell, Figure, shorten
 
 @dataclass(frozen=True)
 class Drawing:
-    """One SVG: where it goes, from reports/, how large it is, and what a reader without it must know."""
+    """One SVG: its path from reports/, its size, and its text alternative."""
     path: str
     alt: str
     caption: str
@@ -98,7 +97,7 @@ def run_command(study: Study, cells: list[Cell]) -> str:
     return f"fedrepro run {' '.join(stages)}"
 
 
-# Kinds made from representations, or from images.
+# Kinds that are computed from representations or images and kept in git.
 _KEPT = dict.fromkeys(("embedding", "sphere", "margins", "matrix", "transfer", "images"),
                       "; python -m stages.figures {key}")
 
@@ -245,7 +244,7 @@ def _varies_only(over: str, cell: Cell, figure: Figure, results) -> bool:
     return all(mine.get(key) == base.get(key) for key in mine.keys() | base.keys() if key != over)
 
 
-# -- two measures beside each other --------------------------------------------------------------------------
+# -- two measures side by side --------------------------------------------------------------------------
 
 def _pairs(study: Study, name: str, figure: Figure, scenarios: list[str]) -> Drawing | None:
     panels = {study.title(scenario): table for scenario in scenarios

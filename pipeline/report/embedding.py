@@ -20,8 +20,8 @@ COLUMNS = ["x", "y", "label", "client"]
 
 @dataclass(frozen=True)
 class Embedding:
-    """Points in the plane (columns x, y, label, client) and how well the representations themselves part by
-    label."""
+    """Points in the plane (columns x, y, label, client) and the silhouette by label of the representations
+    themselves."""
     points: pd.DataFrame
     silhouette: float
 

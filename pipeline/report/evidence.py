@@ -2,8 +2,8 @@
 that follow.
 
 The rows of a comparison (its pool) are those that the paper prints in the same block of a table, or draws in
-the figure, so that a reading, a variant or a method of ours that is run later changes no verdict. Where
-nothing is printed they are all rows of the scenario.
+the figure, so that a reading, a variant or a method of ours that is run later does not change a verdict.
+Where nothing is printed they are all rows of the scenario.
 """
 import math
 from collections.abc import Callable
@@ -19,14 +19,15 @@ from pipeline.report.statistics import Design, Estimate, alone, combined, logit
 from pipeline.schema import Cell
 
 Source = tuple[Cell, str]                         # a run and one of its measures
-Column = tuple[str, str, str, str]                # table, setting, data set and column of the print
+Column = tuple[str, str, str, str]                # table, setting, data set and column as printed
 Block = tuple[int, str]                           # a seed and the partition that it used
-Weights = tuple[tuple[str, float], ...]           # measure -> what it counts in one number of a run
+Weights = tuple[tuple[str, float], ...]           # measure -> its weight in one number of a run
 SCALES: dict[str, Callable[[float], float]] = {"": lambda value: value, "logit": logit, "ln": math.log}
 
 
 class Evidence:
-    """The results of one paper as its claims ask for them; `variant`: by the tables' variant of that name."""
+    """The results of one paper, looked up for its claims; `variant`: through the tables' variant of that
+    name."""
 
     def __init__(self, printed: Printed, variant: str = ""):
         self.study, self.printed, self.variant = printed.study, printed, variant
@@ -67,14 +68,14 @@ class Evidence:
         return {(seed, draws[seed]): number for seed, number in found.items()}
 
     def hours(self, cells: set[Cell]) -> float:
-        """What one more seed of every cell takes, as long as its seeds took."""
+        """Hours for one more seed of every cell, if it takes as long as the cell's other seeds."""
         return sum(fmean(self.results[cell]["seconds"]) for cell in cells) / 3600
 
     # -- the rows of a comparison --
 
     def pool(self, spot: Spot) -> tuple[Source, ...]:
-        """What the paper prints beside a spot: the same block and column of its table, or the figure; else
-        the whole scenario."""
+        """The numbers that the paper prints along with a spot: the same block and column of its table, or the
+        figure; else the whole scenario."""
         if spot.table:
             return self.beside(_column(spot))
         wanted = spot.scenario, spot.measure

@@ -1,5 +1,5 @@
-"""Figures of measured numbers: over rounds, against a number, beside one another, and as mean ranks; of data,
-how it is dealt."""
+"""Figures of measured numbers, over rounds, against a number, in pairs and as mean ranks, and of how data is
+dealt to the clients."""
 import textwrap
 from itertools import product
 from typing import Any
@@ -15,8 +15,8 @@ from pipeline.report.svg import FAINT, INK, LINES, PIXELS, STYLE, legend, svg
 from pipeline.report.words import measure_words
 
 DASHES = ["-", (0, (5, 1.6)), (0, (1.4, 1.4))]   # tells lines apart once the colours repeat
-TITLE = 54  # letters in a line above a panel of curves; more would run into the legend
-MOST_BANDS = 8                                   # with more lines the ranges of the seeds hide one another
+TITLE = 54  # letters in a line of a panel's title; more would run into the legend
+MOST_BANDS = 8                                   # with more lines, the bands of the seeds hide one another
 
 
 # -- measures over rounds ------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The three output formats: a Jinja environment each, with its own escaping and its own look of a table
+"""The three output formats: for each a Jinja environment with its own escaping and its own form of a table
 position."""
 import re
 from functools import cache, partial
@@ -126,7 +126,7 @@ def tex_published(value: Value) -> Raw:
 
 
 def tex_row(row) -> Raw:
-    """What stands in front of a row's numbers, with the letter of its footnote and the mark of its
+    """The stub of a row, in front of its numbers, with the letter of its footnote and the mark of its
     readings."""
     first = Raw(tex(row.stub[0]) + (rf"\textsuperscript{{{_marks(row)}}}" if _marks(row) else ""))
     return join(tex, " & ", [first, *row.stub[1:]])
@@ -176,7 +176,7 @@ def markdown_value(value: Value) -> Raw:
 
 
 def markdown_row(row) -> Raw:
-    """What stands in front of a row's numbers, with the letter of its footnote and the mark of its
+    """The stub of a row, in front of its numbers, with the letter of its footnote and the mark of its
     readings."""
     first = Raw(markdown(row.stub[0]) + (f" <sup>{_marks(row)}</sup>" if _marks(row) else ""))
     return join(markdown, " | ", [first, *row.stub[1:]])

@@ -1,4 +1,4 @@
-"""How representations and logits of a cell lie: margins between class means (FedLSA Fig. 1),
+"""The geometry of a cell's representations and logits: margins between class means (FedLSA Fig. 1),
 cross-correlations (FCCL+ Fig. 8), places on the unit sphere (FedLSA Fig. 2), one client's t-SNE of its own
 and of another domain (FCCL+ Fig. 9).
 
@@ -24,7 +24,7 @@ COLUMNS = {
     "sphere": ["x", "y", "z", "label", "client"],
     "transfer": ["client", "domain", "x", "y", "label", "right"],
 }
-SMALLEST = 1e-12                                      # a column of logits that varies less is constant
+SMALLEST = 1e-12                                      # a column of logits that varies less counts as constant
 
 
 def margins(prototypes: np.ndarray) -> np.ndarray:

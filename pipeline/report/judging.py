@@ -1,4 +1,4 @@
-"""From the estimates of a claim to its word: a direction, and where the paper gives one, a size.
+"""From the estimates of a claim to its verdict: a direction, and where the paper gives one, a size.
 
 A claim is a difference of runs, or the largest or smallest of several, estimated by a block design over the
 seeds.
@@ -40,8 +40,8 @@ from pipeline.report.verdicts import (
 from pipeline.report.words import listed
 
 NEAR = 2 * ALPHA                                  # two one-sided tests at 5 %: the 90 % interval
-CLOSE = 1.0                                       # points that a level may be off ("reaches 68.40")
-SIZE, SHARE = 0.5, 0.1                            # points, or share of a size, that a difference may be off
+CLOSE = 1.0                                       # points by which a level may deviate ("reaches 68.40")
+SIZE, SHARE = 0.5, 0.1  # points, or share of the size, by which a difference may deviate
 ROUNDING = 0.005                                  # of a printed number with two decimals
 ENOUGH = 2                                        # seeds that show a spread
 WORDS = {CONFIRMED: HOLDS, CONTRADICTED: FAILS, OPEN: UNDECIDED}
@@ -49,15 +49,15 @@ Ends = tuple[float, float]                        # of an interval
 
 
 def decide(expected: Expected, low: float, high: float) -> str:
-    """Of a bound, a direction or a rank: holds where all of the interval is as claimed, fails where none of
-    it is."""
+    """For a bound, a direction or a rank: holds where the whole interval agrees with the claim, fails where
+    none of it does."""
     ends = {expected.fits(low), expected.fits(high)}
     return UNDECIDED if len(ends) > 1 else HOLDS if True in ends else FAILS
 
 
 def closeness(number: float, margin: float, near: Ends, likely: Ends, slack: float = ROUNDING) -> str:
     """confirmed where the 90 % interval lies within the margin of a number, contradicted where the number, as
-    it is printed, lies outside of where further runs would fall."""
+    printed, lies outside the range in which further runs would fall."""
     if number - margin < near[0] and near[1] < number + margin:
         return CONFIRMED
     return CONTRADICTED if number + slack < likely[0] or number - slack > likely[1] else OPEN
@@ -72,7 +72,7 @@ def judge(claim: Claim, evidence: Evidence) -> Verdict:
     published = claim.difference(numbers.__getitem__) if len(numbers) == len(claim.spots) else None
     found = {spot: source for spot in claim.spots if (source := evidence.source(spot))}
     if len(found) < len(claim.spots):
-        return Verdict(claim, UNTESTED, "nothing that a run measures", published)
+        return Verdict(claim, UNTESTED, "no run measures its numbers", published)
     tree = _of_runs(claim.tree, found.__getitem__)
     if tree is None:
         return Verdict(claim, UNTESTED, "both sides are the same run here", published)
@@ -97,7 +97,7 @@ def _missing(sources: list[Source], evidence: Evidence) -> str:
     if ran < len(sources):
         return f"{ran} of {len(sources)} cells have run"
     there = sum(bool(evidence.values(source)) for source in sources)
-    return f"{there} of {len(sources)} numbers are there" if there < len(sources) else ""
+    return f"{there} of {len(sources)} numbers are measured" if there < len(sources) else ""
 
 
 class _Case:
@@ -110,7 +110,7 @@ class _Case:
         self.leaves = tree.leaves()
         self.bound = self.expected.number if self.expected.kind == "bound" else 0.0
         self.level = any(abs(sum(c for _, c in leaf.coefficients)) > 1e-9 for leaf in self.leaves)
-        # Of a difference that is said to be 0.
+        # Whether the claim is that the difference is 0.
         self.equality = self.expected.kind in ("size", "about") and not self.expected.sized
 
     def verdict(self, published: float | None) -> Verdict:
@@ -126,7 +126,7 @@ class _Case:
                        partitions=len({digest for blocks in common.values() for _, digest in blocks}),
                        points=all(measures.in_points(measure) for _, measure in self.sources))
         pointed = replace(base, word=self._pointed(point), reason="")
-        if base.seeds < ENOUGH:                   # the spread of others is not lent
+        if base.seeds < ENOUGH:                   # a run without a spread does not borrow that of others
             return base if self.level else pointed
         family = self._family()
         if family is None:
@@ -161,7 +161,7 @@ class _Case:
         return self.tree.value(lambda form: form.at(numbers.__getitem__))
 
     def _pointed(self, point: float) -> str:
-        """The word that one number points to."""
+        """The verdict that one number points to."""
         if self.expected.kind == "value" or self.equality:
             return HOLDS if abs(point - self.expected.number) <= (SIZE if self.equality else CLOSE) else FAILS
         return HOLDS if self.expected.fits(point) else FAILS
@@ -177,7 +177,7 @@ class _Case:
         return Family(estimates, "Dunnett" if balanced and self._around_one() else "Holm", self.bound)
 
     def _around_one(self) -> bool:
-        """Whether every comparison is that of the same run with another one."""
+        """Whether all comparisons have one run in common."""
         sides = [set(leaf.coefficients) for leaf in self.leaves]
         pairs = all(len(side) == 2 and {abs(c) for _, c in side} == {1.0} for side in sides)
         return pairs and bool(set.intersection(*sides))
@@ -275,14 +275,14 @@ class _Case:
         return tuple(Member(name, estimate, *ends, p, alone) for name, estimate, ends, p, alone in found)
 
     def _name(self, leaf: Form) -> str:
-        """What a comparison does not share with the others."""
+        """The name of a comparison: the part that it does not share with the others."""
         shared = set.intersection(*({source for source, _ in other.coefficients} for other in self.leaves))
         every = [source for source, _ in leaf.coefficients]
         own = [source for source in every if source not in shared] or every
         return listed(dict.fromkeys(self.evidence.study.label(cell.method) for cell, _ in own))
 
     def _statement(self, word: str, members: tuple[Member, ...]) -> tuple[float, Member]:
-        """(p, comparison) that the word hangs on: the largest p of `all of`, the smallest of `any of`."""
+        """(p, comparison) that decides the verdict: the largest p of `all of`, the smallest of `any of`."""
         if self.expected.kind == "rank":
             return self._of_rank(word, members)
         if self.expected.kind in ("abs", "value") or self.equality:
@@ -304,7 +304,8 @@ class _Case:
         return (max if all_of else min)(found, key=lambda one: one[:2])
 
     def _of_rank(self, word: str, members: tuple[Member, ...]) -> tuple[float, Member]:
-        """To be among the first k of m, m - k others must be behind; not to be, k must be ahead."""
+        """(p, comparison) for a rank: to be among the first k of m, m - k others must be behind; not to be, k
+        must be ahead."""
         k, fails = int(self.expected.number), word == FAILS
         found = []
         for i, member in enumerate(members):
@@ -323,8 +324,8 @@ class _Case:
         return tost(estimate, SIZE if self.equality else CLOSE, x)
 
     def _outlook(self, family: Family, members: tuple[Member, ...], point: float) -> Outlook | None:
-        """By the comparison that the word would hang on, which is that of `fails` where the claim points that
-        way."""
+        """The outlook by the comparison that would decide the verdict: that of `fails` where the numbers
+        point that way."""
         if self.expected.kind not in ("bound", "rank") and not self.expected.sized:
             return None
         estimate = self._statement(self._pointed(point), members)[1].estimate

@@ -1,4 +1,4 @@
-"""What a run measured, by name: of its result, its curve, its costs, and of the points kept for a figure.
+"""What a run measured, by name: from its result, its curve, its costs, and the points that a figure shows.
 
     average, clean.AVG, ...  a measure of result.json
     rounds.10-100.average    mean over the evaluated rounds 10 to 100 of a column of history.csv
@@ -40,7 +40,7 @@ def numbers(cell: Cell, result: dict, measure: str, root: Path = ROOT) -> dict[i
 
 
 def scale(measure: str) -> str:
-    """The scale on which differences may look otherwise: logit of percentages, ln of spreads, losses and
+    """The other scale on which differences are checked: logit of percentages, ln of spreads, losses and
     costs; empty for the rest."""
     if lower_is_better(measure) or measure.startswith("changes."):
         return "ln"

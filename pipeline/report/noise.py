@@ -1,5 +1,5 @@
-"""How far rounding alone moves a miniature: the same cells and seeds under other arithmetic settings, as
-reports/noise.csv has them.
+"""How much rounding alone changes the numbers of a miniature: the same cells and seeds under other arithmetic
+settings, from reports/noise.csv.
 
 The file is written by hand from real runs: columns cell (`fedccl/mini/fedpcl`), setting (what computed it)
 and accuracy (percent, mean over the seeds, as the tables show it). Without the file nothing is shown.
@@ -21,7 +21,7 @@ COLUMNS = ["cell", "setting", "accuracy"]
 
 @dataclass(frozen=True)
 class Noise:
-    """What a page shows of it."""
+    """The text and the table that a page shows."""
     text: str
     panel: Panel
 
@@ -45,7 +45,8 @@ def noise(studies: dict[str, Study], root: Path = ROOT) -> Noise | None:
         f"move by {low:.2f} to {high:.2f} points ({widest}). The standard "
         f"deviation of one such number is {found.s:.2f} points ({found.df} degrees of freedom, 95 %: "
         f"{found.low:.2f} to {found.high:.2f}), so two differ by about {apart:.2f} by rounding alone: a "
-        "smaller difference between two machines is no result, and further processors are no further seeds."
+        "smaller difference between two machines means nothing, and runs on other processors do not count as "
+        "further seeds."
     )
     heads = merge_heads([[name] for name in (*settings, "largest difference")])
     return Noise(text, Panel("", ["cell"], heads, rows))

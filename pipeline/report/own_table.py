@@ -1,4 +1,4 @@
-"""The table of a scenario that no table of the paper shows: the miniature, or one beside the tables."""
+"""The table of a scenario that no table of the paper shows: the miniature, or an additional run."""
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,12 +7,13 @@ from pipeline.cells.results import lower_is_better, ordered, summarise
 from pipeline.report.drawings import Drawing, curves_of, run_command
 from pipeline.report.panels import Panel, Row, Value, mark, merge_heads
 from pipeline.report.study import Study
+from pipeline.report.tables import HOOKS, SCORED
 from pipeline.report.told import Told, by_row
 from pipeline.report.words import GROUPS, MEASURES, measure_words
 from pipeline.schema import Cell
 
-FACTS = [["run", "hook"], ["run", "rounds"], ["run", "seeds"]]
-RISE = 5                                         # points of accuracy that tell learning from noise
+FACTS = [["run", SCORED], ["run", "rounds"], ["run", "seeds"]]
+RISE = 5                                         # points of accuracy above round 0 that count as learning
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class OwnTable:
 
 
 def own_table(study: Study, scenario: str, texts: list[str]) -> OwnTable:
-    """Of one scenario's planned cells: methods down, measures and facts of the run across.
+    """The table of one scenario's planned cells: methods down, measures and facts of the run across.
 
     texts: what differs from the paper.
     """
@@ -117,5 +118,5 @@ def _values(cell: Cell, result: dict | None, measures: list[str], problem: str) 
         Value("measured", summarise(found[m]), cell=cell) if m in found else Value("outside")
         for m in measures
     ]
-    facts = [result["hook"], str(result["rounds"]), ", ".join(map(str, result["seeds"]))]
+    facts = [HOOKS[result["hook"]], str(result["rounds"]), ", ".join(map(str, result["seeds"]))]
     return values + [Value("text", text=fact) for fact in facts]

@@ -1,4 +1,4 @@
-"""What a table of a page is made of: positions, rows and panels, and the marks among its measured numbers."""
+"""The parts of a page's table: positions, rows and panels, and the marks on its measured numbers."""
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -12,7 +12,7 @@ RANKS = ("*", "†", "‡")                       # best, second, third of a col
 
 @dataclass(frozen=True)
 class Sign:
-    """What stands behind a measured number, as in the paper: a rank mark, an arrow, a plus or minus."""
+    """A sign after a measured number, as in the paper: a rank mark, an arrow, a plus or minus."""
     text: str
     kind: str                         # rank, better, worse
 
@@ -21,10 +21,9 @@ class Sign:
 class Value:
     """One position of a table.
 
-    state: `measured`; `missing`, to be measured; `outside`, nothing here can be measured; `text`, a fact
-    about the run instead of a number; `quoted`, the paper's own words where there is no number to stand
-    beside them; `excluded`, a run that there cannot be or that nobody asked for, with the reason in two
-    words.
+    state: `measured`; `missing`, to be measured; `outside`, nothing can be measured here; `text`, a fact
+    about the run instead of a number; `quoted`, the paper's own words where there is no number to compare
+    with; `excluded`, a cell that cannot run or was not asked for, with the reason in two words.
     """
     state: str
     number: Summary | None = None

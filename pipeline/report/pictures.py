@@ -1,4 +1,4 @@
-"""Pictures that another stage has drawn and that a page shows as they are."""
+"""Image files that another stage has drawn and that a page shows unchanged."""
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ FROST = "Frost"  # the PNG's own text: where the photographs of ice come from
 
 @dataclass(frozen=True)
 class Picture:
-    """An image file and what a reader without it must know."""
+    """An image file and its text alternative."""
     path: str                                         # from reports/
     alt: str
     caption: str

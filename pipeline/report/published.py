@@ -27,7 +27,7 @@ def read_published(paper: str, table: Table, root: Path = ROOT) -> list[dict[str
 
 
 def printed_number(record: dict[str, str]) -> float | None:
-    """The number of a published row, or what its note says that a garbled one must be; None for words and
+    """The number of a published row, or for a garbled one the number that its note gives; None for words and
     formulas."""
     likely = re.search(r"likely=([+-]?[\d.]+)", record["note"])
     try:

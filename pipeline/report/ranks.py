@@ -1,8 +1,8 @@
 """Mean ranks of methods over data sets (Friedman, Iman and Davenport), and how far apart they must be
 (Nemenyi), after Demsar (2006).
 
-Blocks are scenarios, one column each: columns of one run do not count twice. Mean ranks depend on who else is
-in the table (Benavoli et al. 2016), so that no claim is judged by them.
+Blocks are scenarios, one column each, so that columns of one run do not count twice. Mean ranks depend on
+which methods are in the table (Benavoli et al. 2016), so no claim is judged by them.
 """
 import math
 from collections.abc import Mapping, Sequence
@@ -34,8 +34,7 @@ class Ranks:
 
     @property
     def groups(self) -> list[list[str]]:
-        """Methods whose mean ranks lie nearer together than the critical difference, as many as possible in
-        each group."""
+        """Maximal groups of methods whose mean ranks differ by less than the critical difference."""
         names, ranks = list(self.means), list(self.means.values())
         ends = [max(j for j, other in enumerate(ranks) if other - rank < self.distance) for rank in ranks]
         return [names[i:end + 1] for i, end in enumerate(ends) if end > i and (i == 0 or ends[i - 1] < end)]

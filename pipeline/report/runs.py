@@ -14,14 +14,14 @@ from pipeline.report.panels import result_path
 from pipeline.report.study import Study
 from pipeline.report.told import ran
 from pipeline.report.words import bytes_words, measure_words
-from pipeline.schema import ACROSS, MINIATURE, Cell, Scenario
+from pipeline.schema import Cell, Scenario
 
 WIDTH, HEIGHT = 600, 120                         # of a curve, in units of its own
 HOOKS = {
     "pre": "that a client has at the end of a round, before the next local training",
     "post": "after the round's local training",
 }
-POINTS = 120  # of a line at most; a longer run is drawn at every so many rounds
+POINTS = 120  # points of a line at most; a longer run is drawn at every n-th round
 
 
 @dataclass(frozen=True)
@@ -150,14 +150,14 @@ def _protocol(scenario: Scenario) -> str:
     values = dataclasses.asdict(scenario)
     values["partition"] = {"kind": scenario.partition.kind, **values["partition"]}
     return yaml.safe_dump(
-        _said(values), sort_keys=False, default_flow_style=False, allow_unicode=True, width=110
+        _without_empty(values), sort_keys=False, default_flow_style=False, allow_unicode=True, width=110
     )
 
 
-def _said(value):
+def _without_empty(value):
     if not isinstance(value, dict):
         return value
-    return {key: _said(item) for key, item in value.items() if item is not None and item != {}}
+    return {key: _without_empty(item) for key, item in value.items() if item is not None and item != {}}
 
 
 def _curve(table: pd.DataFrame, measure: str) -> Curve | None:
@@ -192,16 +192,15 @@ def _curve(table: pd.DataFrame, measure: str) -> Curve | None:
 
 
 def departures(study: Study, cell: Cell) -> list[str]:
-    """How a run differs from what paper.yaml (for the miniature: params.yaml) asks for now."""
+    """How a run differs from what paper.yaml asks for now."""
     result, (scenario, _, hyper) = study.results[cell], cell.resolve(study.root)
-    file = "params.yaml" if cell.scenario in (MINIATURE, ACROSS) else "paper.yaml"
     found = []
     if result["rounds"] != scenario.training.rounds:
         found.append(f"{result['rounds']} rounds instead of {scenario.training.rounds}")
     if missing := [seed for seed in scenario.seeds if seed not in result["seeds"]]:
         found.append(f"{len(scenario.seeds) - len(missing)} of {len(scenario.seeds)} seeds")
     if result["hyper"] != hyper:
-        found.append(f"run with {_words(result['hyper'])}, {file} now has {_words(hyper)}")
+        found.append(f"run with {_words(result['hyper'])}, paper.yaml now has {_words(hyper)}")
     return found
 
 

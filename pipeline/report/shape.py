@@ -33,8 +33,8 @@ class Shape:
 
 
 def shape_of(records) -> Shape:
-    """Rows are methods; a table of data sets or of sizes has none, and takes what differs least in its
-    columns."""
+    """Rows are methods; in a table without methods they are the data sets, where all have the same columns,
+    else the settings."""
     settings = _per(records, "method", "setting")
     if all(method in BLANK for method in settings):
         columns = list(_per(records, "dataset", "column").values())
@@ -70,7 +70,8 @@ def split_panels(records, row: str) -> list[list[dict]]:
 
 
 def row_names(panels, row: str) -> list[list[str]]:
-    """Each panel's rows; a panel that lacks rows of another one (lost in print) gets them back, empty."""
+    """Each panel's rows; rows that a panel lacks but another one has (lost in the printed table) are added,
+    empty."""
     names = [list(dict.fromkeys(record[row] for record in panel)) for panel in panels]
     return [next((other for other in names if set(own) < set(other)), own) for own in names]
 

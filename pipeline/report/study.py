@@ -1,4 +1,5 @@
-"""A paper as its pages see it: what it says, what was measured of it, and what could not be used."""
+"""A paper with its results, as its pages need it: what it states, what was measured, and which files could
+not be used."""
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,7 +30,7 @@ class Study:
     @classmethod
     def of(cls, key: str, results: dict[Cell, dict], root: Path = ROOT,
            problems: Iterable[Problem] = ()) -> "Study":
-        """From the results of all papers; without runs in the miniature that params.yaml no longer asks
+        """From the results of all papers, without runs of the miniature that paper.yaml no longer asks
         for."""
         asked = set(planned(key, root))
         own = {cell: result for cell, result in results.items()

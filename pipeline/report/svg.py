@@ -54,11 +54,11 @@ def _without_trailing_spaces(text: str) -> str:
 
 
 def legend(figure: Figure, panels) -> None:
-    """Beside the plot, in the order of the last values of the first panel that has the line, to read like the
-    ends of the lines."""
+    """Put a legend at the side of the plot, in the order in which the lines end in the first panel that has
+    them."""
     found: dict[str, tuple[int, float, Line2D]] = {}
     for panel, axes in enumerate(panels):
-        # not the caps of error bars
+        # This skips the caps of error bars.
         for line in (line for line in axes.get_lines() if not line.get_label().startswith("_")):
             found.setdefault(line.get_label(), (panel, -line.get_ydata()[-1], line))
     order = sorted(found, key=lambda label: found[label][:2])
@@ -66,4 +66,4 @@ def legend(figure: Figure, panels) -> None:
                            frameon=False, handlelength=3)
     for line in legend.legend_handles:
         if isinstance(line, Line2D) and line.get_linestyle() != "None":
-            line.set_marker("")                       # it would hide the gaps that tell dashes apart
+            line.set_marker("")  # a marker would hide the gaps that distinguish the dashes

@@ -1,4 +1,4 @@
-"""A table of a paper in the paper's own shape, with what was measured beside what was published.
+"""A table of a paper in the paper's own layout, with the measured numbers beside the published ones.
 
 Measured numbers come from results alone; a published number is only ever the `published` text of a Value.
 """
@@ -34,9 +34,10 @@ from pipeline.report.words import measure_words, method_words, pretty
 from pipeline.schema import DELTA, Cell, Table
 
 DOUBT = re.compile("inconsistency|oddity|likely|filled from")
-# of rank marks, arrows and signs, which a report shows of measured numbers alone
+# Notes about rank marks, arrows and signs; a report shows these on measured numbers only.
 MARKS = re.compile("mark|arrow|sign [+-]")
-SCORED = "scored"  # heading of the column that says which of a client's models a row scores
+# heading of the column that says whether a client's model is scored before or after local training
+SCORED = "scored"
 HOOKS = {"pre": "before", "post": "after"}    # local training
 
 
@@ -227,7 +228,7 @@ class Body:
         return [self.values[name, place] for name in names if (name, place) in self.printed]
 
     def _average(self, row: str):
-        """The mean over the methods that the paper prints in a column, once every one of them is measured."""
+        """The mean over the methods that the paper prints in a column, once all of them are measured."""
         for place in self.plain:
             others = self._printed(self.methods, place)
             if any(value.state == "missing" for value in others):
@@ -271,7 +272,7 @@ def table_view(key: str, study: Study) -> TableView:
     """Table `key` of paper.yaml, ready for a template but for its verdict."""
     table = study.paper.tables[key]
     records = read_published(study.key, table, study.root)
-    if key in variants(study.paper):  # it shows only what it measures once more
+    if key in variants(study.paper):  # it shows only the numbers that it measures again
         records = [
             record
             for record in records
@@ -326,8 +327,8 @@ def footnotes(paper: str, key: str, table: Table, records, row: str) -> dict[str
 
 
 def other_measures(table: Table) -> dict[str, str]:
-    """Columns of ours that show the printed ones' runs by another accuracy. They add no number to those that
-    are to be measured; what a run costs does."""
+    """Our columns that show another accuracy of the same runs. They do not count among the numbers to be
+    measured, whereas columns of costs do."""
     return {heading: measure for heading, measure in table.also.items() if measure not in COSTS}
 
 

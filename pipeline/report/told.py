@@ -1,4 +1,4 @@
-"""What a page tells of readings and sources: every reading of a paper's cells under a number, every value
+"""The readings and sources that a page shows: every reading of a paper's cells under a number, every value
 with its source."""
 import dataclasses
 from collections.abc import Iterable
@@ -86,8 +86,8 @@ def rows(paper: Paper, methods: Iterable[str], cells: Iterable[Cell]) -> str:
 
 
 def by_row(paper: Paper, shown: dict[str, list[Told]]) -> list[tuple[str, list[Told]]]:
-    """What stands beside a table whose rows (methods) have these readings: of all of them first, then of
-    each."""
+    """The readings to list with a table whose rows (methods) have these: first those common to all rows, then
+    each row's own."""
     shown = {method: told for method, told in shown.items() if told}
     common = set.intersection(*map(set, shown.values())) if len(shown) > 1 else set()
     lines = [("all of them", [told for told in next(iter(shown.values()), []) if told in common])]

@@ -32,7 +32,7 @@ NAMES = {
     "fntd": "FNTD",
     "sep": "separability",
     "com": "compactness",
-}  # components as the papers write them
+}  # components of methods, as the papers write them
 PHRASES = {"metric=inter": "inter-domain", "metric=intra": "intra-domain", "test=clean": "clean test",
            "test=corrupted": "corrupted test"}
 MEASURES = {

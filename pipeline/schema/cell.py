@@ -51,7 +51,8 @@ class Cell:
         return root / "papers" / self.paper / "metrics" / self.scenario / f"{self.method}.json"
 
     def representations(self, root: Path = ROOT) -> Path:
-        """Apart from `runs/`, which is in git: reports must not depend on what a fresh clone lacks."""
+        """The folder of the cell's representations, kept out of `runs/`, which is in git: reports must not
+        depend on files that a fresh clone lacks."""
         return root / "papers" / self.paper / "representations" / self.scenario / f"{self.method}.npz"
 
     def stage(self, paper: Paper) -> str:
@@ -76,9 +77,9 @@ class Cell:
         values = dict(paper.methods[self.method] or {})
         algorithm = values.pop("algorithm", self.method)
         values.pop("label", None)
-        # hyper-parameters that differ in a scenario
+        # These hyper-parameters differ in some scenarios.
         values |= values.pop("scenarios", {}).get(self.scenario, {})
         scenario = paper.scenarios[self.scenario]
-        if (network := values.pop("model", None)) is not None:           # a method with a network of its own
+        if (network := values.pop("model", None)) is not None:           # the method has a network of its own
             scenario = scenario.with_networks(network, f"{file}: methods.{self.method}.model")
         return scenario, algorithm, values

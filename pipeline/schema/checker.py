@@ -1,7 +1,7 @@
 """A mapping of plain YAML against a dataclass: every error names the file and the key.
 
-Written on dataclasses instead of pydantic because a training stage must run on machines that have torch,
-numpy, pandas, PyYAML and Jinja2 and nothing else."""
+It uses dataclasses instead of pydantic because a training stage must run on machines that have only torch,
+numpy, pandas, PyYAML and Jinja2."""
 import dataclasses
 import math
 import types
@@ -93,7 +93,7 @@ def _check_union(kinds, value, where):
         return None
     kinds = [k for k in kinds if k is not type(None)]
     tagged = {k.kind: k for k in kinds if dataclasses.is_dataclass(k) and hasattr(k, "kind")}
-    if not tagged:                                    # one kind, or a number beside a mapping of numbers
+    if not tagged:  # only one dataclass, or a number or a mapping of numbers
         fits = [k for k in kinds if (typing.get_origin(k) is dict) == isinstance(value, dict)]
         return check((fits or kinds)[0], value, where)
     if not isinstance(value, dict) or "kind" not in value:

@@ -17,30 +17,30 @@ from pipeline.schema.scenario import setting
 ROOT = Path(__file__).resolve().parents[2]
 
 
-# of a paper's folder: it stands in stages, paths and commands
+# What a paper's folder may be called, since the name is part of stages, paths and commands.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 TAKEN = (MINIATURE, ACROSS, "index")                # names that commands and pages give to something else
 
 
 @dataclass(frozen=True)
 class DataChoice:
-    # for sets that are not bundled; auto: mirror, then canonical
+    # Where sets that are not bundled come from; auto: the mirror, else the canonical source.
     source: Literal["auto", "mirror", "canonical"] = "auto"
-    # of the frozen ViT-Ti/16; untrained: where its weights cannot be had
+    # Weights of the frozen ViT-Ti/16; untrained: for machines that cannot download them.
     weights: Literal["pretrained", "untrained"] = "pretrained"
 
 
 @dataclass(frozen=True)
 class Common:
-    """What the miniatures of all papers share, unless a paper's own says otherwise; None: the scenario's
-    default."""
+    """Values that the miniatures of all papers share unless a paper's miniature has its own; None: the
+    scenario's default."""
     seeds: list[Whole] | None = None
     arithmetic: Literal["portable"] | None = None
 
 
 @dataclass(frozen=True)
 class Params:
-    """params.yaml: what a user tunes."""
+    """params.yaml: the settings that a user tunes."""
     data: DataChoice = field(default_factory=DataChoice)
     miniature: Common = field(default_factory=Common)
 

@@ -1,12 +1,12 @@
-"""Where methods lie: a file of pipeline/methods, or of the methods/ of the one paper that has it for
-itself."""
+"""Where methods are defined: in a file of pipeline/methods, or of the folder methods/ of the one paper that
+uses it."""
 from pathlib import Path
 
 from pipeline.schema.loader import ROOT
 
 
 def method_names(paper: str | None = None, root: Path = ROOT) -> list[str]:
-    """Every method that there is a file of; with `paper` also those of this paper alone."""
+    """Every method that has a file; with `paper`, also this paper's own."""
     return sorted({path.stem for folder in _folders(paper, root).values() for path in folder.glob("*.py")
                    if path.stem != "base" and not path.stem.startswith("_")})
 
@@ -25,7 +25,7 @@ def method_module(name: str, paper: str | None = None, root: Path = ROOT) -> str
 
 
 def _folders(paper: str | None, root: Path) -> dict[str, Path]:
-    """package -> its folder; a root without the library, as tests make them, has this one's."""
+    """package -> its folder; a root without pipeline/methods, as in tests, uses this repository's."""
     own = {f"papers.{paper}.methods": root / "papers" / paper / "methods"} if paper else {}
     home = root if (root / "pipeline" / "methods").is_dir() else ROOT
     return own | {"pipeline.methods": home / "pipeline" / "methods"}

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pipeline.schema.checker import Count
 from pipeline.schema.scenario import Scenario
 
-MINIATURE = "mini"                       # the name of the scenario that params.yaml gives every paper
+MINIATURE = "mini"                       # the name of the scenario that every paper's miniature becomes
 
 
 ACROSS = "across"                        # the same scenario, when a method of another paper runs in it
@@ -104,7 +104,7 @@ class Figure:
     # Of curves: columns of history.csv; of a sweep and of pairs: measures; empty: the headline.
     measures: list[str] = field(default_factory=list)
     window: Count = 1                                 # of curves: trailing mean over so many rounds
-    # of a sweep, a panel each: a number of the scenario (partition.beta) or of the method (tau)
+    # Of a sweep, with a panel each: a number of the scenario (partition.beta) or of the method (tau).
     over: list[str] = field(default_factory=list)
 
     def __post_init__(self):
@@ -128,8 +128,8 @@ class Grid:
 
 @dataclass(frozen=True)
 class Communication:
-    """What the paper says that a client sends and receives in a round; shown beside what the methods
-    count."""
+    """The paper's own count of what a client sends and receives in a round, which reports compare with the
+    methods' count."""
     source: str                                       # where it says so, and its symbols
     counts: dict[str, str]                            # key of `methods` -> "2|θ|"
 
@@ -204,17 +204,17 @@ class Paper:
     grids: dict[str, Grid]
     tables: dict[str, Table]
     figures: dict[str, Figure] = field(default_factory=dict)
-    # scenarios that are in no table of the paper, such as cut-down ones; each has one of its own
+    # Scenarios that are in no table of the paper, such as smaller ones; each gets a table of its own.
     beside: list[str] = field(default_factory=list)
     miniature: Miniature | None = None
     communication: Communication | None = None
-    # of the paper; those of a method are in pipeline/methods/readings.yaml
+    # The paper's own readings; those of a method are in pipeline/methods/readings.yaml.
     readings: list[Choice] = field(default_factory=list)
     sources: Sources = field(default_factory=Sources)
     runs: Count = 1  # that a printed number is the mean of; 1 where the paper does not say
-    # scenario -> what it is; apart from the scenario, so that
+    # scenario -> its title; kept apart from the scenario, so that a changed word re-runs nothing.
     titles: dict[str, str] = field(default_factory=dict)
-    # scenario -> deviations;  a changed word re-runs nothing
+    # scenario -> deviations from the paper; kept apart likewise.
     notes: dict[str, str] = field(default_factory=dict)
     defaults: Any = None                              # YAML anchors to merge into scenarios; not read
 

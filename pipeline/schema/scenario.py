@@ -10,14 +10,14 @@ from pipeline.schema.checker import Count, Fraction, NonNegative, Positive, Rang
 class Data:
     """Which images, and how they enter the network."""
     set: str                                          # a name of pipeline.data.registry
-    # printed name -> domain of the set; empty: all, own names
+    # printed name -> domain of the set; empty: all domains under their own names
     domains: dict[str, str] = field(default_factory=dict)
     size: Count = 32                                  # side in pixels after resizing
     channels: Literal[1, 3] = 3
-    # (x - .5) / .5, the set's statistics, or [0, 1]
+    # half: (x - .5) / .5; imagenet, cifar10: by that set's statistics; none: [0, 1].
     normalise: Literal["half", "imagenet", "cifar10", "none"] = "half"
     features: Literal["pixels", "vit_tiny"] = "pixels"  # vit_tiny: frozen ViT-Ti/16 class token, 192 numbers
-    # of training images: reflect-pad 4, random crop, horizontal flip
+    # Of training images. crop_flip: 4 reflected pixels around, a random crop, a horizontal flip.
     augmentation: Literal["crop_flip"] | None = None
 
 
@@ -42,7 +42,7 @@ class Dirichlet:
     kind = "dirichlet"
     clients: Count
     beta: Positive
-    # split each client's part, or keep the official test set
+    # train+test: each client's part is split; train: the official test set is kept.
     pool: Literal["train+test", "train"] = "train+test"
     train_share: Share = 0.75
     cap: bool = True                                  # a client that holds n/N samples gets no more
@@ -75,7 +75,7 @@ class Domains:
     """Domain skew: a domain belongs to one or several clients, who share it without overlap."""
     kind = "domains"
     clients: dict[str, Count]                         # printed domain name -> number of clients
-    # of the domain's training part, per client; None: cut equally
+    # Each client's share of the domain's training part; None: equal parts.
     share: Fraction | dict[str, Fraction] | None = None
     per_class: Count | None = None                    # images of each class per client, instead of a share
     beta: Positive | None = None  # imbalanced: class c gives client k int(base * N * p_k), p ~ Dir(beta)
@@ -99,7 +99,7 @@ class Subset:
     test_share: Fraction | None = None                # for test: random
     test_per_class: Count | None = None
     stratified: bool = False
-    # labelled training images that no client gets, to compare clients by (RAHFL)
+    # Labelled training images that no client gets, on which clients are compared (RAHFL).
     heldout: Count | None = None
     seed: Whole = 0
     fixed: bool = False
@@ -128,9 +128,9 @@ class Model:
     """A network of pipeline.models; the widths that the papers vary."""
     name: str
     features: Count | None = None  # width of the representation, where the network has a choice
-    # None: the network's own (0, EfficientNet 0.2)
+    # None: the network's own (EfficientNet 0.2, all others 0).
     dropout: Annotated[float, Range(low=0, high=0.99)] | None = None
-    # after the representation layer (FedCRL names none, PFLlib has a ReLU)
+    # The activation after the representation layer: FedCRL names none, PFLlib has a ReLU.
     activation: Literal["relu", "none"] = "relu"
     projector: Count | None = None  # width of a projector of the representation (RAHFL's networks: 1024)
 
@@ -154,7 +154,7 @@ class Training:
     local_epochs: Count = 1
     optimiser: Optimiser = field(default_factory=Optimiser)
     drop_last: bool = False                           # skip a last incomplete batch
-    # of models at the server; None: weighted by training samples n_k
+    # How the server averages models; None: weighted by training samples n_k.
     averaging: Literal["uniform"] | None = None
     pretraining: Count | None = None  # epochs that every client trains alone before round 1 (RAHFL)
 
@@ -180,7 +180,7 @@ class Evaluation:
     every: Count = 1  # rounds between evaluations; the last ones are always evaluated
     last: Count = 5  # the reported number is the mean over the last so many rounds
     top: Count = 1                                    # top-k accuracy
-    # which model the table scores, where it is not the method's own choice
+    # Which model the table scores; None: the method's own choice.
     hook: Literal["pre", "post"] | None = None
     attack: Attack | None = None                      # adds the measures `fgsm` and `pgd` (FedCCL Table 8)
 
@@ -196,7 +196,7 @@ class Scenario:
     models: dict[str, Model] | None = None            # printed client name -> network (heterogeneous models)
     public: Public | None = None
     corruption: Share | None = None                   # share of the private images that are corrupted (RAHFL)
-    # portable: processors of different makers round alike, see pipeline.cells.arithmetic
+    # portable: processors of different makers round alike, see pipeline.cells.arithmetic.
     arithmetic: Literal["portable"] | None = None
     seeds: list[Whole] = field(default_factory=lambda: [0, 1, 2])
 

@@ -1,7 +1,8 @@
 """The 15 corruptions of CIFAR-10-C (Hendrycks & Dietterich, ICLR 2019) at 5 severities, for images of 32x32.
 
 The constants are those of the reference's make_cifar_c.py; ImageNet-C's differ. Every function takes and
-gives uint8 (N, 32, 32, 3). What is random is drawn from the key (seed, part, corruption, index of the image).
+returns uint8 (N, 32, 32, 3). Random numbers are drawn from the key (seed, part, corruption, index of the
+image).
 """
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ CORRUPTIONS = {
 }
 KINDS = tuple(CORRUPTIONS)
 SEVERITIES = 5
-CHUNK = 512  # images corrupted at once: what the floats of one step fit into
+CHUNK = 512  # images corrupted at once, which bounds the memory of the intermediate floats
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class CorruptSet:
 
 def corrupt(images: np.ndarray, name: str, severity: int, seed: int = 0,
             indices: Sequence[int] | np.ndarray | None = None, part: str = "train", **options) -> np.ndarray:
-    """One corruption at one severity; 0 gives a copy.
+    """Images under one corruption at one severity; severity 0 gives a copy.
 
     indices: the images' numbers in their set (default 0, 1, ...), part: the part of the set; both enter the
     keys. options: of the corruption, such as exchange="swap" of glass_blur.

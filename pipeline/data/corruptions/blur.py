@@ -6,7 +6,7 @@ from scipy import ndimage
 
 from pipeline.data.corruptions.tools import SIDE, SLACK, Draws, motion, pick, to_bytes, zoomed
 
-# of arange, so the last factors are 1.06, 1.11, 1.15, 1.20 and 1.25
+# The ends of arange, so the last factors are 1.06, 1.11, 1.15, 1.20 and 1.25.
 ZOOM_END = (1.06, 1.11, 1.16, 1.21, 1.26)
 
 

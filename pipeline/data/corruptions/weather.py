@@ -16,7 +16,7 @@ PACKAGE = "imagecorruptions"
 # The reference holds a sixth photograph and draws from five.
 PHOTOS = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
 SYNTHETIC = "synthetic texture"
-PHOTO_STEP = 5                                        # photographs are shrunk by it
+PHOTO_STEP = 5                                        # photographs are shrunk by this factor
 
 
 def snow(images: np.ndarray, severity: int, draws: Draws) -> np.ndarray:
@@ -78,7 +78,7 @@ def plasma(noise: np.ndarray, decay: float) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Ice:
-    """Five pictures uint8 (H, W, 3) to cut frost from, whence they come, and the digests of their files."""
+    """Five pictures uint8 (H, W, 3) to cut frost from, their origin, and the digests of their files."""
     pictures: tuple[np.ndarray, ...]
     source: str
     inputs: dict[str, str]
