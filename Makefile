@@ -1,6 +1,7 @@
 # make repro   install what is pinned, train the miniatures in reproduction/, compare with the committed numbers, which stay as they
 #              are, and say where the reports are; JOBS=2 for two stages at once (default: the cores), FORCE=1 to run every stage again
 # make test    install what the tests need and run them
+# make check  ruff and mypy
 # make ui      open MLflow on http://127.0.0.1:5000
 # make lock    renew the pins
 SHELL := /bin/bash
@@ -12,18 +13,24 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export OMP_NUM_THREADS ?= 1
 # Imports are slow without bytecode; Python writes it for what is used, which is a small part of what is installed.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: repro test ui lock install clean
+.PHONY: repro test check ui lock install clean
+COMPILE := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --override overrides.txt
 
 JOBS ?=
 FORCE ?=
 repro: $(BIN)/.installed
-	python -m pipeline.reproduce $(if $(JOBS),--jobs $(JOBS)) $(if $(FORCE),--force)
+	fedrepro reproduce $(if $(JOBS),--jobs $(JOBS)) $(if $(FORCE),--force)
 
 test: $(BIN)/.installed-test
 	python -m pytest -q -n auto --dist loadfile
 
+check: $(BIN)/.installed-test
+	ruff check .
+	mypy
+	fedrepro sync --check
+
 ui: $(BIN)/.installed
-	MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false mlflow ui --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///mlflow.db}" --host 127.0.0.1 --port $${PORT:-5000}
+	fedrepro ui --port $${PORT:-5000}
 
 install: $(BIN)/.installed
 
@@ -34,17 +41,18 @@ $(BIN)/uv:
 	  echo "error: $(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(UV_PIN)
 
-$(BIN)/.installed: requirements.lock | $(BIN)/uv
+$(BIN)/.installed: requirements.lock pyproject.toml | $(BIN)/uv
 	$(BIN)/uv pip install --python $(BIN)/python --no-deps --require-hashes -r requirements.lock
+	$(BIN)/uv pip install --python $(BIN)/python --no-deps --no-build-isolation --quiet -e .
 	@touch $@
 
 $(BIN)/.installed-test: requirements-test.lock $(BIN)/.installed
-	$(BIN)/uv pip install --python $(BIN)/python --no-deps --require-hashes -r requirements.lock -r requirements-test.lock
+	$(BIN)/uv pip install --python $(BIN)/python --no-deps --require-hashes -r requirements-test.lock
 	@touch $@
 
 lock: | $(BIN)/uv
-	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --override overrides.txt requirements.in -o requirements.lock
-	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header requirements-test.in -o requirements-test.lock
+	$(BIN)/uv pip compile $(COMPILE) --extra pipeline pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile $(COMPILE) --extra pipeline --extra test --extra check pyproject.toml -c requirements.lock -o requirements-test.lock
 
 clean:
 	rm -rf .venv .cells reproduction data/*/ papers/*/partitions mlflow.db mlartifacts

@@ -1,13 +1,16 @@
 """FedRepro beside an unmodified PFLlib checkout on one workload, one thread each, round by round in turn.
 
-    python benchmarks/against_pfllib.py --pfllib DIR --mnist data/mnist [--batch 16 64] [--methods FedAvg ...] [--rounds 6]
-    python benchmarks/against_pfllib.py --pfllib DIR --device cuda --clients 20      (wall seconds count; then --clients 100)
+    PYTHONPATH=. python benchmarks/against_pfllib.py --pfllib DIR --mnist data/mnist
+        [--batch 16 64] [--methods FedAvg ...] [--rounds 6]
+    PYTHONPATH=. python benchmarks/against_pfllib.py --pfllib DIR --device cuda --clients 20
+        (wall seconds count; then --clients 100)
 
-DIR is a checkout of TsingZ0/PFLlib whose own requirements are importable. Workload: 16,000 MNIST training images, PFLlib's
-own Dirichlet(0.1) split over 20 clients and its 75/25 split (seed 1), FedAvgCNN, SGD 0.005, one local epoch, all clients
-in every round. Both programs run the same images; PFLlib drops the last incomplete batch, so FedRepro does too here.
-PFLlib's main.py runs as it is; hooks around Server.select_clients and Server.evaluate mark rounds and evaluations.
-Results go to benchmarks/results/ with versions and machine.
+DIR is a checkout of TsingZ0/PFLlib whose own requirements are importable. Workload: 16,000 MNIST training
+images, PFLlib's own Dirichlet(0.1) split over 20 clients and its 75/25 split (seed 1), FedAvgCNN, SGD 0.005,
+one local epoch, all clients in every round. Both programs run the same images; PFLlib drops the last
+incomplete batch, so FedRepro does too here. PFLlib's main.py runs as it is; hooks around
+Server.select_clients and Server.evaluate mark rounds and evaluations. Results go to benchmarks/results/ with
+versions and machine.
 """
 import argparse
 import json
@@ -23,21 +26,34 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
 SAMPLES, SEED = 16_000, 1
-PFLLIB = {"FedAvg": [], "FedProto": ["-lam", "1"], "FedRep": [], "MOON": ["-mu", "1", "-tau", "0.5"], "Ditto": ["-mu", "0.1", "-pls", "1"],
-          "pFedMe": ["-lam", "15", "-bt", "1", "-lrp", "0.01"], "FedALA": []}
+PFLLIB = {
+    "FedAvg": [],
+    "FedProto": ["-lam", "1"],
+    "FedRep": [],
+    "MOON": ["-mu", "1", "-tau", "0.5"],
+    "Ditto": ["-mu", "0.1", "-pls", "1"],
+    "pFedMe": ["-lam", "15", "-bt", "1", "-lrp", "0.01"],
+    "FedALA": [],
+}
 # The reading that PFLlib has, where there are several: class means of what training saw in passing.
-OURS = {"FedAvg": ("fedavg", {}), "FedProto": ("fedproto", {"lam": 1.0, "means": "running"}), "FedRep": ("fedrep", {"head_epochs": 1}),
-        "MOON": ("moon", {"mu": 1.0, "tau": 0.5}), "Ditto": ("ditto", {"lam": 0.1}),
-        "pFedMe": ("pfedme", {"lam": 15.0}), "FedALA": ("fedala", {})}
+OURS = {
+    "FedAvg": ("fedavg", {}),
+    "FedProto": ("fedproto", {"lam": 1.0, "means": "running"}),
+    "FedRep": ("fedrep", {"head_epochs": 1}),
+    "MOON": ("moon", {"mu": 1.0, "tau": 0.5}),
+    "Ditto": ("ditto", {"lam": 0.1}),
+    "pFedMe": ("pfedme", {"lam": 15.0}),
+    "FedALA": ("fedala", {}),
+}
 
 
-# -- the workload ------------------------------------------------------------------------------------------------
+# -- the workload --------------------------------------------------------------------------------------------
 
 def prepare(pfllib: Path, mnist: Path, clients: int) -> Path:
     """Write the workload for PFLlib (its own npz files) and for us (one file); returns ours."""
     import numpy as np
+
     from pipeline.data import store
     name = f"MNIST_{clients}"                         # PFLlib looks for "MNIST" in it
     ours = pfllib / "dataset" / f"{name}.npz"
@@ -52,21 +68,44 @@ def prepare(pfllib: Path, mnist: Path, clients: int) -> Path:
     from utils import dataset_utils
     random.seed(SEED)
     np.random.seed(SEED)
-    held, held_labels, statistic = dataset_utils.separate_data((np.arange(SAMPLES), labels), clients, 10, niid=True, balance=False,
-                                                               partition="dir", class_per_client=2)
+    held, held_labels, statistic = dataset_utils.separate_data(
+        (np.arange(SAMPLES), labels),
+        clients,
+        10,
+        niid=True,
+        balance=False,
+        partition="dir",
+        class_per_client=2,
+    )
     train_parts, test_parts = dataset_utils.split_data(held, held_labels)
     folder = pfllib / "dataset" / name
     for name in ("train", "test"):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    as_images = [[{"x": values[d["x"]], "y": labels[d["x"]]} for d in parts] for parts in (train_parts, test_parts)]
-    dataset_utils.save_file(f"{folder}/config.json", f"{folder}/train/", f"{folder}/test/", *as_images, clients, 10, statistic, True,
-                            False, "dir")
-    arrays = {f"{kind}.{k}": d["x"] for kind, parts in (("train", train_parts), ("test", test_parts)) for k, d in enumerate(parts)}
+    as_images = [
+        [{"x": values[d["x"]], "y": labels[d["x"]]} for d in parts] for parts in (train_parts, test_parts)
+    ]
+    dataset_utils.save_file(
+        f"{folder}/config.json",
+        f"{folder}/train/",
+        f"{folder}/test/",
+        *as_images,
+        clients,
+        10,
+        statistic,
+        True,
+        False,
+        "dir",
+    )
+    arrays = {
+        f"{kind}.{k}": d["x"]
+        for kind, parts in (("train", train_parts), ("test", test_parts))
+        for k, d in enumerate(parts)
+    }
     np.savez(ours, values=values, labels=labels, **arrays)
     return ours
 
 
-# -- workers: `go` on standard input runs a round, which answers with one JSON line --------------------------------
+# -- workers: `go` on standard input runs a round, which answers with one JSON line --------------------------
 
 def cpu() -> float:
     mine, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -103,8 +142,19 @@ def pfllib_worker(pfllib: Path, method: str, batch: int, clients: int, device: s
     def next_round() -> None:
         if clock["round"] >= 0:
             wall, spent = now() - clock["wall"], cpu() - clock["cpu"]
-            answers.write(json.dumps({"wall": wall, "cpu": spent, "train_wall": wall - clock["eval_wall"],
-                                      "train_cpu": spent - clock["eval_cpu"], "mb": peak_mb(), "device_mb": device_mb()}) + "\n")
+            answers.write(
+                json.dumps(
+                    {
+                        "wall": wall,
+                        "cpu": spent,
+                        "train_wall": wall - clock["eval_wall"],
+                        "train_cpu": spent - clock["eval_cpu"],
+                        "mb": peak_mb(),
+                        "device_mb": device_mb(),
+                    }
+                )
+                + "\n"
+            )
         else:
             answers.write('{"ready": true}\n')
         if not sys.stdin.readline():
@@ -138,8 +188,32 @@ def pfllib_worker(pfllib: Path, method: str, batch: int, clients: int, device: s
     base.Server.select_clients = select_clients
     wrap(base.Server)
     base.Server.__init_subclass__ = classmethod(lambda server, **_: wrap(server))
-    sys.argv = ["main.py", "-data", f"MNIST_{clients}", "-m", "CNN", "-algo", method, "-gr", "1000", "-nc", str(clients), "-lbs", str(batch),
-                "-lr", "0.005", "-ls", "1", "-jr", "1.0", "-dev", device, "-eg", "1", *PFLLIB[method]]
+    sys.argv = [
+        "main.py",
+        "-data",
+        f"MNIST_{clients}",
+        "-m",
+        "CNN",
+        "-algo",
+        method,
+        "-gr",
+        "1000",
+        "-nc",
+        str(clients),
+        "-lbs",
+        str(batch),
+        "-lr",
+        "0.005",
+        "-ls",
+        "1",
+        "-jr",
+        "1.0",
+        "-dev",
+        device,
+        "-eg",
+        "1",
+        *PFLLIB[method],
+    ]
     runpy.run_path("main.py", run_name="__main__")
 
 
@@ -147,18 +221,23 @@ def our_worker(workload: Path, method: str, batch: int, clients: int, device: st
     """The same rounds through the engine."""
     import numpy as np
     import torch
-    from pipeline import evaluation, methods
-    from pipeline.engine.phase import Client
+
+    from pipeline import methods
+    from pipeline.cells import evaluation
     from pipeline.engine.handle import Handle
+    from pipeline.engine.phase import Client
+    from pipeline.engine.trained import Watch
     from pipeline.engine.world import World
-    from pipeline.params import Model, Optimiser, Training
+    from pipeline.schema import Model, Optimiser, Training
     torch.set_num_threads(1)
     with np.load(workload) as arrays:
         values, labels = arrays["values"], torch.from_numpy(arrays["labels"])
         parts = {kind: [arrays[f"{kind}.{k}"] for k in range(clients)] for kind in ("train", "test")}
 
     def tensors(indices):
-        return torch.from_numpy(values[indices]).contiguous(memory_format=torch.channels_last).to(device), labels[indices].to(device)
+        return torch.from_numpy(values[indices]).contiguous(memory_format=torch.channels_last).to(
+            device
+        ), labels[indices].to(device)
 
     model = Model("fedavg_cnn")
     members = [Client(str(k), "mnist", model, *tensors(parts["train"][k])) for k in range(clients)]
@@ -166,21 +245,43 @@ def our_worker(workload: Path, method: str, batch: int, clients: int, device: st
     world = World(members, Training(1000, batch, 1, Optimiser("sgd", 0.005), drop_last=True), 10, 0, device)
     name, hyper = OURS[method]
     algorithm = methods.load(name, hyper, "benchmark")
-    state = algorithm.init(world)
+    state, executor = algorithm.init(world), world.executor
     print('{"ready": true}', flush=True)
     while sys.stdin.readline():
-        world.round += 1
+        world = world.at(world.round + 1, watch := Watch(executor))
         wall, spent = now(), cpu()
         state = algorithm.round(state, world)
         train_wall, train_cpu = now() - wall, cpu() - spent
-        models = algorithm.deployed(state, world) if algorithm.headline == "pre" else algorithm.after_training(state, world)
-        measures, _ = evaluation.measure(models, world, tests, "clients", 1,
-                                         lambda net, x, k: algorithm.scores(Handle(net, client=k), x, state))
-        print(json.dumps({"wall": now() - wall, "cpu": cpu() - spent, "train_wall": train_wall, "train_cpu": train_cpu,
-                          "mb": peak_mb(), "device_mb": device_mb(), "accuracy": measures["weighted"]}), flush=True)
+        models = (
+            algorithm.deployed(state, world)
+            if algorithm.headline == "pre"
+            else algorithm.after_training(state, watch.trained.models)
+        )
+        measures, _ = evaluation.measure(
+            models,
+            world,
+            tests,
+            "clients",
+            1,
+            lambda net, x, k, state=state: algorithm.scores(Handle(net, client=k), x, state),
+        )
+        print(
+            json.dumps(
+                {
+                    "wall": now() - wall,
+                    "cpu": cpu() - spent,
+                    "train_wall": train_wall,
+                    "train_cpu": train_cpu,
+                    "mb": peak_mb(),
+                    "device_mb": device_mb(),
+                    "accuracy": measures["weighted"],
+                }
+            ),
+            flush=True,
+        )
 
 
-# -- in turn -------------------------------------------------------------------------------------------------------
+# -- in turn -------------------------------------------------------------------------------------------------
 
 class Worker:
     """A gated process; `round()` lets it run one round."""
@@ -188,8 +289,14 @@ class Worker:
     def __init__(self, name: str, arguments: list[str], **environment: str):
         self.name, self.rows = name, []
         env = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
-        self.process = subprocess.Popen([sys.executable, __file__, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=subprocess.DEVNULL, text=True, env=env)
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=env,
+        )
         if not self.process.stdout.readline():
             raise SystemExit(f"{name} did not start; run it alone to see why: {' '.join(arguments)}")
 
@@ -198,7 +305,10 @@ class Worker:
         self.process.stdin.flush()
         line = self.process.stdout.readline()
         if not line:
-            raise SystemExit(f"{self.name} stopped in round {len(self.rows)}; run it alone to see why: {' '.join(self.process.args)}")
+            raise SystemExit(
+                f"{self.name} stopped in round {len(self.rows)}; run it alone to see why: "
+                f"{' '.join(self.process.args)}"
+            )
         self.rows.append(json.loads(line))
 
     def median(self, key: str) -> float:
@@ -212,12 +322,18 @@ class Worker:
             self.process.kill()
 
 
-def compare(pfllib: Path, workload: Path, method: str, batch: int, rounds: int, clients: int, device: str) -> list[dict]:
-    """Medians after one warm-up round; ratio = PFLlib / ours, in CPU seconds on a CPU, in wall seconds on a GPU."""
+def compare(
+    pfllib: Path, workload: Path, method: str, batch: int, rounds: int, clients: int, device: str
+) -> list[dict]:
+    """Medians after one warm-up round; ratio = PFLlib / ours, in CPU seconds on a CPU, in wall seconds on a
+    GPU."""
     shared = ["--worker", method, "--batch", str(batch), "--clients", str(clients), "--device", device]
     kind = "cpu" if device == "cpu" else "wall"
-    workers = [Worker("PFLlib", ["--pfllib", str(pfllib), *shared]), Worker("FedRepro fp32", ["--workload", str(workload), *shared]),
-               Worker("FedRepro bf16", ["--workload", str(workload), *shared], FEDREPRO_PRECISION="bf16")]
+    workers = [
+        Worker("PFLlib", ["--pfllib", str(pfllib), *shared]),
+        Worker("FedRepro fp32", ["--workload", str(workload), *shared]),
+        Worker("FedRepro bf16", ["--workload", str(workload), *shared], FEDREPRO_PRECISION="bf16"),
+    ]
     for _ in range(rounds + 1):
         for worker in workers:
             worker.round()
@@ -225,7 +341,14 @@ def compare(pfllib: Path, workload: Path, method: str, batch: int, rounds: int, 
         worker.stop()
     rows = []
     for worker in workers:
-        row = {"method": method, "batch": batch, "clients": clients, "device": device, "program": worker.name, "rounds": len(worker.rows) - 1}
+        row = {
+            "method": method,
+            "batch": batch,
+            "clients": clients,
+            "device": device,
+            "program": worker.name,
+            "rounds": len(worker.rows) - 1,
+        }
         for key in ("train_cpu", "cpu", "train_wall", "wall"):
             row[key] = round(worker.median(key), 3)
             pairs = [a[key] / b[key] for a, b in zip(workers[0].rows[1:], worker.rows[1:])]
@@ -233,32 +356,69 @@ def compare(pfllib: Path, workload: Path, method: str, batch: int, rounds: int, 
         row["peak_mb"] = round(max(r["mb"] for r in worker.rows)) if worker.rows else None
         row["device_mb"] = worker.rows[-1]["device_mb"] if worker.rows else None
         rows.append(row)
-        print(f"{method:9} b{batch:<3} {worker.name:14} n={row['rounds']:<2} train {row[f'train_{kind}']:6.2f} {kind} s {row[f'train_{kind}_ratio']}x   "
-              f"train+eval {row[kind]:6.2f} {kind} s {row[f'{kind}_ratio']}x   {row['device_mb'] or row['peak_mb']} MB", flush=True)
+        print(
+            f"{method:9} b{batch:<3} {worker.name:14} n={row['rounds']:<2} train {row[f'train_{kind}']:6.2f} "
+            f"{kind} s {row[f'train_{kind}_ratio']}x   "
+            f"train+eval {row[kind]:6.2f} {kind} s {row[f'{kind}_ratio']}x   "
+            f"{row['device_mb'] or row['peak_mb']} MB",
+            flush=True,
+        )
     return rows
 
 
 def machine() -> dict:
     """What the numbers were measured on."""
-    model = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), "")
+    model = next(
+        (
+            line.split(":")[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        "",
+    )
     from importlib import metadata
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    return {"cpu": model, "cores": os.cpu_count(), "python": platform.python_version(), "torch": metadata.version("torch"),
-            "gpu": _gpu(), "date": time.strftime("%Y-%m-%d"), "load": os.getloadavg()[0], "fedrepro": commit}
+
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True
+    ).stdout.strip()
+    return {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "torch": metadata.version("torch"),
+        "gpu": _gpu(),
+        "date": time.strftime("%Y-%m-%d"),
+        "load": os.getloadavg()[0],
+        "fedrepro": commit,
+    }
 
 
 def _gpu() -> str | None:
     """The card's name, as its driver tells."""
     try:
-        return subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip() or None
+        return (
+            subprocess.run(
+                ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
+                capture_output=True,
+                text=True,
+            ).stdout.strip()
+            or None
+        )
     except OSError:
         return None
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--pfllib", type=Path, help="checkout of TsingZ0/PFLlib")
-    parser.add_argument("--mnist", type=Path, default=ROOT / "data" / "mnist", help="the prepared set (dvc repro data/dvc.yaml:fetch@mnist)")
+    parser.add_argument(
+        "--mnist",
+        type=Path,
+        default=ROOT / "data" / "mnist",
+        help="the prepared set (dvc repro data/dvc.yaml:fetch@mnist)",
+    )
     parser.add_argument("--methods", nargs="+", default=["FedAvg"], choices=sorted(OURS))
     parser.add_argument("--batch", nargs="+", type=int, default=[16, 64])
     parser.add_argument("--rounds", type=int, default=5)
@@ -269,22 +429,36 @@ def main() -> None:
     parser.add_argument("--workload", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker and arguments.workload:
-        return our_worker(arguments.workload, arguments.worker, arguments.batch[0], arguments.clients, arguments.device)
+        return our_worker(
+            arguments.workload, arguments.worker, arguments.batch[0], arguments.clients, arguments.device
+        )
     if arguments.pfllib is None:
         parser.error("--pfllib DIR is missing")
     pfllib = arguments.pfllib.resolve()
     if arguments.worker:
-        return pfllib_worker(pfllib, arguments.worker, arguments.batch[0], arguments.clients, arguments.device)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=pfllib, capture_output=True, text=True).stdout.strip()
+        return pfllib_worker(
+            pfllib, arguments.worker, arguments.batch[0], arguments.clients, arguments.device
+        )
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=pfllib, capture_output=True, text=True
+    ).stdout.strip()
     workload = prepare(pfllib, arguments.mnist, arguments.clients)
-    rows = [row for method in arguments.methods for batch in arguments.batch
-            for row in compare(pfllib, workload, method, batch, arguments.rounds, arguments.clients, arguments.device)]
+    rows = [
+        row
+        for method in arguments.methods
+        for batch in arguments.batch
+        for row in compare(
+            pfllib, workload, method, batch, arguments.rounds, arguments.clients, arguments.device
+        )
+    ]
     arguments.out.parent.mkdir(exist_ok=True)
     known = json.loads(arguments.out.read_text())["rows"] if arguments.out.exists() else []
     def setting(row: dict) -> tuple:
         return row["method"], row["batch"], row.get("clients", 20), row.get("device", "cpu")
     rows = [row for row in known if setting(row) not in set(map(setting, rows))] + rows
-    arguments.out.write_text(json.dumps({"machine": machine(), "pfllib": commit, "rows": rows}, indent=1) + "\n")
+    arguments.out.write_text(
+        json.dumps({"machine": machine(), "pfllib": commit, "rows": rows}, indent=1) + "\n"
+    )
     print(f"written: {arguments.out}")
 
 

@@ -1,8 +1,8 @@
-"""Seconds per round and memory as clients and samples grow: `python benchmarks/growth.py`.
+"""Seconds per round and memory as clients and samples grow: `PYTHONPATH=. python benchmarks/growth.py`.
 
-FedAvg, the 2-conv network of FedCRL on made-up 32 x 32 RGB images, batch 16, Adam, one local epoch, one thread. Clients grow at
-12,000 images in all, then images grow with 20 clients; last, 100 clients with 60,000 images. Writes benchmarks/results/growth.json
-and .svg. FEDREPRO_DEVICE and FEDREPRO_EXECUTOR as everywhere.
+FedAvg, the 2-conv network of FedCRL on made-up 32 x 32 RGB images, batch 16, Adam, one local epoch, one
+thread. Clients grow at 12,000 images in all, then images grow with 20 clients; last, 100 clients with 60,000
+images. Writes benchmarks/results/growth.json and .svg. FEDREPRO_DEVICE and FEDREPRO_EXECUTOR as everywhere.
 """
 import json
 import os
@@ -13,17 +13,21 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-CASES = [(n, 12_000) for n in (10, 20, 50, 100, 200)] + [(20, s) for s in (3_000, 6_000, 24_000)] + [(100, 60_000)]
+CASES = (
+    [(n, 12_000) for n in (10, 20, 50, 100, 200)]
+    + [(20, s) for s in (3_000, 6_000, 24_000)]
+    + [(100, 60_000)]
+)
 
 
 def measure(clients: int, samples: int) -> None:
     """One case in a process of its own, so that its peak memory is its own."""
     import torch
+
     from pipeline.engine.phase import Client
     from pipeline.engine.world import World
     from pipeline.methods.fedavg import FedAvg
-    from pipeline.params import Model, Optimiser, Training
+    from pipeline.schema import Model, Optimiser, Training
     torch.set_num_threads(1)
     device = os.environ.get("FEDREPRO_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")
     size = samples // clients
@@ -31,18 +35,31 @@ def measure(clients: int, samples: int) -> None:
 
     def client(k: int) -> Client:
         images = torch.randn(size, 3, 32, 32, generator=rng).contiguous(memory_format=torch.channels_last)
-        return Client(str(k), "made up", Model("cnn2", dropout=0.3), images.to(device), torch.randint(0, 10, (size,), generator=rng).to(device))
+        return Client(
+            str(k),
+            "made up",
+            Model("cnn2", dropout=0.3),
+            images.to(device),
+            torch.randint(0, 10, (size,), generator=rng).to(device),
+        )
 
-    world = World([client(k) for k in range(clients)], Training(9, 16, 1, Optimiser("adam", 0.003)), 10, 0, device)
+    world = World(
+        [client(k) for k in range(clients)], Training(9, 16, 1, Optimiser("adam", 0.003)), 10, 0, device
+    )
     method = FedAvg()
     state = method.init(world)
     seconds = []
-    for world.round in (1, 2, 3):
+    for number in (1, 2, 3):
         start, spent = time.perf_counter(), time.process_time()
-        state = method.round(state, world)
+        state = method.round(state, world.at(number))
         seconds.append((time.perf_counter() - start, time.process_time() - spent))
-    row = {"clients": clients, "samples": samples, "wall": round(min(w for w, _ in seconds[1:]), 3), "cpu": round(min(c for _, c in seconds[1:]), 3),
-           "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)}
+    row = {
+        "clients": clients,
+        "samples": samples,
+        "wall": round(min(w for w, _ in seconds[1:]), 3),
+        "cpu": round(min(c for _, c in seconds[1:]), 3),
+        "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+    }
     if device != "cpu":
         row["device_mb"] = round(torch.cuda.max_memory_allocated() / 2**20)
     print(json.dumps(row))
@@ -54,8 +71,10 @@ def draw(rows: list[dict], path: Path) -> None:
     import matplotlib.pyplot as plt
     with plt.rc_context({"svg.hashsalt": "fedrepro"}):
         figure, axes = plt.subplots(1, 2, figsize=(8, 3), layout="constrained", sharey=True)
-        for panel, key, chosen, label in ((axes[0], "clients", [r for r in rows if r["samples"] == 12_000], "clients (12,000 images)"),
-                                          (axes[1], "samples", [r for r in rows if r["clients"] == 20], "images (20 clients)")):
+        for panel, key, chosen, label in (
+            (axes[0], "clients", [r for r in rows if r["samples"] == 12_000], "clients (12,000 images)"),
+            (axes[1], "samples", [r for r in rows if r["clients"] == 20], "images (20 clients)"),
+        ):
             chosen = sorted(chosen, key=lambda r: r[key])
             panel.plot([r[key] for r in chosen], [r["cpu"] for r in chosen], marker="o")
             panel.set(xlabel=label, ylim=(0, None))
@@ -69,8 +88,13 @@ def main() -> None:
     from against_pfllib import machine
     rows = []
     for clients, samples in CASES:
-        done = subprocess.run([sys.executable, __file__, str(clients), str(samples)], capture_output=True, text=True,
-                              check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        done = subprocess.run(
+            [sys.executable, __file__, str(clients), str(samples)],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
         rows.append(json.loads(done.stdout))
         print(rows[-1], flush=True)
     results = ROOT / "benchmarks" / "results"

@@ -1,8 +1,11 @@
-"""How much sooner are two workers done than one? `python benchmarks/workers.py`, on two free cores.
+"""How much sooner are two workers done than one? On two free cores:
 
-Four seeds of FedCCL's MNIST scenario with FedAvg, cut down to 12,000 images and two rounds, through the worker processes of
-`pipeline.training`, first one at a time, then two, three times in turn. Needs data/mnist. Writes benchmarks/results/workers.json with
-the load of the machine before each run: what else runs counts against the second worker.
+`PYTHONPATH=. python benchmarks/workers.py`
+
+Four seeds of FedCCL's MNIST scenario with FedAvg, cut down to 12,000 images and two rounds, through the
+worker processes of `pipeline.cells.training`, first one at a time, then two, three times in turn. Needs
+data/mnist. Writes benchmarks/results/workers.json with the load of the machine before each run: what else
+runs counts against the second worker.
 """
 import dataclasses
 import json
@@ -22,21 +25,38 @@ def cut(scenario):
 
 
 def main() -> None:
-    from pipeline.training import Job, _train_seeds
+    from pipeline.cells.training import Job, _train_seeds
     cell, rows = Smaller("fedccl", "mnist-dir-005", "fedavg", cut), []
     for turn in range(TURNS):
         for workers in (1, 2):
             os.environ["FEDREPRO_WORKERS"] = str(workers)
             with workplace(cell) as root:
                 load, begun, spent = os.getloadavg()[0], time.perf_counter(), cpu()
-                for _ in _train_seeds([Job(cell, seed, f"{turn}", root) for seed in range(SEEDS)], lambda row: None):
+                for _ in _train_seeds(
+                    [Job(cell, seed, f"{turn}", root) for seed in range(SEEDS)], lambda row: None
+                ):
                     pass
-                rows.append({"workers": workers, "wall": round(time.perf_counter() - begun, 2), "cpu": round(cpu() - spent, 2), "load": round(load, 2)})
+                rows.append(
+                    {
+                        "workers": workers,
+                        "wall": round(time.perf_counter() - begun, 2),
+                        "cpu": round(cpu() - spent, 2),
+                        "load": round(load, 2),
+                    }
+                )
             print(rows[-1], flush=True)
     ratios = [one["wall"] / two["wall"] for one, two in zip(rows[::2], rows[1::2])]
-    print(f"two workers are done {statistics.median(ratios):.2f} times as soon (median of {', '.join(f'{r:.2f}' for r in ratios)})")
+    print(
+        f"two workers are done {statistics.median(ratios):.2f} times as soon (median of "
+        f"{', '.join(f'{r:.2f}' for r in ratios)})"
+    )
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "workers.json").write_text(json.dumps({"machine": machine(), "ratio": round(statistics.median(ratios), 2), "rows": rows}, indent=1) + "\n")
+    (RESULTS / "workers.json").write_text(
+        json.dumps(
+            {"machine": machine(), "ratio": round(statistics.median(ratios), 2), "rows": rows}, indent=1
+        )
+        + "\n"
+    )
 
 
 if __name__ == "__main__":

@@ -14,28 +14,31 @@ from torch import Tensor
 from pipeline.engine.state import State
 from pipeline.errors import TrainingError
 
-Representatives = Literal["finch", "first", "mean"]           # of rows: coarsest partition, finest partition, one cluster
-BLOCK = 512                                                   # rows whose similarities to all others are held at once
-ROUNDING = 1e-12                                              # similarities this near count as equal: the smaller index wins
+# How rows are clustered: FINCH's coarsest partition, its finest, or all in one cluster.
+Representatives = Literal["finch", "first", "mean"]
+BLOCK = 512  # rows whose similarities to all others are held at once
+ROUNDING = 1e-12  # similarities this near count as equal: the smaller index wins
 
 
-# -- FINCH (Sarfraz, Sharma, Stiefelhagen 2019) ----------------------------------------------------------------
+# -- FINCH (Sarfraz, Sharma, Stiefelhagen 2019) --------------------------------------------------------------
 
 def finch(rows: Tensor, early_exit: bool = False) -> Tensor:
     """Partitions (n, P) of rows (n, d) by cosine distance, fine to coarse; labels 0, 1, ... on the CPU.
 
-    Every point and its nearest other point share a cluster; the clusters' means are the next level's points. The stop rule
-    is that of the authors' code: a level that leaves one cluster or changes nothing is dropped, so that one cluster comes
-    back only where the first level has one already (always for n <= 3). `early_exit` drops links of later levels that are
-    longer than the first level's longest, where links between mutual neighbours count twice (the code's default; federated
-    methods do without). Raises TrainingError for rows that are not finite.
+    Every point and its nearest other point share a cluster; the clusters' means are the next level's points.
+    The stop rule is that of the authors' code: a level that leaves one cluster or changes nothing is dropped,
+    so that one cluster comes back only where the first level has one already (always for n <= 3).
+    `early_exit` drops links of later levels that are longer than the first level's longest, where links
+    between mutual neighbours count twice (the code's default; federated methods do without). Raises
+    TrainingError for rows that are not finite.
     """
-    rows = rows.detach().float()                              # as the authors' code; all that follows is float64
+    rows = rows.detach().float()  # as the authors' code; all that follows is float64
     if not rows.isfinite().all():
         raise TrainingError("FINCH cannot cluster representations that are not finite")
     if not len(rows):
         return torch.zeros(0, 1, dtype=torch.int64)
-    partitions, points, longest = [], rows.double(), None
+    points, longest = rows.double(), None
+    partitions: list[np.ndarray] = []
     while True:
         units = F.normalize(points, dim=1)
         links, lengths = _links(units, first_neighbours(units), early_exit)
@@ -53,8 +56,8 @@ def finch(rows: Tensor, early_exit: bool = False) -> Tensor:
 
 
 def first_neighbours(units: Tensor) -> Tensor:
-    """(n,): for each row of units (n, d), of length one or zero, the most similar other row; of equal ones the first.
-    A single row is its own neighbour. Memory: BLOCK x n."""
+    """(n,): for each row of units (n, d), of length one or zero, the most similar other row; of equal ones
+    the first. A single row is its own neighbour. Memory: BLOCK x n."""
     found = []
     for first in range(0, len(units), BLOCK):
         similar = units[first:first + BLOCK] @ units.T
@@ -64,18 +67,20 @@ def first_neighbours(units: Tensor) -> Tensor:
     return torch.cat(found)
 
 
-def _links(units: Tensor, neighbours: Tensor, measured: bool) -> tuple[np.ndarray, np.ndarray | None]:
-    """Pairs (2, L) that share a cluster and, if `measured`, their cosine distances (L,), double for mutual neighbours.
-    Pairs that merely have the same neighbour connect nothing new, but have a length."""
+def _links(units: Tensor, neighbours: Tensor, measured: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs (2, L) that share a cluster and, if `measured`, their cosine distances (L,), double for mutual
+    neighbours; else none. Pairs that merely have the same neighbour connect nothing new but have a length."""
     n, towards = len(units), neighbours.cpu().numpy()
     if not measured:
-        return np.stack([np.arange(n), towards]), None
-    steps = sparse.csr_array((np.ones(n), (np.arange(n), towards)), shape=(n, n)) + sparse.eye_array(n, format="csr")
-    pairs = (steps @ steps.T).tocoo()                         # in how many ways each pair is linked
+        return np.stack([np.arange(n), towards]), np.empty(0)
+    steps = sparse.csr_array((np.ones(n), (np.arange(n), towards)), shape=(n, n)) + sparse.eye_array(
+        n, format="csr"
+    )
+    pairs = (steps @ steps.T).tocoo()                         # how many times each pair is linked
     apart = pairs.row != pairs.col
     i, j, ways = pairs.row[apart], pairs.col[apart], pairs.data[apart]
-    units = units.cpu().numpy()
-    return np.stack([i, j]), ways * (1 - (units[i] * units[j]).sum(1))
+    vectors = units.cpu().numpy()
+    return np.stack([i, j]), ways * (1 - (vectors[i] * vectors[j]).sum(1))
 
 
 def _components(links: np.ndarray, n: int) -> np.ndarray:
@@ -84,14 +89,15 @@ def _components(links: np.ndarray, n: int) -> np.ndarray:
 
 
 def cluster_means(rows: Tensor, labels: np.ndarray | Tensor) -> Tensor:
-    """(clusters, d): the mean of the rows (n, d) of each label, summed in float64 in the order of the rows."""
+    """(clusters, d): the mean of the rows (n, d) of each label, summed in float64 in the order of the
+    rows."""
     labels = np.asarray(labels)
     member = sparse.csr_array((np.ones(len(labels)), (labels, np.arange(len(labels)))))
     sums = member @ rows.detach().cpu().double().numpy()
     return torch.from_numpy(sums / np.bincount(labels)[:, None]).to(rows)
 
 
-# -- several vectors per class -----------------------------------------------------------------------------------
+# -- several vectors per class -------------------------------------------------------------------------------
 
 def representatives(rows: Tensor, how: Representatives) -> Tensor:
     """(K, d): the means of the clusters of rows (n, d); none for no rows."""
@@ -111,8 +117,8 @@ def by_class(rows: Tensor, labels: Tensor, how: Representatives) -> State:
 
 
 def keep_missing(new: State, previous: State | None) -> State:
-    """`new` and, after it, what `previous` holds of classes that `new` lacks. Both have `classes` (P,) and may have
-    further tensors with a row per vector."""
+    """`new` and, after it, what `previous` holds of classes that `new` lacks. Both have `classes` (P,) and
+    may have further tensors with a row per vector."""
     if previous is None:
         return new
     missing = ~torch.isin(previous.classes, new.classes)
@@ -120,7 +126,8 @@ def keep_missing(new: State, previous: State | None) -> State:
 
 
 def class_averages(vectors: Tensor, classes: Tensor, count: int) -> State:
-    """Every class's plain mean of its vectors (P, d) as vectors (count, d) and known (count,); zero where there is none."""
+    """Every class's plain mean of its vectors (P, d) as vectors (count, d) and known (count,); zero where
+    there is none."""
     member = F.one_hot(classes, count).T.double()
     total = member.sum(1)
     means = member @ vectors.double() / total.clamp(min=1)[:, None]

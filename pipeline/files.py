@@ -1,4 +1,5 @@
-"""Files that are whole or absent: everything is written under a temporary name in the same folder, then renamed."""
+"""Files that are whole or absent: everything is written under a temporary name in the same folder, then
+renamed."""
 import contextlib
 import csv
 import hashlib
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from pipeline.errors import FedReproError
-from pipeline.params import shorten
+from pipeline.schema import shorten
 
 
 def checksum(path: Path, algorithm: str = "sha256") -> str:
@@ -26,13 +27,14 @@ def sha256(path: Path) -> str:
 
 
 def write_with(path: Path, write: Callable[[Path], object]) -> None:
-    """Call `write(temporary)`, then give what it wrote the name `path`. The folder is made where it is missing.
+    """Call `write(temporary)`, then give what it wrote the name `path`. The folder is made where it is
+    missing.
 
-    Raises FedReproError naming `path` when the file system refuses (no space, no permission); on any failure the
-    temporary file goes away and an older `path` stays as it was.
+    Raises FedReproError naming `path` when the file system refuses (no space, no permission); on any failure
+    the temporary file goes away and an older `path` stays as it was.
     """
     path = Path(path)
-    with _said(path):
+    with _one_line_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = _temporary(path)
         try:
@@ -55,7 +57,8 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write JSON with sorted keys; all or nothing. A NaN or infinity is refused, since JSON has none (FedReproError)."""
+    """Write JSON with sorted keys; all or nothing. A NaN or infinity is refused, since JSON has none
+    (FedReproError)."""
     try:
         text = json.dumps(value, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False)
     except ValueError as error:
@@ -83,7 +86,7 @@ def replace_folder(target: Path) -> Iterator[Path]:
     Raises FedReproError when the file system refuses.
     """
     target = Path(target)
-    with _said(target):
+    with _one_line_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = _temporary(target)
         temporary.mkdir()
@@ -95,7 +98,8 @@ def replace_folder(target: Path) -> Iterator[Path]:
 
 
 def _swap(new: Path, target: Path) -> None:
-    """Rename `new` over `target`. A folder cannot be renamed over a full one, so the old one steps aside first."""
+    """Rename `new` over `target`. A folder cannot be renamed over a full one, so the old one steps aside
+    first."""
     if not target.exists():
         return os.replace(new, target)
     old = _temporary(target, "old")
@@ -123,22 +127,29 @@ def _alive(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:                           # it lives and belongs to someone else
+    except PermissionError:                           # the process lives and belongs to another user
         pass
     return True
 
 
 def sync(path: Path) -> None:
-    """Wait until the file is on the disk, so that a power cut after a renaming does not leave an empty one."""
+    """Wait until the file is on the disk, so that a power cut after a renaming does not leave an empty
+    one."""
     with open(path, "rb") as file:
         os.fsync(file.fileno())
 
 
 @contextlib.contextmanager
-def _said(path: Path) -> Iterator[None]:
-    """An OSError inside becomes one line that names `path`."""
+def _one_line_errors(path: Path) -> Iterator[None]:
+    """Turns an OSError inside into a FedReproError of one line that names `path`."""
     try:
         yield
     except OSError as error:
-        other = f" ({error.filename})" if error.filename and not str(error.filename).startswith(str(path.parent)) else ""
-        raise FedReproError(f"{shorten(path)}: cannot be written: {error.strerror or error}{other}") from error
+        other = (
+            f" ({error.filename})"
+            if error.filename and not str(error.filename).startswith(str(path.parent))
+            else ""
+        )
+        raise FedReproError(
+            f"{shorten(path)}: cannot be written: {error.strerror or error}{other}"
+        ) from error

@@ -1,10 +1,12 @@
-"""Documents that carry their own hash, so that an altered one is noticed. It guards against slips and damage, not against intent."""
+"""Documents that carry their own hash, so that an altered one is noticed. It guards against slips and damage,
+not against intent."""
 import hashlib
 import json
 
 
 def seal(document: dict) -> dict:
-    """`document` with `self`: sha256 of its canonical JSON without that key. ValueError for NaN or infinity."""
+    """`document` with `self`: sha256 of its canonical JSON without that key. ValueError for NaN or
+    infinity."""
     return {**document, "self": content_hash(document)}
 
 
@@ -15,6 +17,7 @@ def is_sealed(document: dict) -> bool:
 
 def content_hash(document: dict) -> str:
     """sha256 of the canonical JSON of a document without its key `self`."""
-    content = json.loads(json.dumps({key: value for key, value in document.items() if key != "self"}))    # as a file gives it back
+    # The round trip gives the values as they are read back from a file.
+    content = json.loads(json.dumps({key: value for key, value in document.items() if key != "self"}))
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()

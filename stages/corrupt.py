@@ -1,22 +1,19 @@
-"""Corrupt every image of a data set once, for all rates of corruption: `python stages/corrupt.py cifar10`."""
+"""Corrupt every image of a data set once, for all rates of corruption: `python -m stages.corrupt cifar10`."""
 import sys
 import time
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
-from pipeline.cli import stage
+from pipeline.cells.progress import clock
 from pipeline.data import corrupted, store
 from pipeline.data.corruptions import KINDS, SEVERITIES, corrupt_set
 from pipeline.data.corruptions.weather import SYNTHETIC, find_ice
 from pipeline.data.store import TEST, TRAIN
 from pipeline.errors import ParamError
-from pipeline.params import ROOT
-from pipeline.progress import clock
+from pipeline.schema import ROOT
+from stages._stage import stage
 
-SEED = 0                                              # one corrupted set for all clients, rounds and seeds of training
+SEED = 0  # one corrupted set for all clients, rounds and seeds of training
 SECONDS = 5.0
 PARTS = {"train": TRAIN, "test": TEST}
 
@@ -37,8 +34,12 @@ def corrupt(name: str, max_severity: str | None = None) -> None:
         now, done = time.monotonic(), behind + done
         if now - said >= SECONDS:
             said = now
-            print(f"data/{folder.name}: {done:,} of {total:,} images, {clock((now - begun) / done * (total - done))} left",
-                  file=sys.stderr, flush=True)
+            print(
+                f"data/{folder.name}: {done:,} of {total:,} images, "
+                f"{clock((now - begun) / done * (total - done))} left",
+                file=sys.stderr,
+                flush=True,
+            )
 
     for part, code in PARTS.items():
         here = stored.split == code
@@ -49,11 +50,28 @@ def corrupt(name: str, max_severity: str | None = None) -> None:
         behind += int(here.sum())
     ice = find_ice()
     facts = {"seed": SEED, "max_severity": highest, "kinds": list(KINDS), "frost": ice.source}
-    resized = f"resized to {clean.shape[1]}x{clean.shape[2]} RGB" if stored.images.shape[1:] != clean.shape[1:] else ""
+    resized = (
+        f"resized to {clean.shape[1]}x{clean.shape[2]} RGB"
+        if stored.images.shape[1:] != clean.shape[1:]
+        else ""
+    )
     frost = f"frost from a {SYNTHETIC}, not from photographs" if ice.source == SYNTHETIC else ""
-    meta = corrupted.write(folder, stored, images, kind, severity, rank, facts, "; ".join(filter(None, (resized, frost))), ice.inputs)
-    print(f"data/{folder.name}: {total:,} images in {clock(time.monotonic() - begun)}, severities 1 to {highest}, "
-          f"frost: {ice.source}, digest {meta['corruption']['digest'][:12]}")
+    meta = corrupted.write(
+        folder,
+        stored,
+        images,
+        kind,
+        severity,
+        rank,
+        facts,
+        "; ".join(filter(None, (resized, frost))),
+        ice.inputs,
+    )
+    print(
+        f"data/{folder.name}: {total:,} images in {clock(time.monotonic() - begun)}, severities 1 to "
+        f"{highest}, "
+        f"frost: {ice.source}, digest {meta['corruption']['digest'][:12]}"
+    )
 
 
 def _severity(text: str | None) -> int:
@@ -65,4 +83,8 @@ def _severity(text: str | None) -> int:
 
 
 if __name__ == "__main__":
-    stage(corrupt, "name", max_severity="highest severity, 1 to 5; without it 4, as in RAHFL's released code (its text: 5)")
+    stage(
+        corrupt,
+        "name",
+        max_severity="highest severity, 1 to 5; without it 4, as in RAHFL's released code (its text: 5)",
+    )

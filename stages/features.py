@@ -1,13 +1,9 @@
-"""Frozen features of one data set into data/<set>-vit_tiny/: `python stages/features.py office_caltech10`."""
-import sys
+"""Frozen features of one data set into data/<set>-vit_tiny/: `python -m stages.features office_caltech10`."""
 import time
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from pipeline.cli import stage
 from pipeline.data import features, store
-from pipeline.params import ROOT, load_params
+from pipeline.schema import ROOT, load_params
+from stages._stage import stage
 
 SECONDS = 5.0
 

@@ -1,32 +1,36 @@
-"""Cut a scenario's data over its clients: `python stages/partition.py fedcrl/mini`."""
+"""Cut a scenario's data over its clients: `python -m stages.partition fedcrl/mini`."""
 import hashlib
 import io
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 import numpy as np
 
 from pipeline import files
-from pipeline.cli import stage
 from pipeline.data import histogram, store
 from pipeline.data import partition as cutting
 from pipeline.errors import ParamError, unknown
-from pipeline.params import ROOT, load_paper
+from pipeline.schema import ROOT, load_paper
+from stages._stage import stage
 
 
 def partition(scenario: str) -> None:
-    """Write indices.npz and meta.json of <paper>/<scenario>, of every draw that its seeds train on, and the label counts of the
-    first seed's clients as CSV and SVG."""
+    """Write indices.npz and meta.json of <paper>/<scenario>, of every draw that its seeds train on, and the
+    label counts of the first seed's clients as CSV and SVG."""
     paper, _, name = scenario.partition("/")
     scenarios = load_paper(paper).scenarios
-    where = f"papers/{paper}/paper.yaml: scenarios.{name}" if name != "mini" else f"params.yaml: miniature.{paper}.scenario"
+    where = (
+        f"papers/{paper}/paper.yaml: scenarios.{name}"
+        if name != "mini"
+        else f"params.yaml: miniature.{paper}.scenario"
+    )
     if name not in scenarios:
         raise ParamError(f"papers/{paper}/paper.yaml: {unknown('scenario', name, scenarios)}")
     settings = scenarios[name]
     stored = store.verify(ROOT / "data" / settings.data.set)
-    pool = cutting.Pool.of(settings.data, stored.labels, stored.domains, stored.split, stored.meta, f"{where}.data")
+    pool = cutting.Pool.of(
+        settings.data, stored.labels, stored.domains, stored.split, stored.meta, f"{where}.data"
+    )
     public = None if settings.public is None else store.verify(ROOT / "data" / settings.public.set)
     draws = {}
     for draw in sorted({0, *map(settings.draw, settings.seeds)}):
@@ -46,7 +50,11 @@ def _public(settings, public, draw: int, where: str) -> np.ndarray:
     candidates = np.flatnonzero(public.split == store.TRAIN)
     if settings.public.size > len(candidates):
         raise ParamError(f"{where}.public.size: {settings.public.size} of only {len(candidates)} images")
-    return np.sort(cutting.generator(settings.partition, cutting.PUBLIC, draw).permutation(candidates)[:settings.public.size])
+    return np.sort(
+        cutting.generator(settings.partition, cutting.PUBLIC, draw).permutation(candidates)[
+            : settings.public.size
+        ]
+    )
 
 
 def _write(folder: Path, parts, sources: dict) -> None:
@@ -57,9 +65,17 @@ def _write(folder: Path, parts, sources: dict) -> None:
     for found in sources.values():
         digest.update((found or {}).get("digest", "").encode())
     folder.mkdir(exist_ok=True)
-    np.savez_compressed(folder / "indices.npz", **arrays)
-    files.write_json(folder / "meta.json", {"clients": parts.clients, "tests": list(parts.domain_test), "warnings": parts.warnings,
-                                            "digest": digest.hexdigest(), **sources})
+    np.savez_compressed(folder / "indices.npz", **arrays)  # type: ignore[arg-type]  # none is `allow_pickle`
+    files.write_json(
+        folder / "meta.json",
+        {
+            "clients": parts.clients,
+            "tests": list(parts.domain_test),
+            "warnings": parts.warnings,
+            "digest": digest.hexdigest(),
+            **sources,
+        },
+    )
 
 
 def _show(paper: str, name: str, parts, stored) -> None:
@@ -75,8 +91,13 @@ def _show(paper: str, name: str, parts, stored) -> None:
 
 
 def set_and_digest(stored) -> dict | None:
-    """What a result says of a stored set: its name, source, digest and how it differs from the canonical one."""
-    return None if stored is None else {key: stored.meta[key] for key in ("set", "source", "digest", "deviation")}
+    """What a result says of a stored set: its name, source, digest and how it differs from the canonical
+    one."""
+    return (
+        None
+        if stored is None
+        else {key: stored.meta[key] for key in ("set", "source", "digest", "deviation")}
+    )
 
 
 if __name__ == "__main__":

@@ -1,18 +1,15 @@
-"""Renders the report of one paper, or of all five, and the index page; a file that cannot be used ends it with 2 after the rest is written."""
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from pipeline.cli import stage
-from pipeline.params import PAPERS
+"""Renders the report of one paper, or of all, and the pages over all papers; a file that cannot be used ends
+it with 2 after the rest is written."""
 from pipeline.report import render
+from pipeline.schema import papers
+from stages._stage import stage
 
 
-def main(paper=None):
-    written = render([paper] if paper else PAPERS)
+def main(paper: str | None = None) -> None:
+    """Write reports/."""
+    written = render([paper] if paper else papers())
     print(f"reports: {len(written)} files, start at reports/index.html")
 
 
 if __name__ == "__main__":
-    stage(main, paper="fedccl, fcclplus, fedlsa, rahfl or fedcrl; without it all five")
+    stage(main, paper="a folder of papers/; without it all")

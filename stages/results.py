@@ -1,23 +1,51 @@
-"""Writes reports/results.csv: every measured number of the miniatures, one row each."""
-import sys
+"""Writes reports/results.csv, every measured number of the miniatures, one row each; or of a paper what the
+reports take from it."""
+import hashlib
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from pipeline.cli import stage
-from pipeline.files import write_text
-from pipeline.params import MINIATURE, PAPERS, ROOT
-from pipeline.results import as_csv, collect, curves, tidy
+from pipeline.cells.results import as_csv, collect, curves, tidy
+from pipeline.files import write_json, write_text
+from pipeline.schema import MINIATURE, ROOT, load_paper
+from stages._stage import stage
 
 
-def main():
-    """Collect the miniatures' numbers into one table, and their curves into one file per paper for `dvc plots`."""
-    cells = {cell: result for cell, result in collect().items() if cell.scenario == MINIATURE}
-    write_text(ROOT / "reports" / "results.csv", as_csv(tidy(cells)))
-    for paper in PAPERS:
-        write_text(ROOT / "reports" / "curves" / f"{paper}.csv", as_csv(curves({c: r for c, r in cells.items() if c.paper == paper})))
-    print(f"reports/results.csv: {len(cells)} miniature cells")
+def main(paper: str | None = None) -> None:
+    """Collect the miniatures' numbers into one table. For a paper: write its curves for `dvc plots` to
+    reports/curves, and the digests of its page's inputs to reports/inputs, by which DVC knows when to render
+    the reports."""
+    cells = {
+        cell: result
+        for cell, result in collect().items()
+        if cell.scenario == MINIATURE and paper in (None, cell.paper)
+    }
+    if paper is None:
+        write_text(ROOT / "reports" / "results.csv", as_csv(tidy(cells)))
+        print(f"reports/results.csv: {len(cells)} miniature cells")
+        return
+    load_paper(paper)
+    write_text(ROOT / "reports" / "curves" / f"{paper}.csv", as_csv(curves(cells)))
+    folder = ROOT / "papers" / paper
+    parts = {
+        "paper.yaml": ["paper.yaml"],
+        "claims.csv": ["claims.csv"],
+        "published": ["published/*.csv"],
+        "figures": [f"figures/*-{MINIATURE}*", "figures/corruptions.png"],
+        "runs": [f"runs/{MINIATURE}/{name}" for name in ("clients.csv", "*/result.json", "*/history.csv")],
+    }
+    write_json(
+        ROOT / "reports" / "inputs" / f"{paper}.json",
+        {name: _digest(folder, found) for name, found in parts.items()},
+    )
+    print(f"{paper}: {len(cells)} miniature cells")
+
+
+def _digest(folder: Path, patterns: list[str]) -> str:
+    """sha256 over the names and contents of the files."""
+    whole = hashlib.sha256()
+    for path in sorted(path for pattern in patterns for path in folder.glob(pattern)):
+        whole.update(f"{path.relative_to(folder)} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return whole.hexdigest()
 
 
 if __name__ == "__main__":
-    stage(main)
+    stage(main, paper="whose curves and inputs; without it the table of all")

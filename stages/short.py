@@ -1,10 +1,13 @@
-"""Train cells cut short and print what came out, value by value: `python stages/short.py PLAN.json`. For `python -m pipeline.certify`.
+"""Train cells cut short and print what came out, value by value: `python -m stages.short PLAN.json`. For
+`fedrepro certify`.
 
-PLAN is a list of {cell, rounds, images, batch, executor, precision}: `rounds` are the numbers of the rounds that are trained, one after the
-other (1, 2 and the last two, say, so that what depends on the round runs); `images` is the share of each client's, each test set's and the
-public images that is used, at least two batches and a bit; `batch` the largest size of a batch. All else is the scenario's. For every cell
-one line of JSON: {cell, code, values} or {cell, error}; `values` are [where, what, value] in the order in which they arose, tensors by
-their sha256. Every version of FedRepro has this file under this name, so that two versions can be compared.
+PLAN is a list of {cell, rounds, images, batch, executor, precision}: `rounds` are the numbers of the rounds
+that are trained, one after the other (1, 2 and the last two, say, so that what depends on the round runs);
+`images` is the share of each client's, each test set's and the public images that is used, at least two
+batches and a bit; `batch` the largest size of a batch. All else is the scenario's. For every cell one line of
+JSON: {cell, code, values} or {cell, error}; `values` are [where, what, value] in the order in which they
+arose, tensors by their sha256. Every version of FedRepro has this file under this name, so that two versions
+can be compared.
 """
 import dataclasses
 import hashlib
@@ -14,19 +17,21 @@ import os
 import sys
 import traceback
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from typing import Any
 
 import numpy as np
 import torch
 
-from pipeline import evaluation, loading, methods, provenance, training
+from pipeline import methods
+from pipeline.cells import evaluation, loading, provenance, training
+from pipeline.cells.inputs import inputs
+from pipeline.engine.handle import Batch
 from pipeline.engine.state import pack
+from pipeline.engine.trained import Watch
 from pipeline.engine.world import precision
-from pipeline.inputs import inputs
-from pipeline.params import ROOT, Cell
+from pipeline.schema import ROOT, Cell
 
-REST = 3                                         # images behind the last whole batch, so that an incomplete one is there
+REST = 3  # images after the last whole batch, so that there is an incomplete batch too
 
 
 def main(plan: Path) -> None:
@@ -47,66 +52,91 @@ def main(plan: Path) -> None:
 
 
 def _answer(part: dict, sender) -> None:
-    os.environ |= {"FEDREPRO_EXECUTOR": part["executor"], "FEDREPRO_PRECISION": part["precision"], "FEDREPRO_DEVICE": "cpu"}
+    os.environ |= {
+        "FEDREPRO_EXECUTOR": part["executor"],
+        "FEDREPRO_PRECISION": part["precision"],
+        "FEDREPRO_DEVICE": "cpu",
+    }
     try:
         cell = Cell.parse(part["cell"])
-        digest = getattr(provenance, "digest_of", None)              # a version from before the ledger has none for a cell
-        sender.send({"code": digest and digest(cell, executor=part["executor"]), "values": short(cell, part)})
-    except Exception as error:                   # whatever it is, the caller says it with the cell's name
+        code = provenance.digest_of(cell, executor=part["executor"])
+        sender.send({"code": code, "values": short(cell, part)})
+    except Exception as error:                   # the caller reports it with the cell's name
         sender.send({"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()})
 
 
 def short(cell: Cell, part: dict) -> list[list]:
     """The values of a cell that is cut short, as the module says."""
     scenario, algorithm, hyper = cell.resolve()
-    method = methods.load(algorithm, hyper, str(cell))
+    method = methods.load(algorithm, hyper, str(cell), cell.paper)
     scenario = _smaller(scenario, part["batch"])
     whole = loading.load
     loading.load = lambda *arguments: _cut(whole(*arguments), scenario, part["images"])
     seed = scenario.seeds[0]
     world, tests = loading.load_world(cell, scenario, seed, ROOT)
-    state, found, own = method.init(world), [], []
-    rows = [training._row(world, method, state, tests, scenario)[0]]
-    for world.round in part["rounds"]:
-        world.trained = None
+    executor = world.executor
+    found: list[list] = []
+    own: list[float | None] = []
+    world = world.at(0, watch := Watch(executor))
+    state = method.init(world)
+    rows = [training._row(world, method, state, tests, scenario, watch.trained)[0]]
+    for number in part["rounds"]:
+        world = world.at(number, watch := Watch(executor))
         state = method.round(state, world)
-        row, measured = training._row(world, method, state, tests, scenario)
+        row, measured = training._row(world, method, state, tests, scenario, watch.trained)
         rows.append(row)
         own = measured or own
-        found += [[f"round {world.round}", f"state {at}", digest] for at, digest in _digests(pack(state))]
+        found += [[f"round {number}", f"state {at}", digest] for at, digest in _digests(pack(state))]
     for row in rows:
         found += [[f"round {row['round']}", name, value] for name, value in row.items()]
     hook = training.headline_hook(scenario, method)
-    run = {"seed": seed, "rows": rows, "clients": own, "traffic": method.traffic(world, state), "hook": hook, "device": "cpu",
-           "precision": precision(), "executor": part["executor"], "versions": {}, "memory": {}, "started": "", "seconds": 0.0}
+    run = {
+        "seed": seed,
+        "rows": rows,
+        "clients": own,
+        "traffic": method.traffic(world, state),
+        "hook": hook,
+        "device": "cpu",
+        "precision": precision(),
+        "executor": part["executor"],
+        "versions": {},
+        "memory": {},
+        "started": "",
+        "seconds": 0.0,
+    }
     settings = dataclasses.replace(scenario, seeds=[seed])
-    if hasattr(training, "summarise"):
-        result = training.summarise(cell, settings, algorithm, hyper, dataclasses.asdict(method), [run], [inputs(cell, seed)], "", ROOT)
-    else:                                        # a version from before the ledger
-        result = training._summarise(cell, settings, algorithm, hyper, [run], inputs(cell), "", ROOT)
+    result = training.summarise(cell, settings, algorithm, hyper, dataclasses.asdict(method), [run],
+                                [inputs(cell, seed)], "", ROOT)
     shown = ("hook", "last", "headline", "measures", "final", "last3", "last5", "clients", "traffic")
-    found += [["the result", at, value] for at, value in _flat({key: result[key] for key in shown} | {"metrics": training.metrics(result)})]
-    after = getattr(method, "after_training", lambda state, world: world.trained)
-    models = method.deployed(state, world) if hook == "pre" else after(state, world)
+    found += [
+        ["the result", at, value]
+        for at, value in _flat({key: result[key] for key in shown} | {"metrics": training.metrics(result)})
+    ]
+    models = training._models(hook, method, state, world, watch.trained)
     vectors = method.vectors(state)
-    pictures = evaluation.representations(models, world, tests) | ({} if vectors is None else {"vectors": vectors})
+    pictures: dict[str, Any] = {} if models is None else evaluation.representations(models, world, tests)
+    pictures |= {} if vectors is None else {"vectors": vectors}
     return found + [["the representations", at, digest] for at, digest in _digests(pictures)]
 
 
 def _smaller(scenario, batch: int):
     """The scenario with batches of at most so many images."""
     trained = dataclasses.replace(scenario.training, batch_size=min(scenario.training.batch_size, batch))
-    public = scenario.public and dataclasses.replace(scenario.public, batch_size=min(scenario.public.batch_size, batch))
+    public = scenario.public and dataclasses.replace(
+        scenario.public, batch_size=min(scenario.public.batch_size, batch)
+    )
     return dataclasses.replace(scenario, training=trained, public=public)
 
 
 def _cut(federation, scenario, share: float):
     """The federation with a share of every set of images."""
     batch = scenario.training.batch_size
-    changed = {"clients": tuple(_fewer(client, share, batch) for client in federation.clients),
-               "tests": tuple(_fewer(test, share, batch) for test in federation.tests)}
+    changed: dict[str, Any] = {name: tuple(_fewer(owner, share, batch) for owner in getattr(federation, name))
+                               for name in ("clients", "tests")}
     if federation.public is not None:
-        changed["public"] = _chosen(federation.public, _places(len(federation.public), share, scenario.public.batch_size))
+        changed["public"] = _chosen(
+            federation.public, _places(len(federation.public), share, scenario.public.batch_size)
+        )
     for name in ("heldout", "judged"):
         if getattr(federation, name) is not None:
             changed[name] = _fewer(getattr(federation, name), share, batch)
@@ -117,12 +147,14 @@ def _fewer(owner, share: float, batch: int):
     """A client, a test set or a batch with fewer images."""
     places = _places(len(owner.labels), share, batch)
     changed = {"images": _chosen(owner.images, places), "labels": owner.labels[places]}
-    return dataclasses.replace(owner, **changed) if dataclasses.is_dataclass(owner) else owner._replace(**changed)
+    return owner._replace(**changed) if isinstance(owner, Batch) else dataclasses.replace(owner, **changed)
 
 
 def _places(n: int, share: float, batch: int) -> torch.Tensor:
     """Evenly spaced places, so that every class and domain stays."""
-    return torch.from_numpy(np.unique(np.linspace(0, n - 1, min(n, max(round(share * n), 2 * batch + REST))).astype(np.int64)))
+    return torch.from_numpy(
+        np.unique(np.linspace(0, n - 1, min(n, max(round(share * n), 2 * batch + REST))).astype(np.int64))
+    )
 
 
 def _chosen(images: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
@@ -132,7 +164,13 @@ def _chosen(images: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
 
 def _flat(value, at: str = ""):
     """(path, value) of every number and text in nested mappings and lists."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else None
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, (list, tuple))
+        else None
+    )
     if items is None:
         yield at, value
         return
@@ -147,7 +185,8 @@ def _digests(value):
             inner = inner.detach().cpu().contiguous()
             inner = np.asarray(inner.view(torch.uint8) if inner.dtype == torch.bfloat16 else inner)
         if isinstance(inner, np.ndarray):
-            inner = f"{inner.dtype}{list(inner.shape)} {hashlib.sha256(np.ascontiguousarray(inner).tobytes()).hexdigest()}"
+            digest = hashlib.sha256(np.ascontiguousarray(inner).tobytes()).hexdigest()
+            inner = f"{inner.dtype}{list(inner.shape)} {digest}"
         yield at, inner
 
 

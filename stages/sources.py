@@ -1,22 +1,23 @@
-"""Write sources.yaml: for every method, a digest of the code that it runs."""
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+"""Write sources.yaml, or papers/<paper>/sources.yaml: a digest of the code behind every stage, or behind
+every cell of a paper."""
+from collections.abc import Mapping
 
 import yaml
 
-from pipeline import files, provenance
-from pipeline.cli import stage
-from pipeline.params import ROOT
+from pipeline import files
+from pipeline.cells import provenance
+from pipeline.schema import ROOT
+from stages._stage import stage
 
-HEADER = "# Made by the stage `sources`. DVC reads it to know which cells a change of code concerns.\n"
+HEADER = "# Made by the stage `sources`. DVC reads it to know which {} a change of code concerns.\n"
 
 
-def sources() -> None:
-    """Digest the code behind every method and every other kind of stage."""
-    files.write_text(ROOT / "sources.yaml", HEADER + yaml.safe_dump(provenance.all_digests(), sort_keys=True))
+def sources(paper: str | None = None) -> None:
+    """Digest the code behind every cell of a paper, or behind every other kind of stage."""
+    digests: Mapping = provenance.paper_digests(paper) if paper else provenance.stage_digests()
+    folder, what = (ROOT / "papers" / paper, "cells") if paper else (ROOT, "stages")
+    files.write_text(folder / "sources.yaml", HEADER.format(what) + yaml.safe_dump(digests, sort_keys=True))
 
 
 if __name__ == "__main__":
-    stage(sources)
+    stage(sources, paper="whose cells; without it the stages of other kinds")

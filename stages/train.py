@@ -1,21 +1,17 @@
-"""Train one cell: `python stages/train.py fedcrl/mini/fedprox`."""
-import sys
-from pathlib import Path
+"""Train one cell: `python -m stages.train fedcrl/mini/fedprox`."""
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from pipeline import arithmetic
-from pipeline.cli import stage
-from pipeline.params import Cell
+from pipeline.cells import arithmetic
+from pipeline.schema import Cell
+from stages._stage import stage
 
 
 def train(cell: str) -> None:
     """Train every seed of a cell, <paper>/<scenario>/<method>, and write its metrics, history and result."""
-    cell = Cell.parse(cell)
-    scenario = cell.resolve()[0]                              # a wrong name is said before torch is imported
+    parsed = Cell.parse(cell)
+    scenario = parsed.resolve()[0]                            # reports a wrong name before torch is imported
     arithmetic.adopt(scenario.arithmetic)
-    from pipeline.training import train_cell
-    train_cell(cell)
+    from pipeline.cells.training import train_cell
+    train_cell(parsed)
 
 
 if __name__ == "__main__":

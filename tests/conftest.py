@@ -1,4 +1,46 @@
-"""Shared by all tests: one thread per process."""
+"""Shared by all tests: one thread per process, and the fixtures of several files."""
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from pathlib import Path
+
+import pytest
+from reporting import BALANCED, found, write_run
+from repository import CELL, copy_of_the_repository, edit, outputs, stage
+
+
+@pytest.fixture
+def root(tmp_path):
+    return found(tmp_path)
+
+
+@pytest.fixture
+def measured(root):
+    """The same with two of three methods run in one of two scenarios, and with a miniature."""
+    for method, measures in BALANCED.items():
+        write_run(root, f"balanced/{method}", measures)
+        write_run(root, f"mini/{method}", measures)
+    return root
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Path:
+    """A copy with the bundled digits prepared and one short miniature partitioned."""
+    copy = copy_of_the_repository(tmp_path_factory.mktemp("project"))
+
+    def shorten(document):
+        scenario = document["miniature"]["scenario"]
+        scenario["training"]["rounds"], scenario["evaluation"]["last"] = 4, 2
+    edit(copy / "papers/fedcrl/paper.yaml", shorten)
+    (copy / "equivalents.yaml").write_text("entries: []\n")            # of another history
+    stage(copy, "data", "digits")
+    stage(copy, "partition", "fedcrl/mini")
+    return copy
+
+
+@pytest.fixture(scope="module")
+def reference(project) -> tuple[str, str]:
+    """The cell trained in one go, one seed after the other."""
+    stage(project, "train", CELL, FEDREPRO_WORKERS="1")
+    return outputs(project)

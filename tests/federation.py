@@ -1,25 +1,32 @@
-"""A small federation for tests: made-up clients around a given or a linear network."""
+"""A small federation for tests: made-up clients around a given or a linear network, or around those of a
+miniature."""
+import dataclasses
+
 import torch
 from torch import nn
 
 from pipeline.engine import world as engine
-from pipeline.engine.state import Params
+from pipeline.engine.handle import Batch
 from pipeline.engine.phase import Client
+from pipeline.engine.state import Params, State
+from pipeline.engine.trained import Trained, Watch
 from pipeline.engine.world import World
 from pipeline.models import Network
-from pipeline.params import Model, Optimiser, Training
+from pipeline.schema import MINIATURE, Cell, Model, Optimiser, Scenario, Training, load_paper, papers
 
-TINY = {"head.weight": [[.5, -.2], [.1, .3]], "head.bias": [0, .1]}       # a linear softmax of two classes, worked by hand
+# a linear softmax of two classes, worked by hand
+TINY = {"head.weight": [[.5, -.2], [.1, .3]], "head.bias": [0, .1]}
 MLP = {"features.1.weight": [[1., 0], [0, 1.]], "features.1.bias": [0, .1], **TINY}    # a ReLU layer below it
 B1 = ([[1., 2.], [-1., .5]], [0, 1])
 B2 = ([[.5, -1.], [2., 1.]], [1, 0])
+CNN4 = Model("cnn4")
 
 
 def training(**changes) -> Training:
     return Training(**{"rounds": 3, "batch_size": 16, "optimiser": Optimiser(lr=0.1), **changes})
 
 
-def image_clients(sizes=(20, 33, 7), model=Model("cnn4"), side=16, seed=0) -> list[Client]:
+def image_clients(sizes=(20, 33, 7), model=CNN4, side=16, seed=0) -> list[Client]:
     """Clients with random 16 x 16 grey images; a model for all or one per client."""
     rng = torch.Generator().manual_seed(seed)
     models = model if isinstance(model, list) else [model] * len(sizes)
@@ -27,7 +34,7 @@ def image_clients(sizes=(20, 33, 7), model=Model("cnn4"), side=16, seed=0) -> li
                    torch.randint(0, 10, (n,), generator=rng)) for k, n in enumerate(sizes)]
 
 
-def image_world(sizes=(20, 33, 7), seed=0, model=Model("cnn4"), **changes) -> World:
+def image_world(sizes=(20, 33, 7), seed=0, model=CNN4, **changes) -> World:
     return World(image_clients(sizes, model), training(**changes), classes=10, seed=seed)
 
 
@@ -39,12 +46,20 @@ def mlp() -> Network:
     return Network(nn.Sequential(nn.Flatten(1), nn.Linear(2, 2), nn.ReLU()), nn.Linear(2, 2))
 
 
-def tiny_world(monkeypatch, *clients, batches_in_order=True, network=linear, dtype=torch.float32, classes=2, **changes) -> World:
-    """Clients of 2-vectors under a linear softmax or another network; batches of 2 come in the order given."""
+def tiny_world(
+    monkeypatch, *clients, batches_in_order=True, network=linear, dtype=torch.float32, classes=2, **changes
+) -> World:
+    """Clients of 2-vectors under a linear softmax or another network; batches of 2 come in the order
+    given."""
     monkeypatch.setattr(engine, "build", lambda *_: network())
     if batches_in_order:
         monkeypatch.setattr(torch, "randperm", lambda n, generator=None: torch.arange(n))
-    made = [Client(f"c{k}", "only", Model("tiny"), torch.tensor(x, dtype=dtype).reshape(-1, 2, 1, 1), torch.tensor(y)) for k, (x, y) in enumerate(clients)]
+    made = [
+        Client(
+            f"c{k}", "only", Model("tiny"), torch.tensor(x, dtype=dtype).reshape(-1, 2, 1, 1), torch.tensor(y)
+        )
+        for k, (x, y) in enumerate(clients)
+    ]
     return World(made, training(**{"batch_size": 2, **changes}), classes=classes, seed=0)
 
 
@@ -58,8 +73,58 @@ def equal(a: Params, b: Params) -> bool:
 
 
 def run(method, world: World, rounds: int = 3):
-    """The method's state after some rounds, with the world's round counted as a cell does."""
+    """The method's state after some rounds."""
+    return watched(method, world, rounds)[0]
+
+
+def watched(method, world: World, rounds: int = 3) -> tuple[State, Trained | None]:
+    """The method's state after some rounds, and what the last one's local training left."""
     state = method.init(world)
-    for world.round in range(1, rounds + 1):
-        state = method.round(state, world)
-    return state
+    for number in range(1, rounds + 1):
+        state, trained = one_round(method, state, world.at(number))
+    return state, trained
+
+
+def one_round(method, state: State, world: World) -> tuple[State, Trained | None]:
+    """The world's round: the method's state after it, and what its local training left."""
+    watch = Watch(world.executor)
+    return method.round(state, world.at(world.round, watch)), watch.trained
+
+
+def miniature_cells() -> dict[str, Cell]:
+    """algorithm -> a cell of a miniature that runs it: of two papers, the last one's."""
+    found = {}
+    for paper in papers():
+        for method in load_paper(paper).miniature.methods:
+            cell = Cell(paper, MINIATURE, method)
+            found[cell.resolve()[1]] = cell
+    return found
+
+
+def miniature_world(
+    scenario: Scenario, rounds: int, device="cpu", sizes=(9, 17, 4), classes: int = 4
+) -> World:
+    """What a miniature sets, around made-up images."""
+    numbers, data = torch.Generator().manual_seed(0), scenario.data
+
+    def images(n):
+        made = torch.rand(n, data.channels, data.size, data.size, generator=numbers)
+        return made.contiguous(memory_format=torch.channels_last).to(device)
+
+    def labels(n):
+        return torch.randint(0, classes, (n,), generator=numbers).to(device)
+    networks = list((scenario.models or {"": scenario.model}).values())
+    clients = [
+        Client(f"c{k}", f"c{k}", networks[k % len(networks)], images(n), labels(n))
+        for k, n in enumerate(sizes)
+    ]
+    training = dataclasses.replace(
+        scenario.training, rounds=rounds, batch_size=8, local_epochs=1, pretraining=0
+    )
+    public = (
+        None
+        if scenario.public is None
+        else (images(20), dataclasses.replace(scenario.public, batch_size=8, epochs=1))
+    )
+    heldout, test = Batch(images(9), labels(9)), Batch(images(9), labels(9))
+    return World(clients, training, classes, 0, device, data=data, public=public, heldout=heldout, test=test)

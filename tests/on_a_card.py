@@ -1,6 +1,5 @@
-"""python tests/on_a_card.py [method ...]: three rounds of every method on a pretended GPU and on the CPU, with what its paper's
-miniature sets and made-up images. A line of JSON each; test_card.py reads them."""
-import dataclasses
+"""python tests/on_a_card.py [method ...]: three rounds of every method on a pretended GPU and on the CPU,
+with what its paper's miniature sets and made-up images. A line of JSON each; test_card.py reads them."""
 import json
 import os
 import sys
@@ -11,67 +10,51 @@ os.environ |= {"OMP_NUM_THREADS": "1", "FEDREPRO_EXECUTOR": "stacked"}
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-
-from pipeline import evaluation, methods
-from pipeline.engine import optimisers, stacked
-from pipeline.engine.alike import tensors_of, with_tensors
-from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import Client
-from pipeline.engine.world import World
-from pipeline.params import MINIATURE, PAPERS, Cell, load_params
+from federation import miniature_cells, miniature_world
 from pretend_card import DEVICE, OnCard, there_is_a_card
 
-SIZES, CLASSES, ROUNDS = (9, 17, 4), 4, 3
-optimisers.FUSED = ()                    # torch has no fused Adam for a pretended GPU: the plain one on both sides
+from pipeline import methods
+from pipeline.cells import evaluation
+from pipeline.engine import optimisers, stacked
+from pipeline.engine.alike import tensors_of, with_tensors
+from pipeline.engine.handle import Handle
+from pipeline.engine.world import World
+from pipeline.schema import Cell
 
-
-def cells() -> dict[str, Cell]:
-    """algorithm -> a cell of a miniature that runs it: of two papers, the last one's."""
-    found = {}
-    for paper in PAPERS:
-        for method in load_params().miniature[paper].methods:
-            cell = Cell(paper, MINIATURE, method)
-            found[cell.resolve()[1]] = cell
-    return found
-
-
-def world(scenario, device) -> World:
-    numbers, data = torch.Generator().manual_seed(0), scenario.data
-
-    def images(n):
-        made = torch.rand(n, data.channels, data.size, data.size, generator=numbers)
-        return made.contiguous(memory_format=torch.channels_last).to(device)
-
-    def labels(n):
-        return torch.randint(0, CLASSES, (n,), generator=numbers).to(device)
-    networks = list((scenario.models or {"": scenario.model}).values())
-    clients = [Client(f"c{k}", f"c{k}", networks[k % len(networks)], images(n), labels(n)) for k, n in enumerate(SIZES)]
-    training = dataclasses.replace(scenario.training, rounds=ROUNDS, batch_size=8, local_epochs=1, pretraining=0)
-    public = None if scenario.public is None else (images(20), dataclasses.replace(scenario.public, batch_size=8, epochs=1))
-    heldout, test = Batch(images(9), labels(9)), Batch(images(9), labels(9))
-    return World(clients, training, CLASSES, 0, device, data=data, public=public, heldout=heldout, test=test)
+ROUNDS = 3
+optimisers.FUSED = ()  # torch has no fused Adam for a pretended GPU: the plain one on both sides
 
 
 def trained(cell: Cell, device) -> tuple[list[torch.Tensor], list[float], World]:
     """(every number of the deployed models, their accuracies, the world)."""
     scenario, algorithm, hyper = cell.resolve()
-    method, made = methods.load(algorithm, hyper, str(cell)), world(scenario, device)
+    method, made = methods.load(algorithm, hyper, str(cell)), miniature_world(scenario, ROUNDS, device)
     made.executor.fixed = True
     state = method.init(made)
-    for made.round in range(1, ROUNDS + 1):
-        state = method.round(with_tensors(state, iter([value.to(device) for value in tensors_of(state)])), made)    # as from a checkpoint
+    for number in range(1, ROUNDS + 1):
+        made = made.at(number)
+        # as from a checkpoint
+        state = method.round(
+            with_tensors(state, iter([value.to(device) for value in tensors_of(state)])), made
+        )
     method.diagnostics(state), method.traffic(made, state), method.vectors(state)
     models = method.deployed(state, made)
     tests = [evaluation.TestSet(c.name, c.images, c.labels) for c in made.clients]
-    accuracies = evaluation.measure(models, made, tests, "clients", 1,
-                                    lambda network, images, client: method.scores(Handle(network, client=client), images, state))[1]
+    accuracies = evaluation.measure(
+        models,
+        made,
+        tests,
+        "clients",
+        1,
+        lambda network, images, client: method.scores(Handle(network, client=client), images, state),
+    )[1]
     evaluation.representations(models, made, tests)
     return [value.cpu() for model in models for value in model.values()], accuracies, made
 
 
 def compared(cell: Cell) -> dict:
-    """equal: the same models and accuracies bit for bit? again: steps taken of a shape that was taken before; replays of recorded ones;
-    waits: what the host waited for in them."""
+    """equal: the same models and accuracies bit for bit? again: steps taken of a shape that was taken before;
+    replays of recorded ones; waits: what the host waited for in them."""
     with there_is_a_card() as card:
         again: list[list[str]] = []
 
@@ -98,7 +81,11 @@ def rules() -> dict:
                 return str(error)
             return ""
         there = torch.arange(3.0, device=DEVICE)
-        total, graph, stream = torch.zeros(3, device=DEVICE), torch.cuda.CUDAGraph(), torch.cuda.Stream(DEVICE)
+        total, graph, stream = (
+            torch.zeros(3, device=DEVICE),
+            torch.cuda.CUDAGraph(),
+            torch.cuda.Stream(DEVICE),
+        )
         with torch.cuda.graph(graph):
             total += 2 * there
             fetched = refused(there.sum().item)
@@ -109,14 +96,21 @@ def rules() -> dict:
             early = refused(lambda: there + 1)
             torch.cuda.synchronize()
             late = refused(lambda: there + 1)
-        return {"mixed": refused(lambda: there + torch.ones(3)), "fetched": fetched, "recorded": recorded, "replayed": total.tolist(),
-                "early": early, "late": late, "waits": card.waits}
+        return {
+            "mixed": refused(lambda: there + torch.ones(3)),
+            "fetched": fetched,
+            "recorded": recorded,
+            "replayed": total.tolist(),
+            "early": early,
+            "late": late,
+            "waits": card.waits,
+        }
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     if sys.argv[1:] == ["rules"]:
         sys.exit(print(json.dumps(rules())))
-    for algorithm, cell in cells().items():
+    for algorithm, cell in miniature_cells().items():
         if not sys.argv[1:] or algorithm in sys.argv[1:]:
             print(json.dumps({"algorithm": algorithm, **compared(cell)}), flush=True)

@@ -1,8 +1,10 @@
 """A GPU that is none: tensors on `card` keep their values in main memory and obey a GPU's rules.
 
-Operations on tensors of both devices are refused, and on what another stream has made if nobody waited for it. What makes the host
-wait for the card is noted, and refused while a graph is recorded. A graph keeps the operations of its recording, none of which
-counts, and replays them in the memory and with the numbers of then, as CUDA's do. Importing this registers the device with torch for the rest of the process: use one of its own.
+Operations on tensors of both devices are refused, and on what another stream has made if nobody waited for
+it. What makes the host wait for the card is noted, and refused while a graph is recorded. A graph keeps the
+operations of its recording, none of which counts, and replays them in the memory and with the numbers of
+then, as CUDA's do. Importing this registers the device with torch for the rest of the process: use one of its
+own.
 """
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -11,14 +13,25 @@ from unittest import mock
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, return_and_correct_aliasing
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _disable_current_modes,
+    return_and_correct_aliasing,
+)
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.backend_registration import _DummyBackendModule, _setup_privateuseone_for_python_backend
 
 aten = torch.ops.aten
 # Their results' values or shapes are wanted on the host.
-FETCHED = {aten._local_scalar_dense.default, aten.nonzero.default, aten.masked_select.default, aten.equal.default,
-           aten.unique_consecutive.default, aten.unique_dim.default, aten._unique2.default}
+FETCHED = {
+    aten._local_scalar_dense.default,
+    aten.nonzero.default,
+    aten.masked_select.default,
+    aten.equal.default,
+    aten.unique_consecutive.default,
+    aten.unique_dim.default,
+    aten._unique2.default,
+}
 INDEXED = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default}
 
 
@@ -37,8 +50,14 @@ class OnCard(Tensor):
 
     @staticmethod
     def __new__(cls, held: Tensor):
-        made = Tensor._make_wrapper_subclass(cls, held.size(), strides=held.stride(), storage_offset=held.storage_offset(),
-                                             dtype=held.dtype, device=DEVICE)
+        made = Tensor._make_wrapper_subclass(
+            cls,
+            held.size(),
+            strides=held.stride(),
+            storage_offset=held.storage_offset(),
+            dtype=held.dtype,
+            device=DEVICE,
+        )
         made.held = held
         return made
 
@@ -56,15 +75,19 @@ class Card(TorchDispatchMode):
         self.waits: list[str] = []
         self.graphs: list[Graph] = []
         self.recording: Graph | None = None
-        self.stream, self.synchronised = None, 0              # None: the default stream; how often all of them were waited for
-        self.made: dict[int, tuple[object, int]] = {}         # address of a memory -> its last writer: (stream, synchronised)
+        # None: the default stream; how often all of them were waited for
+        self.stream, self.synchronised = None, 0
+        # address of a memory -> its last writer: (stream, synchronised)
+        self.made: dict[int, tuple[object, int]] = {}
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if torch.is_inference_mode_enabled() and func._can_decompose():
-            with self:                                        # without gradients, composite operations come whole
+            with self:  # without gradients, composite operations come whole
                 return func.decompose(*args, **kwargs or {})
         there = any(isinstance(leaf, OnCard) for leaf in tree_leaves((args, kwargs)))
-        return OnCard.__torch_dispatch__(func, types, args, kwargs) if there else _run(func, args, kwargs or {})
+        return (
+            OnCard.__torch_dispatch__(func, types, args, kwargs) if there else _run(func, args, kwargs or {})
+        )
 
     def wait(self, why: str) -> None:
         if self.recording is not None:
@@ -90,7 +113,8 @@ class Graph:
         self._before, self._made = {}, set()
 
     def record(self, func, args, kwargs) -> object:
-        """Run an operation that is to count for nothing until the replay; what it writes to is kept as it was."""
+        """Run an operation that is to count for nothing until the replay; what it writes to is kept as it
+        was."""
         written = _written(func, args, kwargs)
         for storage in (tensor.untyped_storage() for tensor in written):
             if storage.data_ptr() not in self._made:
@@ -121,7 +145,7 @@ _card = Card()
 def _run(func, args, kwargs) -> object:
     """An operation, carried out in main memory if a GPU would do it."""
     if func is aten._to_copy.default and not isinstance(args[0], Tensor):
-        return torch.tensor(args[0], dtype=kwargs.get("dtype"))                # a plain number on its way into an operation
+        return torch.tensor(args[0], dtype=kwargs.get("dtype"))  # a plain number on its way into an operation
     target = _target(func, args, kwargs)
     kwargs = {name: value for name, value in kwargs.items() if name != "pin_memory"}
     if kwargs.get("device") is not None:
@@ -140,9 +164,17 @@ def _target(func, args, kwargs) -> torch.device:
     """Where the operation runs, after what a GPU would have to say about it."""
     if func in (aten._to_copy.default, aten.copy_.default):
         source = args[1] if func is aten.copy_.default else args[0]
-        target = args[0].device if func is aten.copy_.default else torch.device(kwargs.get("device") or source.device)
-        at_once = kwargs.get("non_blocking", args[2] if func is aten.copy_.default and len(args) > 2 else False)
-        if source.device.type != target.type and (_card.recording or not (at_once and getattr(source, "pinned", False))):
+        target = (
+            args[0].device
+            if func is aten.copy_.default
+            else torch.device(kwargs.get("device") or source.device)
+        )
+        at_once = kwargs.get(
+            "non_blocking", args[2] if func is aten.copy_.default and len(args) > 2 else False
+        )
+        if source.device.type != target.type and (
+            _card.recording or not (at_once and getattr(source, "pinned", False))
+        ):
             _card.wait(f"copy from {source.device.type} to {target.type}")
         return target
     if kwargs.get("device") is not None:
@@ -150,7 +182,9 @@ def _target(func, args, kwargs) -> torch.device:
     tensors = _tensors((args, kwargs))
     if not any(isinstance(tensor, OnCard) for tensor in tensors):
         return torch.device("cpu")
-    if func in INDEXED and any(not isinstance(tensor, OnCard) for tensor in tree_leaves(args[1]) if tensor is not None):
+    if func in INDEXED and any(
+        not isinstance(tensor, OnCard) for tensor in tree_leaves(args[1]) if tensor is not None
+    ):
         _card.wait(f"{func}: an index on the CPU")
         tensors = [args[0], *args[2:3]]
     if any(tensor.ndim and not isinstance(tensor, OnCard) for tensor in tensors):
@@ -162,9 +196,16 @@ def _target(func, args, kwargs) -> torch.device:
 
 def _written(func, args, kwargs) -> list[Tensor]:
     """The tensors that an operation writes to."""
-    named = [(argument, args[k] if k < len(args) else kwargs.get(argument.name)) for k, argument in enumerate(func._schema.arguments)]
-    return [leaf for argument, value in named if argument.alias_info is not None and argument.alias_info.is_write
-            for leaf in _tensors(value)]
+    named = [
+        (argument, args[k] if k < len(args) else kwargs.get(argument.name))
+        for k, argument in enumerate(func._schema.arguments)
+    ]
+    return [
+        leaf
+        for argument, value in named
+        if argument.alias_info is not None and argument.alias_info.is_write
+        for leaf in _tensors(value)
+    ]
 
 
 def _views(func) -> bool:
@@ -187,13 +228,19 @@ def _empty_strided(size, stride, dtype=None, layout=None, device=None, pin_memor
 @torch.library.impl(_library, "_copy_from", "PrivateUse1")
 def _copy_from(source, target, non_blocking=False):
     _card.wait("values of Python's to the card")
-    (target.held if isinstance(target, OnCard) else target).copy_(source.held if isinstance(source, OnCard) else source)
+    (target.held if isinstance(target, OnCard) else target).copy_(
+        source.held if isinstance(source, OnCard) else source
+    )
     return target
 
 
 class _Lists(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        return func(args[0].cpu()) if func is Tensor.tolist and isinstance(args[0], OnCard) else func(*args, **kwargs or {})
+        return (
+            func(args[0].cpu())
+            if func is Tensor.tolist and isinstance(args[0], OnCard)
+            else func(*args, **kwargs or {})
+        )
 
 
 @contextmanager
@@ -227,8 +274,22 @@ def there_is_a_card() -> Iterator[Card]:
         tensor.pinned = True
         return tensor
 
-    instead = {"CUDAGraph": Graph, "graph": recording, "graph_pool_handle": lambda: None, "synchronize": synchronize,
-               "Stream": lambda *_: object(), "stream": on, "device": lambda *_: nullcontext(), "empty_cache": lambda: None,
-               "current_stream": lambda *_: None, "set_stream": lambda *_: None}
-    with mock.patch.multiple(torch.cuda, **instead), mock.patch.object(Tensor, "pin_memory", pinned), _card, _Lists():
+    instead = {
+        "CUDAGraph": Graph,
+        "graph": recording,
+        "graph_pool_handle": lambda: None,
+        "synchronize": synchronize,
+        "Stream": lambda *_: object(),
+        "stream": on,
+        "device": lambda *_: nullcontext(),
+        "empty_cache": lambda: None,
+        "current_stream": lambda *_: None,
+        "set_stream": lambda *_: None,
+    }
+    with (
+        mock.patch.multiple(torch.cuda, **instead),
+        mock.patch.object(Tensor, "pin_memory", pinned),
+        _card,
+        _Lists(),
+    ):
         yield _card

@@ -3,9 +3,10 @@ import dataclasses
 
 import pytest
 import torch
+from federation import CNN4, equal, image_clients, run, training, watched
+from test_prototype_methods import close, leaves, same
 from torch import nn
 
-from federation import equal, image_clients, run, training
 from pipeline import methods
 from pipeline.attacks import fgsm, pgd
 from pipeline.engine.handle import Batch, Handle
@@ -18,8 +19,6 @@ from pipeline.methods.fedavg_plus import FedAvgPlus
 from pipeline.methods.fedccl import FedCCL
 from pipeline.methods.fedccl_plus import FedCCLPlus
 from pipeline.models import Network
-from pipeline.params import Model
-from test_prototype_methods import close, leaves, same
 
 X, Y = torch.tensor([[.2, .9], [.5, .5]]).reshape(2, 1, 1, 2), torch.tensor([1, 0])
 
@@ -30,7 +29,7 @@ def linear(rows=((1., -1.), (-1., 1.))) -> Handle:
     return Handle(network)
 
 
-def pictures(sizes=(20, 33, 7), model=Model("cnn4"), **changes) -> World:
+def pictures(sizes=(20, 33, 7), model=CNN4, **changes) -> World:
     """Clients whose pixels lie in [0, 1]."""
     clients = [dataclasses.replace(c, images=c.images.sigmoid()) for c in image_clients(sizes, model)]
     return World(clients, training(**changes), 10, 0)
@@ -62,17 +61,25 @@ def test_one_step_of_eps_is_fgsm():
     world = pictures()
     model = Handle(world.network(0, world.new_model()))
     images, labels = world.clients[0].images, world.clients[0].labels
-    assert torch.equal(pgd(model, images, labels, .1, .1, 1, random_start=False), fgsm(model, images, labels, .1))
+    assert torch.equal(
+        pgd(model, images, labels, 0.1, 0.1, 1, random_start=False), fgsm(model, images, labels, 0.1)
+    )
 
 
 @pytest.mark.parametrize("start", [True, False])
 @pytest.mark.parametrize("eps, step, steps", [(.3, .01, 20), (.1, .4, 3), (.5, .25, 10)])
 def test_attacked_images_stay_in_the_ball_and_in_range_and_hurt(eps, step, steps, start):
     world = pictures((40,))
-    model, images, labels = Handle(world.network(0, world.new_model())), world.clients[0].images, world.clients[0].labels
+    model, images, labels = (
+        Handle(world.network(0, world.new_model())),
+        world.clients[0].images,
+        world.clients[0].labels,
+    )
     before, kept = cross_entropy(model(images), labels), images.clone()
     attacked = pgd(model, images, labels, eps, step, steps, start)
-    assert attacked.min() >= 0 and attacked.max() <= 1 and float((attacked - images).abs().max()) <= eps + 1e-6
+    assert (
+        attacked.min() >= 0 and attacked.max() <= 1 and float((attacked - images).abs().max()) <= eps + 1e-6
+    )
     assert cross_entropy(model(attacked), labels) > before
     assert torch.equal(images, kept) and not attacked.requires_grad and attacked.shape == images.shape
     assert all(p.grad is None for p in model.params.values())
@@ -82,13 +89,18 @@ def test_fgsm_is_the_worst_point_of_a_linear_model_with_two_classes():
     """Before clipping to [0, 1]; PGD with step * steps >= eps ends at the same point, from any start."""
     rng = torch.Generator().manual_seed(0)
     model = linear(((.7, -1.2), (-.4, .9)))
-    images, labels = torch.rand(16, 1, 1, 2, generator=rng) * .2 + .4, torch.randint(0, 2, (16,), generator=rng)
+    images, labels = (
+        torch.rand(16, 1, 1, 2, generator=rng) * 0.2 + 0.4,
+        torch.randint(0, 2, (16,), generator=rng),
+    )
     worst = fgsm(model, images, labels, .2)
 
     def each(x):
         return nn.functional.cross_entropy(model(x), labels, reduction="none")
     for _ in range(50):
-        assert (each(images + (torch.rand(images.shape, generator=rng) * 2 - 1) * .2) <= each(worst) + 1e-6).all()
+        assert (
+            each(images + (torch.rand(images.shape, generator=rng) * 2 - 1) * 0.2) <= each(worst) + 1e-6
+        ).all()
     torch.testing.assert_close(pgd(model, images, labels, .2, .05, 4, random_start=False), worst)
     torch.testing.assert_close(pgd(model, images, labels, .2, .05, 8, random_start=True), worst)
 
@@ -103,7 +115,7 @@ def test_a_random_start_is_the_same_at_every_evaluation():
     assert torch.equal(first, second) and .01 < float((first - X).abs().max()) <= .3 + 1e-6
 
 
-# -- FedAvg+ and FedCCL+ ---------------------------------------------------------------------------------------
+# -- FedAvg+ and FedCCL+ -------------------------------------------------------------------------------------
 
 PLUS = {"fedavg": FedAvgPlus(eps=.1, steps=3), "fedccl": FedCCLPlus(eps=.1, steps=3)}
 each_method = pytest.mark.parametrize("method", PLUS.values(), ids=PLUS)
@@ -117,15 +129,18 @@ def test_without_eps_a_method_is_the_plain_one(plain, plus):
 
 def test_fedccl_plus_without_contrasts_is_fedavg_plus_and_so_is_its_first_round():
     plus = run(FedAvgPlus(eps=.1, steps=3), pictures())
-    assert equal(run(FedCCLPlus(eps=.1, steps=3, local_contrast=False, global_contrast=False), pictures()).model, plus.model)
+    assert equal(
+        run(FedCCLPlus(eps=0.1, steps=3, local_contrast=False, global_contrast=False), pictures()).model,
+        plus.model,
+    )
     assert not equal(run(PLUS["fedccl"], pictures()).model, plus.model)
     assert equal(run(PLUS["fedccl"], pictures(), 1).model, run(PLUS["fedavg"], pictures(), 1).model)
 
 
 def test_signals_come_from_clean_images_and_the_trained_models():
     world = pictures()
-    state = run(PLUS["fedccl"], world, 1)
-    assert same(state.signals, FedCCL().signals(world.trained, None, world))
+    state, trained = watched(PLUS["fedccl"], world, 1)
+    assert same(state.signals, FedCCL().signals(trained.models, None, world))
 
 
 def test_the_loss_is_that_of_the_attacked_images_alone():
@@ -144,17 +159,23 @@ def test_the_loss_is_that_of_the_attacked_images_alone():
     batch = Batch(client.images, client.labels)
     value = SpyPlus(eps=.1, random_start=False, steps=2).loss(model, batch, State(), None)
     attacked = pgd(model, client.images, client.labels, .1, .025, 2, random_start=False)
-    assert torch.equal(seen[0].images, attacked) and torch.equal(value, cross_entropy(model(attacked), client.labels))
+    assert torch.equal(seen[0].images, attacked) and torch.equal(
+        value, cross_entropy(model(attacked), client.labels)
+    )
     assert len(seen) == 1 and torch.equal(seen[0].labels, client.labels)
 
 
 @each_method
 def test_executors_agree_in_float64(method, monkeypatch):
-    """An attacked pixel jumps with the sign of its gradient, so one that is zero up to rounding could part the two."""
+    """An attacked pixel jumps with the sign of its gradient, so one that is zero up to rounding could part
+    the two."""
     states = []
     for executor in ("sequential", "stacked"):
         monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
-        clients = [dataclasses.replace(c, images=c.images.double().sigmoid()) for c in image_clients((20, 33, 0, 1, 24))]
+        clients = [
+            dataclasses.replace(c, images=c.images.double().sigmoid())
+            for c in image_clients((20, 33, 0, 1, 24))
+        ]
         states.append(run(method, World(clients, training(), 10, 0)))
     assert same(*states, within=1e-9)
 
@@ -172,14 +193,17 @@ def test_clients_with_little_data_or_one_class_stay_finite(method):
 def test_a_checkpoint_goes_on_as_if_nothing_had_happened(method):
     world = pictures((20, 0, 7))
     state = run(method, world, 2)
-    world.round = 3
+    world = world.at(3)
     assert same(method.round(state, world), method.round(unpack(pack(state)), world))
 
 
 @each_method
 def test_pixels_out_of_range_are_refused(method):
     world = World(image_clients((20,)), training(), 10, 0)
-    with pytest.raises(TrainingError, match=r"client c0: attacks need pixels in \[0, 1\]; set the scenario's data.normalise to none"):
+    with pytest.raises(
+        TrainingError,
+        match=r"client c0: attacks need pixels in \[0, 1\]; set the scenario's data.normalise to none",
+    ):
         method.init(world)
 
 

@@ -14,7 +14,7 @@ from pipeline import keys
 from pipeline.data import augmentations as views
 from pipeline.data import image_operations as ops
 from pipeline.engine.public import AUGMENTATIONS
-from pipeline.params import Public
+from pipeline.schema import Public
 
 N = 128
 BILINEAR = Image.Resampling.BILINEAR
@@ -29,7 +29,10 @@ def draw(*parts):
 @pytest.fixture(scope="module")
 def arrays():
     """(N, 32, 32, 3): patches of two photographs, from cloudless sky to petals."""
-    cut = [photo[:416].reshape(13, 32, 20, 32, 3).swapaxes(1, 2).reshape(-1, 32, 32, 3) for photo in load_sample_images().images]
+    cut = [
+        photo[:416].reshape(13, 32, 20, 32, 3).swapaxes(1, 2).reshape(-1, 32, 32, 3)
+        for photo in load_sample_images().images
+    ]
     return np.ascontiguousarray(np.concatenate(cut)[::4][:N])
 
 
@@ -55,7 +58,9 @@ def assert_pillow(ours, pillow, levels=0, share=0.0):
 
 
 def each(pillow, operation, *strengths):
-    return [operation(image, *(strength[i].item() for strength in strengths)) for i, image in enumerate(pillow)]
+    return [
+        operation(image, *(strength[i].item() for strength in strengths)) for i, image in enumerate(pillow)
+    ]
 
 
 # -- operations against Pillow -------------------------------------------------------------------------------
@@ -67,7 +72,8 @@ def test_autocontrast_and_equalize_are_pillows(batch):
 
 
 def test_equalize_of_few_values_is_pillows():
-    """Two values; one odd pixel (steps round down to 0); a channel of 300 equal pixels, whose table leaves 0 .. 255."""
+    """Two values; one odd pixel (steps round down to 0); a channel of 300 equal pixels, whose table leaves 0
+    .. 255."""
     values = torch.zeros(4, 1, 32, 32, dtype=torch.uint8)
     values[0, :, :16] = 200
     values[1, :, 0, 0] = 77
@@ -79,7 +85,10 @@ def test_equalize_of_few_values_is_pillows():
 
 def test_posterize_and_solarize_are_pillows(batch):
     images, pillow = batch
-    bits, threshold = torch.randint(1, 9, (N,), generator=draw("bits")), torch.randint(0, 257, (N,), generator=draw("threshold"))
+    bits, threshold = (
+        torch.randint(1, 9, (N,), generator=draw("bits")),
+        torch.randint(0, 257, (N,), generator=draw("threshold")),
+    )
     assert_pillow(ops.posterize(images, bits), each(pillow, ImageOps.posterize, bits))
     assert_pillow(ops.solarize(images, threshold), each(pillow, ImageOps.solarize, threshold))
 
@@ -89,7 +98,9 @@ def test_enhancers_are_pillows(batch, name):
     images, pillow = batch
     factor = torch.rand(N, generator=draw(name), dtype=torch.float64) * 2
     enhancer = getattr(ImageEnhance, name.capitalize())
-    assert_pillow(getattr(ops, name)(images, factor), each(pillow, lambda image, f: enhancer(image).enhance(f), factor))
+    assert_pillow(
+        getattr(ops, name)(images, factor), each(pillow, lambda image, f: enhancer(image).enhance(f), factor)
+    )
 
 
 def test_grey_is_pillows(batch):
@@ -110,14 +121,19 @@ def test_hue_of_every_primary_mixture_is_torchvisions():
     colours = torch.cartesian_prod(steps, steps, steps).T[None, :, None]                      # (1, 3, 1, 343)
     image = Image.fromarray(colours[0].permute(1, 2, 0).numpy())
     turns = torch.linspace(-0.5, 0.5, 41, dtype=torch.float64)
-    assert_pillow(ops.hue(colours.expand(41, -1, -1, -1), turns), [TF.adjust_hue(image, turn.item()) for turn in turns])
+    assert_pillow(
+        ops.hue(colours.expand(41, -1, -1, -1), turns), [TF.adjust_hue(image, turn.item()) for turn in turns]
+    )
 
 
 def test_rotation_is_pillows(batch):
     images, pillow = batch
     degrees = torch.randint(-9, 10, (N,), generator=draw("rotate"))
     turned = ops.affine(images, ops.rotation(degrees, 32, 32))
-    assert_pillow(turned, each(pillow, lambda image, d: image.rotate(d, BILINEAR), degrees), levels=1, share=1e-4)   # sums in another order
+    # sums in another order
+    assert_pillow(
+        turned, each(pillow, lambda image, d: image.rotate(d, BILINEAR), degrees), levels=1, share=1e-4
+    )
 
 
 @pytest.mark.parametrize("column", [1, 3])
@@ -125,7 +141,10 @@ def test_shears_are_pillows(batch, column):
     images, pillow = batch
     maps = torch.tensor([1.0, 0, 0, 0, 1, 0], dtype=torch.float64).repeat(N, 1)
     maps[:, column] += torch.rand(N, generator=draw("shear", column), dtype=torch.float64) * 0.18 - 0.09
-    sheared = [image.transform((32, 32), Image.Transform.AFFINE, row.tolist(), BILINEAR) for image, row in zip(pillow, maps)]
+    sheared = [
+        image.transform((32, 32), Image.Transform.AFFINE, row.tolist(), BILINEAR)
+        for image, row in zip(pillow, maps)
+    ]
     assert_pillow(ops.affine(images, maps), sheared, levels=1, share=1e-4)
 
 
@@ -134,30 +153,40 @@ def test_translations_are_pillows(batch, column):
     images, pillow = batch
     maps = torch.tensor([1.0, 0, 0, 0, 1, 0], dtype=torch.float64).repeat(N, 1)
     maps[:, column] += torch.randint(-3, 4, (N,), generator=draw("translate", column))
-    moved = [image.transform((32, 32), Image.Transform.AFFINE, row.tolist(), BILINEAR) for image, row in zip(pillow, maps)]
+    moved = [
+        image.transform((32, 32), Image.Transform.AFFINE, row.tolist(), BILINEAR)
+        for image, row in zip(pillow, maps)
+    ]
     assert_pillow(ops.affine(images, maps), moved)
 
 
 def test_rotation_to_the_nearest_pixel_is_pillows(batch):
     images, pillow = batch
     degrees = torch.rand(N, generator=draw("nearest"), dtype=torch.float64) * 30 - 15
-    assert_pillow(ops.affine_nearest(images, ops.rotation(degrees, 32, 32)), each(pillow, Image.Image.rotate, degrees))
+    assert_pillow(
+        ops.affine_nearest(images, ops.rotation(degrees, 32, 32)), each(pillow, Image.Image.rotate, degrees)
+    )
 
 
 def test_blur_is_pillows(batch):
     images, pillow = batch
     radius = torch.rand(N, generator=draw("blur"), dtype=torch.float64) * 1.9 + 0.1
     blurred = each(pillow, lambda image, r: image.filter(ImageFilter.GaussianBlur(r)), radius)
-    assert_pillow(ops.gaussian_blur(images, radius), blurred, levels=1, share=1e-3)          # 32-bit sums: ties fall elsewhere
+    # 32-bit sums: ties fall elsewhere
+    assert_pillow(ops.gaussian_blur(images, radius), blurred, levels=1, share=1e-3)
 
 
 @pytest.mark.parametrize("size", [32, 20])
 def test_resized_crops_are_pillows(batch, size):
-    """Up and down. Pillow resizes rows first; since version 13 not where columns shrink much more, so both passes are asked for."""
+    """Up and down. Pillow resizes rows first; since version 13 not where columns shrink much more, so both
+    passes are asked for."""
     images, pillow = batch
     boxes = torch.randint(4, 33, (2, N), generator=draw("box", size))
     corners = (torch.rand(2, N, generator=draw("corner", size)) * (33 - boxes)).long()
-    cut = [image.crop((x, y, x + w, y + h)) for image, y, x, h, w in zip(pillow, *corners.tolist(), *boxes.tolist())]
+    cut = [
+        image.crop((x, y, x + w, y + h))
+        for image, y, x, h, w in zip(pillow, *corners.tolist(), *boxes.tolist())
+    ]
     twice = [image.resize((size, image.height), BILINEAR).resize((size, size), BILINEAR) for image in cut]
     ours = ops.resized_crop(images, *corners, *boxes, size)
     assert_pillow(ours, twice)
@@ -170,10 +199,19 @@ def test_strength_nought_changes_nothing(batch):
     images, _ = batch
     maps = torch.tensor([1.0, 0, 0, 0, 1, 0], dtype=torch.float64).repeat(N, 1)
     nought = torch.zeros(N)
-    same = [ops.posterize(images, torch.full((N,), 8)), ops.solarize(images, torch.full((N,), 256)), ops.affine(images, maps),
-            ops.affine(images, ops.rotation(nought, 32, 32)), ops.affine_nearest(images, maps), ops.gaussian_blur(images, nought),
-            ops.resized_crop(images, *torch.zeros(2, N).long(), *torch.full((2, N), 32), 32)]
-    same += [operation(images, torch.ones(N)) for operation in (ops.brightness, ops.contrast, ops.color, ops.sharpness)]
+    same = [
+        ops.posterize(images, torch.full((N,), 8)),
+        ops.solarize(images, torch.full((N,), 256)),
+        ops.affine(images, maps),
+        ops.affine(images, ops.rotation(nought, 32, 32)),
+        ops.affine_nearest(images, maps),
+        ops.gaussian_blur(images, nought),
+        ops.resized_crop(images, *torch.zeros(2, N).long(), *torch.full((2, N), 32), 32),
+    ]
+    same += [
+        operation(images, torch.ones(N))
+        for operation in (ops.brightness, ops.contrast, ops.color, ops.sharpness)
+    ]
     assert all(torch.equal(images, result) for result in same)
 
 
@@ -185,9 +223,9 @@ def test_a_flat_image_stays_flat():
     assert torch.equal(views.weak(flat, draw()), flat)
     assert torch.equal(ops.gaussian_blur(flat, torch.linspace(0.1, 2, 256)), flat)
     turned = ops.affine(flat, ops.rotation(torch.full((256,), 7.0), 32, 32))
-    assert torch.equal(turned[:, :, 8:-8, 8:-8], flat[:, :, 8:-8, 8:-8])                     # black comes in at the corners only
+    assert torch.equal(turned[:, :, 8:-8, 8:-8], flat[:, :, 8:-8, 8:-8])  # black comes in at the corners only
     simple = views.simple(flat, draw())
-    assert torch.equal(simple, simple[:, :, :1, :1].expand_as(simple))                       # its colour may change
+    assert torch.equal(simple, simple[:, :, :1, :1].expand_as(simple))  # its colour may change
 
 
 def test_inputs_are_left_alone(batch):
@@ -217,25 +255,40 @@ def reference_augmix(image, depth, drawn, level, sign, weights, share):
 
 def reference_operation(image, name, level, sign):
     """AugMix's table, as its code (google-research/augmix) reads it."""
-    affine = {"shear_x": (1, sign * 0.03 * level, 0, 0, 1, 0), "shear_y": (1, 0, 0, sign * 0.03 * level, 1, 0),
-              "translate_x": (1, 0, sign * int(level * 32 / 30), 0, 1, 0), "translate_y": (1, 0, 0, 0, 1, sign * int(level * 32 / 30))}
+    affine = {
+        "shear_x": (1, sign * 0.03 * level, 0, 0, 1, 0),
+        "shear_y": (1, 0, 0, sign * 0.03 * level, 1, 0),
+        "translate_x": (1, 0, sign * int(level * 32 / 30), 0, 1, 0),
+        "translate_y": (1, 0, 0, 0, 1, sign * int(level * 32 / 30)),
+    }
     if name in affine:
         return image.transform((32, 32), Image.Transform.AFFINE, affine[name], BILINEAR)
-    enhancers = {"color": ImageEnhance.Color, "contrast": ImageEnhance.Contrast, "brightness": ImageEnhance.Brightness,
-                 "sharpness": ImageEnhance.Sharpness}
+    enhancers = {
+        "color": ImageEnhance.Color,
+        "contrast": ImageEnhance.Contrast,
+        "brightness": ImageEnhance.Brightness,
+        "sharpness": ImageEnhance.Sharpness,
+    }
     if name in enhancers:
         return enhancers[name](image).enhance(0.18 * level + 0.1)
-    return {"autocontrast": lambda: ImageOps.autocontrast(image), "equalize": lambda: ImageOps.equalize(image),
-            "posterize": lambda: ImageOps.posterize(image, 4 - int(0.4 * level)),
-            "rotate": lambda: image.rotate(sign * int(3 * level), BILINEAR),
-            "solarize": lambda: ImageOps.solarize(image, 256 - int(25.6 * level))}[name]()
+    return {
+        "autocontrast": lambda: ImageOps.autocontrast(image),
+        "equalize": lambda: ImageOps.equalize(image),
+        "posterize": lambda: ImageOps.posterize(image, 4 - int(0.4 * level)),
+        "rotate": lambda: image.rotate(sign * int(3 * level), BILINEAR),
+        "solarize": lambda: ImageOps.solarize(image, 256 - int(25.6 * level)),
+    }[name]()
 
 
 def draws(n, names):
     g = draw("augmix", n, names)
     shape = (n, 3, 3)
-    return (torch.randint(1, 4, (n, 3), generator=g), torch.randint(names, shape, generator=g),
-            torch.rand(shape, generator=g, dtype=torch.float64) * 2.9 + 0.1, torch.randint(0, 2, shape, generator=g).double() * 2 - 1)
+    return (
+        torch.randint(1, 4, (n, 3), generator=g),
+        torch.randint(names, shape, generator=g),
+        torch.rand(shape, generator=g, dtype=torch.float64) * 2.9 + 0.1,
+        torch.randint(0, 2, shape, generator=g).double() * 2 - 1,
+    )
 
 
 @pytest.mark.parametrize("names", [9, 13])
@@ -245,7 +298,12 @@ def test_augmix_is_its_algorithm_on_pillow_images(batch, names):
     weights = torch.rand(N, 3, generator=draw("weights")).softmax(1)
     share = torch.rand(N, generator=draw("share"))
     ours = views.mix(images, views.chains(images, depth, drawn, level, sign), weights, share)
-    expected = [reference_augmix(pillow[i], *(part[i].tolist() for part in (depth, drawn, level, sign, weights, share))) for i in range(N)]
+    expected = [
+        reference_augmix(
+            pillow[i], *(part[i].tolist() for part in (depth, drawn, level, sign, weights, share))
+        )
+        for i in range(N)
+    ]
     expected = torch.from_numpy(np.stack(expected)).reshape(N, 32, 32, -1).permute(0, 3, 1, 2)
     gap = (ours - expected).abs()
     # a bilinear value one level off may be taken across a threshold by the operation after it
@@ -285,7 +343,8 @@ def test_two_augmix_views_differ(batch):
     images, _ = batch
     generator = draw("two")
     first, second = views.augmix(images, generator), views.augmix(images, generator)
-    assert ((first - second).flatten(1).abs().amax(1) > 0).double().mean() > 0.95            # the sky has little to differ in
+    # the sky has little to differ in
+    assert ((first - second).flatten(1).abs().amax(1) > 0).double().mean() > 0.95
 
 
 def test_all_operations_are_reached_only_when_asked(batch, monkeypatch):
@@ -293,7 +352,9 @@ def test_all_operations_are_reached_only_when_asked(batch, monkeypatch):
     called = []
     for name in ("color", "contrast", "brightness", "sharpness"):
         original = getattr(ops, name)
-        monkeypatch.setattr(ops, name, lambda *a, name=name, original=original: called.append(name) or original(*a))
+        monkeypatch.setattr(
+            ops, name, lambda *a, name=name, original=original: called.append(name) or original(*a)
+        )
     views.augmix(images, draw())
     assert not called
     views.augmix(images, draw(), operations="all")
@@ -303,7 +364,7 @@ def test_all_operations_are_reached_only_when_asked(batch, monkeypatch):
 # -- numbers worked by hand --------------------------------------------------------------------------------
 
 MANY = 400_000
-LEVELS = 0.1 + 2.9 * (torch.arange(MANY, dtype=torch.float64) + 0.5) / MANY                  # every level alike
+LEVELS = 0.1 + 2.9 * (torch.arange(MANY, dtype=torch.float64) + 0.5) / MANY  # every level alike
 
 
 def chance(condition):
@@ -318,14 +379,28 @@ def test_probabilities_of_magnitudes():
 
 
 def test_ranges_at_severity_3():
-    ranges = {"posterize": (3, 4), "rotate": (0, 8), "solarize": (180, 254), "shear_x": (0.003, 0.09), "shear_y": (0.003, 0.09),
-              "translate_x": (0, 3), "translate_y": (0, 3), "color": (0.118, 0.64), "contrast": (0.118, 0.64),
-              "brightness": (0.118, 0.64), "sharpness": (0.118, 0.64)}
+    ranges = {
+        "posterize": (3, 4),
+        "rotate": (0, 8),
+        "solarize": (180, 254),
+        "shear_x": (0.003, 0.09),
+        "shear_y": (0.003, 0.09),
+        "translate_x": (0, 3),
+        "translate_y": (0, 3),
+        "color": (0.118, 0.64),
+        "contrast": (0.118, 0.64),
+        "brightness": (0.118, 0.64),
+        "sharpness": (0.118, 0.64),
+    }
     for name, (low, high) in ranges.items():
         strength = views.magnitude(name, LEVELS)
         assert (strength.min().item(), strength.max().item()) == pytest.approx((low, high), abs=1e-5), name
     assert views.magnitude("posterize", torch.tensor([2.4999, 2.5])).tolist() == [4, 3]
-    assert set(ranges) | {"autocontrast", "equalize"} == set(views.ALL) and len(views.NINE) == 9 and len(views.ALL) == 13
+    assert (
+        set(ranges) | {"autocontrast", "equalize"} == set(views.ALL)
+        and len(views.NINE) == 9
+        and len(views.ALL) == 13
+    )
 
 
 @pytest.fixture(scope="module")
@@ -334,8 +409,14 @@ def drawn_by_augmix():
     seen = {}
     with pytest.MonkeyPatch.context() as patch:
         names = ("depth", "drawn", "level", "sign")
-        patch.setattr(views, "chains", lambda images, *drawn: seen.update(zip(names, drawn)) or images[:, None])
-        patch.setattr(views, "mix", lambda images, _, weights, share: seen.update(weights=weights, share=share) or images.float())
+        patch.setattr(
+            views, "chains", lambda images, *drawn: seen.update(zip(names, drawn)) or images[:, None]
+        )
+        patch.setattr(
+            views,
+            "mix",
+            lambda images, _, weights, share: seen.update(weights=weights, share=share) or images.float(),
+        )
         views.augmix(torch.zeros(50_000, 1, 1, 1, dtype=torch.uint8), draw("draws"))
     return seen
 
@@ -346,22 +427,35 @@ def test_draws_of_augmix(drawn_by_augmix):
     assert d["depth"].mean().item() == pytest.approx(2, abs=0.009)
     assert [chance(d["depth"] == k) for k in (1, 2, 3)] == pytest.approx([1 / 3] * 3, abs=0.005)
     assert [chance(d["drawn"] == k) for k in range(9)] == pytest.approx([1 / 9] * 9, abs=0.002)
-    assert chance(d["sign"] == 1) == pytest.approx(0.5, abs=0.003) and set(d["sign"].unique().tolist()) == {-1, 1}
-    assert d["level"].min() >= 0.1 and d["level"].max() <= 3 and d["level"].mean().item() == pytest.approx(1.55, abs=0.005)
+    assert chance(d["sign"] == 1) == pytest.approx(0.5, abs=0.003) and set(d["sign"].unique().tolist()) == {
+        -1,
+        1,
+    }
+    assert (
+        d["level"].min() >= 0.1
+        and d["level"].max() <= 3
+        and d["level"].mean().item() == pytest.approx(1.55, abs=0.005)
+    )
     assert d["weights"].sum(1) == pytest.approx(torch.ones(50_000).numpy(), abs=1e-5)
     assert d["weights"].mean(0).tolist() == pytest.approx([1 / 3] * 3, abs=0.005)
     assert d["weights"].var(0).tolist() == pytest.approx([1 / 18] * 3, abs=0.0015)
     assert (d["share"].mean().item(), d["share"].var().item()) == pytest.approx((1 / 2, 1 / 12), abs=0.005)
     steps = d["drawn"].flatten(0, 1)
-    assert chance(steps[:, 0] == steps[:, 1]) == pytest.approx(1 / 9, abs=0.004)              # drawn with replacement
+    assert chance(steps[:, 0] == steps[:, 1]) == pytest.approx(1 / 9, abs=0.004)  # drawn with replacement
 
 
 # -- crops and flips -----------------------------------------------------------------------------------------
 
 def numbered(n, side=32):
-    """n equal images whose first channel holds the column of a pixel, the second its row (both from 1), the third 9."""
+    """n equal images whose first channel holds the column of a pixel, the second its row (both from 1), the
+    third 9."""
     rows, columns = torch.meshgrid(torch.arange(1, side + 1), torch.arange(1, side + 1), indexing="ij")
-    return torch.stack([columns, rows, torch.full_like(rows, 9)]).to(torch.uint8).expand(n, -1, -1, -1).contiguous()
+    return (
+        torch.stack([columns, rows, torch.full_like(rows, 9)])
+        .to(torch.uint8)
+        .expand(n, -1, -1, -1)
+        .contiguous()
+    )
 
 
 def test_plain_is_one_of_the_162_crops_and_flips_of_the_reflected_image(arrays):
@@ -372,7 +466,7 @@ def test_plain_is_one_of_the_162_crops_and_flips_of_the_reflected_image(arrays):
     seen = [view.numpy().tobytes() for view in views.plain(image.expand(3000, -1, -1, -1), draw("plain"))]
     assert set(seen) == possible and len(possible) == 162
     counts = np.unique(np.array([hash(s) for s in seen]), return_counts=True)[1]
-    assert ((counts - 3000 / 162) ** 2).sum() / (3000 / 162) < 230                            # chi-square, 161 degrees: P < 0.0003
+    assert ((counts - 3000 / 162) ** 2).sum() / (3000 / 162) < 230  # chi-square, 161 degrees: P < 0.0003
 
 
 def test_public_crop_is_padded_with_black():
@@ -380,7 +474,8 @@ def test_public_crop_is_padded_with_black():
     columns, rows = seen[:, 0, 16], seen[:, 1, :, 16]
     flipped = columns[:, 15] > columns[:, 16]
     assert chance(flipped) == pytest.approx(0.5, abs=0.035)
-    left = torch.where(flipped, columns[:, 15].int() - 17, columns[:, 16].int() - 17)        # 0 where the crop lies in the middle
+    # 0 where the crop lies in the middle
+    left = torch.where(flipped, columns[:, 15].int() - 17, columns[:, 16].int() - 17)
     top = rows[:, 16].int() - 17
     for offset in (left, top):
         assert [chance(offset == k) for k in range(-4, 5)] == pytest.approx([1 / 9] * 9, abs=0.025)
@@ -389,7 +484,8 @@ def test_public_crop_is_padded_with_black():
 
 
 def test_the_release_crops_public_images_as_the_scenario_names_it(arrays):
-    """The released code of FCCL+: RandomCrop(32, padding=4) in place of RandomResizedCrop, for both strengths."""
+    """The released code of FCCL+: RandomCrop(32, padding=4) in place of RandomResizedCrop, for both
+    strengths."""
     images = stack([Image.fromarray(a) for a in arrays])
     for name, view in (("weak", views.weak), ("strong", views.strong)):
         named, paper = (AUGMENTATIONS[key](images, draw(name)) for key in (f"{name}_padded", name))
@@ -404,7 +500,13 @@ def test_crop_flip_rotate_is_the_padded_crop_turned_by_up_to_15_degrees(arrays):
     generator = draw("public")
     upright = views.weak(images, generator, crop="padded")
     degrees = torch.rand(N, generator=generator, dtype=torch.float64) * 30 - 15
-    assert_pillow(ours, [TF.rotate(Image.fromarray(image.permute(1, 2, 0).numpy()), d.item()) for image, d in zip(upright, degrees)])
+    assert_pillow(
+        ours,
+        [
+            TF.rotate(Image.fromarray(image.permute(1, 2, 0).numpy()), d.item())
+            for image, d in zip(upright, degrees)
+        ],
+    )
 
 
 def boxes(n, side, monkeypatch):
@@ -421,20 +523,27 @@ def test_boxes_are_torchvisions(side, monkeypatch):
     ours = boxes(100_000, side, monkeypatch)
     torch.manual_seed(0)
     image = torch.zeros(1, side, side)
-    theirs = torch.tensor([RandomResizedCrop.get_params(image, [0.2, 1.0], [3 / 4, 4 / 3]) for _ in range(10_000)]).double().T
+    theirs = (
+        torch.tensor([RandomResizedCrop.get_params(image, [0.2, 1.0], [3 / 4, 4 / 3]) for _ in range(10_000)])
+        .double()
+        .T
+    )
     assert (ours[:2] >= 0).all() and (ours[0] + ours[2] <= side).all() and (ours[1] + ours[3] <= side).all()
     for mine, their in ((ours[i], theirs[i]) for i in range(4)):
         assert mine.mean().item() == pytest.approx(their.mean().item(), abs=4 * their.std().item() / 100)
         assert mine.std().item() == pytest.approx(their.std().item(), rel=0.03)
     share, ratio = ours[2] * ours[3] / side ** 2, ours[3] / ours[2]
-    assert share.min() > 0.17 and share.max() <= 1 and ratio.min() > 0.65 and ratio.max() < 1.54      # whole pixels widen the bounds
+    # whole pixels widen the bounds
+    assert share.min() > 0.17 and share.max() <= 1 and ratio.min() > 0.65 and ratio.max() < 1.54
     assert chance((ours[2] == side) & (ours[3] == side)) < 0.02
 
 
 def test_simple_crops_the_padded_image(monkeypatch):
     seen = []
     original = ops.resized_crop
-    monkeypatch.setattr(ops, "resized_crop", lambda images, *box: seen.append(images) or original(images, *box))
+    monkeypatch.setattr(
+        ops, "resized_crop", lambda images, *box: seen.append(images) or original(images, *box)
+    )
     images = numbered(4)
     assert views.simple(images, draw()).shape == images.shape
     expected = torch.nn.functional.pad(images.float(), (4, 4, 4, 4), mode="reflect").to(torch.uint8)
@@ -444,7 +553,8 @@ def test_simple_crops_the_padded_image(monkeypatch):
 # -- colours -------------------------------------------------------------------------------------------------
 
 def test_jitter_is_torchvisions_in_the_drawn_order(arrays):
-    assert ColorJitter(0.4).brightness == (0.6, 1.4) and ColorJitter(hue=0.1).hue == (-0.1, 0.1)       # the ranges below
+    # the ranges below
+    assert ColorJitter(0.4).brightness == (0.6, 1.4) and ColorJitter(hue=0.1).hue == (-0.1, 0.1)
     pillow = [Image.fromarray(array) for array in arrays]
     ours = views._jittered(stack(pillow), draw("jitter"))
     generator = draw("jitter")
@@ -470,13 +580,23 @@ def test_shares_of_jittered_grey_blurred_and_flipped_images(monkeypatch):
     monkeypatch.setattr(views, "_where", counting)
     views.simple(images, draw("shares"))
     shares = {name: chance(torch.stack(chosen).any(0)) for name, chosen in counted.items()}
-    expected = {"brightness": 0.8, "contrast": 0.8, "color": 0.8, "hue": 0.8, "grayscale": 0.2, "gaussian_blur": 0.5}
+    expected = {
+        "brightness": 0.8,
+        "contrast": 0.8,
+        "color": 0.8,
+        "hue": 0.8,
+        "grayscale": 0.2,
+        "gaussian_blur": 0.5,
+    }
     assert shares == pytest.approx(expected, abs=0.045)
-    steps = torch.stack([torch.stack(counted[name]) for name in ("brightness", "contrast", "color", "hue")])   # (operation, step, image)
+    # (operation, step, image)
+    steps = torch.stack([torch.stack(counted[name]) for name in ("brightness", "contrast", "color", "hue")])
     jittered = steps.any(1).all(0)
-    assert (steps.sum(1) == jittered).all()                                                  # each operation once, or none of them
-    assert len(steps[..., jittered].int().argmax(1).T.unique(dim=0)) == 24                   # in every order
-    assert chance(views._flipped(numbered(2000), draw("flip"))[:, 0, 0, 0] == 32) == pytest.approx(0.5, abs=0.045)
+    assert (steps.sum(1) == jittered).all()  # each operation once, or none of them
+    assert len(steps[..., jittered].int().argmax(1).T.unique(dim=0)) == 24  # in every order
+    assert chance(views._flipped(numbered(2000), draw("flip"))[:, 0, 0, 0] == 32) == pytest.approx(
+        0.5, abs=0.045
+    )
 
 
 def test_strong_is_weak_with_other_colours(arrays):
@@ -484,7 +604,7 @@ def test_strong_is_weak_with_other_colours(arrays):
     for crop in ("resized", "padded"):
         weak, strong = views.weak(images, draw("strong"), crop), views.strong(images, draw("strong"), crop)
         same = (weak == strong).flatten(1).all(1)
-        assert 0 < chance(same) < 0.35                                                       # 16 % see neither jitter nor grey
+        assert 0 < chance(same) < 0.35  # 16 % see neither jitter nor grey
         assert torch.equal(weak[same], strong[same])
 
 

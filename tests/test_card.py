@@ -1,5 +1,6 @@
-"""The engine on a GPU that is pretended (pretend_card.py): everything is on its device, steps are recorded and replayed, the host does
-not wait for them, and the numbers are the CPU's. One method for each thing that methods ask of the engine; on_a_card.py runs all."""
+"""The engine on a GPU that is pretended (pretend_card.py): everything is on its device, steps are recorded
+and replayed, the host does not wait for them, and the numbers are the CPU's. One method for each thing that
+methods ask of the engine; on_a_card.py runs all."""
 import json
 import subprocess
 import sys
@@ -8,16 +9,37 @@ from pathlib import Path
 import pytest
 from torch.utils import backend_registration
 
-pytestmark = pytest.mark.skipif(not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"), reason="an older torch")
+pytestmark = pytest.mark.skipif(
+    not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"), reason="an older torch"
+)
 HERE = Path(__file__).parent
-METHODS = ["fedavg", "moon", "fedpcl", "fedccl", "fedlsa", "fedsr", "fedga", "ditto", "pfedme", "perfedavg", "fedrep", "fedala", "fedpac", "fedgh",
-           "fedcrl", "fedproto_hetero", "rahfl"]
+METHODS = [
+    "fedavg",
+    "moon",
+    "fedpcl",
+    "fedccl",
+    "fedlsa",
+    "fedsr",
+    "fedga",
+    "ditto",
+    "pfedme",
+    "perfedavg",
+    "fedrep",
+    "fedala",
+    "fedpac",
+    "fedgh",
+    "fedcrl",
+    "fedproto_hetero",
+    "rahfl",
+]
 NEVER_TWICE = {"fedccl"}                                 # as many prototypes as clusters, new ones each round
 
 
 def run(*arguments: str) -> list[dict]:
     """In a process of its own: torch keeps a device once it knows it."""
-    done = subprocess.run([sys.executable, str(HERE / "on_a_card.py"), *arguments], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, str(HERE / "on_a_card.py"), *arguments], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -35,7 +57,9 @@ def test_on_the_card_as_on_the_cpu(method, found):
 @pytest.mark.parametrize("method", METHODS)
 def test_steps_are_replayed_and_the_host_does_not_wait(method, found):
     """A shape is taken as it is, then recorded, then replayed."""
-    assert found[method]["replays"] == found[method]["again"] and (found[method]["again"] > 0) == (method not in NEVER_TWICE)
+    assert found[method]["replays"] == found[method]["again"] and (found[method]["again"] > 0) == (
+        method not in NEVER_TWICE
+    )
     assert not found[method]["waits"]
 
 

@@ -1,11 +1,12 @@
-"""certify in a copy of the repository: code that gives the same bits restores the results, code that does not is refused."""
+"""certify in a copy of the repository: code that gives the same bits restores the results, code that does not
+is refused."""
 import json
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from test_pipeline import copy_of_the_repository, edit, run, stage
+from repository import copy_of_the_repository, edit, run, stage
 
 METHODS = ("fedavg", "fedprox")                       # FedProx's term is the one that is altered
 
@@ -22,36 +23,51 @@ def commit(project: Path, message: str) -> str:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Path:
-    """A repository of its own with two cells of FedCRL's miniature, short, and trained by DVC; nothing else was run."""
+    """A repository of its own with two cells of FedCRL's miniature, short, and trained by DVC; nothing else
+    was run."""
     copy = copy_of_the_repository(tmp_path_factory.mktemp("certified"))
 
     def shorten(document):
-        mini = document["miniature"]["fedcrl"]
-        mini["scenario"]["training"]["rounds"], mini["scenario"]["evaluation"]["last"], mini["scenario"]["seeds"] = 6, 2, [0]
+        mini = document["miniature"]
+        (
+            mini["scenario"]["training"]["rounds"],
+            mini["scenario"]["evaluation"]["last"],
+            mini["scenario"]["seeds"],
+        ) = 6, 2, [0]
         mini["methods"] = [*METHODS]
-    edit(copy / "params.yaml", shorten)
+    edit(copy / "papers/fedcrl/paper.yaml", shorten)
     for runs in copy.glob("papers/*/runs/*/"):
         shutil.rmtree(runs)
     (copy / "equivalents.yaml").write_text("entries: []\n")
     git(copy, "init", "-q")
     commit(copy, "code")
     stage(copy, "sources")
+    run(copy, "python", "-m", "pipeline", "sync")
+    stage(copy, "sources", "fedcrl")
     commit(copy, "sources")
-    run(copy, "dvc", "repro", "-q", *(f"fedcrl@{method}" for method in METHODS), FEDREPRO_WORKERS="2")
+    run(
+        copy,
+        "dvc",
+        "repro",
+        "-q",
+        *(f"papers/fedcrl/dvc.yaml:mini@{method}" for method in METHODS),
+        FEDREPRO_WORKERS="2",
+    )
     commit(copy, "results")
     return copy
 
 
 def certify(project: Path, *arguments: str, expect: int = 0) -> subprocess.CompletedProcess:
-    return run(project, "python", "-m", "pipeline.certify", *arguments, expect=expect)
+    return run(project, "python", "-m", "pipeline", "certify", *arguments, expect=expect)
 
 
 COMPARE = """import sys, yaml
-sys.path.insert(0, 'stages')
-import sources; sources.sources()
-now = yaml.safe_load(open('sources.yaml'))['fedcrl']['mini']
-stages = yaml.safe_load(open('dvc.lock'))['stages']
-print(*(m for m in %r if stages[f'fedcrl@{m}']['params']['sources.yaml'][f'fedcrl.mini.{m}'] != now[m]))"""
+sys.path.insert(0, '.')
+from stages import sources; sources.sources('fedcrl')
+now = yaml.safe_load(open('papers/fedcrl/sources.yaml'))['cells']['mini']
+stages = yaml.safe_load(open('papers/fedcrl/dvc.lock'))['stages']
+then = {m: stages[f'mini@{m}']['params']['papers/fedcrl/sources.yaml'][f'cells.mini.{m}'] for m in %r}
+print(*(m for m in then if then[m] != now[m]))"""
 
 
 def changed(project: Path) -> list[str]:
@@ -67,14 +83,25 @@ def replace(project: Path, file: str, old: str, new: str) -> None:
 
 def test_results_outlive_a_change_that_does_not_change_them(project):
     assert changed(project) == []
-    git(project, "mv", "pipeline/losses.py", "pipeline/terms.py")                          # a module moves: no digest changes
+    git(project, "mv", "pipeline/losses.py", "pipeline/terms.py")  # a module moves: no digest changes
     for path in [*project.glob("pipeline/**/*.py")]:
         path.write_text(path.read_text().replace("pipeline.losses import", "pipeline.terms import"))
     commit(project, "a module moved")
     assert changed(project) == []
     assert "nothing to certify" in certify(project).stdout
-    replace(project, "pipeline/engine/phase.py", "def least_batch(*networks: nn.Module) -> int:", "def least_batch(*found: nn.Module) -> int:")
-    replace(project, "pipeline/engine/phase.py", "any(map(has_batchnorm, networks))", "any(map(has_batchnorm, found))")     # renamed
+    replace(
+        project,
+        "pipeline/engine/phase.py",
+        "def least_batch(*networks: nn.Module) -> int:",
+        "def least_batch(*found: nn.Module) -> int:",
+    )
+    # renamed
+    replace(
+        project,
+        "pipeline/engine/phase.py",
+        "any(map(has_batchnorm, networks))",
+        "any(map(has_batchnorm, found))",
+    )
     replace(project, "pipeline/methods/fedavg.py", "return State(model=world.average(models))",
             "average = world.average(models)\n        return State(model=average)")          # reworded
     assert changed(project) == ["fedavg", "fedprox"]
@@ -83,7 +110,8 @@ def test_results_outlive_a_change_that_does_not_change_them(project):
     trained = json.loads((project / "papers/fedcrl/runs/mini/fedavg/result.json").read_text())
     said = certify(project).stdout
     assert "2 the same, 0 different" in said and changed(project) == []
-    assert json.loads((project / "papers/fedcrl/runs/mini/fedavg/result.json").read_text()) == trained != now      # as it was trained
+    # as it was trained
+    assert json.loads((project / "papers/fedcrl/runs/mini/fedavg/result.json").read_text()) == trained != now
     commit(project, "certified")
     assert "re-earned" in certify(project, "--check").stdout
 
@@ -94,7 +122,10 @@ def test_a_constant_that_changes_a_loss_is_refused(project):
     replace(project, file, "self.mu *", "1.000001 * self.mu *")
     commit(project, "another loss")
     done = certify(project, expect=1)
-    assert "DIFFERENT  fedcrl/mini/fedprox: round 1: state " in done.stdout and "0 the same, 1 different" in done.stdout
+    assert (
+        "DIFFERENT  fedcrl/mini/fedprox: round 1: state " in done.stdout
+        and "0 the same, 1 different" in done.stdout
+    )
     assert (project / "equivalents.yaml").read_text() == ledger and changed(project) == ["fedprox"]
     (project / file).write_text(original)
     commit(project, "the loss as it was")
@@ -103,9 +134,12 @@ def test_a_constant_that_changes_a_loss_is_refused(project):
 
 def test_an_entry_about_other_commits_is_refused(project):
     """Sealed by somebody who knows how, but its commits have other code."""
-    code = ("from pipeline import ledger; from pipeline.sealing import seal; import yaml; "
-            "d = yaml.safe_load(open('equivalents.yaml')); e = d['entries'][0]; e['pairs'] = [p | {'old': 'f' * 64} for p in e['pairs']]; "
-            "open('equivalents.yaml', 'w').write(yaml.safe_dump({'entries': [seal(e)]}))")
+    code = (
+        "from pipeline import ledger; from pipeline.sealing import seal; import yaml; "
+        "d = yaml.safe_load(open('equivalents.yaml')); e = d['entries'][0]; e['pairs'] = [p | {'old': 'f' * "
+        "64} for p in e['pairs']]; "
+        "open('equivalents.yaml', 'w').write(yaml.safe_dump({'entries': [seal(e)]}))"
+    )
     original = (project / "equivalents.yaml").read_text()
     run(project, "python", "-c", code)
     said = certify(project, "--check", expect=2).stderr
@@ -114,7 +148,10 @@ def test_an_entry_about_other_commits_is_refused(project):
 
 
 def test_what_cannot_be_certified_costs_one_line(project, tmp_path):
-    assert "unknown measured cell, method or paper 'fedporx' (nearest: 'fedprox')" in certify(project, "fedporx", expect=2).stderr
+    assert (
+        "unknown measured cell, method or paper 'fedporx' (nearest: 'fedprox')"
+        in certify(project, "fedporx", expect=2).stderr
+    )
     shallow = tmp_path / "shallow"
     run(tmp_path, "git", "clone", "-q", "--depth", "1", f"file://{project}", str(shallow))
     done = certify(shallow, expect=1)                              # its ledger's commits are not there

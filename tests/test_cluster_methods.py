@@ -5,33 +5,39 @@ import math
 import pytest
 import torch
 import yaml
+from federation import equal, image_clients, image_world, mlp, run, tiny_world, training, watched
+from test_prototype_methods import close, known, leaves, one_class_world, rows, same
 from torch.func import functional_call
 from torch.nn.functional import cosine_similarity, cross_entropy, normalize
 
-from federation import equal, image_clients, image_world, mlp, run, tiny_world, training
 from pipeline import methods
+from pipeline.cells.evaluation import TestSet, measure
 from pipeline.clustering import by_class, class_averages
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.state import Clients, Params, State, pack, unpack, weighted_mean
 from pipeline.engine.world import World
-from pipeline.evaluation import TestSet, measure
-from pipeline.losses import prototype_contrast, prototype_distance
-from pipeline.losses_prototype import batch_contrast, prototype_sets_contrast, unit
 from pipeline.methods.fedavg import FedAvg
 from pipeline.methods.fedccl import FedCCL
-from pipeline.methods.fedpcl import FedPCL
+from pipeline.methods.fedpcl import FedPCL, batch_contrast, prototype_sets_contrast
 from pipeline.methods.fedproc import FedProc
 from pipeline.methods.fpl import FPL
-from pipeline.params import ROOT, Model, Optimiser
-from pipeline.server import aggregate_means
-from test_prototype_methods import close, known, leaves, one_class_world, rows, same
+from pipeline.prototypes import aggregate_means, prototype_contrast, prototype_distance, unit
+from pipeline.schema import ROOT, Model, Optimiser
 
 OWN_FORM = FedPCL(averaging=False, ce=False, inference="local_prototype", normalise_head=True)
 METHODS = {
-    "fedproc": FedProc(), "fedproc-constant": FedProc(alpha=.5, tau=.07, weighted=False, normalise_features=True),
-    "fedpcl": FedPCL(), "fedpcl-own-form": OWN_FORM, "fedpcl-official": FedPCL(contrast="official", exclude_positive=True),
-    "fpl": FPL(), "fpl-options": FPL(clusters="first", upcr="sum", means="running", tau=.5),
-    "fedccl": FedCCL(), "fedccl-options": FedCCL(exclude_own=True, local_signals="mean", global_signals="mean", reduction="sum", tau=.5)}
+    "fedproc": FedProc(),
+    "fedproc-constant": FedProc(alpha=0.5, tau=0.07, weighted=False, normalise_features=True),
+    "fedpcl": FedPCL(),
+    "fedpcl-own-form": OWN_FORM,
+    "fedpcl-official": FedPCL(contrast="official", exclude_positive=True),
+    "fpl": FPL(),
+    "fpl-options": FPL(clusters="first", upcr="sum", means="running", tau=0.5),
+    "fedccl": FedCCL(),
+    "fedccl-options": FedCCL(
+        exclude_own=True, local_signals="mean", global_signals="mean", reduction="sum", tau=0.5
+    ),
+}
 each_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 
 
@@ -39,10 +45,11 @@ def labels(*values):
     return torch.tensor(values)
 
 
-# -- the family: executors, small clients, checkpoints ---------------------------------------------------------
+# -- the family: executors, small clients, checkpoints -------------------------------------------------------
 
 @each_method
-@pytest.mark.parametrize("optimiser", [Optimiser("sgd", .05, momentum=.9, weight_decay=1e-3), Optimiser("adam", .003, weight_decay=1e-3)],
+@pytest.mark.parametrize("optimiser", [Optimiser("sgd", .05, momentum=.9, weight_decay=1e-3),
+                                       Optimiser("adam", .003, weight_decay=1e-3)],
                          ids=["sgd", "adam"])
 def test_executors_agree_in_float64(method, optimiser, monkeypatch):
     states = []
@@ -78,11 +85,11 @@ def test_a_checkpoint_goes_on_as_if_nothing_had_happened(method):
     state = run(method, world, 2)
     again = unpack(pack(state))
     assert same(state, again)
-    world.round = 3
-    assert same(method.round(state, world), method.round(again, world))
+    assert same(method.round(state, world.at(3)), method.round(again, world.at(3)))
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name not in ("fedpcl-own-form", "fedproc-constant")])
+@pytest.mark.parametrize("name", [
+    name for name in METHODS if name not in ("fedpcl-own-form", "fedproc-constant")])
 def test_the_first_round_is_fedavgs(name):
     world, plain = image_world(), image_world()
     first, second = (run(METHODS[name], world, rounds) for rounds in (1, 2))
@@ -91,7 +98,8 @@ def test_the_first_round_is_fedavgs(name):
 
 
 @pytest.mark.parametrize("method", [FedProc(alpha=1.0), FedPCL(global_weight=0, local_weight=0),
-                                    FedCCL(local_contrast=False, global_contrast=False)], ids=["fedproc", "fedpcl", "fedccl"])
+                                    FedCCL(local_contrast=False, global_contrast=False)],
+                         ids=["fedproc", "fedpcl", "fedccl"])
 @pytest.mark.parametrize("executor", ["sequential", "stacked"])
 def test_without_their_terms_they_are_fedavg_bit_for_bit(method, executor, monkeypatch):
     monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
@@ -101,11 +109,18 @@ def test_without_their_terms_they_are_fedavg_bit_for_bit(method, executor, monke
 
 
 def test_headlines_and_rows_of_the_papers():
-    """Every row of the papers' files that names one of these methods loads; all are scored before local training."""
+    """Every row of the papers' files that names one of these methods loads; all are scored before local
+    training."""
     found = {}
     for paper in ("fedccl", "fcclplus", "fedlsa"):
-        for name, row in yaml.safe_load((ROOT / "papers" / paper / "paper.yaml").read_text())["methods"].items():
-            hyper = {key: value for key, value in row.items() if key not in ("algorithm", "label", "model", "scenarios")}
+        for name, row in yaml.safe_load((ROOT / "papers" / paper / "paper.yaml").read_text())[
+            "methods"
+        ].items():
+            hyper = {
+                key: value
+                for key, value in row.items()
+                if key not in ("algorithm", "label", "model", "scenarios")
+            }
             if row.get("algorithm", name) in ("fedproc", "fedpcl", "fpl", "fedccl"):
                 found[paper, name] = methods.load(row.get("algorithm", name), hyper, paper)
     assert found["fcclplus", "fedproc"] == FedProc(alpha=.5) and found["fedlsa", "fpl"] == FPL(tau=.02)
@@ -118,7 +133,7 @@ def test_headlines_and_rows_of_the_papers():
     assert {method.headline for method in METHODS.values()} == {"pre"}
 
 
-# -- rounds by hand ----------------------------------------------------------------------------------------------
+# -- rounds by hand ------------------------------------------------------------------------------------------
 
 CLIENTS = ([[[1., 2.], [-1., .5], [2., .3], [.4, 1.5], [.2, .9]], [0, 1, 1, 0, 0]],
            [[[.5, -1.], [2., 1.], [1.2, .8]], [1, 1, 1]],
@@ -127,7 +142,15 @@ LR = .1
 
 
 def hand_world(monkeypatch):
-    return tiny_world(monkeypatch, *CLIENTS, network=mlp3, dtype=torch.float64, classes=4, batch_size=8, optimiser=Optimiser(lr=LR))
+    return tiny_world(
+        monkeypatch,
+        *CLIENTS,
+        network=mlp3,
+        dtype=torch.float64,
+        classes=4,
+        batch_size=8,
+        optimiser=Optimiser(lr=LR),
+    )
 
 
 def mlp3():
@@ -137,13 +160,15 @@ def mlp3():
 
 
 def features(network, model, images):
-    inside = {name.removeprefix("features."): value for name, value in model.items() if name.startswith("features.")}
+    inside = {
+        name.removeprefix("features."): value for name, value in model.items() if name.startswith("features.")
+    }
     return functional_call(network.features, inside, images)
 
 
 def by_hand(world, rounds, objective, collect):
-    """FedAvg with one full-batch step per client: objective(z, logits, labels, memory, t, k) per client, and what the server
-    keeps, collect([(z, labels)], memory), from the trained local models."""
+    """FedAvg with one full-batch step per client: objective(z, logits, labels, memory, t, k) per client, and
+    what the server keeps, collect([(z, labels)], memory), from the trained local models."""
     network, model, memory = mlp3().double(), world.new_model(), None
     for t in range(rounds):
         trained, seen = [], []
@@ -153,7 +178,9 @@ def by_hand(world, rounds, objective, collect):
             logits = z @ moving["head.weight"].T + moving["head.bias"]
             value = objective(z, logits, client.labels, memory, t, k)
             slopes = torch.autograd.grad(value, list(moving.values()))
-            trained.append(Params((name, (p - LR * g).detach()) for (name, p), g in zip(moving.items(), slopes)))
+            trained.append(
+                Params((name, (p - LR * g).detach()) for (name, p), g in zip(moving.items(), slopes))
+            )
             seen.append((features(network, trained[-1], client.images), client.labels))
         memory = collect(seen, memory)
         model = weighted_mean(trained, world.sizes)
@@ -176,11 +203,14 @@ def unit_means(seen, weighted):
     for c in range(4):
         mine = [normalize(z, dim=1)[y == c] for z, y in seen if (y == c).any()]
         if mine:
-            found[c] = torch.cat(mine).mean(0) if weighted else torch.stack([part.mean(0) for part in mine]).mean(0)
+            found[c] = (
+                torch.cat(mine).mean(0) if weighted else torch.stack([part.mean(0) for part in mine]).mean(0)
+            )
     return found
 
 
-@pytest.mark.parametrize("method", [FedProc(), FedProc(alpha=.3, tau=.5, weighted=False)], ids=["schedule", "constant"])
+@pytest.mark.parametrize("method", [FedProc(), FedProc(alpha=.3, tau=.5, weighted=False)],
+                         ids=["schedule", "constant"])
 def test_fedproc_by_hand(method, monkeypatch):
     def objective(z, logits, y, memory, t, k):
         fit = cross_entropy(logits, y)
@@ -203,10 +233,19 @@ def test_fedpcl_by_hand(monkeypatch):
         average, sets = memory
         padded = [{**average, **mine} for mine in sets]
         each = [info_nce(z, y, list(p.values()), list(p), .5, dot) for p in padded]
-        return cross_entropy(logits, y) + info_nce(z, y, list(average.values()), list(average), .5, dot) + sum(each) / 3
+        return (
+            cross_entropy(logits, y)
+            + info_nce(z, y, list(average.values()), list(average), 0.5, dot)
+            + sum(each) / 3
+        )
 
     world = hand_world(monkeypatch)
-    wanted = by_hand(world, 3, objective, lambda seen, memory: (unit_means(seen, False), [unit_means([one], True) for one in seen]))
+    wanted = by_hand(
+        world,
+        3,
+        objective,
+        lambda seen, memory: (unit_means(seen, False), [unit_means([one], True) for one in seen]),
+    )
     assert same(run(FedPCL(tau=.5), world).model, wanted, within=1e-12)
 
 
@@ -219,14 +258,17 @@ def test_fpl_by_hand(monkeypatch):
         return cross_entropy(logits, y) + info_nce(z, y, list(memory.values()), list(memory), .1) + gap
 
     def collect(seen, memory):
-        return {c: torch.stack([z[y == c].mean(0) for z, y in seen if (y == c).any()]).mean(0) for c in range(3)}
+        return {
+            c: torch.stack([z[y == c].mean(0) for z, y in seen if (y == c).any()]).mean(0) for c in range(3)
+        }
 
     world = hand_world(monkeypatch)
     assert same(run(FPL(tau=.1), world).model, by_hand(world, 3, objective, collect), within=1e-12)
 
 
 @pytest.mark.parametrize("exclude", [False, True])
-@pytest.mark.parametrize("local, whole, scale", [(True, True, 1), (True, False, 1), (False, True, 1), (True, True, "sum")])
+@pytest.mark.parametrize("local, whole, scale",
+                         [(True, True, 1), (True, False, 1), (False, True, 1), (True, True, "sum")])
 def test_fedccl_by_hand(local, whole, scale, exclude, monkeypatch):
     """Three samples of a class at most at a client, three signals of a class at most: one cluster each."""
     def objective(z, logits, y, memory, t, k):
@@ -237,42 +279,59 @@ def test_fedccl_by_hand(local, whole, scale, exclude, monkeypatch):
         chosen = [i for i, owner in enumerate(owners) if not (exclude and owner == k)]
         times = len(y) if scale == "sum" else 1
         if local:
-            value = value + times * info_nce(z, y, [vectors[i] for i in chosen], [classes[i] for i in chosen], .2)
+            value = value + times * info_nce(
+                z, y, [vectors[i] for i in chosen], [classes[i] for i in chosen], 0.2
+            )
         if whole:
-            means = [torch.stack([v for v, c in zip(vectors, classes) if c == wanted]).mean(0) for wanted in range(3)]
+            means = [
+                torch.stack([v for v, c in zip(vectors, classes) if c == wanted]).mean(0)
+                for wanted in range(3)
+            ]
             value = value + times * info_nce(z, y, means, range(3), .2)
         return value
 
     def collect(seen, memory):
-        found = [(z[y == c].mean(0), c, k) for k, (z, y) in enumerate(seen) for c in range(3) if (y == c).any()]
+        found = [
+            (z[y == c].mean(0), c, k) for k, (z, y) in enumerate(seen) for c in range(3) if (y == c).any()
+        ]
         return tuple(zip(*found))
 
-    method = FedCCL(tau=.2, local_contrast=local, global_contrast=whole, exclude_own=exclude, reduction="sum" if scale == "sum" else "mean")
+    method = FedCCL(
+        tau=0.2,
+        local_contrast=local,
+        global_contrast=whole,
+        exclude_own=exclude,
+        reduction="sum" if scale == "sum" else "mean",
+    )
     world = hand_world(monkeypatch)
     assert same(run(method, world).model, by_hand(world, 3, objective, collect), within=1e-12)
 
 
-# -- FedProc -----------------------------------------------------------------------------------------------------
+# -- FedProc -------------------------------------------------------------------------------------------------
 
 PROTOTYPES = rows([2, 0], [0, 1], [-1, -1])
 
 
 @pytest.mark.parametrize("tau, wanted", [(1, .700731), (.07, 1.456514)])
 def test_fedprocs_contrast_of_the_worked_example(tau, wanted):
-    assert prototype_contrast(rows([3, 4], [0, -1]), labels(0, 2), PROTOTYPES, tau).item() == pytest.approx(wanted, abs=1e-6)
+    assert prototype_contrast(rows([3, 4], [0, -1]), labels(0, 2), PROTOTYPES, tau).item() == pytest.approx(
+        wanted, abs=1e-6
+    )
 
 
 def test_fedprocs_contrast_is_a_cross_entropy_and_ignores_scales():
     z, y = rows([3, 4], [0, -1]), labels(0, 2)
     wanted = cross_entropy(normalize(z) @ normalize(PROTOTYPES).T, y)
     torch.testing.assert_close(prototype_contrast(z, y, PROTOTYPES, 1), wanted)
-    torch.testing.assert_close(prototype_contrast(z * rows([2], [.3]), y, PROTOTYPES * rows([5], [.1], [3]), 1), wanted)
+    torch.testing.assert_close(
+        prototype_contrast(z * rows([2], [0.3]), y, PROTOTYPES * rows([5], [0.1], [3]), 1), wanted
+    )
 
 
 def test_fedprocs_contrast_with_one_class_is_zero_and_otherwise_bounded():
     assert prototype_contrast(rows([3, 4]), labels(0), PROTOTYPES[:1], 1).item() == 0
     z, y, others = rows([1, 0]), labels(0), rows(*[[1, 0]] * 9)
-    for sign in (1, -1):                                      # the positive in front and nine behind, and the reverse
+    for sign in (1, -1):  # the positive in front and nine behind, and the reverse
         worst = prototype_contrast(z, y, torch.cat([sign * rows([1, 0]), -sign * others]), 1).item()
         assert worst == pytest.approx(math.log(1 + 9 * math.exp(-2 * sign)), abs=1e-6)
 
@@ -285,14 +344,14 @@ def test_fedprocs_aggregation_of_the_worked_example():
 def test_fedprocs_schedule():
     world = image_world(rounds=4)
     found = []
-    for world.round in (1, 2, 3, 4):
-        found.append((FedProc().fit(world), FedProc(alpha=.5).fit(world)))
+    for number in (1, 2, 3, 4):
+        found.append((FedProc().fit(world.at(number)), FedProc(alpha=.5).fit(world.at(number))))
     assert found == [(0, .5), (.25, .5), (.5, .5), (.75, .5)]
 
 
 def test_unit_class_means_are_of_unit_representations_of_the_local_models(monkeypatch):
     world = hand_world(monkeypatch)
-    models = world.local_epochs(world.new_models(), FedAvg().loss)
+    models = world.local_epochs(world.new_models(), FedAvg().loss).models
     seen = world.class_means(models, unit)
     assert torch.equal(seen.counts, torch.tensor([[3, 2, 0, 0], [0, 3, 0, 0], [1, 1, 2, 0]]))
     for k, client in enumerate(world.clients):
@@ -307,25 +366,34 @@ def test_a_class_that_nobody_holds_keeps_its_prototype_in_fedproc():
     assert state.prototypes.known.tolist() == [True] * 4 + [False] * 6
     added = State(vectors=state.prototypes.vectors.clone(), known=state.prototypes.known.clone())
     added.vectors[7], added.known[7] = 1.0, True
-    world.round = 2
-    after = method.round(State(model=state.model, prototypes=added), world)
+    after = method.round(State(model=state.model, prototypes=added), world.at(2))
     assert after.prototypes.known.tolist() == [True] * 4 + [False] * 3 + [True] + [False] * 2
-    assert after.prototypes.vectors[7].eq(1).all() and not torch.equal(after.prototypes.vectors[0], added.vectors[0])
+    assert after.prototypes.vectors[7].eq(1).all() and not torch.equal(
+        after.prototypes.vectors[0], added.vectors[0]
+    )
 
 
 def test_normalised_features_reach_the_classifier():
     world, method = image_world(), FedProc(normalise_features=True)
     handle, images = Handle(world.network(0, world.new_model())), world.clients[0].images
     batch = Batch(images, world.clients[0].labels)
-    torch.testing.assert_close(method.scores(handle, images, None), handle.head(normalize(handle.features(images))))
-    torch.testing.assert_close(method.loss(handle, batch, None, None), cross_entropy(method.scores(handle, images, None), batch.labels))
+    torch.testing.assert_close(
+        method.scores(handle, images, None), handle.head(normalize(handle.features(images)))
+    )
+    torch.testing.assert_close(
+        method.loss(handle, batch, None, None),
+        cross_entropy(method.scores(handle, images, None), batch.labels),
+    )
     assert torch.equal(FedProc().scores(handle, images, None), handle(images))
 
 
-# -- FedPCL ------------------------------------------------------------------------------------------------------
+# -- FedPCL --------------------------------------------------------------------------------------------------
 
 Z, Y = rows([.6, .8], [1, 0]), labels(0, 1)
-SETS, HELD = torch.tensor([[[.5, .7], [.9, .1]], [[.7, .7], [0, 0]]]), torch.tensor([[True, True], [True, False]])
+SETS, HELD = (
+    torch.tensor([[[0.5, 0.7], [0.9, 0.1]], [[0.7, 0.7], [0, 0]]]),
+    torch.tensor([[True, True], [True, False]]),
+)
 
 
 def fedpcl_message():
@@ -342,30 +410,53 @@ def test_fedpcls_terms_of_the_worked_example(exclude, near, each):
     close(message.sets[1], [[.7, .7], [.9, .1]])
     assert torch.equal(SETS, before)                          # the server's own sets are not padded
     for sets, wanted in ((message.prototypes.vectors[None], near), (message.sets, each)):
-        assert prototype_sets_contrast(Z, Y, sets, .5, exclude_positive=exclude).item() == pytest.approx(wanted, abs=1e-6)
+        assert prototype_sets_contrast(Z, Y, sets, 0.5, exclude_positive=exclude).item() == pytest.approx(
+            wanted, abs=1e-6
+        )
 
 
 def test_fedpcls_loss_is_the_sum_of_its_terms(monkeypatch):
     world = hand_world(monkeypatch)
-    handle, batch = Handle(world.network(0, world.new_model())), Batch(world.clients[0].images, world.clients[0].labels)
-    message = State(prototypes=State(vectors=torch.randn(4, 2).double(), known=known(1, 1, 1, 0)), sets=torch.randn(3, 4, 2).double())
+    handle, batch = (
+        Handle(world.network(0, world.new_model())),
+        Batch(world.clients[0].images, world.clients[0].labels),
+    )
+    message = State(
+        prototypes=State(vectors=torch.randn(4, 2).double(), known=known(1, 1, 1, 0)),
+        sets=torch.randn(3, 4, 2).double(),
+    )
     z = normalize(handle.features(batch.images))
     fit = cross_entropy(handle(batch.images), batch.labels)
-    near = prototype_sets_contrast(z, batch.labels, message.prototypes.vectors[None], .07, message.prototypes.known)
+    near = prototype_sets_contrast(
+        z, batch.labels, message.prototypes.vectors[None], 0.07, message.prototypes.known
+    )
     each = prototype_sets_contrast(z, batch.labels, message.sets, .07, message.prototypes.known)
-    for method, wanted in [(FedPCL(), fit + near + each), (FedPCL(ce=False), near + each), (FedPCL(global_weight=0), fit + each),
-                           (FedPCL(local_weight=.5), fit + near + each / 2)]:
+    for method, wanted in [
+        (FedPCL(), fit + near + each),
+        (FedPCL(ce=False), near + each),
+        (FedPCL(global_weight=0), fit + each),
+        (FedPCL(local_weight=0.5), fit + near + each / 2),
+    ]:
         torch.testing.assert_close(method.loss(handle, batch, message, None), wanted)
 
 
 def test_fedpcl_with_one_client_or_equal_sets_has_equal_terms():
     generator = torch.Generator().manual_seed(0)
-    z, y, one = normalize(torch.randn(6, 5, generator=generator)), labels(0, 1, 2, 0, 1, 2), torch.randn(1, 3, 5, generator=generator)
+    z, y, one = (
+        normalize(torch.randn(6, 5, generator=generator)),
+        labels(0, 1, 2, 0, 1, 2),
+        torch.randn(1, 3, 5, generator=generator),
+    )
     wanted = prototype_sets_contrast(z, y, one, .07)
     torch.testing.assert_close(prototype_sets_contrast(z, y, one.repeat(4, 1, 1), .07), wanted)
-    torch.testing.assert_close(prototype_contrast(z, y, normalize(one[0]), .07), prototype_sets_contrast(z, y, normalize(one, dim=2), .07))
+    torch.testing.assert_close(
+        prototype_contrast(z, y, normalize(one[0]), 0.07),
+        prototype_sets_contrast(z, y, normalize(one, dim=2), 0.07),
+    )
     sets = torch.randn(4, 3, 5, generator=generator)
-    torch.testing.assert_close(prototype_sets_contrast(z, y, sets, .07), prototype_sets_contrast(z, y, sets[[2, 0, 3, 1]], .07))
+    torch.testing.assert_close(
+        prototype_sets_contrast(z, y, sets, 0.07), prototype_sets_contrast(z, y, sets[[2, 0, 3, 1]], 0.07)
+    )
     assert prototype_sets_contrast(z, y, sets, .07).item() >= 0
     state = run(FedPCL(), image_world((20,)), 1)              # one client: its set is the global one
     message = FedPCL().message(state, image_world((20,)))
@@ -375,14 +466,16 @@ def test_fedpcl_with_one_client_or_equal_sets_has_equal_terms():
 def test_fedpcls_terms_skip_what_has_no_vector_or_no_rival():
     z, y = rows([.6, .8], [1, 0]).requires_grad_(), labels(0, 1)
     both = prototype_sets_contrast(z, y, SETS[:1], .5, known(1, 0))
-    assert both.item() == 0 and not torch.autograd.grad(both, z)[0].any()           # class 0 alone, class 1 unknown
+    assert both.item() == 0 and not torch.autograd.grad(both, z)[0].any()  # class 0 alone, class 1 unknown
     alone = prototype_sets_contrast(z, y, SETS[:1], .5, known(1, 0), exclude_positive=True)
     assert alone.item() == 0 and not torch.autograd.grad(alone, z)[0].any()
     vectors = SETS.clone().requires_grad_()
     prototype_sets_contrast(z, y, vectors, .5).backward()
     assert vectors.grad is None and z.grad.abs().sum() > 0
     halved = prototype_sets_contrast(Z, Y, torch.cat([SETS[:1], rows([5, 5])[None]], 1), .5, known(1, 0, 1))
-    only = prototype_sets_contrast(Z[:1], Y[:1], torch.cat([SETS[:1], rows([5, 5])[None]], 1), .5, known(1, 0, 1))
+    only = prototype_sets_contrast(
+        Z[:1], Y[:1], torch.cat([SETS[:1], rows([5, 5])[None]], 1), 0.5, known(1, 0, 1)
+    )
     assert halved.item() == pytest.approx(only.item() / 2)    # the missing class counts in the mean
 
 
@@ -397,14 +490,17 @@ def test_clients_without_data_lend_no_set():
 
 def test_fedpcls_own_form_keeps_models_and_heads_at_home():
     world = image_world((20, 33, 7))
-    start, first, third = world.new_models(), run(OWN_FORM, world, 1), run(OWN_FORM, world, 3)
-    assert all(equal(a, b) for a, b in zip(start, first.models))                    # the first round only collects
-    assert world.trained is not None
-    assert all(equal(a.head, b.head) and not equal(a.features, b.features) for a, b in zip(start, third.models))
+    start, (first, trained), third = world.new_models(), watched(OWN_FORM, world, 1), run(OWN_FORM, world, 3)
+    # the first round only collects
+    assert all(equal(a, b) for a, b in zip(start, first.models)) and trained is None
+    assert all(
+        equal(a.head, b.head) and not equal(a.features, b.features) for a, b in zip(start, third.models)
+    )
     assert not equal(third.models[0].features, third.models[1].features)
 
 
-@pytest.mark.parametrize("method", [OWN_FORM, FedPCL(inference="local_prototype")], ids=["own form", "averaged"])
+@pytest.mark.parametrize("method", [OWN_FORM, FedPCL(inference="local_prototype")],
+                         ids=["own form", "averaged"])
 def test_fedpcls_prediction_by_the_nearest_local_prototype(method):
     world = image_world((20, 33, 0))
     state = run(method, world, 2)
@@ -418,10 +514,12 @@ def test_fedpcls_prediction_by_the_nearest_local_prototype(method):
         for c in present.nonzero()[:, 0].tolist():
             distance[:, c] = (z - vectors[c]).pow(2).mean(1)
         assert torch.equal(method.scores(handle, images, state).argmax(1), distance.argmin(1))
-    begin = method.init(world)                                # before there are prototypes the classifier predicts
+    begin = method.init(world)  # before there are prototypes the classifier predicts
     handle = Handle(world.network(0, method.deployed(begin, world)[0]), client=0)
     z = handle.features(images)
-    torch.testing.assert_close(method.scores(handle, images, begin), handle.head(normalize(z) if method.normalise_head else z))
+    torch.testing.assert_close(
+        method.scores(handle, images, begin), handle.head(normalize(z) if method.normalise_head else z)
+    )
 
 
 def test_averaged_models_are_scored_client_by_client_with_local_prototypes():
@@ -429,15 +527,24 @@ def test_averaged_models_are_scored_client_by_client_with_local_prototypes():
     method, world = FedPCL(inference="local_prototype"), image_world((20, 33, 7))
     state = run(method, world, 1)
     tests = [TestSet("test", world.clients[1].images, world.clients[1].labels)]
-    _, own = measure(method.deployed(state, world), world, tests, "pooled",
-                     scores=lambda network, images, client: method.scores(Handle(network, client=client), images, state))
+    _, own = measure(
+        method.deployed(state, world),
+        world,
+        tests,
+        "pooled",
+        scores=lambda network, images, client: method.scores(Handle(network, client=client), images, state),
+    )
     assert len(set(own)) > 1
     assert FedPCL().deployed(state, world)[0] is state.model
 
 
 def test_fedpcls_released_loss_term_by_term():
     generator = torch.Generator().manual_seed(0)
-    z, y, prototypes = normalize(torch.randn(6, 4, generator=generator)), labels(0, 1, 0, 0, 1, 0), torch.randn(2, 4, generator=generator)
+    z, y, prototypes = (
+        normalize(torch.randn(6, 4, generator=generator)),
+        labels(0, 1, 0, 0, 1, 0),
+        torch.randn(2, 4, generator=generator),
+    )
     values = []
     for i in range(6):
         s = [(prototypes[y[i]] @ z[a] / .5).item() for a in range(6)]
@@ -445,14 +552,17 @@ def test_fedpcls_released_loss_term_by_term():
         positive = [s[p] - total for p in range(6) if p != i and y[p] == y[i]]
         values.append(-sum(positive) / len(positive))
     assert batch_contrast(z, y, prototypes, .5).item() == pytest.approx(sum(values) / 6, abs=1e-6)
-    lone = batch_contrast(z[:3], labels(0, 1, 1), prototypes, .5)                   # the first has no other of its class
+    lone = batch_contrast(z[:3], labels(0, 1, 1), prototypes, .5)  # the first has no other of its class
     assert lone.isfinite() and batch_contrast(z[:1], y[:1], prototypes, .5).item() == 0
 
 
 def test_fedpcls_released_loss_is_summed_over_sets_and_takes_a_second_view():
     world, method = image_world((8, 9)), FedPCL(contrast="official", ce=False, tau=.5)
     state = run(method, world, 1)
-    handle, (images, y) = Handle(world.network(0, state.model)), (world.clients[0].images, world.clients[0].labels)
+    handle, (images, y) = (
+        Handle(world.network(0, state.model)),
+        (world.clients[0].images, world.clients[0].labels),
+    )
     message = method.message(state, world)
     for views in ((), (images.flip(3),)):
         z = normalize(handle.features(torch.cat([images, *(views or (images,))])))
@@ -460,7 +570,7 @@ def test_fedpcls_released_loss_is_summed_over_sets_and_takes_a_second_view():
         torch.testing.assert_close(method.loss(handle, Batch(images, y, views), message, None), wanted)
 
 
-# -- FPL ---------------------------------------------------------------------------------------------------------
+# -- FPL -----------------------------------------------------------------------------------------------------
 
 CLUSTERS = State(vectors=rows([1, 0], [0, 1], [-1, 0]), classes=labels(0, 0, 1))
 FPL_Z, FPL_Y = rows([1, 1], [-1, 1]), labels(0, 1)
@@ -478,21 +588,36 @@ def test_fpls_terms_of_the_worked_example():
 
 def test_fpls_loss_is_the_sum_of_its_terms(monkeypatch):
     world = hand_world(monkeypatch)
-    handle, batch = Handle(world.network(0, world.new_model())), Batch(world.clients[0].images, world.clients[0].labels)
-    message = FPL().message(State((n, v.double() if v.is_floating_point() else v) for n, v in CLUSTERS.items()), 4)
+    handle, batch = (
+        Handle(world.network(0, world.new_model())),
+        Batch(world.clients[0].images, world.clients[0].labels),
+    )
+    message = FPL().message(
+        State((n, v.double() if v.is_floating_point() else v) for n, v in CLUSTERS.items()), 4
+    )
     z = handle.features(batch.images)
-    contrast, gap = prototype_contrast(z, batch.labels, tau=.5, **message.clusters), prototype_distance(z, batch.labels, **message.unbiased)
+    contrast, gap = (
+        prototype_contrast(z, batch.labels, tau=0.5, **message.clusters),
+        prototype_distance(z, batch.labels, **message.unbiased),
+    )
     fit = cross_entropy(handle(batch.images), batch.labels)
     torch.testing.assert_close(FPL(tau=.5).loss(handle, batch, message, None), fit + contrast + gap)
-    torch.testing.assert_close(FPL(tau=.5, upcr="sum").loss(handle, batch, message, None), fit + contrast + 2 * gap)
+    torch.testing.assert_close(
+        FPL(tau=0.5, upcr="sum").loss(handle, batch, message, None), fit + contrast + 2 * gap
+    )
 
 
 def test_fpl_with_one_cluster_per_class_has_the_terms_of_fedproc_and_fedproto():
     found = State(vectors=PROTOTYPES, classes=labels(0, 1, 2))
     z, y = rows([3, 4], [0, -1]), labels(0, 2)
     message = FPL().message(found, 3)
-    torch.testing.assert_close(prototype_contrast(z, y, tau=.07, **found), cross_entropy(normalize(z) @ normalize(PROTOTYPES).T / .07, y))
-    torch.testing.assert_close(prototype_distance(z, y, **message.unbiased), prototype_distance(z, y, PROTOTYPES))
+    torch.testing.assert_close(
+        prototype_contrast(z, y, tau=0.07, **found),
+        cross_entropy(normalize(z) @ normalize(PROTOTYPES).T / 0.07, y),
+    )
+    torch.testing.assert_close(
+        prototype_distance(z, y, **message.unbiased), prototype_distance(z, y, PROTOTYPES)
+    )
 
 
 def test_fpl_duplicated_and_scaled_prototypes():
@@ -501,7 +626,9 @@ def test_fpl_duplicated_and_scaled_prototypes():
     contrast = prototype_contrast(FPL_Z, FPL_Y, tau=.5, **CLUSTERS)
     torch.testing.assert_close(prototype_contrast(FPL_Z, FPL_Y, tau=.5, **twice), contrast)
     torch.testing.assert_close(prototype_contrast(FPL_Z, FPL_Y, tau=.5, **scaled), contrast)
-    torch.testing.assert_close(FPL().message(twice, 2).unbiased.vectors, FPL().message(CLUSTERS, 2).unbiased.vectors)
+    torch.testing.assert_close(
+        FPL().message(twice, 2).unbiased.vectors, FPL().message(CLUSTERS, 2).unbiased.vectors
+    )
     gap = prototype_distance(FPL_Z, FPL_Y, **FPL().message(CLUSTERS, 2).unbiased)
     assert not torch.isclose(prototype_distance(FPL_Z, FPL_Y, **FPL().message(scaled, 2).unbiased), gap)
 
@@ -511,30 +638,35 @@ def test_fpl_with_one_known_class_or_none_in_the_batch_is_zero():
     z = FPL_Z.clone().requires_grad_()
     for y in (labels(1, 1), labels(0, 0)):                    # the one known class; an unknown one
         value = prototype_contrast(z, y, tau=.02, **lone)
-        assert value.item() == pytest.approx(0, abs=1e-6) and torch.autograd.grad(value, z)[0].abs().max() < 1e-6
+        assert (
+            value.item() == pytest.approx(0, abs=1e-6) and torch.autograd.grad(value, z)[0].abs().max() < 1e-6
+        )
     message = FPL().message(lone, 2)
     assert prototype_distance(FPL_Z, labels(0, 0), **message.unbiased).item() == 0
 
 
 def test_fpl_with_three_clients_has_plain_client_means():
     world, method = image_world((40, 33, 20)), FPL()
-    state = run(method, world, 2)
-    seen = world.class_means(world.trained)
+    state, trained = watched(method, world, 2)
+    seen = world.class_means(trained.models)
     wanted = aggregate_means(seen.means, seen.present)
     assert state.prototypes.classes.tolist() == wanted.known.nonzero()[:, 0].tolist()
     torch.testing.assert_close(state.prototypes.vectors, wanted.vectors[wanted.known])
 
 
 def test_fpl_clusters_class_means_of_many_clients():
-    """Six clients in two far groups: two prototypes per class, whose mean is unbiased by the groups' sizes."""
+    """Six clients in two far groups: two prototypes per class, whose mean is unbiased by the groups'
+    sizes."""
     right, left = rows([1, .05], [1, .1], [1, .2], [1, .13]), rows([-1, .3], [-1, .35])
     found = by_class(torch.cat([right, left]), torch.zeros(6, dtype=torch.int64), "finch")
     close(found.vectors, [[1, .12], [-1, .325]])
     close(FPL().message(found, 1).unbiased.vectors, [[0, .2225]])
     order = [4, 0, 3, 5, 1, 2]
     shuffled = by_class(torch.cat([right, left])[order], torch.zeros(6, dtype=torch.int64), "finch")
-    close(shuffled.vectors, [[-1, .325], [1, .12]])           # permuting clients permutes clusters only
-    four = by_class(torch.cat([rows([1, .9]), rows([1, .95]), right, left]), torch.zeros(8, dtype=torch.int64), "first")
+    close(shuffled.vectors, [[-1, .325], [1, .12]])  # permuting clients permutes clusters only
+    four = by_class(
+        torch.cat([rows([1, 0.9]), rows([1, 0.95]), right, left]), torch.zeros(8, dtype=torch.int64), "first"
+    )
     assert len(four.vectors) == 3                             # the first level only
 
 
@@ -552,10 +684,14 @@ def test_the_numbers_of_signals_can_be_followed():
     world = image_world((200, 150, 180))
     for method in (FPL(), FedCCL()):
         assert method.diagnostics(method.init(world)) == {}
-    assert FPL().diagnostics(run(FPL(), world, 1)) == {"prototypes": 10}            # three clients: one cluster per class
+    # three clients: one cluster per class
+    assert FPL().diagnostics(run(FPL(), world, 1)) == {"prototypes": 10}
     state = run(FedCCL(), world, 1)
     found = FedCCL().diagnostics(state)
-    assert found["local_signals"] == len(state.signals.everyone.owners) > 30 and 10 < found["global_clusters"] < found["local_signals"]
+    assert (
+        found["local_signals"] == len(state.signals.everyone.owners) > 30
+        and 10 < found["global_clusters"] < found["local_signals"]
+    )
 
 
 def test_fpl_and_fedccl_keep_the_vectors_of_classes_that_nobody_holds():
@@ -563,18 +699,25 @@ def test_fpl_and_fedccl_keep_the_vectors_of_classes_that_nobody_holds():
     for method, key in ((FPL(), "prototypes"), (FedCCL(), "signals")):
         state = run(method, world, 1)
         sets = state[key].everyone if key == "signals" else state[key]
-        for name, value in {"vectors": torch.ones(2, sets.vectors.shape[1]), "classes": labels(7, 7), "owners": labels(0, 3)}.items():
+        for name, value in {
+            "vectors": torch.ones(2, sets.vectors.shape[1]),
+            "classes": labels(7, 7),
+            "owners": labels(0, 3),
+        }.items():
             if name in sets:
                 sets[name] = torch.cat([sets[name], value])
-        world.round = 2
-        after = method.round(state, world)[key]
+        after = method.round(state, world.at(2))[key]
         sets = after.everyone if key == "signals" else after
         assert (sets.classes == 7).sum() == 2 and sets.vectors[sets.classes == 7].eq(1).all()
         if key == "signals":
-            assert after.balanced.known[7] and after.balanced.vectors[7].eq(1).all() and sets.owners[-2:].tolist() == [0, 3]
+            assert (
+                after.balanced.known[7]
+                and after.balanced.vectors[7].eq(1).all()
+                and sets.owners[-2:].tolist() == [0, 3]
+            )
 
 
-# -- FedCCL ------------------------------------------------------------------------------------------------------
+# -- FedCCL --------------------------------------------------------------------------------------------------
 
 XI = State(vectors=rows([1, 0], [.8, .6], [0, 2], [.6, .8]), classes=labels(0, 0, 1, 0))
 CCL_Z, CCL_Y = rows([1, 1], [1, 3]), labels(0, 1)
@@ -595,21 +738,36 @@ def test_fedccls_terms_of_the_worked_example(tau, local, whole):
 def test_fedccls_terms_per_sample():
     found = balanced(XI, 2)
     for i, (local, whole) in enumerate([(.008679, .024092), (.772080, .057802)]):
-        assert prototype_contrast(CCL_Z[i:i + 1], CCL_Y[i:i + 1], tau=.07, **XI).item() == pytest.approx(local, abs=1e-6)
-        assert prototype_contrast(CCL_Z[i:i + 1], CCL_Y[i:i + 1], tau=.07, **found).item() == pytest.approx(whole, abs=1e-6)
+        assert prototype_contrast(CCL_Z[i : i + 1], CCL_Y[i : i + 1], tau=0.07, **XI).item() == pytest.approx(
+            local, abs=1e-6
+        )
+        assert prototype_contrast(
+            CCL_Z[i : i + 1], CCL_Y[i : i + 1], tau=0.07, **found
+        ).item() == pytest.approx(whole, abs=1e-6)
 
 
 def test_clusters_of_two_and_three_signals_weigh_the_same():
-    union = State(vectors=rows([1, .05], [1, .1], [.05, 1], [.1, 1], [.2, 1]), classes=torch.zeros(5, dtype=torch.int64))
+    union = State(
+        vectors=rows([1, 0.05], [1, 0.1], [0.05, 1], [0.1, 1], [0.2, 1]),
+        classes=torch.zeros(5, dtype=torch.int64),
+    )
     close(by_class(union.vectors, union.classes, "finch").vectors, [[1, .075], [.116667, 1]])
     close(balanced(union, 1).vectors, [[.558333, .5375]])
     close(balanced(union, 1, "mean").vectors, [[.47, .63]])
 
 
 def test_fedccls_local_signals_are_means_of_clusters_of_raw_representations(monkeypatch):
-    """Two far groups in one class of one client, a lone sample of another class, and a client without data."""
+    """Two far groups in one class of one client, a lone sample of another class, and a client without
+    data."""
     group = [[5, .1], [5, .2], [5, .3], [.1, 4], [.2, 4], [.3, 4], [2, 2]]
-    world = tiny_world(monkeypatch, (group, [0] * 6 + [1]), ([], []), ([[3, 3], [1, 1]], [1, 1]), network=identity, batch_size=8)
+    world = tiny_world(
+        monkeypatch,
+        (group, [0] * 6 + [1]),
+        ([], []),
+        ([[3, 3], [1, 1]], [1, 1]),
+        network=identity,
+        batch_size=8,
+    )
     start = Clients([Params({**world.new_model()})] * 3)
     found = FedCCL().signals(start, None, world)
     close(found.everyone.vectors, [[5, .2], [.2, 4], [2, 2], [2, 2]])
@@ -631,7 +789,10 @@ def test_fedccl_with_one_client_and_one_signal_per_class_has_equal_terms():
     state = run(FedCCL(local_signals="mean"), world, 1)
     everyone, found = state.signals.everyone, state.signals.balanced
     assert torch.equal(everyone.vectors, found.vectors[found.known])
-    z, y = torch.randn(5, everyone.vectors.shape[1], generator=torch.Generator().manual_seed(0)), everyone.classes[:5]
+    z, y = (
+        torch.randn(5, everyone.vectors.shape[1], generator=torch.Generator().manual_seed(0)),
+        everyone.classes[:5],
+    )
     local = prototype_contrast(z, y, everyone.vectors, .07, everyone.classes)
     torch.testing.assert_close(local, prototype_contrast(z, y, tau=.07, **found))
 
@@ -644,14 +805,25 @@ def test_fedccls_terms_ignore_scales_and_the_order_of_clients():
     permuted = State(vectors=XI.vectors[order], classes=XI.classes[order])
     torch.testing.assert_close(prototype_contrast(CCL_Z, CCL_Y, tau=.07, **permuted), local)
     torch.testing.assert_close(balanced(permuted, 2).vectors, found.vectors)
-    total = prototype_contrast(CCL_Z, CCL_Y, found.vectors * 3, .07)                # a sum over the clusters instead of their mean
+    # a sum over the clusters instead of their mean
+    total = prototype_contrast(CCL_Z, CCL_Y, found.vectors * 3, .07)
     torch.testing.assert_close(total, prototype_contrast(CCL_Z, CCL_Y, tau=.07, **found))
 
 
 def test_permuting_clients_changes_nothing_of_fedccl():
     plain = image_clients((20, 33, 7, 25))
-    states = [run(FedCCL(tau=.5), World([dataclasses.replace(plain[k], images=plain[k].images.double()) for k in order], training(), 10, 0))
-              for order in ([0, 1, 2, 3], [2, 0, 3, 1])]
+    states = [
+        run(
+            FedCCL(tau=0.5),
+            World(
+                [dataclasses.replace(plain[k], images=plain[k].images.double()) for k in order],
+                training(),
+                10,
+                0,
+            ),
+        )
+        for order in ([0, 1, 2, 3], [2, 0, 3, 1])
+    ]
     assert same(states[0].model, states[1].model, within=1e-9)
     assert same(states[0].signals.balanced, states[1].signals.balanced, within=1e-9)
 
@@ -674,7 +846,7 @@ def test_own_signals_can_be_left_out():
     assert FedCCL().usable(state, world) is None and method.usable(method.init(world), world) is None
 
 
-# -- traffic -----------------------------------------------------------------------------------------------------
+# -- traffic -------------------------------------------------------------------------------------------------
 
 def test_traffic_counts_models_means_and_signals():
     world = image_world((40, 33, 0, 20))
@@ -684,13 +856,21 @@ def test_traffic_counts_models_means_and_signals():
     assert FedPCL().traffic(world) == pytest.approx((p + sum(held) * d / n, p + 10 * d + sum(held) * d))
     assert OWN_FORM.traffic(world) == pytest.approx((sum(held) * d / n, 10 * d + sum(held) * d))
     state = run(FPL(), world, 2)
-    assert FPL().traffic(world, state) == pytest.approx((p + sum(held) * d / n, p + d * len(state.prototypes.classes)))
+    assert FPL().traffic(world, state) == pytest.approx(
+        (p + sum(held) * d / n, p + d * len(state.prototypes.classes))
+    )
     state = run(FedCCL(), world, 2)
     local, known_classes = len(state.signals.everyone.classes), len(state.signals.everyone.classes.unique())
-    assert local > sum(held)                                  # some classes have several clusters at a client
-    assert FedCCL().traffic(world, state) == pytest.approx((p + d * local / n, p + d * (local + known_classes)))
-    assert FedCCL(global_contrast=False).traffic(world, state) == pytest.approx((p + d * local / n, p + d * local))
-    assert FedCCL(local_contrast=False).traffic(world, state) == pytest.approx((p + d * local / n, p + d * known_classes))
+    assert local > sum(held)  # some classes have several clusters at a client
+    assert FedCCL().traffic(world, state) == pytest.approx(
+        (p + d * local / n, p + d * (local + known_classes))
+    )
+    assert FedCCL(global_contrast=False).traffic(world, state) == pytest.approx(
+        (p + d * local / n, p + d * local)
+    )
+    assert FedCCL(local_contrast=False).traffic(world, state) == pytest.approx(
+        (p + d * local / n, p + d * known_classes)
+    )
     for method in (FPL(), FedCCL()):
         start = method.init(world)
         assert method.traffic(world, start)[1] == p

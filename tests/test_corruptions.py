@@ -1,9 +1,11 @@
-"""The corruptions against numbers of the reference code (hendrycks/robustness), against slow loops, and the corrupted set on disk."""
+"""The corruptions against numbers of the reference code (hendrycks/robustness), against slow loops, and the
+corrupted set on disk."""
 import dataclasses
 import io
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +15,7 @@ from scipy import ndimage
 import stages.contact_sheet as sheet_stage
 import stages.corrupt as stage
 from pipeline.data import corrupted, store
-from pipeline.data.corruptions import KINDS, corrupt, corrupt_set
-from pipeline.data.corruptions import tools, weather
+from pipeline.data.corruptions import KINDS, corrupt, corrupt_set, tools, weather
 from pipeline.data.corruptions.blur import defocus_kernel, zoom_factors
 from pipeline.data.corruptions.digital import affine_places
 from pipeline.data.corruptions.tools import Draws
@@ -22,7 +23,8 @@ from pipeline.errors import DataError, ParamError
 from pipeline.report import contact_sheet
 
 LEVELS = (1, 2, 3, 4, 5)
-FIXED = ("brightness", "contrast", "defocus_blur", "jpeg_compression", "pixelate", "zoom_blur")              # without a draw
+# without a draw
+FIXED = ("brightness", "contrast", "defocus_blur", "jpeg_compression", "pixelate", "zoom_blur")
 
 
 def grid():
@@ -49,7 +51,11 @@ def same_ice(monkeypatch):
 def test_the_image_of_the_checks():
     image = grid()
     assert round(image.mean(), 6) == 128.868164
-    assert [image[place].tolist() for place in ((0, 0), (10, 20), (31, 31))] == [[0, 31, 62], [140, 171, 202], [172, 203, 234]]
+    assert [image[place].tolist() for place in ((0, 0), (10, 20), (31, 31))] == [
+        [0, 31, 62],
+        [140, 171, 202],
+        [172, 203, 234],
+    ]
 
 
 @pytest.mark.parametrize("name, expected, tolerance", [
@@ -60,11 +66,15 @@ def test_the_image_of_the_checks():
     ("pixelate", (3.4183, 6.7035, 7.6045, 11.5537, 16.3076), 0.01),
     ("jpeg_compression", (22.91, 26.64, 27.40, 28.07, 29.04), 0.5)])
 def test_mean_change_of_the_image(name, expected, tolerance):
-    assert [change(name, severity) for severity in range(1, len(expected) + 1)] == pytest.approx(expected, abs=tolerance)
+    assert [change(name, severity) for severity in range(1, len(expected) + 1)] == pytest.approx(
+        expected, abs=tolerance
+    )
 
 
 def test_mean_change_by_defocus_where_the_mean_is_a_whole_number():
-    assert [change("defocus_blur", severity) for severity in (4, 5)] == pytest.approx([12.9564, 15.8975], abs=0.03)
+    assert [change("defocus_blur", severity) for severity in (4, 5)] == pytest.approx(
+        [12.9564, 15.8975], abs=0.03
+    )
 
 
 def change(name, severity):
@@ -72,14 +82,16 @@ def change(name, severity):
 
 
 @pytest.mark.parametrize("name, severity, place, expected", [
-    ("contrast", 5, (10, 20), (129, 135, 140)), ("brightness", 3, (10, 20), (166, 203, 240)), ("zoom_blur", 5, (10, 20), (126, 157, 188)),
+    ("contrast", 5, (10, 20), (129, 135, 140)), ("brightness", 3, (10, 20), (166, 203, 240)),
+    ("zoom_blur", 5, (10, 20), (126, 157, 188)),
     ("defocus_blur", 5, (0, 0), (13, 44, 75)), ("pixelate", 5, (0, 0), (11, 42, 73))])
 def test_pixels_of_the_image(name, severity, place, expected):
     assert tuple(corrupt(grid()[None], name, severity)[0][place]) == expected
 
 
 @pytest.mark.parametrize("radius, alias, centre, edge, corner", [
-    (0.3, 0.4, 0.844973, 0.037126, 0.001631), (0.4, 0.5, 0.619347, 0.083820, 0.011344), (0.5, 0.6, 0.445213, 0.111015, 0.027682),
+    (0.3, 0.4, 0.844973, 0.037126, 0.001631), (0.4, 0.5, 0.619347, 0.083820, 0.011344),
+    (0.5, 0.6, 0.445213, 0.111015, 0.027682),
     (1, 0.2, 0.200000, 0.199998, 1e-6), (1.5, 0.1, 0.111111, 0.111111, 0.111111)])
 def test_defocus_kernels(radius, alias, centre, edge, corner):
     kernel = defocus_kernel(radius, alias)
@@ -107,7 +119,8 @@ def test_zoom_factors():
 # -- identities ------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("severity", LEVELS)
-@pytest.mark.parametrize("name", ["defocus_blur", "zoom_blur", "pixelate", "glass_blur", "motion_blur", "contrast", "elastic_transform"])
+@pytest.mark.parametrize("name", ["defocus_blur", "zoom_blur", "pixelate", "glass_blur", "motion_blur",
+                                  "contrast", "elastic_transform"])
 def test_a_constant_image_stays(name, severity):
     flat = np.broadcast_to(np.arange(256, dtype=np.uint8)[:, None, None, None], (256, 32, 32, 3)).copy()
     flat[..., 1] = 255 - flat[..., 1]
@@ -116,7 +129,8 @@ def test_a_constant_image_stays(name, severity):
 
 def test_brightness_of_white_and_black():
     white, black = np.full((1, 32, 32, 3), 255, np.uint8), np.zeros((1, 32, 32, 3), np.uint8)
-    for severity, grey in zip(LEVELS, (12, 25, 38, 51, 76), strict=True):                   # 255 c = 12.75, 25.5, 38.25, 51, 76.5
+    # 255 c = 12.75, 25.5, 38.25, 51, 76.5
+    for severity, grey in zip(LEVELS, (12, 25, 38, 51, 76), strict=True):
         assert np.array_equal(corrupt(white, "brightness", severity), white)
         assert np.unique(corrupt(black, "brightness", severity)).tolist() == [grey]
 
@@ -127,7 +141,9 @@ def test_noise_on_mid_grey(severity, std):
     noisy = corrupt(grey, "gaussian_noise", severity).astype(float)
     assert noisy.std() == pytest.approx(std, rel=0.01) and noisy.mean() == pytest.approx(127.5, abs=0.3)
     photons = (500, 250, 100, 75, 50)[severity - 1]
-    assert corrupt(grey, "shot_noise", severity).astype(float).std() == pytest.approx(255 * (128 / 255 / photons) ** 0.5, rel=0.02)
+    assert corrupt(grey, "shot_noise", severity).astype(float).std() == pytest.approx(
+        255 * (128 / 255 / photons) ** 0.5, rel=0.02
+    )
 
 
 @pytest.mark.parametrize("severity, amount", list(zip(LEVELS, (0.01, 0.02, 0.03, 0.05, 0.07), strict=True)))
@@ -143,7 +159,7 @@ def test_impulses_hit_values_not_pixels(severity, amount):
 def test_contrast_keeps_the_channels_means():
     for severity in LEVELS:
         lost = grid().mean((0, 1)) - corrupt(grid()[None], "contrast", severity)[0].mean((0, 1))
-        assert (0 <= lost).all() and (lost < 1).all()                                       # only the fraction is cut off
+        assert (0 <= lost).all() and (lost < 1).all()  # only the fraction is cut off
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -162,7 +178,9 @@ def test_glass_blur_as_a_loop_over_pixels(severity, sigma, rounds, exchange):
     steps = [draws.integers(-1, 1, 30, 30, 2) for _ in range(rounds)]
     expected = []
     for n, image in enumerate(images):
-        x = (ndimage.gaussian_filter(image / 255, (sigma, sigma, 0), mode="nearest") * 255 + 1e-6).astype(np.uint8)
+        x = (ndimage.gaussian_filter(image / 255, (sigma, sigma, 0), mode="nearest") * 255 + 1e-6).astype(
+            np.uint8
+        )
         for step in steps:
             for h in range(31, 1, -1):
                 for w in range(31, 1, -1):
@@ -171,13 +189,20 @@ def test_glass_blur_as_a_loop_over_pixels(severity, sigma, rounds, exchange):
                         x[h, w], x[h + dy, w + dx] = x[h + dy, w + dx], x[h, w]
                     else:
                         x[h, w], x[h + dy, w + dx] = x[h + dy, w + dx].copy(), x[h, w].copy()
-        expected.append((ndimage.gaussian_filter(x / 255, (sigma, sigma, 0), mode="nearest") * 255 + 1e-6).astype(np.uint8))
+        expected.append(
+            (ndimage.gaussian_filter(x / 255, (sigma, sigma, 0), mode="nearest") * 255 + 1e-6).astype(
+                np.uint8
+            )
+        )
     assert np.array_equal(corrupt(images, "glass_blur", severity, exchange=exchange), np.stack(expected))
 
 
 def test_a_swap_loses_no_pixel_and_a_copy_does():
-    images = np.arange(3 * 1024, dtype=np.int64).reshape(1, 32, 32, 3).astype(np.uint8)     # sigma 0.05 does not blur
-    values = {how: np.sort(corrupt(images, "glass_blur", 1, exchange=how).ravel()) for how in ("copy", "swap")}
+    # sigma 0.05 does not blur
+    images = np.arange(3 * 1024, dtype=np.int64).reshape(1, 32, 32, 3).astype(np.uint8)
+    values = {
+        how: np.sort(corrupt(images, "glass_blur", 1, exchange=how).ravel()) for how in ("copy", "swap")
+    }
     assert np.array_equal(values["swap"], np.sort(images.ravel()))
     assert not np.array_equal(values["copy"], values["swap"])
 
@@ -191,13 +216,17 @@ def test_motion_blur_as_imagemagick_has_it(degrees):
     for y in range(32):
         for x in range(32):
             for i, weight in enumerate(weights):
-                row, column = y + int(np.ceil(i * np.sin(angle) - 0.5)), x + int(np.ceil(i * np.cos(angle) - 0.5))
+                row, column = (
+                    y + int(np.ceil(i * np.sin(angle) - 0.5)),
+                    x + int(np.ceil(i * np.cos(angle) - 0.5)),
+                )
                 expected[y, x] += weight * image[min(max(row, 0), 31), min(max(column, 0), 31)]
     assert tools.motion(image[None], 6, 1.5, np.array([degrees]))[0] == pytest.approx(expected, abs=1e-9)
 
 
 def test_zoom_enlarges_about_the_centre():
-    """1.25 times: 26 rows become 33 (32 without arange's last bit); the ramp keeps its slope of 25 / 32 and its place."""
+    """1.25 times: 26 rows become 33 (32 without arange's last bit); the ramp keeps its slope of 25 / 32 and
+    its place."""
     ramp = np.broadcast_to(np.arange(32.0), (32, 32))
     assert tools.zoomed(ramp, 1.2500000000000002)[5] == pytest.approx(3 + np.arange(32) * 25 / 32)
     assert tools.zoomed(ramp, 1.25)[5] == pytest.approx(3 + np.arange(32) * 25 / 31)
@@ -205,14 +234,17 @@ def test_zoom_enlarges_about_the_centre():
 
 
 def test_plasma_by_hand():
-    """Noise 1 everywhere at the two coarsest levels: the wibble enters squared and is divided by the decay once a level."""
+    """Noise 1 everywhere at the two coarsest levels: the wibble enters squared and is divided by the decay
+    once a level."""
     noise = np.zeros((2, 1023))
     noise[0, 0] = 1                                   # the centre alone
     noise[1, :3 + 12] = 1
     one, two = (weather.plasma(noise[i:i + 1], 2)[0] for i in range(2))
     assert one.min() == 0 == one[0, 0] and one.max() == 1 == one[16, 16]
-    assert [one[0, 16], one[16, 0], one[8, 8]] == pytest.approx([0.5, 0.5, 0.5])            # (0 + 0 + c + c) / 4, (0 + c/2 + c/2 + c) / 4
-    # With draws of 1: centre 100^2, middles of the sides 10000 / 2 + 100^2, then (0 + 15000 + 15000 + 10000) / 4 + 50^2.
+    # (0 + 0 + c + c) / 4, (0 + c/2 + c/2 + c) / 4
+    assert [one[0, 16], one[16, 0], one[8, 8]] == pytest.approx([0.5, 0.5, 0.5])
+    # With draws of 1: centre 100^2, middles of the sides 10000 / 2 + 100^2, then (0 + 15000 + 15000 + 10000)
+    # / 4 + 50^2.
     rise = two[16, 16] - two[0, 0]
     assert [(two[0, 16] - two[0, 0]) / rise, (two[8, 8] - two[0, 0]) / rise] == pytest.approx([1.5, 1.25])
 
@@ -238,7 +270,8 @@ def test_snow_on_black_is_pale_and_symmetric():
 
 
 @pytest.mark.parametrize("severity, mean, std, zoom, threshold, radius, sigma, mix", [
-    (1, 0.1, 0.2, 1, 0.6, 8, 3, 0.95), (2, 0.1, 0.2, 1, 0.5, 10, 4, 0.9), (3, 0.15, 0.3, 1.75, 0.55, 10, 4, 0.9),
+    (1, 0.1, 0.2, 1, 0.6, 8, 3, 0.95), (2, 0.1, 0.2, 1, 0.5, 10, 4, 0.9),
+    (3, 0.15, 0.3, 1.75, 0.55, 10, 4, 0.9),
     (4, 0.25, 0.3, 2.25, 0.6, 12, 6, 0.85), (5, 0.3, 0.3, 1.25, 0.65, 14, 12, 0.8)])
 def test_snow_step_by_step(severity, mean, std, zoom, threshold, radius, sigma, mix):
     images, draws = photos(3), Draws("snow", range(3))
@@ -250,21 +283,31 @@ def test_snow_step_by_step(severity, mean, std, zoom, threshold, radius, sigma, 
         layer = ndimage.zoom(layer[top:top + side, top:top + side], zoom, order=1)
         layer = layer[(len(layer) - 32) // 2:][:32, (len(layer) - 32) // 2:][:, :32]
         layer = (np.clip(np.where(layer < threshold, 0, layer), 0, 1) * 255).astype(np.uint8)
-        layer = tools.motion(layer[None, ..., None].astype(float), radius, sigma, np.array([angle]))[0].astype(np.uint8) / 255
+        layer = (
+            tools.motion(layer[None, ..., None].astype(float), radius, sigma, np.array([angle]))[0].astype(
+                np.uint8
+            )
+            / 255
+        )
         x = image / 255
         grey = (0.299 * x[..., 0] + 0.587 * x[..., 1] + 0.114 * x[..., 2])[..., None]
         x = mix * x + (1 - mix) * np.maximum(x, grey * 1.5 + 0.5)
         expected = (np.clip(x + layer + np.rot90(layer, 2), 0, 1) * 255).astype(int)
-        assert np.abs(expected - found).max() <= 2 and (expected == found).mean() > 0.99        # sums of cut values may differ
+        # sums of cut values may differ
+        assert np.abs(expected - found).max() <= 2 and (expected == found).mean() > 0.99
 
 
 def test_frost_adds_shares():
     ice = weather.Ice((np.full((40, 50, 3), (100, 150, 200), np.uint8),), "flat", {})
     draws = Draws("frost", range(2))
-    for severity, (keep, amount) in zip(LEVELS, ((1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45)), strict=True):
+    for severity, (keep, amount) in zip(
+        LEVELS, ((1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45)), strict=True
+    ):
         out = weather.frost(np.full((2, 32, 32, 3), 77, np.uint8), severity, draws, ice)
         expected = keep * 77 + amount * np.array([100, 150, 200])
-        assert np.abs(out - np.floor(expected)).max() <= 1 and np.array_equal(out.min((0, 1, 2)), out.max((0, 1, 2)))
+        assert np.abs(out - np.floor(expected)).max() <= 1 and np.array_equal(
+            out.min((0, 1, 2)), out.max((0, 1, 2))
+        )
 
 
 def test_frost_cuts_every_picture_at_every_place():
@@ -276,7 +319,9 @@ def test_frost_cuts_every_picture_at_every_place():
     cuts = weather.frost(np.zeros((1200, 32, 32, 3), np.uint8), 5, Draws("frost", range(1200)), ice) / 0.45
     places = np.rint(cuts[:, 0, 0] / (40, 7, 7))
     found, times = np.unique(places, axis=0, return_counts=True)
-    assert {tuple(place) for place in found} == {(which, row, column) for which in range(5) for row in range(4) for column in range(3)}
+    assert {tuple(place) for place in found} == {
+        (which, row, column) for which in range(5) for row in range(4) for column in range(3)
+    }
     assert times.min() > 5
     assert np.array_equal(np.rint(cuts[:, 31, 31] / (40, 7, 7)), places + (0, 31, 31))
 
@@ -301,11 +346,15 @@ def test_elastic_by_scipys_sampling(severity, alpha, sigma, corner):
     y, x = np.mgrid[:32, :32].astype(float)
     for n, image in enumerate(images):
         points = np.array([[26.0, 26], [26, 6], [6, 6]])
-        forward = np.linalg.lstsq(np.c_[points, np.ones(3)], points + shift[n], rcond=None)[0].T          # (2, 3)
+        forward = np.linalg.lstsq(np.c_[points, np.ones(3)], points + shift[n], rcond=None)[0].T  # (2, 3)
         columns, rows = np.linalg.inv(forward[:, :2]) @ (np.stack([x.ravel(), y.ravel()]) - forward[:, 2:])
-        dx, dy = (alpha * ndimage.gaussian_filter(values, sigma, mode="reflect", truncate=3) for values in noise[n])
+        dx, dy = (
+            alpha * ndimage.gaussian_filter(values, sigma, mode="reflect", truncate=3) for values in noise[n]
+        )
         for channel in range(3):
-            warped = ndimage.map_coordinates(image[..., channel] / 255, [rows, columns], order=1, mode="mirror").reshape(32, 32)
+            warped = ndimage.map_coordinates(
+                image[..., channel] / 255, [rows, columns], order=1, mode="mirror"
+            ).reshape(32, 32)
             bent = ndimage.map_coordinates(warped, [y + dy, x + dx], order=1, mode="reflect")
             assert np.array_equal(out[n, ..., channel], (np.clip(bent, 0, 1) * 255 + 1e-6).astype(np.uint8))
 
@@ -330,7 +379,8 @@ def test_an_image_does_not_depend_on_its_batch(name):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_more_severity_changes_more(name):
-    """Between the ends; glass, snow, elastic and frost of the reference are not monotonic in between. Elastic's affine part shrinks."""
+    """Between the ends; glass, snow, elastic and frost of the reference are not monotonic in between.
+    Elastic's affine part shrinks."""
     images = photos()
     far = [np.abs(corrupt(images, name, severity).astype(int) - images).mean() for severity in (1, 5)]
     assert far[0] > 0.5 and (far[0] < far[1]) == (name != "elastic_transform")
@@ -381,7 +431,7 @@ def test_corrupt_set_draws_types_severities_and_an_order():
     images = np.broadcast_to(grid(), (3000, 32, 32, 3))[:, :, :, :]
     made = corrupt_set(np.ascontiguousarray(images), seed=3)
     assert np.sort(made.rank).tolist() == list(range(3000)) and not np.array_equal(made.rank, np.arange(3000))
-    assert np.bincount(made.kind, minlength=15) == pytest.approx(200, abs=60)               # over 4 standard deviations
+    assert np.bincount(made.kind, minlength=15) == pytest.approx(200, abs=60)  # over 4 standard deviations
     assert np.bincount(made.severity, minlength=6)[[0, 5]].tolist() == [0, 0]
     assert np.bincount(made.severity)[1:] == pytest.approx(750, abs=100)
     for i in (0, 17, 2999):
@@ -391,8 +441,12 @@ def test_corrupt_set_draws_types_severities_and_an_order():
 
 def test_corrupt_set_again_other_seeds_and_five_levels():
     images, seen = np.repeat(photos(), 20, 0), []
-    one, two, test, five = (corrupt_set(images, 0, progress=seen.append), corrupt_set(images, 0), corrupt_set(images, 0, part="test"),
-                            corrupt_set(images, 0, max_severity=5))
+    one, two, test, five = (
+        corrupt_set(images, 0, progress=seen.append),
+        corrupt_set(images, 0),
+        corrupt_set(images, 0, part="test"),
+        corrupt_set(images, 0, max_severity=5),
+    )
     assert all(np.array_equal(getattr(one, f.name), getattr(two, f.name)) for f in dataclasses.fields(one))
     assert not np.array_equal(one.kind, test.kind) and not np.array_equal(one.rank, test.rank)
     assert set(five.severity) == {1, 2, 3, 4, 5} and seen[-1] == len(images) and seen == sorted(seen)
@@ -405,8 +459,15 @@ def federation(tmp_path_factory):
     root = tmp_path_factory.mktemp("root")
     images = np.repeat(photos(12), 10, 0)
     split = (np.arange(120) % 6 == 5).astype(np.uint8)
-    meta = {"set": "tiny", "source": "bundled", "deviation": "small", "classes": ["a", "b"], "domains": ["tiny"], "official_split": True,
-            "inputs": {}}
+    meta = {
+        "set": "tiny",
+        "source": "bundled",
+        "deviation": "small",
+        "classes": ["a", "b"],
+        "domains": ["tiny"],
+        "official_split": True,
+        "inputs": {},
+    }
     store.write(root / "data" / "tiny", images, np.arange(120) % 2, np.zeros(120), split, meta)
     with pytest.MonkeyPatch.context() as patch:
         ice = weather.synthetic_ice()
@@ -418,14 +479,19 @@ def federation(tmp_path_factory):
 
 
 def test_rates_choose_exactly_so_many_images(federation):
-    clean, dirty = store.read(federation / "data" / "tiny"), corrupted.read(federation / "data" / "tiny-corrupted")
+    clean, dirty = (
+        store.read(federation / "data" / "tiny"),
+        corrupted.read(federation / "data" / "tiny-corrupted"),
+    )
     train = clean.split == 0
     before = np.zeros(120, bool)
     for xi, count in ((0.0, 0), (0.005, 0), (0.29, 29), (0.5, 50), (0.999, 99), (1.0, 100)):
         chosen = dirty.chosen(xi)
         assert chosen[train].sum() == count and chosen[~train].all() and (chosen | ~before).all()
         images = dirty.apply(clean, xi)
-        assert np.array_equal(images[~chosen], clean.images[~chosen]) and np.array_equal(images[chosen], dirty.images[chosen])
+        assert np.array_equal(images[~chosen], clean.images[~chosen]) and np.array_equal(
+            images[chosen], dirty.images[chosen]
+        )
         before = chosen & train
     assert (dirty.images != clean.images).any((1, 2, 3)).mean() > 0.95
     with pytest.raises(ValueError, match="rate 1.5"):
@@ -433,25 +499,44 @@ def test_rates_choose_exactly_so_many_images(federation):
 
 
 def test_rate_0_gives_the_bytes_of_the_training_images(federation):
-    clean, dirty = store.read(federation / "data" / "tiny"), corrupted.read(federation / "data" / "tiny-corrupted")
+    clean, dirty = (
+        store.read(federation / "data" / "tiny"),
+        corrupted.read(federation / "data" / "tiny-corrupted"),
+    )
     train = clean.split == 0
     assert dirty.apply(clean, 0.0)[train].tobytes() == clean.images[train].tobytes()
     assert corrupted.rgb(clean.images).tobytes() == clean.images.tobytes()
 
 
 def test_the_corrupted_set_keeps_labels_and_says_how_it_was_made(federation):
-    clean, other = store.read(federation / "data" / "tiny"), store.verify(federation / "data" / "tiny-corrupted")
+    clean, other = (
+        store.read(federation / "data" / "tiny"),
+        store.verify(federation / "data" / "tiny-corrupted"),
+    )
     assert np.array_equal(clean.labels, other.labels) and np.array_equal(clean.split, other.split)
     facts = other.meta["corruption"]
-    assert facts == {"of": "tiny", "clean": clean.meta["digest"], "seed": 0, "max_severity": 4, "kinds": list(KINDS),
-                     "frost": "synthetic texture", "digest": facts["digest"]}
+    assert facts == {
+        "of": "tiny",
+        "clean": clean.meta["digest"],
+        "seed": 0,
+        "max_severity": 4,
+        "kinds": list(KINDS),
+        "frost": "synthetic texture",
+        "digest": facts["digest"],
+    }
     assert other.meta["deviation"] == "small; frost from a synthetic texture, not from photographs"
     assert other.meta["inputs"] == {"tiny": clean.meta["digest"]}
 
 
 def test_another_clean_set_is_refused(federation):
-    dirty, clean = corrupted.read(federation / "data" / "tiny-corrupted"), store.read(federation / "data" / "tiny")
-    with pytest.raises(DataError, match="made from other images than data/tiny now holds .*run `python stages/corrupt.py tiny`"):
+    dirty, clean = (
+        corrupted.read(federation / "data" / "tiny-corrupted"),
+        store.read(federation / "data" / "tiny"),
+    )
+    with pytest.raises(
+        DataError,
+        match="made from other images than data/tiny now holds .*run `python -m stages.corrupt tiny`",
+    ):
         dirty.apply(dataclasses.replace(clean, meta=clean.meta | {"digest": "0" * 64}), 0.5)
 
 
@@ -460,7 +545,7 @@ def test_missing_and_damaged_files_are_named(federation, tmp_path, monkeypatch):
     (tmp_path / "data").mkdir()
     subprocess.run(["cp", "-r", federation / "data" / "tiny", tmp_path / "data"], check=True)
     folder = tmp_path / "data" / "tiny-corrupted"
-    with pytest.raises(DataError, match="no corrupted images there; run `python stages/corrupt.py tiny`"):
+    with pytest.raises(DataError, match="no corrupted images there; run `python -m stages.corrupt tiny`"):
         corrupted.read(folder)
     stage.corrupt("tiny", "5")
     assert corrupted.read(folder).severity.max() == 5
@@ -482,7 +567,9 @@ def test_missing_and_damaged_files_are_named(federation, tmp_path, monkeypatch):
         corrupted.read(folder)
 
 
-def test_the_stage_makes_the_same_twice_and_keeps_the_old_if_it_fails(federation, tmp_path, monkeypatch, capsys):
+def test_the_stage_makes_the_same_twice_and_keeps_the_old_if_it_fails(
+    federation, tmp_path, monkeypatch, capsys
+):
     folder = federation / "data" / "tiny-corrupted"
     before = corrupted.read(folder).digest
     monkeypatch.setattr(stage, "ROOT", federation)
@@ -491,7 +578,9 @@ def test_the_stage_makes_the_same_twice_and_keeps_the_old_if_it_fails(federation
     said = capsys.readouterr()
     assert corrupted.read(folder).digest == before and before[:12] in said.out
     assert "data/tiny-corrupted: 120 of 120 images, 0:00 left" in said.err
-    monkeypatch.setattr(corrupted.files, "sync", lambda path: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    monkeypatch.setattr(
+        corrupted.files, "sync", lambda path: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+    )
     with pytest.raises(Exception, match="No space left"):
         stage.corrupt("tiny")
     assert corrupted.read(folder).digest == before
@@ -505,21 +594,34 @@ def test_the_bundled_digits_become_32_by_32_in_colour(tmp_path, monkeypatch):
     monkeypatch.setattr(stage, "ROOT", tmp_path)
     sources.prepare("digits", tmp_path / "data" / "digits")
     stage.corrupt("digits")
-    clean, dirty = store.read(tmp_path / "data" / "digits"), corrupted.read(tmp_path / "data" / "digits-corrupted")
+    clean, dirty = (
+        store.read(tmp_path / "data" / "digits"),
+        corrupted.read(tmp_path / "data" / "digits-corrupted"),
+    )
     images = dirty.apply(clean, 0.5)
     assert images.shape == (1797, 32, 32, 3) and dirty.chosen(0.5)[clean.split == 0].sum() == 1437 // 2
     assert "resized to 32x32 RGB" in dirty.meta["deviation"]
     plain = corrupted.rgb(clean.images)
-    assert np.array_equal(plain[..., 0], plain[..., 2]) and plain[5].mean() == pytest.approx(clean.images[5].mean(), abs=3)
+    assert np.array_equal(plain[..., 0], plain[..., 2]) and plain[5].mean() == pytest.approx(
+        clean.images[5].mean(), abs=3
+    )
     assert np.array_equal(images[~dirty.chosen(0.5)], plain[~dirty.chosen(0.5)])
 
 
 def test_reading_needs_neither_scipy_nor_torch(federation):
     """What trains reads the set; SciPy and the corruptions are the stage's alone."""
-    code = ("import sys; from pathlib import Path; from pipeline.data import corrupted; corrupted.read(Path(sys.argv[1])); "
-            "print(json.dumps([m for m in ('scipy', 'torch', 'pipeline.data.corruptions') if m in sys.modules]))")
-    done = subprocess.run([sys.executable, "-c", "import json; " + code, federation / "data" / "tiny-corrupted"],
-                          capture_output=True, text=True, check=True, cwd=stage.Path(stage.__file__).parent.parent)
+    code = (
+        "import sys; from pathlib import Path; from pipeline.data import corrupted; "
+        "corrupted.read(Path(sys.argv[1])); "
+        "print(json.dumps([m for m in ('scipy', 'torch', 'pipeline.data.corruptions') if m in sys.modules]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", "import json; " + code, federation / "data" / "tiny-corrupted"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(stage.__file__).parents[1],
+    )
     assert json.loads(done.stdout) == []
 
 
@@ -527,7 +629,7 @@ def test_reading_needs_neither_scipy_nor_torch(federation):
 
 def test_contact_sheet_shows_every_image_at_its_place(tmp_path, monkeypatch):
     monkeypatch.setattr(sheet_stage, "ROOT", tmp_path)
-    sheet_stage.draw()
+    sheet_stage.draw("rahfl")
     page = np.asarray(Image.open(tmp_path / "papers/rahfl/figures/corruptions.png").convert("RGB"))
     image = contact_sheet.bundled_image()
     for column, name in enumerate(KINDS):

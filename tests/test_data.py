@@ -1,4 +1,5 @@
-"""Files that are whole or absent, the form on disk, bundled sets, mirror files, composites, and which source serves."""
+"""Files that are whole or absent, the form on disk, bundled sets, mirror files, composites, and which source
+serves."""
 import dataclasses
 import errno
 import hashlib
@@ -19,19 +20,28 @@ from PIL import Image
 from pipeline import files
 from pipeline.data import bundled, registry, sources, store
 from pipeline.errors import DataError, FedReproError
-from pipeline.params import ROOT
+from pipeline.schema import ROOT
 
 MIRROR = Path(os.environ.get("FEDREPRO_MIRROR") or ROOT.parent / "shared" / "datasets")
 MIRRORED = [name for name, entry in registry.REGISTRY.items() if entry.mirror]
-needs_mirror = pytest.mark.skipif(not (MIRROR / "mnist.npz").exists(), reason="no mirror folder: set FEDREPRO_MIRROR")
+needs_mirror = pytest.mark.skipif(
+    not (MIRROR / "mnist.npz").exists(), reason="no mirror folder: set FEDREPRO_MIRROR"
+)
 
 
 def tiny(name="tiny", n=4, side=2, channels=1, **meta):
     """Arguments of store.write for a small set of two classes and two domains."""
     labels, domains = np.arange(n) % 2, np.arange(n) // 2 % 2
     images = np.arange(n * side * side * channels, dtype=np.uint8).reshape(n, side, side, channels)
-    described = {"set": name, "source": "bundled", "deviation": "", "classes": ["a", "b"], "domains": ["x", "y"],
-                 "official_split": True, "inputs": {}} | meta
+    described = {
+        "set": name,
+        "source": "bundled",
+        "deviation": "",
+        "classes": ["a", "b"],
+        "domains": ["x", "y"],
+        "official_split": True,
+        "inputs": {},
+    } | meta
     return images, labels, domains, np.array([0, 0, 0, 1] * (n // 4)), described
 
 
@@ -120,7 +130,10 @@ def test_a_failed_folder_leaves_the_old_one_and_nothing_else(tmp_path):
     target = tmp_path / "set"
     with files.replace_folder(target) as folder:
         (folder / "old").write_text("1")
-    with pytest.raises(FedReproError, match="set: cannot be written: No space"), files.replace_folder(target) as folder:
+    with (
+        pytest.raises(FedReproError, match="set: cannot be written: No space"),
+        files.replace_folder(target) as folder,
+    ):
         (folder / "half").write_text("2")
         raise OSError(errno.ENOSPC, "No space left on device")
     assert everything(tmp_path) == ["set/old"]
@@ -152,7 +165,12 @@ def test_what_is_written_is_read(tmp_path):
     assert isinstance(stored.images, np.memmap) and not stored.images.flags.writeable
     for name, expected in (("images", images), ("labels", labels), ("domains", domains), ("split", split)):
         np.testing.assert_array_equal(getattr(stored, name), expected)
-    assert (stored.images.dtype, stored.labels.dtype, stored.domains.dtype, stored.split.dtype) == (np.uint8, np.int64, np.int64, np.uint8)
+    assert (stored.images.dtype, stored.labels.dtype, stored.domains.dtype, stored.split.dtype) == (
+        np.uint8,
+        np.int64,
+        np.int64,
+        np.uint8,
+    )
     assert stored.meta == written and stored.meta["shape"] == [4, 2, 2, 1] and len(stored) == 4
     assert stored.meta["digests"]["labels.npy"] == files.sha256(tmp_path / "tiny" / "labels.npy")
     assert store.verify(tmp_path / "tiny").meta["digest"] == written["digest"]
@@ -178,7 +196,10 @@ def test_blocks_make_the_same_file_as_one_array(tmp_path):
 @pytest.mark.parametrize(("change", "message"), [
     (lambda a: a.update(images=a["images"][:3]), "3 images for 4 labels"),
     (lambda a: a.update(images=a["images"].astype(np.float32)), "float32"),
-    (lambda a: a.update(images=iter([a["images"][:2], np.zeros((2, 3, 3, 1), np.uint8)])), r"\(3, 3, 1\), expected uint8 and \(2, 2, 1\)"),
+    (lambda a: a.update(images=iter([a["images"][:2], np.zeros((2, 3, 3, 1), np.uint8)])), r"\(3, 3, 1\), "
+                                                                                           r"expected uint8 "
+                                                                                           r"and \(2, 2, "
+                                                                                           r"1\)"),
     (lambda a: a.update(images=iter([])), "no images"),
     (lambda a: a.update(images=np.zeros((4, 2, 2, 2), np.uint8)), r"expected \(N, H, W, 1 or 3\)"),
     (lambda a: a.update(labels=np.array([0, 1, 2, 0])), "labels.npy holds 0 to 2, expected -1 to 1"),
@@ -198,7 +219,9 @@ def test_arrays_that_do_not_fit_are_not_written(tmp_path, change, message):
 def test_a_full_disk_leaves_the_old_set(tmp_path, monkeypatch):
     images, *rest = tiny()
     digest = store.write(tmp_path / "tiny", images, *rest)["digest"]
-    monkeypatch.setattr(np, "save", lambda *a, **k: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
+    monkeypatch.setattr(
+        np, "save", lambda *a, **k: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device"))
+    )
     with pytest.raises(FedReproError, match="tiny: cannot be written: No space left on device"):
         store.write(tmp_path / "tiny", images + 1, *rest)
     assert store.verify(tmp_path / "tiny").meta["digest"] == digest
@@ -210,18 +233,24 @@ def test_a_missing_or_cut_file_is_named_with_the_command_that_makes_it(tmp_path,
     store.write(tmp_path / "tiny", *tiny())
     path = tmp_path / "tiny" / name
     path.write_bytes(path.read_bytes()[:-3])
-    with pytest.raises(DataError, match=rf"{name} cannot be read .*; make it with: dvc repro data/dvc.yaml:fetch@tiny$"):
+    with pytest.raises(
+        DataError, match=rf"{name} cannot be read .*; make it with: dvc repro data/dvc.yaml:fetch@tiny$"
+    ):
         store.read(tmp_path / "tiny")
     path.write_bytes(b"")
     with pytest.raises(DataError, match=f"{name} cannot be read"):
         store.read(tmp_path / "tiny")
     path.unlink()
-    with pytest.raises(DataError, match=f"{name} is missing; make it with: dvc repro data/dvc.yaml:fetch@tiny"):
+    with pytest.raises(
+        DataError, match=f"{name} is missing; make it with: dvc repro data/dvc.yaml:fetch@tiny"
+    ):
         store.read(tmp_path / "tiny")
 
 
 def test_a_missing_set_is_named(tmp_path):
-    with pytest.raises(DataError, match="mnist/meta.json is missing; make it with: dvc repro data/dvc.yaml:fetch@mnist"):
+    with pytest.raises(
+        DataError, match="mnist/meta.json is missing; make it with: dvc repro data/dvc.yaml:fetch@mnist"
+    ):
         store.read(tmp_path / "mnist")
 
 
@@ -242,14 +271,21 @@ def test_verify_names_the_altered_file_and_both_digests(tmp_path):
         file.write(b"\xff")
     store.read(tmp_path / "tiny")
     found = files.sha256(tmp_path / "tiny" / "images.npy")
-    with pytest.raises(DataError, match=f"images.npy was altered: SHA-256 {found}, expected {meta['digests']['images.npy']}"):
+    with pytest.raises(
+        DataError, match=f"images.npy was altered: SHA-256 {found}, expected {meta['digests']['images.npy']}"
+    ):
         store.verify(tmp_path / "tiny")
 
 
 def test_reading_needs_numpy_alone():
     heavy = "{'torch', 'sklearn', 'scipy', 'PIL', 'rich', 'pandas'}"
     code = f"import sys, pipeline.data.store; print(sorted({heavy} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout == "[]\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout
+        == "[]\n"
+    )
 
 
 # -- the registry ------------------------------------------------------------------------------------------
@@ -263,26 +299,50 @@ def test_every_set_can_be_had_from_somewhere():
 
 
 def test_the_command_that_makes_a_set_names_a_stage_that_is_there():
-    here, below = (yaml.safe_load((ROOT / file).read_text())["stages"] for file in ("dvc.yaml", "data/dvc.yaml"))
-    assert set(here["data"]["matrix"]["set"]) == set(store.BUNDLED) == {n for n, e in registry.REGISTRY.items() if e.bundled}
-    assert set(below) - {"fetch", "features", "corrupted"} == set(store.UNIONS) == {n for n, e in registry.REGISTRY.items() if e.parts}
-    assert set(below["fetch"]["matrix"]["set"]) == set(registry.REGISTRY) - set(store.BUNDLED) - set(store.UNIONS)
+    here, below = (
+        yaml.safe_load((ROOT / file).read_text())["stages"] for file in ("dvc.yaml", "data/dvc.yaml")
+    )
+    assert (
+        set(here["data"]["matrix"]["set"])
+        == set(store.BUNDLED)
+        == {n for n, e in registry.REGISTRY.items() if e.bundled}
+    )
+    assert (
+        set(below) - {"fetch", "features", "corrupted"}
+        == set(store.UNIONS)
+        == {n for n, e in registry.REGISTRY.items() if e.parts}
+    )
+    assert set(below["fetch"]["matrix"]["set"]) == set(registry.REGISTRY) - set(store.BUNDLED) - set(
+        store.UNIONS
+    )
     assert store.remake(Path("data/digits")) == "dvc repro data@digits"
     assert store.remake(Path("data/digit5")) == "dvc repro data/dvc.yaml:digit5"
     assert store.remake(Path("data/mnist")) == "dvc repro data/dvc.yaml:fetch@mnist"
-    assert all(set(below[union]["deps"]) == set(registry.REGISTRY[union].parts) for union in store.UNIONS)
+    assert all(
+        set(below[union]["deps"]) == {f"data/{part}" for part in registry.REGISTRY[union].parts}
+        for union in store.UNIONS
+    )
 
 
 def test_what_is_downloaded_has_a_checksum():
     for name, entry in registry.REGISTRY.items():
         for file in entry.canonical.files if entry.canonical else ():
-            assert not file.urls or re.fullmatch("md5:[0-9a-f]{32}|sha256:[0-9a-f]{64}", file.checksum), (name, file.name)
+            assert not file.urls or re.fullmatch("md5:[0-9a-f]{32}|sha256:[0-9a-f]{64}", file.checksum), (
+                name,
+                file.name,
+            )
             assert all(url.startswith(("https://", "http://")) for url in file.urls), (name, file.name)
 
 
 def test_checksums_that_torchvision_knows_agree():
     folder = Path(importlib.util.find_spec("torchvision").origin).parent / "datasets"
-    for name, module in (("mnist", "mnist"), ("fashion_mnist", "mnist"), ("emnist_letters", "mnist"), ("usps", "usps"), ("svhn", "svhn")):
+    for name, module in (
+        ("mnist", "mnist"),
+        ("fashion_mnist", "mnist"),
+        ("emnist_letters", "mnist"),
+        ("usps", "usps"),
+        ("svhn", "svhn"),
+    ):
         source = (folder / f"{module}.py").read_text()
         for file in registry.REGISTRY[name].canonical.files:
             assert file.checksum.removeprefix("md5:") in source, (name, file.name)
@@ -333,20 +393,31 @@ def test_derived_domains_share_no_scan_and_hold_every_class():
             chosen = arrays.labels[(arrays.domains == domain) & (arrays.split == part)]
             assert np.bincount(chosen, minlength=10).min() >= (8 if part else 30)
     # A scan is recognised by its enlarged form, which the first domain holds unchanged.
-    enlarged = {np.asarray(Image.fromarray(scan).resize((16, 16), Image.Resampling.BILINEAR)).tobytes() for scan in scans}
+    enlarged = {
+        np.asarray(Image.fromarray(scan).resize((16, 16), Image.Resampling.BILINEAR)).tobytes()
+        for scan in scans
+    }
     scanned = arrays.images[arrays.domains == 0]
     assert all(image[..., 0].tobytes() in enlarged for image in scanned)
-    assert len(arrays.labels) == len(scans) and np.bincount(arrays.labels).tolist() == np.bincount(labels).tolist()
+    assert (
+        len(arrays.labels) == len(scans)
+        and np.bincount(arrays.labels).tolist() == np.bincount(labels).tolist()
+    )
 
 
 def test_derived_domains_look_different():
     arrays, _ = bundled.make("digit_domains")
-    scanned, inverted, rotated, noisy = (arrays.images[arrays.domains == domain].astype(float) for domain in range(4))
+    scanned, inverted, rotated, noisy = (
+        arrays.images[arrays.domains == domain].astype(float) for domain in range(4)
+    )
     corner = [images[:, 0, 0].mean() for images in (scanned, inverted, rotated, noisy)]
-    assert corner[1] > 150 > 40 > max(corner[0], corner[2], corner[3])          # a light ground in the second alone
-    grey = [np.abs(images - images.mean(axis=3, keepdims=True)).mean() for images in (scanned, inverted, rotated, noisy)]
-    assert grey[0] == grey[2] == 0 and grey[1] > 5 and grey[3] > 5              # colour in the second and fourth
-    assert np.unique(inverted[:, 0, 0], axis=0).shape[0] > 400                  # every ground has its own colour
+    assert corner[1] > 150 > 40 > max(corner[0], corner[2], corner[3])  # a light ground in the second alone
+    grey = [
+        np.abs(images - images.mean(axis=3, keepdims=True)).mean()
+        for images in (scanned, inverted, rotated, noisy)
+    ]
+    assert grey[0] == grey[2] == 0 and grey[1] > 5 and grey[3] > 5  # colour in the second and fourth
+    assert np.unique(inverted[:, 0, 0], axis=0).shape[0] > 400  # every ground has its own colour
 
 
 def test_patches_are_cut_from_the_photographs():
@@ -375,16 +446,17 @@ def test_the_mirror_files_load(tmp_path, monkeypatch, name):
         assert counts == (entry.mirror.counts or entry.counts)[domain]
         assert set(stored.labels[here]) == set(range(entry.classes))
         if not entry.official_split:
-            assert (np.diff(stored.labels[here]) >= 0).all()                   # the order of a class-sorted folder
+            assert (np.diff(stored.labels[here]) >= 0).all()  # the order of a class-sorted folder
     assert stored.images[:200].std() > 30
-    if name == "cifar10":                             # lossless mosaics: the published channel means, to seven digits
+    if name == "cifar10":  # lossless mosaics: the published channel means, to seven digits
         means = stored.images[stored.split == 0].mean(axis=(0, 1, 2), dtype=np.float64) / 255
         assert np.round(means, 7).tolist() == [0.4913997, 0.4821584, 0.4465309]
 
 
 @pytest.fixture
 def small_mirror(tmp_path, monkeypatch):
-    """A mirror folder with a small `office_caltech10.npz` in mosaics, and a registry that knows its digest."""
+    """A mirror folder with a small `office_caltech10.npz` in mosaics, and a registry that knows its
+    digest."""
     entry = registry.REGISTRY["office_caltech10"]
     images = np.random.default_rng(0).integers(0, 256, (53, 8, 8, 3), dtype=np.uint8)
     tiles = []
@@ -398,10 +470,20 @@ def small_mirror(tmp_path, monkeypatch):
     domain, y = np.arange(53) % 4, np.arange(53)[::-1] % 10
     folder = tmp_path / "mirror"
     folder.mkdir()
-    np.savez(folder / entry.mirror.file, x_blob=np.frombuffer(b"".join(tiles), np.uint8), per_tile=np.int64(50),
-             x_offsets=np.cumsum([0, *map(len, tiles)]), shape=np.array([8, 8, 3]), y=y, domain=domain,
-             domains=np.array(["Caltech", "amazon", "dslr", "webcam"]), classes=np.array([f"c{i}" for i in range(10)]))
-    counts = dict(zip(("caltech", "amazon", "dslr", "webcam"), ((int(n), 0) for n in np.bincount(domain)), strict=True))
+    np.savez(
+        folder / entry.mirror.file,
+        x_blob=np.frombuffer(b"".join(tiles), np.uint8),
+        per_tile=np.int64(50),
+        x_offsets=np.cumsum([0, *map(len, tiles)]),
+        shape=np.array([8, 8, 3]),
+        y=y,
+        domain=domain,
+        domains=np.array(["Caltech", "amazon", "dslr", "webcam"]),
+        classes=np.array([f"c{i}" for i in range(10)]),
+    )
+    counts = dict(
+        zip(("caltech", "amazon", "dslr", "webcam"), ((int(n), 0) for n in np.bincount(domain)), strict=True)
+    )
     mirror = dataclasses.replace(entry.mirror, sha256=files.sha256(folder / entry.mirror.file), counts=counts)
     monkeypatch.setitem(registry.REGISTRY, "office_caltech10", dataclasses.replace(entry, mirror=mirror))
     monkeypatch.setenv("FEDREPRO_MIRROR", str(folder))
@@ -412,7 +494,10 @@ def test_mosaics_come_back_by_domain_and_class(tmp_path, small_mirror):
     _, images, y, domain = small_mirror
     sources.prepare("office_caltech10", tmp_path / "office_caltech10")
     stored = store.verify(tmp_path / "office_caltech10")
-    assert stored.meta["domains"] == ["amazon", "caltech", "dslr", "webcam"] and stored.meta["official_split"] is False
+    assert (
+        stored.meta["domains"] == ["amazon", "caltech", "dslr", "webcam"]
+        and stored.meta["official_split"] is False
+    )
     renamed = np.array([1, 0, 2, 3])[domain]
     order = sorted(range(53), key=lambda i: (renamed[i], y[i], i))
     np.testing.assert_array_equal(stored.images, images[order])
@@ -426,7 +511,9 @@ def test_a_damaged_mirror_file_is_named_with_both_digests(tmp_path, small_mirror
     expected = files.sha256(path)
     content = path.read_bytes()
     path.write_bytes(content[:-1] + b"\1" if damage == "altered" else content[:len(content) // 2])
-    with pytest.raises(DataError, match=f"office_caltech10.npz: sha256 {files.sha256(path)}, expected {expected}"):
+    with pytest.raises(
+        DataError, match=f"office_caltech10.npz: sha256 {files.sha256(path)}, expected {expected}"
+    ):
         sources.prepare("office_caltech10", tmp_path / "data" / "office_caltech10")
     assert not (tmp_path / "data").exists()
 
@@ -439,18 +526,24 @@ def test_a_missing_mirror_is_said_with_the_expected_digest(tmp_path, monkeypatch
     with pytest.raises(DataError, match="svhn: no mirror has this set"):
         sources.prepare("svhn", tmp_path / "svhn", "mirror")
     monkeypatch.delenv("FEDREPRO_MIRROR")
-    with pytest.raises(DataError, match=f"FEDREPRO_MIRROR must name the folder that holds mnist.npz .SHA-256 {digest}"):
+    with pytest.raises(
+        DataError, match=f"FEDREPRO_MIRROR must name the folder that holds mnist.npz .SHA-256 {digest}"
+    ):
         sources.prepare("mnist", tmp_path / "mnist", "mirror")
     monkeypatch.setenv("FEDREPRO_MIRROR", str(tmp_path / "nowhere"))
-    with pytest.raises(DataError, match="nowhere is not a folder"):             # a typing error must not start a download
+    # a typing error must not start a download
+    with pytest.raises(DataError, match="nowhere is not a folder"):
         sources.prepare("mnist", tmp_path / "mnist", "auto")
     assert everything(tmp_path) == []
 
 
 def test_auto_takes_the_official_files_where_the_mirror_has_none(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDREPRO_MIRROR", str(tmp_path))
-    with pytest.raises(DataError, match=r"pacs: download PACS from .*put it as PACS.zip into .*raw/pacs/, then run: "
-                                        r"dvc repro data/dvc.yaml:fetch@pacs; or name a folder with pacs.npz in FEDREPRO_MIRROR"):
+    with pytest.raises(
+        DataError,
+        match=r"pacs: download PACS from .*put it as PACS.zip into .*raw/pacs/, then run: "
+        r"dvc repro data/dvc.yaml:fetch@pacs; or name a folder with pacs.npz in FEDREPRO_MIRROR",
+    ):
         sources.prepare("pacs", tmp_path / "data" / "pacs")
 
 
@@ -458,7 +551,10 @@ def test_a_mirror_file_with_another_number_of_images_is_refused(tmp_path, small_
     entry = registry.REGISTRY["office_caltech10"]
     mirror = dataclasses.replace(entry.mirror, counts=entry.counts)
     monkeypatch.setitem(registry.REGISTRY, "office_caltech10", dataclasses.replace(entry, mirror=mirror))
-    with pytest.raises(DataError, match="domain amazon has 13 training and 0 test images in office_caltech10.npz, expected 958 and 0"):
+    with pytest.raises(
+        DataError,
+        match="domain amazon has 13 training and 0 test images in office_caltech10.npz, expected 958 and 0",
+    ):
         sources.prepare("office_caltech10", tmp_path / "data" / "office_caltech10")
     assert not (tmp_path / "data").exists()
 
@@ -471,9 +567,22 @@ def test_a_composite_joins_prepared_parts(tmp_path):
     for i, (name, (side, channels)) in enumerate(sides.items()):
         grey = np.full((4 + i, side, side, channels), 10 * i, np.uint8)
         split = np.arange(4 + i) == 0
-        parts[name] = store.write(tmp_path / name, grey, np.arange(4 + i), np.zeros(4 + i), split, {
-            "set": name, "source": "mirror" if channels == 1 else "canonical", "deviation": "sample" if name == "usps" else "",
-            "classes": list("0123456789"), "domains": [name], "official_split": True, "inputs": {}})
+        parts[name] = store.write(
+            tmp_path / name,
+            grey,
+            np.arange(4 + i),
+            np.zeros(4 + i),
+            split,
+            {
+                "set": name,
+                "source": "mirror" if channels == 1 else "canonical",
+                "deviation": "sample" if name == "usps" else "",
+                "classes": list("0123456789"),
+                "domains": [name],
+                "official_split": True,
+                "inputs": {},
+            },
+        )
     meta = sources.prepare("digit5", tmp_path / "digit5")
     stored = store.verify(tmp_path / "digit5")
     assert stored.images.shape == (4 + 5 + 6 + 7 + 8, 32, 32, 3) and meta["domains"] == list(sides)
@@ -481,7 +590,9 @@ def test_a_composite_joins_prepared_parts(tmp_path):
     for i in range(5):
         here = stored.domains == i
         assert set(np.unique(stored.images[here])) == {10 * i}
-        assert stored.labels[here].tolist() == list(range(4 + i)) and stored.split[here].tolist() == [1] + [0] * (3 + i)
+        assert stored.labels[here].tolist() == list(range(4 + i)) and stored.split[here].tolist() == [1] + [
+            0
+        ] * (3 + i)
     assert meta["source"] == "canonical + mirror" and meta["deviation"] == "usps: sample"
     assert meta["inputs"] == {name: part["digest"] for name, part in parts.items()}
 
@@ -489,13 +600,17 @@ def test_a_composite_joins_prepared_parts(tmp_path):
 def test_grey_images_are_resized_and_repeated():
     image = np.arange(28 * 28, dtype=np.int64).reshape(1, 28, 28, 1) * 255 // 783
     block, = sources._coloured(image.astype(np.uint8), 32)
-    expected = np.asarray(Image.fromarray(image[0, ..., 0].astype(np.uint8)).resize((32, 32), Image.Resampling.BILINEAR))
+    expected = np.asarray(
+        Image.fromarray(image[0, ..., 0].astype(np.uint8)).resize((32, 32), Image.Resampling.BILINEAR)
+    )
     for channel in range(3):
         np.testing.assert_array_equal(block[0, ..., channel], expected)
 
 
 def test_a_composite_names_the_part_that_is_absent(tmp_path):
     store.write(tmp_path / "mnist", *tiny("mnist"))
-    with pytest.raises(DataError, match="usps/meta.json is missing; make it with: dvc repro data/dvc.yaml:fetch@usps"):
+    with pytest.raises(
+        DataError, match="usps/meta.json is missing; make it with: dvc repro data/dvc.yaml:fetch@usps"
+    ):
         sources.prepare("digits4", tmp_path / "digits4")
     assert not (tmp_path / "digits4").exists()

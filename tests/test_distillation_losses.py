@@ -1,4 +1,5 @@
-"""Worked numbers and identities of the terms that draw answers together: FedMD, FedDF, FedMatch, RHFL, FCCL and FCCL+."""
+"""Worked numbers and identities of the terms that draw answers together: FedMD, FedDF, FedMatch, RHFL, FCCL
+and FCCL+."""
 import math
 
 import pytest
@@ -6,10 +7,21 @@ import torch
 import torch.nn.functional as F
 
 from pipeline.engine.state import Params
-from pipeline.losses_distillation import (confidence_weights, correlation_distance, cross_correlation, disjoint_penalty, elastic_penalty,
-                                          instance_similarity, inter_client_consistency, knowledge_distillation, majority_labels,
-                                          non_target_distillation, pseudo_label_loss, reverse_cross_entropy, similarity_distillation,
-                                          symmetric_cross_entropy, weighted_distillation)
+from pipeline.losses import knowledge_distillation, weighted_distillation
+from pipeline.methods.fccl import correlation_distance, cross_correlation
+from pipeline.methods.fcclplus import (
+    elastic_penalty,
+    instance_similarity,
+    non_target_distillation,
+    similarity_distillation,
+)
+from pipeline.methods.fedmatch import (
+    disjoint_penalty,
+    inter_client_consistency,
+    majority_labels,
+    pseudo_label_loss,
+)
+from pipeline.methods.rhfl import confidence_weights, reverse_cross_entropy, symmetric_cross_entropy
 
 DOUBLE = torch.float64
 Z1, Z2, Z3 = (torch.tensor(z, dtype=DOUBLE) for z in (                       # logits of three clients
@@ -19,12 +31,20 @@ Z1, Z2, Z3 = (torch.tensor(z, dtype=DOUBLE) for z in (                       # l
 TOY = [Z1, Z2, Z3]
 ZBAR = torch.stack(TOY).mean(0)
 Y = torch.tensor([0, 1, 2, 0])
-H1, H2, H3 = (torch.tensor(h, dtype=DOUBLE) for h in (                       # their features
-    [[1, 0], [1, 1], [0, 2], [3, 1]], [[1, 0, 1], [0, 1, 1], [2, 1, 0], [1, 1, 1]], [[.5, .5], [1, 2], [2, 1], [0, 1]]))
+H1, H2, H3 = (
+    torch.tensor(h, dtype=DOUBLE)
+    for h in (  # their features
+        [[1, 0], [1, 1], [0, 2], [3, 1]],
+        [[1, 0, 1], [0, 1, 1], [2, 1, 0], [1, 1, 1]],
+        [[0.5, 0.5], [1, 2], [2, 1], [0, 1]],
+    )
+)
 
 
 def close(value, wanted, atol=1e-6):
-    torch.testing.assert_close(torch.as_tensor(value, dtype=DOUBLE), torch.tensor(wanted, dtype=DOUBLE), atol=atol, rtol=0)
+    torch.testing.assert_close(
+        torch.as_tensor(value, dtype=DOUBLE), torch.tensor(wanted, dtype=DOUBLE), atol=atol, rtol=0
+    )
 
 
 def gradient(loss, at):
@@ -32,7 +52,7 @@ def gradient(loss, at):
     return torch.autograd.grad(loss(leaf), leaf)[0]
 
 
-# -- knowledge distillation ------------------------------------------------------------------------------------
+# -- knowledge distillation ----------------------------------------------------------------------------------
 
 def test_feddf_of_the_toy_logits():
     close([knowledge_distillation(z, ZBAR) for z in TOY], [0.043328, 0.212533, 0.140444])
@@ -53,8 +73,12 @@ def test_equal_clients_have_nothing_to_distil():
 
 def test_a_constant_per_row_changes_no_distillation():
     shift = torch.tensor([[1.], [-2.], [.5], [7.]], dtype=DOUBLE)
-    torch.testing.assert_close(knowledge_distillation(Z1 + shift, ZBAR - 2 * shift, 3.0), knowledge_distillation(Z1, ZBAR, 3.0))
-    torch.testing.assert_close(non_target_distillation(Z1 + shift, Z2 - shift, Y, 3.0), non_target_distillation(Z1, Z2, Y, 3.0))
+    torch.testing.assert_close(
+        knowledge_distillation(Z1 + shift, ZBAR - 2 * shift, 3.0), knowledge_distillation(Z1, ZBAR, 3.0)
+    )
+    torch.testing.assert_close(
+        non_target_distillation(Z1 + shift, Z2 - shift, Y, 3.0), non_target_distillation(Z1, Z2, Y, 3.0)
+    )
 
 
 def test_logits_that_softmax_then_log_would_lose():
@@ -66,12 +90,16 @@ def test_logits_that_softmax_then_log_would_lose():
 
 def test_a_teacher_gets_no_gradient():
     teacher, z = ZBAR.clone().requires_grad_(), Z1.clone().requires_grad_()
-    (knowledge_distillation(z, teacher) + non_target_distillation(z, teacher, Y) + non_target_distillation(z, teacher, Y, renormalise=True)
-     + weighted_distillation(z, teacher[None], torch.ones(1))).backward()
+    (
+        knowledge_distillation(z, teacher)
+        + non_target_distillation(z, teacher, Y)
+        + non_target_distillation(z, teacher, Y, renormalise=True)
+        + weighted_distillation(z, teacher[None], torch.ones(1))
+    ).backward()
     assert teacher.grad is None and z.grad.abs().max() > 0
 
 
-# -- HFL and RHFL ----------------------------------------------------------------------------------------------
+# -- HFL and RHFL --------------------------------------------------------------------------------------------
 
 FIRST_W = [0.335424, 0.314247, 0.350329]
 
@@ -91,42 +119,53 @@ def test_hfl_and_rhfl_of_the_toy_logits():
 def test_one_averaged_target_has_the_same_gradient():
     w = torch.tensor(FIRST_W[1:], dtype=DOUBLE)
     target = sum(v * F.softmax(z, 1) for v, z in zip(w, TOY[1:])) / w.sum()
-    torch.testing.assert_close(gradient(lambda z: col(0, FIRST_W, z), Z1), w.sum() * (F.softmax(Z1, 1) - target) / len(Z1))
+    torch.testing.assert_close(
+        gradient(lambda z: col(0, FIRST_W, z), Z1), w.sum() * (F.softmax(Z1, 1) - target) / len(Z1)
+    )
 
 
 def test_identical_clients_have_no_collaborative_loss():
     close(weighted_distillation(Z1, torch.stack([Z1, Z1]), torch.tensor([.3, .9])), 0.0)
 
 
-@pytest.mark.parametrize("previous, current, weights", [((1.2, .9, 1.5), (1.0, .8, 1.2), (0.335424, 0.314247, 0.350329)),
-                                                        ((1.0, .9, 1.5), (1.1, .8, 1.2), (0.233405, 0.341304, 0.425291))])
+@pytest.mark.parametrize("previous, current, weights",
+                         [((1.2, .9, 1.5), (1.0, .8, 1.2), (0.335424, 0.314247, 0.350329)),
+                          ((1.0, .9, 1.5), (1.1, .8, 1.2), (0.233405, 0.341304, 0.425291))])
 def test_confidence_weights_by_hand(previous, current, weights):
-    got = confidence_weights(torch.tensor(previous, dtype=DOUBLE), torch.tensor(current, dtype=DOUBLE), eta=0.5)
+    got = confidence_weights(
+        torch.tensor(previous, dtype=DOUBLE), torch.tensor(current, dtype=DOUBLE), eta=0.5
+    )
     close(got, weights)
     close(got.sum(), 1.0)
 
 
 def weights(previous, current, **options):
-    return confidence_weights(torch.tensor(previous, dtype=DOUBLE), torch.tensor(current, dtype=DOUBLE), 0.5, **options)
+    return confidence_weights(
+        torch.tensor(previous, dtype=DOUBLE), torch.tensor(current, dtype=DOUBLE), 0.5, **options
+    )
 
 
 def test_equal_efficiency_weighs_all_alike():
     close(weights([1.2, 2.4, .6], [1., 2., .5]), [1 / 3] * 3)
-    close(weights([1., 2., .5], [1., 2., .5]), [1 / 3] * 3)                   # the sum of F is 0: nothing to divide by
+    close(weights([1., 2., .5], [1., 2., .5]), [1 / 3] * 3)  # the sum of F is 0: nothing to divide by
 
 
 def test_rising_losses_turn_the_order_round_unless_guarded():
     literal = weights([1., 1., 1.], [1.1, 1.5, 1.2])
-    assert literal.argmax() == 1 and literal.argmin() == 0                    # the client whose loss rises most weighs most
+    assert literal.argmax() == 1 and literal.argmin() == 0  # the client whose loss rises most weighs most
     close(weights([1., 1., 1.], [1.1, 1.5, 1.2], guarded=True), [1 / 3] * 3)
-    close(weights([1.2, .9, 1.5], [1.0, .8, 1.2], guarded=True), FIRST_W)     # where losses fall the guard does nothing
+    # where losses fall the guard does nothing
+    close(weights([1.2, .9, 1.5], [1.0, .8, 1.2], guarded=True), FIRST_W)
 
 
 def test_a_client_without_data_has_a_loss_that_stands_still():
-    torch.testing.assert_close(weights([1.2, math.nan, 1.5], [1.0, math.nan, 1.2]), weights([1.2, 1., 1.5], [1.0, 1., 1.2]))
+    torch.testing.assert_close(
+        weights([1.2, math.nan, 1.5], [1.0, math.nan, 1.2]), weights([1.2, 1.0, 1.5], [1.0, 1.0, 1.2])
+    )
 
 
-@pytest.mark.parametrize("z, ce, rce, total", [(Z1, .339754, 2.555367, 2.589343), (Z2, .810026, 4.392743, 4.473746)])
+@pytest.mark.parametrize("z, ce, rce, total",
+                         [(Z1, .339754, 2.555367, 2.589343), (Z2, .810026, 4.392743, 4.473746)])
 def test_symmetric_cross_entropy_of_the_toy_logits(z, ce, rce, total):
     close(F.cross_entropy(z, Y), ce)
     close(reverse_cross_entropy(z, Y), rce)
@@ -157,7 +196,14 @@ def fccm(z, zbar=ZBAR, lam=LAM, off_target=-1.0, pearson=False):
 
 def test_fccm_of_the_toy_logits():
     exact = cross_correlation(Z1, ZBAR, pearson=True)
-    close(exact, [[.973729, -.157872, -.806675], [-.236164, .907294, -.403608], [-.900699, -.116688, .919496]])
+    close(
+        exact,
+        [
+            [0.973729, -0.157872, -0.806675],
+            [-0.236164, 0.907294, -0.403608],
+            [-0.900699, -0.116688, 0.919496],
+        ],
+    )
     torch.testing.assert_close(cross_correlation(Z1, ZBAR), 0.75 * exact)
     close([fccm(z, pearson=True) for z in TOY], [0.028392, 0.354562, 0.095687])
     close([fccm(z) for z in TOY], [0.286649, 0.741866, 0.405491])
@@ -187,7 +233,7 @@ def test_correlation_distance_at_its_ends():
     close(correlation_distance(2 * eye - 1, LAM), 0.0)
     close(correlation_distance(eye, LAM), 0.030600)
     close(correlation_distance(eye, LAM, off_target=0.0), 0.0)
-    c, r = 10, -1 / 9                                         # the best that identical clients can reach for C > 2
+    c, r = 10, -1 / 9  # the best that identical clients can reach for C > 2
     best = torch.full((c, c), r, dtype=DOUBLE).fill_diagonal_(1.0)
     close(correlation_distance(best, LAM), 0.362667)
     close(correlation_distance(best, LAM), LAM * c * (c - 2) ** 2 / (c - 1))
@@ -216,7 +262,9 @@ def test_a_constant_column_correlates_with_nothing_and_a_batch_of_one_is_harmles
     z = Z1.clone()
     z[:, 1] = 4.0
     assert cross_correlation(z, ZBAR)[1].tolist() == [0., 0., 0.] and gradient(fccm, z).isfinite().all()
-    assert fccm(Z1[:1], ZBAR[:1]).isfinite() and gradient(lambda a: fccm(a, ZBAR[:1]), Z1[:1]).isfinite().all()
+    assert (
+        fccm(Z1[:1], ZBAR[:1]).isfinite() and gradient(lambda a: fccm(a, ZBAR[:1]), Z1[:1]).isfinite().all()
+    )
 
 
 # -- FISL ----------------------------------------------------------------------------------------------------
@@ -231,7 +279,10 @@ def fisl(features, mu):
 
 def test_fisl_of_the_toy_features():
     close(instance_similarity(H1, 0.5)[0], [1.414214, 0, 1.897367])
-    close(torch.stack([instance_similarity(h, 0.5) for h in FEATURES]).mean(0)[0], [1.437193, 1.054093, 1.648191])
+    close(
+        torch.stack([instance_similarity(h, 0.5) for h in FEATURES]).mean(0)[0],
+        [1.437193, 1.054093, 1.648191],
+    )
     close([fisl(h, 0.5) for h in FEATURES], [0.065867, 0.047036, 0.048417])
     close([fisl(h, 0.02) for h in FEATURES], [0.714222, 5.701085, 5.841970])
     together = torch.stack([instance_similarity(h, 0.5) for h in FEATURES]).mean(0)
@@ -299,7 +350,9 @@ def test_fntd_pushes_the_target_down_and_the_rest_as_derived():
 def test_a_student_like_its_teacher():
     close(non_target_distillation(Z1, Z1, Y, 3.0), 0.0)
     p = F.softmax(Z1, 1)[range(4), Y]
-    torch.testing.assert_close(gradient(lambda z: non_target_distillation(z, Z1, Y), Z1)[range(4), Y], p * (1 - p) / 4)
+    torch.testing.assert_close(
+        gradient(lambda z: non_target_distillation(z, Z1, Y), Z1)[range(4), Y], p * (1 - p) / 4
+    )
     assert gradient(lambda z: non_target_distillation(z, Z1, Y, 3.0, True), Z1).abs().max() < 1e-16
 
 
@@ -311,25 +364,41 @@ def test_kd_is_the_targets_term_and_the_rest():
 
 def test_renormalised_fntd_does_not_see_the_target_logit():
     moved = Z1 + 5 * F.one_hot(Y, 3)
-    torch.testing.assert_close(non_target_distillation(moved, Z2, Y, 3.0, True), non_target_distillation(Z1, Z2, Y, 3.0, True))
-    assert abs(float(non_target_distillation(moved, Z2, Y, 3.0) - non_target_distillation(Z1, Z2, Y, 3.0))) > 0.05
+    torch.testing.assert_close(
+        non_target_distillation(moved, Z2, Y, 3.0, True), non_target_distillation(Z1, Z2, Y, 3.0, True)
+    )
+    assert (
+        abs(float(non_target_distillation(moved, Z2, Y, 3.0) - non_target_distillation(Z1, Z2, Y, 3.0)))
+        > 0.05
+    )
 
 
 @pytest.mark.parametrize("renormalise", [False, True])
 def test_fntd_of_logits_far_apart_stays_finite(renormalise):
     z, t = torch.tensor([[500., 0., -500.]]), torch.tensor([[-500., 500., 0.]])
     for tau in (1.0, 0.5):
-        assert gradient(lambda a: non_target_distillation(a, t, torch.tensor([0]), tau, renormalise), z).isfinite().all()
+        assert (
+            gradient(
+                lambda a, tau=tau: non_target_distillation(a, t, torch.tensor([0]), tau, renormalise), z
+            )
+            .isfinite()
+            .all()
+        )
 
 
 def test_local_loss_by_hand():
     close(F.cross_entropy(Z1, Y) + 9 * non_target_distillation(Z1, Z2, Y, 3.0), 1.293302)
     close(F.cross_entropy(Z1, Y) + knowledge_distillation(Z1, Z2) + knowledge_distillation(Z1, Z3), 0.853754)
-    close([F.cross_entropy(Z1, Y), knowledge_distillation(Z1, Z2), knowledge_distillation(Z1, Z3)], [.339754, .353010, .160989])
+    close(
+        [F.cross_entropy(Z1, Y), knowledge_distillation(Z1, Z2), knowledge_distillation(Z1, Z3)],
+        [0.339754, 0.353010, 0.160989],
+    )
 
 
 def test_elastic_penalty_by_hand():
-    at, anchor, information = (Params(w=torch.tensor(v, dtype=DOUBLE)) for v in ((1, 2, 3), (1, 1.5, 2), (.2, .4, .1)))
+    at, anchor, information = (
+        Params(w=torch.tensor(v, dtype=DOUBLE)) for v in ((1, 2, 3), (1, 1.5, 2), (0.2, 0.4, 0.1))
+    )
     close(0.7 * elastic_penalty(at, anchor, information), 0.140000)
 
 
@@ -338,11 +407,15 @@ def test_losses_of_the_local_phase_run_under_vmap():
     z, t = torch.stack([Z1, Z2]), torch.stack([Z2, Z1])
 
     def all_terms(z, t):
-        return (knowledge_distillation(z, t, 3.0) + non_target_distillation(z, t, Y, 3.0) + non_target_distillation(z, t, Y, 3.0, True)
-                + symmetric_cross_entropy(z, Y, 0.1, 1.0))
+        return (
+            knowledge_distillation(z, t, 3.0)
+            + non_target_distillation(z, t, Y, 3.0)
+            + non_target_distillation(z, t, Y, 3.0, True)
+            + symmetric_cross_entropy(z, Y, 0.1, 1.0)
+        )
     together = torch.func.vmap(torch.func.grad(all_terms))(z, t)
     for k in range(2):
-        torch.testing.assert_close(together[k], gradient(lambda a: all_terms(a, t[k]), z[k]))
+        torch.testing.assert_close(together[k], gradient(lambda a, k=k: all_terms(a, t[k]), z[k]))
 
 
 # -- FedMatch ------------------------------------------------------------------------------------------------
@@ -359,12 +432,19 @@ def test_fedmatch_of_the_toy_logits():
     labels = majority_labels(LOCAL, HELPERS)
     assert labels.tolist() == [0, 1, 2, 0]
     close(0.01 * consistency + 0.01 * pseudo_label_loss(HARD, labels, ALL), 0.016348)
-    sigma, psi = Params(w=torch.tensor([1., 2, -1], dtype=DOUBLE)), Params(w=torch.tensor([.2, .4, -.2], dtype=DOUBLE))
+    sigma, psi = (
+        Params(w=torch.tensor([1.0, 2, -1], dtype=DOUBLE)),
+        Params(w=torch.tensor([0.2, 0.4, -0.2], dtype=DOUBLE)),
+    )
     close(disjoint_penalty(sigma, psi, l1=1e-4, l2=10.0), 38.400080)
 
 
 def test_without_a_confident_sample_the_data_terms_are_zero():
-    assert inter_client_consistency(LOCAL, HELPERS, NONE).item() == pseudo_label_loss(HARD, Y, NONE).item() == 0.0
+    assert (
+        inter_client_consistency(LOCAL, HELPERS, NONE).item()
+        == pseudo_label_loss(HARD, Y, NONE).item()
+        == 0.0
+    )
     assert gradient(lambda z: pseudo_label_loss(z, Y, NONE), HARD).abs().max() == 0
 
 

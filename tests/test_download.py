@@ -1,4 +1,5 @@
-"""Downloads from a server on this machine, archives that want to escape, and the readers of the official formats."""
+"""Downloads from a server on this machine, archives that want to escape, and the readers of the official
+formats."""
 import bz2
 import contextlib
 import dataclasses
@@ -28,16 +29,28 @@ def md5(content):
     return "md5:" + hashlib.md5(content).hexdigest()
 
 
+CHECKSUM = md5(CONTENT)
+
+
 def names(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
 class Server:
-    """Serves `content` by path. Behaviour to set: `cut` (bytes after which the first so many answers break off),
-    `ranges` (whether Range is understood), `status` (answer of the first so many requests), `redirect`."""
+    """Serves `content` by path. Behaviour to set: `cut` (bytes after which the first so many answers break
+    off), `ranges` (whether Range is understood), `status` (answer of the first so many requests),
+    `redirect`."""
 
     def __init__(self):
-        self.content, self.cut, self.cuts, self.ranges, self.status, self.redirect, self.asked = {}, 0, 0, True, [], {}, []
+        self.content, self.cut, self.cuts, self.ranges, self.status, self.redirect, self.asked = (
+            {},
+            0,
+            0,
+            True,
+            [],
+            {},
+            [],
+        )
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -92,7 +105,7 @@ def server(monkeypatch):
     server.http.server_close()
 
 
-def fetch(server, target, checksum=md5(CONTENT), name="file", **more):
+def fetch(server, target, checksum=CHECKSUM, name="file", **more):
     return download.fetch(server.url(name), target, checksum, pause=0, **more)
 
 
@@ -154,14 +167,18 @@ def test_a_part_of_another_file_is_begun_again(server, tmp_path):
 
 def test_a_wrong_checksum_leaves_nothing(server, tmp_path):
     server.content["file"] = CONTENT[:-1]
-    with pytest.raises(DataError, match=f"file from http.*: md5 {md5(CONTENT[:-1])[4:]}, expected {md5(CONTENT)[4:]}"):
+    with pytest.raises(
+        DataError, match=f"file from http.*: md5 {md5(CONTENT[:-1])[4:]}, expected {md5(CONTENT)[4:]}"
+    ):
         fetch(server, tmp_path / "file")
     assert names(tmp_path) == []
 
 
 def test_a_file_that_changed_later_is_noticed(server, tmp_path):
     (tmp_path / "file").write_bytes(b"altered")
-    with pytest.raises(DataError, match=f"file: md5 .*, expected {md5(CONTENT)[4:]}; remove it and run again"):
+    with pytest.raises(
+        DataError, match=f"file: md5 .*, expected {md5(CONTENT)[4:]}; remove it and run again"
+    ):
         fetch(server, tmp_path / "file")
     assert (tmp_path / "file").read_bytes() == b"altered" and not server.asked
 
@@ -262,7 +279,8 @@ def test_an_archive_is_unpacked_whole_or_in_part(tmp_path, make):
     assert names(tmp_path / "all") == ["a/b.txt", "a/c.txt"] and names(tmp_path / "some") == ["a/c.txt"]
 
 
-@pytest.mark.parametrize("name", ["../evil", "a/../../evil", "/evil", "a\\..\\..\\evil", "C:\\evil", "c:evil"])
+@pytest.mark.parametrize("name", ["../evil", "a/../../evil", "/evil", "a\\..\\..\\evil", "C:\\evil",
+                                  "c:evil"])
 @pytest.mark.parametrize("make", [make_zip, make_tar])
 def test_an_archive_cannot_write_outside(tmp_path, make, name):
     archive = make(tmp_path / "archive", {"good": b"1", name: b"2"})
@@ -271,8 +289,10 @@ def test_an_archive_cannot_write_outside(tmp_path, make, name):
     assert names(tmp_path) == ["archive"] and not (tmp_path / "deep" / "target").exists()
 
 
-@pytest.mark.parametrize("member", [special("link", tarfile.SYMTYPE, "/etc"), special("link", tarfile.SYMTYPE, "good"),
-                                    special("link", tarfile.LNKTYPE, "../../archive"), special("pipe", tarfile.FIFOTYPE),
+@pytest.mark.parametrize("member", [special("link", tarfile.SYMTYPE, "/etc"),
+                                    special("link", tarfile.SYMTYPE, "good"),
+                                    special("link", tarfile.LNKTYPE, "../../archive"),
+                                    special("pipe", tarfile.FIFOTYPE),
                                     special("device", tarfile.CHRTYPE)], ids=lambda member: member.name)
 def test_links_and_devices_are_refused(tmp_path, member):
     archive = make_tar(tmp_path / "archive", {"good": b"1", member.name: member})
@@ -310,7 +330,9 @@ def test_a_damaged_archive_is_named(tmp_path, make, damage):
     content = bytearray(archive.read_bytes())
     if damage == "flipped":
         content[len(content) // 3] ^= 0xFF
-    archive.write_bytes(content[:60_000] if damage == "cut" else b"nothing" * 99 if damage == "no archive" else content)
+    archive.write_bytes(
+        content[:60_000] if damage == "cut" else b"nothing" * 99 if damage == "no archive" else content
+    )
     with pytest.raises(DataError, match="archive: cannot be unpacked"):
         download.extract(archive, tmp_path / "target")
     assert names(tmp_path) == ["archive"]
@@ -326,7 +348,9 @@ def pixels(*shape):
 
 
 def idx(array):
-    return gzip.compress(struct.pack(">HBB", 0, 8, array.ndim) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes())
+    return gzip.compress(
+        struct.pack(">HBB", 0, 8, array.ndim) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+    )
 
 
 def png(image):
@@ -345,7 +369,8 @@ def archived(make, members, tmp_path):
 
 @pytest.fixture
 def official(server, tmp_path, monkeypatch):
-    """Put small official files of a set on the server (or, for those without an address, into raw/) and prepare it."""
+    """Put small official files of a set on the server (or, for those without an address, into raw/) and
+    prepare it."""
     monkeypatch.delenv("FEDREPRO_MIRROR", raising=False)
 
     def prepare(name, contents, counts, **changes):
@@ -359,11 +384,18 @@ def official(server, tmp_path, monkeypatch):
                 files.write_bytes(tmp_path / "data" / "raw" / name / file.name, content)
                 listed.append(dataclasses.replace(file, checksum=""))
         canonical = dataclasses.replace(entry.canonical, files=tuple(listed))
-        monkeypatch.setitem(registry.REGISTRY, name, dataclasses.replace(entry, canonical=canonical, counts=counts, **changes))
+        monkeypatch.setitem(
+            registry.REGISTRY, name, dataclasses.replace(entry, canonical=canonical, counts=counts, **changes)
+        )
         meta = sources.prepare(name, tmp_path / "data" / name)
         assert meta["source"] == "canonical"
-        assert meta["inputs"] == {file.name: hashlib.sha256(content).hexdigest() for file, content in zip(listed, contents, strict=True)}
-        assert sorted(path.name for path in (tmp_path / "data" / "raw" / name).iterdir()) == sorted(meta["inputs"])
+        assert meta["inputs"] == {
+            file.name: hashlib.sha256(content).hexdigest()
+            for file, content in zip(listed, contents, strict=True)
+        }
+        assert sorted(path.name for path in (tmp_path / "data" / "raw" / name).iterdir()) == sorted(
+            meta["inputs"]
+        )
         return store.verify(tmp_path / "data" / name)
 
     return prepare
@@ -384,7 +416,9 @@ def test_idx(official, name):
 
 def test_an_incomplete_official_file_is_refused(official, tmp_path):
     arrays = idx_files()
-    with pytest.raises(DataError, match="mnist: domain mnist has 5 training and 3 test images in .*, expected 60,000 and 3"):
+    with pytest.raises(
+        DataError, match="mnist: domain mnist has 5 training and 3 test images in .*, expected 60,000 and 3"
+    ):
         official("mnist", [idx(np.asarray(array, np.uint8)) for array in arrays], {"mnist": (60_000, 3)})
     with pytest.raises(DataError, match="train-labels-idx1-ubyte.gz: cannot be read"):
         contents = [idx(np.asarray(array, np.uint8)) for array in arrays]
@@ -404,17 +438,24 @@ def test_a_full_disk_while_preparing_leaves_the_download_alone(official, tmp_pat
     assert all(name.startswith("raw/mnist/") for name in names(tmp_path / "data"))
 
 
-@pytest.mark.parametrize(("name", "split", "first"), [("emnist_letters", "letters", 1), ("emnist_balanced", "balanced", 0)])
+@pytest.mark.parametrize(("name", "split", "first"),
+                         [("emnist_letters", "letters", 1), ("emnist_balanced", "balanced", 0)])
 def test_emnist(official, tmp_path, name, split, first):
     train, train_labels, test, test_labels = idx_files()
-    members = {f"gzip/emnist-{split}-train-images-idx3-ubyte.gz": idx(train),
-               f"gzip/emnist-{split}-train-labels-idx1-ubyte.gz": idx((train_labels + first).astype(np.uint8)),
-               f"gzip/emnist-{split}-test-images-idx3-ubyte.gz": idx(test),
-               f"gzip/emnist-{split}-test-labels-idx1-ubyte.gz": idx((test_labels + first).astype(np.uint8)),
-               "gzip/emnist-digits-train-images-idx3-ubyte.gz": b"not unpacked", "gzip/emnist-letters-mapping.txt": b"1 65 97"}
+    members = {
+        f"gzip/emnist-{split}-train-images-idx3-ubyte.gz": idx(train),
+        f"gzip/emnist-{split}-train-labels-idx1-ubyte.gz": idx((train_labels + first).astype(np.uint8)),
+        f"gzip/emnist-{split}-test-images-idx3-ubyte.gz": idx(test),
+        f"gzip/emnist-{split}-test-labels-idx1-ubyte.gz": idx((test_labels + first).astype(np.uint8)),
+        "gzip/emnist-digits-train-images-idx3-ubyte.gz": b"not unpacked",
+        "gzip/emnist-letters-mapping.txt": b"1 65 97",
+    }
     stored = official(name, [archived(make_zip, members, tmp_path)], {name: (5, 3)})
-    np.testing.assert_array_equal(stored.images[:5, ..., 0], train.swapaxes(1, 2))          # upright
-    assert stored.labels.tolist() == [*train_labels, *test_labels] and stored.meta["classes"][10:12] in (["k", "l"], ["A", "B"])
+    np.testing.assert_array_equal(stored.images[:5, ..., 0], train.swapaxes(1, 2))  # upright
+    assert stored.labels.tolist() == [*train_labels, *test_labels] and stored.meta["classes"][10:12] in (
+        ["k", "l"],
+        ["A", "B"],
+    )
 
 
 def test_emnist_without_its_files(official, tmp_path):
@@ -425,13 +466,27 @@ def test_emnist_without_its_files(official, tmp_path):
 def test_usps(official):
     values = RANDOM.uniform(-1, 1, (6, 256)).astype(np.float32)
     values[0, :3] = [-1, 0, 1]
-    lines = [f"{i % 10 + 1} " + " ".join(f"{j + 1}:{v:.6f}" for j, v in enumerate(row)) for i, row in enumerate(values)]
+    lines = [
+        f"{i % 10 + 1} " + " ".join(f"{j + 1}:{v:.6f}" for j, v in enumerate(row))
+        for i, row in enumerate(values)
+    ]
     contents = [bz2.compress("\n".join([*part, ""]).encode()) for part in (lines[:4], lines[4:])]
     stored = official("usps", contents, {"usps": (4, 2)})
     # torchvision's conversion: parsed as float32, cut off
-    read = np.array([[np.float32(item.split(":")[1]) for item in line.split()[1:]] for line in lines], np.float32)
-    np.testing.assert_array_equal(stored.images[..., 0], ((read + 1) / 2 * 255).astype(np.uint8).reshape(-1, 16, 16))
-    assert stored.images[0, 0, :3, 0].tolist() == [0, 127, 255] and stored.labels.tolist() == [0, 1, 2, 3, 4, 5]
+    read = np.array(
+        [[np.float32(item.split(":")[1]) for item in line.split()[1:]] for line in lines], np.float32
+    )
+    np.testing.assert_array_equal(
+        stored.images[..., 0], ((read + 1) / 2 * 255).astype(np.uint8).reshape(-1, 16, 16)
+    )
+    assert stored.images[0, 0, :3, 0].tolist() == [0, 127, 255] and stored.labels.tolist() == [
+        0,
+        1,
+        2,
+        3,
+        4,
+        5,
+    ]
 
 
 def test_svhn(official):
@@ -447,7 +502,9 @@ def test_svhn(official):
 
 def test_cifar10(official, tmp_path):
     images, labels = pixels(12, 32, 32, 3), np.arange(12, dtype=np.uint8) % 10
-    records = np.concatenate([labels[:, None], images.transpose(0, 3, 1, 2).reshape(12, -1)], axis=1).reshape(6, -1)
+    records = np.concatenate([labels[:, None], images.transpose(0, 3, 1, 2).reshape(12, -1)], axis=1).reshape(
+        6, -1
+    )
     members = {f"cifar-10-batches-bin/{name}": row.tobytes() for name, row in
                zip([*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"], records, strict=True)}
     classes = list("abcdefghij")
@@ -459,9 +516,14 @@ def test_cifar10(official, tmp_path):
 
 def test_cifar100_takes_the_fine_label(official, tmp_path):
     images, fine = pixels(4, 32, 32, 3), np.array([3, 99, 0, 7], np.uint8)
-    records = np.concatenate([fine[:, None] // 5, fine[:, None], images.transpose(0, 3, 1, 2).reshape(4, -1)], axis=1).astype(np.uint8)
-    members = {"cifar-100-binary/train.bin": records[:3].tobytes(), "cifar-100-binary/test.bin": records[3:].tobytes(),
-               "cifar-100-binary/fine_label_names.txt": "\n".join(f"c{i}" for i in range(100)).encode()}
+    records = np.concatenate(
+        [fine[:, None] // 5, fine[:, None], images.transpose(0, 3, 1, 2).reshape(4, -1)], axis=1
+    ).astype(np.uint8)
+    members = {
+        "cifar-100-binary/train.bin": records[:3].tobytes(),
+        "cifar-100-binary/test.bin": records[3:].tobytes(),
+        "cifar-100-binary/fine_label_names.txt": "\n".join(f"c{i}" for i in range(100)).encode(),
+    }
     stored = official("cifar100", [archived(make_tar, members, tmp_path)], {"cifar100": (3, 1)})
     np.testing.assert_array_equal(stored.images, images)
     assert stored.labels.tolist() == fine.tolist() and stored.meta["classes"][99] == "c99"
@@ -480,7 +542,11 @@ def cifar10_c_members(domains, stack):
 def test_cifar10_c(official, tmp_path):
     domains, stack = registry.CORRUPTIONS, pixels(6, 32, 32, 3)
     members, _ = cifar10_c_members(domains, stack)
-    stored = official("cifar10_c", [archived(lambda p, m: make_tar(p, m, "w"), members, tmp_path)], dict.fromkeys(domains, (0, 6)))
+    stored = official(
+        "cifar10_c",
+        [archived(lambda p, m: make_tar(p, m, "w"), members, tmp_path)],
+        dict.fromkeys(domains, (0, 6)),
+    )
     assert stored.images.shape == (6 * 19, 32, 32, 3) and stored.meta["domains"] == list(domains)
     np.testing.assert_array_equal(stored.images[stored.domains == 7], stack + 7)
     assert set(stored.split) == {1} and stored.labels[stored.domains == 3].tolist() == list(range(6))
@@ -497,7 +563,9 @@ def test_a_pickle_in_an_array_file_is_not_loaded(official, tmp_path):
 def test_mnistm(official, tmp_path):
     images = pixels(5, 32, 32, 3)
     order = {"train": [2, 0, 1], "test": [4, 3]}
-    members = {f"mnist_m/mnist_m_{part}/{i:08}.png": png(images[i]) for part, chosen in order.items() for i in chosen}
+    members = {
+        f"mnist_m/mnist_m_{part}/{i:08}.png": png(images[i]) for part, chosen in order.items() for i in chosen
+    }
     members |= {f"mnist_m/mnist_m_{part}_labels.txt": "".join(f"{i:08}.png {i}\n" for i in chosen).encode()
                 for part, chosen in order.items()}
     stored = official("mnistm", [archived(make_tar, members, tmp_path)], {"mnistm": (3, 2)})
@@ -506,33 +574,62 @@ def test_mnistm(official, tmp_path):
 
 
 def test_syn(official, tmp_path, capsys):
-    flat = {(part, digit): np.full((128, 128, 3), 20 * digit + part, np.uint8) for part in (0, 1) for digit in range(10)}
-    members = {f"data/synthetic_digits/{'imgs_valid' if part else 'imgs_train'}/{digit}/{digit}_00.png": png(image)
-               for (part, digit), image in flat.items()}
+    flat = {
+        (part, digit): np.full((128, 128, 3), 20 * digit + part, np.uint8)
+        for part in (0, 1)
+        for digit in range(10)
+    }
+    members = {
+        f"data/synthetic_digits/{'imgs_valid' if part else 'imgs_train'}/{digit}/{digit}_00.png": png(image)
+        for (part, digit), image in flat.items()
+    }
     content = archived(make_zip, members, tmp_path)
     stored = official("syn", [content], {"syn": (10, 10)})
     assert stored.images.shape == (20, 32, 32, 3)
     assert stored.labels.tolist() == [*range(10)] * 2 and stored.split.tolist() == [0] * 10 + [1] * 10
     assert stored.images[13].min() == stored.images[13].max() == 61 and "32x32" in stored.meta["deviation"]
-    assert f"synthetic-digits.zip: SHA-256 {hashlib.sha256(content).hexdigest()} (no official checksum" in capsys.readouterr().err
+    assert (
+        f"synthetic-digits.zip: SHA-256 {hashlib.sha256(content).hexdigest()} (no official checksum"
+        in capsys.readouterr().err
+    )
 
 
 def test_synth_digits(official):
     images, buffer = pixels(5, 32, 32, 3), io.BytesIO()
-    savemat(buffer, {"train_data": images[:3], "train_label": np.array([[0], [9], [1]]), "test_data": images[3:], "test_label": np.array([[2], [0]])})
+    savemat(
+        buffer,
+        {
+            "train_data": images[:3],
+            "train_label": np.array([[0], [9], [1]]),
+            "test_data": images[3:],
+            "test_label": np.array([[2], [0]]),
+        },
+    )
     stored = official("synth_digits", [buffer.getvalue()], {"synth_digits": (3, 2)})
     np.testing.assert_array_equal(stored.images, images)
-    assert stored.labels.tolist() == [0, 9, 1, 2, 0] and stored.split.tolist() == [0, 0, 0, 1, 1] and stored.meta["deviation"] == ""
+    assert (
+        stored.labels.tolist() == [0, 9, 1, 2, 0]
+        and stored.split.tolist() == [0, 0, 0, 1, 1]
+        and stored.meta["deviation"] == ""
+    )
 
 
 def test_tiny_imagenet(official, tmp_path):
     images, root = pixels(5, 64, 64, 3), "tiny-imagenet-200"
-    members = {f"{root}/train/n02/images/n02_0.JPEG": png(images[2]), f"{root}/train/n01/images/n01_1.JPEG": png(images[1]),
-               f"{root}/train/n01/images/n01_0.JPEG": png(images[0]), f"{root}/train/n01/n01_boxes.txt": b"",
-               f"{root}/val/images/val_1.JPEG": png(images[4]), f"{root}/val/images/val_0.JPEG": png(images[3]),
-               f"{root}/val/val_annotations.txt": b"val_1.JPEG\tn01\t0\t0\t9\t9\nval_0.JPEG\tn02\t0\t0\t9\t9\n",
-               f"{root}/test/images/test_0.JPEG": b"not unpacked", f"{root}/words.txt": b"n00\tthing\nn01\tgoldfish\nn02\ttoad, frog\n"}
-    stored = official("tiny_imagenet", [archived(make_zip, members, tmp_path)], {"tiny_imagenet": (3, 2)}, classes=2)
+    members = {
+        f"{root}/train/n02/images/n02_0.JPEG": png(images[2]),
+        f"{root}/train/n01/images/n01_1.JPEG": png(images[1]),
+        f"{root}/train/n01/images/n01_0.JPEG": png(images[0]),
+        f"{root}/train/n01/n01_boxes.txt": b"",
+        f"{root}/val/images/val_1.JPEG": png(images[4]),
+        f"{root}/val/images/val_0.JPEG": png(images[3]),
+        f"{root}/val/val_annotations.txt": b"val_1.JPEG\tn01\t0\t0\t9\t9\nval_0.JPEG\tn02\t0\t0\t9\t9\n",
+        f"{root}/test/images/test_0.JPEG": b"not unpacked",
+        f"{root}/words.txt": b"n00\tthing\nn01\tgoldfish\nn02\ttoad, frog\n",
+    }
+    stored = official(
+        "tiny_imagenet", [archived(make_zip, members, tmp_path)], {"tiny_imagenet": (3, 2)}, classes=2
+    )
     np.testing.assert_array_equal(stored.images, images)
     assert stored.labels.tolist() == [0, 0, 1, 1, 0] and stored.split.tolist() == [0, 0, 0, 1, 1]
     assert stored.meta["classes"] == ["goldfish", "toad, frog"]
@@ -549,9 +646,15 @@ def test_folders(official, tmp_path, name, prefix, folders, inner, make):
         for c, label in enumerate(("back_pack", "mug")):
             for i in range(d + 1):
                 greys.append(60 * d + 20 * c + i)
-                members[f"{prefix}{folder}/{inner}{label}/{i}.{'PNG' if i else 'jpg'}"] = png(np.full((30, 20, 3), greys[-1], np.uint8))
+                members[f"{prefix}{folder}/{inner}{label}/{i}.{'PNG' if i else 'jpg'}"] = png(
+                    np.full((30, 20, 3), greys[-1], np.uint8)
+                )
     shadows = {f"__MACOSX/{member.replace('/0.jpg', '/._0.jpg')}": b"shadow" for member in members}
-    members = dict(reversed(members.items())) | shadows | {f"{prefix}{folders[0]}/.DS_Store": b"", f"{prefix}README.md": b""}
+    members = (
+        dict(reversed(members.items()))
+        | shadows
+        | {f"{prefix}{folders[0]}/.DS_Store": b"", f"{prefix}README.md": b""}
+    )
     domains = registry.REGISTRY[name].domains
     counts = {domain: (2 * d + 2, 0) for d, domain in enumerate(domains)}
     stored = official(name, [archived(make, members, tmp_path)], counts, classes=2, shape=(8, 8, 3))
@@ -568,7 +671,11 @@ def test_folders_that_do_not_fit(official, tmp_path):
         assert names(tmp_path / "data") == ["raw/office31/domain_adaptation_images.tar.gz"]
 
     image = png(np.zeros((4, 4, 3), np.uint8))
-    good = {f"{domain}/images/{label}/1.jpg": image for domain in ("amazon", "dslr", "webcam") for label in ("a", "b")}
+    good = {
+        f"{domain}/images/{label}/1.jpg": image
+        for domain in ("amazon", "dslr", "webcam")
+        for label in ("a", "b")
+    }
 
     def without(part):
         return {name: content for name, content in good.items() if part not in name}
@@ -584,8 +691,15 @@ def test_domainnet(official, tmp_path):
     for d, domain in enumerate(domains):
         images = {f"{domain}/{label}/{domain}_{i}.jpg": png(np.full((9, 7, 3), 40 * d + i, np.uint8))
                   for i, label in enumerate(("zebra", "bird", "bird", "anvil"))}
-        train = f"{domain}/zebra/{domain}_0.jpg 344\n{domain}/bird/{domain}_2.jpg 22\n{domain}/anvil/{domain}_3.jpg 5\n"
-        contents += [archived(make_zip, images, tmp_path), train.encode(), f"{domain}/bird/{domain}_1.jpg 22\n".encode()]
+        train = "".join(
+            f"{domain}/{label}/{domain}_{i}.jpg {number}\n"
+            for label, i, number in (("zebra", 0, 344), ("bird", 2, 22), ("anvil", 3, 5))
+        )
+        contents += [
+            archived(make_zip, images, tmp_path),
+            train.encode(),
+            f"{domain}/bird/{domain}_1.jpg 22\n".encode(),
+        ]
     stored = official("domainnet", contents, dict.fromkeys(domains, (2, 1)), shape=(8, 8, 3))
     assert stored.domains.tolist() == [d for d in range(6) for _ in range(3)]
     assert stored.labels.tolist() == [0, 0, 9] * 6 and stored.split.tolist() == [1, 0, 0] * 6
@@ -597,7 +711,11 @@ def test_domainnet(official, tmp_path):
 def with_urls(monkeypatch, name, *urls):
     entry = registry.REGISTRY[name]
     listed = tuple(dataclasses.replace(file, urls=urls) for file in entry.canonical.files)
-    monkeypatch.setitem(registry.REGISTRY, name, dataclasses.replace(entry, canonical=dataclasses.replace(entry.canonical, files=listed)))
+    monkeypatch.setitem(
+        registry.REGISTRY,
+        name,
+        dataclasses.replace(entry, canonical=dataclasses.replace(entry.canonical, files=listed)),
+    )
 
 
 def test_the_second_address_serves_when_the_first_does_not(server, tmp_path, monkeypatch):
@@ -609,9 +727,12 @@ def test_the_second_address_serves_when_the_first_does_not(server, tmp_path, mon
 def test_a_failed_download_says_what_a_person_can_do(server, tmp_path, monkeypatch):
     monkeypatch.delenv("FEDREPRO_MIRROR", raising=False)
     with_urls(monkeypatch, "mnist", server.url("gone"))
-    with pytest.raises(DataError, match=r"mnist: http.*/gone: cannot be downloaded \(HTTP 404 Not Found\)\. By hand: get "
-                                        r"train-images-idx3-ubyte.gz from http://yann.lecun.com/exdb/mnist/ and put it into "
-                                        r".*/raw/mnist/; or name a folder with mnist.npz in FEDREPRO_MIRROR"):
+    with pytest.raises(
+        DataError,
+        match=r"mnist: http.*/gone: cannot be downloaded \(HTTP 404 Not Found\)\. By hand: get "
+        r"train-images-idx3-ubyte.gz from http://yann.lecun.com/exdb/mnist/ and put it into "
+        r".*/raw/mnist/; or name a folder with mnist.npz in FEDREPRO_MIRROR",
+    ):
         sources.prepare("mnist", tmp_path / "data" / "mnist")
     assert names(tmp_path) == []
 
@@ -619,19 +740,29 @@ def test_a_failed_download_says_what_a_person_can_do(server, tmp_path, monkeypat
 def test_a_file_put_there_by_hand_is_verified_where_a_checksum_is_known(server, tmp_path, monkeypatch):
     raw = tmp_path / "data" / "raw"
     files.write_bytes(raw / "office_home" / "OfficeHomeDataset_10072016.zip", b"another file")
-    with pytest.raises(DataError, match="OfficeHomeDataset_10072016.zip: md5 .* expected b1c14819770c4448fd5b6d931031c91c"):
+    with pytest.raises(
+        DataError, match="OfficeHomeDataset_10072016.zip: md5 .* expected b1c14819770c4448fd5b6d931031c91c"
+    ):
         sources.prepare("office_home", tmp_path / "data" / "office_home", "canonical")
     files.write_bytes(raw / "mnist" / "train-images-idx3-ubyte.gz", b"cut")
-    with pytest.raises(DataError, match="train-images-idx3-ubyte.gz: md5 .* expected f68b3c2dcbeaaa9fbdd348bbdeb94873; remove it"):
+    with pytest.raises(
+        DataError,
+        match="train-images-idx3-ubyte.gz: md5 .* expected f68b3c2dcbeaaa9fbdd348bbdeb94873; remove it",
+    ):
         sources.prepare("mnist", tmp_path / "data" / "mnist", "canonical")
 
 
-@pytest.mark.parametrize("name", [name for name, entry in registry.REGISTRY.items()
-                                  if entry.canonical and not all(file.urls for file in entry.canonical.files)])
+@pytest.mark.parametrize("name", [
+    name for name, entry in registry.REGISTRY.items()
+    if entry.canonical and not all(file.urls for file in entry.canonical.files)])
 def test_a_manual_step_names_page_file_folder_and_command(tmp_path, name):
     entry = registry.REGISTRY[name]
     with pytest.raises(DataError) as caught:
         sources.prepare(name, tmp_path / name, "canonical")
     said = str(caught.value)
-    assert entry.canonical.page in said and f"as {entry.canonical.files[0].name} into" in said and "\n" not in said
+    assert (
+        entry.canonical.page in said
+        and f"as {entry.canonical.files[0].name} into" in said
+        and "\n" not in said
+    )
     assert f"{tmp_path}/raw/{name}/, then run: dvc repro data/dvc.yaml:fetch@{name}" in said

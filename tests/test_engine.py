@@ -3,8 +3,8 @@ import math
 
 import pytest
 import torch
-
 from federation import equal, image_clients, image_world, params, run, training
+
 from pipeline import keys
 from pipeline.engine.state import Clients, Params, State, pack, unpack, weighted_mean
 from pipeline.engine.world import World
@@ -12,7 +12,7 @@ from pipeline.errors import TrainingError
 from pipeline.losses import cross_entropy
 from pipeline.methods.fedavg import FedAvg
 from pipeline.methods.local import Local
-from pipeline.params import Model, Optimiser
+from pipeline.schema import Model, Optimiser
 
 
 def vectors(*rows):
@@ -25,7 +25,9 @@ def vectors(*rows):
     (((1, 2), (3, -2), (0, 10)), (5, 5, 0), (2.0, 0.0)),
     (((1, 2), (4, -1), (0, 0)), (1, 2, 5), (1.125, 0.0))])
 def test_weighted_mean(rows, weights, mean):
-    torch.testing.assert_close(weighted_mean(vectors(*rows), weights)["features.w"], torch.tensor(mean), atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        weighted_mean(vectors(*rows), weights)["features.w"], torch.tensor(mean), atol=1e-6, rtol=0
+    )
 
 
 def test_weighted_mean_of_one_model_is_that_model_bit_for_bit_and_a_copy():
@@ -53,15 +55,24 @@ def test_parts_of_a_model_and_their_join():
 
 
 def test_state_survives_a_checkpoint(tmp_path):
-    state = State(model=params({"head.w": [1., 2.]}), models=Clients(vectors((1, 2), (3, 4))), nested={"a": [1, torch.ones(2)]}, t=3)
+    state = State(
+        model=params({"head.w": [1.0, 2.0]}),
+        models=Clients(vectors((1, 2), (3, 4))),
+        nested={"a": [1, torch.ones(2)]},
+        t=3,
+    )
     torch.save(pack(state), tmp_path / "x.pt")
     back = unpack(torch.load(tmp_path / "x.pt", weights_only=True))
     assert isinstance(back, State) and equal(back.model, state.model) and back.t == 3
-    assert all(equal(a, b) for a, b in zip(back.models, state.models)) and torch.equal(back.nested["a"][1], torch.ones(2))
+    assert all(equal(a, b) for a, b in zip(back.models, state.models)) and torch.equal(
+        back.nested["a"][1], torch.ones(2)
+    )
 
 
 def test_keys_differ_in_every_part_and_do_not_depend_on_the_process():
-    assert len({keys.key(s, p, c, r) for s in (0, 1) for p in ("a", "b") for c in (0, 1) for r in (0, 1)}) == 16
+    assert (
+        len({keys.key(s, p, c, r) for s in (0, 1) for p in ("a", "b") for c in (0, 1) for r in (0, 1)}) == 16
+    )
     assert keys.key(0, "batches", "c0", 1, 0) == 5124794432517932618
 
 
@@ -77,7 +88,8 @@ def test_another_seed_gives_another_model():
 
 
 def test_local_training_does_not_depend_on_the_other_clients():
-    """A client's result is the same whoever else is there: nothing leaks through the shared network or generator."""
+    """A client's result is the same whoever else is there: nothing leaks through the shared network or
+    generator."""
     clients = image_clients(model=Model("cnn2", dropout=0.3))
     alone = run(Local(), World(clients[2:], training(), 10, 0)).models[0]
     assert equal(alone, run(Local(), World(clients, training(), 10, 0)).models[2])
@@ -85,7 +97,9 @@ def test_local_training_does_not_depend_on_the_other_clients():
 
 def test_dropout_masks_come_from_keys():
     world = image_world(model=Model("cnn2", dropout=0.5))
-    assert equal(run(FedAvg(), world).model, run(FedAvg(), image_world(model=Model("cnn2", dropout=0.5))).model)
+    assert equal(
+        run(FedAvg(), world).model, run(FedAvg(), image_world(model=Model("cnn2", dropout=0.5))).model
+    )
     assert not equal(run(FedAvg(), world).model, run(FedAvg(), image_world(model=Model("cnn2"))).model)
 
 
@@ -93,7 +107,7 @@ def test_dropout_masks_come_from_keys():
 def test_a_frozen_part_does_not_move(part):
     world = image_world(optimiser=Optimiser("adam", 0.01))
     start = world.new_models()
-    end = world.local_epochs(start, FedAvg().loss, trainable=part)
+    end = world.local_epochs(start, FedAvg().loss, trainable=part).models
     for before, after in zip(start, end):
         moved = {name for name in before if not torch.equal(before[name], after[name])}
         assert moved == {name for name in before if name.startswith(part)}
@@ -111,12 +125,17 @@ def test_a_client_without_data_keeps_its_model_and_has_no_weight():
     world = image_world(sizes=(20, 0, 7))
     start = world.new_model()
     end = world.local_epochs(world.everyone(start), FedAvg().loss)
-    assert equal(end[1], start) and math.isnan(world.loss[1]) and math.isfinite(world.mean_loss())
+    assert (
+        equal(end.models[1], start)
+        and math.isnan(end.losses[1])
+        and math.isfinite(end.mean_loss(world.sizes))
+    )
     without = World([c for c in image_clients((20, 0, 7)) if len(c.labels)], training(), 10, 0)
     assert equal(run(FedAvg(), without).model, run(FedAvg(), image_world(sizes=(20, 0, 7))).model)
 
 
-@pytest.mark.parametrize("n, drop_last, steps", [(33, False, 3), (33, True, 2), (16, False, 1), (7, True, 0), (1, False, 1)])
+@pytest.mark.parametrize("n, drop_last, steps",
+                         [(33, False, 3), (33, True, 2), (16, False, 1), (7, True, 0), (1, False, 1)])
 def test_last_incomplete_batch(n, drop_last, steps):
     world, seen = image_world(sizes=(n,), drop_last=drop_last), []
 
@@ -131,38 +150,57 @@ def test_last_incomplete_batch(n, drop_last, steps):
 def test_batch_of_one_is_left_out_under_batchnorm_only():
     for name, seen_samples in (("resnet10", 16), ("cnn4", 17)):
         world, seen = image_world(sizes=(17,), model=Model(name)), []
-        world.local_epochs(world.new_models(), lambda m, b, *_: seen.append(len(b.labels)) or cross_entropy(m(b.images), b.labels))
+        world.local_epochs(
+            world.new_models(),
+            lambda m, b, *_, seen=seen: seen.append(len(b.labels)) or cross_entropy(m(b.images), b.labels),
+        )
         assert sum(seen) == seen_samples
 
 
 def test_every_epoch_uses_every_image_once_in_a_new_order():
     world, seen = image_world(sizes=(33,), local_epochs=2), []
-    world.local_epochs(world.new_models(), lambda m, b, *_: seen.append(b.labels) or cross_entropy(m(b.images), b.labels))
+    world.local_epochs(
+        world.new_models(), lambda m, b, *_: seen.append(b.labels) or cross_entropy(m(b.images), b.labels)
+    )
     first, second = torch.cat(seen[:3]), torch.cat(seen[3:])
     assert torch.equal(first.sort().values, second.sort().values) and not torch.equal(first, second)
 
 
 def test_own_values_reach_their_client():
     world, seen = image_world(sizes=(5, 5, 5)), []
-    world.local_epochs(world.new_models(), lambda m, b, s, own: seen.append((s, own)) or m(b.images).sum(), shared="all", own=["a", "b", "c"])
+    world.local_epochs(
+        world.new_models(),
+        lambda m, b, s, own: seen.append((s, own)) or m(b.images).sum(),
+        shared="all",
+        own=["a", "b", "c"],
+    )
     assert seen == [("all", "a"), ("all", "b"), ("all", "c")]
 
 
 def test_a_loss_that_is_not_finite_stops_with_round_client_and_last_good_loss():
     world = image_world()
     state = FedAvg().round(FedAvg().init(world), world)
-    world.round = 2
+    world = world.at(2)
 
     def broken(model, batch, shared, own):
-        return model(batch.images).sum() * (math.nan if len(world.clients[1].labels) and batch.labels.shape[0] == 1 else 1) * 0
+        return (
+            model(batch.images).sum()
+            * (math.nan if len(world.clients[1].labels) and batch.labels.shape[0] == 1 else 1)
+            * 0
+        )
 
-    with pytest.raises(TrainingError, match=r"round 2, client c1: the training loss is nan; last finite loss: .*client c0"):
+    with pytest.raises(
+        TrainingError,
+        match=r"round 2, client c1: the training loss is nan; last finite loss of this phase: .*client c0",
+    ):
         world.local_epochs(world.everyone(state.model), broken)
 
 
 def test_averaging_different_networks_is_refused():
     world = image_world(model=[Model("cnn4"), Model("cnn4"), Model("cnn2")])
-    with pytest.raises(TrainingError, match="averages models, but the clients hold different networks: cnn2, cnn4"):
+    with pytest.raises(
+        TrainingError, match="averages models, but the clients hold different networks: cnn2, cnn4"
+    ):
         FedAvg().init(world)
     assert len(run(Local(), world, 1).models) == 3
 
@@ -177,7 +215,9 @@ def test_same_start_for_equal_networks_own_start_for_different_ones():
 def test_scalars_count_parameters_and_float_buffers():
     world = image_world(model=Model("resnet10"))
     network = world.network(0, world.new_model())
-    expected = sum(p.numel() for p in network.parameters()) + sum(b.numel() for b in network.buffers() if b.is_floating_point())
+    expected = sum(p.numel() for p in network.parameters()) + sum(
+        b.numel() for b in network.buffers() if b.is_floating_point()
+    )
     assert world.scalars() == expected == world.scalars("features") + world.scalars("head")
     assert world.scalars("head") == 512 * 10 + 10
 

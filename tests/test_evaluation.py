@@ -6,16 +6,19 @@ import pytest
 import torch
 from torch import nn
 
-from pipeline import evaluation
+from pipeline.cells import evaluation
+from pipeline.cells.evaluation import TestSet, correct, last_mean, measure
 from pipeline.engine.state import Clients, Params
-from pipeline.evaluation import TestSet, correct, last_mean, measure
 
 
 class Fixed(nn.Module):
-    """A model whose accuracy on a test set is given: it answers class 0 for the first so many images, else class 1."""
+    """A model whose accuracy on a test set is given: it answers class 0 for the first so many images, else
+    class 1."""
 
     def forward(self, images):
-        return torch.nn.functional.one_hot((images.flatten(1)[:, 0] >= images.flatten(1)[:, 1]).long(), 2).float()
+        return torch.nn.functional.one_hot(
+            (images.flatten(1)[:, 0] >= images.flatten(1)[:, 1]).long(), 2
+        ).float()
 
 
 @dataclasses.dataclass
@@ -25,10 +28,13 @@ class Person:
 
 
 class FixedWorld:
-    """accuracy[i][j] of client i's model on test set j, made real by images that carry (position, wanted hits)."""
+    """accuracy[i][j] of client i's model on test set j, made real by images that carry (position, wanted
+    hits)."""
 
     def __init__(self, hits, sizes, domains):
-        self.clients = [Person(d if len(set(domains)) == len(domains) else f"c{i}", d) for i, d in enumerate(domains)]
+        self.clients = [
+            Person(d if len(set(domains)) == len(domains) else f"c{i}", d) for i, d in enumerate(domains)
+        ]
         self.hits, self.sizes, self.names = hits, sizes, list(dict.fromkeys(domains))
         self.calls = 0
 
@@ -84,7 +90,9 @@ def test_cross_worked_example(counted):
     measures, own = measure(own_models(4), world, world.tests(), "cross")
     assert [measures[f"intra.{d}"] for d in ("M", "U", "SV", "SY")] == [90, 80, 70, 95] == own
     assert [measures[f"inter.{d}"] for d in ("M", "U", "SV", "SY")] == pytest.approx([30, 40, 25, 35])
-    assert (measures["intra.AVG"], measures["inter.AVG"], measures["average"]) == pytest.approx((83.75, 32.5, 83.75))
+    assert (measures["intra.AVG"], measures["inter.AVG"], measures["average"]) == pytest.approx(
+        (83.75, 32.5, 83.75)
+    )
 
 
 def test_domains_are_averaged_without_weights_and_a_shared_model_is_evaluated_once(counted):
@@ -104,7 +112,11 @@ def test_own_models_are_averaged_within_their_domain(counted):
 def test_pooled_with_variants_gives_a_column_per_client(counted):
     world = counted(FixedWorld([[80, 100], [60, 50]], [100, 200], ["theta0", "theta1"]))
     measures, own = measure(own_models(2), world, world.tests(["clean", "corrupted"]), "pooled")
-    assert measures["clean.AVG"] == 70 and measures["corrupted.AVG"] == 37.5 and measures["corrupted.theta1"] == 25
+    assert (
+        measures["clean.AVG"] == 70
+        and measures["corrupted.AVG"] == 37.5
+        and measures["corrupted.theta1"] == 25
+    )
     assert own == [80, 60]
 
 
@@ -129,7 +141,11 @@ def test_large_sets_are_evaluated_in_batches(monkeypatch):
 
 def test_mean_of_the_last_rounds_skips_rounds_without_evaluation():
     rows = [{"a": 10.0}, {"a": 20.0}, {}, {"a": 60.0}]
-    assert last_mean(rows, "a", 2) == 40 and last_mean(rows, "a", 5) == 30 and math.isnan(last_mean(rows, "b", 2))
+    assert (
+        last_mean(rows, "a", 2) == 40
+        and last_mean(rows, "a", 5) == 30
+        and math.isnan(last_mean(rows, "b", 2))
+    )
 
 
 def test_representations_are_the_same_images_for_every_method_and_deal_a_domain_to_its_clients():
@@ -140,36 +156,54 @@ def test_representations_are_the_same_images_for_every_method_and_deal_a_domain_
     first = evaluation.representations(world.new_models(), world, tests, limit=12)
     assert first["values"].shape == (12, 128) and sorted(set(first["clients"])) == [0, 1, 2]
     assert (first["labels"] == source[0].labels.numpy()[first["ids"]]).all()
-    other = evaluation.representations(world.local_epochs(world.new_models(), lambda m, b, *_: m(b.images).sum()), world, tests, limit=12)
+    other = evaluation.representations(
+        world.local_epochs(world.new_models(), lambda m, b, *_: m(b.images).sum()).models,
+        world,
+        tests,
+        limit=12,
+    )
     assert (other["ids"] == first["ids"]).all() and (other["values"] != first["values"]).any()
     network = world.network(int(first["clients"][0]), world.new_models()[0])
     expected = network.features(source[0].images[first["ids"][:1]])
-    torch.testing.assert_close(torch.from_numpy(first["values"][:1]).float(), expected.detach(), atol=1e-3, rtol=1e-2)
+    torch.testing.assert_close(
+        torch.from_numpy(first["values"][:1]).float(), expected.detach(), atol=1e-3, rtol=1e-2
+    )
 
 
 def test_representations_of_different_networks_share_no_space():
     from federation import image_clients, image_world
-    from pipeline.params import Model
+
+    from pipeline.schema import Model
     world = image_world(sizes=(5, 5), model=[Model("cnn4"), Model("lenet")])
     source = image_clients((30,))[0]
-    assert evaluation.representations(world.new_models(), world, [TestSet("only", source.images, source.labels)]) == {}
+    assert (
+        evaluation.representations(world.new_models(), world, [TestSet("only", source.images, source.labels)])
+        == {}
+    )
 
 
 def crossed_world(sizes, domains, names, model, public=8):
-    """A world with public images whose clients have the given domains, and a test set of 30 images for each domain."""
+    """A world with public images whose clients have the given domains, and a test set of 30 images for each
+    domain."""
     from federation import image_clients, training
+
     from pipeline.engine.world import World
-    from pipeline.params import Public
+    from pipeline.schema import Public
     made = image_clients(sizes, model)
-    clients = [dataclasses.replace(client, name=name, domain=domain) for client, name, domain in zip(made, names, domains)]
+    clients = [
+        dataclasses.replace(client, name=name, domain=domain)
+        for client, name, domain in zip(made, names, domains)
+    ]
     settings = (torch.randn(public, 1, 16, 16), Public("x", size=public))
-    tests = [TestSet(name, torch.randn(30, 1, 16, 16), torch.arange(30) % 3) for name in dict.fromkeys(domains)]
+    tests = [
+        TestSet(name, torch.randn(30, 1, 16, 16), torch.arange(30) % 3) for name in dict.fromkeys(domains)
+    ]
     return World(clients, training(), 10, 0, public=settings), tests
 
 
 def test_crosses_hold_every_clients_features_of_every_domains_images(monkeypatch):
     """Networks of 128 and 84 features; 6 of each domain's 30 images, 2 of each of its 3 classes."""
-    from pipeline.params import Model
+    from pipeline.schema import Model
     monkeypatch.setattr(evaluation, "CROSSED", 6)
     world, tests = crossed_world((5, 4), ["M", "U"], ["one", "two"], [Model("cnn4"), Model("lenet")])
     models = world.new_models()
@@ -177,10 +211,22 @@ def test_crosses_hold_every_clients_features_of_every_domains_images(monkeypatch
     widths = [network.width for network in (world.network(k, models[k]) for k in range(2))]
     assert "values" not in found and len(set(widths)) == 2
     assert found["names"].tolist() == ["one", "two"] and found["domains"].tolist() == ["M", "U"]
-    assert found["cross_domains"].tolist() == ["M"] * 6 + ["U"] * 6 and sorted(found["cross_labels"][6:]) == [0, 0, 1, 1, 2, 2]
+    assert found["cross_domains"].tolist() == ["M"] * 6 + ["U"] * 6 and sorted(found["cross_labels"][6:]) == [
+        0,
+        0,
+        1,
+        1,
+        2,
+        2,
+    ]
     for k, name in enumerate(["one", "two"]):
         features, answers = found[f"features.{name}"], found[f"answers.{name}"]
-        assert features.shape == (12, widths[k]) and features.dtype == "float16" and answers.shape == (12,) and answers.dtype == "int16"
+        assert (
+            features.shape == (12, widths[k])
+            and features.dtype == "float16"
+            and answers.shape == (12,)
+            and answers.dtype == "int16"
+        )
         network, own = world.network(k, models[k]), tests[1]
         chosen = evaluation._balanced(own.labels.numpy(), 6)
         expected = network.features(own.images[chosen]).detach()
@@ -192,18 +238,27 @@ def test_crosses_hold_every_clients_features_of_every_domains_images(monkeypatch
 def test_every_client_answers_the_first_private_images_of_each_domain(monkeypatch):
     """Two clients of 5 and 4 images share a domain: 7 of these 9 in order; the third has 3 of its own."""
     monkeypatch.setattr(evaluation, "PUBLIC", 7)
-    from pipeline.params import Model
+    from pipeline.schema import Model
     world, tests = crossed_world((5, 4, 3), ["M", "M", "U"], ["a", "b", "c"], Model("cnn4"))
     models = world.new_models()
     found = evaluation.representations(models, world, tests)
-    assert found["logits"].shape == (3, 7, 10) and found["private.M"].shape == (3, 7, 10) and found["private.U"].shape == (3, 3, 10)
-    expected = world.network(2, models[2])(torch.cat([world.clients[0].images, world.clients[1].images[:2]])).detach()
-    torch.testing.assert_close(torch.from_numpy(found["private.M"][2]).float(), expected, atol=1e-3, rtol=1e-2)
+    assert (
+        found["logits"].shape == (3, 7, 10)
+        and found["private.M"].shape == (3, 7, 10)
+        and found["private.U"].shape == (3, 3, 10)
+    )
+    expected = world.network(2, models[2])(
+        torch.cat([world.clients[0].images, world.clients[1].images[:2]])
+    ).detach()
+    torch.testing.assert_close(
+        torch.from_numpy(found["private.M"][2]).float(), expected, atol=1e-3, rtol=1e-2
+    )
 
 
 def test_nothing_is_crossed_without_public_images_or_a_test_set_of_each_clients_domain():
     from federation import image_world
-    from pipeline.params import Model
+
+    from pipeline.schema import Model
     world, tests = crossed_world((5, 4), ["M", "U"], ["M", "U"], Model("cnn4"))
     own = {"values", "labels", "clients", "ids"}
     pooled = [TestSet("test", tests[0].images, tests[0].labels)]

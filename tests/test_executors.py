@@ -1,10 +1,11 @@
-"""The stacked executor does what the plain loop does: same batches, same masks, same numbers up to the order of sums."""
+"""The stacked executor does what the plain loop does: same batches, same masks, same numbers up to the order
+of sums."""
 import dataclasses
 
 import pytest
 import torch
+from federation import CNN4, image_clients, image_world, run, training
 
-from federation import image_clients, image_world, run, training
 from pipeline.engine.stacked import _Stack
 from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import World
@@ -17,13 +18,17 @@ from pipeline.methods.fedrep import FedRep
 from pipeline.methods.local import Local
 from pipeline.methods.moon import Moon
 from pipeline.methods.pfedme import PFedMe
-from pipeline.params import Model, Optimiser
+from pipeline.schema import Model, Optimiser
 
 SIZES = (20, 33, 7, 33, 0, 1, 48)
-OPTIMISERS = [Optimiser("sgd", 0.05), Optimiser("sgd", 0.05, momentum=0.9, weight_decay=1e-3), Optimiser("adam", 0.003, weight_decay=1e-3)]
+OPTIMISERS = [
+    Optimiser("sgd", 0.05),
+    Optimiser("sgd", 0.05, momentum=0.9, weight_decay=1e-3),
+    Optimiser("adam", 0.003, weight_decay=1e-3),
+]
 
 
-def world(executor, monkeypatch, dtype=torch.float64, sizes=SIZES, model=Model("cnn4"), **changes):
+def world(executor, monkeypatch, dtype=torch.float64, sizes=SIZES, model=CNN4, **changes):
     monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
     clients = [dataclasses.replace(c, images=c.images.to(dtype)) for c in image_clients(sizes, model)]
     return World(clients, training(**changes), 10, 0)
@@ -60,16 +65,25 @@ def test_three_rounds_in_float32(method, monkeypatch):
 
 
 def test_dropout_masks_are_the_same(monkeypatch):
-    agree(FedAvg(), monkeypatch, 1e-9, model=Model("cnn2", dropout=0.4), optimiser=Optimiser("adam", 0.003), local_epochs=2)
+    agree(
+        FedAvg(),
+        monkeypatch,
+        1e-9,
+        model=Model("cnn2", dropout=0.4),
+        optimiser=Optimiser("adam", 0.003),
+        local_epochs=2,
+    )
 
 
 def test_two_dropout_draws_per_step(monkeypatch):
     def twice(model, batch, shared, own):
-        return cross_entropy(model(batch.images), batch.labels) + cross_entropy(model(batch.images.flip(3)), batch.labels)
+        return cross_entropy(model(batch.images), batch.labels) + cross_entropy(
+            model(batch.images.flip(3)), batch.labels
+        )
     ends = []
     for executor in ("sequential", "stacked"):
         w = world(executor, monkeypatch, model=Model("cnn2", dropout=0.4))
-        ends.append(w.local_epochs(w.new_models(), twice))
+        ends.append(w.local_epochs(w.new_models(), twice).models)
     assert largest_difference(*ends) < 1e-9
 
 
@@ -77,12 +91,16 @@ def test_batchnorm_keeps_each_clients_running_statistics(monkeypatch):
     ends = []
     for executor in ("sequential", "stacked"):
         w = world(executor, monkeypatch, sizes=(8, 13, 5), model=Model("resnet10"), batch_size=4)
-        ends.append(w.local_epochs(w.new_models(), FedAvg().loss))
+        ends.append(w.local_epochs(w.new_models(), FedAvg().loss).models)
     assert largest_difference(*ends) < 1e-8
-    name = "features.0.1.running_mean" if "features.0.1.running_mean" in ends[1][0] else next(n for n in ends[1][0] if n.endswith("running_mean"))
+    name = (
+        "features.0.1.running_mean"
+        if "features.0.1.running_mean" in ends[1][0]
+        else next(n for n in ends[1][0] if n.endswith("running_mean"))
+    )
     assert not torch.equal(ends[1][0][name], ends[1][1][name])
     counters = [n for n in ends[1][0] if n.endswith("num_batches_tracked")]
-    assert [int(ends[1][k][counters[0]]) for k in range(3)] == [2, 3, 1]          # 13 and 5 leave a batch of one out
+    assert [int(ends[1][k][counters[0]]) for k in range(3)] == [2, 3, 1]  # 13 and 5 leave a batch of one out
 
 
 def test_different_networks_are_groups(monkeypatch):
@@ -102,19 +120,23 @@ def test_what_a_loss_logs_is_averaged_per_client(monkeypatch):
     logged, seconds = [], []
     for executor in ("sequential", "stacked"):
         w = world(executor, monkeypatch)
-        w.local_epochs(w.new_models(), loss)
-        logged.append((w.loss, w.logged))
-        seconds.append(w.logged_last["double"])
-        assert all(v == pytest.approx(2 * l, nan_ok=True) for v, l in zip(w.logged["double"].tolist(), w.loss))
-        assert w.logged["one"].isnan().tolist() == [n == 0 for n in SIZES]
-    torch.testing.assert_close(logged[0][1]["double"], logged[1][1]["double"], equal_nan=True)
+        trained = w.local_epochs(w.new_models(), loss)
+        logged.append(trained.logged["double"])
+        seconds.append(trained.last["double"])
+        assert all(
+            twice == pytest.approx(2 * one, nan_ok=True)
+            for twice, one in zip(logged[-1].tolist(), trained.losses)
+        )
+        assert trained.logged["one"].isnan().tolist() == [n == 0 for n in SIZES]
+    torch.testing.assert_close(*logged, equal_nan=True)
     torch.testing.assert_close(*seconds, equal_nan=True)
     one_batch = [k for k, n in enumerate(SIZES) if 0 < n <= 16]       # there the last batch is the mean
-    torch.testing.assert_close(seconds[0][one_batch], logged[0][1]["double"][one_batch])
+    torch.testing.assert_close(seconds[0][one_batch], logged[0][one_batch])
 
 
 def test_own_values_of_every_kind(monkeypatch):
-    """Clients, a tensor with a row per client, and a dict of both reach the right client in both executors."""
+    """Clients, a tensor with a row per client, and a dict of both reach the right client in both
+    executors."""
     def loss(model, batch, shared, own):
         pull = sum((p - own["models"][name]).pow(2).sum() for name, p in model.params.items())
         return cross_entropy(model(batch.images), batch.labels) * own["weight"] + shared * pull
@@ -122,9 +144,9 @@ def test_own_values_of_every_kind(monkeypatch):
     for executor in ("sequential", "stacked"):
         w = world(executor, monkeypatch)
         start = w.new_models()
-        other = w.local_epochs(start, FedAvg().loss)
+        other = w.local_epochs(start, FedAvg().loss).models
         own = State(models=other, weight=torch.arange(len(SIZES), dtype=torch.float64) / 10)
-        ends.append(w.local_epochs(start, loss, shared=0.3, own=own))
+        ends.append(w.local_epochs(start, loss, shared=0.3, own=own).models)
     assert largest_difference(*ends) < 1e-9
 
 
@@ -141,12 +163,14 @@ def test_steps_of_a_methods_own(monkeypatch):
         w = world(executor, monkeypatch, model=Model("cnn2", dropout=0.3))
         start = w.new_models()
         ends.append(w.local_steps(start, step, own=start, together=2, epochs=2))
-    assert largest_difference(ends[0][0], ends[1][0]) < 1e-9
-    assert largest_difference(ends[0][1], ends[1][1]) < 1e-9
-    assert largest_difference(ends[0][0], start) > 1e-3
+    assert largest_difference(ends[0].models, ends[1].models) < 1e-9
+    assert largest_difference(ends[0].own, ends[1].own) < 1e-9
+    assert largest_difference(ends[0].models, start) > 1e-3
 
 
-@pytest.mark.parametrize("error", [torch.OutOfMemoryError("made up"), RuntimeError("GET was unable to find an engine to execute this computation")])
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("made up"), RuntimeError("GET was unable to find "
+                                                                                   "an engine to execute "
+                                                                                   "this computation")])
 def test_short_memory_halves_the_stack_with_one_warning(error, monkeypatch, capsys):
     plain = run(FedAvg(), world("sequential", monkeypatch), 1)
     w = world("stacked", monkeypatch)
@@ -160,7 +184,7 @@ def test_short_memory_halves_the_stack_with_one_warning(error, monkeypatch, caps
     monkeypatch.setattr(_Stack, "train", short)
     assert largest_difference(run(FedAvg(), w, 1), plain) < 1e-9
     assert capsys.readouterr().err.count("stacks of 3 clients") == 1 and w.executor.most == 3
-    assert sizes[:2] == [6, 6] and max(sizes[2:]) == 3         # once more without what earlier phases have kept
+    assert sizes[:2] == [6, 6] and max(sizes[2:]) == 3  # once more without what earlier phases have kept
 
 
 def test_memory_that_earlier_phases_hold_is_given_back_before_stacks_are_halved(monkeypatch, capsys):
@@ -207,5 +231,8 @@ def test_bf16_is_near_and_not_equal(monkeypatch):
 def test_bf16_reaches_a_methods_own_steps_too(monkeypatch):
     exact = run(PFedMe(), world("sequential", monkeypatch, dtype=torch.float32), 1)
     monkeypatch.setenv("FEDREPRO_PRECISION", "bf16")
-    ends = [run(PFedMe(), world(executor, monkeypatch, dtype=torch.float32), 1) for executor in ("sequential", "stacked")]
+    ends = [
+        run(PFedMe(), world(executor, monkeypatch, dtype=torch.float32), 1)
+        for executor in ("sequential", "stacked")
+    ]
     assert 1e-6 < largest_difference(ends[0], exact) < 0.05 and largest_difference(*ends) < 0.01

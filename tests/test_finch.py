@@ -5,7 +5,15 @@ import torch
 from scipy.sparse.csgraph import connected_components
 
 from pipeline import clustering
-from pipeline.clustering import by_class, class_averages, cluster_means, finch, first_neighbours, keep_missing, representatives
+from pipeline.clustering import (
+    by_class,
+    class_averages,
+    cluster_means,
+    finch,
+    first_neighbours,
+    keep_missing,
+    representatives,
+)
 from pipeline.engine.state import State
 from pipeline.errors import TrainingError
 
@@ -49,7 +57,12 @@ def neighbours_by_hand(x):
 def links_by_hand(towards):
     """The link matrix: in how many ways i and j are linked."""
     n = len(towards)
-    m = np.array([[(towards[i] == j) + 0 + (towards[j] == i) + (towards[i] == towards[j]) for j in range(n)] for i in range(n)])
+    m = np.array(
+        [
+            [(towards[i] == j) + 0 + (towards[j] == i) + (towards[i] == towards[j]) for j in range(n)]
+            for i in range(n)
+        ]
+    )
     np.fill_diagonal(m, 0)
     return m
 
@@ -75,14 +88,16 @@ def finch_by_hand(rows, early_exit):
     return torch.from_numpy(np.stack(found, axis=1))
 
 
-# -- worked numbers --------------------------------------------------------------------------------------------
+# -- worked numbers ------------------------------------------------------------------------------------------
 
 def test_twelve_points_in_the_plane():
     found = finch(TWELVE)
     assert found.dtype == torch.int64 and counts(found) == [6, 3]
     assert found[:, 0].tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
     assert found[:, 1].tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]
-    torch.testing.assert_close(representatives(TWELVE, "finch"), torch.tensor([[1, .2375], [.31, 1], [-1, -.125]]))
+    torch.testing.assert_close(
+        representatives(TWELVE, "finch"), torch.tensor([[1, 0.2375], [0.31, 1], [-1, -0.125]])
+    )
     assert len(representatives(TWELVE, "first")) == 6
     torch.testing.assert_close(representatives(TWELVE, "mean"), TWELVE.mean(0, keepdim=True))
     assert counts(finch(TWELVE, early_exit=True)) == [6]
@@ -110,11 +125,14 @@ def test_no_rows_have_no_clusters():
 
 @pytest.mark.parametrize("n", [4, 5])
 def test_four_or_five_rows_are_one_or_two_clusters(n):
-    seen = {counts(finch(torch.randn(n, 3, generator=torch.Generator().manual_seed(seed))))[-1] for seed in range(50)}
+    seen = {
+        counts(finch(torch.randn(n, 3, generator=torch.Generator().manual_seed(seed))))[-1]
+        for seed in range(50)
+    }
     assert seen == {1, 2}
 
 
-# -- identities ------------------------------------------------------------------------------------------------
+# -- identities ----------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("early_exit", [False, True])
 def test_its_steps_on_dense_matrices(early_exit):
@@ -137,14 +155,16 @@ def test_positive_scales_of_rows_change_no_neighbour():
     for rows in inputs(30):
         scales = torch.linspace(.1, 9, len(rows))[:, None]
         unit = torch.nn.functional.normalize
-        assert torch.equal(first_neighbours(unit(rows.double())), first_neighbours(unit((rows * scales).double())))
+        assert torch.equal(
+            first_neighbours(unit(rows.double())), first_neighbours(unit((rows * scales).double()))
+        )
         assert same_partition(finch(rows)[:, 0], finch(rows * scales)[:, 0])
 
 
 def test_permuting_rows_permutes_labels():
     for rows in inputs(30):
         if (rows == 0).all(1).any():
-            continue                                          # rows of zeros are equally far from all: a tie goes to the first
+            continue  # rows of zeros are equally far from all: a tie goes to the first
         order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
         assert same_partitions(finch(rows[order]), finch(rows)[order])
 
@@ -160,12 +180,13 @@ def test_every_level_is_coarser_and_joins_whole_clusters():
 
 
 def test_means_of_a_later_level_are_of_rows_not_of_means():
-    rows = torch.cat([TWELVE, torch.tensor([[1, .021]])])     # the right group's first clusters have three and two rows
+    # the right group's first clusters have three and two rows
+    rows = torch.cat([TWELVE, torch.tensor([[1, .021]])])
     assert counts(finch(rows)) == [6, 3]
     torch.testing.assert_close(representatives(rows, "finch")[0], rows[[0, 1, 2, 3, 12]].mean(0))
 
 
-# -- what it must bear --------------------------------------------------------------------------------------------
+# -- what it must bear ---------------------------------------------------------------------------------------
 
 def test_equal_rows_go_to_the_first_and_stay_together():
     rows = torch.tensor([[.3, .7, .1]]).repeat(5, 1)
@@ -178,8 +199,10 @@ def test_rows_of_zeros_are_at_distance_one_of_all():
     rows = torch.tensor([[1, .1], [1, .2], [-1, 0], [0, 0], [-1, .1]])
     unit = torch.nn.functional.normalize(rows.double(), dim=1)
     assert first_neighbours(unit).tolist() == [1, 0, 4, 0, 2]
-    assert first_neighbours(unit[:4]).tolist() == [1, 0, 3, 0]            # nearer than what points away
-    assert finch(rows).tolist() == [[0], [0], [1], [0], [1]] and representatives(rows, "finch").isfinite().all()
+    assert first_neighbours(unit[:4]).tolist() == [1, 0, 3, 0]  # nearer than what points away
+    assert (
+        finch(rows).tolist() == [[0], [0], [1], [0], [1]] and representatives(rows, "finch").isfinite().all()
+    )
 
 
 def test_blocks_change_nothing(monkeypatch):
@@ -211,7 +234,7 @@ def test_rows_that_are_not_finite_are_refused(bad):
         finch(torch.tensor([[1., 0], [bad, 1], [0, 1]]))
 
 
-# -- several vectors per class -----------------------------------------------------------------------------------
+# -- several vectors per class -------------------------------------------------------------------------------
 
 def test_cluster_means_are_summed_in_float64():
     rows = torch.tensor([[1e8], [1.], [-1e8], [4.]])
@@ -229,7 +252,11 @@ def test_by_class_keeps_classes_apart():
 
 
 def test_missing_classes_keep_all_their_vectors():
-    old = State(vectors=torch.tensor([[1., 1], [2, 2], [3, 3]]), classes=torch.tensor([0, 1, 1]), owners=torch.tensor([4, 5, 6]))
+    old = State(
+        vectors=torch.tensor([[1.0, 1], [2, 2], [3, 3]]),
+        classes=torch.tensor([0, 1, 1]),
+        owners=torch.tensor([4, 5, 6]),
+    )
     new = State(vectors=torch.tensor([[9., 9]]), classes=torch.tensor([0]), owners=torch.tensor([7]))
     kept = keep_missing(new, old)
     assert kept.vectors.tolist() == [[9, 9], [2, 2], [3, 3]]
@@ -239,4 +266,9 @@ def test_missing_classes_keep_all_their_vectors():
 
 def test_class_averages():
     found = class_averages(torch.tensor([[1., 0], [0, 1], [4, 4]]), torch.tensor([2, 2, 0]), 4)
-    assert found.vectors.tolist() == [[4, 4], [0, 0], [.5, .5], [0, 0]] and found.known.tolist() == [True, False, True, False]
+    assert found.vectors.tolist() == [[4, 4], [0, 0], [0.5, 0.5], [0, 0]] and found.known.tolist() == [
+        True,
+        False,
+        True,
+        False,
+    ]

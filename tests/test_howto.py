@@ -1,12 +1,20 @@
-"""docs/adding-*.md, followed word for word in a copy of the repository: what they add runs and appears in the reports."""
+"""docs/adding-*.md, followed word for word in a copy of the repository: what they add runs and appears in the
+reports."""
 import json
+import os
 import re
 import shlex
+import sys
+from functools import partial
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 import yaml
-from test_pipeline import ROOT, copy_of_the_repository, edit, run, stage
+from repository import ROOT, copy_of_the_repository, edit, run, stage
+
+from pipeline.commands import new, sync
+from pipeline.errors import FedReproError
 
 FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -14,7 +22,10 @@ FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 def steps(page: str) -> list[tuple[str, dict, str]]:
     """(language, what stands after it, content) of every code block of a page, in its order."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    return [(language, dict(word.split("=", 1) for word in shlex.split(about)), content) for language, about, content in FENCE.findall(text)]
+    return [
+        (language, dict(word.split("=", 1) for word in shlex.split(about)), content)
+        for language, about, content in FENCE.findall(text)
+    ]
 
 
 def follow(page: str, project: Path) -> list[str]:
@@ -23,11 +34,11 @@ def follow(page: str, project: Path) -> list[str]:
     for language, about, content in steps(page):
         if "file" in about:
             path = project / about["file"]
-            assert not path.exists(), f"{page} makes {path.name}, which is there"
+            assert not (ROOT / about["file"]).exists(), f"{page} makes {path.name}, which is there"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(content)
-        elif "at" in about:
-            edit(project / about["into"], lambda document: put(document, about["at"].split("."), yaml.safe_load(content)))
+        elif "at" in about or "set" in about:
+            edit(project / about["into"], partial(put, about, yaml.safe_load(content)))
         elif "into" in about:
             path, mark = project / about["into"], about["after"]
             before, found, after = path.read_text().partition(mark + "\n")
@@ -35,41 +46,64 @@ def follow(page: str, project: Path) -> list[str]:
             path.write_text(before + found + content + after)
         else:
             assert language == "sh", f"{page}: a block of {language} that nobody follows"
-            done = run(project, "bash", "-euo", "pipefail", "-c", content, PYTHONDONTWRITEBYTECODE="", FEDREPRO_TRACKING="off")
+            done = run(
+                project,
+                "bash",
+                "-euo",
+                "pipefail",
+                "-c",
+                content,
+                PYTHONDONTWRITEBYTECODE="",
+                FEDREPRO_TRACKING="off",
+                PATH=os.pathsep.join(
+                    [str(project.parent / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
+                ),
+            )
             printed.append(done.stdout)
     return printed
 
 
-def put(document, keys: list[str], value) -> None:
-    """Add to the mapping or to the list at `keys`."""
-    for key in keys:
+def put(about: dict, value, document) -> None:
+    """Add to the mapping or list at a place (`at=a.b`), or replace keys of the mapping there (`set=a.b`);
+    none is the top."""
+    for key in filter(None, about.get("at", about.get("set")).split(".")):
         document = document[key]
     if isinstance(document, list):
         document += value
     else:
-        assert not document.keys() & value.keys(), "a key that is there already"
+        assert "set" in about or not document.keys() & value.keys(), "a key that is there already"
         document |= value
 
 
 @pytest.fixture
 def project(tmp_path) -> Path:
-    """A copy with its tests' helpers, and a FedCRL miniature of one round."""
-    copy = copy_of_the_repository(tmp_path)
+    """A committed copy with its tests' helpers, a FedCRL miniature of one round, and beside it the command of
+    that copy."""
+    copy, command = copy_of_the_repository(tmp_path / "copy"), tmp_path / "bin" / "fedrepro"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pipeline "$@"\n')
+    command.chmod(0o755)
     (copy / "tests").mkdir()
     for name in ("federation.py", "conftest.py", "pretend_card.py", "on_a_card.py"):
         (copy / "tests" / name).write_text((ROOT / "tests" / name).read_text())
-    run(copy, "git", "init", "-q")
 
     def shorten(document):
-        scenario = document["miniature"]["fedcrl"]["scenario"]
+        scenario = document["miniature"]["scenario"]
         scenario["training"]["rounds"], scenario["evaluation"]["last"], scenario["seeds"] = 1, 1, [0]
-    edit(copy / "params.yaml", shorten)
+    edit(copy / "papers/fedcrl/paper.yaml", shorten)
+    run(copy, "git", "init", "-q")
+    run(copy, "git", "add", "--all")
+    run(copy, "git", "-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-q", "-m", "copy")
     return copy
 
 
 def rows(project: Path, page: str, label: str) -> list[str]:
     """Rows of the tables of a Markdown report that begin with a label."""
-    return [line for line in (project / "reports" / page).read_text().splitlines() if re.match(rf"\| *{re.escape(label)}( <sup>.*?</sup>)? *\|", line)]
+    return [
+        line
+        for line in (project / "reports" / page).read_text().splitlines()
+        if re.match(rf"\| *{re.escape(label)}( <sup>.*?</sup>)? *\|", line)
+    ]
 
 
 def test_adding_a_method(project):
@@ -78,10 +112,17 @@ def test_adding_a_method(project):
     on_a_card = json.loads(printed[-1])
     assert on_a_card["equal"] and not on_a_card["waits"]
     result = json.loads((project / "papers/fedcrl/runs/mini/fedhalf/result.json").read_text())
-    assert any(f"{result['measures']['weighted'][0]:.2f}" in row for row in rows(project, "fedcrl.md", "FedHalf"))
+    assert any(
+        f"{result['measures']['weighted'][0]:.2f}" in row for row in rows(project, "fedcrl.md", "FedHalf")
+    )
     assert result["hyper"] == {"rate": 0.5} and result["rounds"] == 1
-    edit(project / "papers/fedcrl/paper.yaml", lambda document: document["methods"]["fedhalf"].update(rate=1.5))
-    assert "methods.fedhalf.rate: must be at most 1, found 1.5" in stage(project, "train", "fedcrl/mini/fedhalf", expect=2).stderr
+    edit(
+        project / "papers/fedcrl/paper.yaml", lambda document: document["methods"]["fedhalf"].update(rate=1.5)
+    )
+    assert (
+        "methods.fedhalf.rate: must be at most 1, found 1.5"
+        in stage(project, "train", "fedcrl/mini/fedhalf", expect=2).stderr
+    )
 
 
 def test_adding_a_data_set(project):
@@ -89,37 +130,69 @@ def test_adding_a_data_set(project):
     assert printed[1].splitlines()[-1] == "canonical [120, 24, 24, 3] ['dark', 'light']"
     result = json.loads((project / "papers/fedlsa/runs/shapes/fedavg/result.json").read_text())
     assert result["data"]["set"] == "shapes" and result["data"]["source"] == "canonical"
-    assert any("shapes" in line and result["data"]["digest"][:12] in line for line in (project / "reports/fedlsa.md").read_text().splitlines())
+    assert any(
+        "shapes" in line and result["data"]["digest"][:12] in line
+        for line in (project / "reports/fedlsa.md").read_text().splitlines()
+    )
 
 
 def test_a_data_set_without_its_file_says_what_to_do(project):
     """The archive not fetched: the page's manual step is what the error says."""
     entry, = [step for step in steps("adding-a-data-set.md") if "after" in step[1]]
     path = project / entry[1]["into"]
-    path.write_text(path.read_text().replace(entry[1]["after"] + "\n", entry[1]["after"] + "\n" + entry[2], 1))
+    path.write_text(
+        path.read_text().replace(entry[1]["after"] + "\n", entry[1]["after"] + "\n" + entry[2], 1)
+    )
     assert "put it as shapes.zip into data/raw/shapes/" in stage(project, "data", "shapes", expect=2).stderr
 
 
 def test_adding_a_scenario(project):
     printed = follow("adding-a-scenario.md", project)
     names = [f"papers/fedcrl/dvc.yaml:main@digits-dir-1-{method}" for method in ("fedavg", "fedcrl")]
-    assert set(names) < set(printed[0].split())
+    assert not printed[0] and set(names) < set(printed[1].split())
     text = (project / "reports/fedcrl.md").read_text()
-    assert "### Bundled digits, practical, Dir(1), 10 clients" in text and "Not of the paper; its protocol on the bundled digits" in text
+    assert (
+        "### Bundled digits, practical, Dir(1), 10 clients" in text
+        and "Not of the paper; its protocol on the bundled digits" in text
+    )
     for method, label in (("fedavg", "FedAvg"), ("fedcrl", "FedCRL")):
         result = json.loads((project / f"papers/fedcrl/runs/digits-dir-1/{method}/result.json").read_text())
-        mean = sum(result["measures"]["weighted"]) / 2
-        assert any(f"{mean:.2f}" in row for row in rows(project, "fedcrl.md", label))
-    left = run(project, "python", "-m", "pipeline.status", "fedcrl", "--stages", "digits-dir-1").stdout.split()
-    assert len(left) == 14 and set(left) < set(printed[0].split()) and not set(left) & set(names)
+        assert any(
+            f"{fmean(result['measures']['weighted']):.2f}" in row for row in rows(project, "fedcrl.md", label)
+        )
+    left = run(
+        project, "python", "-m", "pipeline", "status", "fedcrl", "--stages", "digits-dir-1"
+    ).stdout.split()
+    assert len(left) == 14 and set(left) < set(printed[1].split()) and not set(left) & set(names)
 
 
 def test_adding_a_paper(project):
     printed = follow("adding-a-paper.md", project)
+    # one folder, nothing central
+    assert printed[0].partition("To run it:  fedrepro run toy\n")[2] == "?? papers/toy/\n"
+    assert printed[1].startswith("papers/toy/dvc.yaml: written\n")
+    assert run(project, "python", "-m", "pipeline", "sync", "--check").stdout == ""
     assert re.search(r"toy, all cells +4 +4 +\. +\. +\. +\.$", printed[-1], re.MULTILINE)
     for scenario in ("mini", "digits-dir-05"):
         for method, label, published in (("fedavg", "FedAvg", "88"), ("fedprox", "FedProx", "89")):
             result = json.loads((project / f"papers/toy/runs/{scenario}/{method}/result.json").read_text())
-            assert any(f"{result['measures']['weighted'][0]:.2f}" in row and (scenario == "mini" or published in row)
-                       for row in rows(project, "toy.md", label))
+            assert any(
+                f"{fmean(result['measures']['weighted']):.2f}" in row
+                and (scenario == "mini" or published in row)
+                for row in rows(project, "toy.md", label)
+            )
     assert "toy.html" in (project / "reports/index.html").read_text()
+
+
+def test_new_overwrites_nothing(tmp_path):
+    """A method whose test would have the name of another test."""
+    (tmp_path / "tests").mkdir()
+    there = tmp_path / "tests" / "test_engine.py"
+    there.write_text("of the engine")
+    with pytest.raises(FedReproError, match="tests/test_engine.py: there is such a file already"):
+        new.method("engine", root=tmp_path)
+    assert there.read_text() == "of the engine" and not (tmp_path / "pipeline").exists()
+
+
+def test_committed_stages_are_what_sync_writes():
+    assert sync.sync(check=True) == []

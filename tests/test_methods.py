@@ -3,8 +3,8 @@ import dataclasses
 
 import pytest
 import torch
-
 from federation import B1, B2, TINY, equal, image_clients, image_world, params, run, tiny_world, training
+
 from pipeline import methods
 from pipeline.engine.state import State
 from pipeline.engine.world import World
@@ -27,7 +27,7 @@ def both():
 
 def test_local_two_steps_of_the_tiny_head(monkeypatch):
     world = tiny_world(monkeypatch, both())
-    world.round = 1
+    world = world.at(1)
     state = Local().round(State(models=world.everyone(params(TINY))), world)
     close(state.models[0]["head.weight"], [[.570084, -.091011], [.029916, .191011]])
     close(state.models[0]["head.bias"], [.003761, .096239])
@@ -46,7 +46,9 @@ def test_local_first_loss_and_gradient_of_the_tiny_head(monkeypatch):
     close(seen[0][1], [[-.494505, -.587982], [.494505, .587982]])
     close(seen[0][2], [-.173683, .173683])
     network = world.network(0, params(TINY))
-    at_start = torch.nn.functional.cross_entropy(network(torch.tensor(B2[0]).reshape(-1, 2, 1, 1)), torch.tensor(B2[1]))
+    at_start = torch.nn.functional.cross_entropy(
+        network(torch.tensor(B2[0]).reshape(-1, 2, 1, 1)), torch.tensor(B2[1])
+    )
     assert at_start.item() == pytest.approx(0.817813, abs=1e-6)
 
 
@@ -80,7 +82,11 @@ def test_equal_clients_give_any_clients_model():
 def test_one_full_batch_step_is_the_centralised_step():
     clients = image_clients()
     federated = run(FedAvg(), World(clients, training(batch_size=64), 10, 0), 1).model
-    union = dataclasses.replace(clients[0], images=torch.cat([c.images for c in clients]), labels=torch.cat([c.labels for c in clients]))
+    union = dataclasses.replace(
+        clients[0],
+        images=torch.cat([c.images for c in clients]),
+        labels=torch.cat([c.labels for c in clients]),
+    )
     central = run(FedAvg(), World([union], training(batch_size=64), 10, 0), 1).model
     for name in federated:
         torch.testing.assert_close(federated[name], central[name], atol=1e-6, rtol=1e-5)
@@ -98,10 +104,11 @@ def test_deployed_is_the_global_model_for_everyone():
 
 
 def test_three_rounds_equal_a_plain_loop():
-    """The same batches and weights in twenty lines of PyTorch, with torch's own optimiser and a DataLoader's order of sums."""
+    """The same batches and weights in twenty lines of PyTorch, with torch's own optimiser and a DataLoader's
+    order of sums."""
     from pipeline import keys
     from pipeline.models import build
-    from pipeline.params import Model, Optimiser
+    from pipeline.schema import Model, Optimiser
     clients, settings = image_clients(seed=1), training(optimiser=Optimiser("sgd", 0.05, 0.9), local_epochs=2)
     world = World(clients, settings, 10, 0)
     network = build(Model("cnn4"), 1, 16, 10)
@@ -112,10 +119,15 @@ def test_three_rounds_equal_a_plain_loop():
             network.load_state_dict(weights)
             optimiser = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9)
             for epoch in (0, 1):
-                order = torch.randperm(len(client.labels), generator=keys.torch_generator("batches", 0, "local", number, client.name, epoch))
+                order = torch.randperm(
+                    len(client.labels),
+                    generator=keys.torch_generator("batches", 0, "local", number, client.name, epoch),
+                )
                 for batch in order.split(16):
                     optimiser.zero_grad()
-                    torch.nn.functional.cross_entropy(network(client.images[batch]), client.labels[batch]).backward()
+                    torch.nn.functional.cross_entropy(
+                        network(client.images[batch]), client.labels[batch]
+                    ).backward()
                     optimiser.step()
             for name, value in network.state_dict().items():
                 total[name] += value * len(client.labels) / sum(world.sizes)
@@ -167,7 +179,11 @@ def test_a_large_mu_keeps_clients_at_the_anchor():
 
 def test_frozen_parts_have_no_penalty():
     world, sizes = image_world(), []
-    world.local_epochs(world.new_models(), lambda m, b, *_: sizes.append(set(m.params)) or m(b.images).sum(), trainable="head")
+    world.local_epochs(
+        world.new_models(),
+        lambda m, b, *_: sizes.append(set(m.params)) or m(b.images).sum(),
+        trainable="head",
+    )
     assert sizes[0] == {"head.weight", "head.bias"}
 
 

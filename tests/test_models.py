@@ -1,4 +1,5 @@
-"""The networks: counts and shapes of the released networks, the split into features and head, dropout, and agreement with independent forms."""
+"""The networks: counts and shapes of the released networks, the split into features and head, dropout, and
+agreement with independent forms."""
 import copy
 from functools import cache
 
@@ -8,16 +9,28 @@ from torch import nn
 from torch.nn import functional as F
 from torchvision.models.resnet import BasicBlock, ResNet
 
+from pipeline.engine.handle import Handle
 from pipeline.errors import ParamError
-from pipeline.models import NAMES, Dropout, build, set_generator
-from pipeline.models.layers import Normalise, conv_bn, pooled
+from pipeline.models import NAMES, Dropout, build, layers, set_generator
+from pipeline.models.layers import Network, Normalise, Recomputed, conv_bn, pooled
 from pipeline.models.mobile import Shuffle, SqueezeExcitation, Unused
 from pipeline.models.resnet import BLOCKS
 from pipeline.models.small import STACKS
-from pipeline.params import Model
+from pipeline.schema import Model
 
 DEEP = [name for name in NAMES if name not in STACKS]
-NEVER_NEGATIVE = ["cnn2", "fedavg_cnn", "cnn4", "cnn5", "lenet", "vit_head", *BLOCKS, "mobilenetv2", "googlenet", "shufflenet"]
+NEVER_NEGATIVE = [
+    "cnn2",
+    "fedavg_cnn",
+    "cnn4",
+    "cnn5",
+    "lenet",
+    "vit_head",
+    *BLOCKS,
+    "mobilenetv2",
+    "googlenet",
+    "shufflenet",
+]
 
 
 def count(tensors):
@@ -46,6 +59,44 @@ def trained(name):
     with torch.no_grad():
         network(images(name, batch=8, seed=2))
     return network.eval()
+
+
+# -- memory ------------------------------------------------------------------------------------------------
+
+def inception() -> Network:
+    branches = [
+        conv_bn(6, 4, 1),
+        nn.Sequential(conv_bn(6, 3, 1), conv_bn(3, 5, 3)),
+        nn.Sequential(nn.MaxPool2d(3, 1, 1), conv_bn(6, 2, 1)),
+    ]
+    return Network(pooled([conv_bn(3, 6, 3), Recomputed(branches)]), nn.Linear(11, 5))
+
+
+@pytest.mark.parametrize("outside", [False, True])
+@pytest.mark.parametrize("precision", [None, torch.bfloat16])
+def test_branches_computed_once_more_give_the_same_bits(precision, outside, monkeypatch):
+    """Two forwards, gradients and BatchNorm's statistics of a network, or of another model's tensors put in
+    its place."""
+    torch.manual_seed(3)
+    start, other, x = inception(), inception().state_dict(), torch.randn(4, 3, 16, 16)
+    found, again, whole = [], [], layers._recomputed
+    monkeypatch.setattr(layers, "_recomputed", lambda *branch: again.append(1) or whole(*branch))
+    for large in (1 << 40, 0):
+        monkeypatch.setattr(layers, "LARGE", large)
+        network = copy.deepcopy(start)
+        tensors = copy.deepcopy(other) if outside else network.state_dict(keep_vars=True)
+        parameters = [tensors[name].requires_grad_() for name, _ in network.named_parameters()]
+        model = Handle(network, tensors if outside else None)
+        with torch.autocast("cpu", precision, enabled=precision is not None):
+            logits = model(x) + model(x.flip(0))
+        gradients = torch.autograd.grad(logits.square().sum(), parameters)
+        found.append([logits, *gradients, *tensors.values()])
+    assert len(again) == 2 * 3 and all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+    assert (
+        int(tensors["features.0.1.num_batches_tracked"])
+        == int(tensors["features.1.0.1.num_batches_tracked"])
+        == 2
+    )
 
 
 # -- counts ------------------------------------------------------------------------------------------------
@@ -114,12 +165,17 @@ def shapes(network, kinds, inputs):
 
 @pytest.mark.parametrize("name, inputs, expected", [
     ("cnn2", (2, 3, 32, 32), [(32, 28, 28), (32, 14, 14), (64, 10, 10), (64, 5, 5), (1600,), (128,), (10,)]),
-    ("fedavg_cnn", (2, 1, 28, 28), [(32, 24, 24), (32, 12, 12), (64, 8, 8), (64, 4, 4), (1024,), (512,), (10,)]),
+    ("fedavg_cnn", (2, 1, 28, 28), [(32, 24, 24), (32, 12, 12), (64, 8, 8), (64, 4, 4), (1024,), (512,),
+                                    (10,)]),
     ("cnn4", (2, 1, 28, 28), [(10, 24, 24), (10, 12, 12), (20, 8, 8), (20, 4, 4), (320,), (128,), (10,)]),
-    ("cnn5", (2, 3, 32, 32), [(6, 28, 28), (6, 14, 14), (16, 10, 10), (16, 5, 5), (400,), (120,), (128,), (10,)]),
-    ("lenet", (2, 3, 32, 32), [(6, 28, 28), (6, 14, 14), (16, 10, 10), (16, 5, 5), (400,), (120,), (84,), (10,)]),
-    ("fedlsa", (2, 3, 224, 224), [(6, 220, 220), (6, 110, 110), (16, 106, 106), (16, 53, 53), (44_944,), (120,), (84,), (10,)]),
-    ("simple_cnn", (2, 3, 32, 32), [(6, 28, 28), (6, 14, 14), (16, 10, 10), (16, 5, 5), (400,), (120,), (84,), (84,), (256,), (10,)]),
+    ("cnn5", (2, 3, 32, 32), [(6, 28, 28), (6, 14, 14), (16, 10, 10), (16, 5, 5), (400,), (120,), (128,),
+                              (10,)]),
+    ("lenet", (2, 3, 32, 32), [(6, 28, 28), (6, 14, 14), (16, 10, 10), (16, 5, 5), (400,), (120,), (84,),
+                               (10,)]),
+    ("fedlsa", (2, 3, 224, 224), [(6, 220, 220), (6, 110, 110), (16, 106, 106), (16, 53, 53), (44_944,),
+                                  (120,), (84,), (10,)]),
+    ("simple_cnn", (2, 3, 32, 32), [(6, 28, 28), (6, 14, 14), (16, 10, 10), (16, 5, 5), (400,), (120,), (84,),
+                                    (84,), (256,), (10,)]),
     ("vit_head", (2, 192), [(192,), (128,), (10,)]),
 ])
 def test_layer_shapes_of_small_networks(name, inputs, expected):
@@ -129,8 +185,10 @@ def test_layer_shapes_of_small_networks(name, inputs, expected):
 
 
 @pytest.mark.parametrize("name, at_32, at_16", [
-    ("resnet10", (512, 4, 4), (512, 2, 2)), ("resnet12", (512, 4, 4), (512, 2, 2)), ("resnet18", (512, 4, 4), (512, 2, 2)),
-    ("resnet34", (512, 4, 4), (512, 2, 2)), ("efficientnet", (320, 2, 2), (320, 1, 1)), ("mobilenetv2", (1280, 4, 4), (1280, 2, 2)),
+    ("resnet10", (512, 4, 4), (512, 2, 2)), ("resnet12", (512, 4, 4), (512, 2, 2)),
+    ("resnet18", (512, 4, 4), (512, 2, 2)),
+    ("resnet34", (512, 4, 4), (512, 2, 2)), ("efficientnet", (320, 2, 2), (320, 1, 1)),
+    ("mobilenetv2", (1280, 4, 4), (1280, 2, 2)),
     ("googlenet", (1024, 8, 8), (1024, 4, 4)), ("shufflenet", (800, 4, 4), (800, 2, 2)),
 ])
 def test_last_map_of_deep_networks(name, at_32, at_16):
@@ -141,7 +199,8 @@ def test_last_map_of_deep_networks(name, at_32, at_16):
 
 @pytest.mark.parametrize("name, channels, size", [
     *((name, 1, 28) for name in NAMES if name != "vit_head"),
-    *((name, channels, size) for name in STACKS if name != "vit_head" for channels, size in ((1, 16), (3, 64), (3, 225))),
+    *((name, channels, size) for name in STACKS if name != "vit_head"
+      for channels, size in ((1, 16), (3, 64), (3, 225))),
 ])
 def test_grey_and_other_sizes(name, channels, size):
     network = outline(name, channels, size, 7)
@@ -162,7 +221,8 @@ def test_network_is_head_of_features(name):
     network, x = trained(name), images(name)
     with torch.no_grad():
         logits = network(x)
-        assert torch.equal(logits, network.head(network.features(x)[:, :network.width]))     # of a Gaussian, its mean
+        # of a Gaussian, its mean
+        assert torch.equal(logits, network.head(network.features(x)[:, :network.width]))
         assert torch.equal(logits, network(x))
     assert logits.shape == (3, 5)
     assert network.head.in_features == network.width
@@ -182,7 +242,9 @@ def test_channels_last_changes_nothing(name):
     network, x = trained(name), images(name)
     other = copy.deepcopy(network).to(memory_format=torch.channels_last)
     with torch.no_grad():
-        torch.testing.assert_close(network(x), other(x.contiguous(memory_format=torch.channels_last)), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            network(x), other(x.contiguous(memory_format=torch.channels_last)), rtol=1e-4, atol=1e-5
+        )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -210,7 +272,8 @@ def test_every_parameter_in_use_gets_a_gradient(name):
     F.cross_entropy(network(images(name)), torch.tensor([0, 1, 4])).backward()
     idle = [p for p in network.parameters() if p.grad is None]
     assert not any(p.requires_grad for p in idle)
-    assert count(idle) == (1088 if name == "efficientnet" else 0)        # the first block's expansion, which the code never calls
+    # the first block's expansion, which the code never calls
+    assert count(idle) == (1088 if name == "efficientnet" else 0)
 
 
 @pytest.mark.parametrize("name", list(STACKS))
@@ -219,7 +282,8 @@ def test_small_networks_train_on_one_sample(name):
     assert network(images(name, batch=1)).shape == (1, 5)
 
 
-@pytest.mark.parametrize("name, parameters", [("resnet10", 2_625_536), ("resnet12", 2_625_536), ("shufflenet", 2_920_448), ("mobilenetv2", 3_411_968)])
+@pytest.mark.parametrize("name, parameters", [("resnet10", 2_625_536), ("resnet12", 2_625_536),
+                                              ("shufflenet", 2_920_448), ("mobilenetv2", 3_411_968)])
 def test_projectors_of_rahfl_have_the_published_counts(name, parameters):
     with torch.device("meta"):
         projector = build(Model(name, projector=1024), 3, 32, 10).projector
@@ -228,7 +292,8 @@ def test_projectors_of_rahfl_have_the_published_counts(name, parameters):
 
 
 def test_a_gaussian_network_doubles_the_representation_layer():
-    """FedSR's mean and deviation: the layer feeding the classifier (84) is doubled to 168 outputs, the head stays."""
+    """FedSR's mean and deviation: the layer feeding the classifier (84) is doubled to 168 outputs, the head
+    stays."""
     with torch.device("meta"):
         plain, gaussian = (build(Model(name), 3, 32, 10) for name in ("lenet", "lenet_gaussian"))
     assert count(gaussian.parameters()) - count(plain.parameters()) == 84 * 120 + 84
@@ -260,8 +325,10 @@ def test_width_and_activation_of_the_representation():
     (Model("resnet-34"), 32, "unknown model 'resnet-34' (nearest: 'resnet34')"),
     (Model("cnn2"), 15, "model 'cnn2': images of 15 x 15 pixels are too small, the side must be at least 16"),
     (Model("lenet"), 3, "model 'lenet': images of 3 x 3 pixels are too small, the side must be at least 16"),
-    (Model("resnet10", features=64), 32, "model 'resnet10': its representation is fixed, leave out 'features' and 'activation'"),
-    (Model("googlenet", activation="none"), 32, "model 'googlenet': its representation is fixed, leave out 'features' and 'activation'"),
+    (Model("resnet10", features=64), 32, "model 'resnet10': its representation is fixed, leave out "
+                                         "'features' and 'activation'"),
+    (Model("googlenet", activation="none"), 32, "model 'googlenet': its representation is fixed, leave out "
+                                                "'features' and 'activation'"),
 ])
 def test_errors_are_one_line(model, size, text):
     with pytest.raises(ParamError) as error:
@@ -360,7 +427,9 @@ def test_fedlsa_classifies_the_normalised_projection():
 
 
 def test_normalise_leaves_a_zero_row():
-    assert torch.equal(Normalise()(torch.tensor([[0.0, 0.0], [3.0, 4.0]])), torch.tensor([[0.0, 0.0], [0.6, 0.8]]))
+    assert torch.equal(
+        Normalise()(torch.tensor([[0.0, 0.0], [3.0, 4.0]])), torch.tensor([[0.0, 0.0], [0.6, 0.8]])
+    )
 
 
 @pytest.mark.parametrize("name", list(BLOCKS))
@@ -389,19 +458,26 @@ def test_squeeze_excitation_by_hand():
     layer = SqueezeExcitation(2, hidden=1)
     for p, values in zip(layer.parameters(), ([1.0, 1.0], [0.0], [1.0, 0.0], [0.0, 0.0]), strict=True):
         p.data = torch.tensor(values).view_as(p)
-    x = torch.tensor([[1.0, 3.0], [-2.0, 4.0]]).view(1, 2, 1, 2)         # channel means 2 and 1, so the hidden unit is 3 sigmoid(3)
+    # channel means 2 and 1, so the hidden unit is 3 sigmoid(3)
+    x = torch.tensor([[1.0, 3.0], [-2.0, 4.0]]).view(1, 2, 1, 2)
     gate = torch.sigmoid(3 * torch.sigmoid(torch.tensor(3.0)))
     expected = torch.stack([x[0, 0] * gate, x[0, 1] * 0.5]).unsqueeze(0)
     torch.testing.assert_close(layer(x), expected)
 
 
 def test_mobilenet_shortcuts_at_every_stride_one_block():
-    """14 of the 17 blocks keep the side; 4 of them change the width, so their shortcut has a convolution of its own."""
+    """14 of the 17 blocks keep the side; 4 of them change the width, so their shortcut has a convolution of
+    its own."""
     blocks = outline("mobilenetv2").features[1:-3]
     shortcuts = [list(block)[1] for block in blocks if isinstance(block, nn.ModuleList)]
     assert len(blocks) == 17
     assert len(shortcuts) == 14
-    assert [s[0].weight.shape[:2] for s in shortcuts if isinstance(s, nn.Sequential)] == [(16, 32), (24, 16), (96, 64), (320, 160)]
+    assert [s[0].weight.shape[:2] for s in shortcuts if isinstance(s, nn.Sequential)] == [
+        (16, 32),
+        (24, 16),
+        (96, 64),
+        (320, 160),
+    ]
 
 
 def test_efficientnet_skips_the_first_expansion():

@@ -7,26 +7,41 @@ import pytest
 import torch
 
 from pipeline.engine.optimisers import Steps
-from pipeline.params import ROOT, Optimiser
+from pipeline.schema import ROOT, Optimiser
 
-SETTINGS = [Optimiser("sgd", 0.1), Optimiser("sgd", 0.1, momentum=0.9), Optimiser("sgd", 0.05, momentum=0.9, weight_decay=0.01),
-            Optimiser("adam", 0.003), Optimiser("adam", 0.003, weight_decay=0.01)]
+SETTINGS = [
+    Optimiser("sgd", 0.1),
+    Optimiser("sgd", 0.1, momentum=0.9),
+    Optimiser("sgd", 0.05, momentum=0.9, weight_decay=0.01),
+    Optimiser("adam", 0.003),
+    Optimiser("adam", 0.003, weight_decay=0.01),
+]
 
 
 def reference(settings, parameters):
     if settings.name == "adam":
         return torch.optim.Adam(parameters, lr=settings.lr, weight_decay=settings.weight_decay, fused=True)
-    return torch.optim.SGD(parameters, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay, foreach=False)
+    return torch.optim.SGD(
+        parameters,
+        lr=settings.lr,
+        momentum=settings.momentum,
+        weight_decay=settings.weight_decay,
+        foreach=False,
+    )
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_same_as_torch(settings):
     torch.manual_seed(0)
-    mine = [torch.randn(3, 4, requires_grad=True), torch.randn(5, requires_grad=True), torch.randn(2, requires_grad=True)]
+    mine = [
+        torch.randn(3, 4, requires_grad=True),
+        torch.randn(5, requires_grad=True),
+        torch.randn(2, requires_grad=True),
+    ]
     theirs = [p.detach().clone().requires_grad_() for p in mine]
     steps, other = Steps(settings, mine), reference(settings, theirs)
     for _ in range(5):
-        for parameters in (mine, theirs):                         # the third one is never used and has no gradient
+        for parameters in (mine, theirs):  # the third one is never used and has no gradient
             ((parameters[0].sum() * parameters[1].sin()).sum() ** 2).backward()
         steps.step([p.grad for p in mine])
         for p in mine:
@@ -50,7 +65,7 @@ def test_adam_with_gradients_that_lie_otherwise_in_memory():
 ADAM = """
 import hashlib, torch
 from pipeline.engine.optimisers import Steps
-from pipeline.params import Optimiser
+from pipeline.schema import Optimiser
 torch.manual_seed(0)
 p = torch.randn(50_000)
 steps = Steps(Optimiser("adam", 0.1), [p])
@@ -62,23 +77,40 @@ print(hashlib.sha256(p.numpy().tobytes()).hexdigest())
 
 def test_adam_does_not_take_mkls_root():
     """It rounds otherwise in MKL's portable mode, and on another maker's processor."""
-    said = [subprocess.run([sys.executable, "-c", ADAM], cwd=ROOT, env=os.environ | more, capture_output=True, text=True, check=True).stdout
-            for more in ({}, {"MKL_CBWR": "COMPATIBLE"})]
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", ADAM],
+            cwd=ROOT,
+            env=os.environ | more,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for more in ({}, {"MKL_CBWR": "COMPATIBLE"})
+    ]
     assert said[0] == said[1] and len(said[0]) == 65
 
 
 def test_a_new_adam_steps_by_sign():
-    """By hand: after one step from g = (0.5, -1e-3, 1e-9, 0) with lr 1e-3, delta = (-.001, .001, -.000091, 0)."""
+    """By hand: after one step from g = (0.5, -1e-3, 1e-9, 0) with lr 1e-3, delta = (-.001, .001, -.000091,
+    0)."""
     p = torch.zeros(4, dtype=torch.float64, requires_grad=True)
     Steps(Optimiser("adam", 1e-3), [p]).step([torch.tensor([0.5, -1e-3, 1e-9, 0], dtype=torch.float64)])
-    torch.testing.assert_close(p.detach(), torch.tensor([-.001, .001, -.000091, 0], dtype=torch.float64), atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        p.detach(), torch.tensor([-0.001, 0.001, -0.000091, 0], dtype=torch.float64), atol=1e-6, rtol=0
+    )
 
 
 def test_training_does_not_import_the_compiler():
     import subprocess
     import sys
     from pathlib import Path
-    code = ("import sys, torch; from pipeline.engine.optimisers import Steps; from pipeline.params import Optimiser\n"
-            "p = torch.ones(2, requires_grad=True); Steps(Optimiser(), [p]).step([p.detach()]); Steps(Optimiser('adam'), [p]).step([p.detach()])\n"
-            "assert 'torch._dynamo' not in sys.modules")
+
+    code = (
+        "import sys, torch; from pipeline.engine.optimisers import Steps; from pipeline.schema import "
+        "Optimiser\n"
+        "p = torch.ones(2, requires_grad=True); Steps(Optimiser(), [p]).step([p.detach()]); "
+        "Steps(Optimiser('adam'), [p]).step([p.detach()])\n"
+        "assert 'torch._dynamo' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parent.parent)

@@ -1,5 +1,5 @@
-"""The five papers as data: every table, row and column leads to a scenario, a method and a measure, and the published
-numbers hold together except where a paper itself is inconsistent."""
+"""The five papers as data: every table, row and column leads to a scenario, a method and a measure, and the
+published numbers hold together except where a paper itself is inconsistent."""
 import csv
 import math
 import re
@@ -14,13 +14,32 @@ from pipeline.data import registry
 from pipeline.data.partition import Pool, partition
 from pipeline.errors import ParamError
 from pipeline.models import NAMES
-from pipeline.params import DELTA, PAPERS, ROOT, Block, Cell, Domains, Grid, Subset, Table, load_paper, load_params
 from pipeline.report.measures import COSTS
+from pipeline.schema import (
+    DELTA,
+    ROOT,
+    Block,
+    Cell,
+    Domains,
+    Grid,
+    Subset,
+    Table,
+    load_paper,
+)
+
+PAPERS = ("fedccl", "fcclplus", "fedlsa", "rahfl", "fedcrl")          # those that come with FedRepro
 
 KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 # Blocks that state a setting or a cost; no run measures them.
-UNMEASURED = {"local-computation", "module-cost", "private-data-scale", "quantity=model", "hyper-parameter", "hyperparameters",
-              "dataset-statistics"}
+UNMEASURED = {
+    "local-computation",
+    "module-cost",
+    "private-data-scale",
+    "quantity=model",
+    "hyper-parameter",
+    "hyperparameters",
+    "dataset-statistics",
+}
 PARTIAL = {"table1-few", "table2-augmented", "table4-plain"}       # other readings of one data set of a table
 
 
@@ -46,7 +65,10 @@ def cells(paper: str) -> set[tuple[str, str]]:
     document = load_paper(paper)
     wanted = set()
     for _, table, row in rows(paper):
-        block, method = table.block(row["setting"], row["dataset"], row["method"]), document.method_of(table, row["method"])
+        block, method = (
+            table.block(row["setting"], row["dataset"], row["method"]),
+            document.method_of(table, row["method"]),
+        )
         if block and method and table.measure(block, row["column"]):
             wanted.add((block.scenario, method))
     return wanted
@@ -58,7 +80,7 @@ def number(row) -> float:
     return float(likely[1] if likely else row["value"])
 
 
-# -- names and references --------------------------------------------------------------------------------------
+# -- names and references ------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_names_are_kebab_and_labels_unique(paper):
@@ -91,7 +113,7 @@ def test_a_scenario_beside_the_tables_is_in_none_and_in_no_figure(paper):
 @pytest.mark.parametrize("paper", PAPERS)
 def test_every_method_is_a_row_or_drawn_or_runs_in_the_miniature(paper):
     drawn = {method for figure in load_paper(paper).figures.values() for method in figure.methods}
-    mini = load_params().miniature[paper]
+    mini = load_paper(paper).miniature
     used = {method for _, method in cells(paper)} | drawn | {*mini.methods, *mini.others}
     assert used == set(load_paper(paper).methods)
 
@@ -124,7 +146,9 @@ def test_grids_hold_every_printed_cell_that_can_run(paper):
     for _, method in planned:
         assert document.methods[method].get("algorithm", method) in methods.names(), method
     assert cells(paper) <= planned
-    assert {(s, m) for figure in document.figures.values() for s in figure.scenarios for m in figure.methods} <= planned
+    assert {
+        (s, m) for figure in document.figures.values() for s in figure.scenarios for m in figure.methods
+    } <= planned
 
 
 def test_a_hyper_parameter_can_differ_in_a_scenario():
@@ -133,9 +157,13 @@ def test_a_hyper_parameter_can_differ_in_a_scenario():
 
 
 @pytest.mark.parametrize("old, new, message", [
-    ("rows: &rows {Averaged: null}", "rows: &rows {Averaged: fedavgg}", "tables.table2.rows.Averaged: unknown method 'fedavgg' .nearest: 'fedavg'"),
-    ("scenarios: [cifar10-dir-01]\n    methods: [fedavg, fedcrl]", "scenarios: [cifar10-dri-01]\n    methods: [fedavg, fedcrl]", "figures.figure4.scenarios: unknown scenario 'cifar10-dri-01'"),
-    ("scenarios: {emnist-dir-01: &one", "scenarios: {emnist-dir-02: &one", "methods.moon.scenarios: unknown scenario 'emnist-dir-02'")])
+    ("rows: &rows {Averaged: null}", "rows: &rows {Averaged: fedavgg}",
+     "tables.table2.rows.Averaged: unknown method 'fedavgg' .nearest: 'fedavg'"),
+    ("scenarios: [cifar10-dir-01]\n    methods: [fedavg, fedcrl]",
+     "scenarios: [cifar10-dri-01]\n    methods: [fedavg, fedcrl]",
+     "figures.figure4.scenarios: unknown scenario 'cifar10-dri-01'"),
+    ("scenarios: {emnist-dir-01: &one", "scenarios: {emnist-dir-02: &one",
+     "methods.moon.scenarios: unknown scenario 'emnist-dir-02'")])
 def test_a_wrong_reference_is_named(tmp_path, old, new, message):
     text = (ROOT / "papers/fedcrl/paper.yaml").read_text()
     assert text.count(old) == 1
@@ -146,14 +174,24 @@ def test_a_wrong_reference_is_named(tmp_path, old, new, message):
         load_paper("fedcrl", tmp_path)
 
 
-# -- tables ----------------------------------------------------------------------------------------------------
+# -- tables --------------------------------------------------------------------------------------------------
 
 def test_a_row_can_have_a_scenario_of_its_own():
-    table = Table("1", "", "x.csv", blocks={"s|d": Block("main", "inter."), "s|d|BASE": Block("alone", "inter.")}, columns={"Cost": None})
+    table = Table(
+        "1",
+        "",
+        "x.csv",
+        blocks={"s|d": Block("main", "inter."), "s|d|BASE": Block("alone", "inter.")},
+        columns={"Cost": None},
+    )
     assert table.block("s", "d", "BASE").scenario == "alone"
     assert table.block("s", "d", "FedMD").scenario == "main"
     assert table.block("s", "e", "FedMD") is None
-    assert [table.measure(table.block("s", "d", "FedMD"), c) for c in ("M", DELTA, "Cost")] == ["inter.M", None, None]
+    assert [table.measure(table.block("s", "d", "FedMD"), c) for c in ("M", DELTA, "Cost")] == [
+        "inter.M",
+        None,
+        None,
+    ]
 
 
 @pytest.mark.parametrize("paper", PAPERS)
@@ -211,18 +249,31 @@ def test_every_printed_number_has_a_method_and_a_measure(paper):
         assert measure in measures(document.scenarios[block.scenario]) | COSTS.keys(), where
 
 
-# -- published numbers against each other ------------------------------------------------------------------------
+# -- published numbers against each other --------------------------------------------------------------------
 
 # (table, dataset, method) whose printed average is not the mean of its printed parts, within 0.02.
 AVERAGES = {
     "fedccl": {("1", "Office-10", m) for m in ("FedAvg", "FedProc", "FedProto", "FPL")}
-    | {("2", "Digit-5", m) for m in ("FedProc", "FPL", "FedCCL")} | {("2", "Office-10", m) for m in ("FedPCL", "FPL")},
-    "fcclplus": {("9", "Digits", "FedDF"), ("9", "Digits", "FedMatch"), ("9", "Digits", "FCCL"), ("15", "Office31", "FCCL+"),
-                 ("10", "Digits", "FCCL+[fccm=1,fisl=0,fntd=0]"), ("10", "Digits", "FCCL+[fccm=0,fisl=0,fntd=0]")},
+    | {("2", "Digit-5", m) for m in ("FedProc", "FPL", "FedCCL")}
+    | {("2", "Office-10", m) for m in ("FedPCL", "FPL")},
+    "fcclplus": {
+        ("9", "Digits", "FedDF"),
+        ("9", "Digits", "FedMatch"),
+        ("9", "Digits", "FCCL"),
+        ("15", "Office31", "FCCL+"),
+        ("10", "Digits", "FCCL+[fccm=1,fisl=0,fntd=0]"),
+        ("10", "Digits", "FCCL+[fccm=0,fisl=0,fntd=0]"),
+    },
     "fedcrl": {("3", "CIFAR-10", "Averaged"), ("3", "CIFAR-100", "Averaged")},
 }
 # (table, dataset, method) whose printed delta is not average minus baseline, within 0.011.
-DELTAS = {"fcclplus": {("8", "Office Caltech", "FCCL"), ("8", "Office-Home", "FCCL"), ("15", "Digits", "MOON[tau=1]")}}
+DELTAS = {
+    "fcclplus": {
+        ("8", "Office Caltech", "FCCL"),
+        ("8", "Office-Home", "FCCL"),
+        ("15", "Digits", "MOON[tau=1]"),
+    }
+}
 
 
 def blocks_of(paper):
@@ -246,7 +297,11 @@ def test_printed_averages_are_the_means_of_their_parts(paper):
             if average is not None and len(parts) > 1 and abs(sum(parts) / len(parts) - average) > 0.0201:
                 wrong.add((table, dataset, method))
         for column, average in block.get("Averaged", {}).items():
-            parts = [columns[column] for method, columns in block.items() if method != "Averaged" and column in columns]
+            parts = [
+                columns[column]
+                for method, columns in block.items()
+                if method != "Averaged" and column in columns
+            ]
             if abs(sum(parts) / len(parts) - average) > 0.0201:
                 wrong.add((table, dataset, "Averaged"))
     assert wrong == AVERAGES.get(paper, set())
@@ -261,14 +316,16 @@ def test_printed_deltas_are_differences_to_the_baseline(paper):
             continue
         assert without == [tables[table].baseline or without[0]], (table, dataset)
         for method, columns in block.items():
-            value, base = (next(iter(v for c, v in found.items() if c in ("Avg", "AVG")), next(iter(found.values())))
-                           for found in (columns, block[without[0]]))
+            value, base = (
+                next(iter(v for c, v in found.items() if c in ("Avg", "AVG")), next(iter(found.values())))
+                for found in (columns, block[without[0]])
+            )
             if DELTA in columns and abs(value - base - columns[DELTA]) > 0.0111:
                 wrong.add((table, dataset, method))
     assert wrong == DELTAS.get(paper, set())
 
 
-# -- settings that the papers print --------------------------------------------------------------------------------
+# -- settings that the papers print --------------------------------------------------------------------------
 
 def printed(paper, key, **where):
     """{(dataset, method, column): value} of a settings table."""
@@ -276,7 +333,12 @@ def printed(paper, key, **where):
             if all(text in row[field] for field, text in where.items())}
 
 
-FCCLPLUS = {"Digits": "digits", "Office Caltech": "office-caltech", "Office31": "office31", "Office-Home": "office-home"}
+FCCLPLUS = {
+    "Digits": "digits",
+    "Office Caltech": "office-caltech",
+    "Office31": "office31",
+    "Office-Home": "office-home",
+}
 
 
 def test_fcclplus_networks_are_the_printed_ones():
@@ -296,7 +358,15 @@ def test_fcclplus_office_sizes_are_48_percent_of_four_fifths(scenario):
 
 
 def test_fcclplus_hyper_parameters_are_the_printed_ones():
-    keys = {"FedProx": "fedprox", "FedProc": "fedproc", "FedRS": "fedrs", "RHFL": "rhfl", "FCCL": "fccl", "FCCL+": "fcclplus", "MOON": "moon-1"}
+    keys = {
+        "FedProx": "fedprox",
+        "FedProc": "fedproc",
+        "FedRS": "fedrs",
+        "RHFL": "rhfl",
+        "FCCL": "fccl",
+        "FCCL+": "fcclplus",
+        "MOON": "moon-1",
+    }
     methods_of = load_paper("fcclplus").methods
     differ = {(method, column) for (_, method, column), value in printed("fcclplus", "table7").items()
               if methods_of[keys[method]][{"lambda": "lam"}.get(column, column)] != float(value)}
@@ -308,11 +378,16 @@ def test_fedcrl_settings_are_the_printed_ones():
     values = {column: float(value) for (_, _, column), value in printed("fedcrl", "table1").items()}
     for name in set(document.scenarios) - {"mini", "across"}:
         scenario = document.scenarios[name]
-        assert (scenario.training.optimiser.lr, scenario.training.batch_size, scenario.training.local_epochs) == (
-            values["eta"], values["b"], values["r"])
+        assert (
+            scenario.training.optimiser.lr,
+            scenario.training.batch_size,
+            scenario.training.local_epochs,
+        ) == (values["eta"], values["b"], values["r"])
         assert (scenario.model.features, scenario.model.dropout) == (values["k"], values["beta_dropout"])
         assert scenario.seeds == ([0, 1] if name in document.beside else [0, 1, 2, 3, 4])
-    assert [document.methods["fedcrl"][key] for key in ("alpha", "tau", "gamma")] == [values[key] for key in ("alpha", "tau_CL", "gamma")]
+    assert [document.methods["fedcrl"][key] for key in ("alpha", "tau", "gamma")] == [
+        values[key] for key in ("alpha", "tau_CL", "gamma")
+    ]
 
 
 def test_rahfl_local_epochs_follow_from_the_sizes():
@@ -322,7 +397,7 @@ def test_rahfl_local_epochs_follow_from_the_sizes():
             assert expected == {scenario.training.local_epochs}
 
 
-# -- the partitions on sets of the official size ---------------------------------------------------------------------
+# -- the partitions on sets of the official size -------------------------------------------------------------
 
 def official_pool(data) -> Pool:
     """A pool with as many images per domain and part as the official set, classes in turn."""
@@ -338,7 +413,11 @@ def official_pool(data) -> Pool:
 def domain_scenarios():
     for paper in PAPERS:
         for name, scenario in load_paper(paper).scenarios.items():
-            if isinstance(scenario.partition, (Domains, Subset)) and scenario.data.set != "domainnet" and name not in ("mini", "across"):
+            if (
+                isinstance(scenario.partition, (Domains, Subset))
+                and scenario.data.set != "domainnet"
+                and name not in ("mini", "across")
+            ):
                 yield pytest.param(scenario, id=f"{paper}/{name}")
 
 
@@ -346,18 +425,26 @@ def domain_scenarios():
 def test_partitions_by_domain_and_size_can_be_cut(scenario):
     parts = partition(scenario.partition, official_pool(scenario.data), "here")
     assert min(map(len, parts.train)) >= 10
-    assert min(map(len, parts.domain_test.values())) >= (25 if getattr(scenario.partition, "validation", False) else 30)
+    assert min(map(len, parts.domain_test.values())) >= (
+        25 if getattr(scenario.partition, "validation", False) else 30
+    )
     if isinstance(scenario.partition, Subset):
         assert [len(part) for part in parts.train] == list(scenario.partition.sizes.values())
 
 
-# What a partition of official size has otherwise than the print -> the words of the scenario's note that say so.
+# What a partition of official size has otherwise than the print -> the words of the scenario's note that say
+# so.
 FEDLSA_DIFFERS = {("Digits", "Instances"): (203_587 + 9_000, "203,587 images, which leaves 25,000 for SYN"),
                   ("PACS", "Feature Dimensions[0]"): (224, "prints a side of 225 pixels"),
                   ("PACS", "Feature Dimensions[1]"): (224, "prints a side of 225 pixels")}
-FCCLPLUS_DIFFERS = {("Digits", "SV"): (6.83, "SVHN's 6.825 % cut off"), ("Office Caltech", "D"): (47, "60 of DSLR's 127 are 47 %"),
-                    **{("Office-Home", client): (share, "82.45, 65.47, 80.46 and 65.60 %") for client, share in
-                       zip("ACPR", (82.45, 65.47, 80.46, 65.60))}}
+FCCLPLUS_DIFFERS = {
+    ("Digits", "SV"): (6.83, "SVHN's 6.825 % cut off"),
+    ("Office Caltech", "D"): (47, "60 of DSLR's 127 are 47 %"),
+    **{
+        ("Office-Home", client): (share, "82.45, 65.47, 80.46 and 65.60 %")
+        for client, share in zip("ACPR", (82.45, 65.47, 80.46, 65.60))
+    },
+}
 
 
 def test_fedlsas_printed_counts_are_the_partitions():
@@ -369,8 +456,13 @@ def test_fedlsas_printed_counts_are_the_partitions():
         pool = official_pool(settings.data)
         parts = partition(settings.partition, pool, dataset)
         assert len(parts.train) == 10 and set(parts.domain_test) == set(pool.names)
-        found = {"Instances": len(pool.labels), "Domains": len(parts.domain_test), "Classes": pool.classes, "Feature Dimensions[2]": 3,
-                 **dict.fromkeys(("Feature Dimensions[0]", "Feature Dimensions[1]"), settings.data.size)}[column]
+        found = {
+            "Instances": len(pool.labels),
+            "Domains": len(parts.domain_test),
+            "Classes": pool.classes,
+            "Feature Dimensions[2]": 3,
+            **dict.fromkeys(("Feature Dimensions[0]", "Feature Dimensions[1]"), settings.data.size),
+        }[column]
         if found != int(value):
             differs[dataset, column] = found
             assert FEDLSA_DIFFERS[dataset, column][1] in document.notes[keys[dataset]]
@@ -378,15 +470,21 @@ def test_fedlsas_printed_counts_are_the_partitions():
 
 
 def test_fcclplus_printed_counts_are_the_partitions():
-    """Table 5: every client's images, and their share of its domain's training part, to the digits of the print."""
+    """Table 5: every client's images, and their share of its domain's training part, to the digits of the
+    print."""
     document, differs = load_paper("fcclplus"), {}
-    sizes, shares = (printed("fcclplus", "table5", setting=kind) for kind in ("n_samples", "percent_of_full_train"))
+    sizes, shares = (
+        printed("fcclplus", "table5", setting=kind) for kind in ("n_samples", "percent_of_full_train")
+    )
     for dataset, scenario in FCCLPLUS.items():
         settings = document.scenarios[scenario]
         pool = official_pool(settings.data)
         parts = partition(settings.partition, pool, dataset)
         for (client, domain), train in zip(parts.clients, parts.train, strict=True):
-            (size,), (share,) = ([value for (d, _, c), value in table.items() if (d, c) == (dataset, client)] for table in (sizes, shares))
+            (size,), (share,) = (
+                [value for (d, _, c), value in table.items() if (d, c) == (dataset, client)]
+                for table in (sizes, shares)
+            )
             whole = int((pool.domains == pool.names.index(domain)).sum()) - len(parts.domain_test[domain])
             found = round(100 * len(train) / whole, len(share.partition(".")[2]))
             assert len(train) == int(size)
@@ -398,15 +496,21 @@ def test_fcclplus_printed_counts_are_the_partitions():
 
 def test_fedlsa_test_parts_have_the_sizes_that_the_printed_digits_fit():
     scenarios = load_paper("fedlsa").scenarios
-    sizes = {name: {domain: len(test) for domain, test in
-                    partition(scenarios[name].partition, official_pool(scenarios[name].data), name).domain_test.items()}
-             for name in ("office-caltech", "pacs", "digits")}
+    sizes = {
+        name: {
+            domain: len(test)
+            for domain, test in partition(
+                scenarios[name].partition, official_pool(scenarios[name].data), name
+            ).domain_test.items()
+        }
+        for name in ("office-caltech", "pacs", "digits")
+    }
     assert sizes["office-caltech"] == {"CALTECH": 224, "AMAZON": 190, "WEBCAM": 58, "DSLR": 30}
     assert sizes["pacs"] == {"PHOTO": 501, "ART": 615, "CARTOON": 704, "SKETCH": 1179}
     assert sizes["digits"]["USPS"] == 2007
 
 
-# -- DVC ---------------------------------------------------------------------------------------------------------
+# -- DVC -----------------------------------------------------------------------------------------------------
 
 @pytest.fixture(scope="module")
 def stages():
@@ -420,31 +524,69 @@ def stages():
 def test_dvc_has_a_stage_for_every_cell_of_the_grids(paper, stages):
     document = load_paper(paper)
     at = f"papers/{paper}/dvc.yaml:"
-    expected = {f"{at}partition@{scenario}" for scenario in document.scenarios if scenario not in ("mini", "across")} | {f"{at}report"}
-    expected |= {f"{at}{key}@{s}-{m}" for key, grid in document.grids.items() if key != "full" for s in grid.scenarios for m in grid.methods}
-    drawing = {stage for stage, outs in stages.items() if stage.startswith(at) and all("figures/" in out for out in outs) and outs}
+    expected = {
+        f"{at}partition@{scenario}" for scenario in document.scenarios if scenario not in ("mini", "across")
+    }
+    expected |= {f"{at}{name}" for name in ("sources", "partition-mini", "results", "report")}
+    expected |= {f"{at}mini@{method}" for method in document.miniature.methods} | {
+        f"{at}across@{method}" for method in document.miniature.others
+    }
+    expected |= {
+        f"{at}{key}@{s}-{m}"
+        for key, grid in document.grids.items()
+        if not grid.apart
+        for s in grid.scenarios
+        for m in grid.methods
+    }
+    drawing = {
+        stage
+        for stage, outs in stages.items()
+        if stage.startswith(at) and all("figures/" in out for out in outs) and outs
+    }
     assert {stage for stage in stages if stage.startswith(at)} - drawing == expected
-    full = document.grids.get("full", Grid([], []))           # in a folder of its own, for the size of the lock
+    full = document.grids.get("full", Grid([], []))  # in a folder of its own, for the size of the lock
     assert {stage for stage in stages if stage.startswith(f"papers/{paper}/full/")} == \
-        {f"papers/{paper}/full/dvc.yaml:main@{s}-{m}" for s in full.scenarios for m in full.methods}
+        {f"papers/{paper}/full/dvc.yaml:full@{s}-{m}" for s in full.scenarios for m in full.methods}
 
 
-def test_dvc_has_a_stage_for_every_method_of_another_paper(stages):
-    at = "papers/across/dvc.yaml:"
-    minis = load_params().miniature
-    expected = {f"{at}{paper}@{method}" for paper in PAPERS for method in minis[paper].others}
-    assert {stage for stage in stages if stage.startswith(at)} == expected | {f"{at}report"}
+def test_a_stage_writes_what_its_cell_says(stages):
     for paper in PAPERS:
-        cell = Cell(paper, "across", minis[paper].others[0])
-        assert stages[load_paper(paper).stage(cell)] == {str(path.relative_to(ROOT)) for path in (
-            cell.folder() / "result.json", cell.folder() / "history.csv", cell.representations(), cell.metrics())}
+        cell = Cell(paper, "across", load_paper(paper).miniature.others[0])
+        assert stages[cell.stage(load_paper(paper))] == {
+            str(path.relative_to(ROOT))
+            for path in (
+                cell.folder() / "result.json",
+                cell.folder() / "history.csv",
+                cell.representations(),
+                cell.metrics(),
+            )
+        }
 
 
 def test_the_miniature_waits_for_no_method_of_another_paper(upstream):
     """`dvc repro` runs what ./dvc.yaml needs, which must stay as short as it is."""
     root = {name for names in upstream.values() for name in names} | upstream.keys()
-    assert "report" in upstream and "fedcrl@fedcrl" in upstream["report"]
-    assert not [name for name in root if name.startswith("papers/")]
+    assert "report" in upstream and "papers/fedcrl/dvc.yaml:mini@fedcrl" in upstream["report"]
+    assert {
+        name.partition("@")[0].rpartition(":")[2].removesuffix("-mini")
+        for name in root
+        if name.startswith("papers/")
+    } == {
+        "sources",
+        "partition",
+        "mini",
+        "results",
+        "corruptions",
+        "figure1",
+        "figure2",
+        "figure4",
+        "figure5",
+        "figure8",
+        "figure9",
+    }
+    assert not [
+        name for name in root if name.startswith("papers/") and "figure" in name and "-mini" not in name
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -453,19 +595,36 @@ def upstream():
     repo, networkx = pytest.importorskip("dvc.repo"), pytest.importorskip("networkx")
     with repo.Repo(str(ROOT)) as opened:
         graph = opened.index.graph
-        return {stage.addressing: {needed.addressing for needed in networkx.descendants(graph, stage)} for stage in opened.index.stages
-                if ":" not in stage.addressing}
+        return {
+            stage.addressing: {needed.addressing for needed in networkx.descendants(graph, stage)}
+            for stage in opened.index.stages
+            if ":" not in stage.addressing
+        }
 
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_dvc_has_a_stage_for_every_drawn_cell(paper, stages):
-    """Figures that are computed from representations; those of the miniature too, where a root stage draws the figure."""
-    wanted = {f"papers/{paper}/figures/{key}-{s}-{m}.{kind}" for key, figure in load_paper(paper).figures.items()
-              if figure.kind in ("embedding", "sphere", "margins", "matrix", "transfer") for s in figure.scenarios for m in figure.methods for kind in ("csv", "json")}
+    """Figures that are computed from representations; those of the miniature too, where a root stage draws
+    the figure."""
+    wanted = {
+        f"papers/{paper}/figures/{key}-{s}-{m}.{kind}"
+        for key, figure in load_paper(paper).figures.items()
+        if figure.kind in ("embedding", "sphere", "margins", "matrix", "transfer")
+        for s in figure.scenarios
+        for m in figure.methods
+        for kind in ("csv", "json")
+    }
     assert wanted <= {out for outs in stages.values() for out in outs}
 
 
 def test_dvc_can_bring_every_data_set(stages):
-    expected = {f"data/dvc.yaml:{name if entry.parts else f'fetch@{name}'}" for name, entry in registry.REGISTRY.items() if not entry.bundled}
-    expected |= {"data/dvc.yaml:corrupted", *(f"data/dvc.yaml:features@{name}" for name in ("digit5", "office_caltech10", "domainnet"))}
+    expected = {
+        f"data/dvc.yaml:{name if entry.parts else f'fetch@{name}'}"
+        for name, entry in registry.REGISTRY.items()
+        if not entry.bundled
+    }
+    expected |= {
+        "data/dvc.yaml:corrupted",
+        *(f"data/dvc.yaml:features@{name}" for name in ("digit5", "office_caltech10", "domainnet")),
+    }
     assert {stage for stage in stages if stage.startswith("data/")} == expected

@@ -7,12 +7,31 @@ import yaml
 
 from pipeline import methods
 from pipeline.errors import ParamError
-from pipeline.params import (ROOT, Cell, Dirichlet, Domains, Miniature, Optimiser, Partition, Scenario,
-                             check, load_paper, load_params, read_yaml)
 from pipeline.report.across import excluded
+from pipeline.schema import (
+    ROOT,
+    Cell,
+    Dirichlet,
+    Domains,
+    Miniature,
+    Optimiser,
+    Partition,
+    Scenario,
+    check,
+    load_paper,
+    load_params,
+    papers,
+    read_yaml,
+)
 
-SCENARIO = {"data": {"set": "digits"}, "partition": {"kind": "dirichlet", "clients": 5, "beta": 0.1}, "model": {"name": "cnn2"},
-            "training": {"rounds": 2, "batch_size": 16}, "evaluation": {"tests": "clients"}, "seeds": [0]}
+SCENARIO = {
+    "data": {"set": "digits"},
+    "partition": {"kind": "dirichlet", "clients": 5, "beta": 0.1},
+    "model": {"name": "cnn2"},
+    "training": {"rounds": 2, "batch_size": 16},
+    "evaluation": {"tests": "clients"},
+    "seeds": [0],
+}
 
 
 def changed(path: str, value):
@@ -85,7 +104,9 @@ def test_client_names_of_models_and_sizes_agree():
     document = changed("partition", {"kind": "subset", "sizes": {"M": 10, "U": 10}})
     del document["model"]
     document["models"] = {"M": {"name": "resnet10"}, "V": {"name": "resnet12"}}
-    with pytest.raises(ParamError, match=r"'models' names \['M', 'V'\], 'partition.sizes' names \['M', 'U'\]"):
+    with pytest.raises(
+        ParamError, match=r"'models' names \['M', 'V'\], 'partition.sizes' names \['M', 'U'\]"
+    ):
         check(Scenario, document, "f: s")
 
 
@@ -120,33 +141,43 @@ def test_bad_cell(text, message):
 
 
 def test_the_projects_own_parameters():
-    assert set(load_params().miniature) == {"fedccl", "fcclplus", "fedlsa", "rahfl", "fedcrl"}
-    for paper, miniature in load_params().miniature.items():
+    assert papers() == ("fedccl", "fcclplus", "fedlsa", "rahfl", "fedcrl") and load_params().miniature.seeds
+    for paper, miniature in ((key, load_paper(key).miniature) for key in papers()):
         assert load_paper(paper).scenarios["mini"] == miniature.scenario
         for method in miniature.methods:
             assert Cell(paper, "mini", method).resolve()[1] in methods.names()
 
 
 def test_every_algorithm_that_can_run_in_a_miniature_is_asked_for_once():
-    for paper, miniature in load_params().miniature.items():
+    for paper, miniature in ((key, load_paper(key).miniature) for key in papers()):
         own = {Cell(paper, "mini", method).resolve()[1] for method in miniature.methods}
         others = [Cell(paper, "across", method).resolve()[1] for method in miniature.others]
         assert len(set(others)) == len(others) and not own & set(others)
-        assert own | set(others) == own | {name for name in methods.names() if not excluded(name, miniature.scenario)}
+        assert own | set(others) == own | {
+            name for name in methods.names() if not excluded(name, miniature.scenario)
+        }
 
 
 def test_a_method_of_another_paper_runs_in_the_same_scenario_under_another_name():
     cell = Cell("fedccl", "across", "fedsr")
     scenario, algorithm, hyper = cell.resolve()
     assert (algorithm, hyper) == ("fedsr", {}) and scenario.model.name == "cnn4_gaussian"
-    assert dataclasses.replace(scenario, model=None, models={}) == dataclasses.replace(load_params().miniature["fedccl"].scenario, model=None, models={})
-    assert cell.partition == "mini" and Cell("fedccl", "mini", "fedavg").partition == "mini" and Cell("fedccl", "digit5-balanced", "fedavg").partition == "digit5-balanced"
-    assert load_paper("fedccl").stage(cell) == "papers/across/dvc.yaml:fedccl@fedsr"
+    assert dataclasses.replace(scenario, model=None, models={}) == dataclasses.replace(
+        load_paper("fedccl").miniature.scenario, model=None, models={}
+    )
+    assert (
+        cell.partition == "mini"
+        and Cell("fedccl", "mini", "fedavg").partition == "mini"
+        and Cell("fedccl", "digit5-balanced", "fedavg").partition == "digit5-balanced"
+    )
+    assert cell.stage(load_paper("fedccl")) == "papers/fedccl/dvc.yaml:across@fedsr"
 
 
 @pytest.mark.parametrize("others", [["fedavg"], ["fedprox", "fedprox"]])
 def test_a_method_is_asked_for_once(others):
-    with pytest.raises(ParamError, match=f"params.yaml: m: 'others' holds {others[0]} twice, or beside 'methods'"):
+    with pytest.raises(
+        ParamError, match=f"params.yaml: m: 'others' holds {others[0]} twice, or beside 'methods'"
+    ):
         check(Miniature, {"scenario": SCENARIO, "methods": ["fedavg"], "others": others}, "params.yaml: m")
 
 
@@ -159,6 +190,8 @@ def test_a_grid_with_an_unknown_method_is_refused(tmp_path):
     folder = tmp_path / "papers" / "fedlsa"
     folder.mkdir(parents=True)
     document = (ROOT / "papers" / "fedlsa" / "paper.yaml").read_text()
-    (folder / "paper.yaml").write_text(document.replace("grids:\n", "grids:\n  wrong: {scenarios: [], methods: [fedgaa]}\n", 1))
+    (folder / "paper.yaml").write_text(
+        document.replace("grids:\n", "grids:\n  wrong: {scenarios: [], methods: [fedgaa]}\n", 1)
+    )
     with pytest.raises(ParamError, match="grids.wrong.methods: unknown method 'fedgaa' .nearest: 'fedga'"):
         load_paper("fedlsa", tmp_path)

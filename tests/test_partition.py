@@ -5,16 +5,29 @@ import hashlib
 import numpy as np
 import pytest
 
-from pipeline.data.partition import (HELDOUT, PRIVATE, PUBLIC, Pool, cut, dirichlet_counts, generator, minimum_size, partition,
-                                     pathological_counts, to_arrays, train_test)
+from pipeline.data.partition import (
+    HELDOUT,
+    PRIVATE,
+    PUBLIC,
+    Pool,
+    cut,
+    dirichlet_counts,
+    generator,
+    minimum_size,
+    partition,
+    pathological_counts,
+    to_arrays,
+    train_test,
+)
 from pipeline.errors import ParamError
-from pipeline.params import Data, Dirichlet, Domains, Pathological, Subset
+from pipeline.schema import Data, Dirichlet, Domains, Pathological, Subset
 
 WHERE = "papers/x/paper.yaml: scenarios.y.partition"
 
 
 def pool(per_class=60, classes=10, domains=("only",), test_share=0.2, seed=0):
-    """A made-up set: `per_class` images of every class in every domain, a fifth of them official test images."""
+    """A made-up set: `per_class` images of every class in every domain, a fifth of them official test
+    images."""
     rng = np.random.default_rng(seed)
     labels = np.tile(np.repeat(np.arange(classes), per_class), len(domains))
     number = np.repeat(np.arange(len(domains)), per_class * classes)
@@ -41,7 +54,8 @@ def test_a_draw_that_cannot_be_renormalised_is_never_accepted():
     assert (cut(rows, np.array([10, 2, 2])) == -1).all()
 
 
-@pytest.mark.parametrize("total, clients, least", [(60000, 20, 40), (60000, 100, 40), (131600, 20, 40), (1000, 20, 25)])
+@pytest.mark.parametrize("total, clients, least",
+                         [(60000, 20, 40), (60000, 100, 40), (131600, 20, 40), (1000, 20, 25)])
 def test_minimum_size(total, clients, least):
     assert minimum_size(total, clients, 0.75) == least
 
@@ -90,7 +104,8 @@ RECORDED = {                                          # as they were when every 
 
 @pytest.mark.parametrize("recorded", RECORDED)
 def test_draw_0_is_the_one_of_before_and_every_other_is_new(recorded):
-    """In what is random: private parts, random test parts, held-out images; sizes and official test parts stay."""
+    """In what is random: private parts, random test parts, held-out images; sizes and official test parts
+    stay."""
     settings, images = RECORDED[recorded]
     arrays = to_arrays(partition(settings, images, WHERE))
     digest = hashlib.sha256()
@@ -98,20 +113,34 @@ def test_draw_0_is_the_one_of_before_and_every_other_is_new(recorded):
         digest.update(key.encode() + np.ascontiguousarray(indices, np.int64).tobytes())
     assert digest.hexdigest()[:16] == recorded
     others = [to_arrays(partition(settings, images, WHERE, draw)) for draw in (1, 2)]
-    random = {key for key in arrays if key.startswith("train.") or key == "heldout" or getattr(settings, "test", "random") == "random"}
+    random = {
+        key
+        for key in arrays
+        if key.startswith("train.") or key == "heldout" or getattr(settings, "test", "random") == "random"
+    }
     for key in arrays:
-        alike = [np.array_equal(a[key], b[key]) for a, b in ((arrays, others[0]), (arrays, others[1]), (others[0], others[1]))]
+        alike = [
+            np.array_equal(a[key], b[key])
+            for a, b in ((arrays, others[0]), (arrays, others[1]), (others[0], others[1]))
+        ]
         assert alike == [key not in random or not len(arrays[key])] * 3, key
 
 
 def test_purposes_and_draws_have_numbers_of_their_own():
     settings = Subset({"MNIST": 50}, seed=0)
-    first = {(purpose, draw): generator(settings, purpose, draw).random() for purpose in (PRIVATE, PUBLIC, HELDOUT) for draw in range(4)}
+    first = {
+        (purpose, draw): generator(settings, purpose, draw).random()
+        for purpose in (PRIVATE, PUBLIC, HELDOUT)
+        for draw in range(4)
+    }
     assert len(set(first.values())) == len(first)
 
 
 def test_a_minimum_that_no_draw_meets_is_said_with_the_best_one():
-    with pytest.raises(ParamError, match=r"scenarios.y.partition.beta: in 5,000 draws .* 66 images; the best smallest client had \d+"):
+    with pytest.raises(
+        ParamError,
+        match=r"scenarios.y.partition.beta: in 5,000 draws .* 66 images; the best smallest client had \d+",
+    ):
         partition(Dirichlet(9, 0.01, min_samples=66, tries=5000), pool(), WHERE)
 
 
@@ -132,27 +161,36 @@ def owners(counts, c):
 
 @pytest.mark.parametrize("balanced", [True, False])
 def test_pathological_ownership_of_cifar10(balanced):
-    counts = pathological_counts(np.full(10, 6000), Pathological(20, 2, balanced=balanced), np.random.default_rng(1), 40, WHERE)
+    counts = pathological_counts(
+        np.full(10, 6000), Pathological(20, 2, balanced=balanced), np.random.default_rng(1), 40, WHERE
+    )
     assert [owners(counts, c) for c in range(10)] == [[4 * (c // 2) + i for i in range(4)] for c in range(10)]
     assert (counts.sum(0) == 6000).all()
     assert (len(np.unique(counts[counts > 0])) == 1) == balanced
 
 
-@pytest.mark.parametrize("clients, classes, k, per_class", [(20, 100, 20, 4), (20, 100, 10, 2), (20, 100, 50, 10), (100, 10, 2, 20)])
+@pytest.mark.parametrize("clients, classes, k, per_class",
+                         [(20, 100, 20, 4), (20, 100, 10, 2), (20, 100, 50, 10), (100, 10, 2, 20)])
 def test_pathological_owners_per_class(clients, classes, k, per_class):
-    counts = pathological_counts(np.full(classes, 600), Pathological(clients, k), np.random.default_rng(0), 40, WHERE)
+    counts = pathological_counts(
+        np.full(classes, 600), Pathological(clients, k), np.random.default_rng(0), 40, WHERE
+    )
     assert {len(owners(counts, c)) for c in range(classes)} == {per_class}
     assert ((counts > 0).sum(1) == k).all()
 
 
 def test_pathological_emnist_leaves_seven_classes_unowned_and_says_so():
     parts = partition(Pathological(20, 10), pool(100, 47), WHERE)
-    assert parts.warnings == ["classes 40, 41, 42, 43, 44, 45, 46 belong to no client; their 700 images are not used"]
+    assert parts.warnings == [
+        "classes 40, 41, 42, 43, 44, 45, 46 belong to no client; their 700 images are not used"
+    ]
     assert sorted(everything(parts)) == list(range(4000))
 
 
 def test_pathological_random_owners_leave_no_class_out():
-    counts = pathological_counts(np.full(10, 60), Pathological(10, 3, owners="random"), np.random.default_rng(0), 5, WHERE)
+    counts = pathological_counts(
+        np.full(10, 60), Pathological(10, 3, owners="random"), np.random.default_rng(0), 5, WHERE
+    )
     assert (counts.sum(0) == 60).all() and ((counts > 0).sum(1) == 3).all()
 
 
@@ -168,26 +206,34 @@ def test_fedlsa_clients_per_domain():
     assert len(set(np.concatenate(parts.train))) == sum(map(len, parts.train))
     for (_, domain), train in zip(parts.clients, parts.train):
         assert (p.domains[train] == DOMAINS.index(domain)).all() and not p.test[train].any()
-    assert {d: len(t) for d, t in parts.domain_test.items()} == {d: int((p.test & (p.domains == i)).sum()) for i, d in enumerate(DOMAINS)}
+    assert {d: len(t) for d, t in parts.domain_test.items()} == {
+        d: int((p.test & (p.domains == i)).sum()) for i, d in enumerate(DOMAINS)
+    }
 
 
 def test_domain_share_and_too_large_a_share():
     p = pool(domains=DOMAINS)
     parts = partition(Domains(dict.fromkeys(DOMAINS, 2), share=0.1), p, WHERE)
-    assert [len(t) for t in parts.train] == [int(0.1 * (~p.test & (p.domains == i)).sum()) for i in range(4) for _ in range(2)]
+    assert [len(t) for t in parts.train] == [
+        int(0.1 * (~p.test & (p.domains == i)).sum()) for i in range(4) for _ in range(2)
+    ]
     with pytest.raises(ParamError, match="partition.share: 3 clients with 0.5 of MNIST"):
         partition(Domains({"MNIST": 3}, share=0.5), p, WHERE)
 
 
 def test_validation_scores_on_what_no_client_has_and_never_on_the_test_part():
     p, settings = pool(domains=DOMAINS), Domains(dict.fromkeys(DOMAINS, 2), share=0.3, test="index_mod_10")
-    tested, chosen = (partition(dataclasses.replace(settings, validation=on), p, WHERE, 1) for on in (False, True))
+    tested, chosen = (
+        partition(dataclasses.replace(settings, validation=on), p, WHERE, 1) for on in (False, True)
+    )
     assert all(np.array_equal(a, b) for a, b in zip(tested.train, chosen.train, strict=True))
     for i, domain in enumerate(DOMAINS):
         parts = [*chosen.train[2 * i:2 * i + 2], chosen.domain_test[domain], tested.domain_test[domain]]
         assert sorted(np.concatenate(parts)) == np.flatnonzero(p.domains == i).tolist() and len(parts[2]) > 0
     assert np.array_equal(chosen.own_test[3], chosen.domain_test["USPS"])
-    with pytest.raises(ParamError, match="y.partition.validation: the clients of MNIST have all of its training images"):
+    with pytest.raises(
+        ParamError, match="y.partition.validation: the clients of MNIST have all of its training images"
+    ):
         partition(dataclasses.replace(settings, share=None, validation=True), p, WHERE)
 
 
@@ -201,9 +247,16 @@ def test_fedccl_balanced_and_imbalanced_counts():
 
 
 def test_index_mod_10_gives_the_office_test_sizes():
-    """Office-Caltech: 224 / 190 / 58 / 30 test images, which FedLSA's printed digits fit; the training part is FCCL's 80 %."""
+    """Office-Caltech: 224 / 190 / 58 / 30 test images, which FedLSA's printed digits fit; the training part
+    is FCCL's 80 %."""
     for total, test in ((1123, 224), (958, 190), (295, 58), (157, 30)):
-        p = Pool(np.sort(np.random.default_rng(0).integers(0, 10, total)), np.zeros(total, int), np.zeros(total, bool), ["x"], 10)
+        p = Pool(
+            np.sort(np.random.default_rng(0).integers(0, 10, total)),
+            np.zeros(total, int),
+            np.zeros(total, bool),
+            ["x"],
+            10,
+        )
         parts = partition(Domains({"x": 1}, test="index_mod_10"), p, WHERE)
         assert (len(parts.domain_test["x"]), len(parts.train[0])) == (test, total - test)
 
@@ -211,7 +264,10 @@ def test_index_mod_10_gives_the_office_test_sizes():
 def test_random_test_share_of_pacs():
     for total, test in ((1670, 501), (2048, 615), (2344, 704), (3929, 1179)):
         p = Pool(np.zeros(total, int), np.zeros(total, int), np.zeros(total, bool), ["x"], 7)
-        assert len(partition(Domains({"x": 1}, test="random", test_share=0.3), p, WHERE).domain_test["x"]) == test
+        assert (
+            len(partition(Domains({"x": 1}, test="random", test_share=0.3), p, WHERE).domain_test["x"])
+            == test
+        )
 
 
 def test_at_most_so_many_test_images_per_class():

@@ -1,34 +1,49 @@
-"""Identities and worked numbers of the personalised baselines: FedPer, LG-FedAvg, pFedMe, Per-FedAvg, FedAMP, FedALA,
-Ditto, FedRep and MOON."""
+"""Identities and worked numbers of the personalised baselines: FedPer, LG-FedAvg, pFedMe, Per-FedAvg, FedAMP,
+FedALA, Ditto, FedRep and MOON."""
 import dataclasses
 import math
 
 import pytest
 import torch
+from federation import (
+    B1,
+    B2,
+    MLP,
+    TINY,
+    equal,
+    image_clients,
+    image_world,
+    mlp,
+    one_round,
+    params,
+    run,
+    tiny_world,
+    training,
+    watched,
+)
+from test_executors import world as executor_world
 
-from federation import B1, B2, MLP, TINY, equal, image_clients, image_world, mlp, params, run, tiny_world, training
 from pipeline import keys
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import Client
-from pipeline.engine.state import Clients, Params, State, pack, unpack, weighted_mean
+from pipeline.engine.state import Clients, Params, State, mix, pack, unpack, weighted_mean
+from pipeline.engine.trained import Trained
 from pipeline.engine.world import World
-from pipeline.losses import cross_entropy, distance, model_contrast, squared_distance
+from pipeline.losses import cross_entropy, squared_distance
 from pipeline.methods import fedala
 from pipeline.methods.ditto import Ditto
-from pipeline.methods.fedala import FedALA
-from pipeline.methods.fedamp import FedAMP
+from pipeline.methods.fedala import FedALA, adaptive_mix
+from pipeline.methods.fedamp import FedAMP, attention_weights, distance, squared_distances, without_overshoot
 from pipeline.methods.fedavg import FedAvg
 from pipeline.methods.fedper import FedPer
 from pipeline.methods.fedrep import FedRep
 from pipeline.methods.lgfedavg import LGFedAvg
 from pipeline.methods.local import Local
-from pipeline.methods.moon import Moon
+from pipeline.methods.moon import Moon, model_contrast
 from pipeline.methods.perfedavg import PerFedAvg
 from pipeline.methods.pfedme import PFedMe
 from pipeline.models import Network
-from pipeline.params import Model, Optimiser
-from pipeline.server_mixing import adaptive_mix, attention_weights, squared_distances, without_overshoot
-from test_executors import world as executor_world
+from pipeline.schema import Model, Optimiser
 
 B3 = ([[0., -1.], [1., 1.]], [0, 0])      # the third batch of Per-FedAvg's worked example
 ANCHOR = {"head.weight": [[.4, 0], [0, .4]], "head.bias": [.1, 0]}
@@ -60,9 +75,7 @@ def body(model, weight, bias):
 
 
 def tiny(monkeypatch, *clients, dtype=DOUBLE, **changes):
-    world = tiny_world(monkeypatch, *(clients or [joined(B1, B2)]), dtype=dtype, **changes)
-    world.round = 1
-    return world
+    return tiny_world(monkeypatch, *(clients or [joined(B1, B2)]), dtype=dtype, **changes).at(1)
 
 
 def start(network=TINY, dtype=DOUBLE) -> Params:
@@ -75,8 +88,14 @@ def all_equal(a: Clients, b: Clients) -> bool:
 
 # -- FedPer --------------------------------------------------------------------------------------------------
 
-ONE_STEP = ([[1.013584, .027167], [-.027012, .971057]], [.013584, .093053]), ([[.533959, -.140726], [.066041, .240726]], [.013893, .086107])
-TWO_STEPS = ([[1.024827, .048568], [-.041323, .963902]], [.009738, .085898]), ([[.559444, -.121778], [.040556, .221778]], [.005674, .094326])
+ONE_STEP = (
+    ([[1.013584, 0.027167], [-0.027012, 0.971057]], [0.013584, 0.093053]),
+    ([[0.533959, -0.140726], [0.066041, 0.240726]], [0.013893, 0.086107]),
+)
+TWO_STEPS = (
+    ([[1.024827, 0.048568], [-0.041323, 0.963902]], [0.009738, 0.085898]),
+    ([[0.559444, -0.121778], [0.040556, 0.221778]], [0.005674, 0.094326]),
+)
 
 
 @pytest.mark.parametrize("batches, ends", [((B1,), ONE_STEP), ((B1, B2), TWO_STEPS)])
@@ -89,9 +108,11 @@ def test_fedper_steps_of_the_mlp(monkeypatch, batches, ends):
 
 def test_fedper_averages_features_by_samples_and_keeps_heads(monkeypatch):
     world, model = tiny(monkeypatch, B1, joined(B1, B2, B2), network=mlp), start(MLP)
-    state = FedPer().round(State(features=model.features, heads=world.everyone(model.head)), world)
-    near(state.features, weighted_mean(world.trained.features, [2, 6]))
-    assert all_equal(state.heads, world.trained.heads) and not equal(*state.heads)
+    state, trained = one_round(
+        FedPer(), State(features=model.features, heads=world.everyone(model.head)), world
+    )
+    near(state.features, weighted_mean(trained.models.features, [2, 6]))
+    assert all_equal(state.heads, trained.models.heads) and not equal(*state.heads)
     assert all_equal(FedPer().deployed(state, world), world.everyone(state.features).joined(state.heads))
 
 
@@ -110,13 +131,16 @@ def fixed_head() -> Network:
 def test_fedper_with_nothing_personal_is_fedavg(monkeypatch):
     """A head that nobody moves is as good as none."""
     a = run(FedPer(), tiny_world(monkeypatch, B1, joined(B2, B1), network=fixed_head))
-    assert equal(a.features, run(FedAvg(), tiny_world(monkeypatch, B1, joined(B2, B1), network=fixed_head)).model.features)
+    assert equal(
+        a.features,
+        run(FedAvg(), tiny_world(monkeypatch, B1, joined(B2, B1), network=fixed_head)).model.features,
+    )
 
 
 def test_fedper_never_averages_heads():
     """Heads permuted between clients after training change nothing in this round's features."""
     world = image_world()
-    models = world.local_epochs(world.new_models(), Local().loss)
+    models = world.local_epochs(world.new_models(), Local().loss).models
     swapped = models.joined(Clients([models[k].head for k in (2, 0, 1)]))
     assert equal(world.average(models.features), world.average(swapped.features))
 
@@ -129,15 +153,18 @@ def test_fedper_and_fedrep_send_features_and_lgfedavg_the_head():
         assert method.traffic(world) == (world.scalars(), world.scalars())
 
 
-@pytest.mark.parametrize("method, wanted", [(FedPer(), "pre"), (FedRep(), "pre"), (LGFedAvg(), "pre"), (FedALA(), "pre"), (Moon(), "pre"),
-                                            (PerFedAvg(), "pre"), (PFedMe(), "post"), (Ditto(), "post"), (FedAMP(), "post")])
+@pytest.mark.parametrize("method, wanted", [(FedPer(), "pre"), (FedRep(), "pre"), (LGFedAvg(), "pre"),
+                                            (FedALA(), "pre"), (Moon(), "pre"),
+                                            (PerFedAvg(), "pre"), (PFedMe(), "post"), (Ditto(), "post"),
+                                            (FedAMP(), "post")])
 def test_headline_hooks(method, wanted):
     assert method.headline == wanted
 
 
 @pytest.mark.parametrize("method", [FedPer(), LGFedAvg(), FedALA()], ids=lambda m: type(m).__name__)
 def test_one_client_alone_is_local(method):
-    """Also FedALA: the global model equals the client's, so that there is nothing to learn. (FedRep: trained in turns.)"""
+    """Also FedALA: the global model equals the client's, so that there is nothing to learn. (FedRep: trained
+    in turns.)"""
     world = image_world((20,))
     state = run(method, world)
     assert equal(method.deployed(state, world)[0], run(Local(), image_world((20,))).models[0])
@@ -145,40 +172,52 @@ def test_one_client_alone_is_local(method):
 
 # -- LG-FedAvg -----------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("uniform, weight", [(False, [[.553073, -.126515], [.046927, .226515]]), (True, [[.5467015, -.131252], [.0532985, .231252]])])
+@pytest.mark.parametrize("uniform, weight", [(False, [[.553073, -.126515], [.046927, .226515]]),
+                                             (True, [[.5467015, -.131252], [.0532985, .231252]])])
 def test_lgfedavg_heads_of_the_worked_example(monkeypatch, uniform, weight):
-    """One client has made one step of FedPer's example, the other two; their sizes are in the ratio 1 to 3."""
+    """One client has made one step of FedPer's example, the other two; their sizes are in the ratio 1 to
+    3."""
     world = tiny(monkeypatch, B1, joined(B1, B2, B2), network=mlp)
     ends = Clients(params({"head.weight": w}, DOUBLE) for w in (ONE_STEP[1][0], TWO_STEPS[1][0]))
-    monkeypatch.setattr(world, "local_epochs", lambda models, loss: ends)
-    state = LGFedAvg(uniform=uniform).round(State(features=Clients([Params(), Params()]), head=Params()), world)
+    monkeypatch.setattr(World, "local_epochs", lambda *_: Trained(ends, []))
+    state = LGFedAvg(uniform=uniform).round(
+        State(features=Clients([Params(), Params()]), head=Params()), world
+    )
     close(state.head["head.weight"], weight)
 
 
 def test_lgfedavg_trains_jointly_and_leaves_features_at_home(monkeypatch):
     world, model = tiny(monkeypatch, B1, joined(B1, B2), network=mlp), start(MLP)
     method = LGFedAvg()
-    state = method.round(State(features=world.everyone(model.features), head=model.head), world)
+    state, trained = one_round(method, State(features=world.everyone(model.features), head=model.head), world)
     for k, ends in enumerate((ONE_STEP, TWO_STEPS)):
         body(state.features[k], *ends[0])
-        head(world.trained[k], *ends[1])
+        head(trained.models[k], *ends[1])
     deployed = method.deployed(state, world)
-    assert equal(deployed[0].head, deployed[1].head) and all_equal(deployed.features, world.trained.features)
+    assert equal(deployed[0].head, deployed[1].head) and all_equal(deployed.features, trained.models.features)
 
 
 def test_lgfedavg_sharing_all_is_fedavg_and_sharing_nothing_is_local(monkeypatch):
     clients = B1, joined(B2, B1)
-    assert equal(run(LGFedAvg(), tiny_world(monkeypatch, *clients)).head, run(FedAvg(), tiny_world(monkeypatch, *clients)).model)
+    assert equal(
+        run(LGFedAvg(), tiny_world(monkeypatch, *clients)).head,
+        run(FedAvg(), tiny_world(monkeypatch, *clients)).model,
+    )
     alone = run(Local(), tiny_world(monkeypatch, *clients, network=fixed_head)).models
-    assert all_equal(run(LGFedAvg(), tiny_world(monkeypatch, *clients, network=fixed_head)).features, alone.features)
+    assert all_equal(
+        run(LGFedAvg(), tiny_world(monkeypatch, *clients, network=fixed_head)).features, alone.features
+    )
 
 
 # -- FedRep --------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("tau_h, tau_b, below, above", [
-    (1, 1, ([[1.025725, .052608], [-.028604, .978489]], [.009699, .091744]), ([[.559528, -.119233], [.040472, .219233]], [.006415, .093585])),
-    (0, 1, ([[1.026128, .046547], [-.049247, .959940]], [.011991, .081936]), (TINY["head.weight"], TINY["head.bias"])),
-    (2, 1, ([[1.023439, .054779], [-.015679, .989214]], [.006486, .096639]), ([[.604945, -.055362], [-.004945, .155362]], [.001201, .098799])),
+    (1, 1, ([[1.025725, .052608], [-.028604, .978489]], [.009699, .091744]),
+     ([[.559528, -.119233], [.040472, .219233]], [.006415, .093585])),
+    (0, 1, ([[1.026128, .046547], [-.049247, .959940]], [.011991, .081936]),
+     (TINY["head.weight"], TINY["head.bias"])),
+    (2, 1, ([[1.023439, .054779], [-.015679, .989214]], [.006486, .096639]),
+     ([[.604945, -.055362], [-.004945, .155362]], [.001201, .098799])),
     (2, 0, ([[1, 0], [0, 1]], [0, .1]), ([[.604945, -.055362], [-.004945, .155362]], [.001201, .098799]))])
 def test_fedrep_phases_of_the_mlp(monkeypatch, tau_h, tau_b, below, above):
     world, model = tiny(monkeypatch, network=mlp), start(MLP)
@@ -190,7 +229,10 @@ def test_fedrep_phases_of_the_mlp(monkeypatch, tau_h, tau_b, below, above):
 
 def test_fedrep_takes_the_scenarios_epochs_for_the_features():
     world = image_world(local_epochs=2)
-    assert equal(run(FedRep(head_epochs=1), world, 1).features, run(FedRep(head_epochs=1, feature_epochs=2), world, 1).features)
+    assert equal(
+        run(FedRep(head_epochs=1), world, 1).features,
+        run(FedRep(head_epochs=1, feature_epochs=2), world, 1).features,
+    )
 
 
 def test_fedrep_without_head_epochs_keeps_the_first_head_and_is_not_fedper():
@@ -200,7 +242,10 @@ def test_fedrep_without_head_epochs_keeps_the_first_head_and_is_not_fedper():
 
 
 def test_fedrep_without_feature_epochs_keeps_the_first_features():
-    assert equal(run(FedRep(head_epochs=1, feature_epochs=0), image_world()).features, image_world().new_model().features)
+    assert equal(
+        run(FedRep(head_epochs=1, feature_epochs=0), image_world()).features,
+        image_world().new_model().features,
+    )
 
 
 def test_fedrep_heads_depend_on_own_data_alone(monkeypatch):
@@ -212,20 +257,30 @@ def test_fedrep_one_client_descends_its_loss(monkeypatch):
     """Block-coordinate descent with small full-batch steps."""
     world, seen = tiny(monkeypatch, network=mlp, batch_size=4, optimiser=Optimiser(lr=0.05)), []
     state, method = FedRep(head_epochs=2).init(world), FedRep(head_epochs=2)
-    for world.round in range(1, 9):
-        seen.append(float(world.each(method.deployed(state, world), lambda m, x, y, _: cross_entropy(m(x), y).detach())[0]))
+    for number in range(1, 9):
+        world = world.at(number)
+        seen.append(
+            float(
+                world.each(method.deployed(state, world), lambda m, x, y, _: cross_entropy(m(x), y).detach())[
+                    0
+                ]
+            )
+        )
         state = method.round(state, world)
     assert all(after < before for before, after in zip(seen, seen[1:]))
 
 
-@pytest.mark.parametrize("method, parts, mean", [(FedRep(head_epochs=1, uniform=True), "features", "features"), (LGFedAvg(uniform=True), "heads", "head")],
+@pytest.mark.parametrize("method, parts, mean",
+                         [(FedRep(head_epochs=1, uniform=True), "features", "features"),
+                                                 (LGFedAvg(uniform=True), "heads", "head")],
                          ids=["FedRep", "LGFedAvg"])
 def test_uniform_mean_is_over_the_clients_with_data(method, parts, mean):
-    world = image_world((4, 16, 0))
-    assert equal(run(method, world, 1)[mean], weighted_mean(getattr(world.trained, parts), [1, 1, 0]))
+    state, trained = watched(method, image_world((4, 16, 0)), 1)
+    assert equal(state[mean], weighted_mean(getattr(trained.models, parts), [1, 1, 0]))
 
 
-@pytest.mark.parametrize("method", [PFedMe(inner_steps=2), PerFedAvg(), FedRep(head_epochs=1), LGFedAvg()], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("method", [PFedMe(inner_steps=2), PerFedAvg(), FedRep(head_epochs=1), LGFedAvg()],
+                         ids=lambda m: type(m).__name__)
 def test_uniform_mean_matters_for_unequal_sizes_only(method):
     uniform = dataclasses.replace(method, uniform=True)
     for sizes, same in (((6, 6), True), ((4, 16), False)):
@@ -239,23 +294,26 @@ SMALL = dict(lam=5.0, inner_steps=2, inner_lr=0.1, lr=0.05)
 
 
 @pytest.mark.parametrize("options, w, theta", [
-    ({}, ([[.527739, -.158311], [.072261, .258311]], [.001251, .098749]), ([[.558597, -.092951], [.041403, .192951]], [-.011348, .111348])),
-    ({"start": "reset"}, ([[.526219, -.161016], [.073781, .261016]], [.001015, .098985]), ([[.552517, -.103773], [.047483, .203773]], [-.012292, .112292])),
+    ({}, ([[.527739, -.158311], [.072261, .258311]], [.001251, .098749]),
+     ([[.558597, -.092951], [.041403, .192951]], [-.011348, .111348])),
+    ({"start": "reset"}, ([[.526219, -.161016], [.073781, .261016]], [.001015, .098985]),
+     ([[.552517, -.103773], [.047483, .203773]], [-.012292, .112292])),
     ({"decay": .001}, ([[.527695, -.158300], [.072256, .258292]], [.001251, .098741]), None)])
 def test_pfedme_two_batches_of_the_tiny_head(monkeypatch, options, w, theta):
     world = tiny(monkeypatch)
     state = PFedMe(**SMALL, **options).round(State(model=start()), world)
     head(state.model, *w)
     if theta:
-        head(state.personal[0], *theta)                           # what the tables score, in storage of its own
+        head(state.personal[0], *theta)  # what the tables score, in storage of its own
 
 
-@pytest.mark.parametrize("options, sizes, wanted", [({"beta": 2.0, "uniform": True}, (3, 1), [-.5, 3]), ({"beta": 2.0}, (3, 1), [-.75, 2.5]),
+@pytest.mark.parametrize("options, sizes, wanted", [({"beta": 2.0, "uniform": True}, (3, 1), [-.5, 3]),
+                                                    ({"beta": 2.0}, (3, 1), [-.75, 2.5]),
                                                     ({"beta": .5, "uniform": True}, (3, 1), [.625, .75])])
 def test_pfedme_server_of_the_worked_example(monkeypatch, options, sizes, wanted):
     world = image_world(sizes)
     ends = Clients([params({"head.w": [0, 1]}), params({"head.w": [.5, 2]})])
-    monkeypatch.setattr(world, "local_steps", lambda *_, **__: (ends, ends))
+    monkeypatch.setattr(World, "local_steps", lambda *_, **__: Trained(ends, [], own=ends))
     close(PFedMe(**options).round(State(model=params({"head.w": [1, 0]})), world).model["head.w"], wanted)
 
 
@@ -284,7 +342,7 @@ def test_pfedme_full_outer_step_ends_at_theta(monkeypatch):
 def test_pfedme_beta_zero_keeps_the_global_model_and_one_client_replaces_it(monkeypatch):
     assert equal(PFedMe(**SMALL, beta=0.0).round(State(model=start()), tiny(monkeypatch)).model, start())
     world = tiny(monkeypatch)
-    models, _ = world.local_steps(Clients([start()]), PFedMe(**SMALL).step, own=Clients([start()]))
+    models = world.local_steps(Clients([start()]), PFedMe(**SMALL).step, own=Clients([start()])).models
     assert equal(PFedMe(**SMALL).round(State(model=start()), world).model, models[0])
 
 
@@ -293,15 +351,21 @@ def test_pfedme_inner_steps_converge_on_a_quadratic(monkeypatch):
     method = PFedMe(lam=lam, inner_steps=200, inner_lr=0.1, lr=0.05)
     monkeypatch.setattr(PFedMe, "loss", lambda self, model, *_: squared_distance(model.params, target) / 2)
     state = method.round(State(model=start()), world)
-    near(state.personal[0], Params({name: (target[name] + lam * start()[name]) / (1 + lam) for name in target}), 1e-12)
+    near(
+        state.personal[0],
+        Params({name: (target[name] + lam * start()[name]) / (1 + lam) for name in target}),
+        1e-12,
+    )
 
 
 def test_pfedme_scores_theta_after_training_and_w_before():
     world = image_world()
-    assert PFedMe().after_training(PFedMe().init(world), world) is None
-    state = run(PFedMe(), world, 1)
+    assert PFedMe().after_training(PFedMe().init(world), None) is None
+    state, trained = watched(PFedMe(), world, 1)
     assert all(model is state.model for model in PFedMe().deployed(state, world))
-    assert PFedMe().after_training(state, world) is state.personal and all(not equal(theta, state.model) for theta in state.personal)
+    assert PFedMe().after_training(state, trained.models) is state.personal and all(
+        not equal(theta, state.model) for theta in state.personal
+    )
 
 
 # -- Per-FedAvg ----------------------------------------------------------------------------------------------
@@ -311,16 +375,28 @@ HF = ([[.496079, -.171938], [.103921, .271938]], [-.018022, .118022])
 
 
 def meta(monkeypatch, method, *batches, model=None, **changes):
-    return method.round(State(model=start() if model is None else model), tiny(monkeypatch, joined(*batches), **changes)).model
+    return method.round(
+        State(model=start() if model is None else model), tiny(monkeypatch, joined(*batches), **changes)
+    ).model
 
 
 def test_perfedavg_first_order(monkeypatch):
-    head(meta(monkeypatch, PerFedAvg(**META), B1, B2), [[.497284, -.163447], [.102716, .263447]], [-.024105, .124105])
-    head(meta(monkeypatch, PerFedAvg(**META), B1, B2, B3, B1), [[.537696, -.129454], [.062304, .229454]], [-.021158, .121158])
+    head(
+        meta(monkeypatch, PerFedAvg(**META), B1, B2),
+        [[0.497284, -0.163447], [0.102716, 0.263447]],
+        [-0.024105, 0.124105],
+    )
+    head(
+        meta(monkeypatch, PerFedAvg(**META), B1, B2, B3, B1),
+        [[0.537696, -0.129454], [0.062304, 0.229454]],
+        [-0.021158, 0.121158],
+    )
 
 
 def fit(flat, images, labels):
-    return cross_entropy(torch.tensor(images, dtype=DOUBLE) @ flat[:4].view(2, 2).T + flat[4:], torch.tensor(labels))
+    return cross_entropy(
+        torch.tensor(images, dtype=DOUBLE) @ flat[:4].view(2, 2).T + flat[4:], torch.tensor(labels)
+    )
 
 
 def exact(alpha=0.5, beta=0.1):
@@ -353,8 +429,14 @@ def test_perfedavg_hessian_free_is_exact_on_a_quadratic(monkeypatch):
 
 
 def test_perfedavg_variants_coincide_where_the_hessian_vanishes(monkeypatch):
-    monkeypatch.setattr(PerFedAvg, "loss", lambda self, model, *_: sum(value.sum() for value in model.params.values()))
-    near(meta(monkeypatch, PerFedAvg(**META, variant="hf"), B1, B2, B3), meta(monkeypatch, PerFedAvg(**META), B1, B2), 1e-12)
+    monkeypatch.setattr(
+        PerFedAvg, "loss", lambda self, model, *_: sum(value.sum() for value in model.params.values())
+    )
+    near(
+        meta(monkeypatch, PerFedAvg(**META, variant="hf"), B1, B2, B3),
+        meta(monkeypatch, PerFedAvg(**META), B1, B2),
+        1e-12,
+    )
 
 
 @pytest.mark.parametrize("variant, batches", [("fo", (B1, B2)), ("hf", (B1, B2, B3))])
@@ -365,8 +447,8 @@ def test_perfedavg_alpha_zero_is_sgd_on_the_second_batch(monkeypatch, variant, b
 
 def test_perfedavg_one_client_replaces_the_global_model(monkeypatch):
     world = tiny(monkeypatch, joined(B1, B2))
-    state = PerFedAvg(**META).round(State(model=start()), world)
-    assert equal(state.model, world.trained[0])
+    state, trained = one_round(PerFedAvg(**META), State(model=start()), world)
+    assert equal(state.model, trained.models[0])
 
 
 def test_perfedavg_trailing_chunk_is_cut_evenly_or_left_out(monkeypatch):
@@ -374,7 +456,7 @@ def test_perfedavg_trailing_chunk_is_cut_evenly_or_left_out(monkeypatch):
     two_left = meta(monkeypatch, method, B1, B2, B3)              # B1 and B2, then one sample of B3 each
     full = meta(monkeypatch, method, B1, B2)
     near(two_left, method.round(State(model=full), tiny(monkeypatch, B3, batch_size=1)).model, 1e-12)
-    assert equal(meta(monkeypatch, method, B1, B2, B3, one), two_left)           # of three left the last is not used
+    assert equal(meta(monkeypatch, method, B1, B2, B3, one), two_left)  # of three left the last is not used
     assert equal(meta(monkeypatch, method, B1, B2, one), full)                   # one left: no step
 
 
@@ -383,15 +465,15 @@ def test_perfedavg_scores_a_copy_after_one_step_on_one_batch(monkeypatch):
     state = State(model=start())
     adapted = method.deployed(state, world)
     for k, batch in enumerate((B1, B2)):
-        near(adapted[k], FedAvg().round(state, tiny(monkeypatch, batch)).model, 1e-12)      # lr 0.1: one SGD step
-    assert equal(state.model, start()) and world.trained is None and not any(v.requires_grad for v in adapted[0].values())
+        near(adapted[k], FedAvg().round(state, tiny(monkeypatch, batch)).model, 1e-12)  # lr 0.1: one SGD step
+    assert equal(state.model, start()) and not any(v.requires_grad for v in adapted[0].values())
 
 
 def test_perfedavg_adaptation_batch_comes_from_a_key():
     world, method = image_world((50,)), PerFedAvg(alpha=0.1)
     state = method.init(world)
     a, b = method.deployed(state, world), method.deployed(state, world)
-    world.round = 1
+    world = world.at(1)
     assert equal(a[0], b[0]) and not equal(a[0], method.deployed(state, world)[0])
 
 
@@ -405,8 +487,10 @@ def test_perfedavg_adam_takes_the_meta_gradient(monkeypatch):
 def test_perfedavg_differences_share_their_dropout_mask():
     """With masks of their own the quotient would be of the order of 1 / delta."""
     world = image_world((48,), model=Model("cnn4", dropout=0.5))
-    world = World([dataclasses.replace(c, images=c.images.double()) for c in world.clients], world.training, 10, 0)
-    world.round = 1
+    world = World(
+        [dataclasses.replace(c, images=c.images.double()) for c in world.clients], world.training, 10, 0
+    )
+    world = world.at(1)
     seen, inner = [], PerFedAvg._hessian_times
     method = PerFedAvg(variant="hf", delta=1e-6)
     with pytest.MonkeyPatch.context() as patch:
@@ -432,9 +516,11 @@ def test_fedamp_weights_and_messages():
     xi = attention(.1, 1.)
     close(xi, [[.885332, .036788, .077880], [.036788, .934562, .028650], [.077880, .028650, .893469]])
     close(messages(xi), [[.036788, .038940], [.934562, .014325], [.028650, .446735]])
-    world = image_world()
-    mixed = world.mix(THREE, xi)
-    close(torch.stack([m["head.w"] for m in mixed]), [[.036788, .038940], [.934562, .014325], [.028650, .446735]])
+    mixed = mix(THREE, xi)
+    close(
+        torch.stack([m["head.w"] for m in mixed]),
+        [[0.036788, 0.038940], [0.934562, 0.014325], [0.028650, 0.446735]],
+    )
 
 
 def test_fedamp_overshoot_and_its_guard():
@@ -448,7 +534,10 @@ def test_fedamp_overshoot_and_its_guard():
 
 
 def test_fedamp_weights_are_symmetric_with_rows_of_one():
-    models = Clients(params({"head.w": row}, DOUBLE) for row in torch.randn(5, 7, generator=torch.Generator().manual_seed(1)).tolist())
+    models = Clients(
+        params({"head.w": row}, DOUBLE)
+        for row in torch.randn(5, 7, generator=torch.Generator().manual_seed(1)).tolist()
+    )
     xi = attention(.3, 2., models)
     assert torch.equal(xi, xi.T)
     close(xi.sum(1), [1] * 5, 1e-12)
@@ -459,7 +548,8 @@ def test_fedamp_limits():
     same = Clients([THREE[1]] * 3)
     for alpha in (.1, 1000.):
         close(messages(attention(alpha, .1, same), same), [[1, 0]] * 3, 1e-9)
-    close(messages(attention(1e9 / 3, 1e9)), [[1 / 3, .5 / 3]] * 3, 1e-8)          # sigma to infinity, alpha / sigma = 1 / N
+    # sigma to infinity, alpha / sigma = 1 / N
+    close(messages(attention(1e9 / 3, 1e9)), [[1 / 3, .5 / 3]] * 3, 1e-8)
     assert torch.equal(attention(0., 1.), torch.eye(3, dtype=DOUBLE))
     far = Clients(params({"head.w": [100. * k]}, DOUBLE) for k in range(3))
     assert torch.equal(attention(1000., .1, far), torch.eye(3, dtype=DOUBLE))
@@ -479,8 +569,12 @@ def test_fedamp_pull_has_the_paper_weight(monkeypatch):
     handle = Handle(world.network(0, start()))
     batch = Batch(torch.tensor(B1[0], dtype=DOUBLE).reshape(-1, 2, 1, 1), torch.tensor(B1[1]))
     plain = FedAMP(lam=0.0).loss(handle, batch, None, u).item()
-    assert FedAMP(alpha=4.0, lam=0.5).loss(handle, batch, None, u).item() - plain == pytest.approx(.5 / 8 * .09)
-    assert FedAMP(alpha=4.0, lam=0.5, penalty="norm").loss(handle, batch, None, u).item() - plain == pytest.approx(.5 / 8 * .3)
+    assert FedAMP(alpha=4.0, lam=0.5).loss(handle, batch, None, u).item() - plain == pytest.approx(
+        0.5 / 8 * 0.09
+    )
+    assert FedAMP(alpha=4.0, lam=0.5, penalty="norm").loss(
+        handle, batch, None, u
+    ).item() - plain == pytest.approx(0.5 / 8 * 0.3)
 
 
 def test_fedamp_lambda_zero_is_local_bit_for_bit():
@@ -488,12 +582,14 @@ def test_fedamp_lambda_zero_is_local_bit_for_bit():
 
 
 def test_fedamp_first_round_is_anchored_at_the_first_model():
-    world = image_world()
-    world.round, first = 1, world.new_model()
+    world = image_world().at(1)
+    first = world.new_model()
 
     def pulled(model, batch, shared, own):
-        return cross_entropy(model(batch.images), batch.labels) + 1 / (2 * 0.5) * squared_distance(model.params, first)
-    wanted = world.local_epochs(world.everyone(first), pulled)
+        return cross_entropy(model(batch.images), batch.labels) + 1 / (2 * 0.5) * squared_distance(
+            model.params, first
+        )
+    wanted = world.local_epochs(world.everyone(first), pulled).models
     assert all_equal(run(FedAMP(alpha=0.5), image_world(), 1).models, wanted)
 
 
@@ -520,28 +616,36 @@ def test_fedamp_client_without_data_changes_nothing():
 def mixing(monkeypatch, method, starting=True, **changes):
     """Weights, epochs and losses of a client with the tiny head that has received the anchor."""
     world, losses = tiny(monkeypatch, joined(B1, B2), **changes), []
-    monkeypatch.setattr(FedALA, "_settled", lambda self, seen, old=FedALA._settled: losses.append(seen[:]) or old(self, seen))
+    monkeypatch.setattr(
+        FedALA, "_settled", lambda self, seen, old=FedALA._settled: losses.append(seen[:]) or old(self, seen)
+    )
     ones = Params((name, torch.ones_like(value)) for name, value in start().items())
     weights, epochs = method._learn(world, 0, start(), start(ANCHOR), ones, starting)
     return weights, epochs, losses[-1], adaptive_mix(start(), start(ANCHOR), weights)
 
 
 @pytest.mark.parametrize("eta, weights, ends, loss", [
-    (1.0, ([[.931674, 1], [1, .899903]], [.985327, .985327]), ([[.406833, 0], [0, .389990]], [.098533, .001467]), .785132),
-    (10.0, ([[.345186, 1], [1, .016282]], [.840862, .840862]), ([[.465481, 0], [0, .301628]], [.084086, .015914]), .754734)])
+    (1.0, ([[.931674, 1], [1, .899903]], [.985327, .985327]),
+     ([[.406833, 0], [0, .389990]], [.098533, .001467]), .785132),
+    (10.0, ([[.345186, 1], [1, .016282]], [.840862, .840862]),
+     ([[.465481, 0], [0, .301628]], [.084086, .015914]), .754734)])
 def test_fedala_one_epoch(monkeypatch, eta, weights, ends, loss):
     method = FedALA(eta=eta, share=1.0)
     found, epochs, _, mixed = mixing(monkeypatch, method, starting=False)
     head(found, *weights)
     head(mixed, *ends)
     assert epochs == 1
-    assert mixing(monkeypatch, dataclasses.replace(method, losses=1, threshold=100.0))[2][0] == pytest.approx(loss, abs=1e-6)
+    assert mixing(monkeypatch, dataclasses.replace(method, losses=1, threshold=100.0))[2][0] == pytest.approx(
+        loss, abs=1e-6
+    )
 
 
 def test_fedala_start_phase(monkeypatch):
     weights, epochs, losses, mixed = mixing(monkeypatch, FedALA(eta=10.0, share=1.0))
     assert epochs == len(losses) == 11
-    assert losses[:3] == pytest.approx([.754734, .717708, .714669], abs=1e-6) and losses[-1] == pytest.approx(.699651, abs=1e-6)
+    assert losses[:3] == pytest.approx([0.754734, 0.717708, 0.714669], abs=1e-6) and losses[
+        -1
+    ] == pytest.approx(0.699651, abs=1e-6)
     head(weights, [[0, 1], [1, 0]], [.197216, .197216])
     head(mixed, [[.5, 0], [0, .3]], [.019722, .080278])
 
@@ -549,15 +653,24 @@ def test_fedala_start_phase(monkeypatch):
 def test_fedala_start_phase_is_capped_and_says_so(monkeypatch, capsys):
     monkeypatch.setattr(fedala, "MOST_EPOCHS", 15)
     _, epochs, _, _ = mixing(monkeypatch, FedALA(threshold=1e-12))
-    assert epochs == 15 and "client c0: the mixing weights did not settle in 15 epochs" in capsys.readouterr().err
+    assert (
+        epochs == 15
+        and "client c0: the mixing weights did not settle in 15 epochs" in capsys.readouterr().err
+    )
 
 
 def test_fedala_features_once_is_the_same_as_the_whole_network(monkeypatch):
-    """With the head's tensors alone, the features are computed once; a third tensor with weight 0 checks the long way."""
+    """With the head's tensors alone, the features are computed once; a third tensor with weight 0 checks the
+    long way."""
     world = tiny(monkeypatch, B1, joined(B2, B3), network=mlp)
-    local, received = start(MLP), params({**MLP, "features.1.bias": [.2, .2], "head.weight": [[.4, 0], [0, .4]]}, DOUBLE)
+    local, received = (
+        start(MLP),
+        params({**MLP, "features.1.bias": [0.2, 0.2], "head.weight": [[0.4, 0], [0, 0.4]]}, DOUBLE),
+    )
     received["features.1.bias"] = local["features.1.bias"].clone()
-    ones = Params((name, torch.ones_like(local[name])) for name in ("features.1.bias", "head.weight", "head.bias"))
+    ones = Params(
+        (name, torch.ones_like(local[name])) for name in ("features.1.bias", "head.weight", "head.bias")
+    )
     short, _ = FedALA(share=1.0)._learn(world, 1, local, received, ones.head, False)
     long, _ = FedALA(share=1.0, tensors=3)._learn(world, 1, local, received, ones, False)
     near(short, long.head, 1e-12)
@@ -565,22 +678,25 @@ def test_fedala_features_once_is_the_same_as_the_whole_network(monkeypatch):
 
 
 def test_fedala_rounds(monkeypatch):
-    """Round 1 starts from the common model; the start phase follows it, later rounds make one pass; weights stay in [0, 1]."""
+    """Round 1 starts from the common model; the start phase follows it, later rounds make one pass; weights
+    stay in [0, 1]."""
     method, world = FedALA(eta=20.0), image_world((20, 33, 7), optimiser=Optimiser("adam", 0.003))
     state = method.init(world)
-    assert all_equal(method.deployed(state, world), world.new_models()) and state.starting.tolist() == [1, 1, 1]
-    world.round = 1
-    state = method.round(state, world)
+    assert all_equal(method.deployed(state, world), world.new_models()) and state.starting.tolist() == [
+        1,
+        1,
+        1,
+    ]
+    state, trained = one_round(method, state, world.at(1))
     assert min(state.epochs) >= 11 and state.starting.tolist() == [0, 0, 0]
-    local, received, before = world.trained, world.average(world.trained), state
+    local, received, before = trained.models, world.average(trained.models), state
     for mine, w, a in zip(state.models, local, state.weights, strict=True):
         assert equal(mine.features, received.features)
         for name, value in mine.head.items():
             low, high = torch.minimum(w[name], received[name]), torch.maximum(w[name], received[name])
             assert (value >= low - 1e-7).all() and (value <= high + 1e-7).all()
             assert (a[name] >= 0).all() and (a[name] <= 1).all() and (a[name] < 1).any()
-    world.round = 2
-    state = method.round(state, world)
+    state = method.round(state, world.at(2))
     assert state.epochs.tolist() == [1, 1, 1] and not equal(state.weights[0], before.weights[0])
 
 
@@ -596,9 +712,11 @@ def test_fedala_with_weights_zero(tensors, other):
     """All tensors: nothing is taken, Local. The head's: it stays home, FedPer."""
     method, world = FedALA(eta=0.0, tensors=tensors), image_world()
     state = method.init(world)
-    state = State(state, weights=Clients(Params((n, torch.zeros_like(a)) for n, a in w.items()) for w in state.weights))
-    for world.round in range(1, 4):
-        state = method.round(state, world)
+    state = State(
+        state, weights=Clients(Params((n, torch.zeros_like(a)) for n, a in w.items()) for w in state.weights)
+    )
+    for number in range(1, 4):
+        state = method.round(state, world.at(number))
     wanted = image_world()
     assert all_equal(state.models, other.deployed(run(other, wanted), wanted))
 
@@ -615,20 +733,23 @@ def test_fedala_one_clients_start_phase_is_still_to_come():
 
 def test_fedala_client_without_data_keeps_its_weights():
     world = image_world((20, 0, 7))
-    state = run(FedALA(), world, 2)
+    state, trained = watched(FedALA(), world, 2)
     assert all((a == 1).all() for a in state.weights[1].values()) and state.starting.tolist() == [0, 1, 0]
-    near(state.models[1], world.average(world.trained))
+    near(state.models[1], world.average(trained.models))
 
 
 def test_fedala_slices_and_draws():
     world, slices, draws = image_world((50, 1)), [], []
-    for world.round in range(1, 7):
-        slices.append(FedALA()._subset(world, 0).tolist())
-        draws.append(FedALA(subset="random")._subset(world, 0).tolist())
+    for number in range(1, 7):
+        slices.append(FedALA()._subset(world.at(number), 0).tolist())
+        draws.append(FedALA(subset="random")._subset(world.at(number), 0).tolist())
         assert FedALA()._subset(world, 1).tolist() == [0]
     order = torch.randperm(50, generator=keys.torch_generator("mixing order", 0, "c0")).tolist()
     firsts = [order.index(chosen[0]) for chosen in slices]
-    assert all(order[first:first + 40] == chosen for first, chosen in zip(firsts, slices)) and len(set(firsts)) > 1
+    assert (
+        all(order[first : first + 40] == chosen for first, chosen in zip(firsts, slices))
+        and len(set(firsts)) > 1
+    )
     assert all(len(set(chosen)) == 40 for chosen in draws) and draws[0] != draws[1]
 
 
@@ -636,14 +757,15 @@ def test_fedala_dropout_is_off_while_weights_are_learnt_unless_asked_for():
     ends = {}
     for dropout in (False, True):
         for name, model in (("without", Model("cnn4")), ("with", Model("cnn4", dropout=0.5))):
-            world = image_world((20, 33), model=model)
-            world.round = 1
+            world = image_world((20, 33), model=model).at(1)
             local = world.new_model()
             received = Params((n, v + 0.1) for n, v in local.items())
             ones = Params((n, torch.ones_like(v)) for n, v in local.head.items())
             ends[dropout, name] = FedALA(dropout=dropout)._learn(world, 0, local, received, ones, False)[0]
     assert equal(ends[False, "without"], ends[False, "with"])
-    assert equal(ends[True, "without"], ends[False, "without"]) and not equal(ends[True, "with"], ends[False, "with"])
+    assert equal(ends[True, "without"], ends[False, "without"]) and not equal(
+        ends[True, "with"], ends[False, "with"]
+    )
 
 
 # -- Ditto ---------------------------------------------------------------------------------------------------
@@ -658,7 +780,9 @@ def test_ditto_two_batches_of_the_tiny_head(monkeypatch, lam, v):
 
 def test_ditto_lambda_zero_is_local_and_its_global_model_is_fedavg_bit_for_bit():
     setting = dict(model=Model("cnn4", dropout=0.3), optimiser=Optimiser("adam", 0.003))
-    assert all_equal(run(Ditto(lam=0.0), image_world(**setting)).personal, run(Local(), image_world(**setting)).models)
+    assert all_equal(
+        run(Ditto(lam=0.0), image_world(**setting)).personal, run(Local(), image_world(**setting)).models
+    )
     average = run(FedAvg(), image_world(**setting)).model
     for lam in (0.0, 1.0, 10.0):
         assert equal(run(Ditto(lam=lam), image_world(**setting)).model, average)
@@ -674,19 +798,24 @@ def test_ditto_lambda_one_over_the_rate_forgets_in_one_step(monkeypatch):
 
 def test_ditto_large_lambda_pins_to_the_received_model():
     world = image_world(optimiser=Optimiser(lr=1e-4))
-    state = run(Ditto(lam=1e4), world, 1)
+    state, trained = watched(Ditto(lam=1e4), world, 1)
     anchor = Ditto(lam=1e4).init(world).model
     for v in state.personal:
         near(v, anchor, 1e-3)
-    assert all_equal(Ditto().deployed(state, world), world.trained)
+    assert all_equal(Ditto().deployed(state, world), trained.models)
 
 
 # -- MOON ----------------------------------------------------------------------------------------------------
 
-Z, GLOBAL, LAST = torch.tensor([[1., 0], [1, 1]]), torch.tensor([[1., 1], [0, 2]]), torch.tensor([[0., 1], [1, 0]])
+Z, GLOBAL, LAST = (
+    torch.tensor([[1.0, 0], [1, 1]]),
+    torch.tensor([[1.0, 1], [0, 2]]),
+    torch.tensor([[0.0, 1], [1, 0]]),
+)
 
 
-@pytest.mark.parametrize("tau, wanted, gradient", [(.5, .455384, [[0, .057281], [.353553, -.353553]]), (.1, .346998, [[0, .001243], [1.767767, -1.767767]])])
+@pytest.mark.parametrize("tau, wanted, gradient", [(.5, .455384, [[0, .057281], [.353553, -.353553]]),
+                                                   (.1, .346998, [[0, .001243], [1.767767, -1.767767]])])
 def test_moon_contrast(tau, wanted, gradient):
     z = Z.clone().requires_grad_()
     value = model_contrast(z, GLOBAL, [LAST], tau)
@@ -725,91 +854,143 @@ def test_moon_contrast_ignores_lengths_and_grows_with_the_last_models_cosine():
 def test_moon_mu_zero_is_fedavg_and_so_is_the_first_round():
     setting = dict(model=Model("cnn4", dropout=0.3))
     assert equal(run(Moon(mu=0.0), image_world(**setting)).model, run(FedAvg(), image_world(**setting)).model)
-    assert equal(run(Moon(mu=5.0), image_world(**setting), 1).model, run(FedAvg(), image_world(**setting), 1).model)
-    assert not equal(run(Moon(mu=5.0), image_world(**setting), 2).model, run(FedAvg(), image_world(**setting), 2).model)
+    assert equal(
+        run(Moon(mu=5.0), image_world(**setting), 1).model, run(FedAvg(), image_world(**setting), 1).model
+    )
+    assert not equal(
+        run(Moon(mu=5.0), image_world(**setting), 2).model, run(FedAvg(), image_world(**setting), 2).model
+    )
 
 
 def test_moon_keeps_each_clients_own_last_models():
     world, method = image_world(), Moon(buffer=2)
-    state, trained = method.init(world), []
-    for world.round in range(1, 4):
-        state = method.round(state, world)
-        trained.append(world.trained)
-    assert [id(models) for models in state.previous.values()] == [id(trained[2]), id(trained[1])]
-    assert [id(models) for models in run(Moon(), world, 2).previous.values()] == [id(world.trained)]
+    state, ends = method.init(world), []
+    for number in range(1, 4):
+        state, trained = one_round(method, state, world.at(number))
+        ends.append(trained.models)
+    assert [id(models) for models in state.previous.values()] == [id(ends[2]), id(ends[1])]
+    state, trained = watched(Moon(), world, 2)
+    assert [id(models) for models in state.previous.values()] == [id(trained.models)]
 
 
 def test_moon_loss_takes_every_buffered_model(monkeypatch):
     world = tiny(monkeypatch, B1, network=mlp)
-    handle, batch = Handle(world.network(0, start(MLP))), Batch(torch.tensor(B1[0], dtype=DOUBLE).reshape(-1, 2, 1, 1), torch.tensor(B1[1]))
+    handle, batch = (
+        Handle(world.network(0, start(MLP))),
+        Batch(torch.tensor(B1[0], dtype=DOUBLE).reshape(-1, 2, 1, 1), torch.tensor(B1[1])),
+    )
     others = [Params((n, v * scale + .1) for n, v in start(MLP).items()) for scale in (.5, -.5, 2.)]
     method = Moon(mu=2.0)
     found = method.loss(handle, batch, others[0], {"0": others[1], "1": others[2]}).item()
     near_, *far = (handle.other(model).features(batch.images) for model in others)
     fit = cross_entropy(handle(batch.images), batch.labels)
-    assert found == pytest.approx((fit + 2 * model_contrast(handle.features(batch.images), near_, far, .5)).item())
+    assert found == pytest.approx(
+        (fit + 2 * model_contrast(handle.features(batch.images), near_, far, 0.5)).item()
+    )
 
 
 # -- all of them ---------------------------------------------------------------------------------------------
 
-METHODS = [FedPer(), LGFedAvg(), FedRep(head_epochs=1), PFedMe(inner_steps=2), PerFedAvg(beta=0.05), PerFedAvg(beta=0.05, variant="hf"),
-           PerFedAvg(meta="adam"), FedAMP(alpha=1.0, sigma=1.0), FedAMP(alpha=1.0, sigma=1.0, penalty="norm"), FedALA(), Ditto(), Moon(buffer=2)]
-NAMES = ["FedPer", "LGFedAvg", "FedRep", "PFedMe", "PerFedAvg-fo", "PerFedAvg-hf", "PerFedAvg-adam", "FedAMP", "FedAMP-norm", "FedALA", "Ditto", "Moon"]
+METHODS = [
+    FedPer(),
+    LGFedAvg(),
+    FedRep(head_epochs=1),
+    PFedMe(inner_steps=2),
+    PerFedAvg(beta=0.05),
+    PerFedAvg(beta=0.05, variant="hf"),
+    PerFedAvg(meta="adam"),
+    FedAMP(alpha=1.0, sigma=1.0),
+    FedAMP(alpha=1.0, sigma=1.0, penalty="norm"),
+    FedALA(),
+    Ditto(),
+    Moon(buffer=2),
+]
+NAMES = [
+    "FedPer",
+    "LGFedAvg",
+    "FedRep",
+    "PFedMe",
+    "PerFedAvg-fo",
+    "PerFedAvg-hf",
+    "PerFedAvg-adam",
+    "FedAMP",
+    "FedAMP-norm",
+    "FedALA",
+    "Ditto",
+    "Moon",
+]
 
 
 def leaves(value) -> list:
     """Every tensor and number of a state, in order."""
     if isinstance(value, dict):
         return [leaf for name in sorted(value) for leaf in leaves(value[name])]
-    return [leaf for item in value for leaf in leaves(item)] if isinstance(value, (list, Clients)) else [value]
+    return (
+        [leaf for item in value for leaf in leaves(item)] if isinstance(value, (list, Clients)) else [value]
+    )
 
 
 @pytest.mark.parametrize("method", METHODS, ids=NAMES)
 def test_both_executors_agree(method, monkeypatch):
     ends = []
     for executor in ("sequential", "stacked"):
-        world = executor_world(executor, monkeypatch, sizes=(5, 18, 0, 1), batch_size=4, model=Model("cnn4", dropout=0.3))
-        ends.append(leaves(State(state=run(method, world), trained=world.trained)))
+        world = executor_world(
+            executor, monkeypatch, sizes=(5, 18, 0, 1), batch_size=4, model=Model("cnn4", dropout=0.3)
+        )
+        state, trained = watched(method, world)
+        ends.append(leaves(State(state=state, trained=trained.models)))
     for a, b in zip(*ends, strict=True):
         torch.testing.assert_close(torch.as_tensor(a), torch.as_tensor(b), atol=1e-9, rtol=0)
 
 
 def image_client(k, labels, rng):
-    return Client(f"c{k}", "only", Model("cnn4"), torch.randn(len(labels), 1, 16, 16, generator=rng), torch.tensor(labels, dtype=torch.int64))
+    return Client(
+        f"c{k}",
+        "only",
+        Model("cnn4"),
+        torch.randn(len(labels), 1, 16, 16, generator=rng),
+        torch.tensor(labels, dtype=torch.int64),
+    )
 
 
 @pytest.mark.parametrize("method", METHODS, ids=NAMES)
 def test_small_and_one_sided_clients(method):
-    """No sample, one, one class, fewer than a batch: all numbers stay finite and every deployed model is whole."""
+    """No sample, one, one class, fewer than a batch: all numbers stay finite and every deployed model is
+    whole."""
     rng = torch.Generator().manual_seed(0)
-    clients = [image_client(k, labels, rng) for k, labels in enumerate(([], [3], [7] * 6, [0, 1, 2], list(range(10)) * 2))]
+    clients = [
+        image_client(k, labels, rng)
+        for k, labels in enumerate(([], [3], [7] * 6, [0, 1, 2], list(range(10)) * 2))
+    ]
     world = World(clients, training(batch_size=8, optimiser=Optimiser(lr=0.01)), 10, 0)
-    state = run(method, world, 2)
-    deployed = method.deployed(state, world)
-    for models in (deployed, method.after_training(state, world)):
-        assert all(model.keys() == world.new_model().keys() and all(v.isfinite().all() for v in model.values()) for model in models)
+    state, trained = watched(method, world, 2)
+    for models in (method.deployed(state, world), method.after_training(state, trained.models)):
+        assert all(
+            model.keys() == world.new_model().keys() and all(v.isfinite().all() for v in model.values())
+            for model in models
+        )
 
 
 @pytest.mark.parametrize("method", METHODS, ids=NAMES)
 def test_a_run_goes_on_from_a_checkpoint(method, tmp_path):
     def go(state, world, first, last):
-        for world.round in range(first, last + 1):
+        for number in range(first, last + 1):
+            world = world.at(number)
             state = method.round(state, world)
         return method.deployed(state, world)
     world = image_world((5, 18))
     whole = go(method.init(world), world, 1, 3)
     again = image_world((5, 18))
-    state = method.init(again)
-    again.round = 1
-    torch.save(pack(method.round(state, again)), tmp_path / "state.pt")
+    torch.save(pack(method.round(method.init(again), again.at(1))), tmp_path / "state.pt")
     state = unpack(torch.load(tmp_path / "state.pt", weights_only=True))
     assert all_equal(go(state, image_world((5, 18)), 2, 3), whole)
 
 
-@pytest.mark.parametrize("method", [PFedMe(), PerFedAvg(), PerFedAvg(variant="hf"), PerFedAvg(meta="adam")], ids=repr)
+@pytest.mark.parametrize("method", [PFedMe(), PerFedAvg(), PerFedAvg(variant="hf"), PerFedAvg(meta="adam")],
+                         ids=repr)
 @pytest.mark.parametrize("executor", ["sequential", "stacked"])
 def test_rules_of_their_own_record_a_training_loss(method, executor, monkeypatch):
     monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
     world = image_world(sizes=(20, 0, 33))
-    run(method, world, rounds=1)
-    assert math.isnan(world.loss[1]) and all(1 < world.loss[k] < 4 for k in (0, 2))      # near log 10 after one round
+    losses = watched(method, world, rounds=1)[1].losses
+    assert math.isnan(losses[1]) and all(1 < losses[k] < 4 for k in (0, 2))      # near log 10 after one round

@@ -1,4 +1,5 @@
-"""The pipeline as a user runs it, in a copy of the repository: stages, kill -9, workers, DVC's view of a change."""
+"""The pipeline as a user runs it, in a copy of the repository: stages, kill -9, workers, DVC's view of a
+change."""
 import io
 import json
 import os
@@ -12,72 +13,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
+from repository import CELL, ROOT, copy_of_the_repository, edit, forget, outputs, run, stage
 
-from pipeline import loading
-from pipeline.params import Cell, load_paper, load_params
+from pipeline.cells import loading
+from pipeline.schema import Cell, load_paper, load_params, papers
 
-ROOT = Path(__file__).resolve().parent.parent
-CELL = "fedcrl/mini/fedprox"
-
-
-def copy_of_the_repository(target: Path) -> Path:
-    tracked = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
-    for name in filter(None, tracked):
-        if (ROOT / name).is_file() and not name.startswith("tests/"):
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, target / name)
-    return target
-
-
-def run(project: Path, *command: str, expect: int = 0, **environment: str) -> subprocess.CompletedProcess:
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-           "MLFLOW_TRACKING_URI": "", "FEDREPRO_MIRROR": "", **environment}
-    done = subprocess.run([*command], cwd=project, capture_output=True, text=True, env=env, timeout=300)
-    assert done.returncode == expect, f"{command} ended with {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-    return done
-
-
-def stage(project: Path, name: str, *arguments: str, expect: int = 0, **environment: str) -> subprocess.CompletedProcess:
-    return run(project, sys.executable, f"stages/{name}.py", *arguments, expect=expect, **environment)
-
-
-def edit(path: Path, change) -> None:
-    document = yaml.safe_load(path.read_text())
-    change(document)
-    path.write_text(yaml.safe_dump(document, sort_keys=False))
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory) -> Path:
-    """A copy with the bundled digits prepared and one short miniature partitioned."""
-    copy = copy_of_the_repository(tmp_path_factory.mktemp("project"))
-
-    def shorten(document):
-        scenario = document["miniature"]["fedcrl"]["scenario"]
-        scenario["training"]["rounds"], scenario["evaluation"]["last"] = 4, 2
-    edit(copy / "params.yaml", shorten)
-    (copy / "equivalents.yaml").write_text("entries: []\n")            # of another history
-    stage(copy, "data", "digits")
-    stage(copy, "partition", "fedcrl/mini")
-    return copy
-
-
-def outputs(project: Path, cell: str = CELL) -> tuple[str, str]:
-    paper, scenario, method = cell.split("/")
-    return ((project / f"papers/{paper}/metrics/{scenario}/{method}.json").read_text(),
-            (project / f"papers/{paper}/runs/{scenario}/{method}/history.csv").read_text())
-
-
-@pytest.fixture(scope="module")
-def reference(project) -> tuple[str, str]:
-    """The cell trained in one go, one seed after the other."""
-    stage(project, "train", CELL, FEDREPRO_WORKERS="1")
-    return outputs(project)
-
-
-def forget(project: Path) -> None:
-    shutil.rmtree(project / ".cells")
-    shutil.rmtree(project / "papers/fedcrl/runs/mini/fedprox", ignore_errors=True)
+PAPERS = papers()
 
 
 def test_a_cell_learns_and_records_where_it_comes_from(project, reference):
@@ -86,7 +27,7 @@ def test_a_cell_learns_and_records_where_it_comes_from(project, reference):
     result = json.loads((project / "papers/fedcrl/runs/mini/fedprox/result.json").read_text())
     first = reference[1].splitlines()[1].split(",")
     start = float(first[reference[1].splitlines()[0].split(",").index("weighted")])
-    assert metrics["accuracy"] > start + 10                       # four rounds are far better than the initial network
+    assert metrics["accuracy"] > start + 10  # four rounds are far better than the initial network
     assert result["data"]["source"] == "bundled" and len(result["data"]["digest"]) == 64
     assert result["hook"] == "pre" and len(result["clients"]) == 2 and len(result["clients"][0]) == 10
     assert set(result["measures"]) >= {"average", "weighted", "clients_std", "post.average"}
@@ -100,11 +41,14 @@ def test_two_workers_give_the_same_numbers(project, reference):
 
 @pytest.mark.parametrize("after", [0.0, 1.0])
 def test_kill_9_loses_no_result(project, reference, after):
-    """Killed once the first checkpoint is there (and a little later), then run again: the same files, bit for bit."""
+    """Killed once the first checkpoint is there (and a little later), then run again: the same files, bit for
+    bit."""
     forget(project)
-    command = [sys.executable, "stages/train.py", CELL]
+    command = [sys.executable, "-m", "stages.train", CELL]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "FEDREPRO_WORKERS": "1", "FEDREPRO_CHECKPOINT_SECONDS": "0"}
-    process = subprocess.Popen(command, cwd=project, env=env, stderr=subprocess.DEVNULL, start_new_session=True)
+    process = subprocess.Popen(
+        command, cwd=project, env=env, stderr=subprocess.DEVNULL, start_new_session=True
+    )
     deadline = time.monotonic() + 120
     while not list(project.glob(".cells/*/seed-*.pt")):
         assert process.poll() is None and time.monotonic() < deadline, "no checkpoint was written"
@@ -119,9 +63,10 @@ def test_kill_9_loses_no_result(project, reference, after):
 
 @pytest.mark.parametrize("method", ["fedpac", "fedamp", "pfedme"])
 def test_the_methods_with_the_most_state_resume(project, method, monkeypatch):
-    """Stopped dead after the second round's checkpoint: the resumed seed has the rows of one that ran through."""
-    from pipeline.params import Cell
-    from pipeline.training import Job, train_seed
+    """Stopped dead after the second round's checkpoint: the resumed seed has the rows of one that ran
+    through."""
+    from pipeline.cells.training import Job, train_seed
+    from pipeline.schema import Cell
     monkeypatch.setenv("FEDREPRO_CHECKPOINT_SECONDS", "0")
     cell = Cell("fedcrl", "mini", method)
     whole = train_seed(Job(cell, 0, f"whole-{method}", project))
@@ -136,58 +81,81 @@ def test_the_methods_with_the_most_state_resume(project, method, monkeypatch):
     trained = []
     resumed = train_seed(job, trained.append)
     assert [row["round"] for row in trained] == [3, 4]
-    assert (resumed["rows"], resumed["clients"]) == (whole["rows"], whole["clients"]) and not job.checkpoint.exists()
+    assert (resumed["rows"], resumed["clients"]) == (
+        whole["rows"],
+        whole["clients"],
+    ) and not job.checkpoint.exists()
 
 
 def test_a_kill_after_the_last_round_resumes(project, monkeypatch):
-    """Between the last round and the finished file: a method that is scored after training still has its models."""
-    from pipeline.params import Cell
-    from pipeline.training import Job, train_seed
+    """Between the last round and the finished file: a method that is scored after training still has its
+    models."""
+    from pipeline.cells.training import Job, train_seed
+    from pipeline.schema import Cell
     monkeypatch.setenv("FEDREPRO_CHECKPOINT_SECONDS", "0")
     cell = Cell("fedcrl", "mini", "ditto")
     whole = train_seed(Job(cell, 0, "whole-ditto", project))
     job = Job(cell, 0, "stopped-ditto", project)
     with monkeypatch.context() as patch:
-        patch.setattr("pipeline.training._save_arrays", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(
+            "pipeline.cells.training._save_arrays", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
         with pytest.raises(KeyboardInterrupt):
             train_seed(job)
     resumed = train_seed(job)
-    assert (resumed["rows"], resumed["clients"]) == (whole["rows"], whole["clients"]) and job.pictures.exists()
+    assert (resumed["rows"], resumed["clients"]) == (
+        whole["rows"],
+        whole["clients"],
+    ) and job.pictures.exists()
 
 
 def test_a_killed_parent_takes_its_workers_along(project, reference):
     """Workers of a parent that was killed end by themselves, and the next run has the same numbers."""
     forget(project)
-    process = subprocess.Popen([sys.executable, "stages/train.py", CELL], cwd=project, stderr=subprocess.DEVNULL,
-                               env={**os.environ, "OMP_NUM_THREADS": "1", "FEDREPRO_WORKERS": "2", "FEDREPRO_CHECKPOINT_SECONDS": "0"})
+    process = subprocess.Popen(
+        [sys.executable, "-m", "stages.train", CELL],
+        cwd=project,
+        stderr=subprocess.DEVNULL,
+        env={
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "FEDREPRO_WORKERS": "2",
+            "FEDREPRO_CHECKPOINT_SECONDS": "0",
+        },
+    )
     deadline = time.monotonic() + 120
     while not list(project.glob(".cells/*/seed-*.pt")):
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.02)
     process.kill()
     process.wait()
-    stage(project, "train", CELL, FEDREPRO_WORKERS="2")           # waits for the lock that the workers still hold
+    stage(project, "train", CELL, FEDREPRO_WORKERS="2")  # waits for the lock that the workers still hold
     assert outputs(project) == reference
 
 
 def test_one_more_seed_trains_one_more(project, reference):
     stage(project, "train", CELL)
     finished = {path.name: path.stat().st_mtime_ns for path in project.glob(".cells/*/seed-*.json")}
-    original = (project / "params.yaml").read_text()
-    edit(project / "params.yaml", lambda d: d["miniature"]["fedcrl"]["scenario"].update(seeds=[0, 1, 2]))
+    original = (project / "papers/fedcrl/paper.yaml").read_text()
+    edit(project / "papers/fedcrl/paper.yaml", lambda d: d["miniature"]["scenario"].update(seeds=[0, 1, 2]))
     stage(project, "partition", "fedcrl/mini")
     stage(project, "train", CELL)
-    (project / "params.yaml").write_text(original)
+    (project / "papers/fedcrl/paper.yaml").write_text(original)
     stage(project, "partition", "fedcrl/mini")
     now = {path.name: path.stat().st_mtime_ns for path in project.glob(".cells/*/seed-*.json")}
-    assert now.keys() - finished.keys() == {"seed-2.json"} and all(now[name] == finished[name] for name in finished)
+    assert now.keys() - finished.keys() == {"seed-2.json"} and all(
+        now[name] == finished[name] for name in finished
+    )
 
 
 def test_a_stale_checkpoint_is_never_used(project, reference):
     """Another mu has another digest: its cell folder is another one."""
     before = set(project.glob(".cells/*/seed-0.json"))
     original = (project / "papers/fedcrl/paper.yaml").read_text()
-    edit(project / "papers/fedcrl/paper.yaml", lambda d: d["methods"].update(fedprox={"label": "FedProx", "mu": 1.0}))
+    edit(
+        project / "papers/fedcrl/paper.yaml",
+        lambda d: d["methods"].update(fedprox={"label": "FedProx", "mu": 1.0}),
+    )
     stage(project, "train", CELL)
     changed = outputs(project)
     (project / "papers/fedcrl/paper.yaml").write_text(original)
@@ -195,9 +163,12 @@ def test_a_stale_checkpoint_is_never_used(project, reference):
 
 
 @pytest.mark.parametrize("name, arguments, message", [
-    ("train", ["fedcrl/mini/fedporx"], "error: papers/fedcrl/paper.yaml: unknown method 'fedporx' (nearest: 'fedprox')"),
-    ("train", ["fedcrl/minni/fedavg"], "error: papers/fedcrl/paper.yaml: unknown scenario 'minni' (nearest: 'mini')"),
-    ("train", ["fedcrl"], "error: cell 'fedcrl': expected <paper>/<scenario>/<method>, such as fedcrl/mini/fedprox"),
+    ("train", ["fedcrl/mini/fedporx"], "error: papers/fedcrl/paper.yaml: unknown method 'fedporx' (nearest: "
+                                       "'fedprox')"),
+    ("train", ["fedcrl/minni/fedavg"], "error: papers/fedcrl/paper.yaml: unknown scenario 'minni' (nearest: "
+                                       "'mini')"),
+    ("train", ["fedcrl"], "error: cell 'fedcrl': expected <paper>/<scenario>/<method>, such as "
+                          "fedcrl/mini/fedprox"),
     ("partition", ["fedcrl/nothing"], "error: papers/fedcrl/paper.yaml: unknown scenario 'nothing'"),
     ("data", ["digit"], "unknown data set 'digit' (nearest: 'digits')")])
 def test_wrong_names_cost_one_line(project, name, arguments, message):
@@ -206,28 +177,37 @@ def test_wrong_names_cost_one_line(project, name, arguments, message):
 
 
 @pytest.mark.parametrize("key, value, message", [
-    ("rounds", 0, "params.yaml: miniature.fedcrl.scenario.training.rounds: must be at least 1, found 0"),
-    ("batch_size", "16", "params.yaml: miniature.fedcrl.scenario.training.batch_size: expected int, found '16'"),
-    ("epochs", 3, "params.yaml: miniature.fedcrl.scenario.training: unknown key 'epochs' (nearest: 'local_epochs')")])
+    ("rounds", 0, "papers/fedcrl/paper.yaml: miniature.scenario.training.rounds: must be at least 1, found "
+                  "0"),
+    ("batch_size", "16", "papers/fedcrl/paper.yaml: miniature.scenario.training.batch_size: expected int, "
+                         "found '16'"),
+    ("epochs", 3, "papers/fedcrl/paper.yaml: miniature.scenario.training: unknown key 'epochs' (nearest: "
+                  "'local_epochs')")])
 def test_wrong_values_cost_one_line_and_no_result(project, reference, key, value, message):
     stage(project, "train", CELL)
-    original = (project / "params.yaml").read_text()
-    edit(project / "params.yaml", lambda d: d["miniature"]["fedcrl"]["scenario"]["training"].update({key: value}))
+    original = (project / "papers/fedcrl/paper.yaml").read_text()
+    edit(
+        project / "papers/fedcrl/paper.yaml",
+        lambda d: d["miniature"]["scenario"]["training"].update({key: value}),
+    )
     done = stage(project, "train", CELL, expect=2)
-    (project / "params.yaml").write_text(original)
+    (project / "papers/fedcrl/paper.yaml").write_text(original)
     assert done.stderr.strip() == f"error: {message}" and outputs(project) == reference
 
 
 @pytest.mark.parametrize("change, message", [
     ({"clients": 5000}, "miniature.fedcrl.scenario.partition.clients: 5000 clients for only 1797 images"),
-    ({"clients": 40, "beta": 0.01, "tries": 5000}, "miniature.fedcrl.scenario.partition.beta: in 5,000 draws of Dir(0.01) over 40 clients no draw")])
+    ({"clients": 40, "beta": 0.01, "tries": 5000}, "miniature.fedcrl.scenario.partition.beta: in 5,000 draws "
+                                                   "of Dir(0.01) over 40 clients no draw")])
 def test_an_impossible_partition_leaves_the_old_one(project, change, message):
     folder = project / "papers/fedcrl/partitions/mini"
     before = {path: path.read_bytes() for path in folder.rglob("*.*")}
-    original = (project / "params.yaml").read_text()
-    edit(project / "params.yaml", lambda d: d["miniature"]["fedcrl"]["scenario"]["partition"].update(change))
+    original = (project / "papers/fedcrl/paper.yaml").read_text()
+    edit(
+        project / "papers/fedcrl/paper.yaml", lambda d: d["miniature"]["scenario"]["partition"].update(change)
+    )
     done = stage(project, "partition", "fedcrl/mini", expect=2)
-    (project / "params.yaml").write_text(original)
+    (project / "papers/fedcrl/paper.yaml").write_text(original)
     assert message in done.stderr and len(done.stderr.strip().splitlines()) == 1
     assert len(before) == 4 and {path: path.read_bytes() for path in folder.rglob("*.*")} == before
 
@@ -240,7 +220,10 @@ def test_partitions_are_the_same_every_time(project):
 
 def draws(project: Path) -> dict[str, str]:
     """Folder of a draw -> its digest."""
-    return {path.parent.name: json.loads(path.read_text())["digest"] for path in sorted((project / "papers/fedcrl/partitions/mini").rglob("meta.json"))}
+    return {
+        path.parent.name: json.loads(path.read_text())["digest"]
+        for path in sorted((project / "papers/fedcrl/partitions/mini").rglob("meta.json"))
+    }
 
 
 def test_every_seed_has_its_own_draw_and_is_trained_on_it(project, reference):
@@ -249,11 +232,23 @@ def test_every_seed_has_its_own_draw_and_is_trained_on_it(project, reference):
     stage(project, "train", CELL)
     result = json.loads((project / "papers/fedcrl/runs/mini/fedprox/result.json").read_text())
     digests = draws(project)
-    assert digests["mini"] == "91b97e3c2698e029ee0055bf3b81d106d49644deb29ef478205c624359dfcc66" and digests.keys() == {"mini", "seed-1"}
-    assert result["partition"] == digests["mini"] and result["partitions"] == [digests["mini"], digests["seed-1"]]
+    assert digests[
+        "mini"
+    ] == "91b97e3c2698e029ee0055bf3b81d106d49644deb29ef478205c624359dfcc66" and digests.keys() == {
+        "mini",
+        "seed-1",
+    }
+    assert result["partition"] == digests["mini"] and result["partitions"] == [
+        digests["mini"],
+        digests["seed-1"],
+    ]
     sizes = [loading.load(Cell.parse(CELL), seed, project).clients for seed in (0, 1)]
     assert [len(client.labels) for client in sizes[0]] != [len(client.labels) for client in sizes[1]]
-    assert len(list(project.glob(".cells/*/seed-0.json"))) == len(list(project.glob(".cells/*/seed-1.json"))) == 1
+    assert (
+        len(list(project.glob(".cells/*/seed-0.json")))
+        == len(list(project.glob(".cells/*/seed-1.json")))
+        == 1
+    )
     assert not list(project.glob(".cells/*/seed-0.json"))[0].with_name("seed-1.json").exists()
 
 
@@ -270,26 +265,37 @@ def test_stacked_seeds_keep_to_their_own_draws(project, reference):
 
 
 def test_a_paper_can_fix_one_draw_for_all_seeds(project, reference):
-    """Then seed 0's file of before is valid and seed 1 is trained beside it, on the same data in this process."""
+    """Then seed 0's file of before is valid and seed 1 is trained beside it, on the same data in this
+    process."""
     stage(project, "train", CELL)
-    original, before = (project / "params.yaml").read_text(), set(project.glob(".cells/*/seed-*.json"))
-    edit(project / "params.yaml", lambda d: d["miniature"]["fedcrl"]["scenario"]["partition"].update(fixed=True))
+    original, before = (
+        (project / "papers/fedcrl/paper.yaml").read_text(),
+        set(project.glob(".cells/*/seed-*.json")),
+    )
+    edit(
+        project / "papers/fedcrl/paper.yaml",
+        lambda d: d["miniature"]["scenario"]["partition"].update(fixed=True),
+    )
     stage(project, "partition", "fedcrl/mini")
     assert draws(project).keys() == {"mini"}
     stage(project, "train", CELL)
     result = json.loads((project / "papers/fedcrl/runs/mini/fedprox/result.json").read_text())
     new = set(project.glob(".cells/*/seed-*.json")) - before
     assert {path.name for path in new} == {"seed-1.json"} and new.pop().with_name("seed-0.json") in before
-    assert "partitions" not in result and [row for row in outputs(project)[1].splitlines() if row.startswith("0,")] == \
-        [row for row in reference[1].splitlines() if row.startswith("0,")]
+    assert "partitions" not in result and [
+        row for row in outputs(project)[1].splitlines() if row.startswith("0,")
+    ] == [row for row in reference[1].splitlines() if row.startswith("0,")]
     for cached in (load_params, load_paper):
         cached.cache_clear()
     assert loading.load(Cell.parse(CELL), 0, project) is loading.load(Cell.parse(CELL), 1, project)
-    (project / "params.yaml").write_text(original)
+    (project / "papers/fedcrl/paper.yaml").write_text(original)
     for cached in (load_params, load_paper):
         cached.cache_clear()
     done = stage(project, "train", CELL, expect=2)
-    assert "partitions/mini/seed-1: not a complete partition" in done.stderr and len(done.stderr.splitlines()) == 1
+    assert (
+        "partitions/mini/seed-1: not a complete partition" in done.stderr
+        and len(done.stderr.splitlines()) == 1
+    )
     stage(project, "partition", "fedcrl/mini")
     stage(project, "train", CELL)
     assert outputs(project) == reference
@@ -298,11 +304,13 @@ def test_a_paper_can_fix_one_draw_for_all_seeds(project, reference):
 def test_no_space_is_one_line_and_leaves_nothing(project, reference):
     """A limit on the file size stands for a full disk: the write fails half-way."""
     forget(project)
-    script = "ulimit -f 1; exec \"$0\" stages/train.py " + CELL
+    script = "ulimit -f 1; exec \"$0\" -m stages.train " + CELL
     done = subprocess.run(["bash", "-c", script, sys.executable], cwd=project, capture_output=True, text=True,
                           env={**os.environ, "OMP_NUM_THREADS": "1", "FEDREPRO_WORKERS": "1"}, timeout=300)
     assert done.returncode == 2 and "cannot be written" in done.stderr and "Traceback" not in done.stderr
-    assert not list(project.glob("papers/fedcrl/runs/mini/fedprox/.*")) and not list(project.glob(".cells/*/.*"))
+    assert not list(project.glob("papers/fedcrl/runs/mini/fedprox/.*")) and not list(
+        project.glob(".cells/*/.*")
+    )
     stage(project, "train", CELL, FEDREPRO_WORKERS="1")
     assert outputs(project) == reference
 
@@ -310,9 +318,21 @@ def test_no_space_is_one_line_and_leaves_nothing(project, reference):
 def test_training_needs_neither_dvc_nor_mlflow_nor_the_other_libraries(project, reference):
     """The training stage on a machine with torch, torchvision, numpy, pandas, PyYAML and Jinja2 alone."""
     forget(project)
-    blocked = ["dvc", "mlflow", "pydantic", "rich", "sklearn", "scipy", "matplotlib", "skimage", "timm", "imagecorruptions"]      # Pillow comes with torchvision
+    # Pillow comes with torchvision
+    blocked = [
+        "dvc",
+        "mlflow",
+        "pydantic",
+        "rich",
+        "sklearn",
+        "scipy",
+        "matplotlib",
+        "skimage",
+        "timm",
+        "imagecorruptions",
+    ]
     code = (f"import sys; sys.modules.update(dict.fromkeys({blocked})); sys.argv = ['train.py', '{CELL}']; "
-            "import runpy; runpy.run_path('stages/train.py', run_name='__main__')")
+            "import runpy; runpy.run_module('stages.train', run_name='__main__')")
     run(project, sys.executable, "-c", code, FEDREPRO_WORKERS="1")
     assert outputs(project) == reference
 
@@ -323,7 +343,8 @@ def test_training_needs_neither_dvc_nor_mlflow_nor_the_other_libraries(project, 
 def clone(tmp_path_factory) -> Path:
     """A copy as a fresh clone has it: results and locks in git, no data, no partitions."""
     folder = tmp_path_factory.mktemp("clone")
-    run(folder, "git", "clone", "-q", "--no-checkout", str(ROOT), ".")      # with the history that the ledger of equal code names
+    # with the history that the ledger of equal code names
+    run(folder, "git", "clone", "-q", "--no-checkout", str(ROOT), ".")
     return copy_of_the_repository(folder)
 
 
@@ -333,48 +354,78 @@ def would_run(clone: Path) -> list[str]:
 
 
 def test_a_fresh_clone_has_nothing_to_run(clone):
-    assert would_run(clone) == [], "after a change of code: python -m pipeline.run dvc.yaml, and commit dvc.lock with it"
+    assert would_run(clone) == [], (
+        "after a change of code: fedrepro run dvc.yaml, and commit dvc.lock with it"
+    )
 
 
 def test_another_mu_re_runs_fedprox_of_that_paper_alone(clone):
     path = clone / "papers/fedcrl/paper.yaml"
     original = path.read_text()
     edit(path, lambda d: d["methods"]["fedprox"].update(mu=0.5))
-    status = json.loads(run(clone, "dvc", "status", "--json", "dvc.yaml").stdout)
+    status = json.loads(
+        run(
+            clone,
+            "dvc",
+            "status",
+            "--json",
+            "papers/fedcrl/dvc.yaml:mini@fedprox",
+            "papers/fedcrl/dvc.yaml:mini@fedavg",
+        ).stdout
+    )
     path.write_text(original)
-    cells = {name: change["changed deps"]["papers/fedcrl/paper.yaml"] for name, changes in status.items() if "@" in name
-             for change in changes if "papers/fedcrl/paper.yaml" in change.get("changed deps", {})}
-    assert cells == {"fedcrl@fedprox": {"methods.fedprox": "modified"}}
+    cells = {
+        name: change["changed deps"]["papers/fedcrl/paper.yaml"]
+        for name, changes in status.items()
+        if "@" in name
+        for change in changes
+        if "papers/fedcrl/paper.yaml" in change.get("changed deps", {})
+    }
+    assert cells == {"papers/fedcrl/dvc.yaml:mini@fedprox": {"methods.fedprox": "modified"}}
 
 
 def test_another_code_of_fedprox_re_runs_fedprox_of_every_paper(clone):
     """Seen through sources.yaml, which the stage `sources` writes from the code."""
     path = clone / "pipeline/methods/fedprox.py"
-    original, digests = path.read_text(), (clone / "sources.yaml").read_text()
+    def digests() -> dict:
+        for paper in PAPERS:
+            stage(clone, "sources", paper)
+        return {
+            paper: yaml.safe_load((clone / f"papers/{paper}/sources.yaml").read_text())["cells"]
+            for paper in PAPERS
+        }
+    original, before = path.read_text(), digests()
     path.write_text(original.replace("self.mu * self.legacy_scale / 2", "self.mu * self.legacy_scale / 3"))
-    run(clone, "python", "stages/sources.py")
-    changed = {(paper, method) for paper, scenarios in yaml.safe_load((clone / "sources.yaml").read_text()).items() if isinstance(scenarios, dict)
-               for scenario, methods in scenarios.items() if isinstance(methods, dict)
-               for method, digest in methods.items() if digest != yaml.safe_load(digests)[paper][scenario][method]}
+    changed = {
+        (paper, method)
+        for paper, scenarios in digests().items()
+        for scenario, methods in scenarios.items()
+        for method, digest in methods.items()
+        if digest != before[paper][scenario][method]
+    }
     path.write_text(original.replace("FedAvg with a pull", "FedAvg, but with a pull"))
-    run(clone, "python", "stages/sources.py")
-    reworded = (clone / "sources.yaml").read_text()
+    reworded = digests()
     path.write_text(original)
-    assert {method.partition("-")[0] for _, method in changed} == {"fedprox"} and len({paper for paper, _ in changed}) >= 3
-    assert reworded == digests                                     # a docstring is no change
+    assert {method.partition("-")[0] for _, method in changed} == {"fedprox"} and len(
+        {paper for paper, _ in changed}
+    ) >= 3
+    assert reworded == before                                     # a docstring is no change
 
 
 def test_every_papers_grid_parses(clone):
-    for paper in ("fedccl", "fcclplus", "fedlsa", "rahfl", "fedcrl"):
-        names = run(clone, "dvc", "stage", "list", "--name-only", f"papers/{paper}/dvc.yaml").stdout.splitlines()
+    for paper in PAPERS:
+        names = run(
+            clone, "dvc", "stage", "list", "--name-only", f"papers/{paper}/dvc.yaml"
+        ).stdout.splitlines()
         assert any("partition@" in name for name in names) and len(names) > 5
 
 
 def test_a_cell_that_gets_a_seed_keeps_the_committed_ones(project, reference):
-    """On a machine that never trained the cell: seed 0 comes from git, seed 1 is trained, and both are those of one run."""
-    params, cell = project / "params.yaml", Cell.parse(CELL)
+    """On a machine that never trained the cell: seed 0 comes from git, seed 1 is trained, and both are those
+    of one run."""
+    params, cell = project / "papers/fedcrl/paper.yaml", Cell.parse(CELL)
     original = params.read_text()
-    edit(params, lambda d: d["miniature"]["fedcrl"]["scenario"].update(seeds=[0]))
+    edit(params, lambda d: d["miniature"]["scenario"].update(seeds=[0]))
     stage(project, "train", CELL)
 
     def git(*arguments):

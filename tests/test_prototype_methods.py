@@ -5,26 +5,45 @@ import math
 import numpy as np
 import pytest
 import torch
+from federation import (
+    MLP,
+    equal,
+    image_clients,
+    image_world,
+    mlp,
+    one_round,
+    params,
+    run,
+    tiny_world,
+    training,
+    watched,
+)
 from scipy.optimize import nnls as scipy_nnls
 from torch import nn
 
-from federation import MLP, equal, image_clients, image_world, mlp, params, run, tiny_world, training
 from pipeline.engine.handle import Handle
-from pipeline.engine.state import Clients, State, pack, unpack
+from pipeline.engine.state import Clients, State, mix, pack, unpack
+from pipeline.engine.trained import Watch
 from pipeline.engine.world import World
 from pipeline.errors import TrainingError
-from pipeline.losses import cosine, prototype_contrast, prototype_distance, prototype_scores
 from pipeline.methods import fedpac
 from pipeline.methods.fedavg import FedAvg
-from pipeline.methods.fedcrl import FedCRL
-from pipeline.methods.fedgh import FedGH
-from pipeline.methods.fedpac import FedPAC
+from pipeline.methods.fedcrl import FedCRL, interpolate
+from pipeline.methods.fedgh import FedGH, fit_head
+from pipeline.methods.fedpac import FedPAC, combine_heads, label_statistics, nnls
 from pipeline.methods.fedproto import FedProto
 from pipeline.methods.fedrep import FedRep
 from pipeline.methods.local import Local
 from pipeline.models import Network
-from pipeline.params import Model, Optimiser
-from pipeline.server import aggregate_means, combine_heads, fit_head, interpolate, label_statistics, nnls, vectors_sent
+from pipeline.prototypes import (
+    aggregate_means,
+    cosine,
+    prototype_contrast,
+    prototype_distance,
+    prototype_scores,
+    vectors_sent,
+)
+from pipeline.schema import Model, Optimiser
 
 
 def close(tensor, values, atol=1e-6):
@@ -43,26 +62,39 @@ def leaves(value):
     """Every tensor of a state, in order."""
     if isinstance(value, torch.Tensor):
         return [value]
-    inside = value.values() if isinstance(value, dict) else value if isinstance(value, (list, Clients)) else []
+    inside = (
+        value.values() if isinstance(value, dict) else value if isinstance(value, (list, Clients)) else []
+    )
     return [leaf for item in inside for leaf in leaves(item)]
 
 
 def same(a, b, within=0.0):
     pairs = list(zip(leaves(a), leaves(b), strict=True))
-    return bool(pairs) and all(float((x.double() - y.double()).abs().max()) <= within for x, y in pairs if x.numel())
+    return bool(pairs) and all(
+        float((x.double() - y.double()).abs().max()) <= within for x, y in pairs if x.numel()
+    )
 
 
 def one_class_world(**changes):
     """Client k holds class k alone; the last one a single image."""
-    clients = [dataclasses.replace(c, labels=torch.full_like(c.labels, k)) for k, c in enumerate(image_clients((20, 33, 7, 1)))]
+    clients = [
+        dataclasses.replace(c, labels=torch.full_like(c.labels, k))
+        for k, c in enumerate(image_clients((20, 33, 7, 1)))
+    ]
     return World(clients, training(**changes), 10, 0)
 
 
-METHODS = {"fedproto": FedProto(), "averaged": FedProto(averaging=True), "fedgh": FedGH(), "fedpac": FedPAC(), "fedcrl": FedCRL()}
+METHODS = {
+    "fedproto": FedProto(),
+    "averaged": FedProto(averaging=True),
+    "fedgh": FedGH(),
+    "fedpac": FedPAC(),
+    "fedcrl": FedCRL(),
+}
 each_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 
 
-# -- the family: executors, small clients, checkpoints ---------------------------------------------------------
+# -- the family: executors, small clients, checkpoints -------------------------------------------------------
 
 @each_method
 def test_executors_agree_in_float64(method, monkeypatch):
@@ -98,8 +130,7 @@ def test_a_checkpoint_goes_on_as_if_nothing_had_happened(method):
     state = run(method, world, 2)
     again = unpack(pack(state))
     assert same(state, again)
-    world.round = 3
-    assert same(method.round(state, world), method.round(again, world))
+    assert same(method.round(state, world.at(3)), method.round(again, world.at(3)))
 
 
 def test_headlines_are_those_of_the_tables():
@@ -126,19 +157,28 @@ def test_distance_without_known_classes_or_gap_is_zero():
 
 def test_distance_of_other_examples():
     """FPL's second term, and FedProto among different networks from means to losses."""
-    assert prototype_distance(rows([1, 1], [-1, 1]), torch.tensor([0, 1]), rows([.5, .5], [-1, 0])).item() == pytest.approx(.375)
+    assert prototype_distance(
+        rows([1, 1], [-1, 1]), torch.tensor([0, 1]), rows([0.5, 0.5], [-1, 0])
+    ).item() == pytest.approx(0.375)
     a, b = rows([1, 0], [1, 1], [0, 2], [3, 1]), rows([.5, .5], [1, 2], [2, 1], [0, 1])
     means = torch.tensor([[[2, .5], [.5, 1.5], [0, 0]], [[.75, 1.25], [0, 0], [1, 1]]])
     found = aggregate_means(means, torch.tensor([[2, 2, 0], [2, 0, 2]]) > 0)
     close(found.vectors, [[1.375, .875], [.5, 1.5], [1, 1]])
-    assert prototype_distance(a, torch.tensor([0, 1, 1, 0]), **found).item() == pytest.approx(.570312, abs=1e-6)
-    assert prototype_distance(b, torch.tensor([0, 0, 2, 2]), **found).item() == pytest.approx(.539062, abs=1e-6)
+    assert prototype_distance(a, torch.tensor([0, 1, 1, 0]), **found).item() == pytest.approx(
+        0.570312, abs=1e-6
+    )
+    assert prototype_distance(b, torch.tensor([0, 0, 2, 2]), **found).item() == pytest.approx(
+        0.539062, abs=1e-6
+    )
 
 
 def test_distance_has_no_gradient_through_the_vectors():
     vectors = rows([1, 1], [2, 2]).requires_grad_()
     z = rows([1, 2]).requires_grad_()
-    (prototype_distance(z, torch.tensor([0]), vectors) + prototype_contrast(z, torch.tensor([0]), vectors, 0.5)).backward()
+    (
+        prototype_distance(z, torch.tensor([0]), vectors)
+        + prototype_contrast(z, torch.tensor([0]), vectors, 0.5)
+    ).backward()
     assert vectors.grad is None and z.grad is not None
 
 
@@ -166,7 +206,9 @@ def test_contrast_of_the_worked_examples(tau, seen, samples, mean, gradient):
 def test_contrast_is_a_cross_entropy_of_cosines():
     h, vectors = torch.randn(6, 4), torch.randn(3, 4)
     labels = torch.tensor([0, 1, 2, 2, 0, 1])
-    wanted = torch.nn.functional.cross_entropy(torch.cosine_similarity(h[:, None], vectors, dim=2) / .07, labels)
+    wanted = torch.nn.functional.cross_entropy(
+        torch.cosine_similarity(h[:, None], vectors, dim=2) / 0.07, labels
+    )
     torch.testing.assert_close(prototype_contrast(h, labels, vectors, .07), wanted)
 
 
@@ -178,7 +220,9 @@ def test_contrast_ignores_positive_scales_and_its_gradient_is_tangential():
     torch.testing.assert_close(prototype_contrast(5 * h, Y, OMEGA, .3), loss)
     close((gradient * h).sum(1), [0, 0, 0])
     far = (5 * h).detach().requires_grad_()
-    torch.testing.assert_close(torch.autograd.grad(prototype_contrast(far, Y, OMEGA, .3), far)[0], gradient / 5)
+    torch.testing.assert_close(
+        torch.autograd.grad(prototype_contrast(far, Y, OMEGA, 0.3), far)[0], gradient / 5
+    )
 
 
 def test_contrast_with_equal_vectors_or_a_hot_temperature_is_log_c():
@@ -190,7 +234,8 @@ def test_contrast_with_equal_vectors_or_a_hot_temperature_is_log_c():
 
 
 def test_contrast_bounds():
-    opposite = torch.cat([-rows([1, 0]), rows(*[[1, 0]] * 9)])           # the positive at cosine -1, nine negatives at 1
+    # the positive at cosine -1, nine negatives at 1
+    opposite = torch.cat([-rows([1, 0]), rows(*[[1, 0]] * 9)])
     z, label = rows([1, 0]), torch.tensor([0])
     assert prototype_contrast(z, label, opposite, .1).item() == pytest.approx(22.197225, abs=1e-5)
     orthogonal = torch.cat([rows([0, 1]), rows(*[[1, 0]] * 9)])
@@ -209,7 +254,9 @@ def test_contrast_with_one_or_no_known_class_is_zero_with_a_finite_gradient():
 def test_contrast_of_an_uncovered_sample_adds_zero_and_counts():
     h = rows(*H)
     part = prototype_contrast(h[:2], Y[:2], OMEGA, .5, known=known(1, 0, 1))
-    assert prototype_contrast(h, Y, OMEGA, .5, known=known(1, 0, 1)).item() == pytest.approx(2 / 3 * part.item())
+    assert prototype_contrast(h, Y, OMEGA, 0.5, known=known(1, 0, 1)).item() == pytest.approx(
+        2 / 3 * part.item()
+    )
 
 
 def test_contrast_with_several_vectors_per_class_sums_inside_the_log():
@@ -226,12 +273,16 @@ def test_contrast_with_several_vectors_per_class_sums_inside_the_log():
 def test_contrast_with_another_similarity():
     z, labels = rows([3, 4], [0, -1]), torch.tensor([0, 1])
     wanted = torch.nn.functional.cross_entropy(z @ OMEGA.T, labels)
-    torch.testing.assert_close(prototype_contrast(z, labels, OMEGA, 1.0, similarity=lambda z, vectors: z @ vectors.T), wanted)
+    torch.testing.assert_close(
+        prototype_contrast(z, labels, OMEGA, 1.0, similarity=lambda z, vectors: z @ vectors.T), wanted
+    )
 
 
 @pytest.mark.parametrize("tau, value", [(1.0, .700731), (.07, 1.456514)])
 def test_contrast_of_fedprocs_example(tau, value):
-    found = prototype_contrast(rows([3, 4], [0, -1]), torch.tensor([0, 2]), rows([2, 0], [0, 1], [-1, -1]), tau)
+    found = prototype_contrast(
+        rows([3, 4], [0, -1]), torch.tensor([0, 2]), rows([2, 0], [0, 1], [-1, -1]), tau
+    )
     assert found.item() == pytest.approx(value, abs=1e-6)
 
 
@@ -246,12 +297,19 @@ def test_a_dead_representation_has_cosine_zero():
 
 def test_aggregates_of_the_worked_examples():
     """Plain means of {0: (1,3)} and {0: (3,1), 1: (2,2)}; FedCRL Eq. 6; FedProc's sample-weighted means."""
-    found = aggregate_means(torch.tensor([[[1., 3], [0, 0]], [[3, 1], [2, 2]]]), torch.tensor([[1, 0], [1, 1]]))
+    found = aggregate_means(
+        torch.tensor([[[1.0, 3], [0, 0]], [[3, 1], [2, 2]]]), torch.tensor([[1, 0], [1, 1]])
+    )
     close(found.vectors, [[2, 2], [2, 2]])
-    found = aggregate_means(torch.tensor([[[1., 0], [0, 2], [0, 0]], [[0, 0], [1, 1], [0, 0]]]), torch.tensor([[4, 1, 0], [0, 3, 0]]))
+    found = aggregate_means(
+        torch.tensor([[[1.0, 0], [0, 2], [0, 0]], [[0, 0], [1, 1], [0, 0]]]),
+        torch.tensor([[4, 1, 0], [0, 3, 0]]),
+    )
     close(found.vectors, [[1, 0], [.75, 1.25], [0, 0]])
     assert found.known.tolist() == [True, True, False]
-    found = aggregate_means(torch.tensor([[[1., 0], [0, 1]], [[0, 1], [0, 0]]]), torch.tensor([[3, 2], [1, 0]]))
+    found = aggregate_means(
+        torch.tensor([[[1.0, 0], [0, 1]], [[0, 1], [0, 0]]]), torch.tensor([[3, 2], [1, 0]])
+    )
     close(found.vectors, [[.75, .25], [0, 1]])
 
 
@@ -265,9 +323,13 @@ def test_an_unowned_class_keeps_what_was_known():
 def test_aggregates_of_one_client_and_of_permuted_clients():
     means, counts = torch.randn(5, 4, 3), torch.randint(1, 9, (5, 4))
     assert torch.equal(aggregate_means(means[:1], counts[:1]).vectors, means[0])
-    torch.testing.assert_close(aggregate_means(means.flip(0), counts.flip(0)).vectors, aggregate_means(means, counts).vectors)
+    torch.testing.assert_close(
+        aggregate_means(means.flip(0), counts.flip(0)).vectors, aggregate_means(means, counts).vectors
+    )
     equal_counts = torch.full((5, 4), 7)
-    torch.testing.assert_close(aggregate_means(means, equal_counts).vectors, aggregate_means(means, equal_counts > 0).vectors)
+    torch.testing.assert_close(
+        aggregate_means(means, equal_counts).vectors, aggregate_means(means, equal_counts > 0).vectors
+    )
 
 
 def test_vectors_are_counted_by_the_classes_held():
@@ -276,7 +338,9 @@ def test_vectors_are_counted_by_the_classes_held():
 
 
 def test_interpolation_of_the_worked_example():
-    found = interpolate(Clients([params({"features.w": [1, 2]})]), params({"features.w": [0, 4]}), torch.tensor([.25]))
+    found = interpolate(
+        Clients([params({"features.w": [1, 2]})]), params({"features.w": [0, 4]}), torch.tensor([0.25])
+    )
     close(found[0]["features.w"], [.25, 3.5])
 
 
@@ -295,7 +359,7 @@ def proto_world(monkeypatch):
 
 def test_fedproto_prototypes_of_the_worked_example(monkeypatch):
     world = proto_world(monkeypatch)
-    state = run(FedProto(), world, 1)                                     # the features are the input, whatever was trained
+    state = run(FedProto(), world, 1)  # the features are the input, whatever was trained
     seen = world.class_means(state.models)
     close(seen.means, [[[2, 0], [0, 2], [0, 0]], [[0, 0], [0, 4], [2, 2]]])
     close(state.prototypes.vectors, [[2, 0], [0, 3], [2, 2]])
@@ -309,7 +373,9 @@ def test_fedproto_pull_of_the_worked_example(monkeypatch):
     (x1, y1), (x2, y2) = PROTO1, PROTO2
     assert prototype_distance(torch.tensor(x1), torch.tensor(y1), vectors).item() == pytest.approx(.5)
     assert prototype_distance(torch.tensor(x2), torch.tensor(y2), vectors).item() == pytest.approx(.25)
-    assert prototype_distance(torch.tensor(x1), torch.tensor(y1), vectors, known(1, 0, 1)).item() == pytest.approx(1 / 3)
+    assert prototype_distance(
+        torch.tensor(x1), torch.tensor(y1), vectors, known(1, 0, 1)
+    ).item() == pytest.approx(1 / 3)
 
 
 def test_fedproto_predicts_the_nearest_prototype(monkeypatch):
@@ -327,14 +393,22 @@ def test_fedproto_predicts_with_the_classifier_where_asked_or_without_prototypes
     world = proto_world(monkeypatch)
     start, state = FedProto().init(world), run(FedProto(), world, 1)
     network, images = Handle(world.network(0, state.models[0])), world.clients[0].images
-    for method, at in ((FedProto(), start), (FedProto(prediction="classifier"), state), (FedProto(averaging=True), state)):
+    for method, at in (
+        (FedProto(), start),
+        (FedProto(prediction="classifier"), state),
+        (FedProto(averaging=True), state),
+    ):
         assert torch.equal(method.scores(network, images, at), network(images))
-    assert not torch.equal(FedProto(averaging=True, prediction="prototype").scores(network, images, state), network(images))
+    assert not torch.equal(
+        FedProto(averaging=True, prediction="prototype").scores(network, images, state), network(images)
+    )
 
 
 def test_fedproto_without_a_pull_is_local_or_fedavg_bit_for_bit():
     assert same(run(FedProto(lam=0.0), image_world()).models, run(Local(), image_world()).models)
-    assert equal(run(FedProto(lam=0.0, averaging=True), image_world()).model, run(FedAvg(), image_world()).model)
+    assert equal(
+        run(FedProto(lam=0.0, averaging=True), image_world()).model, run(FedAvg(), image_world()).model
+    )
 
 
 def test_fedproto_begins_with_a_plain_round_and_pulls_from_the_second_on():
@@ -352,7 +426,10 @@ def test_a_strong_pull_brings_representations_to_the_prototypes():
     def gap(lam):
         world = image_world((20, 20), rounds=10)
         state = run(FedProto(lam=lam), world, 10)
-        return sum(prototype_distance(world.representations(k, m), world.clients[k].labels, **state.prototypes) for k, m in enumerate(state.models))
+        return sum(
+            prototype_distance(world.representations(k, m), world.clients[k].labels, **state.prototypes)
+            for k, m in enumerate(state.models)
+        )
     assert gap(50.0) < 0.5 * gap(0.0)
 
 
@@ -396,16 +473,28 @@ def test_the_order_of_pairs_counts_only_in_small_batches():
     order = torch.tensor([2, 0, 3, 1])
     whole, other = (fit_head(GH, *PAIRS, .5, 4, o) for o in (torch.arange(4), order))
     torch.testing.assert_close(whole["head.weight"], other["head.weight"])
-    assert not torch.allclose(fit_head(GH, *PAIRS, .5, 1, order)["head.weight"], fit_head(GH, *PAIRS, .5, 1, torch.arange(4))["head.weight"])
+    assert not torch.allclose(
+        fit_head(GH, *PAIRS, 0.5, 1, order)["head.weight"],
+        fit_head(GH, *PAIRS, 0.5, 1, torch.arange(4))["head.weight"],
+    )
 
 
 def test_fedgh_trains_the_server_head_on_all_clients_means(monkeypatch):
     """Two clients whose means are the worked example's pairs, in the order of clients and classes."""
-    world = tiny_world(monkeypatch, ([[1., 0], [3, 0], [0, 2]], [0, 0, 1]), ([[0., 4], [2, 2]], [1, 2]), network=three_classes, classes=3)
-    state = FedGH(server_lr=.5, server_batch=2).round(State(features=world.new_models().features, head=GH), world)
+    world = tiny_world(
+        monkeypatch,
+        ([[1.0, 0], [3, 0], [0, 2]], [0, 0, 1]),
+        ([[0.0, 4], [2, 2]], [1, 2]),
+        network=three_classes,
+        classes=3,
+    )
+    state, trained = one_round(
+        FedGH(server_lr=0.5, server_batch=2), State(features=world.new_models().features, head=GH), world
+    )
     close(state.head["head.weight"], [[.207368, -.445962], [-.360478, .378790], [.353110, .267171]])
     close(state.head["head.bias"], [-.040302, .023924, .016378])
-    assert equal(world.trained[0].joined(state.head), FedGH().deployed(state, world)[0])       # the trained head is dropped
+    # the trained head is dropped
+    assert equal(trained.models[0].joined(state.head), FedGH().deployed(state, world)[0])
 
 
 def test_a_server_that_does_not_learn_restarts_clients_from_one_head():
@@ -414,8 +503,8 @@ def test_a_server_that_does_not_learn_restarts_clients_from_one_head():
     state = run(method, world, 2)
     assert equal(state.head, start.head)
     models = world.everyone(world.new_model())
-    for world.round in (1, 2):
-        models = world.local_epochs(models.joined(world.everyone(start.head)), method.loss)
+    for number in (1, 2):
+        models = world.at(number).local_epochs(models.joined(world.everyone(start.head)), method.loss).models
     assert same(state.features, models.features)
     assert not same(state.features, run(Local(), image_world(), 2).models.features)
 
@@ -423,8 +512,10 @@ def test_a_server_that_does_not_learn_restarts_clients_from_one_head():
 def test_fedgh_features_after_a_round_depend_on_the_server_through_the_head_only():
     world = image_world()
     state = run(FedGH(), world, 1)
-    world.round = 2
-    assert same(FedGH(server_lr=3.0).round(state, world).features, FedGH(server_lr=0.0).round(state, world).features)
+    world = world.at(2)
+    assert same(
+        FedGH(server_lr=3.0).round(state, world).features, FedGH(server_lr=0.0).round(state, world).features
+    )
 
 
 def test_fedgh_sends_means_up_and_a_head_down():
@@ -434,17 +525,20 @@ def test_fedgh_sends_means_up_and_a_head_down():
 
 @pytest.mark.parametrize("method", [FedProto(), FedProto(averaging=True), FedGH()])
 def test_counting_what_is_sent_trains_nothing(method):
-    """Where clients are trained alone first, fresh models are trained ones: what a round left behind must stay."""
+    """Where clients are trained alone first, fresh models are trained ones."""
     world = image_world(pretraining=1)
-    state = run(method, world, 1)
-    trained, losses = world.trained, world.loss
-    method.traffic(world, state)
-    assert world.trained is trained and world.loss is losses
+    watch = Watch(world.executor)
+    method.traffic(world.at(1, watch), run(method, world, 1))
+    assert watch.trained is None
 
 
 # -- FedPAC --------------------------------------------------------------------------------------------------
 
-PAC = [([[1., 0], [3, 0], [0, 2], [0, 2]], [0, 0, 1, 1]), ([[2., 0], [1, 1]], [0, 0]), ([[0., 1], [0, 3], [1, 2]], [1, 1, 1])]
+PAC = [
+    ([[1.0, 0], [3, 0], [0, 2], [0, 2]], [0, 0, 1, 1]),
+    ([[2.0, 0], [1, 1]], [0, 0]),
+    ([[0.0, 1], [0, 3], [1, 2]], [1, 1, 1]),
+]
 WEIGHTS = [[.304981, .379428, .315591], [.105263, .894737, 0], [.097710, 0, .902290]]
 
 
@@ -472,7 +566,7 @@ def test_label_statistics_follow_the_formula():
     share = [(labels == c).double().mean() for c in range(3)]
     mu = [features[labels == c].double().mean(0) for c in range(3)]
     second = [features[labels == c].double().pow(2).sum(1).mean() for c in range(3)]
-    wanted = sum(p * e for p, e in zip(share, second)) - sum(p ** 2 * m.pow(2).sum() for p, m in zip(share, mu))
+    wanted = sum(p * e for p, e in zip(share, second)) - sum(p**2 * m.pow(2).sum() for p, m in zip(share, mu))
     h, spread = label_statistics(features, labels, 5)
     torch.testing.assert_close(spread, wanted / 30)
     torch.testing.assert_close(h[:3], torch.stack([p * m for p, m in zip(share, mu)]))
@@ -491,12 +585,14 @@ def test_head_weights_of_the_worked_example():
 
 def exact(monkeypatch):
     """Weights before the threshold."""
-    monkeypatch.setattr("pipeline.server.LEAST_SHARE", 0.0)
+    monkeypatch.setattr("pipeline.methods.fedpac.LEAST_SHARE", 0.0)
 
 
-@pytest.mark.parametrize("clients, classes, width, scale", [(1, 3, 2, 1), (2, 3, 4, 1e-3), (15, 4, 8, 1), (20, 10, 16, 1e4), (20, 1, 2, 1)])
+@pytest.mark.parametrize("clients, classes, width, scale",
+                         [(1, 3, 2, 1), (2, 3, 4, 1e-3), (15, 4, 8, 1), (20, 10, 16, 1e4), (20, 1, 2, 1)])
 def test_head_weights_meet_the_conditions_of_optimality(clients, classes, width, scale, monkeypatch):
-    """(P a)_j >= a'Pa, with equality where a_j > 0; and scipy finds the same weights from a Cholesky factor of P."""
+    """(P a)_j >= a'Pa, with equality where a_j > 0; and scipy finds the same weights from a Cholesky factor
+    of P."""
     exact(monkeypatch)
     rng = torch.Generator().manual_seed(clients)
     h = torch.randn(clients, classes, width, generator=rng).abs().double() / classes
@@ -507,7 +603,9 @@ def test_head_weights_meet_the_conditions_of_optimality(clients, classes, width,
         slope, value = p @ weights[i], weights[i] @ p @ weights[i]
         assert value <= spread[i] + 1e-12 and (slope >= value - 1e-9).all()
         close(slope[weights[i] > 0], [value.item()] * int((weights[i] > 0).sum()), atol=1e-9)
-        x, _ = scipy_nnls(np.vstack([np.linalg.cholesky(p.numpy()).T, np.ones(clients)]), np.append(np.zeros(clients), 1.0))
+        x, _ = scipy_nnls(
+            np.vstack([np.linalg.cholesky(p.numpy()).T, np.ones(clients)]), np.append(np.zeros(clients), 1.0)
+        )
         close(weights[i], (x / x.sum()).tolist(), atol=1e-8)
 
 
@@ -518,7 +616,8 @@ def test_equal_statistics_weigh_heads_by_the_inverse_variance():
 
 def test_without_variance_the_own_head_is_best():
     assert torch.equal(combine_heads(torch.randn(6, 3, 2), torch.zeros(6)), torch.eye(6).double())
-    assert torch.equal(combine_heads(torch.ones(4, 3, 2), torch.zeros(4)), torch.eye(4).double())     # not unique: own head
+    # not unique: own head
+    assert torch.equal(combine_heads(torch.ones(4, 3, 2), torch.zeros(4)), torch.eye(4).double())
     assert combine_heads(torch.randn(1, 3, 2), torch.tensor([2.0])).tolist() == [[1.0]]
 
 
@@ -529,7 +628,8 @@ def test_the_threshold_drops_small_weights_and_scales_the_rest():
 
 
 def test_extreme_skew_is_feasible(monkeypatch):
-    """One class per client, some of one image (variance 0), some with the same statistics; rounding must not break it."""
+    """One class per client, some of one image (variance 0), some with the same statistics; rounding must not
+    break it."""
     exact(monkeypatch)
     rng = torch.Generator().manual_seed(0)
     h = torch.zeros(20, 10, 64).double()
@@ -547,7 +647,10 @@ def test_extreme_skew_is_feasible(monkeypatch):
 
 def test_statistics_that_are_not_finite_keep_the_own_head():
     h, spread = statistics()
-    h, spread = torch.cat([h[:1], h[:1] * math.nan, h[1:]]), torch.cat([spread[:1], spread[:1] * math.nan, spread[1:]])
+    h, spread = (
+        torch.cat([h[:1], h[:1] * math.nan, h[1:]]),
+        torch.cat([spread[:1], spread[:1] * math.nan, spread[1:]]),
+    )
     weights = combine_heads(h, spread)
     assert weights[1].tolist() == [0, 1, 0, 0]
     close(weights[[0, 2, 3]][:, [0, 2, 3]], WEIGHTS)
@@ -574,7 +677,10 @@ def test_nnls_is_as_good_as_scipys(kind, start):
 
 
 def test_nnls_says_when_it_does_not_settle(monkeypatch):
-    monkeypatch.setattr("pipeline.server._to_least_squares", lambda matrix, target, x, free: np.where(free & (x == 0), 1.0, 0.0))
+    monkeypatch.setattr(
+        "pipeline.methods.fedpac._to_least_squares",
+        lambda matrix, target, x, free: np.where(free & (x == 0), 1.0, 0.0),
+    )
     with pytest.raises(TrainingError, match="with 2 unknowns did not settle"):
         nnls(np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([1.0, 1.0]))
 
@@ -586,18 +692,21 @@ def test_fedpac_weighs_trained_heads_by_the_statistics_of_the_received_features(
     world, method, start = tiny_world(monkeypatch, *PAC, network=network), FedPAC(), params(MLP)
     start["features.1.bias"] = torch.zeros(2)
     before = State(features=start.features, heads=world.everyone(start.head), prototypes=None)
-    after = method.round(before, world)
-    heads, trained = world.trained.heads, world.class_means(world.trained)
-    assert same(heads, world.local_epochs(world.everyone(start), Local().loss, trainable="head", stream="head").heads)
-    assert same(after.heads, world.mix(heads, torch.tensor(WEIGHTS, dtype=torch.float64)), within=1e-5)
-    assert same(after.prototypes, aggregate_means(trained.means, trained.counts))
+    after, trained = one_round(method, before, world)
+    heads, seen = trained.models.heads, world.class_means(trained.models)
+    assert same(
+        heads,
+        world.local_epochs(world.everyone(start), Local().loss, trainable="head", stream="head").models.heads,
+    )
+    assert same(after.heads, mix(heads, torch.tensor(WEIGHTS, dtype=torch.float64)), within=1e-5)
+    assert same(after.prototypes, aggregate_means(seen.means, seen.counts))
 
 
 def test_fedpac_statistics_are_those_of_the_received_features():
     world, method = image_world(), FedPAC()
-    state = run(method, world, 1)
+    state, trained = watched(method, world, 1)
     h, spread = method.statistics(method.deployed(state, world), world)
-    moved, _ = method.statistics(world.trained, world)
+    moved, _ = method.statistics(trained.models, world)
     assert not torch.allclose(h, moved)
     seen = world.class_means(world.everyone(state.features.joined(state.heads[0])))
     shares = seen.counts / seen.counts.sum(1, keepdim=True)
@@ -615,25 +724,31 @@ def test_heads_mixed_by_sample_counts_are_fedavgs_heads(monkeypatch):
     world = image_world()
     shares = torch.tensor(world.sizes, dtype=torch.float64) / sum(world.sizes)
     monkeypatch.setattr(fedpac, "combine_heads", lambda h, spread: shares.expand(len(h), -1))
-    state = run(FedPAC(head_epochs=0), world, 1)
-    assert same(state.heads, world.everyone(world.average(world.trained.heads)), within=1e-7)
+    state, trained = watched(FedPAC(head_epochs=0), world, 1)
+    assert same(state.heads, world.everyone(world.average(trained.models.heads)), within=1e-7)
 
 
 def test_fedpac_pulls_from_the_second_round_on():
-    assert same(run(FedPAC(lam=5.0), image_world(), 1).features, run(FedPAC(lam=0.0), image_world(), 1).features)
-    assert not same(run(FedPAC(lam=5.0), image_world(), 2).features, run(FedPAC(lam=0.0), image_world(), 2).features)
+    assert same(
+        run(FedPAC(lam=5.0), image_world(), 1).features, run(FedPAC(lam=0.0), image_world(), 1).features
+    )
+    assert not same(
+        run(FedPAC(lam=5.0), image_world(), 2).features, run(FedPAC(lam=0.0), image_world(), 2).features
+    )
 
 
 def test_fedpac_head_phase_takes_its_own_optimiser_where_given():
     plain = run(FedPAC(), image_world(), 1)
     assert same(plain, run(FedPAC(head_optimiser=Optimiser("sgd", 0.1)), image_world(), 1))
-    assert not same(plain.heads, run(FedPAC(head_optimiser=Optimiser("sgd", 0.1, 0.5, 5e-4)), image_world(), 1).heads)
+    assert not same(
+        plain.heads, run(FedPAC(head_optimiser=Optimiser("sgd", 0.1, 0.5, 5e-4)), image_world(), 1).heads
+    )
 
 
 def test_fedpac_counts_statistics_and_prototypes():
     world = one_class_world()
     down = world.scalars() + 4 * 128
-    assert FedPAC().traffic(world) == (world.scalars() + 2 * 128 + 1 + 1, down)         # the count of its one class
+    assert FedPAC().traffic(world) == (world.scalars() + 2 * 128 + 1 + 1, down)  # the count of its one class
     assert FedPAC(weighted=False).traffic(world) == (world.scalars() + 2 * 128 + 1, down)
 
 
@@ -644,23 +759,28 @@ GLOBAL = State(vectors=rows([1, .2], [.1, 1]), known=known(1, 1))
 
 
 @pytest.mark.parametrize("alpha, weight1, bias1, weight2, bias2, epoch, last, taus", [
-    (1.0, [[1.106684, .149662], [-.108684, .875389]], [.106684, .011382], [[.589572, -.094167], [.010428, .194167]],
+    (1.0, [[1.106684, .149662], [-.108684, .875389]], [.106684, .011382],
+     [[.589572, -.094167], [.010428, .194167]],
      [.061348, .038652], .607021, .543599, (.615318, .647343)),
-    (0.0, [[1.036681, .050264], [-.045841, .952228]], [.036681, .074224], [[.586003, -.089532], [.013997, .189532]],
+    (0.0, [[1.036681, .050264], [-.045841, .952228]], [.036681, .074224],
+     [[.586003, -.089532], [.013997, .189532]],
      [.063255, .036745], .635011, .627569, (.601692, .605286))])
-def test_fedcrl_epoch_of_the_worked_example(alpha, weight1, bias1, weight2, bias2, epoch, last, taus, monkeypatch):
+def test_fedcrl_epoch_of_the_worked_example(
+    alpha, weight1, bias1, weight2, bias2, epoch, last, taus, monkeypatch
+):
     world, method, values = tiny_world(monkeypatch, CRL, network=mlp), FedCRL(alpha=alpha, tau=.5), []
 
-    def watched(*args):
+    def noted(*args):
         loss, logged = method.loss(*args)
         values.append(logged["contrast"].item())
         return loss, logged
-    models = world.local_epochs(world.everyone(params(MLP)), watched, shared=GLOBAL)
+    trained = world.local_epochs(world.everyone(params(MLP)), noted, shared=GLOBAL)
+    models = trained.models
     close(models[0]["features.1.weight"], weight1)
     close(models[0]["features.1.bias"], bias1)
     close(models[0]["head.weight"], weight2)
     close(models[0]["head.bias"], bias2)
-    close(world.logged["contrast"], [epoch])
+    close(trained.logged["contrast"], [epoch])
     assert values[-1] == pytest.approx(last, abs=1e-6)
     close(torch.exp(-.8 * torch.tensor([epoch, last])), taus)
     state = method.round(State(models=world.everyone(params(MLP)), prototypes=GLOBAL, share=None), world)
@@ -668,7 +788,8 @@ def test_fedcrl_epoch_of_the_worked_example(alpha, weight1, bias1, weight2, bias
 
 
 @pytest.mark.parametrize("contrast, share", [(.368249, .744830), (.231095, .831208), (math.log(10), .158489),
-                                             (math.log(47), .045954), (math.log(100), .025119), (0, 1), (math.nan, 0), (-1e-9, 1)])
+                                             (math.log(47), .045954), (math.log(100), .025119), (0, 1),
+                                             (math.nan, 0), (-1e-9, 1)])
 def test_share_of_the_own_features(contrast, share):
     found = FedCRL().share(None, torch.tensor([contrast], dtype=torch.float64), GLOBAL, GLOBAL, None)
     close(found, [share])
@@ -679,13 +800,14 @@ def test_gamma_and_alpha_zero_are_local_bit_for_bit():
     assert same(state.models, run(Local(), image_world()).models) and state.share.tolist() == [1, 1, 1]
 
 
-@pytest.mark.parametrize("method, rounds", [(FedCRL(gamma=1e9, alpha=0.0), 3), (FedCRL(first_tau="global"), 1)])
+@pytest.mark.parametrize("method, rounds",
+                         [(FedCRL(gamma=1e9, alpha=0.0), 3), (FedCRL(first_tau="global"), 1)])
 def test_a_share_of_zero_is_fedper(method, rounds):
     """FedPer in four lines: received features, own head, one joint epoch, average of the features."""
     world = image_world()
     models = world.new_models()
-    for world.round in range(1, rounds + 1):
-        models = world.local_epochs(models, Local().loss)
+    for number in range(1, rounds + 1):
+        models = world.at(number).local_epochs(models, Local().loss).models
         models = models.joined(world.everyone(world.average(models.features)))
     assert same(run(method, image_world(), rounds).models, models)
 
@@ -693,11 +815,16 @@ def test_a_share_of_zero_is_fedper(method, rounds):
 def test_the_first_round_has_no_contrast_and_ends_with_the_chosen_mix():
     for choice, share in (("own", 1.0), ("global", 0.0)):
         world = image_world()
-        state = run(FedCRL(alpha=100.0, first_tau=choice), world, 1)
+        state, trained = watched(FedCRL(alpha=100.0, first_tau=choice), world, 1)
         assert state.share.tolist() == [share] * 3
-        assert same(world.trained, run(Local(), image_world(), 1).models)
-    evaluated = run(FedCRL(), world, 1)
-    contrast = [prototype_contrast(world.representations(k, m), world.clients[k].labels, tau=.1, **evaluated.prototypes) for k, m in enumerate(world.trained)]
+        assert same(trained.models, run(Local(), image_world(), 1).models)
+    evaluated, trained = watched(FedCRL(), world, 1)
+    contrast = [
+        prototype_contrast(
+            world.representations(k, m), world.clients[k].labels, tau=0.1, **evaluated.prototypes
+        )
+        for k, m in enumerate(trained.models)
+    ]
     close(evaluated.share, [math.exp(-.8 * c.item()) for c in contrast])
     assert all(0 < s < 1 for s in evaluated.share.tolist())
 
@@ -705,11 +832,10 @@ def test_the_first_round_has_no_contrast_and_ends_with_the_chosen_mix():
 def test_later_shares_come_from_the_epochs_mean_or_from_one_more_pass():
     world = image_world()
     state = run(FedCRL(), world, 1)
-    world.round = 2
-    epoch = FedCRL().round(state, world)
-    close(epoch.share, torch.exp(-.8 * world.logged["contrast"]).tolist())
-    after = FedCRL(contrast="post_eval").round(state, world)
-    contrast = FedCRL().evaluate(world.trained, state.prototypes, world)                        # what it was trained against
+    epoch, trained = one_round(FedCRL(), state, world.at(2))
+    close(epoch.share, torch.exp(-.8 * trained.logged["contrast"]).tolist())
+    after, trained = one_round(FedCRL(contrast="post_eval"), state, world.at(2))
+    contrast = FedCRL().evaluate(trained.models, state.prototypes, world)  # what it was trained against
     close(after.share, torch.exp(-.8 * contrast).tolist())
     assert not torch.allclose(after.share, epoch.share)
 
@@ -717,11 +843,10 @@ def test_later_shares_come_from_the_epochs_mean_or_from_one_more_pass():
 def test_the_contrast_is_measured_without_weight_too_and_leaves_the_head_alone():
     world = image_world()
     state = run(FedCRL(), world, 1)
-    world.round = 2
-    FedCRL(alpha=0.0).round(state, world)
-    assert world.logged["contrast"].isfinite().all()
+    _, trained = one_round(FedCRL(alpha=0.0), state, world.at(2))
+    assert trained.logged["contrast"].isfinite().all()
     heads = [FedCRL(alpha=a).round(state, image_one_step(world)).models.heads for a in (0.0, 1.0)]
-    assert same(*heads)                                                   # of one step, whose contrast sees the features only
+    assert same(*heads)  # of one step, whose contrast sees the features only
 
 
 def image_one_step(world):
@@ -746,30 +871,32 @@ def test_one_seen_class_gives_a_share_of_one():
 
 def test_a_client_that_did_not_train_takes_the_servers_features():
     world = image_world((20, 0, 7))
-    state = run(FedCRL(), world, 2)
+    state, trained = watched(FedCRL(), world, 2)
     assert state.share[1] == 0
-    assert same(state.models[1].features, world.average(world.trained.features))
+    assert same(state.models[1].features, world.average(trained.models.features))
     assert equal(state.models[1].head, world.new_model().head)
 
 
 def test_post_is_the_trained_model_and_pre_the_mixed_one():
     world = image_world()
-    state = run(FedCRL(), world, 2)
-    assert same(state.models.heads, world.trained.heads)
-    mixed = interpolate(world.trained.features, world.average(world.trained.features), state.share)
+    state, trained = watched(FedCRL(), world, 2)
+    assert same(state.models.heads, trained.models.heads)
+    mixed = interpolate(trained.models.features, world.average(trained.models.features), state.share)
     assert same(FedCRL().deployed(state, world).features, mixed)
 
 
 def test_clipping_to_the_letter_reaches_the_evaluated_model_and_the_shared_features():
-    world = image_world()
-    state = run(FedCRL(clip_params=True), world, 2)
-    for leaf in leaves(world.trained) + leaves(state.models):
+    state, trained = watched(FedCRL(clip_params=True), image_world(), 2)
+    assert math.isfinite(trained.losses[0])                               # of the training before it
+    for leaf in leaves(trained.models) + leaves(state.models):
         assert leaf.min() >= 0 and leaf.max() <= 1
     assert any(leaf.min() < 0 for leaf in leaves(run(FedCRL(), image_world(), 2).models))
 
 
 def test_fedcrl_sends_features_and_representations():
-    clients = [dataclasses.replace(c, labels=torch.arange(len(c.labels)) % 10) for c in image_clients((20, 30))]
+    clients = [
+        dataclasses.replace(c, labels=torch.arange(len(c.labels)) % 10) for c in image_clients((20, 30))
+    ]
     world = World(clients, training(), 10, 0)
     up, down = FedCRL().traffic(world)
     assert up + down == 2 * (world.scalars() - 10)
@@ -778,15 +905,25 @@ def test_fedcrl_sends_features_and_representations():
 
 
 @pytest.mark.parametrize("channels, side, classes, fedavg, proto, gh, crl", [
-    (3, 32, 10, 519828, 2560, 2570, 519808), (3, 32, 100, 543048, 25600, 25700, 542848), (1, 28, 47, 378718, 12032, 12079, 378624)])
+    (3, 32, 10, 519828, 2560, 2570, 519808), (3, 32, 100, 543048, 25600, 25700, 542848),
+    (1, 28, 47, 378718, 12032, 12079, 378624)])
 def test_traffic_of_the_papers_networks(channels, side, classes, fedavg, proto, gh, crl):
     """Sec. V-B5 of FedCRL, with every class at every client."""
-    client = dataclasses.replace(image_clients((1,), Model("cnn2"))[0], images=torch.zeros(classes, channels, side, side), labels=torch.arange(classes))
+    client = dataclasses.replace(
+        image_clients((1,), Model("cnn2"))[0],
+        images=torch.zeros(classes, channels, side, side),
+        labels=torch.arange(classes),
+    )
     world = World([client], training(), classes, 0)
-    assert [sum(m.traffic(world)) for m in (FedAvg(), FedProto(), FedGH(), FedCRL())] == [fedavg, proto, gh, crl]
+    assert [sum(m.traffic(world)) for m in (FedAvg(), FedProto(), FedGH(), FedCRL())] == [
+        fedavg,
+        proto,
+        gh,
+        crl,
+    ]
 
 
-# -- readings of released codes ---------------------------------------------------------------------------------
+# -- readings of released codes ------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("executor", ["sequential", "stacked"])
 def test_running_class_means_are_those_of_a_model_that_stands_still(executor, monkeypatch):
@@ -794,8 +931,8 @@ def test_running_class_means_are_those_of_a_model_that_stands_still(executor, mo
     monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
     world = image_world(sizes=(20, 0, 1, 33), optimiser=Optimiser(lr=1e-30), local_epochs=2)
     method = FedProto(means="running")
-    models = world.local_epochs(world.new_models(), method.loss)
-    running, after = world.running_class_means(), world.class_means(models)
+    trained = world.local_epochs(world.new_models(), method.loss)
+    running, after = trained.class_means(world.sizes), world.class_means(trained.models)
     torch.testing.assert_close(running.means, after.means, rtol=0, atol=1e-5)
     assert torch.equal(running.counts, after.counts)
 
@@ -814,6 +951,10 @@ def test_candidates_may_be_the_classes_that_a_client_trains_on(monkeypatch):
     queries = torch.tensor([1.2, 1.9]).view(1, 2, 1, 1)
 
     def predicted(method, client):
-        return int(method.scores(Handle(world.network(client, state.models[client]), client=client), queries, state).argmax())
+        return int(
+            method.scores(
+                Handle(world.network(client, state.models[client]), client=client), queries, state
+            ).argmax()
+        )
     assert [predicted(FedProto(), k) for k in (0, 1)] == [2, 2]
     assert [predicted(FedProto(candidates="own"), k) for k in (0, 1)] == [1, 2]

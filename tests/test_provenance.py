@@ -1,4 +1,5 @@
-"""What a digest of code covers, the ledger of equal code, and that constants which are left out change no result."""
+"""What a digest of code covers, the ledger of equal code, and that constants which are left out change no
+result."""
 import json
 import os
 import shutil
@@ -8,13 +9,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from test_pipeline import CELL, ROOT, copy_of_the_repository, forget, outputs, project, reference, stage  # noqa: F401
+from repository import CELL, ROOT, copy_of_the_repository, forget, outputs, stage
 
-from pipeline import ledger, provenance
-from pipeline.definitions import Code
-from pipeline.params import Cell, load_paper, load_params
+from pipeline.cells import ledger, provenance
+from pipeline.cells.definitions import Code
+from pipeline.schema import Cell, load_paper, load_params
 from pipeline.sealing import seal
-
 
 
 def write(root: Path, **modules: str) -> Path:
@@ -45,7 +45,11 @@ def unused(x):
 
 
 def digest(root: Path, *named: str) -> str:
-    return Code(root, constants={"SECONDS"}, registries={"lib.loop:NETWORKS"} if "NETWORKS" in (root / "lib/loop.py").read_text() else ()).digest(["lib.loop:train"], named)
+    return Code(
+        root,
+        constants={"SECONDS"},
+        registries={"lib.loop:NETWORKS"} if "NETWORKS" in (root / "lib/loop.py").read_text() else (),
+    ).digest(["lib.loop:train"], named)
 
 
 @pytest.mark.parametrize("module, old, new, same", [
@@ -57,16 +61,20 @@ def digest(root: Path, *named: str) -> str:
     ("lib__losses", "return x", "return -x", True),                      # what is not used
     ("lib__losses", "0.5", "0.500001", False),                           # a constant two files away
     ("lib__losses", "SCALE * x", "x * SCALE", False),
-    ("lib__loop", "step", "stride", False)])                             # a renamed variable, which certify restores
+    ("lib__loop", "step", "stride", False)])  # a renamed variable, which certify restores
 def test_what_a_digest_covers(tmp_path, module, old, new, same):
     texts = {"lib__loop": LOOP, "lib__losses": LOSSES}
     before = digest(write(tmp_path / "a", **texts), "small")
-    assert (digest(write(tmp_path / "b", **texts | {module: texts[module].replace(old, new)}), "small") == before) == same
+    assert (
+        digest(write(tmp_path / "b", **texts | {module: texts[module].replace(old, new)}), "small") == before
+    ) == same
 
 
 def test_a_moved_definition_has_the_same_digest(tmp_path):
     before = digest(write(tmp_path / "a", lib__loop=LOOP, lib__losses=LOSSES), "small")
-    moved = write(tmp_path / "b", lib__loop=LOOP.replace("lib.losses", "other.place.terms"), other__place__terms=LOSSES)
+    moved = write(
+        tmp_path / "b", lib__loop=LOOP.replace("lib.losses", "other.place.terms"), other__place__terms=LOSSES
+    )
     inside = write(tmp_path / "c", lib__loop=LOSSES + LOOP.replace("from lib.losses import loss", ""))
     through = write(tmp_path / "d", lib__loop=LOOP.replace("lib.losses", "lib"), lib__terms=LOSSES)
     (through / "lib" / "__init__.py").write_text("from .terms import loss\n")
@@ -83,15 +91,24 @@ def test_two_functions_of_one_name_are_told_apart(tmp_path):
 
 def test_what_acts_on_import_and_what_functions_import_counts(tmp_path):
     def of(effect: str, inner: str) -> str:
-        return digest(write(tmp_path / f"{effect}{inner}", lib__loop="def train():\n    from lib.inner import f\n    return f()\n",
-                            lib__inner=f"import torch\ntorch.flag({effect})\n\ndef f():\n    return {inner}\n"))
+        return digest(
+            write(
+                tmp_path / f"{effect}{inner}",
+                lib__loop="def train():\n    from lib.inner import f\n    return f()\n",
+                lib__inner=f"import torch\ntorch.flag({effect})\n\ndef f():\n    return {inner}\n",
+            )
+        )
     assert len({of("1", "1"), of("2", "1"), of("1", "2")}) == 3
 
 
 def test_a_cell_counts_what_its_scenario_names(tmp_path):
     """A line in a network, an augmentation or an executor concerns the cells that use it."""
     clone = copy_of_the_repository(tmp_path)
-    cells = {"lenet": Cell("fedlsa", "mini", "fedavg"), "networks": Cell("fcclplus", "mini", "fcclplus"), "views": Cell("rahfl", "mini", "rahfl")}
+    cells = {
+        "lenet": Cell("fedlsa", "mini", "fedavg"),
+        "networks": Cell("fcclplus", "mini", "fcclplus"),
+        "views": Cell("rahfl", "mini", "rahfl"),
+    }
 
     def digests() -> dict[str, str]:
         for function in (provenance._code, provenance._digest_of, load_paper, load_params):
@@ -101,12 +118,18 @@ def test_a_cell_counts_what_its_scenario_names(tmp_path):
 
     before = digests()
     for path, old, new, changed in (
-            ("pipeline/models/googlenet.py", "STEM = 192", "STEM = 193", set()),
-            ("pipeline/models/mobile.py", "SHUFFLENET_GROUPS = ", "SHUFFLENET_GROUPS = 1 + ", {"networks"}),
-            ("pipeline/data/augmentations.py", "WIDTH, DEPTH, SEVERITY = 3, 3, 3", "WIDTH, DEPTH, SEVERITY = 3, 3, 4", {"views"}),
-            ("pipeline/engine/lockstep.py", "STOP_SECONDS = 30.0", "STOP_SECONDS = 31.0", {"stacked"}),
-            ("pipeline/engine/phase.py", "return 2 if any", "return 3 if any", set(before)),
-            ("pipeline/training.py", "CHECKPOINT_SECONDS = 20.0", "CHECKPOINT_SECONDS = 21.0", set())):
+        ("pipeline/models/googlenet.py", "STEM = 192", "STEM = 193", set()),
+        ("pipeline/models/mobile.py", "SHUFFLENET_GROUPS = ", "SHUFFLENET_GROUPS = 1 + ", {"networks"}),
+        (
+            "pipeline/data/augmentations.py",
+            "WIDTH, DEPTH, SEVERITY = 3, 3, 3",
+            "WIDTH, DEPTH, SEVERITY = 3, 3, 4",
+            {"views"},
+        ),
+        ("pipeline/engine/lockstep.py", "STOP_SECONDS = 30.0", "STOP_SECONDS = 31.0", {"stacked"}),
+        ("pipeline/engine/phase.py", "return 2 if any", "return 3 if any", set(before)),
+        ("pipeline/cells/training.py", "CHECKPOINT_SECONDS = 20.0", "CHECKPOINT_SECONDS = 21.0", set()),
+    ):
         text = (clone / path).read_text()
         assert old in text
         (clone / path).write_text(text.replace(old, new))
@@ -115,7 +138,7 @@ def test_a_cell_counts_what_its_scenario_names(tmp_path):
         (clone / path).write_text(text)
 
 
-def test_the_checkpoint_interval_changes_no_result(project, reference):  # noqa: F811
+def test_the_checkpoint_interval_changes_no_result(project, reference):
     """Every constant of provenance.CONSTANTS has a test like this one."""
     assert provenance.CONSTANTS == {"CHECKPOINT_SECONDS"}
     forget(project)
@@ -123,20 +146,40 @@ def test_the_checkpoint_interval_changes_no_result(project, reference):  # noqa:
     assert outputs(project) == reference
 
 
-# -- the ledger -----------------------------------------------------------------------------------------------------
+# -- the ledger ----------------------------------------------------------------------------------------------
 
-PAIR = {"cell": "fedcrl/mini/fedavg", "old": "a" * 64, "new": "b" * 64, "rounds": [1, 2], "values": 10, "same": "c" * 64}
+PAIR = {
+    "cell": "fedcrl/mini/fedavg",
+    "old": "a" * 64,
+    "new": "b" * 64,
+    "rounds": [1, 2],
+    "values": 10,
+    "same": "c" * 64,
+}
 
 
 def entry(commit: str, *pairs: dict, **changed) -> dict:
-    return seal({"date": "2026-11-22T00:00:00+00:00", "from": commit, "to": commit, "machine": {"device": "cpu"}, "pairs": [*pairs]} | changed)
+    return seal(
+        {
+            "date": "2026-11-22T00:00:00+00:00",
+            "from": commit,
+            "to": commit,
+            "machine": {"device": "cpu"},
+            "pairs": [*pairs],
+        }
+        | changed
+    )
 
 
 @pytest.fixture
 def repository(tmp_path) -> tuple[Path, str]:
     def git(*arguments):
-        return subprocess.run(["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@localhost", *arguments], check=True,
-                              capture_output=True, text=True).stdout.strip()
+        return subprocess.run(
+            ["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@localhost", *arguments],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.strip()
     git("init", "-q")
     git("commit", "-q", "--allow-empty", "-m", "first")
     return tmp_path, git("rev-parse", "HEAD")
@@ -150,7 +193,9 @@ def equal(root: Path, *entries: dict, of: str = "b" * 64) -> list[str]:
 
 def test_equals_are_found_along_chains_the_oldest_first(repository):
     root, commit = repository
-    later = entry(commit, PAIR | {"old": "b" * 64, "new": "d" * 64}, PAIR | {"old": "x" * 64, "new": "y" * 64})
+    later = entry(
+        commit, PAIR | {"old": "b" * 64, "new": "d" * 64}, PAIR | {"old": "x" * 64, "new": "y" * 64}
+    )
     assert equal(root, entry(commit, PAIR), later, of="d" * 64) == ["a" * 64, "b" * 64, "d" * 64]
     assert equal(root, entry(commit, PAIR), of="z" * 64) == ["z" * 64]
 
@@ -158,7 +203,8 @@ def test_equals_are_found_along_chains_the_oldest_first(repository):
 @pytest.mark.parametrize("change, message", [
     (lambda e: e | {"date": "2027"}, "entry 1: 'self' is not the hash of the rest; it was edited by hand"),
     (lambda e: e | {"pairs": [PAIR | {"new": "e" * 64}]}, "entry 1: 'self' is not the hash"),
-    (lambda e: seal(e | {"from": "1" * 40}), "entry 1: this clone does not have the commit 111111111111 of 'from' (in a shallow clone: git fetch"),
+    (lambda e: seal(e | {"from": "1" * 40}), "entry 1: this clone does not have the commit 111111111111 of "
+                                             "'from' (in a shallow clone: git fetch"),
     (lambda e: {k: v for k, v in e.items() if k != "to"}, "entry 1: the key 'to' is missing"),
     (lambda e: seal(e | {"pairs": [{"cell": "a/b/c"}]}), "entry 1: pair 1: the key 'old' is missing"),
     (lambda e: seal(e | {"pairs": [PAIR | {"olld": 1}]}), "entry 1: pair 1: unknown key 'olld'"),
@@ -174,37 +220,65 @@ def test_an_appended_entry_is_read_back(repository):
     root, commit = repository
     equal(root)
     for number in range(2):
-        ledger.append({"date": "now", "from": commit, "to": commit, "machine": {"processor": "p"}, "pairs": [PAIR | {"values": number}]}, root)
+        ledger.append(
+            {
+                "date": "now",
+                "from": commit,
+                "to": commit,
+                "machine": {"processor": "p"},
+                "pairs": [PAIR | {"values": number}],
+            },
+            root,
+        )
     assert [one["pairs"][0]["values"] for one in ledger.entries(root)] == [0, 1]
     assert (root / ledger.FILE).read_text().count("\n  - {cell: ") == 2         # a pair a line
 
 
-def test_a_result_counts_under_an_equal_digest(project, reference, monkeypatch):  # noqa: F811
+def test_a_result_counts_under_an_equal_digest(project, reference, monkeypatch):
     cell, today = Cell.parse(CELL), provenance.digest_of(Cell.parse(CELL), project)
     monkeypatch.setattr(ledger, "_neighbours", lambda root: {"0" * 64: [today], today: ["0" * 64]})
     assert ledger.equal(today, project)[0] == "0" * 64
-    assert provenance.code_of(cell, project) == today                  # the oldest is another, but the result was made by this one
+    # the oldest is another, but the result was made by this one
+    assert provenance.code_of(cell, project) == today
     result = json.loads((cell.folder(project) / "result.json").read_text())
     assert provenance.made_by(result | {"device": "NVIDIA"}, cell, ["0" * 64, today], project) == today
     assert provenance.made_by(result | {"digest": "1" * 64}, cell, ["0" * 64, today], project) is None
-    shutil.rmtree(cell.folder(project))                                # DVC takes it away before the stage runs
+    shutil.rmtree(cell.folder(project))  # DVC takes it away before the stage runs
     assert provenance.code_of(cell, project) in ("0" * 64, today)
     stage(project, "train", CELL)
 
 
 PRINT = """import json, sys
-from pipeline import arithmetic
+from pipeline.cells import arithmetic
 arithmetic.adopt(sys.argv[1] or None)
 import torch
 print(json.dumps([arithmetic.in_use(), torch.backends.cpu.get_cpu_capability()]))
 """
 
 
-def test_portable_arithmetic_is_in_use_and_recorded(project, reference):  # noqa: F811
+def test_portable_arithmetic_is_in_use_and_recorded(project, reference):
     def said(name: str) -> list[str]:
-        clean = {key: value for key, value in os.environ.items() if key not in ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_CBWR")}
-        return json.loads(subprocess.run([sys.executable, "-c", PRINT, name], cwd=ROOT, capture_output=True, text=True, check=True, env=clean).stdout)
+        clean = {
+            key: value
+            for key, value in os.environ.items()
+            if key not in ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_CBWR")
+        }
+        return json.loads(
+            subprocess.run(
+                [sys.executable, "-c", PRINT, name],
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+                check=True,
+                env=clean,
+            ).stdout
+        )
     assert said("")[0] == ""
     if "avx2" in provenance._processor():
         assert said("portable") == ["portable", "AVX2"]
-        assert json.loads((project / "papers/fedcrl/runs/mini/fedprox/result.json").read_text())["versions"]["arithmetic"] == "portable"
+        assert (
+            json.loads((project / "papers/fedcrl/runs/mini/fedprox/result.json").read_text())["versions"][
+                "arithmetic"
+            ]
+            == "portable"
+        )

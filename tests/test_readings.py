@@ -1,4 +1,5 @@
-"""Readings and sources: what a cell runs where a paper says something else or is silent, and where each of its values comes from."""
+"""Readings and sources: what a cell runs where a paper says something else or is silent, and where each of
+its values comes from."""
 import dataclasses
 import importlib
 import shutil
@@ -10,16 +11,29 @@ import pytest
 import yaml
 
 from pipeline import methods
+from pipeline.cells.readings import (
+    Reading,
+    Section,
+    _of,
+    described,
+    hyper_parameters,
+    readings_of,
+    sections,
+    settings_of,
+)
 from pipeline.errors import ParamError
 from pipeline.methods.base import Method
-from pipeline.params import PAPERS, ROOT, Cell, Source, check, load_paper, load_params
-from pipeline.readings import Reading, Section, _of, described, hyper_parameters, readings_of, sections, settings_of
 from pipeline.report.told import Told, numbered, numbers, rows, value_words, values
+from pipeline.schema import ROOT, Cell, Source, check, load_paper, papers
+
+PAPERS = papers()
 
 
 def kind_of(algorithm):
     module = importlib.import_module(f"pipeline.methods.{algorithm}")
-    classes = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Method)]
+    classes = [
+        value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Method)
+    ]
     return next(found for found in classes if found.__module__ == module.__name__)
 
 
@@ -29,11 +43,13 @@ def choices(hint) -> set[str]:
         return {"True", "False"}
     if typing.get_origin(hint) is typing.Literal:
         return set(map(str, typing.get_args(hint)))
-    found = set().union(*map(choices, typing.get_args(hint))) if type(None) in typing.get_args(hint) else set()
+    found = (
+        set().union(*map(choices, typing.get_args(hint))) if type(None) in typing.get_args(hint) else set()
+    )
     return found | {"None"} if found else set()
 
 
-# -- what stands in the files --------------------------------------------------------------------------------------------
+# -- what stands in the files --------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("algorithm", methods.names())
 def test_a_class_is_described_as_it_is(algorithm):
@@ -41,15 +57,25 @@ def test_a_class_is_described_as_it_is(algorithm):
     kind, found = kind_of(algorithm), described(algorithm)
     assert found.lineage == tuple(base.__name__ for base in kind.__mro__[:-1])
     assert found.options == {f.name: f.default for f in dataclasses.fields(kind)}
-    for options in ({}, {"averaging": True}, {"form": "original"}, {"acc_source": "test"}, {"space": "features"}):
+    for options in (
+        {},
+        {"averaging": True},
+        {"form": "original"},
+        {"acc_source": "test"},
+        {"space": "features"},
+    ):
         if options.keys() <= found.options.keys():
             method = kind(**options)
-            assert (method.headline, method.needs) == (found.says("headline", options), found.says("needs", options))
+            assert (method.headline, method.needs) == (
+                found.says("headline", options),
+                found.says("needs", options),
+            )
 
 
 @pytest.mark.parametrize("algorithm", methods.names())
 def test_every_option_has_a_reading_and_every_number_a_source(algorithm):
-    """A choice has a reading with what each of its values runs, unless the paper itself varies it; a number says where it is from."""
+    """A choice has a reading with what each of its values runs, unless the paper itself varies it; a number
+    says where it is from."""
     found, hints = described(algorithm), typing.get_type_hints(kind_of(algorithm), include_extras=True)
     readings, numbers_, varied = (_of(found.lineage, part) for part in ("readings", "values", "varied"))
     for name in found.options:
@@ -62,10 +88,24 @@ def test_every_option_has_a_reading_and_every_number_a_source(algorithm):
 
 
 def test_readings_are_about_what_there_is():
-    classes = {name: found for algorithm in methods.names() for found in [described(algorithm)] for name in found.lineage}
+    classes = {
+        name: found
+        for algorithm in methods.names()
+        for found in [described(algorithm)]
+        for name in found.lineage
+    }
     assert sections().keys() <= classes.keys()
-    options = {name: set().union(*(found.options for algorithm in methods.names() for found in [described(algorithm)] if name in found.lineage))
-               for name in classes}
+    options = {
+        name: set().union(
+            *(
+                found.options
+                for algorithm in methods.names()
+                for found in [described(algorithm)]
+                if name in found.lineage
+            )
+        )
+        for name in classes
+    }
     for name, section in sections().items():
         for topic, entry in section.readings.items():
             assert entry is None or not entry.forms or topic in options[name], (name, topic)
@@ -78,14 +118,20 @@ def test_every_value_of_a_row_has_a_source(paper):
     document = load_paper(paper)
     for method in document.methods:
         for scenario in document.scenarios:
-            lost = [setting.name for setting in hyper_parameters(Cell(paper, scenario, method)) if not setting.source]
+            lost = [
+                setting.name
+                for setting in hyper_parameters(Cell(paper, scenario, method))
+                if not setting.source
+            ]
             assert not lost, (scenario, method, lost)
 
 
 @pytest.mark.parametrize("section, message", [
     ({"readings": {"x": {"paper": "p", "why": "w"}}}, "f: FedX.readings.x: give either 'forms' or 'run'"),
-    ({"readings": {"x": {"paper": "p", "why": "w", "runs": "r"}}}, "f: FedX.readings.x: unknown key 'runs' .nearest: 'run'"),
-    ({"readings": {"x": {"paper": "p", "why": "w", "forms": {"a": True}}}}, "f: FedX.readings.x.forms.a: expected str, found True"),
+    ({"readings": {"x": {"paper": "p", "why": "w", "runs": "r"}}}, "f: FedX.readings.x: unknown key 'runs' "
+                                                                   ".nearest: 'run'"),
+    ({"readings": {"x": {"paper": "p", "why": "w", "forms": {"a": True}}}}, "f: FedX.readings.x.forms.a: "
+                                                                            "expected str, found True"),
     ({"values": {"x": {"cdoe": "MOON"}}}, "f: FedX.values.x: unknown key 'cdoe' .nearest: 'code'"),
     ({"values": {"x": {}}}, "f: FedX.values.x: give 'paper', 'code' or 'own'")])
 def test_a_wrong_entry_is_named(section, message):
@@ -94,9 +140,12 @@ def test_a_wrong_entry_is_named(section, message):
 
 
 @pytest.mark.parametrize("added, message", [
-    ({"sources": {"methods": {"fedavgg": {}}}}, "sources.methods: unknown method 'fedavgg' .nearest: 'fedavg'"),
-    ({"sources": {"settings": {"training.round": {"own": "x"}}}}, "sources.settings.training.round: no scenario has such a value"),
-    ({"readings": [{"paper": "p", "run": "r", "why": "w", "scenarios": ["digit"]}]}, r"readings\[0\].scenarios: unknown scenario 'digit'"),
+    ({"sources": {"methods": {"fedavgg": {}}}}, "sources.methods: unknown method 'fedavgg' .nearest: "
+                                                "'fedavg'"),
+    ({"sources": {"settings": {"training.round": {"own": "x"}}}}, "sources.settings.training.round: no "
+                                                                  "scenario has such a value"),
+    ({"readings": [{"paper": "p", "run": "r", "why": "w", "scenarios": ["digit"]}]},
+     r"readings\[0\].scenarios: unknown scenario 'digit'"),
     ({"readings": [{"paper": "p", "run": "r"}]}, r"readings\[0\]: the key 'why' is missing")])
 def test_a_wrong_reading_or_source_of_a_paper_is_named(tmp_path, added, message):
     (tmp_path / "papers/fedlsa").mkdir(parents=True)
@@ -107,7 +156,7 @@ def test_a_wrong_reading_or_source_of_a_paper_is_named(tmp_path, added, message)
         load_paper("fedlsa", tmp_path)
 
 
-# -- of a cell -----------------------------------------------------------------------------------------------------------
+# -- of a cell -----------------------------------------------------------------------------------------------
 
 def reading(cell, words) -> Reading:
     """The one reading of a cell whose paper says these words."""
@@ -119,33 +168,51 @@ def test_a_reading_says_what_the_cell_runs_and_what_gives_the_other_form():
     clip = reading("fedcrl/cifar10-dir-01/fedcrl", "line 22")
     assert clip == Reading(clip.paper, "trained parameters are not clipped", clip.why, "clip_params: true")
     assert "no code is released" in clip.why and "[0, 1]" in clip.paper
-    heldout, test = reading("rahfl/corrupted-1/rahfl", "generic test"), reading("rahfl/corrupted-1/rahfl-test", "generic test")
+    heldout, test = (
+        reading("rahfl/corrupted-1/rahfl", "generic test"),
+        reading("rahfl/corrupted-1/rahfl-test", "generic test"),
+    )
     assert heldout.option == "acc_source: test; acc_source: private"
     assert test.run == "teachers are chosen by accuracy on the test images of the experiment"
-    assert test.why == "Sec. 3.3, to the letter; released code: FangXiuwen/RAHFL, HHF/RAHFL.py" and heldout.why.startswith("own choice")
+    assert (
+        test.why == "Sec. 3.3, to the letter; released code: FangXiuwen/RAHFL, HHF/RAHFL.py"
+        and heldout.why.startswith("own choice")
+    )
 
 
 def test_a_reading_is_told_where_it_holds():
     assert reading("fcclplus/digits/fcclplus", "Eq. 14").run == "tau^2 before the distilled term"
-    assert not [r for r in readings_of(Cell.parse("fcclplus/digits/fcclplus-ce")) if "Eq. 14" in r.paper]          # nothing is distilled
-    other = readings_of(Cell.parse("fcclplus/digits/fcclplus"), resolved=described("fcclplus").options | {"mu": 0.002})
+    # nothing is distilled
+    assert not [r for r in readings_of(Cell.parse("fcclplus/digits/fcclplus-ce")) if "Eq. 14" in r.paper]
+    other = readings_of(
+        Cell.parse("fcclplus/digits/fcclplus"), resolved=described("fcclplus").options | {"mu": 0.002}
+    )
     assert not [r for r in other if "Table 7" in r.paper]
     assert reading("fcclplus/digits/feddf", "for all approaches").run.startswith("plain SGD")
     assert reading("rahfl/corrupted-1/feddf", "for all approaches").run.startswith("Adam")
-    assert reading("rahfl/corrupted-1/base", "without the FL process").run.startswith("BASE trains 40 + 40 epochs")
+    assert reading("rahfl/corrupted-1/base", "without the FL process").run.startswith(
+        "BASE trains 40 + 40 epochs"
+    )
     table_r2 = "from the entire training dataset"
     assert reading("rahfl/corrupted-05-dirichlet/fedmd", table_r2) and not [
         r for r in readings_of(Cell.parse("rahfl/corrupted-05/fedmd")) if table_r2 in r.paper]
-    assert len(readings_of(Cell.parse("fedcrl/mini/fedavg"))) == 1                  # the paper's own are about its own scenarios
+    # the paper's own are about its own scenarios
+    assert len(readings_of(Cell.parse("fedcrl/mini/fedavg"))) == 1
 
 
 def test_a_result_says_itself_what_it_was_run_with():
     cell = Cell("fedcrl", "cifar10-dir-01", "fedcrl")
     today = {**described("fedcrl").options}
     found = readings_of(cell, resolved=today | {"clip_params": True})
-    assert "every trained parameter is clipped to [0, 1]" in [r.run for r in found] and found != readings_of(cell)
+    assert "every trained parameter is clipped to [0, 1]" in [r.run for r in found] and found != readings_of(
+        cell
+    )
     values_ = {setting.name: setting for setting in hyper_parameters(cell, resolved=today | {"gamma": 0.5})}
-    assert values_["gamma"].value == 0.5 and values_["alpha"].source == "FedCRL Table I" and values_["clip_params"].source.startswith("own choice")
+    assert (
+        values_["gamma"].value == 0.5
+        and values_["alpha"].source == "FedCRL Table I"
+        and values_["clip_params"].source.startswith("own choice")
+    )
 
 
 def test_values_have_their_rows_source_or_their_methods():
@@ -154,40 +221,63 @@ def test_values_have_their_rows_source_or_their_methods():
     assert found["mu"].source == "released code: QinbinLi/MOON, README: 5 for CIFAR-10, 1 elsewhere"
     assert found["tau"].source == "released code: QinbinLi/MOON, main.py"
     settings = {setting.name: setting for setting in settings_of(Cell("fedcrl", "cifar10-dir-01", "moon"))}
-    assert settings["training.rounds"].value == 500 and settings["training.rounds"].source == "own choice: not stated; PFLlib's default is 2,000"
+    assert (
+        settings["training.rounds"].value == 500
+        and settings["training.rounds"].source == "own choice: not stated; PFLlib's default is 2,000"
+    )
     assert "partition.classes" not in settings and settings_of(Cell("fedcrl", "mini", "moon")) == []
-    assert hyper_parameters(Cell("fedcrl", "mini", "local")) == [] and str(Source("a", "b", "c")) == "a; released code: b; own choice: c"
+    assert (
+        hyper_parameters(Cell("fedcrl", "mini", "local")) == []
+        and str(Source("a", "b", "c")) == "a; released code: b; own choice: c"
+    )
 
 
 def test_reading_them_takes_no_torch():
-    script = ("import sys; from pipeline.params import *; from pipeline.readings import *; c = Cell('rahfl', 'corrupted-1', 'rahfl'); "
-              "assert readings_of(c) and hyper_parameters(c) and settings_of(c) and 'torch' not in sys.modules")
+    script = (
+        "import sys; from pipeline.schema import *; from pipeline.cells.readings import *; c = Cell('rahfl', "
+        "'corrupted-1', 'rahfl'); "
+        "assert readings_of(c) and hyper_parameters(c) and settings_of(c) and 'torch' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
 
 
 def test_a_cell_whose_scenario_lacks_what_its_method_needs_ends_before_it_trains(tmp_path):
-    from pipeline.training import train_cell
-    document = yaml.safe_load((ROOT / "params.yaml").read_text())
-    del document["miniature"]["rahfl"]["scenario"]["partition"]["heldout"]
-    (tmp_path / "params.yaml").write_text(yaml.safe_dump(document))
-    shutil.copytree(ROOT / "papers/rahfl", tmp_path / "papers/rahfl", ignore=shutil.ignore_patterns("runs", "partitions", "representations"))
-    wanted = "papers/rahfl/paper.yaml: methods.rahfl: rahfl needs held-out images, which the scenario 'mini' does not offer; .*`partition.heldout`"
+    from pipeline.cells.training import train_cell
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    shutil.copytree(
+        ROOT / "papers/rahfl",
+        tmp_path / "papers/rahfl",
+        ignore=shutil.ignore_patterns("runs", "partitions", "representations"),
+    )
+    document = yaml.safe_load((ROOT / "papers/rahfl/paper.yaml").read_text())
+    del document["miniature"]["scenario"]["partition"]["heldout"]
+    (tmp_path / "papers/rahfl/paper.yaml").write_text(yaml.safe_dump(document))
+    wanted = (
+        "papers/rahfl/paper.yaml: methods.rahfl: rahfl needs held-out images, which the scenario 'mini' "
+        "does not offer; .*`partition.heldout`"
+    )
     with pytest.raises(ParamError, match=wanted):
         train_cell(Cell("rahfl", "mini", "rahfl"), tmp_path)
-    with pytest.raises(ParamError, match="partition"):                              # this row needs none: next is that nothing is dealt
+    with pytest.raises(ParamError, match="partition"):  # this row needs none: next is that nothing is dealt
         train_cell(Cell("rahfl", "mini", "rahfl-test"), tmp_path)
 
 
-# -- as a page tells them --------------------------------------------------------------------------------------------------
+# -- as a page tells them ------------------------------------------------------------------------------------
 
 def test_readings_have_one_number_each_the_papers_first():
-    paper, mini = load_paper("fedcrl"), load_params().miniature["fedcrl"]
-    cells = [Cell("fedcrl", scenario, method) for scenario in ("cifar10-dir-01", "mini") for method in mini.methods]
-    told = numbered(paper, cells, {})
+    paper, mini = load_paper("fedcrl"), load_paper("fedcrl").miniature
+    cells = [
+        Cell("fedcrl", scenario, method) for scenario in ("cifar10-dir-01", "mini") for method in mini.methods
+    ]
+    told = numbered(paper, {cell: readings_of(cell) for cell in cells})
     own = [told.number for told in told[Cell("fedcrl", "mini", "local")]]
-    assert [told.number for told in told[cells[0]]] == ["R1", "R2", "R3", "R4", "R5", "R6", *own] and own == ["R7"]
+    assert [told.number for told in told[cells[0]]] == ["R1", "R2", "R3", "R4", "R5", "R6", *own] and own == [
+        "R7"
+    ]
     every = {found.number: found for line in told.values() for found in line}
-    assert len(every) == len({found.reading for found in every.values()}) and every["R1"].rows == "all methods"
+    assert (
+        len(every) == len({found.reading for found in every.values()}) and every["R1"].rows == "all methods"
+    )
     clip, = [found for found in every.values() if "line 22" in found.reading.paper]
     assert clip.rows == "FedCRL" and clip in told[Cell("fedcrl", "mini", "fedcrl")]
 
@@ -196,16 +286,29 @@ def test_rows_and_numbers_in_words():
     paper = load_paper("fcclplus")
     variants = [name for name, row in paper.methods.items() if row.get("algorithm", name) == "fcclplus"]
     cells = [Cell("fcclplus", "digits", method) for method in ["fedmd", *variants]]
-    assert rows(paper, variants, cells) == "all rows of FCCL+" and rows(paper, variants[:5], cells) == "5 rows of FCCL+"
-    assert rows(paper, ["fedmd", "fcclplus"], cells) == "FedMD, FCCL+" and rows(paper, ["fedmd", *variants], cells) == "all methods"
+    assert (
+        rows(paper, variants, cells) == "all rows of FCCL+"
+        and rows(paper, variants[:5], cells) == "5 rows of FCCL+"
+    )
+    assert (
+        rows(paper, ["fedmd", "fcclplus"], cells) == "FedMD, FCCL+"
+        and rows(paper, ["fedmd", *variants], cells) == "all methods"
+    )
     told = [Told(f"R{n}", Reading("", "", ""), "") for n in (7, 1, 2, 4, 5, 6)]
     assert numbers(told) == "R1, R2, R4 to R7" and numbers(told[:1]) == "R7" and numbers([]) == ""
 
 
 def test_values_of_several_scenarios_and_rows_share_a_line():
     paper = load_paper("fedcrl")
-    cells = [Cell("fedcrl", scenario, method) for scenario in ("cifar10-dir-01", "emnist-dir-01") for method in ("moon", "fedproto", "moon-mu-1")]
+    cells = [
+        Cell("fedcrl", scenario, method)
+        for scenario in ("cifar10-dir-01", "emnist-dir-01")
+        for method in ("moon", "fedproto", "moon-mu-1")
+    ]
     found = {(row.rows, row.name): row for row in values(paper, cells)}
     assert found["MOON", "mu"].value == "5.0; 1.0" and found["MOON, MOON (mu 1)", "tau"].value == "0.5"
-    assert found["", "training.optimiser"].value == "adam, lr 0.003" and found["", "partition.beta"].value == "0.1"
+    assert (
+        found["", "training.optimiser"].value == "adam, lr 0.003"
+        and found["", "partition.beta"].value == "0.1"
+    )
     assert value_words({"a": True, "b": [1, None]}) == "a true, b 1, None"

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_pipeline import ROOT
+from repository import ROOT
 
-from pipeline import reproduce
+from pipeline.commands import reproduce
+from pipeline.commands.reproduce import BEYOND, SAME, WITHIN, compare, residual, summary, tolerance, write
 from pipeline.errors import FedReproError
-from pipeline.params import Cell
-from pipeline.reproduce import BEYOND, SAME, WITHIN, compare, residual, summary, tolerance, write
+from pipeline.schema import Cell
 from pipeline.sealing import seal
 
 
@@ -32,7 +32,9 @@ def move(root: Path, method: str, points: float, **versions: str) -> None:
     """Let a cell of the miniature have come out otherwise."""
     folder = Cell("fedcrl", "mini", method).folder(root)
     result = json.loads((folder / "result.json").read_text())
-    result["measures"][result["headline"]] = [value + points for value in result["measures"][result["headline"]]]
+    result["measures"][result["headline"]] = [
+        value + points for value in result["measures"][result["headline"]]
+    ]
     result["versions"] |= versions
     (folder / "result.json").write_text(json.dumps(seal(result)))
     if points:
@@ -43,23 +45,37 @@ def test_the_same_bits(committed, here):
     found = compare(committed, here)
     assert len(found) == 16 and {one.agreement for one in found} == {SAME}
     lines = summary(found, committed, here)
-    assert "as that of the committed numbers" in lines[0] and lines[1].endswith("all 16 cells of the miniatures have the same bits as in git")
+    assert "as that of the committed numbers" in lines[0] and lines[1].endswith(
+        "all 16 cells of the miniatures have the same bits as in git"
+    )
 
 
 def test_another_processor_is_normal(committed, here):
     room = compare(committed, here)[0].tolerance
     for one in compare(committed, here):
-        move(here, one.cell.method, {"fedprox": 0.9 * room, "moon": -1.5 * room}.get(one.cell.method, 0.0), processor="AMD EPYC")
+        move(
+            here,
+            one.cell.method,
+            {"fedprox": 0.9 * room, "moon": -1.5 * room}.get(one.cell.method, 0.0),
+            processor="AMD EPYC",
+        )
     by_method = {one.cell.method: one for one in compare(committed, here)}
-    assert by_method["fedprox"].agreement == WITHIN and by_method["moon"].agreement == BEYOND and by_method["ditto"].agreement == SAME
+    assert (
+        by_method["fedprox"].agreement == WITHIN
+        and by_method["moon"].agreement == BEYOND
+        and by_method["ditto"].agreement == SAME
+    )
     lines = summary([*by_method.values()], committed, here)
     assert lines[0].startswith("Processor:     AMD EPYC; the committed numbers come from another type, ")
-    assert "14 of 16 cells" in lines[1] and "of the other 2, 1 lie within what their seeds explain" in lines[2]
+    assert (
+        "14 of 16 cells" in lines[1] and "of the other 2, 1 lie within what their seeds explain" in lines[2]
+    )
     assert f"{-1.5 * room:+.2f} points: fedcrl/mini/moon" in lines[2]
 
 
 def test_the_spread_is_that_of_a_block_design():
-    """Method and seed are taken out: P, Q, R, S of two-way worked numbers have s = 0.6821 with 6 degrees of freedom."""
+    """Method and seed are taken out: P, Q, R, S of two-way worked numbers have s = 0.6821 with 6 degrees of
+    freedom."""
     table = {"P": [70, 73, 71], "Q": [68, 72, 68], "R": [64, 66, 65], "S": [67.5, 70.5, 69]}
     cells = [{"seeds": [0, 1, 2], "headline": "a", "measures": {"a": row}} for row in table.values()]
     s, df = residual(cells)
@@ -74,15 +90,24 @@ def test_pages_with_both_numbers(committed, here):
     rows = list(csv.DictReader((here / "reports/reproduction.csv").open()))
     assert len(rows) == 16 and {row["agreement"] for row in rows} >= {SAME}
     row = next(row for row in rows if row["cell"] == "fedcrl/mini/fedprox")
-    assert float(row["here"]) - float(row["committed"]) == pytest.approx(1.0, abs=1e-3) and row["difference"] == "+1.0000"
+    assert (
+        float(row["here"]) - float(row["committed"]) == pytest.approx(1.0, abs=1e-3)
+        and row["difference"] == "+1.0000"
+    )
     html = (here / "reports/reproduction.html").read_text()
-    assert "FedProx" in html and f"{float(row['committed']):.2f}" in html and f"{float(row['here']):.2f}" in html
+    assert (
+        "FedProx" in html and f"{float(row['committed']):.2f}" in html and f"{float(row['here']):.2f}" in html
+    )
     assert "| FedProx | " in (here / "reports/reproduction.md").read_text()
 
 
 def git(root: Path, *arguments: str) -> str:
-    return subprocess.run(["git", "-C", str(root), "-c", "user.name=t", "-c", "user.email=t@localhost", *arguments], check=True,
-                          capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        ["git", "-C", str(root), "-c", "user.name=t", "-c", "user.email=t@localhost", *arguments],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
 
 
 def test_the_clone_follows_the_commits_and_keeps_what_was_trained(tmp_path, capsys):
@@ -100,10 +125,16 @@ def test_the_clone_follows_the_commits_and_keeps_what_was_trained(tmp_path, caps
     assert "1 uncommitted changes take no part" in capsys.readouterr().out
     git(tmp_path, "commit", "-qam", "two")
     reproduce.prepare(tmp_path)
-    assert (clone / "result").read_text() == "edited" and not (clone / reproduce.DONE).exists() and (clone / ".cells").exists()
+    assert (
+        (clone / "result").read_text() == "edited"
+        and not (clone / reproduce.DONE).exists()
+        and (clone / ".cells").exists()
+    )
     assert git(tmp_path, "status", "--porcelain") == ""
 
 
 def test_without_git_it_says_what_to_do(tmp_path):
-    with pytest.raises(FedReproError, match="not a git repository.*; DVC needs a repository: clone FedRepro with git"):
+    with pytest.raises(
+        FedReproError, match="not a git repository.*; DVC needs a repository: clone FedRepro with git"
+    ):
         reproduce.prepare(tmp_path)

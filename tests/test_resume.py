@@ -1,4 +1,5 @@
-"""Killed and resumed, for the methods that carry more than a model from round to round: the same rows, bit for bit."""
+"""Killed and resumed, for the methods that carry more than a model from round to round: the same rows, bit
+for bit."""
 import os
 import signal
 import subprocess
@@ -8,33 +9,44 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
+from repository import copy_of_the_repository, edit, forget, outputs, run, stage
 
+from pipeline.cells.training import Job, train_cell, train_seed
 from pipeline.engine.state import unpack
-from pipeline.params import Cell
-from pipeline.training import Job, train_cell, train_seed
-from test_pipeline import copy_of_the_repository, edit, forget, outputs, run, stage
+from pipeline.schema import Cell
 
 ROUNDS = 5
 # What a method carries beside models, and must find again.
-CARRIED = {"fedlsa/mini/fedlsa": {"network", "anchors"}, "fedccl/mini/fedccl": {"signals"}, "fcclplus/mini/fcclplus": set(),
-           "fcclplus/mini/fccl": {"pretrained"}, "rahfl/mini/rahfl": {"accuracies", "matrix"},
-           "rahfl/mini/asymhfl-every-3": {"accuracies", "matrix"}}     # its matrix of round 1 serves in rounds 2 and 3
+CARRIED = {
+    "fedlsa/mini/fedlsa": {"network", "anchors"},
+    "fedccl/mini/fedccl": {"signals"},
+    "fcclplus/mini/fcclplus": set(),
+    "fcclplus/mini/fccl": {"pretrained"},
+    "rahfl/mini/rahfl": {"accuracies", "matrix"},
+    # its matrix of round 1 serves in rounds 2 and 3
+    "rahfl/mini/asymhfl-every-3": {"accuracies", "matrix"},
+}
 
 
-def small(document: dict) -> None:
+def small(papers: dict[str, dict]) -> None:
     """Every miniature with a few images and one seed."""
-    papers = {name: document["miniature"][name]["scenario"] for name in ("fedlsa", "fedccl", "fcclplus", "rahfl")}
     for scenario in papers.values():
-        del scenario["arithmetic"]                                # this process, which has torch loaded, computes as the stages do
-        scenario["seeds"] = [0]
         scenario["training"] |= {"rounds": ROUNDS, "local_epochs": 2, "batch_size": 8}
         scenario["evaluation"]["last"] = 2
         scenario["data"]["size"] = 16
     papers["fedlsa"]["partition"] |= {"share": 0.02, "test_per_class": 5}
     papers["fedccl"]["partition"] |= {"per_class": 4, "test_per_class": 5}
     del papers["fedccl"]["evaluation"]["attack"]
-    papers["fcclplus"]["partition"] |= {"sizes": dict.fromkeys(papers["fcclplus"]["partition"]["sizes"], 20), "test_per_class": 3}
-    papers["rahfl"]["partition"] |= {"sizes": dict.fromkeys(papers["rahfl"]["partition"]["sizes"], 20), "heldout": 20, "test_per_class": 5}
+    papers["fcclplus"]["partition"] |= {
+        "sizes": dict.fromkeys(papers["fcclplus"]["partition"]["sizes"], 20),
+        "test_per_class": 3,
+    }
+    papers["rahfl"]["partition"] |= {
+        "sizes": dict.fromkeys(papers["rahfl"]["partition"]["sizes"], 20),
+        "heldout": 20,
+        "test_per_class": 5,
+    }
     papers["rahfl"]["data"].pop("size")                           # corrupted images have one size
     papers["rahfl"]["training"] |= {"pretraining": 1, "local_epochs": 1}
     papers["fcclplus"]["models"] |= {"inverted": {"name": "cnn2"}, "rotated": {"name": "lenet"}}
@@ -46,20 +58,34 @@ def small(document: dict) -> None:
 def project(tmp_path_factory) -> Path:
     """A copy with four short miniatures partitioned."""
     copy = copy_of_the_repository(tmp_path_factory.mktemp("project"))
-    edit(copy / "params.yaml", small)
-    edit(copy / "papers/fcclplus/paper.yaml", lambda document: document["methods"]["fccl"].update(pretraining=1))
+    # this process, which has torch loaded, computes as the stages do
+    (copy / "params.yaml").write_text("miniature: {seeds: [0]}\n")
+    documents = {
+        name: yaml.safe_load((copy / f"papers/{name}/paper.yaml").read_text())
+        for name in ("fedlsa", "fedccl", "fcclplus", "rahfl")
+    }
+    small({name: document["miniature"]["scenario"] for name, document in documents.items()})
+    for name, document in documents.items():
+        (copy / f"papers/{name}/paper.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
+    edit(
+        copy / "papers/fcclplus/paper.yaml",
+        lambda document: document["methods"]["fccl"].update(pretraining=1),
+    )
     calls = [("data", ["digits", "digit_domains", "photo_patches"]), ("corrupt", ["digits"]),
              ("partition", ["fedlsa/mini", "fedccl/mini", "fcclplus/mini", "rahfl/mini"])]
     # One interpreter for all of them: starting it is most of their time.
-    lines = [f"from {name} import {name}; {name}({what!r})" for name, all_of in calls for what in all_of]
-    code = "\n".join(["import sys; sys.path[:0] = ['stages', '.']", *lines])
+    lines = [
+        f"from stages.{name} import {name}; {name}({what!r})" for name, all_of in calls for what in all_of
+    ]
+    code = "\n".join(["import sys; sys.path[:0] = ['.']", *lines])
     run(copy, sys.executable, "-c", code)
     return copy
 
 
 @pytest.mark.parametrize("text", CARRIED)
 def test_stopped_after_the_second_round_and_resumed(project, text, monkeypatch):
-    """Stopped dead after the second round's checkpoint: the resumed seed has the rows of one that ran through."""
+    """Stopped dead after the second round's checkpoint: the resumed seed has the rows of one that ran
+    through."""
     monkeypatch.setenv("FEDREPRO_CHECKPOINT_SECONDS", "0")
     cell = Cell.parse(text)
     whole = train_seed(Job(cell, 0, f"whole-{cell.method}", project))
@@ -73,7 +99,9 @@ def test_stopped_after_the_second_round_and_resumed(project, text, monkeypatch):
     saved = torch.load(job.checkpoint, weights_only=True)
     assert [row["round"] for row in saved["rows"]][-1] == 2 and not job.finished.exists()
     state = unpack(saved["state"])
-    assert state.keys() - {"model", "models"} == CARRIED[text] and all(state[name] is not None for name in CARRIED[text])
+    assert state.keys() - {"model", "models"} == CARRIED[text] and all(
+        state[name] is not None for name in CARRIED[text]
+    )
 
     def again(*_):
         raise AssertionError("the resumed run starts anew")
@@ -82,23 +110,42 @@ def test_stopped_after_the_second_round_and_resumed(project, text, monkeypatch):
     trained = []
     resumed = train_seed(job, trained.append)
     assert [row["round"] for row in trained] == list(range(3, ROUNDS + 1))
-    assert (resumed["rows"], resumed["clients"], resumed["traffic"]) == (whole["rows"], whole["clients"], whole["traffic"])
+    assert (resumed["rows"], resumed["clients"], resumed["traffic"]) == (
+        whole["rows"],
+        whole["clients"],
+        whole["traffic"],
+    )
     assert not job.checkpoint.exists() and len({row["loss"] for row in whole["rows"][1:]}) == ROUNDS
 
 
 @pytest.mark.parametrize("text", ["fedlsa/mini/fedlsa", "fcclplus/mini/fcclplus"])
 def test_kill_9_between_rounds(project, text):
-    """The training stage killed once two rounds are in its checkpoint, then run again: the same metrics and history."""
+    """The training stage killed once two rounds are in its checkpoint, then run again: the same metrics and
+    history."""
     cell = Cell.parse(text)
     result = train_cell(cell, project)
     assert result["hyper"].items() < result["resolved"].items()      # what is written, and the defaults
     reference = outputs(project, text)
     forget(project)
-    for written in (cell.metrics(project), cell.folder(project) / "history.csv", cell.folder(project) / "result.json"):
+    for written in (
+        cell.metrics(project),
+        cell.folder(project) / "history.csv",
+        cell.folder(project) / "result.json",
+    ):
         written.unlink()
-    process = subprocess.Popen([sys.executable, "stages/train.py", text], cwd=project, stderr=subprocess.DEVNULL, start_new_session=True,
-                               env={**os.environ, "OMP_NUM_THREADS": "1", "FEDREPRO_WORKERS": "1", "FEDREPRO_CHECKPOINT_SECONDS": "0",
-                                    "MLFLOW_TRACKING_URI": ""})
+    process = subprocess.Popen(
+        [sys.executable, "-m", "stages.train", text],
+        cwd=project,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        env={
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "FEDREPRO_WORKERS": "1",
+            "FEDREPRO_CHECKPOINT_SECONDS": "0",
+            "MLFLOW_TRACKING_URI": "",
+        },
+    )
     deadline, done = time.monotonic() + 120, 0
     while done < 2:
         assert process.poll() is None and time.monotonic() < deadline, "no second round in a checkpoint"

@@ -1,4 +1,4 @@
-"""`python -m pipeline.run` on a small DVC repository of stub stages: order, parallelism, failures, Ctrl-C, kill -9."""
+"""`fedrepro run` on a small DVC repository of stub stages: order, parallelism, failures, Ctrl-C, kill -9."""
 import contextlib
 import json
 import os
@@ -13,20 +13,34 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "DVC_NO_ANALYTICS": "1", "COLUMNS": "200", "FEDREPRO_WORKERS": ""}
-RUN = [sys.executable, "-m", "pipeline.run"]
-TIMED = 'date +%s.%N > {0}.begun; echo {0} $FEDREPRO_WORKERS $OMP_NUM_THREADS >> ran; {1}; cat {2} > {0}.txt; date +%s.%N > {0}.ended'
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": str(ROOT),
+    "DVC_NO_ANALYTICS": "1",
+    "COLUMNS": "200",
+    "FEDREPRO_WORKERS": "",
+}
+RUN = [sys.executable, "-m", "pipeline", "run"]
+TIMED = (
+    "date +%s.%N > {0}.begun; echo {0} $FEDREPRO_WORKERS $OMP_NUM_THREADS >> ran; {1}; "
+    "cat {2} > {0}.txt; date +%s.%N > {0}.ended"
+)
 
 
 def stub(name: str, *needs: str, does: str = "true") -> dict:
-    """A stage that copies what it needs to <name>.txt and leaves its times in <name>.begun and <name>.ended."""
+    """A stage that copies what it needs to <name>.txt and leaves its times in <name>.begun and
+    <name>.ended."""
     files = [f"{need}.txt" for need in needs]
-    return {"cmd": TIMED.format(name, does, " ".join(files)), "deps": files, "outs": [{f"{name}.txt": {"cache": False}}]}
+    return {
+        "cmd": TIMED.format(name, does, " ".join(files)),
+        "deps": files,
+        "outs": [{f"{name}.txt": {"cache": False}}],
+    }
 
 
 def repository(folder: Path, **stages: dict) -> Path:
     """A DVC repository with these stages and their one source, in.txt."""
-    (folder / ".dvc" / "tmp").mkdir(parents=True)                  # what `dvc init --no-scm` makes, in no time
+    (folder / ".dvc" / "tmp").mkdir(parents=True)  # what `dvc init --no-scm` makes, in no time
     (folder / ".dvc" / "config").write_text("[core]\n    no_scm = True\n")
     (folder / "in.txt").write_text("1\n")
     (folder / "dvc.yaml").write_text(yaml.safe_dump({"stages": stages}))
@@ -34,7 +48,9 @@ def repository(folder: Path, **stages: dict) -> Path:
 
 
 def run(folder: Path, *arguments: str, expect: int = 0) -> str:
-    done = subprocess.run([*RUN, *arguments], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [*RUN, *arguments], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == expect, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -51,15 +67,30 @@ def when(folder: Path, name: str) -> tuple[float, float]:
 
 
 def clean(folder: Path) -> bool:
-    return json.loads(subprocess.run([sys.executable, "-m", "dvc", "status", "--json"], cwd=folder, env=ENVIRONMENT,
-                                     capture_output=True, text=True, check=True).stdout) == {}
+    return (
+        json.loads(
+            subprocess.run(
+                [sys.executable, "-m", "dvc", "status", "--json"],
+                cwd=folder,
+                env=ENVIRONMENT,
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
+        )
+        == {}
+    )
 
 
 @pytest.fixture(scope="module")
 def diamond(tmp_path_factory) -> Path:
     """first -> left, right -> last; `last` has a dvc.yaml of its own. Run once with two jobs."""
-    folder = repository(tmp_path_factory.mktemp("diamond"), first=stub("first", "in"), left=stub("left", "first", does="sleep 1.5"),
-                        right=stub("right", "first", does="sleep 1.5"))
+    folder = repository(
+        tmp_path_factory.mktemp("diamond"),
+        first=stub("first", "in"),
+        left=stub("left", "first", does="sleep 1.5"),
+        right=stub("right", "first", does="sleep 1.5"),
+    )
     (folder / "sub").mkdir()
     last = {"cmd": "cd ..; " + TIMED.format("last", "true", "left.txt right.txt"),
             "deps": ["../left.txt", "../right.txt"], "outs": [{"../last.txt": {"cache": False}}]}
@@ -80,14 +111,16 @@ def test_order_and_parallelism(diamond):
 def test_nothing_to_do_starts_no_process(diamond):
     logs = {path: path.stat().st_mtime_ns for path in (diamond / ".cells/logs").iterdir()}
     assert "nothing to do: 4 stages are up to date" in run(diamond, "sub/dvc.yaml")
-    assert {path: path.stat().st_mtime_ns for path in (diamond / ".cells/logs").iterdir()} == logs and len(logs) == 4
+    assert {path: path.stat().st_mtime_ns for path in (diamond / ".cells/logs").iterdir()} == logs and len(
+        logs
+    ) == 4
 
 
 def test_a_change_re_runs_what_depends_on_it_and_force_everything(diamond):
     ran(diamond)
     (diamond / "left.txt").write_text("edited\n")
     assert "1 of 4 stages run, 3 unchanged" in run(diamond, "sub/dvc.yaml")
-    assert ran(diamond) == ["left"]                                # its output is as before: `last` has not changed
+    assert ran(diamond) == ["left"]  # its output is as before: `last` has not changed
     run(diamond, "first", "--force")
     assert ran(diamond) == ["first"] and clean(diamond)
 
@@ -103,7 +136,10 @@ def test_a_failed_stage_stops_only_what_needs_it(tmp_path):
     folder = repository(tmp_path, bad=stub("bad", "in", does=fails), late=stub("late", "bad"),
                         other=stub("other", "in", does="sleep 0.5"), end=stub("end", "other"))
     said = run(folder, "-j", "2", expect=1)
-    assert "2 of 4 stages run, 1 failed, 1 skipped" in said and f"failed: bad: the reason\n        log: {Path('.cells/logs/bad.log')}" in said
+    assert (
+        "2 of 4 stages run, 1 failed, 1 skipped" in said
+        and f"failed: bad: the reason\n        log: {Path('.cells/logs/bad.log')}" in said
+    )
     assert sorted(ran(folder)) == ["bad", "end", "other"]
     (folder / "mended").touch()
     run(folder)
@@ -113,10 +149,21 @@ def test_a_failed_stage_stops_only_what_needs_it(tmp_path):
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)])
 def test_no_child_outlives_a_stopped_run(tmp_path, number, code):
     """Not even one that ignores SIGINT; then the next run finishes."""
-    folder = repository(tmp_path, one=stub("one", "in", does="test -f again || sleep 67.125"),
-                        two=stub("two", "in", does="trap '' INT; test -f again || sleep 67.125; true"), end=stub("end", "one", "two"))
-    process = subprocess.Popen([*RUN, "--jobs", "2"], cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                               text=True, start_new_session=True)
+    folder = repository(
+        tmp_path,
+        one=stub("one", "in", does="test -f again || sleep 67.125"),
+        two=stub("two", "in", does="trap '' INT; test -f again || sleep 67.125; true"),
+        end=stub("end", "one", "two"),
+    )
+    process = subprocess.Popen(
+        [*RUN, "--jobs", "2"],
+        cwd=folder,
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
     wait_for(lambda: (folder / "one.begun").exists() and (folder / "two.begun").exists())
     assert len(living(folder)) >= 4
     os.kill(process.pid, number)
@@ -145,10 +192,17 @@ def test_a_terminal_shows_a_table(tmp_path):
     does = f"echo '{event}' >> $FEDREPRO_EVENTS; sleep 1.5; echo '{done}' >> $FEDREPRO_EVENTS"
     folder = repository(tmp_path, one=stub("one", "in", does=does))
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(RUN, cwd=folder, env={**ENVIRONMENT, "TERM": "xterm"}, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs)
+    process = subprocess.Popen(
+        RUN,
+        cwd=folder,
+        env={**ENVIRONMENT, "TERM": "xterm"},
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+    )
     os.close(theirs)
     said = b""
-    with contextlib.suppress(OSError):                             # Linux ends a terminal's output with an error
+    with contextlib.suppress(OSError):  # Linux ends a terminal's output with an error
         while piece := os.read(ours, 65536):
             said += piece
     said = said.decode()
@@ -158,8 +212,8 @@ def test_a_terminal_shows_a_table(tmp_path):
 
 
 def test_training_says_how_far_it_is(tmp_path, monkeypatch):
-    from pipeline.params import Cell
-    from pipeline.progress import Progress
+    from pipeline.cells.progress import Progress
+    from pipeline.schema import Cell
     monkeypatch.setenv("FEDREPRO_EVENTS", str(tmp_path / "events"))
     cell = Cell.parse("fedcrl/mini/fedavg")
     progress = Progress(cell, cell.resolve()[0])
@@ -167,7 +221,13 @@ def test_training_says_how_far_it_is(tmp_path, monkeypatch):
     progress.report({"seed": 1, "round": 2, "loss": 2.2, progress.measure: 25.0})      # too soon to be told
     progress.cell_done({"headline": "a", "measures": {"a": [50.0, 51.0]}})
     first, last = map(json.loads, (tmp_path / "events").read_text().splitlines())
-    assert first.pop("left") >= 0 and first == {"cell": str(cell), "seed": 1, "round": 1, "rounds": progress.rounds, "accuracy": 12.5}
+    assert first.pop("left") >= 0 and first == {
+        "cell": str(cell),
+        "seed": 1,
+        "round": 1,
+        "rounds": progress.rounds,
+        "accuracy": 12.5,
+    }
     assert last == {"cell": str(cell), "seeds": 2, "accuracy": 50.5, "done": True}
 
 

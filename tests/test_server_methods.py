@@ -5,53 +5,65 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from federation import equal, image_clients, image_world, run, training, watched
+from test_prototype_methods import close, leaves, rows, same
 
-from federation import equal, image_clients, image_world, run, training
 from pipeline import keys, methods
 from pipeline.engine import world as engine
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.state import Params, State, pack, unpack
 from pipeline.engine.world import ClassMeans, World
 from pipeline.errors import ParamError, TrainingError
-from pipeline.losses import cross_entropy, prototype_contrast, prototype_scores
-from pipeline.losses_regularisers import (anchor_distance, class_gaps, gaussian_divergence, restricted_cross_entropy,
-                                          restricted_scale)
+from pipeline.losses import cross_entropy
+from pipeline.methods._server_network import class_vectors, descend, new_network
 from pipeline.methods.fedavg import FedAvg
 from pipeline.methods.fedga import FedGA, adjusted_weights
-from pipeline.methods.fedlsa import FedLSA
+from pipeline.methods.fedlsa import FedLSA, anchor_distance, anchor_gradient
 from pipeline.methods.fedproto import FedProto
-from pipeline.methods.fedrs import FedRS
-from pipeline.methods.fedsr import FedSR, conditional_information
-from pipeline.methods.fedtgp import FedTGP
-from pipeline.params import Model, Optimiser, check
-from pipeline.server import aggregate_means
-from pipeline.server_networks import anchor_gradient, class_vectors, descend, margin_gradient, new_network
-from test_prototype_methods import close, leaves, rows, same
+from pipeline.methods.fedrs import FedRS, restricted_cross_entropy, restricted_scale
+from pipeline.methods.fedsr import FedSR, conditional_information, gaussian_divergence
+from pipeline.methods.fedtgp import FedTGP, class_gaps, margin_gradient
+from pipeline.prototypes import aggregate_means, prototype_contrast, prototype_scores
+from pipeline.schema import Model, Optimiser, check
 
 SPHERE, GAUSSIAN = Model("fedlsa"), Model("cnn4_gaussian")
-METHODS = {"fedtgp": FedTGP(server_epochs=20), "running": FedTGP(server_epochs=20, candidates="own", means="running"),
-           "averaged": FedTGP(averaging=True, server_epochs=20), "fedlsa": FedLSA(server_epochs=20),
-           "distance": FedLSA(server_epochs=20, compactness="distance"), "fedga": FedGA(),
-           "accuracy": FedGA(metric="accuracy"), "fedsr": FedSR(), "shared": FedSR(share_reference=True, norm="squared"),
-           "fedrs": FedRS(), "soft": FedRS(mode="soft", bias=True)}
+METHODS = {
+    "fedtgp": FedTGP(server_epochs=20),
+    "running": FedTGP(server_epochs=20, candidates="own", means="running"),
+    "averaged": FedTGP(averaging=True, server_epochs=20),
+    "fedlsa": FedLSA(server_epochs=20),
+    "distance": FedLSA(server_epochs=20, compactness="distance"),
+    "fedga": FedGA(),
+    "accuracy": FedGA(metric="accuracy"),
+    "fedsr": FedSR(),
+    "shared": FedSR(share_reference=True, norm="squared"),
+    "fedrs": FedRS(),
+    "soft": FedRS(mode="soft", bias=True),
+}
 NETWORKS = {"fedlsa": SPHERE, "distance": SPHERE, "fedsr": GAUSSIAN, "shared": GAUSSIAN}
 each_method = pytest.mark.parametrize("name", METHODS)
 
 
 def small_world(name, sizes=(20, 33, 0, 1, 24), dtype=torch.float32, one_class=False, **changes) -> World:
-    clients = [dataclasses.replace(c, images=c.images.to(dtype), labels=torch.full_like(c.labels, k % 10) if one_class else c.labels)
-               for k, c in enumerate(image_clients(sizes, NETWORKS.get(name, Model("cnn4"))))]
+    clients = [
+        dataclasses.replace(
+            c, images=c.images.to(dtype), labels=torch.full_like(c.labels, k % 10) if one_class else c.labels
+        )
+        for k, c in enumerate(image_clients(sizes, NETWORKS.get(name, Model("cnn4"))))
+    ]
     return World(clients, training(**changes), 10, 0)
 
 
 def anchor_separation(anchors, tau):
-    """Mean over classes i of log( 1 / (C - 1) sum_{j != i} e^{a_i . a_j / tau} ) (FedLSA Eq. 4), whose gradient the server writes out."""
+    """Mean over classes i of log( 1 / (C - 1) sum_{j != i} e^{a_i . a_j / tau} ) (FedLSA Eq. 4), whose
+    gradient the server writes out."""
     likeness = (anchors @ anchors.T / tau).masked_fill(torch.eye(len(anchors), dtype=torch.bool), -torch.inf)
     return likeness.logsumexp(1).mean() - math.log(len(anchors) - 1)
 
 
 def margin_contrast(points, labels, vectors, margin):
-    """Mean over points of the cross-entropy of -D, D_j = ||p - v_j|| + margin [j = label] (FedTGP), likewise."""
+    """Mean over points of the cross-entropy of -D, D_j = ||p - v_j|| + margin [j = label] (FedTGP),
+    likewise."""
     distances = torch.cdist(points, vectors, compute_mode="donot_use_mm_for_euclid_dist")
     return cross_entropy(-distances - margin * F.one_hot(labels, len(vectors)), labels)
 
@@ -60,15 +72,18 @@ def finite(state) -> bool:
     return all(leaf.isfinite().all() for leaf in leaves(state) if leaf.is_floating_point())
 
 
-# -- all of them: executors, small clients, checkpoints -------------------------------------------------------
+# -- all of them: executors, small clients, checkpoints ------------------------------------------------------
 
 @each_method
-@pytest.mark.parametrize("optimiser", [Optimiser("sgd", .05, .9, 1e-3), Optimiser("adam", .003)], ids=["momentum", "adam"])
+@pytest.mark.parametrize("optimiser", [Optimiser("sgd", .05, .9, 1e-3), Optimiser("adam", .003)],
+                         ids=["momentum", "adam"])
 def test_executors_agree_in_float64(name, optimiser, monkeypatch):
     states = []
     for executor in ("sequential", "stacked"):
         monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
-        states.append(run(METHODS[name], small_world(name, dtype=torch.float64, optimiser=optimiser, local_epochs=2)))
+        states.append(
+            run(METHODS[name], small_world(name, dtype=torch.float64, optimiser=optimiser, local_epochs=2))
+        )
     assert same(*states, within=1e-9)
 
 
@@ -94,14 +109,14 @@ def test_a_checkpoint_goes_on_as_if_nothing_had_happened(name):
     state = run(method, world, 2)
     again = unpack(pack(state))
     assert same(state, again)
-    world.round = 3
-    assert same(method.round(state, world), method.round(again, world))
+    assert same(method.round(state, world.at(3)), method.round(again, world.at(3)))
 
 
 @pytest.mark.parametrize("algorithm, hyper, kind", [
     ("fedtgp", {"averaging": True, "server_epochs": 500}, FedTGP), ("fedga", {}, FedGA), ("fedsr", {}, FedSR),
     ("fedrs", {"alpha": .5}, FedRS),
-    ("fedlsa", {"server_epochs": 500, "alpha": .4, "lam": .7, "tau": .2, "separation": False, "compactness": "distance"}, FedLSA)])
+    ("fedlsa", {"server_epochs": 500, "alpha": .4, "lam": .7, "tau": .2, "separation": False,
+                "compactness": "distance"}, FedLSA)])
 def test_rows_of_the_papers_load(algorithm, hyper, kind):
     assert methods.load(algorithm, hyper, "paper.yaml") == kind(**hyper)
 
@@ -126,7 +141,7 @@ def test_traffic():
     assert gaussian.scalars() == p + 20 * d + d                         # the last layer twice as wide
 
 
-# -- the server's network -------------------------------------------------------------------------------------
+# -- the server's network ------------------------------------------------------------------------------------
 
 def a_network(dtype=torch.float64, classes=5, inputs=7, outputs=4) -> Params:
     return new_network(classes, inputs, outputs, keys.torch_generator("test"), torch.zeros((), dtype=dtype))
@@ -136,35 +151,62 @@ def by_autograd(network, loss, batches, lr):
     values = {name: value.clone().requires_grad_() for name, value in network.items()}
     for batch in batches:
         slopes = torch.autograd.grad(loss(class_vectors(values), batch), list(values.values()))
-        values = {name: (value - lr * slope).detach().requires_grad_() for (name, value), slope in zip(values.items(), slopes)}
+        values = {
+            name: (value - lr * slope).detach().requires_grad_()
+            for (name, value), slope in zip(values.items(), slopes)
+        }
     return Params((name, value.detach()) for name, value in values.items())
 
 
 def test_a_server_network_has_the_papers_sizes_and_pytorchs_initialisation():
     network = new_network(10, 120, 84, keys.torch_generator("test"), torch.zeros(()))
-    assert sum(v.numel() for name, v in network.items() if name != "table") == 24_684 and network["table"].numel() == 1200
+    assert (
+        sum(v.numel() for name, v in network.items() if name != "table") == 24_684
+        and network["table"].numel() == 1200
+    )
     assert class_vectors(network).shape == (10, 84)
     for name in ("hidden.weight", "hidden.bias", "output.weight", "output.bias"):
         bound = 120 ** -.5
-        assert .9 * bound < network[name].abs().max() <= bound and abs(float(network[name].mean())) < .1 * bound
+        assert (
+            0.9 * bound < network[name].abs().max() <= bound
+            and abs(float(network[name].mean())) < 0.1 * bound
+        )
     assert abs(float(network["table"].mean())) < .1 and abs(float(network["table"].std()) - 1) < .1
 
 
 def test_steps_on_written_gradients_are_those_of_autograd():
     rng = torch.Generator().manual_seed(0)
-    points, labels = torch.randn(12, 4, generator=rng, dtype=torch.float64), torch.randint(0, 5, (12,), generator=rng)
+    points, labels = (
+        torch.randn(12, 4, generator=rng, dtype=torch.float64),
+        torch.randint(0, 5, (12,), generator=rng),
+    )
     batches = [torch.randperm(12, generator=rng)[:n] for n in (12, 5, 1, 12)]
-    found = descend(a_network(), lambda v, chosen: margin_gradient(points[chosen], labels[chosen], v, 1.5), batches, .3)
-    wanted = by_autograd(a_network(), lambda v, chosen: margin_contrast(points[chosen], labels[chosen], v, 1.5), batches, .3)
+    found = descend(
+        a_network(), lambda v, chosen: margin_gradient(points[chosen], labels[chosen], v, 1.5), batches, 0.3
+    )
+    wanted = by_autograd(
+        a_network(), lambda v, chosen: margin_contrast(points[chosen], labels[chosen], v, 1.5), batches, 0.3
+    )
     assert same(found, wanted, within=1e-12) and not same(found, a_network(), within=1e-3)
 
-    weight, bias = torch.randn(5, 4, generator=rng, dtype=torch.float64), torch.randn(5, generator=rng, dtype=torch.float64)
+    weight, bias = (
+        torch.randn(5, 4, generator=rng, dtype=torch.float64),
+        torch.randn(5, generator=rng, dtype=torch.float64),
+    )
     for unit in (True, False):
         for alpha in (0., .4):
-            def loss(raw, _):
+            def loss(raw, _, unit=unit, alpha=alpha):
                 anchors = F.normalize(raw, dim=1) if unit else raw
-                return cross_entropy(F.linear(anchors, weight, bias), torch.arange(5)) + alpha * anchor_separation(anchors, .2)
-            found = descend(a_network(), lambda v, _: anchor_gradient(v, weight, bias, alpha, .2, unit), range(30), .1)
+                return cross_entropy(
+                    F.linear(anchors, weight, bias), torch.arange(5)
+                ) + alpha * anchor_separation(anchors, 0.2)
+
+            found = descend(
+                a_network(),
+                lambda v, _, unit=unit, alpha=alpha: anchor_gradient(v, weight, bias, alpha, 0.2, unit),
+                range(30),
+                0.1,
+            )
             assert same(found, by_autograd(a_network(), loss, range(30), .1), within=1e-11)
 
 
@@ -173,12 +215,18 @@ def test_a_point_on_its_vector_and_an_anchor_of_zeros_give_no_nan():
     assert margin_gradient(vectors[:1], torch.tensor([0]), vectors, 1.).isfinite().all()
     assert anchor_gradient(vectors, torch.ones(2, 2), torch.zeros(2), .5, .1, unit=True).isfinite().all()
     points = vectors[:1].clone().requires_grad_()
-    assert torch.autograd.grad(margin_contrast(points, torch.tensor([0]), vectors, 1.), points)[0].isfinite().all()
+    assert (
+        torch.autograd.grad(margin_contrast(points, torch.tensor([0]), vectors, 1.0), points)[0]
+        .isfinite()
+        .all()
+    )
 
 
-# -- FedTGP ---------------------------------------------------------------------------------------------------
+# -- FedTGP --------------------------------------------------------------------------------------------------
 
-CENTRES = aggregate_means(torch.tensor([[[0., 0], [3, 4], [0, 0]], [[0, 2], [0, 0], [0, 0]]]), torch.tensor([[1, 1, 0], [1, 0, 0]]))
+CENTRES = aggregate_means(
+    torch.tensor([[[0.0, 0], [3, 4], [0, 0]], [[0, 2], [0, 0], [0, 0]]]), torch.tensor([[1, 1, 0], [1, 0, 0]])
+)
 G = rows([0, 1], [3, 3], [-2, 0])
 P, PC = rows([0, 0], [3, 4], [0, 2]), torch.tensor([0, 1, 0])
 
@@ -217,7 +265,10 @@ def test_fedtgp_margin_is_the_cap_with_fewer_than_two_classes(monkeypatch):
         for to in ("nearest", "farthest"):
             assert class_gaps(G, torch.tensor(known) > 0, to).isinf().all()
     seen = []
-    monkeypatch.setattr("pipeline.methods.fedtgp.margin_gradient", lambda *given: seen.append(given[3]) or torch.zeros(10, 128))
+    monkeypatch.setattr(
+        "pipeline.methods.fedtgp.margin_gradient",
+        lambda *given: seen.append(given[3]) or torch.zeros(10, 128),
+    )
     run(FedTGP(server_epochs=1, cap=7.), small_world("fedtgp", (20, 0), one_class=True), 1)
     assert seen == [7.] * len(seen) and seen
     seen.clear()
@@ -228,7 +279,9 @@ def test_fedtgp_margin_is_the_cap_with_fewer_than_two_classes(monkeypatch):
 def test_fedtgp_without_lambda_is_fedavg_and_so_is_its_first_round():
     fedavg = run(FedAvg(), image_world())
     for epochs in (0, 7):
-        assert equal(run(FedTGP(averaging=True, lam=0, server_epochs=epochs), image_world()).model, fedavg.model)
+        assert equal(
+            run(FedTGP(averaging=True, lam=0, server_epochs=epochs), image_world()).model, fedavg.model
+        )
     assert equal(run(METHODS["averaged"], image_world(), 1).model, run(FedAvg(), image_world(), 1).model)
     assert not equal(run(METHODS["averaged"], image_world()).model, fedavg.model)
 
@@ -248,8 +301,13 @@ def test_fedtgp_local_term_is_fedprotos_with_the_generators_vectors():
     batch = Batch(world.clients[0].images, world.clients[0].labels)
     handle = Handle(world.network(0, state.models[0]))
     z = handle.features(batch.images)
-    wanted = cross_entropy(handle.head(z), batch.labels) + 10 * F.mse_loss(z, state.prototypes.vectors[batch.labels])
-    found, fedproto = (method.loss(handle, batch, state.prototypes, None) for method in (METHODS["fedtgp"], FedProto(lam=10.)))
+    wanted = cross_entropy(handle.head(z), batch.labels) + 10 * F.mse_loss(
+        z, state.prototypes.vectors[batch.labels]
+    )
+    found, fedproto = (
+        method.loss(handle, batch, state.prototypes, None)
+        for method in (METHODS["fedtgp"], FedProto(lam=10.0))
+    )
     torch.testing.assert_close(found, wanted)
     assert torch.equal(found, fedproto)
 
@@ -260,12 +318,17 @@ def test_fedtgp_predicts_by_the_nearest_prototype_or_the_averaged_classifier():
     for method, classifies in ((METHODS["fedtgp"], False), (METHODS["averaged"], True), (chosen, True)):
         state = run(method, world, 1)
         handle, images = Handle(world.network(0, method.deployed(state, world)[0])), world.clients[0].images
-        wanted = handle(images) if classifies else prototype_scores(handle.features(images), **state.prototypes)
+        wanted = (
+            handle(images) if classifies else prototype_scores(handle.features(images), **state.prototypes)
+        )
         assert torch.equal(method.scores(handle, images, state), wanted)
 
 
 def test_fedtgp_ignores_the_order_of_clients_with_full_batches():
-    method, world = FedTGP(server_epochs=40, full_batch=True), small_world("fedtgp", (20, 33, 7), torch.float64)
+    method, world = (
+        FedTGP(server_epochs=40, full_batch=True),
+        small_world("fedtgp", (20, 33, 7), torch.float64),
+    )
     seen = world.class_means(world.new_models())
     turned = ClassMeans(seen.means[[2, 0, 1]], seen.counts[[2, 0, 1]])
     generator = method.init(world).generator
@@ -274,8 +337,7 @@ def test_fedtgp_ignores_the_order_of_clients_with_full_batches():
 
 
 def test_fedtgp_server_goes_over_every_class_mean_once_per_epoch():
-    world = image_world(batch_size=4)
-    world.round = 1
+    world = image_world(batch_size=4).at(1)
     for changes, size in (({}, 4), ({"server_batch": 5}, 5), ({"full_batch": True}, 11)):
         batches = list(FedTGP(server_epochs=3, **changes).batches(11, world))
         assert max(map(len, batches)) == size and len(batches) == 3 * math.ceil(11 / size)
@@ -289,7 +351,9 @@ def test_fedtgp_server_brings_its_loss_down():
     points, labels = seen.means[seen.present], seen.present.nonzero()[:, 1]
     generator = FedTGP().init(world).generator
     trained = FedTGP(server_epochs=200, cap=.1).train(generator, seen, world)
-    before, after = (margin_contrast(points, labels, class_vectors(g), .1).item() for g in (generator, trained))
+    before, after = (
+        margin_contrast(points, labels, class_vectors(g), 0.1).item() for g in (generator, trained)
+    )
     assert after < before - .1
 
 
@@ -301,13 +365,15 @@ def test_fedtgp_serves_different_networks_with_one_width():
 
 
 def test_fedtgp_lambda_follows_the_averaging():
-    assert FedTGP().lam == 10 and FedTGP(averaging=True).lam == 1 and FedTGP(averaging=True, lam=10.).lam == 10
+    assert (
+        FedTGP().lam == 10 and FedTGP(averaging=True).lam == 1 and FedTGP(averaging=True, lam=10.0).lam == 10
+    )
     assert check(FedTGP, {"averaging": True, "server_epochs": 500}, "paper.yaml: methods.fedtgp").lam == 1
     with pytest.raises(ParamError, match="server_epoch'.*nearest: 'server_epochs'"):
         check(FedTGP, {"server_epoch": 500}, "paper.yaml: methods.fedtgp")
 
 
-# -- FedLSA ---------------------------------------------------------------------------------------------------
+# -- FedLSA --------------------------------------------------------------------------------------------------
 
 A = F.normalize(rows([1, 0], [1, 1], [-1, .5]), dim=1)
 H, HY = F.normalize(rows([2, 1], [-1, 1]), dim=1), torch.tensor([0, 2])
@@ -335,7 +401,9 @@ def test_fedlsa_separation_is_bounded_and_least_at_the_simplex():
     for classes, tau in ((3, .2), (10, .1), (7, 1.)):
         least = -1 / ((classes - 1) * tau)
         assert anchor_separation(simplex(classes), tau).item() == pytest.approx(least)
-        assert anchor_separation(F.normalize(torch.ones(classes, 4), dim=1), tau).item() == pytest.approx(1 / tau, rel=1e-5)
+        assert anchor_separation(F.normalize(torch.ones(classes, 4), dim=1), tau).item() == pytest.approx(
+            1 / tau, rel=1e-5
+        )
         for _ in range(20):
             anchors = F.normalize(torch.randn(classes, classes, generator=rng, dtype=torch.float64), dim=1)
             assert least <= anchor_separation(anchors, tau).item() <= 1 / tau
@@ -345,7 +413,9 @@ def test_fedlsa_separation_is_bounded_and_least_at_the_simplex():
 
 def test_fedlsa_terms_ignore_a_rotation():
     turn = torch.linalg.qr(torch.randn(2, 2, generator=torch.Generator().manual_seed(1))).Q
-    torch.testing.assert_close(prototype_contrast(H @ turn, HY, A @ turn, .1), prototype_contrast(H, HY, A, .1))
+    torch.testing.assert_close(
+        prototype_contrast(H @ turn, HY, A @ turn, 0.1), prototype_contrast(H, HY, A, 0.1)
+    )
     torch.testing.assert_close(anchor_separation(A @ turn, .1), anchor_separation(A, .1))
 
 
@@ -361,7 +431,11 @@ def test_fedlsa_temperature_outside_has_no_gradient():
 @pytest.mark.parametrize("network", ["fedlsa", "lenet", "cnn4"])
 def test_fedlsa_without_lambda_is_fedavg_on_the_same_network(network):
     fedavg = run(FedAvg(), image_world(model=Model(network)))
-    for method in (FedLSA(lam=0, server_epochs=3), FedLSA(lam=0, server_epochs=0), FedLSA(compactness="none", server_epochs=3)):
+    for method in (
+        FedLSA(lam=0, server_epochs=3),
+        FedLSA(lam=0, server_epochs=0),
+        FedLSA(compactness="none", server_epochs=3),
+    ):
         assert equal(run(method, image_world(model=Model(network))).model, fedavg.model)
 
 
@@ -398,8 +472,14 @@ def test_fedlsa_server_brings_its_loss_down_and_leaves_the_classifier():
     kept = {name: value.clone() for name, value in state.model.items()}
     for steps in (0, 500, 1500):
         anchors = method.anchors(method.train(state.network, state.model, steps))
-        losses.append((cross_entropy(F.linear(anchors, state.model["head.weight"], state.model["head.bias"]), torch.arange(10))
-                       + .4 * anchor_separation(anchors, .2)).item())
+        losses.append(
+            (
+                cross_entropy(
+                    F.linear(anchors, state.model["head.weight"], state.model["head.bias"]), torch.arange(10)
+                )
+                + 0.4 * anchor_separation(anchors, 0.2)
+            ).item()
+        )
     assert losses == sorted(losses, reverse=True) and losses[1] < losses[0] - .1
     assert equal(state.model, kept) and not any(value.requires_grad for value in state.model.values())
 
@@ -412,11 +492,14 @@ def test_fedlsa_anchors_are_trained_before_the_clients_with_the_received_classif
     network = method.train(method.train(start.network, start.model, 19), start.model, 1)
     assert same(state.network, network) and torch.equal(state.anchors, method.anchors(network))
     late = run(dataclasses.replace(method, sent="before_last_step"), world, 1)
-    assert same(late.network, network) and torch.equal(late.anchors, method.anchors(method.train(start.network, start.model, 19)))
+    assert same(late.network, network) and torch.equal(
+        late.anchors, method.anchors(method.train(start.network, start.model, 19))
+    )
 
 
 def test_fedlsa_local_objective():
-    """CE + lambda L_COM on h of length one, or + lambda mean ||h - a_y||; anchors of any length are taken as they are."""
+    """CE + lambda L_COM on h of length one, or + lambda mean ||h - a_y||; anchors of any length are taken as
+    they are."""
     world = image_world(model=SPHERE)
     state = METHODS["fedlsa"].init(world)
     batch = Batch(world.clients[0].images, world.clients[0].labels)
@@ -425,9 +508,13 @@ def test_fedlsa_local_objective():
     close(h.norm(dim=1), [1.] * 20)
     fit = cross_entropy(model.head(h), batch.labels)
     pull = F.cross_entropy(h @ state.anchors.T / .2, batch.labels)
-    torch.testing.assert_close(FedLSA(lam=.7, tau=.2).loss(model, batch, state.anchors, None), fit + .7 * pull)
+    torch.testing.assert_close(
+        FedLSA(lam=0.7, tau=0.2).loss(model, batch, state.anchors, None), fit + 0.7 * pull
+    )
     away = (h - state.anchors[batch.labels]).norm(dim=1).mean()
-    torch.testing.assert_close(FedLSA(lam=.7, compactness="distance").loss(model, batch, state.anchors, None), fit + .7 * away)
+    torch.testing.assert_close(
+        FedLSA(lam=0.7, compactness="distance").loss(model, batch, state.anchors, None), fit + 0.7 * away
+    )
     long = 3 * state.anchors
     torch.testing.assert_close(FedLSA(lam=.7, tau=.2, unit=False).loss(model, batch, long, None),
                                fit + .7 * F.cross_entropy(h @ long.T / .2, batch.labels))
@@ -448,7 +535,7 @@ def test_fedlsa_anchors_of_any_length_are_an_option():
     assert finite(state) and torch.equal(state.anchors, class_vectors(state.network))
 
 
-# -- FedGA ----------------------------------------------------------------------------------------------------
+# -- FedGA ---------------------------------------------------------------------------------------------------
 
 def weights(*values):
     return torch.tensor(values, dtype=torch.float64)
@@ -456,8 +543,7 @@ def weights(*values):
 
 def step_of(r, **changes):
     world = image_world(rounds=changes.pop("rounds"))
-    world.round = r + 1
-    return FedGA(**changes).step_size(world)
+    return FedGA(**changes).step_size(world.at(r + 1))
 
 
 def test_fedga_worked_numbers():
@@ -466,12 +552,17 @@ def test_fedga_worked_numbers():
     close(adjusted_weights(third, gaps, step_of(0, step=.2, rounds=40)), [.380026, .315375, .304599])
     close(adjusted_weights(third, gaps, step_of(1, step=.2, rounds=40)), [.378947, .315789, .305263])
     gaps = weights(.2, 1.1, 1.4) - weights(1, 1, 1)
-    close(adjusted_weights(weights(.02, .95, .03), gaps, step_of(1, step=.9, rounds=10)), [0, .845824, .154176])
+    close(
+        adjusted_weights(weights(0.02, 0.95, 0.03), gaps, step_of(1, step=0.9, rounds=10)),
+        [0, 0.845824, 0.154176],
+    )
 
 
 def test_fedga_steps():
     assert [step_of(r, rounds=40) for r in (0, 1, 40)] == pytest.approx([.2 * (1 + 1 / 40), .2, .2 / 40])
-    assert [step_of(r, rounds=40, schedule="paper") for r in (0, 1, 39)] == pytest.approx([.2, .2 * 39 / 40, .2 / 40])
+    assert [step_of(r, rounds=40, schedule="paper") for r in (0, 1, 39)] == pytest.approx(
+        [0.2, 0.2 * 39 / 40, 0.2 / 40]
+    )
 
 
 def test_fedga_without_steps_is_fedavg_with_uniform_weights():
@@ -486,7 +577,10 @@ def test_fedga_without_steps_is_fedavg_with_uniform_weights():
 def test_fedga_weights_stay_a_distribution_and_follow_the_clients():
     rng = torch.Generator().manual_seed(0)
     for _ in range(50):
-        before, gaps = torch.rand(6, generator=rng, dtype=torch.float64).softmax(0), torch.randn(6, generator=rng, dtype=torch.float64)
+        before, gaps = (
+            torch.rand(6, generator=rng, dtype=torch.float64).softmax(0),
+            torch.randn(6, generator=rng, dtype=torch.float64),
+        )
         after = adjusted_weights(before, gaps, 1.)
         assert float(after.sum()) == pytest.approx(1) and after.min() >= 0
         turn = torch.randperm(6, generator=rng)
@@ -495,29 +589,35 @@ def test_fedga_weights_stay_a_distribution_and_follow_the_clients():
     for gap in (.3, -.3):
         torch.testing.assert_close(adjusted_weights(uniform, torch.full_like(uniform, gap), .2), uniform)
     assert torch.equal(adjusted_weights(before, torch.zeros_like(before), 1.), before)
-    assert adjusted_weights(weights(1), weights(-1), 5.).tolist() == [1.]            # would be clipped to nothing
+    assert adjusted_weights(weights(1), weights(-1), 5.).tolist() == [1.]  # would be clipped to nothing
 
 
 def test_fedga_measures_models_on_their_clients_training_data():
     world = image_world((20, 0, 7))
-    models = world.local_epochs(world.new_models(), FedAvg().loss)
+    models = world.local_epochs(world.new_models(), FedAvg().loss).models
     for metric in ("loss", "accuracy"):
         found = FedGA(metric=metric).measure(models, world)
         assert found[1].isnan()
         for k in (0, 2):
             logits = world.network(k, models[k])(world.clients[k].images).detach().double()
             labels = world.clients[k].labels
-            wanted = F.cross_entropy(logits, labels) if metric == "loss" else 1 - (logits.argmax(1) == labels).double().mean()
+            wanted = (
+                F.cross_entropy(logits, labels)
+                if metric == "loss"
+                else 1 - (logits.argmax(1) == labels).double().mean()
+            )
             assert float(found[k]) == pytest.approx(float(wanted))
 
 
 def test_fedga_gives_the_client_that_loses_most_by_averaging_more_weight():
     world = image_world((20, 33, 0, 7))
     method = FedGA()
-    state = run(method, world, 1)
-    models = world.trained
+    state, trained = watched(method, world, 1)
+    models, world = trained.models, world.at(1)
     start = weights(1, 1, 0, 1) / 3
-    mean = Params((name, sum(float(a) * model[name] for a, model in zip(start, models))) for name in models[0])
+    mean = Params(
+        (name, sum(float(a) * model[name] for a, model in zip(start, models))) for name in models[0]
+    )
     assert same(state.model, mean, within=1e-6)
     gaps = method.measure(world.everyone(state.model), world) - method.measure(models, world)
     held = torch.tensor([0, 1, 3])
@@ -526,7 +626,7 @@ def test_fedga_gives_the_client_that_loses_most_by_averaging_more_weight():
     close(state.weights[held], adjusted_weights(start[held], gaps[held], .2 * (1 + 1 / 3)).tolist())
 
 
-# -- FedSR ----------------------------------------------------------------------------------------------------
+# -- FedSR ---------------------------------------------------------------------------------------------------
 
 MU, SIGMA = rows([1, 2]), rows([.5, 1])
 
@@ -537,8 +637,12 @@ def reference(scale=1., classes=3, d=2):
 
 def test_fedsr_worked_numbers():
     assert F.softplus(torch.tensor(1.)).item() == pytest.approx(1.313262, abs=1e-6)
-    assert conditional_information(MU, SIGMA, torch.tensor([0]), reference()).item() == pytest.approx(2.050130, abs=1e-6)
-    assert conditional_information(MU, SIGMA, torch.tensor([0]), reference(2.)).item() == pytest.approx(6.099702, abs=2e-6)
+    assert conditional_information(MU, SIGMA, torch.tensor([0]), reference()).item() == pytest.approx(
+        2.050130, abs=1e-6
+    )
+    assert conditional_information(MU, SIGMA, torch.tensor([0]), reference(2.0)).item() == pytest.approx(
+        6.099702, abs=2e-6
+    )
     z = rows([3, 4], [0, 2])
 
     class Fixed:
@@ -564,13 +668,17 @@ def test_fedsr_divergence_is_that_of_torch_and_zero_only_at_the_reference():
     found = gaussian_divergence(mu, sigma, other, spread)
     torch.testing.assert_close(found, wanted)
     assert (found > 0).all() and gaussian_divergence(mu, sigma, mu, sigma).abs().max() < 1e-12
-    own = Params(mean=2 * mu[:3], rho=(2 * sigma[:3]).expm1().log(), scale=torch.tensor(2., dtype=torch.float64))
+    own = Params(
+        mean=2 * mu[:3], rho=(2 * sigma[:3]).expm1().log(), scale=torch.tensor(2.0, dtype=torch.float64)
+    )
     assert conditional_information(mu[:3], sigma[:3], torch.arange(3), own).abs() < 1e-12
     assert conditional_information(mu[:3], sigma[:3], torch.tensor([0, 2, 1]), own) > 1e-3
 
 
 def test_fedsr_scale_may_cross_zero():
-    negative, positive, zero = (conditional_information(MU, SIGMA, torch.tensor([1]), reference(scale)) for scale in (-2., 2., 0.))
+    negative, positive, zero = (
+        conditional_information(MU, SIGMA, torch.tensor([1]), reference(scale)) for scale in (-2.0, 2.0, 0.0)
+    )
     assert negative == positive and zero.isfinite()
 
 
@@ -598,16 +706,21 @@ def test_fedsr_reference_of_a_client_does_not_depend_on_the_others():
     two, three = (run(FedSR(), image_world(sizes, model=GAUSSIAN), 1) for sizes in ((20, 33), (20, 33, 40)))
     assert equal(two.references[0], three.references[0]) and equal(two.references[1], three.references[1])
     assert not equal(three.references[0], three.references[1])
-    shared = [run(METHODS["shared"], image_world(sizes, model=GAUSSIAN), 1).references for sizes in ((20, 33), (20, 33, 40))]
+    shared = [
+        run(METHODS["shared"], image_world(sizes, model=GAUSSIAN), 1).references
+        for sizes in ((20, 33), (20, 33, 40))
+    ]
     assert equal(shared[0][0], shared[0][1]) and not equal(shared[0][0], shared[1][0])
 
 
 def test_fedsr_references_live_on():
     world = image_world(model=GAUSSIAN)
     state = run(FedSR(), world, 1)
-    world.round = 2
+    world = world.at(2)
     fresh = State(model=state.model, references=FedSR().init(world).references)
-    assert not same(FedSR().round(state, world).references, FedSR().round(fresh, world).references, within=1e-5)
+    assert not same(
+        FedSR().round(state, world).references, FedSR().round(fresh, world).references, within=1e-5
+    )
 
 
 def test_fedsr_predicts_by_the_mean_softmax_over_draws():
@@ -623,26 +736,31 @@ def test_fedsr_predicts_by_the_mean_softmax_over_draws():
     close(found.exp().sum(1), [1.] * 20)
     assert torch.equal(found, FedSR().scores(Handle(world.network(0, state.model)), images, state))
     assert float((noise[0] - noise[1]).abs().max()) > .5                # every draw its own
-    state.model["features.projector.0.bias"][128:] = -1e4               # sigma = 0: as the classifier of the mean
+    state.model["features.projector.0.bias"][128:] = -1e4  # sigma = 0: as the classifier of the mean
     state.model["features.projector.0.weight"][128:] = 0
     model = Handle(world.network(0, state.model))
     torch.testing.assert_close(FedSR().scores(model, images, state), model(images).log_softmax(1))
 
 
 def test_fedsr_refuses_a_network_without_deviations():
-    with pytest.raises(TrainingError, match="256 numbers for a head of 128; 'cnn4' gives 128: set the method's `model: {name: lenet_gau"):
+    with pytest.raises(
+        TrainingError,
+        match="256 numbers for a head of 128; 'cnn4' gives 128: set the method's `model: {name: lenet_gau",
+    ):
         FedSR().init(image_world())
 
 
-# -- FedRS ----------------------------------------------------------------------------------------------------
+# -- FedRS ---------------------------------------------------------------------------------------------------
 
 Z, ZY, W = rows([1, 2], [.5, 0]), torch.tensor([1, 0]), rows([1, 0], [0, 1], [1, 1], [-1, 1])
 COUNTS = torch.tensor([4, 1, 0, 0])
 
 
 @pytest.mark.parametrize("mode, scale, loss, gradient", [
-    ("hard", (1, 1, .5, .5), .918678, [(-.078814, .167405), (-.219412, -.544946), (.103067, .138002), (.046046, .050768)]),
-    ("soft", (1, .625, .5, .5), 1.156392, [(-.052367, .220299), (-.190940, -.448206), (.124869, .181606), (.054067, .066809)])])
+    ("hard", (1, 1, .5, .5), .918678, [(-.078814, .167405), (-.219412, -.544946), (.103067, .138002),
+                                       (.046046, .050768)]),
+    ("soft", (1, .625, .5, .5), 1.156392,
+     [(-.052367, .220299), (-.190940, -.448206), (.124869, .181606), (.054067, .066809)])])
 def test_fedrs_worked_numbers(mode, scale, loss, gradient):
     found = restricted_scale(COUNTS, .5, mode)
     assert found.tolist() == list(scale)
@@ -657,7 +775,8 @@ def test_fedrs_scale_is_one_with_alpha_one_or_equal_counts_or_every_class():
     for mode in ("hard", "soft"):
         assert restricted_scale(COUNTS, 1., mode).tolist() == [1.] * 4
         assert restricted_scale(torch.tensor([3, 3, 3]), .3, mode).tolist() == [1.] * 3
-        assert restricted_scale(torch.zeros(3, dtype=torch.int64), .5, mode).tolist() == [.5] * 3     # a client without data
+        # a client without data
+        assert restricted_scale(torch.zeros(3, dtype=torch.int64), .5, mode).tolist() == [.5] * 3
     assert restricted_scale(torch.tensor([9, 1, 4]), .3, "hard").tolist() == [1.] * 3
     assert restricted_scale(COUNTS.expand(2, 4), .5, "soft").tolist() == [[1, .625, .5, .5]] * 2
 
@@ -687,7 +806,9 @@ def test_fedrs_without_restriction_is_fedavg_with_a_classifier_without_bias(meth
 def test_fedrs_restricts_nothing_where_every_class_is_held(method, monkeypatch):
     """All classes equally often: both modes; in mode hard their numbers do not matter."""
     def balanced():
-        clients = [dataclasses.replace(c, labels=torch.arange(len(c.labels)) % 10) for c in image_clients((20, 40))]
+        clients = [
+            dataclasses.replace(c, labels=torch.arange(len(c.labels)) % 10) for c in image_clients((20, 40))
+        ]
         return World(clients, training(), 10, 0)
     state = run(method, balanced()).model
     without_bias(monkeypatch)
@@ -697,7 +818,9 @@ def test_fedrs_restricts_nothing_where_every_class_is_held(method, monkeypatch):
 
 def test_fedrs_with_alpha_zero_gives_missing_classes_no_gradient():
     weight = W.clone().requires_grad_()
-    slope = torch.autograd.grad(restricted_cross_entropy(Z, ZY, weight, restricted_scale(COUNTS, 0.).float()), weight)[0]
+    slope = torch.autograd.grad(
+        restricted_cross_entropy(Z, ZY, weight, restricted_scale(COUNTS, 0.0).float()), weight
+    )[0]
     assert not slope[2:].any() and slope[:2].abs().min() > 0
     one = restricted_scale(torch.tensor([0, 5, 0, 0]), 0.).float()
     value = restricted_cross_entropy(Z[:1], ZY[:1], W, one)
@@ -708,7 +831,7 @@ def test_fedrs_rows_of_missing_classes_stay_with_alpha_zero():
     world = small_world("fedrs", (20, 33), one_class=True)
     model = FedRS().init(world).model
     trained = world.local_epochs(world.everyone(model), FedRS().loss, own=restricted_scale(
-        torch.stack([torch.bincount(c.labels, minlength=10) for c in world.clients]), 0.).float())
+        torch.stack([torch.bincount(c.labels, minlength=10) for c in world.clients]), 0.).float()).models
     for k in (0, 1):
         moved = (trained[k]["head.weight"] != model["head.weight"]).any(1)
         assert moved.nonzero().flatten().tolist() == [k]
@@ -717,7 +840,9 @@ def test_fedrs_rows_of_missing_classes_stay_with_alpha_zero():
 def test_fedrs_bias_is_an_option_and_not_scaled():
     world = image_world()
     state = run(FedRS(bias=True, alpha=1.), world)
-    assert same(state.model, run(FedAvg(), image_world()).model, within=1e-6) and state.model["head.bias"].any()
+    assert (
+        same(state.model, run(FedAvg(), image_world()).model, within=1e-6) and state.model["head.bias"].any()
+    )
     bias = torch.tensor([.1, -.2, .3, .4])
     wanted = F.cross_entropy((Z @ W.T) * torch.tensor([1, 1, .5, .5]) + bias, ZY)
     torch.testing.assert_close(restricted_cross_entropy(Z, ZY, W, torch.tensor([1, 1, .5, .5]), bias), wanted)
@@ -727,7 +852,9 @@ def test_fedrs_predicts_with_the_plain_logits():
     world = small_world("fedrs", (20, 33), one_class=True)
     state = run(FedRS(alpha=0.), world)
     model, images = Handle(world.network(0, state.model)), world.clients[0].images
-    torch.testing.assert_close(FedRS().scores(model, images, state), model.features(images) @ state.model["head.weight"].T)
+    torch.testing.assert_close(
+        FedRS().scores(model, images, state), model.features(images) @ state.model["head.weight"].T
+    )
 
 
 def test_fedrs_counts_classes_densely():
@@ -738,7 +865,11 @@ def test_fedrs_counts_classes_densely():
         def loss(self, model, batch, shared, own):
             seen.append(own.tolist())
             return super().loss(model, batch, shared, own)
-    clients = [dataclasses.replace(c, labels=torch.tensor([7, 2])[torch.arange(len(c.labels)) % 2]) for c in image_clients((4,))]
+
+    clients = [
+        dataclasses.replace(c, labels=torch.tensor([7, 2])[torch.arange(len(c.labels)) % 2])
+        for c in image_clients((4,))
+    ]
     run(Spy(alpha=.25), World(clients, training(), 10, 0), 1)
     assert seen[0] == [.25, .25, 1, .25, .25, .25, .25, 1, .25, .25]
 

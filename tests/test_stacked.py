@@ -1,4 +1,5 @@
-"""What the stacked executor adds for GPUs, checked on a CPU: few shapes with idle rows, stacks kept between phases, seeds side by side."""
+"""What the stacked executor adds for GPUs, checked on a CPU: few shapes with idle rows, stacks kept between
+phases, seeds side by side."""
 import dataclasses
 import gc
 import threading
@@ -7,8 +8,9 @@ from contextlib import nullcontext
 
 import pytest
 import torch
+from federation import CNN4, image_clients, run, training, watched
+from test_executors import largest_difference
 
-from federation import image_clients, run, training
 from pipeline.engine import stacked
 from pipeline.engine.alike import same_code, same_form, tensors_of, with_tensors
 from pipeline.engine.lockstep import together
@@ -26,18 +28,28 @@ from pipeline.methods.local import Local
 from pipeline.methods.moon import Moon
 from pipeline.methods.perfedavg import PerFedAvg
 from pipeline.methods.pfedme import PFedMe
-from pipeline.params import Model, Optimiser
-from test_executors import largest_difference
+from pipeline.schema import Model, Optimiser
 
 SIZES = (20, 33, 7, 65, 0, 1, 48, 33)
 ADAM = Optimiser("adam", 0.003)
 DROPOUT = Model("cnn2", dropout=0.4)
 
 
-def world(executor="stacked", monkeypatch=None, seed=0, model=Model("cnn4"), sizes=SIZES, fixed=True, draw=0, **changes) -> World:
+def world(
+    executor="stacked",
+    monkeypatch=None,
+    seed=0,
+    model=CNN4,
+    sizes=SIZES,
+    fixed=True,
+    draw=0,
+    **changes,
+) -> World:
     monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
     sizes = sizes[draw:] + sizes[:draw]
-    clients = [dataclasses.replace(c, images=c.images.double()) for c in image_clients(sizes, model, seed=draw)]
+    clients = [
+        dataclasses.replace(c, images=c.images.double()) for c in image_clients(sizes, model, seed=draw)
+    ]
     made = World(clients, training(**changes), 10, seed)
     if executor == "stacked":
         made.executor.fixed = fixed
@@ -55,7 +67,7 @@ def world(executor="stacked", monkeypatch=None, seed=0, model=Model("cnn4"), siz
     (PerFedAvg(), {}),
     (FedSR(), {"model": Model("lenet_gaussian"), "optimiser": ADAM}),
     (FedProto(), {"batch_size": 8}),
-], ids=lambda value: type(value).__name__ if not isinstance(value, dict) else value.get("model", Model("")).name)
+], ids=lambda value: value.get("model", Model("")).name if isinstance(value, dict) else type(value).__name__)
 def test_idle_rows_and_kept_stacks_change_nothing(method, setting, monkeypatch):
     monkeypatch.setattr(stacked, "BUCKETS", 2)
     w = world(monkeypatch=monkeypatch, **setting)
@@ -66,7 +78,8 @@ def test_idle_rows_and_kept_stacks_change_nothing(method, setting, monkeypatch):
             assert largest_difference(found[name], plain[name]) < (1e-7 if "model" in setting else 1e-9)
     steps = [step for stack in w.executor.kept for step in stack.steps.values()]
     idle = [turn for stack in w.executor.kept for turn in stack.turns if turn.active < len(turn.rows)]
-    assert idle and max(step.taken for step in steps) >= 3            # one for each round at least: kept from round to round
+    # one for each round at least: kept from round to round
+    assert idle and max(step.taken for step in steps) >= 3
 
 
 def test_phases_in_turn_have_a_stack_each(monkeypatch):
@@ -86,7 +99,10 @@ def test_a_number_that_changes_is_not_recorded_into_a_step(monkeypatch):
 
 def test_a_network_may_have_no_client_with_data(monkeypatch):
     models = [Model("cnn4"), Model("cnn2"), Model("cnn4")]
-    ends = [run(Local(), world(executor, monkeypatch, model=models, sizes=(20, 0, 7))) for executor in ("stacked", "sequential")]
+    ends = [
+        run(Local(), world(executor, monkeypatch, model=models, sizes=(20, 0, 7)))
+        for executor in ("stacked", "sequential")
+    ]
     assert largest_difference(*ends) < 1e-9
 
 
@@ -150,8 +166,10 @@ def test_a_kept_stack_takes_models_in_any_order(monkeypatch):
     ends = []
     for executor in ("stacked", "sequential"):
         w = world(executor, monkeypatch)
-        models = w.local_epochs(w.new_models(), FedAvg().loss)
-        ends.append(w.local_epochs(Clients(Params(reversed(model.items())) for model in models), FedAvg().loss))
+        models = w.local_epochs(w.new_models(), FedAvg().loss).models
+        ends.append(
+            w.local_epochs(Clients(Params(reversed(model.items())) for model in models), FedAvg().loss).models
+        )
         assert executor == "sequential" or len(w.executor.kept) == 1
     assert largest_difference(*ends) < 1e-9
 
@@ -165,31 +183,41 @@ def test_what_is_shared_goes_to_the_device(monkeypatch):
     assert stack._values(stack.phases)[2][0].device.type == "meta"
 
 
-# -- seeds side by side ---------------------------------------------------------------------------------------------
+# -- seeds side by side --------------------------------------------------------------------------------------
 
 def side_by_side(method, worlds, rounds):
     """Every world's end, trained together; rounds may differ."""
     def train(k, report, share):
-        worlds[k].executor = share(worlds[k].executor)
-        state = run(method, worlds[k], rounds[k])
-        report({"seed": k, "loss": worlds[k].mean_loss()})
+        state, trained = watched(method, worlds[k].at(0, share(worlds[k].executor)), rounds[k])
+        report({"seed": k, "loss": trained.mean_loss(worlds[k].sizes)})
         return k, state
     events = list(together(train, range(len(worlds))))
     assert sorted(row["seed"] for kind, row in events if kind == "row") == list(range(len(worlds)))
-    return [state for _, state in sorted((value for kind, value in events if kind == "done"), key=lambda done: done[0])]
+    return [
+        state
+        for _, state in sorted((value for kind, value in events if kind == "done"), key=lambda done: done[0])
+    ]
 
 
 @pytest.mark.parametrize("fixed", [False, True])
 @pytest.mark.parametrize("method, setting", [
-    (FedAvg(), {"model": DROPOUT, "optimiser": ADAM}), (Moon(mu=1.0), {}), (Ditto(lam=0.5), {}), (FedProto(), {}), (PFedMe(), {}),
+    (FedAvg(), {"model": DROPOUT, "optimiser": ADAM}), (Moon(mu=1.0), {}), (Ditto(lam=0.5), {}),
+    (FedProto(), {}), (PFedMe(), {}),
     (FedSR(), {"model": Model("lenet_gaussian"), "optimiser": ADAM}),
 ], ids=lambda value: type(value).__name__ if not isinstance(value, dict) else "")
 def test_seeds_side_by_side_are_the_seeds_alone(method, setting, fixed, monkeypatch):
     """Each on its own draw of the partition: other images, other sizes."""
-    alone = [run(method, world("sequential", monkeypatch, seed, draw=seed, **setting), rounds) for seed, rounds in enumerate((2, 3, 1))]
+    alone = [
+        run(method, world("sequential", monkeypatch, seed, draw=seed, **setting), rounds)
+        for seed, rounds in enumerate((2, 3, 1))
+    ]
     worlds = [world("stacked", monkeypatch, seed, fixed=fixed, draw=seed, **setting) for seed in range(3)]
     widths, real = [], stacked.Stacked.run_all
-    monkeypatch.setattr(stacked.Stacked, "run_all", lambda self, phases, clients: widths.append(len(phases)) or real(self, phases, clients))
+    monkeypatch.setattr(
+        stacked.Stacked,
+        "run_all",
+        lambda self, phases, clients: widths.append(len(phases)) or real(self, phases, clients),
+    )
     for found, plain in zip(side_by_side(method, worlds, (2, 3, 1)), alone, strict=True):
         for name in plain:
             if isinstance(plain[name], (Params, Clients)):
@@ -202,20 +230,28 @@ def test_what_seeds_share_is_each_ones_own(monkeypatch):
     """Nested values of every kind that a method gives all its clients."""
     def loss(model, batch, shared, own):
         pull = sum((p - shared["model"][name]).pow(2).sum() for name, p in model.params.items())
-        return cross_entropy(model(batch.images), batch.labels) + shared["rates"][0] * pull + shared["bias"].sum()
+        return (
+            cross_entropy(model(batch.images), batch.labels)
+            + shared["rates"][0] * pull
+            + shared["bias"].sum()
+        )
 
     def train(w, share=lambda executor: executor):
-        w.executor = share(w.executor)
+        w = w.at(0, share(w.executor))
         start = w.new_models()
         moved = Params((name, value + 0.1 * (w.seed + 1)) for name, value in start[0].items())
         rates = (torch.tensor(0.3 * (w.seed + 1), dtype=torch.float64), "unused")
-        return w.local_epochs(start, loss, shared=State(model=moved, rates=rates, bias=torch.arange(3), nothing=None))
+        return w.local_epochs(
+            start, loss, shared=State(model=moved, rates=rates, bias=torch.arange(3), nothing=None)
+        ).models
 
     worlds = [world("stacked", monkeypatch, seed) for seed in range(3)]
-    ends = dict(value for kind, value in together(lambda k, report, share: (k, train(worlds[k], share)), range(3)))
+    ends = dict(
+        value for kind, value in together(lambda k, report, share: (k, train(worlds[k], share)), range(3))
+    )
     for seed in range(3):
         assert largest_difference(ends[seed], train(world("sequential", monkeypatch, seed))) < 1e-9
-    assert len(worlds[0].executor.executor.kept) == 1 and len(worlds[0].executor.executor.kept[0].members) == 3 * 7
+    assert len(worlds[0].executor.kept) == 1 and len(worlds[0].executor.kept[0].members) == 3 * 7
 
 
 def test_phases_that_differ_run_apart(monkeypatch):
@@ -223,13 +259,16 @@ def test_phases_that_differ_run_apart(monkeypatch):
         return cross_entropy(model(batch.images), batch.labels)
 
     def train(k, report, share):
-        worlds[k].executor = share(worlds[k].executor)
-        return k, worlds[k].local_epochs(worlds[k].new_models(), loss, epochs=1 + k)
+        w = worlds[k].at(0, share(worlds[k].executor))
+        return k, w.local_epochs(w.new_models(), loss, epochs=1 + k).models
     worlds = [world("stacked", monkeypatch) for _ in range(2)]
     ends = dict(value for _, value in together(train, range(2)))
     for k in range(2):
         plain = world("sequential", monkeypatch)
-        assert largest_difference(ends[k], plain.local_epochs(plain.new_models(), loss, epochs=1 + k)) < 1e-9
+        assert (
+            largest_difference(ends[k], plain.local_epochs(plain.new_models(), loss, epochs=1 + k).models)
+            < 1e-9
+        )
 
 
 def test_a_seed_that_fails_ends_the_others(monkeypatch):
@@ -237,12 +276,11 @@ def test_a_seed_that_fails_ends_the_others(monkeypatch):
 
     def train(k, report, share):
         w = world("stacked", monkeypatch, k)
-        w.executor = share(w.executor)
-        models = w.local_epochs(w.new_models(), FedAvg().loss)
+        w = w.at(0, share(w.executor))
+        models = w.local_epochs(w.new_models(), FedAvg().loss).models
         if k == 1:
             raise ValueError("seed 1 failed")
-        w.round = 1
-        w.local_epochs(models, FedAvg().loss)
+        w.at(1).local_epochs(models, FedAvg().loss)
         reached.append(k)
     with pytest.raises(ValueError, match="seed 1 failed"):
         list(together(train, range(3)))
@@ -274,32 +312,47 @@ def test_no_phase_runs_once_a_seed_has_failed(monkeypatch):
 
 def test_alike():
     a, b = FedProx(mu=0.1), FedProx(mu=0.1)
-    assert same_code(a.loss, b.loss) and not same_code(a.loss, FedProx(mu=0.2).loss) and not same_code(a.loss, FedAvg().loss)
+    assert (
+        same_code(a.loss, b.loss)
+        and not same_code(a.loss, FedProx(mu=0.2).loss)
+        and not same_code(a.loss, FedAvg().loss)
+    )
     assert same_code(cross_entropy, cross_entropy) and same_code(None, None)
     bound = 3
     assert not same_code(*[lambda: bound] * 2)                        # a closure
     value = State(model=Params(w=torch.zeros(2)), pairs=[(1, torch.ones(3)), None], name="x")
     twin = State(model=Params(w=torch.ones(2)), pairs=[(1, torch.zeros(3)), None], name="x")
-    assert same_form(value, twin) and not same_form(value, {**twin}) and not same_form(value, State(twin, name="y"))
+    assert (
+        same_form(value, twin)
+        and not same_form(value, {**twin})
+        and not same_form(value, State(twin, name="y"))
+    )
     assert not same_form(value, State(twin, model=Params(w=torch.zeros(3))))
     again = with_tensors(value, iter(tensors_of(twin)))
-    assert type(again) is State and type(again.model) is Params and torch.equal(again.model["w"], torch.ones(2))
+    assert (
+        type(again) is State and type(again.model) is Params and torch.equal(again.model["w"], torch.ones(2))
+    )
     assert type(again.pairs[0]) is tuple and again.name == "x"
 
 
 def test_stacked_values_lie_plainly_whatever_the_layout_of_the_models(monkeypatch):
-    """Strides of channels-last kernels within a stack end in layouts that BatchNorm on a GPU refuses under vmap."""
+    """Strides of channels-last kernels within a stack end in layouts that BatchNorm on a GPU refuses under
+    vmap."""
     w = world(monkeypatch=monkeypatch)
     assert any(not value.is_contiguous() for value in w.new_model().values())
     run(Moon(), w, 2)
     values = tensors_of([[stack.tensors, stack.own, stack.shared] for stack in w.executor.kept])
-    assert len(values) > 3 * len(w.new_model()) - 3 and all(value.stride() == torch.empty(value.shape).stride() for value in values)
+    assert len(values) > 3 * len(w.new_model()) - 3 and all(
+        value.stride() == torch.empty(value.shape).stride() for value in values
+    )
 
 
 @pytest.mark.parametrize(("method", "asked"), [(FedAvg(), set()), (FedProx(mu=0.1), {"model"})])
 def test_of_what_is_shared_a_loss_gets_what_it_asks_for(method, asked, monkeypatch):
     names, real = set(), stacked._Lazily.__getitem__
-    monkeypatch.setattr(stacked._Lazily, "__getitem__", lambda self, name: names.add(name) or real(self, name))
+    monkeypatch.setattr(
+        stacked._Lazily, "__getitem__", lambda self, name: names.add(name) or real(self, name)
+    )
     run(method, world(monkeypatch=monkeypatch), 1)
     assert names == asked
 

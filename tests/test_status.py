@@ -10,26 +10,64 @@ import numpy as np
 import pytest
 import yaml
 
-from pipeline import provenance, status
+from pipeline.cells import provenance
+from pipeline.cells.inputs import inputs
+from pipeline.commands import status
+from pipeline.errors import ParamError
 from pipeline.files import write_json, write_text
-from pipeline.inputs import inputs
-from pipeline.params import ROOT, Cell, load_paper, load_params, planned
+from pipeline.schema import ROOT, Cell, load_paper, load_params, planned
 
 TRAINING = {"rounds": 10, "batch_size": 16, "local_epochs": 2, "optimiser": {"name": "adam", "lr": 0.001}}
 COMMON = {"training": TRAINING, "evaluation": {"tests": "clients"}, "seeds": [0, 1]}
 CNN, LENET = {"name": "cnn4"}, {"name": "lenet"}
-DIGITS = {"data": {"set": "digits", "size": 16}, "model": CNN, "partition": {"kind": "dirichlet", "clients": 4, "beta": 0.5}}
-MNIST = {"data": {"set": "mnist", "size": 32}, "model": CNN, "partition": {"kind": "dirichlet", "clients": 4, "beta": 0.5, "samples": 4000}}
+DIGITS = {
+    "data": {"set": "digits", "size": 16},
+    "model": CNN,
+    "partition": {"kind": "dirichlet", "clients": 4, "beta": 0.5},
+}
+MINIATURE = {
+    **DIGITS,
+    "partition": DIGITS["partition"] | {"beta": 0.7},
+    "training": TRAINING,
+    "evaluation": {"tests": "clients"},
+}
+MNIST = {
+    "data": {"set": "mnist", "size": 32},
+    "model": CNN,
+    "partition": {"kind": "dirichlet", "clients": 4, "beta": 0.5, "samples": 4000},
+}
 PAPER = {
-    "name": "fedcrl", "title": "T", "authors": "A", "reference": "R",
+    "name": "fedcrl",
+    "title": "T",
+    "authors": "A",
+    "reference": "R",
+    "idea": "I",
+    "order": 1,
     "scenarios": {"balanced": DIGITS | COMMON, "mnist": MNIST | COMMON},
-    "methods": {"fedavg": {"label": "FedAvg"}, "fedprox": {"label": "FedProx", "mu": 0.1}, "ours": {"label": "Ours"}},
+    "methods": {
+        "fedavg": {"label": "FedAvg"},
+        "fedprox": {"label": "FedProx", "mu": 0.1},
+        "ours": {"label": "Ours"},
+    },
     "grids": {"main": {"scenarios": ["balanced", "mnist"], "methods": ["fedavg", "fedprox"]}},
-    "tables": {"table1": {"number": "I", "title": "Parameters", "published": "table1.csv"},
-               "table2": {"number": "II", "title": "Accuracy", "published": "table2.csv", "columns": {"Acc.": "weighted", "Cost": None},
-                          "rows": {"Averaged": None}, "blocks": {"s|Digits": {"scenario": "balanced"}, "s|MNIST": {"scenario": "mnist"}}}}}
+    "tables": {
+        "table1": {"number": "I", "title": "Parameters", "published": "table1.csv"},
+        "table2": {
+            "number": "II",
+            "title": "Accuracy",
+            "published": "table2.csv",
+            "columns": {"Acc.": "weighted", "Cost": None},
+            "rows": {"Averaged": None},
+            "blocks": {"s|Digits": {"scenario": "balanced"}, "s|MNIST": {"scenario": "mnist"}},
+        },
+    },
+}
 HEAD = "paper,table,setting,dataset,column,method,value,std,note\n"
-TABLE2 = HEAD + "".join(f"fedcrl,II,s,{data},Acc.,{row},50,,\n" for data in ("Digits", "MNIST") for row in ("FedAvg", "FedProx", "Ours", "Averaged"))
+TABLE2 = HEAD + "".join(
+    f"fedcrl,II,s,{data},Acc.,{row},50,,\n"
+    for data in ("Digits", "MNIST")
+    for row in ("FedAvg", "FedProx", "Ours", "Averaged")
+)
 AVG, PROX = Cell("fedcrl", "balanced", "fedavg"), Cell("fedcrl", "balanced", "fedprox")
 MINI = Cell("fedcrl", "mini", "fedavg")
 
@@ -37,11 +75,13 @@ MINI = Cell("fedcrl", "mini", "fedavg")
 @pytest.fixture
 def root(tmp_path) -> Path:
     """A repository with one small paper, and none of its cells run."""
-    write_text(tmp_path / "params.yaml", yaml.safe_dump({
-        "data": {"source": "auto"}, "miniature": {"fedcrl": {"methods": ["fedavg"], "scenario": DIGITS | COMMON}}}))
-    write_text(tmp_path / "papers/fedcrl/paper.yaml", yaml.safe_dump(PAPER))
+    write_text(tmp_path / "params.yaml", "miniature: {seeds: [0, 1]}\n")
+    write_text(tmp_path / "papers/fedcrl/paper.yaml",
+               yaml.safe_dump(PAPER | {"miniature": {"methods": ["fedavg"], "scenario": MINIATURE}}))
     write_text(tmp_path / "papers/fedcrl/published/table1.csv", HEAD + "fedcrl,I,s,n/a,tau,FedCRL,0.1,,\n")
-    write_text(tmp_path / "papers/fedcrl/published/table2.csv", TABLE2 + "fedcrl,II,s,Digits,Cost,FedAvg,2,,\n")
+    write_text(
+        tmp_path / "papers/fedcrl/published/table2.csv", TABLE2 + "fedcrl,II,s,Digits,Cost,FedAvg,2,,\n"
+    )
     shutil.copytree(ROOT / "pipeline", tmp_path / "pipeline", ignore=shutil.ignore_patterns("__pycache__"))
     return tmp_path
 
@@ -49,15 +89,32 @@ def root(tmp_path) -> Path:
 def finish(root: Path, cell: Cell, seconds=(36.0, 36.0), **changed) -> Path:
     """A result as today's code and parameters give it."""
     path = cell.folder(root) / "result.json"
-    write_json(path, {"cell": str(cell), "seeds": [0, 1], "rounds": 10, "seconds": list(seconds), "precision": "fp32", "device": "cpu", "executor": "sequential",
-                      "partition": "p", "partitions": ["p", "q"], "digest": provenance.cell_digest(cell, "p", root=root)} | changed)
+    write_json(
+        path,
+        {
+            "cell": str(cell),
+            "seeds": [0, 1],
+            "rounds": 10,
+            "seconds": list(seconds),
+            "precision": "fp32",
+            "device": "cpu",
+            "executor": "sequential",
+            "partition": "p",
+            "partitions": ["p", "q"],
+            "digest": provenance.cell_digest(cell, "p", root=root),
+        }
+        | changed,
+    )
     return path
 
 
 def partition(root: Path, scenario: str) -> None:
     """The files of a partition without clients, of digest p."""
     folder = root / "papers/fedcrl/partitions" / scenario
-    write_json(folder / "meta.json", {"digest": "p", "clients": [], "tests": [], "warnings": [], "data": {"deviation": ""}})
+    write_json(
+        folder / "meta.json",
+        {"digest": "p", "clients": [], "tests": [], "warnings": [], "data": {"deviation": ""}},
+    )
     np.savez(folder / "indices.npz", public=[], heldout=[])
 
 
@@ -74,8 +131,9 @@ def states(root: Path) -> dict[Cell, str]:
 
 
 def test_every_cell_has_one_state(root):
-    assert states(root) == dict.fromkeys([MINI, AVG, PROX, Cell("fedcrl", "mnist", "fedavg"), Cell("fedcrl", "mnist", "fedprox")], "missing") | {
-        Cell("fedcrl", "balanced", "ours"): "no stage", Cell("fedcrl", "mnist", "ours"): "no stage"}
+    assert states(root) == dict.fromkeys(
+        [MINI, AVG, PROX, Cell("fedcrl", "mnist", "fedavg"), Cell("fedcrl", "mnist", "fedprox")], "missing"
+    ) | {Cell("fedcrl", "balanced", "ours"): "no stage", Cell("fedcrl", "mnist", "ours"): "no stage"}
     finish(root, AVG)
     finish(root, MINI)
     assert [cell for cell, state in states(root).items() if state == "done"] == [MINI, AVG]
@@ -84,12 +142,12 @@ def test_every_cell_has_one_state(root):
 @pytest.mark.parametrize("file, old, new, stale", [
     ("papers/fedcrl/paper.yaml", "mu: 0.1", "mu: 0.2", [PROX]),
     ("papers/fedcrl/paper.yaml", "beta: 0.5", "beta: 0.6", [AVG, PROX]),
-    ("params.yaml", "rounds: 10", "rounds: 11", [MINI]),
-    ("params.yaml", "- 1\n", "- 1\n      - 2\n", [MINI]),                              # one more seed
+    ("papers/fedcrl/paper.yaml", "beta: 0.7", "beta: 0.8", [MINI]),
+    ("params.yaml", "seeds: [0, 1]", "seeds: [0, 1, 2]", [MINI]),                      # one more seed
     ("papers/fedcrl/paper.yaml", "label: FedProx", "label: Prox", []),
     ("pipeline/methods/fedprox.py", "weight = self.mu", "weight = 2 * self.mu", [PROX]),
     ("pipeline/methods/fedprox.py", '"""FedProx: FedAvg with a pull', '"""FedProx: a pull', []),
-    ("pipeline/training.py", "BYTES = 4", "BYTES = 8", [MINI, AVG, PROX])])
+    ("pipeline/cells/training.py", "BYTES = 4", "BYTES = 8", [MINI, AVG, PROX])])
 def test_stale_is_what_would_now_come_out_otherwise(root, file, old, new, stale):
     for cell in (MINI, AVG, PROX):
         finish(root, cell)
@@ -116,13 +174,25 @@ def test_half_a_result_is_stale(root, text):
 def test_failed_is_the_mark_of_today_or_the_log_of_the_last_run(root):
     partition(root, "balanced")
     for digest in (provenance.cell_digest(AVG, "p", root=root), "of-yesterday"):
-        write_json(root / f".cells/{digest}/error.json", {"cell": str(AVG if digest != "of-yesterday" else PROX), "error": "seed 0: loss is nan"})
-    log = root / ".cells/logs/fedcrl_fedavg.log"
-    log = log.with_name("fedcrl@fedavg.log")
-    write_text(log, "Running stage 'fedcrl@fedavg':\n> python\nerror: no such partition\nERROR: failed to reproduce 'fedcrl@fedavg': failed to run: x\n")
+        write_json(
+            root / f".cells/{digest}/error.json",
+            {"cell": str(AVG if digest != "of-yesterday" else PROX), "error": "seed 0: loss is nan"},
+        )
+    log = root / ".cells/logs"
+    log = log / ("papers_fedcrl_dvc.yaml_mini@fedavg.log")
+    write_text(
+        log,
+        "Running stage 'papers/fedcrl/dvc.yaml:mini@fedavg':\n> python\nerror: no such partition\nERROR: "
+        "failed to reproduce 'papers/fedcrl/dvc.yaml:mini@fedavg': failed to run: x\n",
+    )
     found = status.overview("fedcrl", {}, [], root).cells
-    assert {cell: one.error for cell, one in found.items() if one.state == "failed"} == {AVG: "seed 0: loss is nan", MINI: "no such partition"}
-    write_text(log, "Running stage 'fedcrl@fedavg':\n> python\nERROR: interrupted by the user\n")
+    assert {cell: one.error for cell, one in found.items() if one.state == "failed"} == {
+        AVG: "seed 0: loss is nan",
+        MINI: "no such partition",
+    }
+    write_text(
+        log, "Running stage 'papers/fedcrl/dvc.yaml:mini@fedavg':\n> python\nERROR: interrupted by the user\n"
+    )
     finish(root, AVG)
     assert "failed" not in states(root).values()                   # stopped by hand; and run again since
 
@@ -131,13 +201,22 @@ def test_an_error_mark_counts_under_what_the_cell_was_trained_on(root):
     """Training with frozen features digests them with the partition, and the executor; so does the status."""
     partition(root, "balanced")
     changed = {"data": DIGITS["data"] | {"features": "vit_tiny"}, "model": {"name": "vit_head"}}
-    write_text(root / "papers/fedcrl/paper.yaml", yaml.safe_dump(PAPER | {"scenarios": PAPER["scenarios"] | {"balanced": DIGITS | COMMON | changed}}))
+    write_text(
+        root / "papers/fedcrl/paper.yaml",
+        yaml.safe_dump(PAPER | {"scenarios": PAPER["scenarios"] | {"balanced": DIGITS | COMMON | changed}}),
+    )
     write_json(root / "data/digits-vit_tiny/meta.json", {"digest": "f", "trained": True})
     forget(root)
     joined = hashlib.sha256(b"pf").hexdigest()
     assert inputs(AVG, 0, root)["digest"] == joined
-    write_json(root / f".cells/{provenance.cell_digest(AVG, joined, root=root)}/error.json", {"cell": str(AVG), "error": "loss is nan"})
-    write_json(root / f".cells/{provenance.cell_digest(PROX, 'p', root=root)}/error.json", {"cell": str(PROX), "error": "of the partition alone"})
+    write_json(
+        root / f".cells/{provenance.cell_digest(AVG, joined, root=root)}/error.json",
+        {"cell": str(AVG), "error": "loss is nan"},
+    )
+    write_json(
+        root / f".cells/{provenance.cell_digest(PROX, 'p', root=root)}/error.json",
+        {"cell": str(PROX), "error": "of the partition alone"},
+    )
     assert status.failures("fedcrl", root).marks == {AVG: "loss is nan"}
 
 
@@ -146,58 +225,74 @@ def test_the_executor_counts(root):
     digest = provenance.cell_digest(AVG, "p", root=root, executor="stacked")
     write_json(root / f".cells/{digest}/error.json", {"cell": str(AVG), "error": "loss is nan"})
     assert status.failures("fedcrl", root).marks == {}
-    write_json(root / f".cells/{digest}/error.json", {"cell": str(AVG), "error": "loss is nan", "executor": "stacked"})
+    write_json(
+        root / f".cells/{digest}/error.json",
+        {"cell": str(AVG), "error": "loss is nan", "executor": "stacked"},
+    )
     assert status.failures("fedcrl", root).marks == {AVG: "loss is nan"}
     finish(root, AVG, executor="stacked")
-    assert states(root)[AVG] == "failed"                           # its digest is of the other executor, so the result is stale
+    assert states(root)[AVG] == "failed"  # its digest is of the other executor, so the result is stale
     finish(root, AVG, executor="stacked", digest=digest)
     assert states(root)[AVG] == "done"
 
 
 def test_a_method_of_another_paper_has_its_own_table_and_the_miniatures_partition(root):
-    document = yaml.safe_load((root / "params.yaml").read_text())
-    document["miniature"]["fedcrl"]["others"] = ["fedprox"]
-    write_text(root / "params.yaml", yaml.safe_dump(document))
+    document = yaml.safe_load((root / "papers/fedcrl/paper.yaml").read_text())
+    document["miniature"]["others"] = ["fedprox"]
+    write_text(root / "papers/fedcrl/paper.yaml", yaml.safe_dump(document))
     forget(root)
     cell = Cell("fedcrl", "across", "fedprox")
     write_text(root / "papers/fedcrl/runs/mini/clients.csv", "client,domain,train,test\n0,m,700,1\n")
     assert status.training_images(cell, cell.resolve(root)[0], root) == 700
     found = status.overview("fedcrl", {}, [], root)
     assert found.tables["across papers"] == [cell] and found.tables["miniature"] == [MINI]
-    assert found.cells[cell].stage == "papers/across/dvc.yaml:fedcrl@fedprox"
-    assert any("papers/across/dvc.yaml:fedcrl" in line.split() for line in status.lines({"fedcrl": found}, []))
+    assert found.cells[cell].stage == "papers/fedcrl/dvc.yaml:across@fedprox"
+    assert any(
+        "fedrepro run" in line and "fedcrl" in line.split() for line in status.lines({"fedcrl": found}, [])
+    )
     finish(root, cell)
     assert states(root)[cell] == "done"
 
 
 def test_hours_are_measured_seconds_per_image_and_epoch(root):
-    """36 s for 1,347.75 images x 2 epochs x 10 rounds; the other seed and FedProx as FedAvg; MNIST by 4 times the pixels."""
+    """36 s for 1,347.75 images x 2 epochs x 10 rounds; the other seed and FedProx as FedAvg; MNIST by 4 times
+    the pixels."""
     finish(root, AVG)
     rates = status.rates_of(status.read_results(root), root)
     assert [rate.seconds for rate in rates] == [pytest.approx(36 / (1797 * 0.75 * 20))]
     assert status.estimate(PROX, rates, root) == (pytest.approx(72 / 3600), True)
     mnist = Cell("fedcrl", "mnist", "fedavg")
     assert status.estimate(mnist, rates, root) == (pytest.approx(72 / 3600 * 4 * 3000 / (1797 * 0.75)), False)
-    write_text(root / "papers/fedcrl/runs/mnist/clients.csv", "client,domain,train,test\n0,m,700,1\n1,m,800,1\n")
-    assert status.estimate(mnist, rates, root)[0] == pytest.approx(72 / 3600 * 4 * 1500 / (1797 * 0.75))      # counted, not guessed
+    write_text(
+        root / "papers/fedcrl/runs/mnist/clients.csv", "client,domain,train,test\n0,m,700,1\n1,m,800,1\n"
+    )
+    # counted, not guessed
+    assert status.estimate(mnist, rates, root)[0] == pytest.approx(72 / 3600 * 4 * 1500 / (1797 * 0.75))
     finish(root, PROX, (72.0, 72.0))
     rates = status.rates_of(status.read_results(root), root)
-    assert status.estimate(MINI, rates, root)[0] == pytest.approx(72 / 3600)                  # of the same method where there is one
-    assert status.estimate(Cell("fedcrl", "mnist", "fedprox"), rates, root)[0] == pytest.approx(144 / 3600 * 4 * 1500 / (1797 * 0.75))
+    # of the same method where there is one
+    assert status.estimate(MINI, rates, root)[0] == pytest.approx(72 / 3600)
+    assert status.estimate(Cell("fedcrl", "mnist", "fedprox"), rates, root)[0] == pytest.approx(
+        144 / 3600 * 4 * 1500 / (1797 * 0.75)
+    )
     assert status.estimate(mnist, [], root) == (None, False)
 
 
 @pytest.mark.parametrize("partition, images", [
     ({"kind": "domains", "clients": {"mnist": 1, "usps": 4}}, 60_000 + 7_291),
     ({"kind": "domains", "clients": {"mnist": 1, "usps": 4}, "share": 0.01}, 600 + 4 * 72.91),
-    ({"kind": "domains", "clients": {"mnist": 2, "usps": 1}, "share": {"mnist": 0.9, "usps": 0.5}}, 60_000 + 3645.5),
+    ({"kind": "domains", "clients": {"mnist": 2, "usps": 1}, "share": {"mnist": 0.9, "usps": 0.5}},
+     60_000 + 3645.5),
     ({"kind": "domains", "clients": {"mnist": 1}, "test": "index_mod_10"}, 48_000),
     ({"kind": "domains", "clients": {"mnist": 1}, "test": "random", "test_share": 0.25, "samples": 500}, 500),
     ({"kind": "domains", "clients": {"mnist": 3}, "per_class": 7}, 210),
     ({"kind": "pathological", "clients": 3, "classes": 2, "pool": "train"}, 60_000 + 7_291 + 73_257 + 10_000),
     ({"kind": "subset", "sizes": {"mnist": 150, "usps": 80}}, 230)])
 def test_training_images_of_a_partition_that_was_never_made(root, partition, images):
-    document = PAPER | {"scenarios": PAPER["scenarios"] | {"balanced": COMMON | {"data": {"set": "digits4"}, "model": CNN, "partition": partition}}}
+    document = PAPER | {
+        "scenarios": PAPER["scenarios"]
+        | {"balanced": COMMON | {"data": {"set": "digits4"}, "model": CNN, "partition": partition}}
+    }
     write_text(root / "papers/fedcrl/paper.yaml", yaml.safe_dump(document))
     forget(root)
     assert status.training_images(AVG, AVG.resolve(root)[0], root) == pytest.approx(images)
@@ -206,39 +301,74 @@ def test_training_images_of_a_partition_that_was_never_made(root, partition, ima
 def test_what_is_printed(root, capsys):
     finish(root, AVG)
     finish(root, MINI)
-    assert status.main(["fedcrl"], root) == 0
+    assert status.status(["fedcrl"], root=root) == 0
     printed = capsys.readouterr().out
-    rows = {line[:21].strip(): line[21:].split() for line in printed.splitlines() if line[:1] != "" and not line.startswith(("To", "~", "+"))}
-    assert rows["fedcrl, all cells"][:6] == ["7", "2", ".", ".", "3", "2"] and rows["table II"][:6] == ["6", "1", ".", ".", "3", "2"]
+    rows = {
+        line[:21].strip(): line[21:].split()
+        for line in printed.splitlines()
+        if line[:1] != "" and not line.startswith(("To", "~", "+"))
+    }
+    assert rows["fedcrl, all cells"][:6] == ["7", "2", ".", ".", "3", "2"] and rows["table II"][:6] == [
+        "6",
+        "1",
+        ".",
+        ".",
+        "3",
+        "2",
+    ]
     assert rows["miniature"] == ["1", "1", ".", ".", ".", "."] and "table I" not in rows
     assert all(len(line) <= 80 for line in printed.splitlines()[:4])
-    assert "  python -m pipeline.run papers/fedcrl/dvc.yaml  " in printed and "--stages 'table II' | xargs" in printed
-    assert status.main(["fedcrl", "--stages", "table II"], root) == 0
-    assert capsys.readouterr().out.split() == [f"papers/fedcrl/dvc.yaml:main@{name}" for name in ("balanced-fedprox", "mnist-fedavg", "mnist-fedprox")]
-    assert status.main(["fedcrl", "--json"], root) == 0
+    assert "  fedrepro run fedcrl  " in printed and "--stages 'table II' | xargs" in printed
+    assert status.status(["fedcrl"], table="table II", root=root) == 0
+    assert capsys.readouterr().out.split() == [
+        f"papers/fedcrl/dvc.yaml:main@{name}"
+        for name in ("balanced-fedprox", "mnist-fedavg", "mnist-fedprox")
+    ]
+    assert status.status(["fedcrl"], as_json=True, root=root) == 0
     document = json.loads(capsys.readouterr().out)["fedcrl"]
     assert (document["cells"], document["done"], document["missing"], document["no_stage"]) == (7, 2, 3, 2)
-    assert document["tables"]["table II"]["done"] == 1 and document["by_cell"][str(AVG)] == {"state": "done", "stage": f"papers/fedcrl/dvc.yaml:main@{AVG.scenario}-fedavg"}
+    assert document["tables"]["table II"]["done"] == 1 and document["by_cell"][str(AVG)] == {
+        "state": "done",
+        "stage": f"papers/fedcrl/dvc.yaml:main@{AVG.scenario}-fedavg",
+    }
 
 
 @pytest.mark.parametrize("arguments, message", [
-    (["fedclr"], "error: unknown paper 'fedclr' (nearest: 'fedcrl')\n"),
-    (["fedcrl", "--stages", "table III"], "error: unknown table 'table III' (nearest: 'table II')\n")])
-def test_a_wrong_name_is_one_line(root, capsys, arguments, message):
-    assert status.main(arguments, root) == 2 and capsys.readouterr().err == message
+    ({"wanted": ["fedclr"]}, "unknown paper 'fedclr' .nearest: 'fedcrl'"),
+    ({"wanted": ["fedcrl"], "table": "table III"}, "unknown table 'table III' .nearest: 'table II'")])
+def test_a_wrong_name_is_one_line(root, arguments, message):
+    with pytest.raises(ParamError, match=message):
+        status.status(root=root, **arguments)
 
 
 def test_the_stages_are_dvcs_own():
     """Names as DVC knows them, on the repository itself."""
-    listed = subprocess.run([sys.executable, "-m", "dvc", "stage", "list", "--name-only", "dvc.yaml", "papers/fedcrl/dvc.yaml",
-                             "papers/fedcrl/full/dvc.yaml", "papers/across/dvc.yaml"], cwd=ROOT,
-                            capture_output=True, text=True, check=True).stdout.split()
-    ours = [load_paper("fedcrl").stage(cell) for cell in planned("fedcrl")]
+    listed = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "dvc",
+            "stage",
+            "list",
+            "--name-only",
+            "dvc.yaml",
+            "papers/fedcrl/dvc.yaml",
+            "papers/fedcrl/full/dvc.yaml",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    ours = [cell.stage(load_paper("fedcrl")) for cell in planned("fedcrl")]
     assert ours and set(ours) <= {name.removeprefix("dvc.yaml:") for name in listed}
 
 
 def test_five_papers_without_torch_or_dvc():
-    code = ("import sys, runpy; sys.argv = ['status']; sys.modules.update(dict.fromkeys(['torch', 'dvc', 'mlflow', 'pandas', 'sklearn']))\n"
-            "runpy.run_module('pipeline.status', run_name='__main__')")
+    code = (
+        "import sys, runpy; sys.argv = ['fedrepro', 'status']; sys.modules.update(dict.fromkeys(['torch', "
+        "'dvc', 'mlflow', 'pandas', 'sklearn']))\n"
+        "runpy.run_module('pipeline', run_name='__main__')"
+    )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.count(", all cells") == 5, done.stderr

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import results, tracking
-from pipeline.params import ROOT, Cell
+from pipeline.cells import results, tracking
+from pipeline.schema import ROOT, Cell
 from pipeline.sealing import seal
 
 CELL = Cell("fedcrl", "mini", "fedavg")
@@ -17,7 +17,11 @@ CELL = Cell("fedcrl", "mini", "fedavg")
 def root(tmp_path_factory) -> Path:
     """A repository with one finished cell (the committed miniature) and a database of its own."""
     root = tmp_path_factory.mktemp("root")
-    for name in ("params.yaml", "papers/fedcrl/paper.yaml", *(f"papers/fedcrl/runs/mini/fedavg/{f}" for f in ("result.json", "history.csv"))):
+    for name in (
+        "params.yaml",
+        "papers/fedcrl/paper.yaml",
+        *(f"papers/fedcrl/runs/mini/fedavg/{f}" for f in ("result.json", "history.csv")),
+    ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, root / name)
     return root
@@ -42,14 +46,23 @@ def test_import_makes_a_run_per_seed_with_everything(root):
     run = runs["1"]
     assert run.info.run_name == "mini/fedavg/seed 1" and run.info.status == "FINISHED"
     assert run.data.metrics["reported/weighted"] == pytest.approx(result["measures"]["weighted"][1])
-    assert run.data.params["scenario.partition.beta"] == "0.1" and run.data.params["scenario.training.optimiser.name"] == "adam"
-    assert run.data.tags["data.source"] == "bundled" and run.data.tags["hook"] == "pre" and run.data.tags["dvc.stage"] == "fedcrl@fedavg"
+    assert (
+        run.data.params["scenario.partition.beta"] == "0.1"
+        and run.data.params["scenario.training.optimiser.name"] == "adam"
+    )
+    assert (
+        run.data.tags["data.source"] == "bundled"
+        and run.data.tags["hook"] == "pre"
+        and run.data.tags["dvc.stage"] == "papers/fedcrl/dvc.yaml:mini@fedavg"
+    )
     assert abs((run.info.end_time - run.info.start_time) / 1000 - result["seconds"][1]) < 1
     import mlflow
     client = mlflow.MlflowClient(tracking.uri(root))
     curve = client.get_metric_history(run.info.run_id, "weighted")
     history = results.history(CELL, root)
-    assert [m.value for m in sorted(curve, key=lambda m: m.step)] == pytest.approx(history[history["seed"] == 1]["weighted"].tolist())
+    assert [m.value for m in sorted(curve, key=lambda m: m.step)] == pytest.approx(
+        history[history["seed"] == 1]["weighted"].tolist()
+    )
     assert {a.path for a in client.list_artifacts(run.info.run_id)} == {"history.csv", "result.json"}
 
 
@@ -105,7 +118,7 @@ def test_a_server_that_is_down_costs_one_warning(root, monkeypatch, capsys):
         follower.report({"seed": 0, "round": number, "weighted": 1.0})
     follower.finish({})
     said = capsys.readouterr().err
-    assert said.count("warning: MLflow at http://127.0.0.1") == 1 and "python -m pipeline.tracking import" in said
+    assert said.count("warning: MLflow at http://127.0.0.1") == 1 and "fedrepro import" in said
 
 
 def test_import_on_a_server_that_is_down_is_no_failure(monkeypatch, capsys):
@@ -114,5 +127,5 @@ def test_import_on_a_server_that_is_down_is_no_failure(monkeypatch, capsys):
         port = free.getsockname()[1]
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
     monkeypatch.setattr("sys.argv", ["tracking", "import"])
-    tracking.main()
+    tracking.say_import()
     assert "does not answer" in capsys.readouterr().err

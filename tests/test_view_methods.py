@@ -1,4 +1,5 @@
-"""KT-pFL, FedProto with different networks, AugHFL and RAHFL: worked numbers and identities, and small federations."""
+"""KT-pFL, FedProto with different networks, AugHFL and RAHFL: worked numbers and identities, and small
+federations."""
 import dataclasses
 import io
 import math
@@ -6,23 +7,30 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from federation import equal, image_clients, tiny_world, training
 from torch import nn
 
-from federation import equal, image_clients, tiny_world, training
 from pipeline.engine.handle import Batch
 from pipeline.engine.state import Clients, Params, State, pack, unpack
 from pipeline.engine.world import World
 from pipeline.errors import ParamError, TrainingError
-from pipeline.losses import prototype_distance
-from pipeline.losses_views import consistent_cross_entropy, jensen_shannon, supervised_contrast, view_distillation
+from pipeline.losses import consistent_cross_entropy, jensen_shannon
 from pipeline.methods import aughfl, load, rahfl
 from pipeline.methods.aughfl import AugHFL, firmness_weights, released_loss
 from pipeline.methods.fedproto_hetero import FedProtoHetero
-from pipeline.methods.ktpfl import KTpFL, gradient, objective, onto_rows, released_coefficients, stepped_coefficients
+from pipeline.methods.ktpfl import (
+    KTpFL,
+    gradient,
+    objective,
+    onto_rows,
+    released_coefficients,
+    stepped_coefficients,
+)
 from pipeline.methods.local import Local
-from pipeline.methods.rahfl import RAHFL, transfer_matrix
+from pipeline.methods.rahfl import RAHFL, supervised_contrast, transfer_matrix, view_distillation
 from pipeline.models import Network
-from pipeline.params import Model, Optimiser, Public
+from pipeline.prototypes import prototype_distance
+from pipeline.schema import Model, Optimiser, Public
 
 
 def numbers(values) -> torch.Tensor:
@@ -39,15 +47,24 @@ def near(found, wanted, within=1e-6) -> None:
 
 
 # logits of three clients, and features of three views
-Z = numbers([[[2, 0, -1], [.5, 1.5, 0], [-1, 0, 2], [1, -1, .5]], [[1, .5, -.5], [0, 2, -1], [.5, -.5, 1], [0, 1, 1]],
-             [[3, -1, 0], [1, 1, -1], [0, .5, 1.5], [2, -.5, -1]]])
+Z = numbers(
+    [
+        [[2, 0, -1], [0.5, 1.5, 0], [-1, 0, 2], [1, -1, 0.5]],
+        [[1, 0.5, -0.5], [0, 2, -1], [0.5, -0.5, 1], [0, 1, 1]],
+        [[3, -1, 0], [1, 1, -1], [0, 0.5, 1.5], [2, -0.5, -1]],
+    ]
+)
 Z1, Z2, Z3 = Z
-X, WEAK, STRONG = rows([[1, 0], [0, 1], [1, 1], [2, 1]]), rows([[1, .2], [.1, 1], [1, 2], [1, 0]]), rows([[1, 1], [-1, 1], [0, 1], [1, -1]])
+X, WEAK, STRONG = (
+    rows([[1, 0], [0, 1], [1, 1], [2, 1]]),
+    rows([[1, 0.2], [0.1, 1], [1, 2], [1, 0]]),
+    rows([[1, 1], [-1, 1], [0, 1], [1, -1]]),
+)
 Y = torch.tensor([0, 1, 0, 1])
 HFL = [0.257000, 0.426732, 0.442064]
 
 
-# -- views: Jensen-Shannon ------------------------------------------------------------------------------------
+# -- views: Jensen-Shannon -----------------------------------------------------------------------------------
 
 def test_jensen_shannon_and_its_gradients():
     near(jensen_shannon(Z1, Z2, Z3), 0.111246)
@@ -74,13 +91,14 @@ def test_cross_entropy_is_of_the_plain_view_alone():
     near(consistent_cross_entropy(stacked, labels, 0.0), 0.339754)
 
 
-# -- views: contrast and distillation ---------------------------------------------------------------------------
+# -- views: contrast and distillation ------------------------------------------------------------------------
 
 def test_supervised_contrast_of_two_views():
     two = torch.cat([X, WEAK])
     near(supervised_contrast(two, Y, 0.2), 2.870458)
     near(RAHFL().contrasted(two, Y), 8.201308)
-    near(RAHFL(contrast_form="paper").contrasted(two, Y), 8 * 2.870458, 8e-6)       # Eq. 5: a sum over the 2B anchors
+    # Eq. 5: a sum over the 2B anchors
+    near(RAHFL(contrast_form="paper").contrasted(two, Y), 8 * 2.870458, 8e-6)
     near(supervised_contrast(torch.cat([X, STRONG]), Y, 0.2), 3.888150)
     near(RAHFL().contrasted(torch.cat([X, STRONG]), Y), 11.109001)
 
@@ -104,7 +122,10 @@ def test_distillation_between_views():
 def test_only_the_soft_target_is_a_constant():
     views = [z.clone().requires_grad_() for z in (X, WEAK, STRONG)]
     found = torch.autograd.grad(view_distillation(*views, 0.2), views)
-    near(torch.stack([g[0] for g in found]), [[-.194224, -.594009], [-.733462, -.288729], [-.445821, 1.598143]])
+    near(
+        torch.stack([g[0] for g in found]),
+        [[-0.194224, -0.594009], [-0.733462, -0.288729], [-0.445821, 1.598143]],
+    )
 
 
 def test_the_papers_form_to_the_letter():
@@ -112,7 +133,9 @@ def test_the_papers_form_to_the_letter():
     members, total = torch.cat([WEAK, X]), 0.0
     for i in range(4):
         others = [a for a in range(8) if a != i]
-        q, s = (F.softmax(torch.stack([z[i] @ members[a] / 0.2 for a in others]), dim=0) for z in (WEAK, STRONG))
+        q, s = (
+            F.softmax(torch.stack([z[i] @ members[a] / 0.2 for a in others]), dim=0) for z in (WEAK, STRONG)
+        )
         total += (q * (q / s).log()).sum() / 4
     near(view_distillation(X, WEAK, STRONG, 0.2, "paper"), total, 1e-12)
 
@@ -125,8 +148,16 @@ def test_a_strong_view_like_the_weak_one_has_nothing_to_learn(form):
 @pytest.mark.parametrize("form", ["code", "paper"])
 def test_rotated_features_give_the_same_terms(form):
     turn = numbers([[math.cos(1), -math.sin(1)], [math.sin(1), math.cos(1)]])
-    near(supervised_contrast(torch.cat([X, WEAK]) @ turn, Y, 0.2), supervised_contrast(torch.cat([X, WEAK]), Y, 0.2), 1e-12)
-    near(view_distillation(X @ turn, WEAK @ turn, STRONG @ turn, 0.2, form), view_distillation(X, WEAK, STRONG, 0.2, form), 1e-12)
+    near(
+        supervised_contrast(torch.cat([X, WEAK]) @ turn, Y, 0.2),
+        supervised_contrast(torch.cat([X, WEAK]), Y, 0.2),
+        1e-12,
+    )
+    near(
+        view_distillation(X @ turn, WEAK @ turn, STRONG @ turn, 0.2, form),
+        view_distillation(X, WEAK, STRONG, 0.2, form),
+        1e-12,
+    )
 
 
 @pytest.mark.parametrize("form", ["code", "paper"])
@@ -137,7 +168,7 @@ def test_one_image_has_finite_terms(form):
     assert value.isfinite() and all(g.isfinite().all() for g in torch.autograd.grad(value, z))
 
 
-# -- RAHFL: the local loss ---------------------------------------------------------------------------------------
+# -- RAHFL: the local loss -----------------------------------------------------------------------------------
 
 class Pictured:
     """A model whose features are its images and whose logits are twice these."""
@@ -148,7 +179,7 @@ class Pictured:
         return 2 * images
 
 
-SEEN = Batch(3 * X, Y, (STRONG, X, 5 * WEAK))                                       # lengths do not matter: features are scaled
+SEEN = Batch(3 * X, Y, (STRONG, X, 5 * WEAK))  # lengths do not matter: features are scaled
 
 
 def local_loss(**options) -> torch.Tensor:
@@ -168,7 +199,9 @@ def test_the_local_loss_is_the_sum_of_its_terms():
 
 
 def test_a_contrast_without_augmix_is_refused_by_name():
-    with pytest.raises(ParamError, match="rows: contrast: dcl compares AugMix views, so it needs augmix: true"):
+    with pytest.raises(
+        ParamError, match="rows: contrast: dcl compares AugMix views, so it needs augmix: true"
+    ):
         load("rahfl", {"augmix": False}, "rows")
 
 
@@ -178,7 +211,12 @@ def test_views_are_made_of_one_plain_view(monkeypatch):
     monkeypatch.setattr(rahfl, "augmix", lambda images, g: calls.append(images) or images + len(calls))
     monkeypatch.setattr(rahfl, "simple", lambda images, g: images)
     x, first, second, weak = RAHFL().views(pixels, torch.Generator())
-    assert torch.equal(x, pixels // 2) and torch.equal(first, x + 1) and torch.equal(second, x + 2) and torch.equal(weak, pixels)
+    assert (
+        torch.equal(x, pixels // 2)
+        and torch.equal(first, x + 1)
+        and torch.equal(second, x + 2)
+        and torch.equal(weak, pixels)
+    )
     assert all(call is x for call in calls)
     assert len(RAHFL(contrast="supcon").views(pixels, torch.Generator())) == 3
 
@@ -192,12 +230,15 @@ def test_aughfl_takes_nine_operations_or_all(monkeypatch):
     assert asked == ["nine", "nine", "all", "all"]
 
 
-# -- RAHFL: who learns from whom ---------------------------------------------------------------------------------
+# -- RAHFL: who learns from whom -----------------------------------------------------------------------------
 
 def collaborative(method, state=None, logits=Z) -> list[float]:
     """Every client's loss on one public batch; 0 where it takes no step."""
     received = method.agree(list(logits), state, None)
-    return [0.0 if r is None else float(method.agreement(z, r, None)) for z, r in zip(logits, received, strict=True)]
+    return [
+        0.0 if r is None else float(method.agreement(z, r, None))
+        for z, r in zip(logits, received, strict=True)
+    ]
 
 
 def after(*accuracies) -> State:
@@ -208,7 +249,7 @@ def test_those_at_least_as_accurate_teach():
     assert transfer_matrix(numbers([60, 70, 65])).tolist() == [[0, 1, 1], [0, 0, 0], [0, 1, 0]]
     near(collaborative(RAHFL(), after(60, 70, 65)), [0.257000, 0, 0.670834])
     near(collaborative(RAHFL(), after(70, 60, 65)), [0, 0.426732, 0.213294])
-    near(collaborative(RAHFL(), after(65, 65, 65)), HFL)                             # equals teach each other: HFL
+    near(collaborative(RAHFL(), after(65, 65, 65)), HFL)  # equals teach each other: HFL
     near(collaborative(RAHFL(asymmetric=False)), HFL)
     near([2 * collaborative(RAHFL(), after(60, 70, 65))[0]], [0.513999])             # Eq. 13 has no 1 / m_k
 
@@ -228,7 +269,7 @@ def test_the_gradient_is_that_of_the_averaged_target():
     near(found, towards, 1e-12)
 
 
-# -- AugHFL -------------------------------------------------------------------------------------------------------
+# -- AugHFL --------------------------------------------------------------------------------------------------
 
 AUGMENTED = [(Z1, Z1 + .1, .9 * Z1), (Z2, .5 * Z2, Z2 + numbers([1, 0, 0])), (Z3, 1.1 * Z3, Z1)]
 
@@ -243,8 +284,12 @@ def shown(views=AUGMENTED) -> list[dict]:
     return [AugHFL().look(Answering(), seen, None) for seen in views]
 
 
-def aughfl_losses(all_shown, method=AugHFL()) -> list[float]:
-    return [float(method.agreement(mine, r, None)) for mine, r in zip(all_shown, method.agree(all_shown, None, None), strict=True)]
+def aughfl_losses(all_shown) -> list[float]:
+    method = AugHFL()
+    return [
+        float(method.agreement(mine, r, None))
+        for mine, r in zip(all_shown, method.agree(all_shown, None, None), strict=True)
+    ]
 
 
 def test_firm_answers_weigh_more():
@@ -253,13 +298,16 @@ def test_firm_answers_weigh_more():
 
 
 def test_weights_are_uniform_where_answers_do_not_move():
-    for kappa in (torch.zeros(3), torch.zeros(3) - 1e-9, torch.full((3,), 0.4)):      # float32 rounding can fall below 0
+    # float32 rounding can fall below 0
+    for kappa in (torch.zeros(3), torch.zeros(3) - 1e-9, torch.full((3,), 0.4)):
         near(firmness_weights(kappa), [1 / 3] * 3)
     assert firmness_weights(torch.tensor([3., 4., 5.])).sum() <= 1
 
 
 def test_weights_of_one_over_the_others_are_hfl(monkeypatch):
-    monkeypatch.setattr(aughfl, "firmness_weights", lambda kappa: torch.full_like(kappa, 1 / (len(kappa) - 1)))
+    monkeypatch.setattr(
+        aughfl, "firmness_weights", lambda kappa: torch.full_like(kappa, 1 / (len(kappa) - 1))
+    )
     near(aughfl_losses(shown()), HFL)
 
 
@@ -278,27 +326,32 @@ def test_the_released_loss_has_no_gradient():
     assert value.isfinite() and torch.autograd.grad(value, z)[0].count_nonzero() == 0
 
 
-# -- KT-pFL -------------------------------------------------------------------------------------------------------
+# -- KT-pFL --------------------------------------------------------------------------------------------------
 
 P, UNIFORM = F.softmax(Z, dim=2), torch.full((3, 3), 1 / 3, dtype=torch.float64)
 
 
-def sent(c, method=KTpFL()) -> list[torch.Tensor]:
-    return method.agree([{"sent": p, "logits": z} for p, z in zip(P, Z)], State(coefficients=c), None)
+def sent(c) -> list[torch.Tensor]:
+    return KTpFL().agree([{"sent": p, "logits": z} for p, z in zip(P, Z)], State(coefficients=c), None)
 
 
 def test_coefficients_of_the_paper():
     near(sent(UNIFORM)[0][0], [0.775528, 0.154281, 0.070191])
     near(objective(UNIFORM, P), 0.416792)
-    near(gradient(UNIFORM, P), [[.953349, 1.195110, 1.031801], [1.246061, .842100, 1.431565], [1.166643, 1.512934, .870812]])
+    near(
+        gradient(UNIFORM, P),
+        [[0.953349, 1.195110, 1.031801], [1.246061, 0.842100, 1.431565], [1.166643, 1.512934, 0.870812]],
+    )
     stepped = stepped_coefficients(UNIFORM, P, 0.1, 1.0, 0.7)
     near(stepped, [[.237998, .213822, .230153], [.208727, .249123, .190177], [.216669, .182040, .246252]])
-    near(stepped[0].sum(), 0.68, 5e-3)                                                # so targets would not be distributions
+    near(stepped[0].sum(), 0.68, 5e-3)  # so targets would not be distributions
     near(onto_rows(stepped).sum(1), [1, 1, 1], 1e-12)
 
 
 def test_the_written_gradient_is_that_of_the_objective():
-    c = F.softmax(torch.randn(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)), dim=1).requires_grad_()
+    c = F.softmax(
+        torch.randn(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)), dim=1
+    ).requires_grad_()
     near(gradient(c.detach(), P), torch.autograd.grad(objective(c, P), c)[0], 1e-12)
 
 
@@ -319,7 +372,8 @@ def test_equal_clients_keep_uniform_coefficients():
 
 def test_a_heavy_penalty_keeps_coefficients_uniform():
     c = F.softmax(Z[:, :3, 0], dim=1)
-    near(stepped_coefficients(c, P, 0.5 / 1e9, 1.0, 1e9), UNIFORM)                    # eta = 1 / (2 rho): lands on 1/K - grad / (2 rho)
+    # eta = 1 / (2 rho): lands on 1/K - grad / (2 rho)
+    near(stepped_coefficients(c, P, 0.5 / 1e9, 1.0, 1e9), UNIFORM)
 
 
 def test_rows_without_a_positive_entry_become_uniform():
@@ -332,7 +386,7 @@ def test_targets_are_mixtures_of_probabilities():
     value = KTpFL().agreement({"logits": z}, own[1], None)
     near(value.detach(), 0.0, 1e-12)
     near(torch.autograd.grad(value, z)[0], torch.zeros(4, 3), 1e-12)
-    near(torch.stack(sent(UNIFORM)), P.mean(0).expand(3, -1, -1), 1e-12)              # not the softmax of the mean logits
+    near(torch.stack(sent(UNIFORM)), P.mean(0).expand(3, -1, -1), 1e-12)  # not the softmax of the mean logits
     assert (P.mean(0) - F.softmax(Z.mean(0), dim=1)).abs().max() > 1e-3
 
 
@@ -341,10 +395,11 @@ def test_distillation_and_its_two_means():
     near(KTpFL().agreement({"logits": Z1}, target, None), 0.060087)
     near(KTpFL(reduction="mean").agreement({"logits": Z1}, target, None), 0.020029)
     soft = F.softmax(Z1 / 10, dim=1)
-    near(KTpFL(tau=10.0).agreement({"logits": Z1}, soft, None), 0.0, 1e-12)           # the student at the same temperature
+    # the student at the same temperature
+    near(KTpFL(tau=10.0).agreement({"logits": Z1}, soft, None), 0.0, 1e-12)
 
 
-# -- FedProto ----------------------------------------------------------------------------------------------------
+# -- FedProto ------------------------------------------------------------------------------------------------
 
 A = ([[1, 0], [1, 1], [0, 2], [3, 1]], [0, 1, 1, 0])
 B = ([[.5, .5], [1, 2], [2, 1], [0, 1]], [0, 0, 2, 2])
@@ -352,7 +407,13 @@ B = ([[.5, .5], [1, 2], [2, 1], [0, 1]], [0, 0, 2, 2])
 
 def vectors_world(monkeypatch, *clients) -> World:
     """Clients of 2-vectors that are their own representations, three classes."""
-    return tiny_world(monkeypatch, *clients, network=lambda: Network(nn.Flatten(1), nn.Linear(2, 3)), dtype=torch.float64, classes=3)
+    return tiny_world(
+        monkeypatch,
+        *clients,
+        network=lambda: Network(nn.Flatten(1), nn.Linear(2, 3)),
+        dtype=torch.float64,
+        classes=3,
+    )
 
 
 def test_prototypes_of_two_clients(monkeypatch):
@@ -369,8 +430,13 @@ def test_prototypes_of_two_clients(monkeypatch):
 
 def test_a_client_without_data_has_no_prototypes(monkeypatch):
     world = vectors_world(monkeypatch, ([], []), A)
-    nothing = {"images": torch.zeros(0, 2, 1, 1, dtype=torch.float64), "labels": torch.zeros(0, dtype=torch.int64)}
-    world.clients[0] = dataclasses.replace(world.clients[0], **nothing)
+    nothing = {
+        "images": torch.zeros(0, 2, 1, 1, dtype=torch.float64),
+        "labels": torch.zeros(0, dtype=torch.int64),
+    }
+    world = World(
+        [dataclasses.replace(world.clients[0], **nothing), world.clients[1]], world.training, world.classes, 0
+    )
     seen = FedProtoHetero(space="features").class_means(world.new_models(), world)
     assert seen.counts.tolist() == [[0, 0, 0], [2, 2, 0]] and not seen.means[0].any()
 
@@ -399,11 +465,16 @@ def test_without_its_term_fedproto_is_local():
         assert equal(Params((n, mine[n]) for n in kept), Params((n, theirs[n]) for n in kept))
     drawn = run(FedProtoHetero(), w).models
     assert largest_difference(ours[0], drawn[0]) > 1e-4
-    assert largest_difference(run(FedProtoHetero(), w, 1).models.features, run(Local(), w, 1).models.features) == 0   # CE only
+    # CE only
+    assert (
+        largest_difference(run(FedProtoHetero(), w, 1).models.features, run(Local(), w, 1).models.features)
+        == 0
+    )
 
 
 def test_running_means_are_of_the_embeddings_before_each_step():
-    w = small_world(sizes=(12,), models=[Model("cnn4", projector=8)], dtype=torch.float64)          # one batch, one step
+    # one batch, one step
+    w = small_world(sizes=(12,), models=[Model("cnn4", projector=8)], dtype=torch.float64)
     found, start = run(FedProtoHetero(), w, 1).prototypes, w.network(0, w.new_models()[0]).train()
     with torch.no_grad():
         h = start.projector(start.features(w.clients[0].images))
@@ -434,7 +505,9 @@ def test_fedproto_predicts_by_the_classifier_or_by_prototypes(monkeypatch):
     state, images = run_one(method, world), numbers([[2, .5], [.5, 1.6], [1, 1]]).view(3, 2, 1, 1)
     scores = world.each(state.models, lambda model, *_: method.scores(model, images, state))[0]
     assert scores.argmax(1).tolist() == [0, 1, 2]
-    plain = world.each(state.models, lambda model, *_: FedProtoHetero().scores(model, images, state) - model(images))[0]
+    plain = world.each(
+        state.models, lambda model, *_: FedProtoHetero().scores(model, images, state) - model(images)
+    )[0]
     assert not plain.any()
 
 
@@ -443,28 +516,58 @@ def test_networks_without_a_projector_are_told_so():
         run(FedProtoHetero(), small_world(projector=None), 1)
 
 
-# -- federations of different networks ----------------------------------------------------------------------------
+# -- federations of different networks -----------------------------------------------------------------------
 
 SIZES = (20, 33, 0, 1, 12)
 HETERO = (Model("cnn4"), Model("cnn2", features=32), Model("cnn4"), Model("cnn2", features=32), Model("cnn5"))
 
 
-def small_world(sizes=SIZES, models=None, projector=None, public=40, settings=None, heldout=30, dtype=torch.float32, **changes) -> World:
-    models = [dataclasses.replace(m, projector=projector) for m in HETERO[:len(sizes)]] if models is None else models
-    clients = [dataclasses.replace(c, images=c.images.to(dtype)) for c in image_clients(sizes, models)]
+def small_world(
+    sizes=SIZES,
+    models=None,
+    projector=None,
+    public=40,
+    settings=None,
+    heldout=30,
+    dtype=torch.float32,
+    one_class=False,
+    **changes,
+) -> World:
+    models = (
+        [dataclasses.replace(m, projector=projector) for m in HETERO[: len(sizes)]]
+        if models is None
+        else models
+    )
+    clients = [
+        dataclasses.replace(
+            c, images=c.images.to(dtype), labels=torch.full_like(c.labels, 3) if one_class else c.labels
+        )
+        for c in image_clients(sizes, models)
+    ]
     drawn = torch.Generator().manual_seed(9)
     images = torch.rand(public, 1, 16, 16, generator=drawn).to(dtype) * 2 - 1
-    apart, test = (Batch(torch.rand(n, 1, 16, 16, generator=drawn).to(dtype) * 2 - 1, torch.randint(0, 10, (n,), generator=drawn))
-                   for n in (heldout, 50))
-    return World(clients, training(**{"optimiser": Optimiser("adam", 0.003), **changes}), 10, 0,
-                 public=(images, settings or Public("made up", batch_size=16)), heldout=apart if heldout else None, test=test)
+    apart, test = (
+        Batch(
+            torch.rand(n, 1, 16, 16, generator=drawn).to(dtype) * 2 - 1,
+            torch.randint(0, 10, (n,), generator=drawn),
+        )
+        for n in (heldout, 50)
+    )
+    return World(
+        clients,
+        training(**{"optimiser": Optimiser("adam", 0.003), **changes}),
+        10,
+        0,
+        public=(images, settings or Public("made up", batch_size=16)),
+        heldout=apart if heldout else None,
+        test=test,
+    )
 
 
 def run(method, world, rounds=3, state=None):
     state = method.init(world) if state is None else state
-    for world.round in range(world.round + 1, world.round + rounds + 1):
-        state = method.round(state, world)
-    world.round = 0
+    for number in range(world.round + 1, world.round + rounds + 1):
+        state = method.round(state, world.at(number))
     return state
 
 
@@ -485,19 +588,29 @@ def largest_difference(a, b) -> float:
 
 
 METHODS = {
-    "ktpfl": KTpFL(), "ktpfl-code": KTpFL(update="code", tau=2.0),
-    "fedproto": FedProtoHetero(), "fedproto-eval": FedProtoHetero(weighted=True, means="eval"),
-    "aughfl": AugHFL(), "aughfl-all": AugHFL(operations="all"), "aughfl-bug": AugHFL(released_bug=True),
-    "rahfl": RAHFL(), "rahfl-paper": RAHFL(contrast_form="paper", distillation_form="paper", acc_source="test"),
-    "hfl": RAHFL(asymmetric=False, augmix=False, contrast="none"), "asymhfl": RAHFL(augmix=False, contrast="none"),
-    "asymhfl-aug": RAHFL(contrast="none"), "supcon": RAHFL(contrast="supcon"), "private": RAHFL(acc_source="private"),
+    "ktpfl": KTpFL(),
+    "ktpfl-code": KTpFL(update="code", tau=2.0),
+    "fedproto": FedProtoHetero(),
+    "fedproto-eval": FedProtoHetero(weighted=True, means="eval"),
+    "aughfl": AugHFL(),
+    "aughfl-all": AugHFL(operations="all"),
+    "aughfl-bug": AugHFL(released_bug=True),
+    "rahfl": RAHFL(),
+    "rahfl-paper": RAHFL(contrast_form="paper", distillation_form="paper", acc_source="test"),
+    "hfl": RAHFL(asymmetric=False, augmix=False, contrast="none"),
+    "asymhfl": RAHFL(augmix=False, contrast="none"),
+    "asymhfl-aug": RAHFL(contrast="none"),
+    "supcon": RAHFL(contrast="supcon"),
+    "private": RAHFL(acc_source="private"),
 }
 
 
-@pytest.mark.parametrize(("optimiser", "within"), [(Optimiser("sgd", 0.05), 1e-9), (Optimiser("adam", 0.003), 1e-7)], ids=["sgd", "adam"])
+@pytest.mark.parametrize(("optimiser", "within"), [(Optimiser("sgd", 0.05), 1e-9),
+                                                   (Optimiser("adam", 0.003), 1e-7)], ids=["sgd", "adam"])
 @pytest.mark.parametrize("name", METHODS)
 def test_both_executors_agree(name, optimiser, within, monkeypatch):
-    """The first step of a new Adam divides by |g| + 1e-8, so that rounding of a tiny gradient grows (AugHFL's small weights)."""
+    """The first step of a new Adam divides by |g| + 1e-8, so that rounding of a tiny gradient grows (AugHFL's
+    small weights)."""
     method, states = METHODS[name], []
     if not isinstance(method, FedProtoHetero):
         method = dataclasses.replace(method, public_optimiser=optimiser.name)
@@ -515,16 +628,14 @@ def test_states_outlive_a_checkpoint(name):
     half, file = run(method, w, 1), io.BytesIO()
     torch.save(pack(half), file)
     file.seek(0)
-    w.round = 1
-    resumed = run(method, w, 1, unpack(torch.load(file, weights_only=True)))
+    resumed = run(method, w.at(1), 1, unpack(torch.load(file, weights_only=True)))
     assert largest_difference(resumed, run(method, w, 2)) == 0
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_clients_without_data_and_classes_are_no_obstacle(name):
     """Also: a client alone, public images of one batch, one class per client."""
-    w = small_world(sizes=(0, 9), projector=8)
-    w.clients[1] = dataclasses.replace(w.clients[1], labels=torch.full((9,), 3))
+    w = small_world(sizes=(0, 9), projector=8, one_class=True)
     for world in (w, small_world(sizes=(20,), projector=8, public=9)):
         state = run(METHODS[name], world, 2)
         assert all(value.isfinite().all() for model in state.models for value in model.values())
@@ -542,7 +653,8 @@ def test_a_better_client_does_not_move_and_a_worse_one_does():
     w = small_world(sizes=(20, 33), local_epochs=0)
     start = w.new_models()
     with torch.no_grad():
-        w.heldout = Batch(w.heldout.images, w.network(1, start[1])(w.heldout.images).argmax(1))     # client 1 is always right
+        # client 1 is always right
+        vars(w)["heldout"] = Batch(w.heldout.images, w.network(1, start[1])(w.heldout.images).argmax(1))
     state = run(RAHFL(), w, 1)
     assert state.accuracies["heldout"][1] == 1 and state.matrix.tolist() == [[0, 1], [0, 0]]
     assert equal(state.models[1], start[1]) and largest_difference(state.models[0], start[0]) > 1e-4
@@ -550,7 +662,10 @@ def test_a_better_client_does_not_move_and_a_worse_one_does():
 
 def test_accuracies_of_every_source_are_kept():
     state = run(RAHFL(), small_world(), 1)
-    assert {name: values.shape for name, values in state.accuracies.items()} == {"heldout": (5,), "test": (5,)}
+    assert {name: values.shape for name, values in state.accuracies.items()} == {
+        "heldout": (5,),
+        "test": (5,),
+    }
     private = run(RAHFL(acc_source="private"), small_world(), 1)
     assert private.accuracies["private"].isnan().tolist() == [False, False, True, False, False]
     assert not private.matrix[2].any() and not private.matrix[:, 2].any()
@@ -574,10 +689,12 @@ def test_a_missing_source_is_named():
 def test_the_matrix_is_renewed_every_few_rounds():
     method, w, seen = RAHFL(matrix_every=2), small_world(), []
     state = method.init(w)
-    for w.round in range(1, 5):
-        state = method.round(state, w)
+    for number in range(1, 5):
+        state = method.round(state, w.at(number))
         seen.append(state.accuracies["test"])
-    assert torch.equal(seen[0], seen[1]) and torch.equal(seen[2], seen[3]) and not torch.equal(seen[1], seen[2])
+    assert (
+        torch.equal(seen[0], seen[1]) and torch.equal(seen[2], seen[3]) and not torch.equal(seen[1], seen[2])
+    )
 
 
 def test_rahfl_with_everything_off_and_nobody_to_learn_from_is_local(monkeypatch):
@@ -586,7 +703,7 @@ def test_rahfl_with_everything_off_and_nobody_to_learn_from_is_local(monkeypatch
     assert equal(run(RAHFL(augmix=False, contrast="none"), w).models[0], alone[0])
     monkeypatch.setattr(rahfl, "plain", lambda images, g: images)
     monkeypatch.setattr(rahfl, "augmix", lambda images, g: images)
-    w.pixels = Untouched()                                                             # no rounding to bytes
+    vars(w)["pixels"] = Untouched()  # no rounding to bytes
     assert largest_difference(run(RAHFL(mu=0.0, contrast="none"), w).models, alone) < 1e-9
 
 
@@ -621,27 +738,28 @@ def test_the_released_aughfl_moves_nothing_but_statistics():
 
 def test_every_client_mixes_the_same_public_images_for_itself():
     w = small_world(sizes=(8, 8))
-    (x, first, second), (same, other, _) = next(iter(AugHFL().batches(None, w)))
+    (x, first, second), (same, other, _) = next(AugHFL().batches(None, w)).images
     assert x is same and not torch.equal(first, second) and not torch.equal(first, other)
 
 
 def test_the_teachers_of_ktpfl_stay_as_they_were(monkeypatch):
-    """Its targets in the last batch are the coefficients times the predictions of the models that the round began with."""
-    w, method, received = small_world(sizes=(20, 33), public=48), KTpFL(), []
-    w.round = 1
+    """Its targets in the last batch are the coefficients times the predictions of the models that the round
+    began with."""
+    w, method, received = small_world(sizes=(20, 33), public=48).at(1), KTpFL(), []
     state = method.prepare(method.init(w), w)
-    for images in w.public_batches():
-        last = images
+    *_, (last, _) = w.public_batches()
     agree = KTpFL.agree
     monkeypatch.setattr(KTpFL, "agree", lambda *given: received.append(agree(*given)) or received[-1])
     moved = method.collaborate(state, w)
     with torch.no_grad():
         P = torch.stack([F.softmax(w.network(k, model)(last), dim=1) for k, model in enumerate(state.models)])
-    torch.testing.assert_close(torch.stack(received[-1]), torch.einsum("km,mbc->kbc", state.coefficients.float(), P))
+    torch.testing.assert_close(
+        torch.stack(received[-1]), torch.einsum("km,mbc->kbc", state.coefficients.float(), P)
+    )
     assert largest_difference(moved, state.models) > 1e-4 and len(received) == 3
 
 
-# -- communication -------------------------------------------------------------------------------------------------
+# -- communication -------------------------------------------------------------------------------------------
 
 def test_scalars_per_round():
     full, dropped = Public("made up", batch_size=512), Public("made up", batch_size=256, drop_last=True)
@@ -656,7 +774,11 @@ def test_scalars_per_round():
 
 def test_scalars_of_prototypes():
     w = small_world(sizes=(6, 4), projector=8)
-    w.clients = [dataclasses.replace(c, labels=torch.tensor(y)) for c, y in zip(w.clients, ([0, 0, 1, 1, 2, 2], [0, 0, 3, 3]))]
+    clients = [
+        dataclasses.replace(c, labels=torch.tensor(y))
+        for c, y in zip(w.clients, ([0, 0, 1, 1, 2, 2], [0, 0, 3, 3]))
+    ]
+    w = World(clients, w.training, w.classes, 0)
     assert FedProtoHetero().traffic(w) == (2.5 * 8, 4 * 8)
     assert FedProtoHetero(weighted=True).traffic(w) == (2.5 * 8 + 2.5, 4 * 8)
 

@@ -1,8 +1,9 @@
 """Random views of images, a batch at a time, each image with draws of its own.
 
-Every view is a function `view(images, generator)`: images uint8 (B, C, H, W) on any device, square, C = 1 or 3, at least 5 pixels
-wide; generator a CPU generator, from which alone all draws come, always equally many, so that one seed gives one result
-whatever the images. Views are uint8 of the same shape and device, but for `augmix`, whose mixtures are float32 in [0, 255].
+Every view is a function `view(images, generator)`: images uint8 (B, C, H, W) on any device, square, C = 1 or
+3, at least 5 pixels wide; generator a CPU generator, from which alone all draws come, always equally many, so
+that one seed gives one result whatever the images. Views are uint8 of the same shape and device, but for
+`augmix`, whose mixtures are float32 in [0, 255].
 
 | view | used as |
 |---|---|
@@ -25,20 +26,33 @@ from pipeline.devices import beside
 
 PAD = 4                                               # pixels around an image before a random crop
 TURN = 15.0                                           # degrees either way (RAHFL's public images)
-SCALE, RATIO, TRIES = (0.2, 1.0), (3 / 4, 4 / 3), 10  # of a random resized crop: share of the area, width : height
-JITTER, HUE = 0.4, 0.1                                # brightness, contrast and colour 1 +- .4; hue +- .1 of the circle
+# A random resized crop's share of the area, its width : height, and the tries to fit it.
+SCALE, RATIO, TRIES = (0.2, 1.0), (3 / 4, 4 / 3), 10
+JITTER, HUE = 0.4, 0.1  # brightness, contrast and colour 1 +- .4; hue +- .1 of the circle
 P_JITTER, P_GREY, P_BLUR, P_FLIP = 0.8, 0.2, 0.5, 0.5
 RADIUS = (0.1, 2.0)                                   # of the Gaussian blur, pixels
 
-WIDTH, DEPTH, SEVERITY = 3, 3, 3                      # AugMix: chains, operations in one at most, strength of an operation
-NINE = ("autocontrast", "equalize", "posterize", "rotate", "solarize", "shear_x", "shear_y", "translate_x", "translate_y")
-ALL = (*NINE, "color", "contrast", "brightness", "sharpness")   # the last four resemble the corruptions of the test images
+WIDTH, DEPTH, SEVERITY = 3, 3, 3  # AugMix: chains, operations in one at most, strength of an operation
+NINE = (
+    "autocontrast",
+    "equalize",
+    "posterize",
+    "rotate",
+    "solarize",
+    "shear_x",
+    "shear_y",
+    "translate_x",
+    "translate_y",
+)
+# The last four resemble the corruptions of the test images.
+ALL = (*NINE, "color", "contrast", "brightness", "sharpness")
 
 
 # -- whole views ---------------------------------------------------------------------------------------------
 
 def crop_flip(images: Tensor, generator: Generator) -> Tensor:
-    """Reflect 4 pixels around, crop at random, flip half of them ([RA] Dataset/utils.py; its ColorJitter() does nothing)."""
+    """Reflect 4 pixels around, crop at random, flip half of them ([RA] Dataset/utils.py; its ColorJitter()
+    does nothing)."""
     return _crop_flip(images, generator, reflect=True)
 
 
@@ -46,8 +60,9 @@ plain = crop_flip
 
 
 def simple(images: Tensor, generator: Generator) -> Tensor:
-    """RAHFL's weak view for the contrast (Sec. 3.3; [RA]): reflect 4 pixels around, random resized crop back to the size, colour
-    jitter (.8), grey (.2), Gaussian blur (.5), flip (.5). The crop is one of the padded image."""
+    """RAHFL's weak view for the contrast (Sec. 3.3; [RA]): reflect 4 pixels around, random resized crop back
+    to the size, colour jitter (.8), grey (.2), Gaussian blur (.5), flip (.5). The crop is one of the padded
+    image."""
     side = images.shape[3]
     rim = beside(_reflected(torch.arange(-PAD, side + PAD), side), images)
     padded = images[:, :, rim[:, None], rim]
@@ -58,8 +73,8 @@ def simple(images: Tensor, generator: Generator) -> Tensor:
 
 
 def weak(images: Tensor, generator: Generator, crop: Literal["resized", "padded"] = "resized") -> Tensor:
-    """FCCL+'s weak view of public images: crop and flip. `resized`: a random resized crop (Sec. 4.1); `padded`: 4 black pixels
-    around and a crop of the image's size, what its release does."""
+    """FCCL+'s weak view of public images: crop and flip. `resized`: a random resized crop (Sec. 4.1);
+    `padded`: 4 black pixels around and a crop of the image's size, what its release does."""
     if crop == "padded":
         return _crop_flip(images, generator, reflect=False)
     return _flipped(_resized_crop(images, generator, images.shape[3]), generator)
@@ -71,19 +86,20 @@ def strong(images: Tensor, generator: Generator, crop: Literal["resized", "padde
 
 
 def crop_flip_rotate(images: Tensor, generator: Generator) -> Tensor:
-    """RAHFL's and FCCL's view of public images: 4 black pixels around, crop, flip, turn by U(-15, 15) degrees to the nearest
-    pixel, as torchvision's RandomRotation does by default."""
+    """RAHFL's and FCCL's view of public images: 4 black pixels around, crop, flip, turn by U(-15, 15) degrees
+    to the nearest pixel, as torchvision's RandomRotation does by default."""
     out = _crop_flip(images, generator, reflect=False)
     degrees = _uniform(generator, len(images), -TURN, TURN)
     return pillow.affine_nearest(out, pillow.rotation(degrees, *images.shape[2:]))
 
 
 def augmix(images: Tensor, generator: Generator, operations: Literal["nine", "all"] = "nine") -> Tensor:
-    """AugMix (Hendrycks et al. 2020, Alg. 1; width 3, depth 1..3, severity 3): float32 (B, C, H, W) in [0, 255], not rounded.
+    """AugMix (Hendrycks et al. 2020, Alg. 1; width 3, depth 1..3, severity 3): float32 (B, C, H, W) in [0,
+    255], not rounded.
 
-    (1 - m) x + m sum_i w_i chain_i(x) with w ~ Dirichlet(1, 1, 1), m ~ Beta(1, 1). The reference mixes normalised images,
-    which is the same because the weights sum to 1. `nine` leaves out operations that resemble the test corruptions (RAHFL);
-    `all` is AugHFL's thirteen. Two views of one image are two calls.
+    (1 - m) x + m sum_i w_i chain_i(x) with w ~ Dirichlet(1, 1, 1), m ~ Beta(1, 1). The reference mixes
+    normalised images, which is the same because the weights sum to 1. `nine` leaves out operations that
+    resemble the test corruptions (RAHFL); `all` is AugHFL's thirteen. Two views of one image are two calls.
     """
     n = len(images)
     names = NINE if operations == "nine" else ALL
@@ -91,26 +107,32 @@ def augmix(images: Tensor, generator: Generator, operations: Literal["nine", "al
     drawn = torch.randint(len(names), (n, WIDTH, DEPTH), generator=generator)
     level = _uniform(generator, (n, WIDTH, DEPTH), 0.1, SEVERITY)
     sign = 1.0 - 2.0 * _chance(generator, (n, WIDTH, DEPTH), 0.5)
-    weights = torch.empty(n, WIDTH).exponential_(generator=generator)        # Gamma(1), which sum to Dirichlet(1, 1, 1)
-    share = _uniform(generator, n, 0.0, 1.0)                                  # Beta(1, 1)
-    return mix(images, chains(images, depth, drawn, level, sign), weights / weights.sum(1, keepdim=True), share)
+    # Gamma(1) draws, which divided by their sum are Dirichlet(1, 1, 1).
+    weights = torch.empty(n, WIDTH).exponential_(generator=generator)
+    share = _uniform(generator, n, 0.0, 1.0)  # Beta(1, 1)
+    return mix(
+        images, chains(images, depth, drawn, level, sign), weights / weights.sum(1, keepdim=True), share
+    )
 
 
 # -- AugMix's parts ------------------------------------------------------------------------------------------
 
 def magnitude(operation: str, level: Tensor, side: int = 32) -> Tensor:
-    """What a level, 0.1 .. 3, means to an operation: bits kept, degrees, threshold, slope, pixels, or a factor; float64, without sign."""
+    """An operation's parameter at a level, 0.1 .. 3: bits kept, degrees, threshold, slope, pixels, or a
+    factor; float64, without sign."""
     level = level.double()
     kind = operation.split("_")[0]
     if kind in ("posterize", "rotate", "solarize", "translate"):
-        steps = (level * {"posterize": 4, "rotate": 30, "solarize": 256, "translate": side / 3}[kind] / 10).trunc()
+        steps = (
+            level * {"posterize": 4, "rotate": 30, "solarize": 256, "translate": side / 3}[kind] / 10
+        ).trunc()
         return {"posterize": 4 - steps, "solarize": 256 - steps}.get(kind, steps)
     return level * 0.3 / 10 if kind == "shear" else level * 1.8 / 10 + 0.1
 
 
 def chains(images: Tensor, depth: Tensor, drawn: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    """uint8 (B, chains, C, H, W): every chain's first `depth` (B, chains) operations applied to the image, one after the other.
-    drawn, places in ALL, level and sign (+-1) are (B, chains, steps)."""
+    """uint8 (B, chains, C, H, W): every chain's first `depth` (B, chains) operations applied to the image,
+    one after the other. drawn, places in ALL, level and sign (+-1) are (B, chains, steps)."""
     count = drawn.shape[1]
     out = images.repeat_interleave(count, 0)
     depth, drawn, level, sign = depth.flatten(), drawn.flatten(0, 1), level.flatten(0, 1), sign.flatten(0, 1)
@@ -121,7 +143,8 @@ def chains(images: Tensor, depth: Tensor, drawn: Tensor, level: Tensor, sign: Te
 
 
 def apply(images: Tensor, drawn: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    """One operation per image: drawn (B,) places in ALL, -1 for none; level (B,) 0.1 .. 3; sign (B,) +-1 for those that have one."""
+    """One operation per image: drawn (B,) places in ALL, -1 for none; level (B,) 0.1 .. 3; sign (B,) +-1 for
+    those that have one."""
     side = images.shape[3]
     is_ = {name: drawn == place for place, name in enumerate(ALL)}
     out = images.clone()
@@ -139,7 +162,8 @@ def apply(images: Tensor, drawn: Tensor, level: Tensor, sign: Tensor) -> Tensor:
 
 
 def mix(images: Tensor, chained: Tensor, weights: Tensor, share: Tensor) -> Tensor:
-    """(1 - share) x + share sum_i weights_i chained_i, float32. chained (B, chains, C, H, W), weights (B, chains), share (B,)."""
+    """(1 - share) x + share sum_i weights_i chained_i, float32. chained (B, chains, C, H, W), weights (B,
+    chains), share (B,)."""
     weights, share = beside(weights.float(), images), pillow.per_image(share.float(), images)
     mixture = (weights[:, None] @ chained.flatten(2).float()).view(images.shape)
     return torch.lerp(images.float(), mixture, share)
@@ -157,7 +181,8 @@ def _chance(generator: Generator, shape: int | tuple[int, ...], p: float) -> Ten
 
 
 def _where(chosen: Tensor, images: Tensor, operation: Callable[..., Tensor], *strengths: Tensor) -> Tensor:
-    """`operation(images, *strengths)` written into the images that are chosen (B,), a CPU mask; the others are not computed."""
+    """`operation(images, *strengths)` written into the images that are chosen (B,), a CPU mask; the others
+    are not computed."""
     rows = chosen.nonzero()[:, 0]
     if len(rows):
         places = beside(rows, images)
@@ -169,11 +194,13 @@ def _crop_flip(images: Tensor, generator: Generator, reflect: bool) -> Tensor:
     n, _, height, width = images.shape
     top, left = torch.randint(2 * PAD + 1, (2, n, 1), generator=generator)
     flip = _chance(generator, (n, 1), P_FLIP)
-    rows = torch.arange(height) + top - PAD                                   # (B, H) in the image, which begins at 0
+    rows = torch.arange(height) + top - PAD  # (B, H) in the image, which begins at 0
     columns = torch.arange(width) + left - PAD
     columns = torch.where(flip, columns.flip(1), columns)
     if reflect:
-        return take(images, beside(_places(_reflected(rows, height), _reflected(columns, width), width), images))
+        return take(
+            images, beside(_places(_reflected(rows, height), _reflected(columns, width), width), images)
+        )
     inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None]
     places = _places(rows.clamp(0, height - 1), columns.clamp(0, width - 1), width)
     return take(images, beside(places, images)) * beside(inside[:, None], images)
@@ -185,12 +212,13 @@ def _places(rows: Tensor, columns: Tensor, width: int) -> Tensor:
 
 
 def _reflected(places: Tensor, side: int) -> Tensor:
-    """Places before 0 and after side - 1, mirrored there; the border itself is not repeated."""
+    """Positions below 0 and above side - 1 mirrored at the border, which itself is not repeated."""
     return (side - 1) - ((side - 1) - places.abs()).abs()
 
 
 def _resized_crop(images: Tensor, generator: Generator, size: int) -> Tensor:
-    """torchvision's RandomResizedCrop(size, scale=(.2, 1)): ten tries for a box that fits, else the whole image."""
+    """torchvision's RandomResizedCrop(size, scale=(.2, 1)): ten tries for a box that fits, else the whole
+    image."""
     n, _, rows, columns = images.shape
     area = rows * columns * _uniform(generator, (n, TRIES), *SCALE)
     ratio = _uniform(generator, (n, TRIES), math.log(RATIO[0]), math.log(RATIO[1])).exp()
@@ -205,7 +233,8 @@ def _resized_crop(images: Tensor, generator: Generator, size: int) -> Tensor:
 
 
 def _jittered(images: Tensor, generator: Generator) -> Tensor:
-    """torchvision's ColorJitter(.4, .4, .4, .1) with probability .8: four operations in an order drawn for each image."""
+    """torchvision's ColorJitter(.4, .4, .4, .1) with probability .8: four operations in an order drawn for
+    each image."""
     n = len(images)
     chosen = _chance(generator, n, P_JITTER)
     order = torch.rand(n, 4, generator=generator).argsort(1)

@@ -1,7 +1,8 @@
-"""Real images that come with scikit-learn, so that everything runs without a network. All of it is deterministic.
+"""Real images that come with scikit-learn, so that everything runs without a network. All of it is
+deterministic.
 
-`digits`: the 1,797 scans of 8x8 pixels. `digit_domains`: four domains derived from them. `photo_patches`: unlabelled
-patches of the two sample photographs.
+`digits`: the 1,797 scans of 8x8 pixels. `digit_domains`: four domains derived from them. `photo_patches`:
+unlabelled patches of the two sample photographs.
 """
 from importlib import resources
 from pathlib import Path
@@ -21,33 +22,63 @@ TEST_SHARE = 0.2
 
 
 def make(name: str) -> tuple[Arrays, dict]:
-    """A bundled set as arrays, and what meta.json says of it: deviation and the digests of scikit-learn's files."""
-    arrays, deviation, inputs = {"digits": _digits, "digit_domains": _digit_domains, "photo_patches": _photo_patches}[name]()
+    """A bundled set as arrays, and its entries of meta.json: deviation and the digests of scikit-learn's
+    files."""
+    arrays, deviation, inputs = {
+        "digits": _digits,
+        "digit_domains": _digit_domains,
+        "photo_patches": _photo_patches,
+    }[name]()
     return arrays, {"source": "bundled", "deviation": deviation, "inputs": inputs}
 
 
 def _digits() -> tuple[Arrays, str, dict]:
     images, labels, inputs = _scans()
-    arrays = Arrays(images[..., None], labels, np.zeros(len(labels), np.int64), _split(labels), list(REGISTRY["digits"].names))
+    arrays = Arrays(
+        images[..., None],
+        labels,
+        np.zeros(len(labels), np.int64),
+        _split(labels),
+        list(REGISTRY["digits"].names),
+    )
     return arrays, "stratified 80/20 split of our own, seed 0", inputs
 
 
 def _digit_domains() -> tuple[Arrays, str, dict]:
     """Each scan goes to one domain only, so that no two domains share an image; classes are spread evenly."""
     scans, labels, inputs = _scans()
-    scans = np.stack([np.asarray(Image.fromarray(scan).resize((SIDE, SIDE), Image.Resampling.BILINEAR)) for scan in scans])
+    scans = np.stack(
+        [np.asarray(Image.fromarray(scan).resize((SIDE, SIDE), Image.Resampling.BILINEAR)) for scan in scans]
+    )
     quarters = [part for _, part in StratifiedKFold(4, shuffle=True, random_state=SEED).split(scans, labels)]
     order = np.concatenate(quarters)
-    images = [render(scans[part], np.random.default_rng([SEED, i]))
-              for i, (render, part) in enumerate(zip((_scanned, _inverted, _rotated, _noisy), quarters, strict=True))]
-    arrays = Arrays(np.concatenate(images), labels[order], np.repeat(np.arange(4), [len(part) for part in quarters]),
-                    np.concatenate([_split(labels[part]) for part in quarters]), list(REGISTRY["digit_domains"].names))
-    return arrays, ("derived: each of the 1,797 scans is enlarged from 8x8 to 16x16 and rendered in one of four styles, "
-                    "so that no two domains share a scan; stratified 80/20 split of our own, seed 0"), inputs
+    images = [
+        render(scans[part], np.random.default_rng([SEED, i]))
+        for i, (render, part) in enumerate(
+            zip((_scanned, _inverted, _rotated, _noisy), quarters, strict=True)
+        )
+    ]
+    arrays = Arrays(
+        np.concatenate(images),
+        labels[order],
+        np.repeat(np.arange(4), [len(part) for part in quarters]),
+        np.concatenate([_split(labels[part]) for part in quarters]),
+        list(REGISTRY["digit_domains"].names),
+    )
+    return (
+        arrays,
+        (
+            "derived: each of the 1,797 scans is enlarged from 8x8 to 16x16 and rendered in one of four "
+            "styles, "
+            "so that no two domains share a scan; stratified 80/20 split of our own, seed 0"
+        ),
+        inputs,
+    )
 
 
 def _photo_patches() -> tuple[Arrays, str, dict]:
-    """Patches side by side, without overlap, row by row; the strips at the right and lower edge are left out."""
+    """Patches side by side, without overlap, row by row; the strips at the right and lower edge are left
+    out."""
     photos = load_sample_images()
     patches = []
     for photo in photos.images:
@@ -57,22 +88,33 @@ def _photo_patches() -> tuple[Arrays, str, dict]:
     images = np.concatenate(patches)
     none = np.zeros(len(images), np.int64)
     inputs = {Path(path).name: files.sha256(path) for path in photos.filenames}
-    return Arrays(images, none - 1, none, none, []), "16x16 patches of two photographs, without labels", inputs
+    return (
+        Arrays(images, none - 1, none, none, []),
+        "16x16 patches of two photographs, without labels",
+        inputs,
+    )
 
 
 # -- the scans and how they are rendered -------------------------------------------------------------------
 
 def _scans() -> tuple[np.ndarray, np.ndarray, dict]:
-    """(N, 8, 8) uint8, light ink on dark ground, the scans' 16 becoming 255; labels (N,); digest of scikit-learn's file."""
+    """(N, 8, 8) uint8, light ink on dark ground, the scans' 16 becoming 255; labels (N,); digest of
+    scikit-learn's file."""
     digits = load_digits()
     images = (digits.images.astype(np.int64) * 255 + 8) // 16
     source = resources.files("sklearn.datasets.data") / "digits.csv.gz"
-    return images.astype(np.uint8), digits.target.astype(np.int64), {"digits.csv.gz": files.sha256(Path(str(source)))}
+    return (
+        images.astype(np.uint8),
+        digits.target.astype(np.int64),
+        {"digits.csv.gz": files.sha256(Path(str(source)))},
+    )
 
 
 def _split(labels: np.ndarray) -> np.ndarray:
     split = np.full(len(labels), TRAIN, np.uint8)
-    split[train_test_split(np.arange(len(labels)), test_size=TEST_SHARE, stratify=labels, random_state=SEED)[1]] = TEST
+    split[
+        train_test_split(np.arange(len(labels)), test_size=TEST_SHARE, stratify=labels, random_state=SEED)[1]
+    ] = TEST
     return split
 
 
@@ -91,12 +133,16 @@ def _inverted(scans: np.ndarray, draw: np.random.Generator) -> np.ndarray:
 def _rotated(scans: np.ndarray, draw: np.random.Generator) -> np.ndarray:
     """Turned by 20 to 45 degrees to either side, so that a 6 does not become a 9."""
     angles = draw.integers(20, 46, len(scans)) * draw.choice([-1, 1], len(scans))
-    turned = [Image.fromarray(scan).rotate(int(angle), Image.Resampling.BILINEAR) for scan, angle in zip(scans, angles, strict=True)]
+    turned = [
+        Image.fromarray(scan).rotate(int(angle), Image.Resampling.BILINEAR)
+        for scan, angle in zip(scans, angles, strict=True)
+    ]
     return _colour(np.stack([np.asarray(image) for image in turned]))
 
 
 def _noisy(scans: np.ndarray, draw: np.random.Generator) -> np.ndarray:
-    """Blurred with the 3x3 binomial kernel, then noise of standard deviation 30 on every pixel and channel."""
+    """Blurred with the 3x3 binomial kernel, then noise of standard deviation 30 on every pixel and
+    channel."""
     wide = np.pad(scans.astype(np.int64), ((0, 0), (1, 1), (1, 1)), mode="edge")
     rows = wide[:, :-2] + 2 * wide[:, 1:-1] + wide[:, 2:]
     blurred = (rows[:, :, :-2] + 2 * rows[:, :, 1:-1] + rows[:, :, 2:] + 8) // 16

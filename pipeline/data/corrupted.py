@@ -1,8 +1,9 @@
-"""A data set with every image corrupted once, beside the clean one: data/<set>-corrupted/, for all rates of corruption.
+"""A copy of a data set with every image corrupted once, which serves all rates of corruption:
+data/<set>-corrupted/.
 
-The store's own form (pipeline/data/store.py), images 32x32 RGB in the order of the clean set, and three more arrays (N,):
-kind.npy uint8, an index into meta["corruption"]["kinds"]; severity.npy uint8; rank.npy int32, the image's place in a random
-order of the training part, -1 for test images. Reading needs NumPy and Pillow.
+The store's own form (pipeline/data/store.py), images 32x32 RGB in the order of the clean set, and three more
+arrays (N,): kind.npy uint8, an index into meta["corruption"]["kinds"]; severity.npy uint8; rank.npy int32,
+the image's place in a random order of the training part, -1 for test images. Reading needs NumPy and Pillow.
 """
 import hashlib
 import math
@@ -16,16 +17,19 @@ from pipeline import files
 from pipeline.data import store
 from pipeline.data.store import TEST, Stored
 from pipeline.errors import DataError
-from pipeline.params import shorten
+from pipeline.schema import shorten
 
 SIDE = 32
 SUFFIX = "-corrupted"
-ARRAYS = {"kind.npy": np.dtype(np.uint8), "severity.npy": np.dtype(np.uint8), "rank.npy": np.dtype(np.int32)}
+ARRAYS: dict[str, np.dtype] = {
+    "kind.npy": np.dtype(np.uint8), "severity.npy": np.dtype(np.uint8), "rank.npy": np.dtype(np.int32),
+}
 
 
 @dataclass(frozen=True)
 class Corrupted:
-    """images uint8 (N, 32, 32, 3) mapped read-only, all of them corrupted; kind, severity, rank (N,); meta.json as a dict."""
+    """images uint8 (N, 32, 32, 3) mapped read-only, all of them corrupted; kind, severity, rank (N,);
+    meta.json as a dict."""
     images: np.ndarray
     kind: np.ndarray
     severity: np.ndarray
@@ -38,34 +42,43 @@ class Corrupted:
         return self.meta["corruption"]["digest"]
 
     def chosen(self, xi: float) -> np.ndarray:
-        """(N,) bool: exactly floor(xi N) of the N training images, and every test image. A higher rate keeps the images of a lower one."""
+        """(N,) bool: exactly floor(xi N) of the N training images, and every test image. A higher rate keeps
+        the images of a lower one."""
         if not 0 <= xi <= 1:
             raise ValueError(f"rate {xi}, expected 0 to 1")
         training = int((self.rank >= 0).sum())
-        return self.rank < math.floor(xi * training + 1e-9)   # 0.29 * 100 is 28.999...; a test image's rank is -1
+        # 0.29 * 100 is 28.999..., hence the 1e-9; a test image's rank is -1.
+        return self.rank < math.floor(xi * training + 1e-9)
 
     def apply(self, stored: Stored, xi: float) -> np.ndarray:
-        """(N, 32, 32, 3) uint8 in the clean set's order: training images at the rate xi, test images all corrupted.
+        """(N, 32, 32, 3) uint8 in the clean set's order: training images at the rate xi, test images all
+        corrupted.
 
-        The clean images, test images included, are `rgb(stored.images)`. Raises DataError if `stored` is not the set that
-        was corrupted.
+        The clean images, test images included, are `rgb(stored.images)`. Raises DataError if `stored` is not
+        the set that was corrupted.
         """
         of = self.meta["corruption"]
         if stored.meta["digest"] != of["clean"]:
-            raise DataError(f"data/{self.meta['set']}: made from other images than data/{stored.meta['set']} now holds (digest "
-                            f"{of['clean'][:12]}, found {stored.meta['digest'][:12]}); {_again(of['of'])}")
+            raise DataError(
+                f"data/{self.meta['set']}: made from other images than data/{stored.meta['set']} now holds "
+                "(digest "
+                f"{of['clean'][:12]}, found {stored.meta['digest'][:12]}); {_again(of['of'])}"
+            )
         images, chosen = rgb(stored.images), self.chosen(xi)
         images[chosen] = self.images[chosen]
         return images
 
 
 def rgb(images: np.ndarray) -> np.ndarray:
-    """uint8 (N, H, W, C) -> a new array (N, 32, 32, 3): resized (bilinear, antialiased), grey repeated over three channels."""
+    """uint8 (N, H, W, C) -> a new array (N, 32, 32, 3): resized (bilinear, antialiased), grey repeated over
+    three channels."""
     if images.shape[1:3] != (SIDE, SIDE):
         squeezed = images[..., 0] if images.shape[3] == 1 else images
         resized = np.empty((len(images), SIDE, SIDE, *squeezed.shape[3:]), np.uint8)
         for i, image in enumerate(squeezed):
-            resized[i] = np.asarray(Image.fromarray(np.ascontiguousarray(image)).resize((SIDE, SIDE), Image.Resampling.BILINEAR))
+            resized[i] = np.asarray(
+                Image.fromarray(np.ascontiguousarray(image)).resize((SIDE, SIDE), Image.Resampling.BILINEAR)
+            )
         images = resized.reshape(len(images), SIDE, SIDE, -1)
     return np.array(images) if images.shape[3] == 3 else np.repeat(images, 3, axis=3)
 
@@ -75,30 +88,46 @@ def folder_of(clean: Path) -> Path:
     return clean.with_name(clean.name + SUFFIX)
 
 
-def write(folder: Path, stored: Stored, images: np.ndarray, kind: np.ndarray, severity: np.ndarray, rank: np.ndarray,
-          facts: dict, deviation: str = "", inputs: dict | None = None) -> dict:
+def write(
+    folder: Path,
+    stored: Stored,
+    images: np.ndarray,
+    kind: np.ndarray,
+    severity: np.ndarray,
+    rank: np.ndarray,
+    facts: dict,
+    deviation: str = "",
+    inputs: dict | None = None,
+) -> dict:
     """Write the corrupted form of `stored` as a whole or not at all; returns its meta.
 
     facts: how it was corrupted (seed, max_severity, kinds, frost), for meta["corruption"].
     """
     extra = dict(zip(ARRAYS, (kind, severity, rank), strict=True))
     clean, name = stored.meta["digest"], stored.meta["set"]
-    meta = {**{key: stored.meta[key] for key in ("source", "classes", "domains", "official_split")}, "set": name + SUFFIX,
-            "deviation": "; ".join(filter(None, (stored.meta["deviation"], deviation))), "inputs": {name: clean, **(inputs or {})}}
+    meta = {
+        **{key: stored.meta[key] for key in ("source", "classes", "domains", "official_split")},
+        "set": name + SUFFIX,
+        "deviation": "; ".join(filter(None, (stored.meta["deviation"], deviation))),
+        "inputs": {name: clean, **(inputs or {})},
+    }
     with files.replace_folder(folder) as new:
         meta = store.write(new, images, stored.labels, stored.domains, stored.split, meta)
         for array, values in extra.items():
             np.save(new / array, np.ascontiguousarray(values, ARRAYS[array]), allow_pickle=False)
             files.sync(new / array)
         meta["digests"] |= {array: files.sha256(new / array) for array in ARRAYS}
-        digest = hashlib.sha256("".join(value for _, value in sorted(meta["digests"].items())).encode()).hexdigest()
+        digest = hashlib.sha256(
+            "".join(value for _, value in sorted(meta["digests"].items())).encode()
+        ).hexdigest()
         meta["corruption"] = {**facts, "of": name, "clean": clean, "digest": digest}
         files.write_json(new / store.META, meta)
     return meta
 
 
 def read(folder: Path) -> Corrupted:
-    """Open data/<set>-corrupted/. Raises DataError naming the file, and the command that makes it, if it is missing or damaged.
+    """Open data/<set>-corrupted/. Raises DataError naming the file, and the command that makes it, if it is
+    missing or damaged.
 
     As with the store, `store.verify` recomputes the digests; it covers these arrays too.
     """
@@ -110,18 +139,22 @@ def read(folder: Path) -> Corrupted:
     if "corruption" not in stored.meta:
         raise DataError(f"{shorten(folder)}: its images are not marked as corrupted; {again}")
     arrays = {}
-    for name, kind in ARRAYS.items():
+    for name, dtype in ARRAYS.items():
         try:
             values = np.load(folder / name, allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
-            raise DataError(f"{shorten(folder / name)} cannot be read ({' '.join(str(error).split())}); {again}") from None
-        if values.dtype != kind or values.shape != stored.labels.shape:
-            raise DataError(f"{shorten(folder / name)} holds {values.dtype} {values.shape}, expected {kind} {stored.labels.shape}; {again}")
+            raise DataError(
+                f"{shorten(folder / name)} cannot be read ({' '.join(str(error).split())}); {again}"
+            ) from None
+        if values.dtype != dtype or values.shape != stored.labels.shape:
+            raise DataError(f"{shorten(folder / name)} holds {values.dtype} {values.shape}, "
+                            f"expected {dtype} {stored.labels.shape}; {again}")
         arrays[name] = values
     if not np.array_equal(arrays["rank.npy"] < 0, stored.split == TEST):
         raise DataError(f"{shorten(folder / 'rank.npy')} does not fit split.npy; {again}")
-    return Corrupted(stored.images, *arrays.values(), stored.meta)
+    kind, severity, rank = arrays.values()
+    return Corrupted(stored.images, kind, severity, rank, stored.meta)
 
 
 def _again(name: str) -> str:
-    return f"run `python stages/corrupt.py {name}`"
+    return f"run `python -m stages.corrupt {name}`"

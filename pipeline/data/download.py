@@ -1,4 +1,4 @@
-"""Files from the net, and archives unpacked: whole and verified, or not there at all."""
+"""Downloads files and unpacks archives: the result is whole and verified, or not there at all."""
 import contextlib
 import http.client
 import lzma
@@ -13,13 +13,21 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 from pipeline import files
 from pipeline.errors import DataError, FedReproError
-from pipeline.params import shorten
+from pipeline.schema import shorten
 
 BLOCK = 1 << 20
 TIMEOUT = 30.0                                        # seconds without a byte
@@ -27,20 +35,37 @@ TRIES = 5
 PAUSE = 2.0                                           # seconds before the second try, doubled from try to try
 FINAL = {400, 401, 403, 404, 405, 410, 451}           # HTTP answers that another try does not change
 MIB = 1 << 20
-LARGEST = 200                                         # an archive that unpacks to more than so many times its size ...
+LARGEST = 200  # an archive that unpacks to more than this many times its size ...
 SMALL = 1024 * MIB                                    # ... and to more than this is refused
 # What tarfile, zipfile and the decompressors raise for a damaged (RuntimeError: encrypted) archive.
-DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, NotImplementedError)
+DAMAGED = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    OSError,
+    RuntimeError,
+    NotImplementedError,
+)
 
 
 # -- fetching ----------------------------------------------------------------------------------------------
 
-def fetch(url: str, target: Path, checksum: str, *, tries: int = TRIES, pause: float = PAUSE, timeout: float = TIMEOUT) -> Path:
+def fetch(
+    url: str,
+    target: Path,
+    checksum: str,
+    *,
+    tries: int = TRIES,
+    pause: float = PAUSE,
+    timeout: float = TIMEOUT,
+) -> Path:
     """Download `url` to `target` and return it; nothing is done when a verified `target` is there already.
 
     checksum: "md5:..." or "sha256:...", compared before the file gets its final name. A cut download stays as
-    `<target>.part` and goes on from there. Only http and https. Raises DataError for a wrong checksum or when the
-    last try failed, FedReproError when the disk is full.
+    `<target>.part` and goes on from there. Only http and https. Raises DataError for a wrong checksum or when
+    the last try failed, FedReproError when the disk is full.
     """
     target = Path(target)
     if target.exists():
@@ -52,7 +77,8 @@ def fetch(url: str, target: Path, checksum: str, *, tries: int = TRIES, pause: f
         try:
             _transfer(url, part, timeout)
             break
-        except (OSError, http.client.HTTPException) as error:     # URLError, time-outs and cut connections are OSErrors
+        # URLError, time-outs and cut connections are OSErrors
+        except (OSError, http.client.HTTPException) as error:
             if attempt == tries or _is_final(error):
                 raise DataError(f"{url}: cannot be downloaded ({_cause(error)})") from None
             say(f"{target.name}: {_cause(error)}; trying again ({attempt + 1} of {tries})")
@@ -67,7 +93,8 @@ def fetch(url: str, target: Path, checksum: str, *, tries: int = TRIES, pause: f
 
 
 def check(path: Path, checksum: str, shown: Path | None = None, origin: str = "") -> None:
-    """Raise DataError with both digests unless the file has the checksum "md5:..." or "sha256:..."."""
+    """Raise DataError with both digests if the file does not have the checksum ("md5:..." or
+    "sha256:...")."""
     algorithm, expected = checksum.split(":")
     found = files.checksum(path, algorithm)
     if found != expected:
@@ -76,9 +103,12 @@ def check(path: Path, checksum: str, shown: Path | None = None, origin: str = ""
 
 
 def _transfer(url: str, part: Path, timeout: float) -> None:
-    """One try: append to `part` what is still missing. Raises OSError or HTTPException when the connection breaks."""
+    """One try: append to `part` what is still missing. Raises OSError or HTTPException when the connection
+    breaks."""
     have = part.stat().st_size if part.exists() else 0
-    request = urllib.request.Request(url, headers={"User-Agent": "FedRepro"} | ({"Range": f"bytes={have}-"} if have else {}))
+    request = urllib.request.Request(
+        url, headers={"User-Agent": "FedRepro"} | ({"Range": f"bytes={have}-"} if have else {})
+    )
     try:
         answer = _opener().open(request, timeout=timeout)
     except urllib.error.HTTPError as error:
@@ -91,7 +121,7 @@ def _transfer(url: str, part: Path, timeout: float) -> None:
         raise urllib.error.URLError("the server holds another file than the one begun") from None
     with answer:
         if answer.status != 206 or not answer.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
-            have = 0                                  # the server ignores Range and sends the whole file
+            have = 0                                  # the server ignored Range and sends the whole file
         length = answer.headers.get("Content-Length")
         total = have + int(length) if length else None
         with _progress(part.name.removesuffix(".part"), have, total) as advance:
@@ -119,7 +149,8 @@ def _append(answer, part: Path, start: int, advance: Callable[[int], None]) -> i
 
 @contextlib.contextmanager
 def _writing(part: Path) -> Iterator[None]:
-    """A failing write is no network failure: trying again would not help, and what is left would fill the disk."""
+    """A failing write is no network failure: trying again would not help, and what is left would fill the
+    disk."""
     try:
         yield
     except OSError as error:
@@ -128,7 +159,7 @@ def _writing(part: Path) -> Iterator[None]:
 
 
 def _opener() -> urllib.request.OpenerDirector:
-    """An opener that knows http and https alone, also when a server redirects."""
+    """An opener that accepts only http and https, also when a server redirects."""
     opener = urllib.request.OpenerDirector()
     for handler in (urllib.request.ProxyHandler, urllib.request.UnknownHandler, urllib.request.HTTPHandler,
                     urllib.request.HTTPSHandler, urllib.request.HTTPDefaultErrorHandler,
@@ -158,30 +189,38 @@ def _progress(name: str, have: int, total: int | None) -> Iterator[Callable[[int
         say(f"downloading {name} ({size}{f', going on from {have / MIB:,.1f} MiB' if have else ''})")
         yield lambda count: None
         return
-    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console) as bar:
         task = bar.add_task(name, total=total, completed=have)
         yield lambda count: bar.update(task, advance=count)
 
 
 def say(text: str) -> None:
-    """A line for the person who waits."""
+    """Print a line on stderr for the user who waits."""
     print(text, file=sys.stderr, flush=True)
 
 
 # -- unpacking ---------------------------------------------------------------------------------------------
 
 def extract(archive: Path, target: Path, wanted: Callable[[str], bool] = lambda name: True) -> Path:
-    """Unpack the wanted files of a .zip or .tar(.gz, .bz2, .xz) into the folder `target`, which appears whole or not at all.
+    """Unpack the wanted files of a .zip or .tar(.gz, .bz2, .xz) into the folder `target`, which appears whole
+    or not at all.
 
-    Raises DataError for a damaged archive, one that would write outside `target` (absolute names, "..", links,
-    devices) or one that unpacks to absurdly much.
+    Raises DataError for a damaged archive, one that would write outside `target` (absolute names, "..",
+    links, devices) or one that unpacks to absurdly much.
     """
     with files.replace_folder(target) as temporary:
         try:
             (_unzip if zipfile.is_zipfile(archive) else _untar)(archive, temporary, wanted)
         except DAMAGED as error:
-            if isinstance(error, OSError) and error.errno:        # the file system's; gzip and bz2 give theirs no number
+            # an error of the file system; those of gzip and bz2 have no number
+            if isinstance(error, OSError) and error.errno:
                 raise
             raise DataError(f"{shorten(archive)}: cannot be unpacked ({error})") from None
     return target
@@ -210,13 +249,21 @@ def _untar(archive: Path, target: Path, wanted: Callable[[str], bool]) -> None:
             pass
         _refuse_bomb(archive, sum(member.size for member in chosen))
         for member in chosen:
-            member.mode, member.uid, member.gid, member.uname, member.gname = 0o644, os.getuid(), os.getgid(), "", ""
+            member.mode, member.uid, member.gid, member.uname, member.gname = (
+                0o644,
+                os.getuid(),
+                os.getgid(),
+                "",
+                "",
+            )
         # Pythons before 3.11.4 know no filters. What this one refuses has been refused above.
-        source.extractall(target, chosen, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+        filtered: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+        source.extractall(target, chosen, **filtered)
 
 
 def _refuse_escape(archive: Path, name: str, special: bool) -> None:
-    """No data set's archive holds links, devices, absolute names or "..": each is refused, wherever it points."""
+    """No data set's archive holds links, devices, absolute names or "..": each is refused, wherever it
+    points."""
     path = PurePosixPath(name.replace("\\", "/"))
     if special:
         raise DataError(f"{shorten(archive)}: {name!r} is a link or a device; refused")
@@ -226,4 +273,7 @@ def _refuse_escape(archive: Path, name: str, special: bool) -> None:
 
 def _refuse_bomb(archive: Path, unpacked: int) -> None:
     if unpacked > SMALL and unpacked > LARGEST * archive.stat().st_size:
-        raise DataError(f"{shorten(archive)}: unpacks to {unpacked / MIB:,.0f} MiB, over {LARGEST} times its size; refused")
+        raise DataError(
+            f"{shorten(archive)}: unpacks to {unpacked / MIB:,.0f} MiB, over {LARGEST} times its size; "
+            "refused"
+        )

@@ -1,7 +1,8 @@
-"""Representations of a whole data set by a frozen network, computed once and read by every method: data/<set>-<features>/.
+"""The representations of a whole data set under a frozen network, computed once and read by every method:
+data/<set>-<features>/.
 
-features.npy float32 (N, d), row i of image i of data/<set>; meta.json with the weights' origin and SHA-256 and the digest of
-the images. Reading needs NumPy alone; computing needs timm.
+features.npy float32 (N, d), row i of image i of data/<set>; meta.json with the weights' origin and SHA-256
+and the digest of the images. Reading needs NumPy alone; computing needs timm.
 """
 import hashlib
 import json
@@ -15,24 +16,30 @@ from pipeline import files
 from pipeline.data.store import Stored
 from pipeline.errors import DataError
 
-# FedCCL's "Tiny-ViT" with 192 features: ViT-Ti/16 with AugReg weights, as in FedPCL's code (exps/federated_main.py).
+# FedCCL's "Tiny-ViT" with 192 features: ViT-Ti/16 with AugReg weights, as in FedPCL's code
+# (exps/federated_main.py).
 VIT_TINY = "vit_tiny_patch16_224.augreg_in21k_ft_in1k"
 WIDTH, SIDE, BATCH = 192, 224, 64
 ARRAY, META = "features.npy", "meta.json"
 
 
 def read(folder: Path, stored: Stored) -> np.ndarray:
-    """(N, d) float32. Raises DataError when they are not there, damaged, or made from other images than `stored`."""
+    """(N, d) float32. Raises DataError when they are not there, damaged, or made from other images than
+    `stored`."""
     found = meta(folder)
-    command = f"run `python stages/features.py {stored.meta['set']}` again"
+    command = f"run `python -m stages.features {stored.meta['set']}` again"
     if found["images"] != stored.meta["digest"]:
-        raise DataError(f"{folder}: made from other images than data/{stored.meta['set']} now holds; {command}")
+        raise DataError(
+            f"{folder}: made from other images than data/{stored.meta['set']} now holds; {command}"
+        )
     try:
         vectors = np.load(folder / ARRAY, allow_pickle=False)
     except (OSError, ValueError) as error:
         raise DataError(f"{folder / ARRAY}: {error}; {command}") from None
     if vectors.shape != (len(stored), found["width"]) or vectors.dtype != np.float32:
-        raise DataError(f"{folder / ARRAY}: {vectors.dtype} {vectors.shape} does not fit {len(stored)} images; {command}")
+        raise DataError(
+            f"{folder / ARRAY}: {vectors.dtype} {vectors.shape} does not fit {len(stored)} images; {command}"
+        )
     return vectors
 
 
@@ -41,19 +48,28 @@ def meta(folder: Path) -> dict:
     try:
         return json.loads((folder / META).read_text())
     except (FileNotFoundError, ValueError):
-        raise DataError(f"{folder}: no features there; run `python stages/features.py {folder.name.rpartition('-')[0]}` first") from None
+        raise DataError(
+            f"{folder}: no features there; run `python -m stages.features {folder.name.rpartition('-')[0]}` "
+            "first"
+        ) from None
 
 
-def write(folder: Path, stored: Stored, pretrained: bool, report: Callable[[int, int], None] = lambda done, total: None) -> dict:
+def write(
+    folder: Path,
+    stored: Stored,
+    pretrained: bool,
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> dict:
     """Compute the features of every image and write `folder` as a whole; returns its meta.
 
-    Images are resized to 224, three channels, normalised with mean and deviation 0.5; the class token behind the last norm is
-    the representation, in evaluation mode. Raises DataError when the pretrained weights cannot be had.
+    Images are resized to 224, three channels, normalised with mean and deviation 0.5; the class token behind
+    the last norm is the representation, in evaluation mode. Raises DataError when the pretrained weights
+    cannot be had.
     """
     import torch
 
     from pipeline.data.tensors import to_tensor
-    from pipeline.params import Data
+    from pipeline.schema import Data
 
     model, origin = vit_tiny(pretrained)
     how = Data(stored.meta["set"], size=SIDE)
@@ -73,23 +89,30 @@ def write(folder: Path, stored: Stored, pretrained: bool, report: Callable[[int,
 
 
 def vit_tiny(pretrained: bool):
-    """(frozen ViT-Ti/16, {model, weights, weights_digest, trained}). The untrained one is drawn from a fixed seed: a network to
-    try the pipeline with, not the paper's."""
+    """(frozen ViT-Ti/16, {model, weights, weights_digest, trained}). The untrained one is drawn from a fixed
+    seed: a network to try the pipeline with, not the paper's."""
     try:
         import timm
     except ImportError:
         raise DataError("features vit_tiny need timm: `pip install timm`") from None
     import torch
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)              # it tells of every retry
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)              # it reports every retry
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             model = timm.create_model(VIT_TINY, pretrained=pretrained, num_classes=0).eval()
-    except Exception as error:                                # whatever the hub raises: no network, no file, a bad file
-        raise DataError(f"the weights of {VIT_TINY} cannot be had ({type(error).__name__}: {' '.join(str(error).split())[:80]}...); connect to the "
-                        "hub once, or set `data.weights: untrained` in params.yaml, which every report will say") from None
+    except Exception as error:  # whatever the hub raises: no network, no file, a bad file
+        raise DataError(
+            f"the weights of {VIT_TINY} cannot be had ({type(error).__name__}: "
+            f"{' '.join(str(error).split())[:80]}...); connect to the "
+            "hub once, or set `data.weights: untrained` in params.yaml, which every report will say"
+        ) from None
     digest = hashlib.sha256()
     for name, value in sorted(model.state_dict().items()):
         digest.update(name.encode() + value.contiguous().numpy().tobytes())
-    return model.requires_grad_(False), {"model": VIT_TINY, "weights": "timm, pretrained" if pretrained else "untrained, seed 0",
-                                         "weights_digest": digest.hexdigest(), "trained": pretrained}
+    return model.requires_grad_(False), {
+        "model": VIT_TINY,
+        "weights": "timm, pretrained" if pretrained else "untrained, seed 0",
+        "weights_digest": digest.hexdigest(),
+        "trained": pretrained,
+    }

@@ -1,14 +1,15 @@
 """Readers of the official files: each turns downloaded files into Arrays.
 
-A reader gets the files in the registry's order, a folder to unpack into, and the set's entry. Images that would not
-fit into memory come as blocks. No reader executes anything that a file says: no pickle is ever loaded.
+A reader gets the files in the registry's order, a folder to unpack into, and the set's entry. Images that
+would not fit into memory come as blocks. No reader executes anything that a file says: no pickle is ever
+loaded.
 """
 import contextlib
 import gzip
 import re
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -22,14 +23,24 @@ from pipeline.data.download import extract
 from pipeline.data.registry import DataSet
 from pipeline.data.store import TEST, TRAIN, Arrays
 from pipeline.errors import DataError
-from pipeline.params import shorten
+from pipeline.schema import shorten
 
 BLOCK = 64                                            # decoded photographs held in memory
 IMAGES = {".jpg", ".jpeg", ".png", ".bmp"}
 SEVERITY = 10_000                                     # images per severity of CIFAR-10-C
 # What the parsers raise for damaged files; a broken PNG is a SyntaxError to Pillow.
-DAMAGED = (OSError, ValueError, KeyError, IndexError, EOFError, SyntaxError, struct.error, zlib.error, MatReadError,
-           Image.DecompressionBombError)
+DAMAGED = (
+    OSError,
+    ValueError,
+    KeyError,
+    IndexError,
+    EOFError,
+    SyntaxError,
+    struct.error,
+    zlib.error,
+    MatReadError,
+    Image.DecompressionBombError,
+)
 
 Reader = Callable[[list[Path], Path, DataSet], Arrays]
 
@@ -42,15 +53,25 @@ def reading(path: Path) -> Iterator[None]:
     try:
         yield
     except DAMAGED as error:
-        raise DataError(f"{shorten(path)}: cannot be read ({type(error).__name__}: {' '.join(str(error).split())})") from None
+        raise DataError(
+            f"{shorten(path)}: cannot be read ({type(error).__name__}: {' '.join(str(error).split())})"
+        ) from None
 
 
-def two_parts(train: tuple[np.ndarray, np.ndarray], test: tuple[np.ndarray, np.ndarray], classes) -> Arrays:
-    """Arrays of one domain from (images, labels) of the training and of the test part; (N, H, W) images are grey."""
+def two_parts(parts: Sequence[tuple[np.ndarray, np.ndarray]], classes: Iterable[str]) -> Arrays:
+    """Arrays of one domain from (images, labels) of the training and of the test part; (N, H, W) images are
+    grey."""
+    train, test = parts
     images = np.concatenate([train[0], test[0]])
     labels = np.concatenate([train[1], test[1]]).astype(np.int64)
     split = np.repeat(np.array([TRAIN, TEST], np.uint8), [len(train[1]), len(test[1])])
-    return Arrays(images if images.ndim == 4 else images[..., None], labels, np.zeros(len(labels), np.int64), split, list(classes))
+    return Arrays(
+        images if images.ndim == 4 else images[..., None],
+        labels,
+        np.zeros(len(labels), np.int64),
+        split,
+        list(classes),
+    )
 
 
 def open_image(path: Path, side: int) -> np.ndarray:
@@ -86,7 +107,8 @@ def _plain(name: str) -> str:
 
 
 def _holding(root: Path, names: tuple[str, ...], archive: Path) -> dict[str, Path]:
-    """{name: folder} of the first folder under `root`, itself included, that has a subfolder for every name."""
+    """{name: folder} of the first folder under `root`, itself included, that has a subfolder for every
+    name."""
     for folder in [root, *sorted(path for path in root.rglob("*") if path.is_dir())]:
         found = {_plain(path.name): path for path in _subfolders(folder)}
         if all(_plain(name) in found for name in names):
@@ -99,19 +121,23 @@ def _holding(root: Path, names: tuple[str, ...], archive: Path) -> dict[str, Pat
 def idx(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     """MNIST's format: training images, training labels, test images, test labels."""
     train_images, train_labels, test_images, test_labels = map(_idx_array, files)
-    return two_parts((train_images, train_labels), (test_images, test_labels), entry.names)
+    return two_parts([(train_images, train_labels), (test_images, test_labels)], entry.names)
 
 
 def emnist(split: str, first: int, files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     """One split of EMNIST. The files hold the images transposed; `first` is the number of the first class."""
-    names = [f"emnist-{split}-{part}-{kind}-ubyte.gz" for part in ("train", "test") for kind in ("images-idx3", "labels-idx1")]
+    names = [
+        f"emnist-{split}-{part}-{kind}-ubyte.gz"
+        for part in ("train", "test")
+        for kind in ("images-idx3", "labels-idx1")
+    ]
     unpack(files[0], scratch, lambda name: Path(name).name in names)
     found = {path.name: path for path in scratch.rglob("*.gz")}
     if set(found) != set(names):
         raise DataError(f"{shorten(files[0])}: lacks {', '.join(sorted(set(names) - set(found)))}")
     train_images, train_labels, test_images, test_labels = (_idx_array(found[name]) for name in names)
-    return two_parts((train_images.swapaxes(1, 2), train_labels.astype(np.int64) - first),
-                     (test_images.swapaxes(1, 2), test_labels.astype(np.int64) - first), entry.names)
+    return two_parts([(train_images.swapaxes(1, 2), train_labels.astype(np.int64) - first),
+                      (test_images.swapaxes(1, 2), test_labels.astype(np.int64) - first)], entry.names)
 
 
 def _idx_array(path: Path) -> np.ndarray:
@@ -125,14 +151,15 @@ def _idx_array(path: Path) -> np.ndarray:
 
 
 def usps(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
-    """LIBSVM's files: values in [-1, 1], labels 1 to 10. Grey levels are cut off, not rounded, as torchvision does."""
+    """LIBSVM's files: values in [-1, 1], labels 1 to 10. Grey levels are cut off, not rounded, as torchvision
+    does."""
     parts = []
     for path in files:
         with reading(path):
             values, labels = load_svmlight_file(str(path), n_features=256, dtype=np.float32)
         grey = ((values.toarray() + 1) / 2 * 255).astype(np.uint8)
         parts.append((grey.reshape(-1, 16, 16), labels - 1))
-    return two_parts(*parts, entry.names)
+    return two_parts(parts, entry.names)
 
 
 def svhn(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
@@ -142,7 +169,7 @@ def svhn(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
         with reading(path):
             content = loadmat(path, variable_names=("X", "y"))
             parts.append((content["X"].transpose(3, 0, 1, 2), content["y"].reshape(-1) % 10))
-    return two_parts(*parts, entry.names)
+    return two_parts(parts, entry.names)
 
 
 def mnistm(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
@@ -154,9 +181,11 @@ def mnistm(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
         with reading(listed):
             lines = [line.split() for line in listed.read_text().splitlines() if line.strip()]
             labels = np.array([int(label) for _, label in lines])
-        images = np.stack([open_image(listed.with_name(f"mnist_m_{part}") / name, entry.shape[0]) for name, _ in lines])
+        images = np.stack(
+            [open_image(listed.with_name(f"mnist_m_{part}") / name, entry.shape[0]) for name, _ in lines]
+        )
         parts.append((images, labels))
-    return two_parts(*parts, entry.names)
+    return two_parts(parts, entry.names)
 
 
 def syn(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
@@ -164,17 +193,29 @@ def syn(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     folders = _holding(unpack(files[0], scratch), ("imgs_train", "imgs_valid"), files[0])
     parts = []
     for folder in folders.values():
-        listed = [(path, digit) for digit in range(entry.classes) for path in _class_images(folder / str(digit), files[0])]
-        parts.append((np.stack([open_image(path, entry.shape[0]) for path, _ in listed]), np.array([digit for _, digit in listed])))
-    return two_parts(*parts, entry.names)
+        listed = [
+            (path, digit)
+            for digit in range(entry.classes)
+            for path in _class_images(folder / str(digit), files[0])
+        ]
+        parts.append(
+            (
+                np.stack([open_image(path, entry.shape[0]) for path, _ in listed]),
+                np.array([digit for _, digit in listed]),
+            )
+        )
+    return two_parts(parts, entry.names)
 
 
 def synth_digits(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     """A MATLAB file with train_data and test_data (N, 32, 32, 3), train_label and test_label (N, 1)."""
     with reading(files[0]):
         content = loadmat(files[0])
-        parts = [(content[f"{part}_data"].astype(np.uint8), content[f"{part}_label"].reshape(-1)) for part in ("train", "test")]
-    return two_parts(*parts, entry.names)
+        parts = [
+            (content[f"{part}_data"].astype(np.uint8), content[f"{part}_label"].reshape(-1))
+            for part in ("train", "test")
+        ]
+    return two_parts(parts, entry.names)
 
 
 def _class_images(folder: Path, archive: Path) -> list[Path]:
@@ -185,8 +226,17 @@ def _class_images(folder: Path, archive: Path) -> list[Path]:
 
 # -- photographs, one domain -------------------------------------------------------------------------------
 
-def cifar(train: tuple[str, ...], test: str, names: str, label_bytes: int, files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
-    """The binary version: records of `label_bytes` labels, the fine one last, and 3 x 32 x 32 bytes. It needs no pickle."""
+def cifar(
+    train: tuple[str, ...],
+    test: str,
+    names: str,
+    label_bytes: int,
+    files: list[Path],
+    scratch: Path,
+    entry: DataSet,
+) -> Arrays:
+    """The binary version: records of `label_bytes` labels, the fine one last, and 3 x 32 x 32 bytes. It needs
+    no pickle."""
     folder = _only_folder(unpack(files[0], scratch), files[0])
     with reading(folder / names):
         classes = (folder / names).read_text().split()
@@ -197,9 +247,11 @@ def cifar(train: tuple[str, ...], test: str, names: str, label_bytes: int, files
             with reading(folder / name):
                 records.append(np.fromfile(folder / name, np.uint8).reshape(-1, label_bytes + 3 * 32 * 32))
         joined = np.concatenate(records)
-        return joined[:, label_bytes:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), joined[:, label_bytes - 1]
+        return joined[:, label_bytes:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), joined[
+            :, label_bytes - 1
+        ]
 
-    return two_parts(part(train), part((test,)), classes)
+    return two_parts([part(train), part((test,))], classes)
 
 
 def _only_folder(root: Path, archive: Path) -> Path:
@@ -210,7 +262,8 @@ def _only_folder(root: Path, archive: Path) -> Path:
 
 
 def cifar10_c(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
-    """<corruption>.npy (50,000, 32, 32, 3), severity 1 to 5 in turn, and labels.npy for all of them; one domain each."""
+    """<corruption>.npy (50,000, 32, 32, 3), severity 1 to 5 in turn, and labels.npy for all of them; one
+    domain each."""
     folder = _only_folder(unpack(files[0], scratch), files[0])
 
     def load(name: str) -> np.ndarray:
@@ -220,7 +273,9 @@ def cifar10_c(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
 
     labels = np.asarray(load("labels"), np.int64)
     corrupted = [load(domain) for domain in entry.domains]
-    images = (stack[start:start + SEVERITY] for stack in corrupted for start in range(0, len(stack), SEVERITY))
+    images = (
+        stack[start : start + SEVERITY] for stack in corrupted for start in range(0, len(stack), SEVERITY)
+    )
     count = len(entry.domains)
     return Arrays(images, np.tile(labels, count), np.repeat(np.arange(count), len(labels)),
                   np.full(count * len(labels), TEST, np.uint8), list(entry.names))
@@ -231,56 +286,104 @@ def tiny_imagenet(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     root = _only_folder(unpack(files[0], scratch, lambda name: "/test/" not in name), files[0])
     numbers = [folder.name for folder in _subfolders(root / "train")]
     with reading(root / "words.txt"):
-        words = dict(line.split("\t", 1) for line in (root / "words.txt").read_text(encoding="utf-8").splitlines())
+        words = dict(
+            line.split("\t", 1) for line in (root / "words.txt").read_text(encoding="utf-8").splitlines()
+        )
     annotations = root / "val" / "val_annotations.txt"
     with reading(annotations):
         validation = sorted((root / "val" / "images" / line[0], numbers.index(line[1]))
                             for line in (text.split("\t") for text in annotations.read_text().splitlines()))
-    train = [(path, k) for k, number in enumerate(numbers) for path in _class_images(root / "train" / number / "images", files[0])]
+    train = [
+        (path, k)
+        for k, number in enumerate(numbers)
+        for path in _class_images(root / "train" / number / "images", files[0])
+    ]
     listed = train + validation
-    return Arrays(blocks([path for path, _ in listed], entry.shape[0]), np.array([k for _, k in listed]),
-                  np.zeros(len(listed), np.int64),
-                  np.repeat(np.array([TRAIN, TEST], np.uint8), [len(train), len(validation)]), [words[n].strip() for n in numbers])
+    return Arrays(
+        blocks([path for path, _ in listed], entry.shape[0]),
+        np.array([k for _, k in listed]),
+        np.zeros(len(listed), np.int64),
+        np.repeat(np.array([TRAIN, TEST], np.uint8), [len(train), len(validation)]),
+        [words[n].strip() for n in numbers],
+    )
 
 
 # -- several domains ---------------------------------------------------------------------------------------
 
 def folders(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
-    """<domain>/<class>/ or <domain>/images/<class>/, anywhere in the archive. Order: domain, class name, file name."""
-    listed, classes = [], None
-    for number, (domain, folder) in enumerate(_holding(unpack(files[0], scratch), entry.domains, files[0]).items()):
+    """<domain>/<class>/ or <domain>/images/<class>/, anywhere in the archive. Order: domain, class name, file
+    name."""
+    listed: list[tuple[Path, int, int]] = []
+    classes: list[str] = []
+    for number, (domain, folder) in enumerate(
+        _holding(unpack(files[0], scratch), entry.domains, files[0]).items()
+    ):
         inner = _subfolders(folder)
         inner = _subfolders(inner[0]) if [path.name for path in inner] == ["images"] else inner
         names = [path.name for path in inner]
         classes = classes or names
-        if [_plain(name) for name in names] != [_plain(name) for name in classes] or len(names) != entry.classes:
-            raise DataError(f"{shorten(files[0])}: {domain} has {len(names)} classes, {', '.join(names)}; expected {entry.classes}, "
-                            "the same in every domain")
+        if [_plain(name) for name in names] != [_plain(name) for name in classes] or len(
+            names
+        ) != entry.classes:
+            raise DataError(
+                f"{shorten(files[0])}: {domain} has {len(names)} classes, {', '.join(names)}; expected "
+                f"{entry.classes}, "
+                "the same in every domain"
+            )
         listed += [(path, label, number) for label, each in enumerate(inner) for path in _listed(each)]
     paths, labels, domains = zip(*listed, strict=True)
-    return Arrays(blocks(list(paths), entry.shape[0]), np.array(labels), np.array(domains), np.zeros(len(paths), np.uint8), classes)
+    return Arrays(
+        blocks(list(paths), entry.shape[0]),
+        np.array(labels),
+        np.array(domains),
+        np.zeros(len(paths), np.uint8),
+        classes,
+    )
 
 
 def domainnet(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
-    """Per domain an archive and the lists of its training and test images; only the entry's classes are unpacked."""
+    """Per domain an archive and the lists of its training and test images; only the entry's classes are
+    unpacked."""
     listed = []
     for number, start in enumerate(range(0, len(files), 3)):
         archive, *lists = files[start:start + 3]
-        folder = unpack(archive, scratch / entry.domains[number], lambda name: Path(name).parent.name in entry.names)
+        folder = unpack(
+            archive, scratch / entry.domains[number], lambda name: Path(name).parent.name in entry.names
+        )
         for split, path in zip((TRAIN, TEST), lists, strict=True):
             with reading(path):
                 names = [line.split()[0] for line in path.read_text().splitlines() if line.strip()]
-            listed += [(number, name, split, folder / name) for name in names if Path(name).parent.name in entry.names]
+            listed += [
+                (number, name, split, folder / name)
+                for name in names
+                if Path(name).parent.name in entry.names
+            ]
     listed.sort()                                     # domain, class name, file name
     labels = [entry.names.index(Path(name).parent.name) for _, name, _, _ in listed]
-    return Arrays(blocks([path for *_, path in listed], entry.shape[0]), np.array(labels), np.array([row[0] for row in listed]),
-                  np.array([row[2] for row in listed], np.uint8), list(entry.names))
+    return Arrays(
+        blocks([path for *_, path in listed], entry.shape[0]),
+        np.array(labels),
+        np.array([row[0] for row in listed]),
+        np.array([row[2] for row in listed], np.uint8),
+        list(entry.names),
+    )
 
 
 READERS: dict[str, Reader] = {
-    "idx": idx, "usps": usps, "svhn": svhn, "mnistm": mnistm, "syn": syn, "synth_digits": synth_digits,
-    "emnist_balanced": partial(emnist, "balanced", 0), "emnist_letters": partial(emnist, "letters", 1),
-    "cifar10": partial(cifar, tuple(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin", "batches.meta.txt", 1),
+    "idx": idx,
+    "usps": usps,
+    "svhn": svhn,
+    "mnistm": mnistm,
+    "syn": syn,
+    "synth_digits": synth_digits,
+    "emnist_balanced": partial(emnist, "balanced", 0),
+    "emnist_letters": partial(emnist, "letters", 1),
+    "cifar10": partial(
+        cifar, tuple(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin", "batches.meta.txt", 1
+    ),
     "cifar100": partial(cifar, ("train.bin",), "test.bin", "fine_label_names.txt", 2),
-    "cifar10_c": cifar10_c, "tiny_imagenet": tiny_imagenet, "folders": folders, "domainnet": domainnet,
+    "cifar10_c": cifar10_c,
+    "tiny_imagenet": tiny_imagenet,
+    "folders": folders,
+    "domainnet": domainnet,
 }

@@ -1,9 +1,9 @@
 """Pillow's operations on a batch of images at once, each image with a strength of its own.
 
-Images are uint8 (B, C, H, W) with C = 1 (grey) or 3 (RGB), on any device; what comes back is new, uint8 and of the same shape.
-Strengths are tensors (B,). Values are Pillow's to the bit, as the tests show, but where sums taken in another order or in 32 bits
-cross a bound: less than one value in a thousand of a blur, by one grey level. What has no meaning for grey images leaves them as
-they are, as in Pillow.
+Images are uint8 (B, C, H, W) with C = 1 (grey) or 3 (RGB), on any device; what comes back is new, uint8 and
+of the same shape. Strengths are tensors (B,). Values are Pillow's to the bit, as the tests show, but where
+sums taken in another order or in 32 bits cross a bound: less than one value in a thousand of a blur, by one
+grey level. What has no meaning for grey images leaves them as they are, as in Pillow.
 """
 import torch
 import torch.nn.functional as F
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pipeline.devices import beside
 
-SLACK = 2.0 ** -32                                    # Pillow cuts fractions off: 199.99999999999 stands for 200
+SLACK = 2.0 ** -32  # Pillow cuts fractions off: 199.99999999999 stands for 200
 
 
 def per_image(values: Tensor, images: Tensor) -> Tensor:
@@ -35,13 +35,15 @@ def autocontrast(images: Tensor) -> Tensor:
     """Stretch each channel to 0 .. 255; a constant channel stays."""
     low, high = (bound[:, :, None, None].double() for bound in images.flatten(2).aminmax(dim=2))
     flat = high <= low
-    scale = torch.where(flat, 1.0, torch.full_like(low, 255) / (high - low))       # 255 / x would be 255 (1 / x), rounded twice
+    # 255 / x would be 255 (1 / x), rounded twice
+    scale = torch.where(flat, 1.0, torch.full_like(low, 255) / (high - low))
     offset = torch.where(flat, 0.0, -low * scale)
     return (images * scale + offset).clamp_(0, 255).to(torch.uint8)
 
 
 def equalize(images: Tensor) -> Tensor:
-    """Flatten each channel's histogram, in whole numbers as Pillow: a channel whose steps round down to 0 stays."""
+    """Flatten each channel's histogram, in whole numbers as Pillow: a channel whose steps round down to 0
+    stays."""
     values = images.flatten(2).long()                 # (B, C, H W)
     counts = torch.zeros(*values.shape[:2], 256, dtype=torch.long, device=images.device)
     counts.scatter_add_(2, values, torch.ones_like(values))
@@ -68,9 +70,12 @@ def grayscale(images: Tensor) -> Tensor:
 
 
 def blend(start: Tensor, images: Tensor, factor: Tensor) -> Tensor:
-    """start + factor (images - start), cut off to 0 .. 255. start (B, C or 1, H or 1, W or 1); factor (B,)."""
+    """start + factor (images - start), cut off to 0 .. 255. start (B, C or 1, H or 1, W or 1); factor
+    (B,)."""
     start = start.float()
-    return ((images - start).mul_(per_image(factor.float(), images)).add_(start)).clamp_(0, 255).to(torch.uint8)
+    return (
+        ((images - start).mul_(per_image(factor.float(), images)).add_(start)).clamp_(0, 255).to(torch.uint8)
+    )
 
 
 def brightness(images: Tensor, factor: Tensor) -> Tensor:
@@ -100,7 +105,8 @@ def sharpness(images: Tensor, factor: Tensor) -> Tensor:
 
 
 def hue(images: Tensor, turn: Tensor) -> Tensor:
-    """Turn the hue by `turn` (B,) of a circle, -0.5 .. 0.5, through Pillow's 8-bit HSV as torchvision does."""
+    """Turn the hue by `turn` (B,) of a circle, -0.5 .. 0.5, through Pillow's 8-bit HSV as torchvision
+    does."""
     if images.shape[1] == 1:
         return images.clone()
     value, low = images.amax(1).float(), images.amin(1).float()
@@ -108,12 +114,20 @@ def hue(images: Tensor, turn: Tensor) -> Tensor:
     red, green, blue = ((value - channel) / span.clamp(min=1) for channel in images.unbind(1))
     angle = torch.where(images[:, 0] == value, (blue - green).double(),
                         torch.where(images[:, 1] == value, 2 + red.double() - blue, 4 + green.double() - red))
-    angle = ((angle.float().double() / 6 + 1).fmod(1).float().double() * 255).int()       # 32 and 64 bits where Pillow has them
+    # 32 and 64 bits where Pillow has them
+    angle = ((angle.float().double() / 6 + 1).fmod(1).float().double() * 255).int()
     shift = beside((turn.double() * 255).trunc().int(), images)[:, None, None]
     saturation = ((span / value.clamp(min=1)).double() * 255).floor().float() / 255
     sixths = torch.where(span > 0, angle + shift, shift).remainder(256).double() * 6 / 255
     part = (sixths - sixths.floor()).float()
-    p, q, t = (value * (1 - s) for s in (saturation.double(), (saturation * part).double(), saturation.double() * (1 - part.double())))
+    p, q, t = (
+        value * (1 - s)
+        for s in (
+            saturation.double(),
+            (saturation * part).double(),
+            saturation.double() * (1 - part.double()),
+        )
+    )
     p, q, t = ((x + 0.5).floor().float() for x in (p, q, t))
     sector = (sixths.floor().long() % 6)[:, None, None].expand(-1, 1, 3, -1, -1)
     corners = ((value, t, p), (q, value, p), (p, value, t), (p, q, value), (t, p, value), (value, p, q))
@@ -132,8 +146,9 @@ def rotation(degrees: Tensor, height: int, width: int) -> Tensor:
 
 
 def affine(images: Tensor, maps: Tensor) -> Tensor:
-    """Bilinear; black where the source lies outside. maps (B, 6) rows (a, b, c, d, e, f): the output pixel (x, y) comes
-    from (a x + b y + c, d x + e y + f), positions counted from the upper left corner, a pixel's own at its middle."""
+    """Bilinear; black where the source lies outside. maps (B, 6) rows (a, b, c, d, e, f): the output pixel
+    (x, y) comes from (a x + b y + c, d x + e y + f), positions counted from the upper left corner, a pixel's
+    own at its middle."""
     height, width = images.shape[2:]
     a, b, c, d, e, f = beside(maps.double(), images)[:, :, None, None].unbind(1)
     x = torch.arange(width, device=images.device, dtype=torch.float64) + 0.5
@@ -159,14 +174,18 @@ def affine_nearest(images: Tensor, maps: Tensor) -> Tensor:
 
 
 def take(images: Tensor, places: Tensor) -> Tensor:
-    """The pixels at `places` (B, h, w) int64, counted row by row: (B, C, h, w), the same places in every channel."""
+    """The pixels at `places` (B, h, w) int64, counted row by row: (B, C, h, w), the same places in every
+    channel."""
     index = places.flatten(1)[:, None].expand(-1, images.shape[1], -1)
     return images.flatten(2).gather(2, index).unflatten(2, places.shape[1:])
 
 
-def resized_crop(images: Tensor, top: Tensor, left: Tensor, height: Tensor, width: Tensor, size: int) -> Tensor:
-    """Cut a box, four tensors (B,) int64, and resize it bilinearly with antialiasing to (B, C, size, size): rows first, then
-    columns, each rounded. (Since version 13 Pillow takes columns first where they shrink much more: one grey level apart.)"""
+def resized_crop(
+    images: Tensor, top: Tensor, left: Tensor, height: Tensor, width: Tensor, size: int
+) -> Tensor:
+    """Cut a box, four tensors (B,) int64, and resize it bilinearly with antialiasing to (B, C, size, size):
+    rows first, then columns, each rounded. (Since version 13 Pillow takes columns first where they shrink
+    much more: one grey level apart.)"""
     batch, channels, rows, columns = images.shape
     across = beside(_triangles(left, width, columns, size), images)
     down = beside(_triangles(top, height, rows, size), images)
@@ -175,8 +194,8 @@ def resized_crop(images: Tensor, top: Tensor, left: Tensor, height: Tensor, widt
 
 
 def _triangles(start: Tensor, length: Tensor, side: int, size: int) -> Tensor:
-    """(B, size, side): how much every source pixel counts in every output pixel, in Pillow's fixed point of 22 bits,
-    which decides ties. Pixels outside the box count nothing."""
+    """(B, size, side): how much every source pixel counts in every output pixel, in Pillow's fixed point of
+    22 bits, which decides ties. Pixels outside the box count nothing."""
     start, length = start[:, None, None].double(), length[:, None, None].double()
     scale = length / size
     pixel = torch.arange(side) - start
@@ -191,8 +210,9 @@ def _rounded(x: Tensor) -> Tensor:
 
 
 def gaussian_blur(images: Tensor, radius: Tensor) -> Tensor:
-    """Pillow's approximation: three box blurs of fractional width along rows, three along columns, each rounded.
-    radius (B,) in pixels is the standard deviation, 0 <= radius < 2.4 (boxes of five pixels at most); the border is repeated."""
+    """Pillow's approximation: three box blurs of fractional width along rows, three along columns, each
+    rounded. radius (B,) in pixels is the standard deviation, 0 <= radius < 2.4 (boxes of five pixels at
+    most); the border is repeated."""
     variance = radius.double() ** 2 / 3
     whole = ((torch.sqrt(12 * variance + 1) - 1) / 2).floor()
     part = (2 * whole + 1) * (whole * (whole + 1) - 3 * variance) / (6 * (variance - (whole + 1) ** 2))

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.errors import ParamError, unknown
-from pipeline.params import Data, Dirichlet, Domains, Partition, Pathological, Subset
+from pipeline.schema import Data, Dirichlet, Domains, Partition, Pathological, Subset
 
 BLOCK = 4096                                          # Dirichlet draws tried at once
-PRIVATE, PUBLIC, HELDOUT = 0, 1, 2                    # purposes, whose numbers are independent of each other
+PRIVATE, PUBLIC, HELDOUT = 0, 1, 2  # purposes, whose random numbers are independent of each other
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,13 @@ class Pool:
         number = np.full(len(meta["domains"]), -1)
         for i, name in enumerate(chosen.values()):
             number[meta["domains"].index(name)] = i
-        return cls(np.asarray(labels), number[np.asarray(domains)], np.asarray(split) == 1, list(chosen), len(meta["classes"]))
+        return cls(
+            np.asarray(labels),
+            number[np.asarray(domains)],
+            np.asarray(split) == 1,
+            list(chosen),
+            len(meta["classes"]),
+        )
 
     def of_domain(self, domain: int, test: bool | None = None) -> np.ndarray:
         """Indices of a domain's images, in stored order; only its test or training part when asked."""
@@ -49,8 +55,8 @@ class Pool:
 
 @dataclass
 class Parts:
-    """Index arrays into the stored set: each client's training and own test images, each domain's test images, and the
-    training images that no client gets; `public` indexes the public set."""
+    """Index arrays into the stored set: each client's training and own test images, each domain's test
+    images, and the training images that no client gets; `public` indexes the public set."""
     clients: list[tuple[str, str]]                    # (printed name, printed domain)
     train: list[np.ndarray]
     own_test: list[np.ndarray]
@@ -61,17 +67,18 @@ class Parts:
 
 
 def partition(settings: Partition, pool: Pool, where: str, draw: int = 0) -> Parts:
-    """Cut the pool as `settings` says; another `draw` is another one of all that is random in it. Raises ParamError, beginning
-    with `where` (file and key), when it cannot."""
+    """Partition the pool as `settings` says; another `draw` repeats all that is random in it with other
+    random numbers. Raises ParamError, beginning with `where` (file and key), when it cannot."""
     return CUTS[settings.kind](settings, pool, draw, where)
 
 
 def generator(settings: Partition, purpose: int, draw: int) -> np.random.Generator:
-    """The numbers of one purpose in one draw. NumPy fills a key up with zeros: draw 0 has the numbers of the key without it."""
+    """The random generator of one purpose in one draw. NumPy pads a key with zeros, so draw 0 has the same
+    numbers as the key without a draw."""
     return np.random.default_rng([settings.seed, purpose, draw])
 
 
-# -- label skew ------------------------------------------------------------------------------------------------
+# -- label skew ----------------------------------------------------------------------------------------------
 
 def _by_label(settings, pool, draw, where) -> Parts:
     rng = generator(settings, PRIVATE, draw)
@@ -86,7 +93,11 @@ def _by_label(settings, pool, draw, where) -> Parts:
     if settings.clients > len(indices):
         raise ParamError(f"{where}.clients: {settings.clients} clients for only {len(indices)} images")
     sizes = np.bincount(pool.labels[indices], minlength=pool.classes)
-    least = minimum_size(len(indices), settings.clients, settings.train_share) if settings.min_samples is None else settings.min_samples
+    least = (
+        minimum_size(len(indices), settings.clients, settings.train_share)
+        if settings.min_samples is None
+        else settings.min_samples
+    )
     warnings = []
     if isinstance(settings, Dirichlet):
         counts = dirichlet_counts(sizes, settings.clients, settings.beta, rng, least=least, cap=settings.cap,
@@ -97,25 +108,48 @@ def _by_label(settings, pool, draw, where) -> Parts:
         by_class = [indices[pool.labels[indices] == c] for c in range(pool.classes)]
         unowned = np.flatnonzero((counts.sum(0) == 0) & (sizes > 0))
         if len(unowned):
-            warnings.append(f"classes {', '.join(map(str, unowned))} belong to no client; their {sizes[unowned].sum()} images are not used")
-    held = [np.concatenate([by_class[c][counts[:k, c].sum():counts[:k + 1, c].sum()] for c in range(pool.classes)])
-            for k in range(settings.clients)]
+            warnings.append(
+                f"classes {', '.join(map(str, unowned))} belong to no client; their {sizes[unowned].sum()} "
+                "images are not used"
+            )
+    held = [
+        np.concatenate(
+            [by_class[c][counts[:k, c].sum() : counts[: k + 1, c].sum()] for c in range(pool.classes)]
+        )
+        for k in range(settings.clients)
+    ]
     splits = [train_test(part, settings.train_share, rng) if whole else (part, test) for part in held]
     domain = pool.names[0] if len(pool.names) == 1 else "all"
     tests = {name: pool.of_domain(i, test=True) for i, name in enumerate(pool.names)}
     if whole:
         tests = {domain: np.sort(np.concatenate([own for _, own in splits]))}
-    return Parts([(str(k), domain) for k in range(settings.clients)], [a for a, _ in splits], [b for _, b in splits], tests, warnings)
+    return Parts(
+        [(str(k), domain) for k in range(settings.clients)],
+        [a for a, _ in splits],
+        [b for _, b in splits],
+        tests,
+        warnings,
+    )
 
 
 def minimum_size(total: int, clients: int, train_share: float) -> int:
-    """PFLlib's smallest client, floor(min(10 / (1 - train_share), total / clients / 2)) (dataset/utils/dataset_utils.py)."""
+    """PFLlib's smallest client, floor(min(10 / (1 - train_share), total / clients / 2))
+    (dataset/utils/dataset_utils.py)."""
     batch = 10 / (1 - train_share) if train_share < 1 else math.inf
     return math.floor(min(batch, total / clients / 2))
 
 
-def dirichlet_counts(sizes: np.ndarray, clients: int, beta: float, rng: np.random.Generator, *, least: int = 0,
-                     cap: bool = True, tries: int = 1_000_000, where: str = "partition") -> np.ndarray:
+def dirichlet_counts(
+    sizes: np.ndarray,
+    clients: int,
+    beta: float,
+    rng: np.random.Generator,
+    *,
+    least: int = 0,
+    cap: bool = True,
+    tries: int = 1_000_000,
+    where: str = "partition",
+) -> np.ndarray:
     """(clients, classes) counts with every client at least `least`, by rejection on the counts alone.
 
     Raises ParamError with the best minimum seen when `tries` draws give none.
@@ -129,15 +163,17 @@ def dirichlet_counts(sizes: np.ndarray, clients: int, beta: float, rng: np.rando
         if len(good):
             return counts[good[0]]
         best = max(best, int(smallest.max()))
-    raise ParamError(f"{where}.beta: in {tries:,} draws of Dir({beta:g}) over {clients} clients no draw gave every client "
-                     f"{least} images; the best smallest client had {max(best, 0)}. Raise beta, or lower min_samples")
+    raise ParamError(
+        f"{where}.beta: in {tries:,} draws of Dir({beta:g}) over {clients} clients no draw gave every client "
+        f"{least} images; the best smallest client had {max(best, 0)}. Raise beta, or lower min_samples"
+    )
 
 
 def cut(draws: np.ndarray, sizes: np.ndarray, cap: bool = True) -> np.ndarray:
     """Counts (draws, clients, classes) from proportions (draws, classes, clients), class by class.
 
-    With `cap`, a client that already holds total / clients images gets no more. A draw whose masked proportions
-    cannot be renormalised gives every client -1, which no minimum accepts.
+    With `cap`, a client that already holds total / clients images gets no more. A draw whose masked
+    proportions cannot be renormalised gives every client -1, which no minimum accepts.
     """
     tried, _, clients = draws.shape
     limit = sizes.sum() / clients
@@ -157,12 +193,18 @@ def cut(draws: np.ndarray, sizes: np.ndarray, cap: bool = True) -> np.ndarray:
     return counts
 
 
-def pathological_counts(sizes: np.ndarray, settings: Pathological, rng: np.random.Generator, least: int, where: str) -> np.ndarray:
+def pathological_counts(
+    sizes: np.ndarray, settings: Pathological, rng: np.random.Generator, least: int, where: str
+) -> np.ndarray:
     """(clients, classes) counts where each client owns `settings.classes` classes (PFLlib's `pat`)."""
     classes, clients, k = len(sizes), settings.clients, settings.classes
     if k > classes:
         raise ParamError(f"{where}.classes: {k} classes per client, but the set has {classes}")
-    owned = _owners_in_order(classes, clients, k) if settings.owners == "in_order" else _owners_random(classes, clients, k, rng, where)
+    owned = (
+        _owners_in_order(classes, clients, k)
+        if settings.owners == "in_order"
+        else _owners_random(classes, clients, k, rng, where)
+    )
     counts = np.zeros((clients, classes), np.int64)
     for c, owners in enumerate(owned):
         if not owners:
@@ -175,7 +217,10 @@ def pathological_counts(sizes: np.ndarray, settings: Pathological, rng: np.rando
             parts = rng.integers(low, int(share), len(owners) - 1)
         counts[owners, c] = [*parts, sizes[c] - parts.sum()]
     if counts.sum(1).min() < 1:
-        raise ParamError(f"{where}.clients: {clients} clients are too many: client {int(counts.sum(1).argmin())} gets no image")
+        raise ParamError(
+            f"{where}.clients: {clients} clients are too many: client {int(counts.sum(1).argmin())} gets no "
+            "image"
+        )
     return counts
 
 
@@ -190,14 +235,18 @@ def _owners_in_order(classes: int, clients: int, k: int) -> list[list[int]]:
     return owned
 
 
-def _owners_random(classes: int, clients: int, k: int, rng: np.random.Generator, where: str, tries: int = 10_000) -> list[list[int]]:
+def _owners_random(
+    classes: int, clients: int, k: int, rng: np.random.Generator, where: str, tries: int = 10_000
+) -> list[list[int]]:
     """Each client draws k classes without replacement; drawn again until every class has an owner."""
     for _ in range(tries):
         drawn = [set(rng.permutation(classes)[:k].tolist()) for _ in range(clients)]
         owned = [[i for i in range(clients) if c in drawn[i]] for c in range(classes)]
         if all(owned):
             return owned
-    raise ParamError(f"{where}.classes: in {tries:,} draws some class had no owner; give each client more classes")
+    raise ParamError(
+        f"{where}.classes: in {tries:,} draws some class had no owner; give each client more classes"
+    )
 
 
 def train_test(part: np.ndarray, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -207,7 +256,7 @@ def train_test(part: np.ndarray, share: float, rng: np.random.Generator) -> tupl
     return np.sort(part[order[:n]]), np.sort(part[order[n:]])
 
 
-# -- domain skew -----------------------------------------------------------------------------------------------
+# -- domain skew ---------------------------------------------------------------------------------------------
 
 def _by_domain(settings: Domains, pool: Pool, draw: int, where: str) -> Parts:
     rng = generator(settings, PRIVATE, draw)
@@ -225,15 +274,21 @@ def _by_domain(settings: Domains, pool: Pool, draw: int, where: str) -> Parts:
     else:
         parts = _per_class(settings, pool, train, rng, where)
     if settings.validation:
-        tests = {domain: np.setdiff1d(inside, np.concatenate(parts)) for domain, inside in zip(settings.clients, train, strict=True)}
+        tests = {
+            domain: np.setdiff1d(inside, np.concatenate(parts))
+            for domain, inside in zip(settings.clients, train, strict=True)
+        }
         if empty := [domain for domain, left in tests.items() if not len(left)]:
-            raise ParamError(f"{where}.validation: the clients of {empty[0]} have all of its training images, none is left to score on")
+            raise ParamError(
+                f"{where}.validation: the clients of {empty[0]} have all of its training images, none is "
+                "left to score on"
+            )
     return Parts(names, [np.sort(part) for part in parts], [tests[domain] for _, domain in names], tests)
 
 
 def domain_split(pool: Pool, domain: int, settings: Domains | Subset, rng) -> tuple[np.ndarray, np.ndarray]:
-    """A domain's (training, test) indices: the official parts, index mod 10 in {8, 9} of the class-sorted domain
-    as test (RethinkFL, FCCL), or a random share."""
+    """A domain's (training, test) indices: the official parts, index mod 10 in {8, 9} of the class-sorted
+    domain as test (RethinkFL, FCCL), or a random share."""
     inside = pool.of_domain(domain)
     inside = inside[np.argsort(pool.labels[inside], kind="stable")]
     if settings.test == "official":
@@ -241,6 +296,7 @@ def domain_split(pool: Pool, domain: int, settings: Domains | Subset, rng) -> tu
     elif settings.test == "index_mod_10":
         test = np.arange(len(inside)) % 10 >= 8
     else:
+        assert settings.test_share is not None        # the schema asks for it with `test: random`
         test = np.zeros(len(inside), bool)
         test[rng.permutation(len(inside))[:math.ceil(settings.test_share * len(inside))]] = True
     return inside[~test], _at_most_per_class(inside[test], pool.labels, settings.test_per_class, rng)
@@ -256,7 +312,9 @@ def _at_most_per_class(indices, labels, most, rng) -> np.ndarray:
 def _equal_shares(inside, domain, count, share, where) -> list[np.ndarray]:
     share = share.get(domain) if isinstance(share, dict) else share
     if share is not None and share * count > 1 + 1e-9:
-        raise ParamError(f"{where}.share: {count} clients with {share:g} of {domain} each are more than the whole")
+        raise ParamError(
+            f"{where}.share: {count} clients with {share:g} of {domain} each are more than the whole"
+        )
     size = len(inside) // count if share is None else math.floor(share * len(inside) + 1e-9)
     if size < 1:
         raise ParamError(f"{where}.clients.{domain}: {count} clients for only {len(inside)} images")
@@ -264,12 +322,15 @@ def _equal_shares(inside, domain, count, share, where) -> list[np.ndarray]:
 
 
 def _per_class(settings, pool, train, rng, where) -> list[np.ndarray]:
-    """`per_class` images of every class for each client; with beta, int(per_class * N * p_k), p ~ Dir(beta) per class."""
+    """`per_class` images of every class for each client; with beta, int(per_class * N * p_k), p ~ Dir(beta)
+    per class."""
     counts = list(settings.clients.values())
     n = sum(counts)
     wanted = np.full((n, pool.classes), settings.per_class)
     if settings.beta is not None:
-        wanted = (settings.per_class * n * rng.dirichlet(np.full(n, settings.beta), pool.classes).T).astype(int)
+        wanted = (settings.per_class * n * rng.dirichlet(np.full(n, settings.beta), pool.classes).T).astype(
+            int
+        )
     parts, client = [], 0
     for inside, count in zip(train, counts, strict=True):
         by_class = [inside[pool.labels[inside] == c] for c in range(pool.classes)]
@@ -283,10 +344,11 @@ def _per_class(settings, pool, train, rng, where) -> list[np.ndarray]:
     return parts
 
 
-# -- fixed private subsets -------------------------------------------------------------------------------------
+# -- fixed private subsets -----------------------------------------------------------------------------------
 
 def _subsets(settings: Subset, pool: Pool, draw: int, where: str) -> Parts:
-    """Client k draws sizes[k] images of the domain of its name, or of the one pool when there are no such domains."""
+    """Client k draws sizes[k] images of the domain of its name, or of the one pool when there are no such
+    domains."""
     rng = generator(settings, PRIVATE, draw)
     by_domain = set(settings.sizes) <= set(pool.names)
     if not by_domain and len(pool.names) > 1:
@@ -302,13 +364,18 @@ def _subsets(settings: Subset, pool: Pool, draw: int, where: str) -> Parts:
         if settings.overlap:
             left[domain] = rng.permutation(tests[domain][0])
         if size > len(left[domain]):
-            raise ParamError(f"{where}.sizes.{name}: {size} images wanted, {len(left[domain])} left of {len(tests[domain][0])} training images")
+            raise ParamError(
+                f"{where}.sizes.{name}: {size} images wanted, {len(left[domain])} left of "
+                f"{len(tests[domain][0])} training images"
+            )
         part = _choose(left[domain], size, pool.labels, settings, rng)
         left[domain] = left[domain][~np.isin(left[domain], part)]
         clients.append((name, domain))
         train.append(np.sort(part))
         own_test.append(tests[domain][1])
-    return Parts(clients, train, own_test, {name: test for name, (_, test) in tests.items()}, heldout=np.sort(apart))
+    return Parts(
+        clients, train, own_test, {name: test for name, (_, test) in tests.items()}, heldout=np.sort(apart)
+    )
 
 
 def _choose(candidates, size, labels, settings, rng) -> np.ndarray:
@@ -317,11 +384,14 @@ def _choose(candidates, size, labels, settings, rng) -> np.ndarray:
     classes, sizes = np.unique(labels[candidates], return_counts=True)
     p = sizes / sizes.sum() if settings.beta is None else rng.dirichlet(np.full(len(classes), settings.beta))
     counts = _fill(p, size, sizes)
-    return np.concatenate([candidates[labels[candidates] == c][:n] for c, n in zip(classes, counts, strict=True)])
+    return np.concatenate(
+        [candidates[labels[candidates] == c][:n] for c, n in zip(classes, counts, strict=True)]
+    )
 
 
 def _fill(p: np.ndarray, total: int, available: np.ndarray) -> np.ndarray:
-    """Whole numbers near p * total (largest remainders rounded up) that sum to total, none above what is available."""
+    """Whole numbers near p * total (largest remainders rounded up) that sum to total, none above what is
+    available."""
     counts = np.zeros(len(p), np.int64)
     while counts.sum() < total:
         room = available - counts
@@ -343,28 +413,42 @@ def _known(names, known, where, kind) -> None:
             raise ParamError(f"{where}: {unknown(kind, name, known)}")
 
 
-# -- on disk ---------------------------------------------------------------------------------------------------
+# -- on disk -------------------------------------------------------------------------------------------------
 
 def to_arrays(parts: Parts) -> dict[str, np.ndarray]:
     """The arrays of indices.npz."""
-    return {**{f"train.{k}": a for k, a in enumerate(parts.train)}, **{f"own_test.{k}": a for k, a in enumerate(parts.own_test)},
-            **{f"domain_test.{name}": a for name, a in parts.domain_test.items()}, "public": parts.public, "heldout": parts.heldout}
+    return {
+        **{f"train.{k}": a for k, a in enumerate(parts.train)},
+        **{f"own_test.{k}": a for k, a in enumerate(parts.own_test)},
+        **{f"domain_test.{name}": a for name, a in parts.domain_test.items()},
+        "public": parts.public,
+        "heldout": parts.heldout,
+    }
 
 
 def folder_of_draw(folder: Path, draw: int) -> Path:
-    """Where a draw lies in the folder of a scenario's partition: draw 0 in the folder itself, which code that knew no other reads."""
+    """Where a draw lies in the folder of a scenario's partition. Draw 0 lies in the folder itself, where code
+    from before there were several draws reads it."""
     return folder / f"seed-{draw}" if draw else folder
 
 
 def read(folder: Path) -> tuple[Parts, dict]:
-    """The partition stored in `folder` and its meta.json. Raises ParamError naming the stage when it is not there."""
+    """The partition stored in `folder` and its meta.json. Raises ParamError naming the stage when it is not
+    there."""
     try:
         meta = json.loads((folder / "meta.json").read_text())
         with np.load(folder / "indices.npz", allow_pickle=False) as arrays:
             count = len(meta["clients"])
-            return Parts([tuple(c) for c in meta["clients"]], [arrays[f"train.{k}"] for k in range(count)],
-                         [arrays[f"own_test.{k}"] for k in range(count)],
-                         {name: arrays[f"domain_test.{name}"] for name in meta["tests"]}, meta["warnings"], arrays["public"],
-                         arrays["heldout"]), meta
+            return Parts(
+                [tuple(c) for c in meta["clients"]],
+                [arrays[f"train.{k}"] for k in range(count)],
+                [arrays[f"own_test.{k}"] for k in range(count)],
+                {name: arrays[f"domain_test.{name}"] for name in meta["tests"]},
+                meta["warnings"],
+                arrays["public"],
+                arrays["heldout"],
+            ), meta
     except (FileNotFoundError, KeyError, ValueError) as error:
-        raise ParamError(f"{folder}: not a complete partition ({error}); run the partition stage of this scenario first") from None
+        raise ParamError(
+            f"{folder}: not a complete partition ({error}); run the partition stage of this scenario first"
+        ) from None

@@ -1,4 +1,5 @@
-"""Where a data set comes from: bundled, then a mirror folder, then the official files. Which one served is in meta.json."""
+"""Where a data set comes from: bundled, else a mirror folder, else the official files. meta.json records
+which one was used."""
 import io
 import os
 import shutil
@@ -10,10 +11,10 @@ from PIL import Image
 
 from pipeline import files
 from pipeline.data import bundled, download, formats, registry, store
-from pipeline.data.registry import DataSet
+from pipeline.data.registry import Canonical, DataSet
 from pipeline.data.store import TEST, TRAIN, Arrays
 from pipeline.errors import DataError, unknown
-from pipeline.params import shorten
+from pipeline.schema import shorten
 
 SOURCES = ("auto", "mirror", "canonical")
 MIRROR = "FEDREPRO_MIRROR"                            # a folder of .npz files, one per set
@@ -22,11 +23,13 @@ CHUNK = 4096
 
 
 def prepare(name: str, out_folder: Path, source: str = "auto") -> dict:
-    """Make data/<set>/ at `out_folder` and return its meta.json; official files are kept beside it, in raw/<set>/.
+    """Make data/<set>/ at `out_folder` and return its meta.json; official files are kept beside it, in
+    raw/<set>/.
 
-    source: "auto" takes the mirror named by FEDREPRO_MIRROR where it has the set, else the official files; "mirror" and
-    "canonical" insist. Bundled sets and composites of other prepared sets take no notice of it. Raises DataError for
-    an unknown set or source, a missing, altered or incomplete file, a failed download or a step that a person must do.
+    source: "auto" takes the mirror named by FEDREPRO_MIRROR where it has the set, else the official files;
+    "mirror" and "canonical" insist. Bundled sets and composites of other prepared sets ignore it. Raises
+    DataError for an unknown set or source, a missing, altered or incomplete file, a failed download or a step
+    that a person must do.
     """
     out_folder, entry = Path(out_folder), registry.find(name)
     if source not in SOURCES:
@@ -43,7 +46,7 @@ def prepare(name: str, out_folder: Path, source: str = "auto") -> dict:
 
 
 def _from(name: str, entry: DataSet, out_folder: Path, scratch: Path, source: str) -> tuple[Arrays, dict]:
-    """Arrays, and source, deviation and inputs for meta.json, from the place that serves."""
+    """Arrays, and source, deviation and inputs for meta.json, from the source that is used."""
     if entry.bundled:
         return bundled.make(name)
     if entry.parts:
@@ -58,22 +61,27 @@ def _raw(name: str, out_folder: Path) -> Path:
 
 
 def _check_counts(name: str, entry: DataSet, arrays: Arrays, facts: dict) -> None:
-    """Too few or too many images of a domain are an error: the file is another one, or incomplete."""
+    """Too few or too many images of a domain are an error: the file is a different one, or incomplete."""
     sampled = entry.mirror and facts["source"] == "mirror" and entry.mirror.counts
     for domain, expected in (sampled or entry.counts).items():
         here = arrays.domains == entry.domains.index(domain)
         found = tuple(int((here & (arrays.split == part)).sum()) for part in (TRAIN, TEST))
         if found != expected:
-            raise DataError(f"{name}: domain {domain} has {found[0]:,} training and {found[1]:,} test images in "
-                            f"{', '.join(facts['inputs'])}, expected {expected[0]:,} and {expected[1]:,}")
+            raise DataError(
+                f"{name}: domain {domain} has {found[0]:,} training and {found[1]:,} test images in "
+                f"{', '.join(facts['inputs'])}, expected {expected[0]:,} and {expected[1]:,}"
+            )
     if len(arrays.classes) != entry.classes:
-        raise DataError(f"{name}: {len(arrays.classes)} classes in {', '.join(facts['inputs'])}, expected {entry.classes}")
+        raise DataError(
+            f"{name}: {len(arrays.classes)} classes in {', '.join(facts['inputs'])}, expected {entry.classes}"
+        )
 
 
 # -- the mirror --------------------------------------------------------------------------------------------
 
 def _mirror_folder() -> Path | None:
-    """The folder that FEDREPRO_MIRROR names; one that is not there is an error, not a reason to download."""
+    """The folder that FEDREPRO_MIRROR names. If it is missing, that is an error and not a reason to
+    download."""
     if not os.environ.get(MIRROR):
         return None
     folder = Path(os.environ[MIRROR]).expanduser()
@@ -90,8 +98,8 @@ def _mirror_has(entry: DataSet) -> bool:
 def from_mirror(name: str, entry: DataSet) -> tuple[Arrays, dict]:
     """A set from its .npz file in the mirror folder, whose SHA-256 is checked before it is opened.
 
-    Plain files hold x_train, y_train, x_test, y_test and classes; others hold images as JPEG or WebP mosaics (`_tiles`),
-    and sets of several domains x, y, domain and domains without a split.
+    Plain files hold x_train, y_train, x_test, y_test and classes; others hold images as JPEG or WebP mosaics
+    (`_tiles`), and sets of several domains x, y, domain and domains without a split.
     """
     if entry.mirror is None:
         raise DataError(f"{name}: no mirror has this set; use the source canonical")
@@ -105,19 +113,29 @@ def from_mirror(name: str, entry: DataSet) -> tuple[Arrays, dict]:
     download.check(path, f"sha256:{entry.mirror.sha256}")
     with formats.reading(path), np.load(path, allow_pickle=False) as content:
         arrays = _by_domain(content, entry) if "domain" in content else formats.two_parts(
-            (_images(content, "x_train"), content["y_train"]), (_images(content, "x_test"), content["y_test"]),
+            [(_images(content, f"x_{part}"), content[f"y_{part}"]) for part in ("train", "test")],
             content["classes"].tolist())
-    return arrays, {"source": "mirror", "deviation": entry.mirror.deviation, "inputs": {path.name: entry.mirror.sha256}}
+    return arrays, {
+        "source": "mirror",
+        "deviation": entry.mirror.deviation,
+        "inputs": {path.name: entry.mirror.sha256},
+    }
 
 
 def _by_domain(content, entry: DataSet) -> Arrays:
-    """Images are shuffled within a domain of a mirror file; here they come back into the order of the classes."""
+    """Images are shuffled within a domain of a mirror file; here they come back into the order of the
+    classes."""
     names = [domain.lower() for domain in content["domains"].tolist()]
     domains = np.array([entry.domains.index(domain) for domain in names])[content["domain"]]
     labels = content["y"].astype(np.int64)
-    order = np.lexsort((labels, domains))             # stable: inside a class the order stays
-    return Arrays(_images(content, "x")[order], labels[order], domains[order], np.full(len(labels), TRAIN, np.uint8),
-                  content["classes"].tolist())
+    order = np.lexsort((labels, domains))  # lexsort is stable: within a class the order is kept
+    return Arrays(
+        _images(content, "x")[order],
+        labels[order],
+        domains[order],
+        np.full(len(labels), TRAIN, np.uint8),
+        content["classes"].tolist(),
+    )
 
 
 def _images(content, name: str) -> np.ndarray:
@@ -126,7 +144,8 @@ def _images(content, name: str) -> np.ndarray:
 
 
 def _tiles(content, name: str) -> np.ndarray:
-    """Mosaics, GRID images wide and filled row by row: tile t is the encoded file in bytes offsets[t] to offsets[t + 1]."""
+    """Mosaics, GRID images wide and filled row by row: tile t is the encoded file in bytes offsets[t] to
+    offsets[t + 1]."""
     blob, offsets = content[f"{name}_blob"], content[f"{name}_offsets"]
     height, width, channels = content["shape"].tolist()
     per_tile = int(content["per_tile"])
@@ -134,7 +153,11 @@ def _tiles(content, name: str) -> np.ndarray:
     for tile in range(len(offsets) - 1):
         with Image.open(io.BytesIO(blob[offsets[tile]:offsets[tile + 1]])) as picture:
             mosaic = np.asarray(picture.convert("RGB"))
-        cut = mosaic.reshape(-1, height, GRID, width, channels).swapaxes(1, 2).reshape(-1, height, width, channels)
+        cut = (
+            mosaic.reshape(-1, height, GRID, width, channels)
+            .swapaxes(1, 2)
+            .reshape(-1, height, width, channels)
+        )
         target = images[tile * per_tile:(tile + 1) * per_tile]
         target[:] = cut[:len(target)]                 # the last tile is padded
     return images
@@ -143,25 +166,35 @@ def _tiles(content, name: str) -> np.ndarray:
 # -- the official files ------------------------------------------------------------------------------------
 
 def from_canonical(name: str, entry: DataSet, out_folder: Path, scratch: Path) -> tuple[Arrays, dict]:
-    """A set from its official files in raw/<set>/, which are downloaded where that can be done without a person."""
-    raw = _raw(name, out_folder)
-    official = entry.canonical.files
-    missing = [file for file in official if not (raw / file.name).exists()]
+    """A set from its official files in raw/<set>/, which are downloaded where that can be done without a
+    person."""
+    raw, canonical = _raw(name, out_folder), _canonical(name, entry)
+    missing = [file for file in canonical.files if not (raw / file.name).exists()]
     if any(not file.urls for file in missing):
         raise DataError(manual_step(name, entry, out_folder))
-    if missing and entry.canonical.note:
-        download.say(f"{name}: {entry.canonical.note}")
-    paths = [_official(file, raw, name, entry) for file in official]
+    if missing and canonical.note:
+        download.say(f"{name}: {canonical.note}")
+    paths = [_official(file, raw, name, entry) for file in canonical.files]
     inputs = {path.name: files.sha256(path) for path in paths}
-    for file in official:
+    for file in canonical.files:
         if not file.checksum:
-            download.say(f"{file.name}: SHA-256 {inputs[file.name]} (no official checksum is known; the number of images is checked)")
-    arrays = formats.READERS[entry.canonical.reader](paths, scratch, entry)
-    return arrays, {"source": "canonical", "deviation": entry.canonical.deviation, "inputs": inputs}
+            download.say(
+                f"{file.name}: SHA-256 {inputs[file.name]} (no official checksum is known; the number of "
+                "images is checked)"
+            )
+    arrays = formats.READERS[canonical.reader](paths, scratch, entry)
+    return arrays, {"source": "canonical", "deviation": canonical.deviation, "inputs": inputs}
+
+
+def _canonical(name: str, entry: DataSet) -> Canonical:
+    if entry.canonical is None:
+        raise DataError(f"{name}: no official files of this set are known")
+    return entry.canonical
 
 
 def _official(file: registry.File, raw: Path, name: str, entry: DataSet) -> Path:
-    """The path of one official file, downloaded from the first address that works and verified where a checksum is known."""
+    """The path of one official file, downloaded from the first address that works and verified where a
+    checksum is known."""
     path = raw / file.name
     if path.exists():
         if file.checksum:
@@ -174,30 +207,37 @@ def _official(file: registry.File, raw: Path, name: str, entry: DataSet) -> Path
         except DataError as error:
             failures.append(str(error))
     other = f"; or name a folder with {entry.mirror.file} in {MIRROR}" if entry.mirror else ""
-    raise DataError(f"{name}: {'; '.join(failures)}. By hand: get {file.name} from {entry.canonical.page} and put it into "
-                    f"{shorten(raw)}/{other}")
+    raise DataError(f"{name}: {'; '.join(failures)}. By hand: get {file.name} "
+                    f"from {_canonical(name, entry).page} and put it into {shorten(raw)}/{other}")
 
 
 def manual_step(name: str, entry: DataSet, out_folder: Path) -> str:
     """What a person has to do for a set that cannot be downloaded without one."""
-    names = ", ".join(file.name for file in entry.canonical.files if not file.urls)
+    canonical = _canonical(name, entry)
+    names = ", ".join(file.name for file in canonical.files if not file.urls)
     other = f"; or name a folder with {entry.mirror.file} in {MIRROR}" if entry.mirror else ""
-    return (f"{name}: download {entry.title} from {entry.canonical.page}, put it as {names} into {shorten(_raw(name, out_folder))}/, "
-            f"then run: {store.remake(out_folder)}{other}")
+    return (f"{name}: download {entry.title} from {canonical.page}, put it as {names} "
+            f"into {shorten(_raw(name, out_folder))}/, then run: {store.remake(out_folder)}{other}")
 
 
 # -- unions of prepared sets -------------------------------------------------------------------------------
 
 def from_parts(name: str, entry: DataSet, out_folder: Path) -> tuple[Arrays, dict]:
-    """A union of sets that are prepared beside `out_folder`, one domain per part, at the entry's size and in colour.
+    """A union of sets that are prepared beside `out_folder`, one domain per part, at the entry's size and in
+    colour.
 
     The images come as blocks; source and deviation name what the parts have, inputs are the parts' digests.
     """
     parts = {part: store.read(out_folder.parent / part) for part in entry.parts}
     sizes = [len(part) for part in parts.values()]
     images = (block for part in parts.values() for block in _coloured(part.images, entry.shape[0]))
-    arrays = Arrays(images, np.concatenate([part.labels for part in parts.values()]), np.repeat(np.arange(len(sizes)), sizes),
-                    np.concatenate([part.split for part in parts.values()]), list(entry.names))
+    arrays = Arrays(
+        images,
+        np.concatenate([part.labels for part in parts.values()]),
+        np.repeat(np.arange(len(sizes)), sizes),
+        np.concatenate([part.split for part in parts.values()]),
+        list(entry.names),
+    )
     sources = sorted({part.meta["source"] for part in parts.values()})
     deviations = [f"{key}: {part.meta['deviation']}" for key, part in parts.items() if part.meta["deviation"]]
     return arrays, {"source": " + ".join(sources), "deviation": "; ".join(deviations),
@@ -210,7 +250,11 @@ def _coloured(images: np.ndarray, side: int) -> Iterator[np.ndarray]:
         block = np.asarray(images[start:start + CHUNK])
         if block.shape[1:3] != (side, side):
             squeezed = block[..., 0] if block.shape[3] == 1 else block
-            block = np.stack([np.asarray(Image.fromarray(image).resize((side, side), Image.Resampling.BILINEAR))
-                              for image in squeezed])
+            block = np.stack(
+                [
+                    np.asarray(Image.fromarray(image).resize((side, side), Image.Resampling.BILINEAR))
+                    for image in squeezed
+                ]
+            )
             block = block.reshape(len(block), side, side, -1)
         yield block if block.shape[3] == 3 else np.repeat(block, 3, axis=3)

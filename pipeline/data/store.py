@@ -1,8 +1,8 @@
-"""The one form in which every data set lies on disk, whatever it came from: data/<set>/.
+"""The one format in which every data set is stored on disk, wherever it came from: data/<set>/.
 
-images.npy uint8 (N, H, W, C) with C 1 or 3; labels.npy int64 (N,), -1 where there is no label; domains.npy int64
-(N,), an index into meta["domains"]; split.npy uint8 (N,), 0 training, 1 test; meta.json with the names, the
-source and the SHA-256 digest of each array. Reading needs NumPy alone.
+images.npy uint8 (N, H, W, C) with C 1 or 3; labels.npy int64 (N,), -1 where there is no label; domains.npy
+int64 (N,), an index into meta["domains"]; split.npy uint8 (N,), 0 training, 1 test; meta.json with the names,
+the source and the SHA-256 digest of each array. Reading needs NumPy alone.
 """
 import contextlib
 import hashlib
@@ -15,14 +15,16 @@ import numpy as np
 
 from pipeline import files
 from pipeline.errors import DataError
-from pipeline.params import shorten
+from pipeline.schema import shorten
 
-ARRAYS = {"images.npy": np.dtype(np.uint8), "labels.npy": np.dtype(np.int64),
-          "domains.npy": np.dtype(np.int64), "split.npy": np.dtype(np.uint8)}
+ARRAYS: dict[str, np.dtype] = {
+    "images.npy": np.dtype(np.uint8), "labels.npy": np.dtype(np.int64),
+    "domains.npy": np.dtype(np.int64), "split.npy": np.dtype(np.uint8),
+}
 META = "meta.json"
 TRAIN, TEST = 0, 1
-# Where the stage of a set stands that is neither downloaded nor copied. Not asked of the registry, whose wording
-# would then be part of the code that every trained cell depends on.
+# The sets that come with scikit-learn, so that no download and no copy is needed. The list is repeated here
+# because asking the registry would make its wording part of the code that every trained cell depends on.
 BUNDLED = ("digits", "digit_domains", "photo_patches")
 UNIONS = ("digits4", "digits4_synth", "digit5")
 
@@ -43,7 +45,8 @@ class Arrays:
 
 @dataclass(frozen=True)
 class Stored:
-    """A data set on disk: images (N, H, W, C) uint8 mapped read-only, the other arrays (N,) in memory, meta.json as a dict."""
+    """A data set on disk: images (N, H, W, C) uint8 mapped read-only, the other arrays (N,) in memory,
+    meta.json as a dict."""
     images: np.ndarray
     labels: np.ndarray
     domains: np.ndarray
@@ -57,8 +60,9 @@ class Stored:
 def write(folder: Path, images, labels, domains, split, meta: dict) -> dict:
     """Write data/<set>/ as a whole or not at all, and return meta with shape and digests added.
 
-    `images` is an array or an iterable of blocks (see Arrays), written one after another so that a big set never
-    lies in memory. Raises DataError when the arrays do not fit each other or meta, FedReproError when there is no space.
+    `images` is an array or an iterable of blocks (see Arrays), written one after another so that a big set
+    never lies in memory. Raises DataError when the arrays do not fit each other or meta, FedReproError when
+    there is no space.
     """
     others = {"labels.npy": labels, "domains.npy": domains, "split.npy": split}
     with files.replace_folder(folder) as temporary:
@@ -75,7 +79,8 @@ def write(folder: Path, images, labels, domains, split, meta: dict) -> dict:
 
 
 def read(folder: Path) -> Stored:
-    """Open data/<set>/. Raises DataError naming the file, and the command that makes it, when one is missing or damaged.
+    """Open data/<set>/. Raises DataError naming the file, and the command that makes it, when one is missing
+    or damaged.
 
     Sizes, types and ranges are checked; the digests are not recomputed, see `verify`.
     """
@@ -86,14 +91,19 @@ def read(folder: Path) -> Stored:
 
 
 def verify(folder: Path) -> Stored:
-    """As `read`, and recompute every digest; DataError names the file, the expected digest and the one found."""
+    """As `read`, and recompute every digest; DataError names the file, the expected digest and the one
+    found."""
     stored = read(folder)
     for name, expected in stored.meta["digests"].items():
         found = files.sha256(Path(folder) / name)
         if found != expected:
             raise _broken(folder, name, f"was altered: SHA-256 {found}, expected {expected}")
     if _over(stored.meta["digests"]) != stored.meta["digest"]:
-        raise _broken(folder, META, f"was altered: digest {stored.meta['digest']}, expected {_over(stored.meta['digests'])}")
+        raise _broken(
+            folder,
+            META,
+            f"was altered: digest {stored.meta['digest']}, expected {_over(stored.meta['digests'])}",
+        )
     return stored
 
 
@@ -103,12 +113,13 @@ def remake(folder: Path) -> str:
     if name in BUNDLED:
         return f"dvc repro data@{name}"
     if name.endswith("-corrupted"):
-        return f"python stages/corrupt.py {name.removesuffix('-corrupted')}"
+        return f"python -m stages.corrupt {name.removesuffix('-corrupted')}"
     return f"dvc repro data/dvc.yaml:{name if name in UNIONS else f'fetch@{name}'}"
 
 
 def _write_images(path: Path, images, count: int, folder: Path) -> tuple[int, ...]:
-    """Write blocks one after another behind an .npy header. No memory map: on a full disk that ends in a signal, not an error."""
+    """Write blocks one after another behind an .npy header. A memory map is not used, because a full disk
+    would then end the process by a signal instead of an error."""
     blocks = iter([images] if isinstance(images, np.ndarray) else images)
     first = next(blocks, None)
     if first is None:
@@ -119,8 +130,10 @@ def _write_images(path: Path, images, count: int, folder: Path) -> tuple[int, ..
         np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
         for block in _chain(first, blocks):
             if block.dtype != np.uint8 or block.shape[1:] != shape[1:]:
-                raise DataError(f"{shorten(folder)}: images of type {block.dtype} and shape {block.shape[1:]}, "
-                                f"expected uint8 and {shape[1:]}")
+                raise DataError(
+                    f"{shorten(folder)}: images of type {block.dtype} and shape {block.shape[1:]}, "
+                    f"expected uint8 and {shape[1:]}"
+                )
             file.write(np.ascontiguousarray(block).data)
             written += len(block)
     if written != count:
@@ -139,8 +152,11 @@ def _load(folder: Path, shown: Path) -> Stored:
     arrays = {}
     for name in ARRAYS:
         with _readable(shown, name):
-            arrays[name] = np.load(folder / name, mmap_mode="r" if name == "images.npy" else None, allow_pickle=False)
-    return Stored(*arrays.values(), meta)
+            arrays[name] = np.load(
+                folder / name, mmap_mode="r" if name == "images.npy" else None, allow_pickle=False
+            )
+    images, labels, domains, split = arrays.values()
+    return Stored(images, labels, domains, split, meta)
 
 
 @contextlib.contextmanager
@@ -149,27 +165,56 @@ def _readable(folder: Path, name: str) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise _broken(folder, name, "is missing") from None
-    except (OSError, ValueError, EOFError) as error:          # a JSON error is a ValueError; NumPy raises all three
+    # a JSON error is a ValueError; NumPy can raise all three
+    except (OSError, ValueError, EOFError) as error:
         raise _broken(folder, name, f"cannot be read ({' '.join(str(error).split())})") from None
 
 
 def _check(stored: Stored, folder: Path) -> None:
     """Types, sizes and ranges of what was read."""
     meta = stored.meta
-    keys = {"set", "source", "deviation", "classes", "domains", "official_split", "shape", "inputs", "digests", "digest"}
+    keys = {
+        "set",
+        "source",
+        "deviation",
+        "classes",
+        "domains",
+        "official_split",
+        "shape",
+        "inputs",
+        "digests",
+        "digest",
+    }
     if not isinstance(meta, dict) or not keys <= set(meta):
-        raise _broken(folder, META, f"lacks {', '.join(sorted(keys - set(meta)))}" if isinstance(meta, dict) else "is not a mapping")
+        raise _broken(
+            folder,
+            META,
+            f"lacks {', '.join(sorted(keys - set(meta)))}" if isinstance(meta, dict) else "is not a mapping",
+        )
     shapes = dict.fromkeys(ARRAYS, tuple(meta["shape"][:1])) | {"images.npy": tuple(meta["shape"])}
-    for (name, kind), array in zip(ARRAYS.items(), (stored.images, stored.labels, stored.domains, stored.split), strict=True):
+    for (name, kind), array in zip(
+        ARRAYS.items(), (stored.images, stored.labels, stored.domains, stored.split), strict=True
+    ):
         if array.dtype != kind or array.shape != shapes[name]:
             raise _broken(folder, name, f"holds {array.dtype} {array.shape}, expected {kind} {shapes[name]}")
-    if stored.images.ndim != 4 or stored.images.shape[3] not in (1, 3) or not stored.images.flags.c_contiguous:
-        raise _broken(folder, "images.npy", f"holds images of shape {stored.images.shape}, expected (N, H, W, 1 or 3)")
-    ranges = {"labels.npy": (stored.labels, -1, len(meta["classes"])), "domains.npy": (stored.domains, 0, len(meta["domains"])),
-              "split.npy": (stored.split, 0, 2)}
+    if (
+        stored.images.ndim != 4
+        or stored.images.shape[3] not in (1, 3)
+        or not stored.images.flags.c_contiguous
+    ):
+        raise _broken(
+            folder, "images.npy", f"holds images of shape {stored.images.shape}, expected (N, H, W, 1 or 3)"
+        )
+    ranges = {
+        "labels.npy": (stored.labels, -1, len(meta["classes"])),
+        "domains.npy": (stored.domains, 0, len(meta["domains"])),
+        "split.npy": (stored.split, 0, 2),
+    }
     for name, (values, low, high) in ranges.items():
         if len(values) and not (low <= values.min() and values.max() < high):
-            raise _broken(folder, name, f"holds {values.min()} to {values.max()}, expected {low} to {high - 1}")
+            raise _broken(
+                folder, name, f"holds {values.min()} to {values.max()}, expected {low} to {high - 1}"
+            )
 
 
 def _broken(folder: Path, name: str, what: str) -> DataError:

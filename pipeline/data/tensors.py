@@ -7,32 +7,44 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.devices import beside
-from pipeline.params import Data
+from pipeline.schema import Data
 
-STATISTICS = {                                        # mean and standard deviation per channel, of images in [0, 1]
+STATISTICS = {  # mean and standard deviation per channel, of images in [0, 1]
     "half": ((0.5,) * 3, (0.5,) * 3),
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-    "cifar10": ((0.4914, 0.4824, 0.4467), (0.2471, 0.2435, 0.2616)),       # (125.3, 123.0, 113.9) / 255, (63.0, 62.1, 66.7) / 255
+    # These are (125.3, 123.0, 113.9) / 255 and (63.0, 62.1, 66.7) / 255.
+    "cifar10": ((0.4914, 0.4824, 0.4467), (0.2471, 0.2435, 0.2616)),
 }
 GREY = (0.299, 0.587, 0.114)                          # ITU-R 601, as Pillow converts
 CHUNK = 4096                                          # images resized at once
 
 
 def to_tensor(images: np.ndarray, data: Data) -> Tensor:
-    """uint8 (N, H, W, C) -> float32 (N, channels, size, size) in channels-last layout, resized and normalised.
+    """uint8 (N, H, W, C) -> float32 (N, channels, size, size) in channels-last layout, resized and
+    normalised.
 
     Resizing is bilinear with antialiasing. One channel becomes three by repetition, three become one as grey.
     """
-    out = torch.empty(len(images), data.channels, data.size, data.size).contiguous(memory_format=torch.channels_last)
+    out = torch.empty(len(images), data.channels, data.size, data.size).contiguous(
+        memory_format=torch.channels_last
+    )
     for start in range(0, len(images), CHUNK):
-        chunk = torch.from_numpy(np.ascontiguousarray(images[start:start + CHUNK])).permute(0, 3, 1, 2).float().div_(255)
-        out[start:start + CHUNK] = _normalise(_resize(_channels(chunk, data.channels), data.size), data.normalise)
+        chunk = (
+            torch.from_numpy(np.ascontiguousarray(images[start : start + CHUNK]))
+            .permute(0, 3, 1, 2)
+            .float()
+            .div_(255)
+        )
+        out[start : start + CHUNK] = _normalise(
+            _resize(_channels(chunk, data.channels), data.size), data.normalise
+        )
     return out
 
 
 @dataclass(frozen=True)
 class Pixels:
-    """Between what a network takes and the images themselves, for what changes pictures: augmentations, corruptions."""
+    """Converts between network inputs and image pixels, for operations on pixels: augmentations and
+    corruptions."""
     normalise: str = "half"
 
     def bytes(self, images: Tensor) -> Tensor:
@@ -41,13 +53,18 @@ class Pixels:
         return (images * std + mean).mul(255).round().clamp(0, 255).to(torch.uint8)
 
     def inputs(self, pixels: Tensor, like: Tensor) -> Tensor:
-        """Pixels in [0, 255], uint8 or floating (B, C, H, W) -> network inputs in the dtype and layout of `like`."""
+        """Pixels in [0, 255], uint8 or floating (B, C, H, W) -> network inputs in the dtype and layout of
+        `like`."""
         mean, std = self._statistics(like)
         return ((pixels.to(like.dtype) / 255 - mean) / std).contiguous(memory_format=torch.channels_last)
 
     def _statistics(self, images: Tensor) -> tuple[Tensor, Tensor]:
         channels = images.shape[1]
-        values = ((0.0,) * channels, (1.0,) * channels) if self.normalise == "none" else (v[:channels] for v in STATISTICS[self.normalise])
+        values = (
+            ((0.0,) * channels, (1.0,) * channels)
+            if self.normalise == "none"
+            else (v[:channels] for v in STATISTICS[self.normalise])
+        )
         mean, std = (beside(torch.tensor(v, dtype=images.dtype), images).view(1, -1, 1, 1) for v in values)
         return mean, std
 

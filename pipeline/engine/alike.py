@@ -1,7 +1,9 @@
-"""When local phases may be stepped as one: seeds of a cell side by side, or a phase with what an earlier one recorded."""
+"""Which local phases may be stepped as one: those of several seeds of a cell, or a phase with the steps that
+an earlier one recorded."""
 import dataclasses
 from collections.abc import Callable, Iterator
 from types import MethodType
+from typing import Any
 
 from torch import Tensor
 
@@ -11,13 +13,19 @@ from pipeline.engine.state import Clients
 
 def alike(a: Phase, b: Phase) -> bool:
     """Do two phases run the same code on values of the same shapes? Their models are of the same clients."""
-    return (same_code(a.loss, b.loss) and same_code(a.step, b.step) and (a.views is None) == (b.views is None)
-            and (a.trainable, a.epochs, a.optimiser, a.together) == (b.trainable, b.epochs, b.optimiser, b.together)
-            and all(same_form(x, y) for x, y in ((a.shared, b.shared), (a.own, b.own), (a.extra, b.extra))))
+    return (
+        same_code(a.loss, b.loss)
+        and same_code(a.step, b.step)
+        and (a.views is None) == (b.views is None)
+        and (a.trainable, a.epochs, a.optimiser, a.together)
+        == (b.trainable, b.epochs, b.optimiser, b.together)
+        and all(same_form(x, y) for x, y in ((a.shared, b.shared), (a.own, b.own), (a.extra, b.extra)))
+    )
 
 
 def same_code(a: Callable | None, b: Callable | None) -> bool:
-    """The same function, or the same method of equal (frozen) objects. A closure may hold a round's values: never the same."""
+    """The same function, or the same method of equal (frozen) objects. Two closures are never the same, since
+    they may hold values of a round."""
     if isinstance(a, MethodType) and isinstance(b, MethodType):
         return a.__func__ is b.__func__ and type(a.__self__) is type(b.__self__) and a.__self__ == b.__self__
     return a is b and not getattr(a, "__closure__", None)
@@ -42,7 +50,7 @@ def tensors_of(value: object) -> list[Tensor]:
     return [found for _, part in _parts(value) for found in tensors_of(part)] if _is_container(value) else []
 
 
-def with_tensors(value: object, tensors: Iterator[Tensor]) -> object:
+def with_tensors(value: Any, tensors: Iterator[Tensor]) -> Any:
     """The same value with other tensors in the order of `tensors_of`."""
     if isinstance(value, Tensor):
         return next(tensors)
@@ -51,17 +59,19 @@ def with_tensors(value: object, tensors: Iterator[Tensor]) -> object:
     parts = [(name, with_tensors(part, tensors)) for name, part in _parts(value)]
     if isinstance(value, dict):
         return type(value)(parts)
-    if dataclasses.is_dataclass(value):
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.replace(value, **dict(parts))
     values = [part for _, part in parts]
     return type(value)(*values) if hasattr(value, "_fields") else type(value)(values)
 
 
 def _is_container(value: object) -> bool:
-    return isinstance(value, (dict, list, tuple, Clients)) or (dataclasses.is_dataclass(value) and not isinstance(value, type))
+    return isinstance(value, (dict, list, tuple, Clients)) or (
+        dataclasses.is_dataclass(value) and not isinstance(value, type)
+    )
 
 
-def _parts(value) -> list[tuple[object, object]]:
+def _parts(value) -> list[tuple[Any, Any]]:
     if isinstance(value, dict):
         return list(value.items())
     if dataclasses.is_dataclass(value):

@@ -14,7 +14,8 @@ from pipeline.models import Dropout, Network
 
 
 class Batch(NamedTuple):
-    """Images (B, C, H, W), labels (B,) in int64, and further views of the same images where the phase makes some."""
+    """Images (B, C, H, W), labels (B,) in int64, and further views of the same images where the phase makes
+    some."""
     images: Tensor
     labels: Tensor
     views: tuple[Tensor, ...] = ()
@@ -37,17 +38,29 @@ class Handle:
     """A model: callable (images -> logits), with `features`, `head` and trainable `params`.
 
     model(x) is model.head(model.features(x)); dropout, where the network has it, belongs to the head.
-    `tensors` (names as in the state dict) replace the network's own parameters and buffers. `client` is whose model it is, where
-    models are scored; `stacked`: the tensors stand for those of many clients, under torch.func.
+    `tensors` (names as in the state dict) replace the network's own parameters and buffers. `client`: the
+    client whose model it is, where models are scored; `stacked`: under torch.func, the tensors stand for
+    those of many clients.
     """
 
-    def __init__(self, network: Network, tensors: Mapping[str, Tensor] | None = None, trainable: set[str] | None = None,
-                 draws: Draws | None = None, client: int | None = None, stacked: bool = False):
+    def __init__(
+        self,
+        network: Network,
+        tensors: Mapping[str, Tensor] | None = None,
+        trainable: set[str] | None = None,
+        draws: Draws | None = None,
+        client: int | None = None,
+        stacked: bool = False,
+    ):
         self._network, self._tensors, self._draws, self._stacked = network, tensors, draws, stacked
         self.client = client
         self._known: tuple[Tensor, Tensor] | None = None
         named = dict(network.named_parameters()) if tensors is None else tensors
-        wanted = {name for name, p in network.named_parameters() if p.requires_grad} if trainable is None else trainable
+        wanted = (
+            {name for name, p in network.named_parameters() if p.requires_grad}
+            if trainable is None
+            else trainable
+        )
         self.params = Params((name, value) for name, value in named.items() if name in wanted)
 
     def features(self, images: Tensor) -> Tensor:
@@ -57,7 +70,8 @@ class Handle:
         return self._call(self._network.features, "features.", images)
 
     def know(self, images: Tensor, representations: Tensor) -> None:
-        """These very images have these representations, as long as the features do not learn."""
+        """Remember the representations of these very images (the same tensor), for phases in which the
+        features do not learn."""
         self._known = images, representations
 
     def head(self, representations: Tensor) -> Tensor:
@@ -72,36 +86,40 @@ class Handle:
         return self.head(self.features(images)[:, :self._network.width])
 
     def project(self, representations: Tensor) -> Tensor:
-        """Embeddings (B, e) by the network's projector, where its scenario gives it one (params.Model.projector)."""
+        """Embeddings (B, e) by the network's projector, where its scenario gives it one
+        (schema.Model.projector)."""
         if not hasattr(self._network, "projector"):
             raise TrainingError("this method needs a projector: give its row `model: {projector: <width>}`")
         return self._call(self._network.projector, "projector.", representations)
 
     def other(self, model: Params, training: bool = False) -> "Teacher":
-        """The same network holding another model (the server's, an older one) as a constant: without gradient and dropout,
-        BatchNorm with its running statistics, or with the batch's where `training`; either way they do not move."""
+        """The same network holding another model (the server's, an older one) as a constant: without gradient
+        and dropout, BatchNorm with its running statistics, or with the batch's where `training`; either way
+        they do not move."""
         return Teacher(self._network, model, training)
 
     def at(self, params: Mapping[str, Tensor]) -> "Handle":
         """This model with other trainable parameters."""
-        return Handle(self._network, {**self._tensors, **params}, set(self.params), self._draws, stacked=self._stacked)
+        tensors = {**(self._tensors or {}), **params}
+        return Handle(self._network, tensors, set(self.params), self._draws, stacked=self._stacked)
 
     def normal(self, like: Tensor) -> Tensor:
-        """Standard normal numbers in the shape of `like`, the client's own; the same ones whatever the executor."""
+        """Standard normal numbers in the shape of `like` from the client's own generator, the same under
+        every executor."""
         return self._own_draws().normal(like.shape).to(like)
 
     def uniform(self, like: Tensor) -> Tensor:
-        """Uniform numbers of [0, 1), likewise."""
+        """Numbers uniform on [0, 1), drawn likewise."""
         return self._own_draws().uniform(like.shape).to(like)
 
     def _own_draws(self) -> Draws:
-        if self._draws is None:                               # outside training: the same numbers at every evaluation
+        if self._draws is None:  # outside training: the same numbers at every evaluation
             self._draws = Draws(keys.torch_generator("evaluation"))
         return self._draws
 
     def input_gradient(self, loss: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-        """d loss(images) / d images, a constant of the shape of `images`, with the model in evaluation mode; the parameters get no
-        gradient from it, BatchNorm's statistics do not move."""
+        """d loss(images) / d images, a constant of the shape of `images`, with the model in evaluation mode;
+        the parameters get no gradient from it, BatchNorm's statistics do not move."""
         with _mode(self._network, lambda layer: False):
             if self._tensors is not None:
                 return torch.func.grad(loss)(images.detach()).detach()
@@ -113,27 +131,42 @@ class Handle:
         """d loss(model, batch) / d params. For steps (World.local_steps), whose models are values."""
         return self.gradient_and_loss(loss, batch)[0]
 
-    def gradient_and_loss(self, loss: Callable[["Handle", Batch], Tensor], batch: Batch) -> tuple[Params, Tensor]:
+    def gradient_and_loss(
+        self, loss: Callable[["Handle", Batch], Tensor], batch: Batch
+    ) -> tuple[Params, Tensor]:
         """The same, and the loss itself."""
         if self._stacked:
-            if self._network.training and any(name.endswith("running_mean") for name in self._tensors):
-                raise TrainingError("steps of a method's own cannot be stacked on networks with BatchNorm: set FEDREPRO_EXECUTOR=sequential")
-            gradient, value = torch.func.grad_and_value(lambda params: loss(self.at(params), batch))(dict(self.params))
+            if self._network.training and any(name.endswith("running_mean") for name in self._tensors or ()):
+                raise TrainingError(
+                    "steps of a method's own cannot be stacked on networks with BatchNorm: set "
+                    "FEDREPRO_EXECUTOR=sequential"
+                )
+            gradient, value = torch.func.grad_and_value(lambda params: loss(self.at(params), batch))(
+                dict(self.params)
+            )
             return Params(gradient), value
-        leaves = {name: param.detach().requires_grad_() for name, param in self.params.items()}     # a tenth faster than torch.func
+        # Plain autograd is a tenth faster than torch.func.
+        leaves = {name: param.detach().requires_grad_() for name, param in self.params.items()}
         with torch.enable_grad():
             value = loss(self.at(leaves), batch)
-        return Params(zip(leaves, torch.autograd.grad(value, list(leaves.values()), materialize_grads=True))), value.detach()
+        return Params(
+            zip(leaves, torch.autograd.grad(value, list(leaves.values()), materialize_grads=True))
+        ), value.detach()
 
     def _call(self, module, prefix, x):
         if self._tensors is None:
             return module(x)
-        inside = {name.removeprefix(prefix): value for name, value in self._tensors.items() if name.startswith(prefix)}
+        inside = {
+            name.removeprefix(prefix): value
+            for name, value in self._tensors.items()
+            if name.startswith(prefix)
+        }
         return functional_call(module, inside, (x,))
 
 
 class Teacher(Handle):
-    """A model that is only looked at, see Handle.other."""
+    """A model that is only evaluated and never trained, see Handle.other."""
+    _tensors: Mapping[str, Tensor]
 
     def __init__(self, network: Network, model: Params, training: bool):
         super().__init__(network, model, set())
@@ -144,10 +177,13 @@ class Teacher(Handle):
 
     def _call(self, module, prefix, x):
         tensors = self._tensors
-        if self._training:                                    # BatchNorm writes its statistics into what it is given
+        if self._training:  # BatchNorm writes its statistics into what it is given
             self._tensors = {name: value.clone() for name, value in tensors.items()}
         try:
-            with torch.no_grad(), _mode(self._network, lambda layer: self._training and not isinstance(layer, Dropout)):
+            with (
+                torch.no_grad(),
+                _mode(self._network, lambda layer: self._training and not isinstance(layer, Dropout)),
+            ):
                 return super()._call(module, prefix, x)
         finally:
             self._tensors = tensors
@@ -155,7 +191,7 @@ class Teacher(Handle):
 
 @contextmanager
 def _mode(network: Network, training: Callable[[nn.Module], bool]) -> Iterator[None]:
-    """Every layer in the mode that `training` says, and afterwards as it was."""
+    """Puts every layer into the mode that `training` gives, and restores its own afterwards."""
     before = [(layer, layer.training) for layer in network.modules()]
     for layer, _ in before:
         layer.training = training(layer)

@@ -1,13 +1,16 @@
-"""The seeds of a cell side by side in one process, so that their local phases are stacked into one.
+"""Runs the seeds of a cell together in one process, so that their local phases are stacked into one.
 
-Every seed runs as it would alone, in a thread of its own; one thread runs at a time. A seed that comes to a local phase waits
-until all the others have come to one or have ended; then the executor steps all that wait together.
+Every seed runs as it would alone, in a thread of its own; one thread runs at a time. A seed that comes to a
+local phase waits until all the others have come to one or have ended; then the executor steps all that wait
+together.
 """
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
-from pipeline.engine.phase import Outcome, Phase
+from pipeline.engine.phase import Phase
+from pipeline.engine.trained import Trained
 
 STOP_SECONDS = 30.0
 
@@ -23,10 +26,11 @@ class _Lockstep:
         self.turn = threading.Condition()
         self.running, self.stopped = seeds, False
         self.waiting: dict[int, tuple[object, Phase]] = {}    # seed's place -> (its executor, its phase)
-        self.outcomes: dict[int, Outcome | BaseException] = {}
+        self.outcomes: dict[int, Trained | BaseException] = {}
 
-    def run(self, place: int, executor, phase: Phase) -> Outcome:
-        """A seed's phase, together with those of the others. Called with the turn, which others have while this one waits."""
+    def run(self, place: int, executor, phase: Phase) -> Trained:
+        """Run a seed's phase together with those of the others. The caller has the turn, and passes it on
+        while this seed waits."""
         self.waiting[place] = executor, phase
         self.run_waiting()
         while place not in self.outcomes:
@@ -39,15 +43,19 @@ class _Lockstep:
         return outcome
 
     def run_waiting(self) -> None:
-        """Run what waits as soon as no seed is on its way."""
+        """Run the waiting phases as soon as every seed is waiting or has ended."""
         if not self.waiting or len(self.waiting) < self.running or self.stopped:
             return
         places = sorted(self.waiting)
         executors, phases = zip(*(self.waiting[place] for place in places))
         self.waiting.clear()
         try:
-            self.outcomes |= zip(places, executors[0].run_all(phases, [executor.clients for executor in executors]), strict=True)
-        except BaseException as error:                        # each seed tells it, with its own round
+            self.outcomes |= zip(
+                places,
+                executors[0].run_all(phases, [executor.clients for executor in executors]),
+                strict=True,
+            )
+        except BaseException as error:  # every waiting seed raises it, and so reports its own round
             self.outcomes |= dict.fromkeys(places, error)
         self.turn.notify_all()
 
@@ -62,20 +70,30 @@ class _Shared:
     def __init__(self, lockstep: _Lockstep, place: int, executor):
         self.lockstep, self.place, self.executor = lockstep, place, executor
 
-    def run(self, phase: Phase) -> Outcome:
+    def run(self, phase: Phase) -> Trained:
         return self.lockstep.run(self.place, self.executor, phase)
 
 
 def together(train: Callable, jobs: Sequence) -> Iterator[tuple[str, object]]:
-    """`train(job, report, share)` for all jobs at once: ("row", row) as they report, ("done", result) as they end, here and not in
-    their threads. The first error ends all of them."""
-    lockstep, events = _Lockstep(len(jobs)), queue.SimpleQueue()
+    """`train(job, report, share)` for all jobs at once: ("row", row) as they report, ("done", result) as they
+    end, here and not in their threads. The first error ends all of them."""
+    lockstep = _Lockstep(len(jobs))
+    events: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
 
     def work(place: int, job) -> None:
         with lockstep.turn:
             try:
                 if not lockstep.stopped:
-                    events.put(("done", train(job, lambda row: events.put(("row", row)), lambda executor: _Shared(lockstep, place, executor))))
+                    events.put(
+                        (
+                            "done",
+                            train(
+                                job,
+                                lambda row: events.put(("row", row)),
+                                lambda executor: _Shared(lockstep, place, executor),
+                            ),
+                        )
+                    )
             except Stopped:
                 pass
             except BaseException as error:

@@ -1,8 +1,8 @@
 """SGD and Adam on plain tensors.
 
-The classes of torch.optim do the same arithmetic, but making the first one imports torch's compiler: 1.5 s of CPU in every worker, more
-than a miniature cell trains. Adam is torch's fused form, whose root is correctly rounded: the plain one takes MKL's, which is not, and
-rounds otherwise on another maker's processor.
+The classes of torch.optim do the same arithmetic, but making the first one imports torch's compiler: 1.5 s of
+CPU in every worker, more than a miniature cell trains. Adam is torch's fused form, whose root is correctly
+rounded: the plain form takes MKL's, which is not, and rounds differently on another maker's processor.
 """
 from collections.abc import Sequence
 
@@ -11,40 +11,45 @@ from torch import Tensor
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from pipeline.params import Optimiser
+from pipeline.schema import Optimiser
 
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
 FUSED = ("cpu", "cuda")                               # devices for which torch has the fused form
 
 
 class Steps:
-    """A fresh optimiser over some tensors. SGD with momentum (no damping, no Nesterov) or Adam (betas 0.9, 0.999,
-    eps 1e-8); weight decay joins the gradient."""
+    """A fresh optimiser over some tensors. SGD with momentum (no damping, no Nesterov) or Adam (betas 0.9,
+    0.999, eps 1e-8); weight decay joins the gradient."""
 
     def __init__(self, settings: Optimiser, parameters: Sequence[Tensor]):
         self.settings = settings
         self.parameters = list(parameters)
         self.buffers: list[Tensor | None] = [None] * len(self.parameters)      # SGD: momentum
-        self.moments: list[tuple[Tensor, Tensor, Tensor]] = []                 # Adam: first, second, step count
+        self.moments: list[tuple[Tensor, Tensor, Tensor]] = []  # Adam: first, second, step count
         if settings.name == "adam":
-            self.moments = [(torch.zeros_like(p), torch.zeros_like(p), torch.zeros((), device=p.device)) for p in self.parameters]
+            self.moments = [
+                (torch.zeros_like(p), torch.zeros_like(p), torch.zeros((), device=p.device))
+                for p in self.parameters
+            ]
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor | None]) -> None:
         """Move every parameter that has a gradient; the others, and their moments, stay."""
-        used = [k for k, gradient in enumerate(gradients) if gradient is not None]
-        parameters, gradients = [self.parameters[k] for k in used], [gradients[k] for k in used]
+        found = {k: gradient for k, gradient in enumerate(gradients) if gradient is not None}
+        used, slopes, parameters = list(found), list(found.values()), [self.parameters[k] for k in found]
         s = self.settings
         if s.name == "adam":
             fused = all(p.device.type in FUSED for p in parameters)
             first, second, count = map(list, zip(*(self.moments[k] for k in used))) if used else ([], [], [])
-            # The fused form goes through memory, whatever the strides: a gradient must lie as its parameter does.
-            gradients = [g if g.stride() == p.stride() else torch.empty_like(p).copy_(g) for p, g in zip(parameters, gradients)]
-            adam(parameters, gradients, first, second, [], count, foreach=False, fused=fused, amsgrad=False, beta1=BETA1, beta2=BETA2,
-                 lr=s.lr, weight_decay=s.weight_decay, eps=EPS, maximize=False)
+            # The fused form walks through memory and ignores strides: a gradient needs the strides of its
+            # parameter.
+            slopes = [g if g.stride() == p.stride() else torch.empty_like(p).copy_(g)
+                      for p, g in zip(parameters, slopes)]
+            adam(parameters, slopes, first, second, [], count, foreach=False, fused=fused, amsgrad=False,
+                 beta1=BETA1, beta2=BETA2, lr=s.lr, weight_decay=s.weight_decay, eps=EPS, maximize=False)
             return
         buffers = [self.buffers[k] for k in used]
-        sgd(parameters, gradients, buffers, foreach=False, weight_decay=s.weight_decay, momentum=s.momentum, lr=s.lr,
-            dampening=0.0, nesterov=False, maximize=False)
+        sgd(parameters, slopes, buffers, foreach=False, weight_decay=s.weight_decay, momentum=s.momentum,
+            lr=s.lr, dampening=0.0, nesterov=False, maximize=False)
         for k, buffer in zip(used, buffers):
             self.buffers[k] = buffer

@@ -1,7 +1,8 @@
-"""A local phase: what every client does with its data, and the draws that go with it. Executors carry it out."""
+"""A local phase: what every client does with its data, and the random draws for it. Executors carry it
+out."""
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -10,13 +11,14 @@ from pipeline import keys
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.state import Clients, Params
 from pipeline.models import Network
-from pipeline.params import Model, Optimiser, Training
+from pipeline.schema import Model, Optimiser, Training
 
 Part = Literal["all", "features", "head"]
 Logged = dict[str, Tensor]                            # further numbers of a batch, averaged over the phase
-Loss = Callable[[Handle, Batch, object, object], Tensor | tuple[Tensor, Logged]]
+Objective = Tensor | tuple[Tensor, Logged]            # what a loss gives, see `split_loss`
+Loss = Callable[[Handle, Batch, Any, Any], Objective]    # (model, batch, shared, own), see World.local_epochs
 Views = Callable[[Tensor, torch.Generator], tuple[Tensor, ...]]
-Step = Callable[[Handle, list[Batch], object, object], tuple[Params, object] | tuple[Params, object, Logged]]
+Step = Callable[[Handle, list[Batch], Any, Any], tuple[Params, object] | tuple[Params, object, Logged]]
 
 
 @dataclass(frozen=True)
@@ -31,39 +33,33 @@ class Client:
 
 @dataclass
 class Phase:
-    """Either `loss` (an optimiser descends it) or `step` (a rule of the method's own) over `epochs` passes."""
+    """Either `loss` (an optimiser descends it) or `step` (a rule of the method's own) over `epochs`
+    passes."""
     models: Clients
     loss: Loss | None
     step: Step | None
     trainable: Part
     epochs: int
-    shared: object                                    # the same for every client
-    own: object                                       # None, Clients, a tensor (clients, ...) or a dict of these
+    shared: Any                                       # the same for every client
+    own: Any                                          # None, Clients, tensor (clients, ...), dict of these
     optimiser: Optimiser
     together: int                                     # batches that one step takes
     key: tuple                                        # (seed, stream, round)
     views: Views | None = None                        # what a batch's images become before a loss sees them
-    extra: Clients | None = None                      # further values that each client's optimiser moves; its loss sees them as `own`
-
-
-@dataclass
-class Outcome:
-    """What a phase leaves: models, each client's mean loss (NaN without data), means of what was logged, `own` after steps,
-    or `extra` after training."""
-    models: Clients
-    losses: list[float]
-    logged: dict[str, Tensor] = field(default_factory=dict)   # name -> (clients, ...)
-    last: dict[str, Tensor] = field(default_factory=dict)     # the same of each client's last batch alone
-    own: object = None
+    # Further values that each client's optimiser trains; its loss sees them as `own`.
+    extra: Clients | None = None
 
 
 def order(phase: Phase, client: Client, epoch: int) -> Tensor:
     """The permutation of a client's images in an epoch, (n,) on the CPU."""
-    return torch.randperm(len(client.labels), generator=keys.torch_generator("batches", *phase.key, client.name, epoch))
+    return torch.randperm(
+        len(client.labels), generator=keys.torch_generator("batches", *phase.key, client.name, epoch)
+    )
 
 
 def generator(purpose: str, phase: Phase, client: Client, epoch: int) -> torch.Generator:
-    """The client's own numbers of an epoch, for `dropout`, `noise` (what its loss draws) or `views`."""
+    """The client's own random numbers of an epoch, for `dropout`, `noise` (what its loss draws) or
+    `views`."""
     return keys.torch_generator(purpose, *phase.key, client.name, epoch)
 
 
@@ -76,9 +72,10 @@ def seen_as(phase: Phase, images: Tensor, labels: Tensor, numbers: torch.Generat
 
 
 def batches(n: int, training: Training, network: nn.Module, together: int = 1) -> list[tuple[int, int]]:
-    """(first, last + 1) of every batch. A last incomplete one is kept unless drop_last; one of a single sample is left
-    out where the network has BatchNorm, which cannot normalise it. With `together` > 1 a batch is what a step cuts into
-    that many equal pieces; a trailing one with fewer samples than pieces is left out (Per-FedAvg's D and D')."""
+    """(first, last + 1) of every batch. A last incomplete one is kept unless drop_last; one of a single
+    sample is left out where the network has BatchNorm, which cannot normalise it. With `together` > 1 a batch
+    is what a step cuts into that many equal pieces; a trailing one with fewer samples than pieces is left out
+    (Per-FedAvg's D and D')."""
     size = training.batch_size * together
     return cuts(n, size, size if training.drop_last else max(together, least_batch(network)))
 
@@ -97,7 +94,9 @@ def pieces(batch: Batch, together: int) -> list[Batch]:
     """A batch cut into `together` equal batches; samples that are left over are not used."""
     size = len(batch.labels) // together
     cuts = [slice(i * size, (i + 1) * size) for i in range(together)]
-    return [Batch(batch.images[cut], batch.labels[cut], tuple(view[cut] for view in batch.views)) for cut in cuts]
+    return [
+        Batch(batch.images[cut], batch.labels[cut], tuple(view[cut] for view in batch.views)) for cut in cuts
+    ]
 
 
 def has_batchnorm(network: nn.Module) -> bool:
@@ -105,11 +104,16 @@ def has_batchnorm(network: nn.Module) -> bool:
 
 
 def trainable_names(network: Network, part: Part) -> list[str]:
-    """The parameters that a phase moves. Some networks hold frozen ones for the sake of their published counts."""
-    return [name for name, p in network.named_parameters() if p.requires_grad and (part == "all" or name.startswith(part))]
+    """The parameters that a phase moves. Some networks hold frozen ones for the sake of their published
+    counts."""
+    return [
+        name
+        for name, p in network.named_parameters()
+        if p.requires_grad and (part == "all" or name.startswith(part))
+    ]
 
 
-def of_client(own: object, k: int) -> object:
+def of_client(own: Any, k: int) -> Any:
     """One client's share of `own`."""
     if isinstance(own, dict):
         return type(own)((name, of_client(value, k)) for name, value in own.items())
@@ -117,11 +121,11 @@ def of_client(own: object, k: int) -> object:
 
 
 def loss_first(logged: list[Logged]) -> Logged:
-    """What a step logged, its `loss` under the empty name, as a phase with a loss has it."""
+    """What a step logged, with its `loss` renamed to the empty name, as in a phase that has a loss."""
     values = dict(logged[0]) if logged else {}
     return {"": values.pop("loss"), **values} if "loss" in values else values
 
 
-def split_loss(value: Tensor | tuple[Tensor, Logged]) -> tuple[Tensor, Logged]:
+def split_loss(value: Objective) -> tuple[Tensor, Logged]:
     """(loss, logged) of what a loss returned."""
     return value if isinstance(value, tuple) else (value, {})

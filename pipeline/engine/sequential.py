@@ -1,39 +1,75 @@
 """The executor for CPUs: clients one after another, each a plain loop over one tensor of images.
 
-One thread, channels-last layout and data in memory are what counts there; stacking clients loses (benchmarks/README.md).
+There, one thread, the channels-last layout and data in memory are fast; stacking clients is slower
+(benchmarks/README.md).
 """
 import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from pipeline.engine.handle import Draws, Handle
-from pipeline.engine.phase import (Client, Logged, Outcome, Phase, batches, generator, has_batchnorm, loss_first, of_client, order, pieces,
-                                   seen_as, split_loss, trainable_names)
 from pipeline.engine.optimisers import Steps
+from pipeline.engine.phase import (
+    Client,
+    Logged,
+    Loss,
+    Phase,
+    Step,
+    batches,
+    generator,
+    has_batchnorm,
+    loss_first,
+    of_client,
+    order,
+    pieces,
+    seen_as,
+    split_loss,
+    trainable_names,
+)
 from pipeline.engine.state import Clients, Params, load
+from pipeline.engine.trained import Trained
 from pipeline.models import Network
 from pipeline.models.layers import set_generator
-from pipeline.params import Model, Training
+from pipeline.schema import Model, Training
 
 FEATURE_BATCH = 256
+Found = tuple[Params, float, Logged, Logged, Any]              # model, loss, logged means, last logged, own
 
 
 class Sequential:
-    """Walks the clients of a phase in their order."""
+    """Trains the clients of a phase one after another, in their order."""
 
-    def __init__(self, clients: list[Client], networks: dict[Model, Network], training: Training, autocast: torch.dtype | None = None):
+    def __init__(
+        self,
+        clients: Sequence[Client],
+        networks: dict[Model, Network],
+        training: Training,
+        autocast: torch.dtype | None = None,
+    ):
         self.clients, self.networks, self.training, self.autocast = clients, networks, training, autocast
 
-    def run(self, phase: Phase) -> Outcome:
+    def run(self, phase: Phase) -> Trained:
         """Every client trains; those without data keep their model."""
-        run = self._descend if phase.loss is not None else self._step
+        if phase.loss is not None:
+            run = partial(self._descend, phase.loss)
+        elif phase.step is not None:
+            run = partial(self._step, phase.step)
         results = [run(phase, k, client) for k, client in enumerate(self.clients)]
-        return Outcome(Clients(model for model, *_ in results), [loss for _, loss, *_ in results],
-                       _by_client([means for _, _, means, _, _ in results]), _by_client([last for _, _, _, last, _ in results]),
-                       phase.own if phase.step is None and phase.extra is None else _collect([own for *_, own in results]))
+        return Trained(
+            Clients(model for model, *_ in results),
+            [loss for _, loss, *_ in results],
+            _by_client([means for _, _, means, _, _ in results]),
+            _by_client([last for _, _, _, last, _ in results]),
+            phase.own
+            if phase.step is None and phase.extra is None
+            else _collect([own for *_, own in results]),
+        )
 
-    def _descend(self, phase: Phase, k: int, client: Client) -> tuple[Params, float, Logged, Logged, object]:
+    def _descend(self, loss: Loss, phase: Phase, k: int, client: Client) -> Found:
         own = of_client(phase.own if phase.extra is None else phase.extra, k)
         if not len(client.labels):
             return phase.models[k], math.nan, {}, {}, own
@@ -48,35 +84,50 @@ class Sequential:
         means = _Means()
         fixed = self._fixed_features(phase, client, network)
         for epoch in range(phase.epochs):
-            handle = Handle(network, None, set(trainable_names(network, phase.trainable)), Draws(generator("noise", phase, client, epoch)))
+            handle = Handle(
+                network,
+                None,
+                set(trainable_names(network, phase.trainable)),
+                Draws(generator("noise", phase, client, epoch)),
+            )
             for batch, chosen in self._batches(phase, client, network, epoch):
                 if fixed is not None:
                     handle.know(batch.images, fixed.index_select(0, chosen))
-                with torch.autocast(client.images.device.type, self.autocast, enabled=self.autocast is not None):
-                    loss, logged = split_loss(phase.loss(handle, batch, phase.shared, own))
-                optimise.step(torch.autograd.grad(loss, parameters, allow_unused=True))
-                means.add(len(batch.labels), {"": loss, **logged})
+                with torch.autocast(
+                    client.images.device.type, self.autocast, enabled=self.autocast is not None
+                ):
+                    value, logged = split_loss(loss(handle, batch, phase.shared, own))
+                optimise.step(torch.autograd.grad(value, parameters, allow_unused=True))
+                means.add(len(batch.labels), {"": value, **logged})
         model = Params((name, value.detach().clone()) for name, value in network.state_dict().items())
         own = own if phase.extra is None else Params((name, value.detach()) for name, value in own.items())
         return model, *means.result(), own
 
-    def _step(self, phase: Phase, k: int, client: Client) -> tuple[Params, float, Logged, Logged, object]:
+    def _step(self, step: Step, phase: Phase, k: int, client: Client) -> Found:
         network, own = self.networks[client.model].train(), of_client(phase.own, k)
-        statistics = {name for name, _ in network.named_buffers()}       # BatchNorm moves them in place: not the server's
-        model = Params((name, value.clone() if name in statistics else value) for name, value in phase.models[k].items())
+        # BatchNorm updates them in place, and the server's must not change.
+        statistics = {name for name, _ in network.named_buffers()}
+        model = Params(
+            (name, value.clone() if name in statistics else value) for name, value in phase.models[k].items()
+        )
         names, means = set(trainable_names(network, phase.trainable)), _Means()
         for epoch in range(phase.epochs):
             draws = Draws(generator("noise", phase, client, epoch))
             for batch, _ in self._batches(phase, client, network, epoch):
                 handle = Handle(network, model, names, draws)
-                with torch.autocast(client.images.device.type, self.autocast, enabled=self.autocast is not None, cache_enabled=False):
-                    moved, own, *logged = phase.step(handle, pieces(batch, phase.together), phase.shared, own)
+                with torch.autocast(
+                    client.images.device.type,
+                    self.autocast,
+                    enabled=self.autocast is not None,
+                    cache_enabled=False,
+                ):
+                    moved, own, *logged = step(handle, pieces(batch, phase.together), phase.shared, own)
                 means.add(len(batch.labels), loss_first(logged))
                 model = model.joined(moved)
         return model, *means.result(), own
 
     def _batches(self, phase: Phase, client: Client, network: Network, epoch: int):
-        """One gather per epoch, then views."""
+        """The batches of an epoch: one gather of the shuffled images, then views of it."""
         chosen = order(phase, client, epoch).to(client.images.device)
         set_generator(network, generator("dropout", phase, client, epoch))
         numbers = generator("views", phase, client, epoch)
@@ -85,15 +136,19 @@ class Sequential:
             yield seen_as(phase, images[first:last], labels[first:last], numbers), chosen[first:last]
 
     def _fixed_features(self, phase: Phase, client: Client, network: Network) -> Tensor | None:
-        """While the head alone learns, an image has the same representation all the time: computed once, (n, d)."""
+        """(n, d): while only the head learns, an image's representation never changes and is computed
+        once."""
         if phase.trainable != "head" or phase.views is not None or has_batchnorm(network):
             return None
-        with torch.no_grad(), torch.autocast(client.images.device.type, self.autocast, enabled=self.autocast is not None):
+        with (
+            torch.no_grad(),
+            torch.autocast(client.images.device.type, self.autocast, enabled=self.autocast is not None),
+        ):
             return torch.cat([network.features(part) for part in client.images.split(FEATURE_BATCH)])
 
 
 class _Means:
-    """Sample-weighted means of what the batches of a phase gave; the loss under the empty name."""
+    """Sample-weighted means of what the batches of a phase logged; the loss has the empty name."""
 
     def __init__(self):
         self.sums, self.last, self.seen = {}, {}, 0
@@ -105,7 +160,7 @@ class _Means:
         self.seen += size
 
     def result(self) -> tuple[float, Logged, Logged]:
-        """(loss or NaN, means, the last batch's)."""
+        """(loss or NaN, the logged means, the last batch's logged values)."""
         means = {name: total / self.seen for name, total in self.sums.items()}
         self.last.pop("", None)
         return float(means.pop("", math.nan)), means, self.last
@@ -114,8 +169,12 @@ class _Means:
 def _by_client(logged: list[Logged]) -> Logged:
     """name -> (clients, ...) on the CPU, NaN for clients that did not train."""
     first = next((found for found in logged if found), {})
-    return {name: torch.stack([(found[name] if found else torch.full_like(value, math.nan)).cpu() for found in logged])
-            for name, value in first.items()}
+    return {
+        name: torch.stack(
+            [(found[name] if found else torch.full_like(value, math.nan)).cpu() for found in logged]
+        )
+        for name, value in first.items()
+    }
 
 
 def _collect(owns: list) -> object:

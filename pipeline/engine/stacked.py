@@ -1,10 +1,12 @@
-"""The executor for GPUs: all clients of one network, of all seeds that wait, stepped together with torch.func.
+"""The executor for GPUs: all clients of one network, of all seeds that wait, stepped together with
+torch.func.
 
-Tiny models are bound by kernel launches, so one stacked step replaces as many as there are clients. Clients stand in the
-order of their sizes; those whose batch is full form a leading slice of the stack, which shrinks as clients finish. Last
-incomplete batches are stepped in groups of equal length. On a GPU a step of fixed shape is recorded as a CUDA graph the second
-time it is taken and replayed from then on; the slice then shrinks in eighths of the stack, so that there are few shapes.
-Nothing is fetched from the device before a phase has ended.
+Small models are bound by kernel launches, so one stacked step replaces as many steps as there are clients.
+Clients are sorted by size; those whose batch is full form a leading slice of the stack, which shrinks as
+clients finish. Last incomplete batches are stepped in groups of equal length. On a GPU a step of fixed shape
+is recorded as a CUDA graph the second time it is taken and replayed from then on; the slice then shrinks in
+eighths of the stack, so that there are few shapes. Nothing is fetched from the device before a phase has
+ended.
 """
 import itertools
 import math
@@ -12,9 +14,9 @@ import operator
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,51 +25,89 @@ from pipeline.devices import beside, runs_ahead
 from pipeline.engine.alike import alike, tensors_of, with_tensors
 from pipeline.engine.handle import Batch, Draws, Handle
 from pipeline.engine.lockstep import together  # noqa: F401  (training runs the seeds of a cell through it)
-from pipeline.engine.phase import Client, Outcome, Phase, batches, generator, loss_first, order, pieces, seen_as, split_loss, trainable_names
+from pipeline.engine.phase import (
+    Client,
+    Logged,
+    Phase,
+    batches,
+    generator,
+    loss_first,
+    order,
+    pieces,
+    seen_as,
+    split_loss,
+    trainable_names,
+)
 from pipeline.engine.stacked_steps import Rows, StackedSteps
-from pipeline.engine.stacked_values import EXTRA, Member, apart, joined, plain, read, rejoin, row_of, stack_own, wrap, write
+from pipeline.engine.stacked_values import (
+    EXTRA,
+    Member,
+    apart,
+    joined,
+    plain,
+    read,
+    rejoin,
+    row_of,
+    stack_own,
+    wrap,
+    write,
+)
 from pipeline.engine.state import Clients, Params, State
+from pipeline.engine.trained import Trained
 from pipeline.models import Network
 from pipeline.models.layers import Dropout
-from pipeline.params import Model, Training
+from pipeline.schema import Model, Training
 
-BUCKETS = 8                                                   # shapes that a shrinking stack takes at most
-KEPT = 8                                                      # stacks whose recorded steps are kept for later phases
-# How cuDNN and cuBLAS say that memory is short, as plain RuntimeErrors.
+BUCKETS = 8  # shapes that a shrinking stack goes through at most
+KEPT = 8  # stacks whose recorded steps are kept for later phases
+# Texts of the plain RuntimeErrors by which cuDNN and cuBLAS report that memory is short.
 NO_ROOM = ("unable to find an engine", "valid cuDNN algorithm", "ALLOC_FAILED")
 
 
 class Stacked:
     """Steps the clients of each network together, at most `most` of them at once."""
 
-    def __init__(self, clients: list[Client], networks: dict[Model, Network], training: Training, autocast: torch.dtype | None = None):
+    def __init__(
+        self,
+        clients: Sequence[Client],
+        networks: dict[Model, Network],
+        training: Training,
+        autocast: torch.dtype | None = None,
+    ):
         self.clients, self.networks, self.training, self.autocast = clients, networks, training, autocast
         self.device = clients[0].images.device
         self.most: int | None = None
-        self.records = self.fixed = runs_ahead(self.device)   # `fixed`: in few shapes, kept from phase to phase, so that they can be recorded
+        # `fixed`: steps have few shapes and are kept from phase to phase, so that they can be recorded.
+        self.records = self.fixed = runs_ahead(self.device)
         self.kept: list[_Stack] = []
-        # One pool for all graphs: they are replayed one after another, and nothing that lives on lies in it.
+        # One memory pool for all graphs: they are replayed one after another, and no value that outlives a
+        # replay lies in it.
         self.memory = torch.cuda.graph_pool_handle() if self.records else None
         self._tried = 0                                       # clients of the stack that was stepped last
-        self._pool: tuple[Tensor, Tensor] | None = None       # images and labels of all clients of all seeds, end to end
-        self.starts: dict[Client, int] = {}                   # where each one's begin
+        self._pool: tuple[Tensor, ...] = ()           # images and labels of all seeds' clients, end to end
+        self.starts: dict[Client, int] = {}                   # where each client's images begin in the pool
 
-    def run(self, phase: Phase) -> Outcome:
-        """As Sequential.run: the same batches, the same masks, the same arithmetic up to the order of sums."""
+    def run(self, phase: Phase) -> Trained:
+        """As Sequential.run, with the same batches, dropout masks and arithmetic up to the order of sums."""
         return self.run_all([phase], [self.clients])[0]
 
-    def run_all(self, phases: list[Phase], clients: list[list[Client]]) -> list[Outcome]:
-        """One phase of each of several seeds, with its clients; those that run the same code on values of the same shapes are
-        stacked. The clients may hold other images in each seed."""
-        outcomes: dict[int, Outcome] = {}
+    def run_all(self, phases: list[Phase], clients: list[Sequence[Client]]) -> list[Trained]:
+        """One phase of each of several seeds, with its clients; those that run the same code on values of the
+        same shapes are stacked. The clients may hold other images in each seed."""
+        outcomes: dict[int, Trained] = {}
         while len(outcomes) < len(phases):
             left = [i for i in range(len(phases)) if i not in outcomes]
             mates = [i for i in left if i == left[0] or alike(phases[left[0]], phases[i])]
-            outcomes |= zip(mates, self._within_memory([phases[i] for i in mates], [clients[i] for i in mates]), strict=True)
+            outcomes |= zip(
+                mates,
+                self._within_memory([phases[i] for i in mates], [clients[i] for i in mates]),
+                strict=True,
+            )
         return [outcomes[i] for i in range(len(phases))]
 
-    def _within_memory(self, phases: list[Phase], clients: list[list[Client]]) -> list[Outcome]:
-        """First without what is kept of earlier phases, then in stacks half as large as the one that did not fit."""
+    def _within_memory(self, phases: list[Phase], clients: list[Sequence[Client]]) -> list[Trained]:
+        """Run the phases; if memory is short, drop what is kept of earlier phases, then halve the stack that
+        did not fit."""
         alone = False
         while True:
             try:
@@ -79,16 +119,27 @@ class Stacked:
             torch.cuda.empty_cache()
             if alone:
                 self.most = max(1, self._tried // 2)
-                print(f"warning: not enough memory on the device, stacks of {self.most} clients from now on", file=sys.stderr, flush=True)
+                print(
+                    f"warning: not enough memory on the device, stacks of {self.most} clients from now on",
+                    file=sys.stderr,
+                    flush=True,
+                )
             alone = True
 
-    def _run(self, phases: list[Phase], clients: list[list[Client]]) -> list[Outcome]:
+    def _run(self, phases: list[Phase], clients: list[Sequence[Client]]) -> list[Trained]:
         n = len(self.clients)
         self._gather(client for each in clients for client in each)
-        models, owns = [list(phase.models) for phase in phases], [[None] * n for _ in phases]
-        logged, last = [{} for _ in phases], [{} for _ in phases]
+        models = [list(phase.models) for phase in phases]
+        owns: list[list[Any]] = [[None] * n for _ in phases]
+        logged: list[Logged] = [{} for _ in phases]
+        last: list[Logged] = [{} for _ in phases]
         for model in self.networks:
-            members = [(p, k) for k in range(n) for p in range(len(phases)) if clients[p][k].model == model and len(clients[p][k].labels)]
+            members = [
+                (p, k)
+                for k in range(n)
+                for p in range(len(phases))
+                if clients[p][k].model == model and len(clients[p][k].labels)
+            ]
             members.sort(key=lambda member: -len(clients[member[0]][member[1]].labels))
             most = self.most or max(1, len(members))          # a network's clients may all be without data
             for first in range(0, len(members), most):
@@ -100,17 +151,25 @@ class Stacked:
                 for found, values in zip((logged, last), stack.logged()):
                     for name, rows in values.items():
                         for row, (p, k) in enumerate(stack.members):
-                            found[p].setdefault(name, torch.full((n, *rows.shape[1:]), math.nan, dtype=torch.float64))[k] = rows[row]
+                            found[p].setdefault(
+                                name, torch.full((n, *rows.shape[1:]), math.nan, dtype=torch.float64)
+                            )[k] = rows[row]
         return [self._outcome(*parts, n) for parts in zip(phases, models, owns, logged, last, strict=True)]
 
-    def _outcome(self, phase: Phase, models: list[Params], owns: list, logged: dict, last: dict, n: int) -> Outcome:
+    def _outcome(self, phase: Phase, models: list[Params], owns: list, logged: Logged, last: Logged,
+                 n: int) -> Trained:
         losses = logged.pop("", torch.full((n,), math.nan)).tolist()
         last.pop("", None)
-        own = phase.own if phase.step is None and phase.extra is None else rejoin(phase.own if phase.extra is None else phase.extra, owns)
-        return Outcome(Clients(models), losses, logged, last, own)
+        own = (
+            phase.own
+            if phase.step is None and phase.extra is None
+            else rejoin(phase.own if phase.extra is None else phase.extra, owns)
+        )
+        return Trained(Clients(models), losses, logged, last, own)
 
-    def _stack(self, phases: list[Phase], members: list[Member], clients: list[list[Client]]) -> "_Stack":
-        """A stack that holds these phases' values: one of before, with its recorded steps, where it fits."""
+    def _stack(self, phases: list[Phase], members: list[Member], clients: list[Sequence[Client]]) -> "_Stack":
+        """A stack that holds these phases' values: an earlier one with its recorded steps where it fits, else
+        a new one."""
         mine = [clients[p][k] for p, k in members]
         known = next((s for s in self.kept if s.members == members and all(map(operator.is_, s.clients, mine))
                       and len(s.phases) == len(phases) and all(map(alike, s.phases, phases))), None)
@@ -121,21 +180,27 @@ class Stacked:
         return stack
 
     def _gather(self, clients: Iterable[Client]) -> None:
-        """Have these clients' data in the pool, behind what is there; seeds that share a partition share its clients."""
+        """Append these clients' data to the pool if they are not in it; seeds that share a partition share
+        its clients."""
         new = [client for client in dict.fromkeys(clients) if client not in self.starts]
         if new:
-            parts = [*([self._pool] if self._pool else []), *((client.images, client.labels) for client in new)]
+            parts = [
+                *([self._pool] if self._pool else []),
+                *((client.images, client.labels) for client in new),
+            ]
             ends = list(itertools.accumulate(len(labels) for _, labels in parts))
             self._pool = tuple(map(torch.cat, zip(*parts)))
             self.starts |= zip(new, ([0] + ends)[-len(new) - 1:-1])
 
     def images(self, index: Tensor, shape: tuple[int, int]) -> tuple[Tensor, Tensor]:
         """Images (rows, batch, ...) and labels (rows, batch) by their places in the pool."""
-        return tuple(values.index_select(0, index).unflatten(0, shape) for values in self._pool)
+        images, labels = (values.index_select(0, index).unflatten(0, shape) for values in self._pool)
+        return images, labels
 
 
 class _Turn(NamedTuple):
-    """A step of an epoch: `active` of the rows, in order, have a batch of `size` images; the others fill up a shape."""
+    """A step of an epoch: `active` of the rows, in order, have a batch of `size` images; the others fill up a
+    shape."""
     rows: tuple[int, ...]
     active: int
     size: int
@@ -146,39 +211,58 @@ class _Stack:
     """Clients of one network as tensors with a leading dimension, largest client first."""
 
     def __init__(self, executor: Stacked, phases: list[Phase], members: list[Member], clients: list[Client]):
-        self.executor = weakref.proxy(executor)               # no cycles: a stack that is dropped gives its memory back at once
+        # A proxy avoids a reference cycle, so that a dropped stack frees its memory at once.
+        self.executor = weakref.proxy(executor)
         self.phases, self.members = phases, members
-        self.phase = phases[0]                                # of all: its code and its settings
+        self.phase = phases[0]  # stands for all of them: they share code and settings
         self.device, self.autocast = executor.device, executor.autocast
         self.clients = clients
         self.network = executor.networks[self.clients[0].model]
         self.names = trainable_names(self.network, self.phase.trainable)
         self.buffers = [name for name, _ in self.network.named_buffers()]
-        self.dropouts = [layer for layer in self.network.modules() if isinstance(layer, Dropout) and layer.p > 0]
+        self.dropouts = [
+            layer for layer in self.network.modules() if isinstance(layer, Dropout) and layer.p > 0
+        ]
         self.tensors, self.own, self.shared = self._values(phases)
         self.names += [name for name in self.tensors if name.startswith(EXTRA)]
-        self.optimiser = StackedSteps(self.phase.optimiser, {name: self.tensors[name] for name in self.names}, len(members))
+        self.optimiser = StackedSteps(
+            self.phase.optimiser, {name: self.tensors[name] for name in self.names}, len(members)
+        )
         self.starts = [executor.starts[client] for client in clients]
-        self.cuts = [batches(len(c.labels), executor.training, self.network, self.phase.together) for c in self.clients]
+        self.cuts = [
+            batches(len(c.labels), executor.training, self.network, self.phase.together) for c in self.clients
+        ]
         self.turns = list(self._turns())
         self.steps: dict[tuple, _Step] = {}
         self.sums: dict[str, Tensor] = {}
         self.last: dict[str, Tensor] = {}
 
     def _values(self, phases: list[Phase]) -> tuple[dict, object, list[Tensor]]:
-        """(the models, what is trained beside them, `own`, what the members of a phase share) as stacked tensors."""
-        tensors = {name: joined(phases[p].models[k][name] for p, k in self.members) for name in phases[0].models[self.members[0][1]]}
+        """(the models with the extra trained values, `own`, what the members of a phase share) as stacked
+        tensors."""
+        tensors = {
+            name: joined(phases[p].models[k][name] for p, k in self.members)
+            for name in phases[0].models[self.members[0][1]]
+        }
         if phases[0].extra is not None:
-            tensors |= {EXTRA + name: value for name, value in stack_own([phase.extra for phase in phases], self.members).items()}
-        shared = [joined(each).to(self.device) for each in zip(*(tensors_of(phase.shared) for phase in phases))]
+            tensors |= {
+                EXTRA + name: value
+                for name, value in stack_own([phase.extra for phase in phases], self.members).items()
+            }
+        shared = [
+            joined(each).to(self.device) for each in zip(*(tensors_of(phase.shared) for phase in phases))
+        ]
         return tensors, stack_own([phase.own for phase in phases], self.members), shared
 
     def fill(self, phases: list[Phase]) -> None:
-        """Take over the values of phases, in the memory that recorded steps know."""
+        """Copy the values of phases into the memory that recorded steps read and write."""
         if phases is not self.phases:
             models, *others = self._values(phases)
-            found = [{name: models[name] for name in self.tensors}, *others]     # a method may have joined its models in another order
-            for mine, new in zip(tensors_of([self.tensors, self.own, self.shared]), tensors_of(found), strict=True):
+            # A method may have put the tensors of its models in another order.
+            found = [{name: models[name] for name in self.tensors}, *others]
+            for mine, new in zip(
+                tensors_of([self.tensors, self.own, self.shared]), tensors_of(found), strict=True
+            ):
                 mine.copy_(new)
             self.phases = phases
             self.optimiser.restart()
@@ -193,11 +277,12 @@ class _Stack:
             for size, rows in _groups(self.cuts, step):
                 active = len(rows)
                 if self.executor.fixed and size == full and rows == list(range(active)):
-                    rows = range(min(len(self.members), -(-active // bucket) * bucket))
+                    rows = list(range(min(len(self.members), -(-active // bucket) * bucket)))
                 yield _Turn(tuple(rows), active, size, step)
 
     def train(self) -> None:
-        """All epochs of the phase; the network's dropout is given back to its generator afterwards."""
+        """Run all epochs of the phase; afterwards the network's dropout draws from its own generator
+        again."""
         self.network.train()
         try:
             for epoch in range(self.phase.epochs):
@@ -209,9 +294,14 @@ class _Stack:
     def _epoch(self, epoch: int) -> None:
         mine = [(self.phases[p], client) for (p, _), client in zip(self.members, self.clients)]
         orders = [order(*one, epoch) + start for one, start in zip(mine, self.starts)]
-        self.generators = {purpose: [generator(purpose, *one, epoch) for one in mine] for purpose in ("dropout", "noise", "views")}
-        index = torch.cat([self._index(turn, orders) for turn in self.turns] or [torch.zeros(0, dtype=torch.int64)])
-        index = beside(index, self.clients[0].images)         # once an epoch
+        self.generators = {
+            purpose: [generator(purpose, *one, epoch) for one in mine]
+            for purpose in ("dropout", "noise", "views")
+        }
+        index = torch.cat(
+            [self._index(turn, orders) for turn in self.turns] or [torch.zeros(0, dtype=torch.int64)]
+        )
+        index = beside(index, self.clients[0].images)         # one copy per epoch
         for turn, chosen in zip(self.turns, index.split([len(turn.rows) * turn.size for turn in self.turns])):
             self._step(turn).take(turn, chosen)
             for row in turn.rows[:turn.active]:
@@ -242,15 +332,19 @@ class _Stack:
         return model, row_of(self.own, row) if self.phase.extra is None else extra
 
     def logged(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Sample-weighted means per client, and the last batch's; fetched from the device here and nowhere else."""
+        """Sample-weighted means per client, and the last batch's; fetched from the device here and nowhere
+        else."""
         seen = torch.tensor(self.seen, dtype=torch.float64)
         shaped = {name: seen.view(-1, *[1] * (total.ndim - 1)) for name, total in self.sums.items()}
-        return ({name: total.cpu() / shaped[name] for name, total in self.sums.items()},
-                {name: torch.where(shaped[name] > 0, value.cpu(), math.nan) for name, value in self.last.items()})
+        return (
+            {name: total.cpu() / shaped[name] for name, total in self.sums.items()},
+            {name: torch.where(shaped[name] > 0, value.cpu(), math.nan) for name, value in self.last.items()},
+        )
 
 
 class _Step:
-    """One step of a stack in one shape. What it reads lies in memory of its own, so that it can be recorded and replayed."""
+    """One step of a stack in one shape. What it reads lies in memory of its own, so that it can be recorded
+    and replayed."""
 
     def __init__(self, stack: _Stack, turn: _Turn):
         self.stack, self.size = weakref.proxy(stack), turn.size
@@ -258,18 +352,21 @@ class _Step:
         leading = turn.rows == tuple(range(len(turn.rows)))
         self.active = torch.tensor(turn.active, device=device) if stack.executor.fixed and leading else None
         self.rows = Rows(list(turn.rows), device, self.active)
-        self.place = torch.arange(len(turn.rows), device=device)              # tells the clients apart inside vmap
+        self.place = torch.arange(len(turn.rows), device=device)  # by which vmap's function finds its client
         self.whose = torch.tensor([stack.members[row][0] for row in turn.rows], device=device)
         self.dropout, self.noise = (_StackedDraws(self, purpose) for purpose in ("dropout", "noise"))
         self.batch: Batch | None = None
-        self.graph = None
+        self.graph: torch.cuda.CUDAGraph | None = None
         self.taken = 0
-        self.takers: set[int] = set()                         # threads that have taken it: each has its own handles of CUDA's libraries
+        # Threads that have run this step; each has its own handles of CUDA's libraries.
+        self.takers: set[int] = set()
 
     def take(self, turn: _Turn, chosen: Tensor) -> None:
         """Move the turn's active rows by one batch each, the images at places `chosen`."""
         batch = self._seen(turn, *self.stack.executor.images(chosen, (len(turn.rows), turn.size)))
-        self.generators = [(self.stack.generators, row) if at < turn.active else None for at, row in enumerate(turn.rows)]
+        self.generators = [
+            (self.stack.generators, row) if at < turn.active else None for at, row in enumerate(turn.rows)
+        ]
         if self.batch is None:
             self.batch = batch
         else:
@@ -289,30 +386,49 @@ class _Step:
         self.taken += 1
 
     def _record(self) -> None:
-        """The first time has allocated what lasts; now the kernels are recorded, not run. What cannot be recorded runs as before."""
+        """Record the step's kernels as a CUDA graph, without running them; the first, unrecorded run has
+        allocated all memory that persists. A step that cannot be recorded keeps running without a graph."""
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self.stack.device)
         torch.cuda.synchronize(self.stack.device)
         try:
-            with torch.cuda.device(self.stack.device), torch.cuda.graph(graph, pool=self.stack.executor.memory, capture_error_mode="thread_local"):
+            with (
+                torch.cuda.device(self.stack.device),
+                torch.cuda.graph(graph, pool=self.stack.executor.memory, capture_error_mode="thread_local"),
+            ):
                 self._move()
             self.graph = graph
         except RuntimeError as error:
             if _no_room(error):
                 raise
             self.stack.executor.records = False
-            print(f"warning: steps cannot be recorded as CUDA graphs, they are launched one by one: {str(error).splitlines()[0]}",
-                  file=sys.stderr, flush=True)
+            print(
+                "warning: steps cannot be recorded as CUDA graphs, they are launched one by one: "
+                f"{str(error).splitlines()[0]}",
+                file=sys.stderr,
+                flush=True,
+            )
         finally:
-            torch.cuda.set_stream(stream)                     # a recording whose end fails leaves its own
+            torch.cuda.set_stream(stream)  # a recording that fails leaves its own stream current
 
     def _seen(self, turn: _Turn, images: Tensor, labels: Tensor) -> Batch:
         """The batches as the losses get them, (rows, size, ...), each client's views from its own numbers."""
         if self.stack.phase.views is None:
             return Batch(images, labels)
-        seen = [seen_as(self.stack.phases[self.stack.members[row][0]], images[at], labels[at], self.stack.generators["views"][row])
-                for at, row in enumerate(turn.rows[:turn.active])]
-        seen += seen[:1] * (len(turn.rows) - turn.active)                      # not looked at
-        return Batch(torch.stack([b.images for b in seen]), labels, tuple(map(torch.stack, zip(*(b.views for b in seen)))))
+        seen = [
+            seen_as(
+                self.stack.phases[self.stack.members[row][0]],
+                images[at],
+                labels[at],
+                self.stack.generators["views"][row],
+            )
+            for at, row in enumerate(turn.rows[: turn.active])
+        ]
+        seen += seen[:1] * (len(turn.rows) - turn.active)  # padding, never read
+        return Batch(
+            torch.stack([b.images for b in seen]),
+            labels,
+            tuple(map(torch.stack, zip(*(b.views for b in seen)))),
+        )
 
     def _move(self) -> None:
         stack, rows = self.stack, self.rows
@@ -323,12 +439,15 @@ class _Step:
         tensors = {name: rows.read(value) for name, value in stack.tensors.items()}
         own = read(stack.own, rows)
         if stack.phase.step is not None:
-            moved, new_own, logged = torch.func.vmap(self._one_rule, randomness="same")(tensors, self.batch, own, self.place, self.whose)
+            moved, new_own, logged = torch.func.vmap(self._one_rule, randomness="same")(
+                tensors, self.batch, own, self.place, self.whose
+            )
             write(stack.own, new_own, rows)
         else:
             moving = {name: tensors.pop(name) for name in stack.names}
-            gradients, moved, logged = torch.func.vmap(self._one_gradient, randomness="same")(moving, tensors, self.batch, own,
-                                                                                             self.place, self.whose)
+            gradients, moved, logged = torch.func.vmap(self._one_gradient, randomness="same")(
+                moving, tensors, self.batch, own, self.place, self.whose
+            )
             stack.optimiser.step(gradients, rows)
         for name, value in moved.items():
             rows.write(stack.tensors[name], value)
@@ -340,7 +459,9 @@ class _Step:
             value = value.to(torch.float64)
             for kept in (stack.sums, stack.last):
                 if name not in kept:
-                    kept[name] = torch.zeros(len(stack.members), *value.shape[1:], dtype=torch.float64, device=stack.device)
+                    kept[name] = torch.zeros(
+                        len(stack.members), *value.shape[1:], dtype=torch.float64, device=stack.device
+                    )
             self.rows.write(stack.sums[name], self.rows.read(stack.sums[name]) + value * self.size)
             self.rows.write(stack.last[name], value)
 
@@ -353,8 +474,12 @@ class _Step:
             self.inside = place
             model, extra = apart({**rest, **buffers, **moving})
             handle = Handle(stack.network, model, set(stack.names), self.noise)
-            with torch.autocast(stack.device.type, stack.autocast, enabled=stack.autocast is not None, cache_enabled=False):
-                value, logged = split_loss(stack.phase.loss(handle, Batch(*batch), self._shared(whose), extra or wrap(own)))
+            with torch.autocast(
+                stack.device.type, stack.autocast, enabled=stack.autocast is not None, cache_enabled=False
+            ):
+                value, logged = split_loss(
+                    stack.phase.loss(handle, Batch(*batch), self._shared(whose), extra or wrap(own))
+                )
             return value, (buffers, {"": value, **logged})
         gradients, (buffers, scalars) = torch.func.grad(loss, has_aux=True)(moving)
         return gradients, buffers, scalars
@@ -363,24 +488,36 @@ class _Step:
         self.inside = place
         stack = self.stack
         handle = Handle(stack.network, tensors, set(stack.names), self.noise, stacked=True)
-        with torch.autocast(stack.device.type, stack.autocast, enabled=stack.autocast is not None, cache_enabled=False):
-            moved, own, *logged = stack.phase.step(handle, pieces(Batch(*batch), stack.phase.together), self._shared(whose), wrap(own))
+        with torch.autocast(
+            stack.device.type, stack.autocast, enabled=stack.autocast is not None, cache_enabled=False
+        ):
+            moved, own, *logged = stack.phase.step(
+                handle, pieces(Batch(*batch), stack.phase.together), self._shared(whose), wrap(own)
+            )
         return dict(moved), plain(own), loss_first(logged)
 
     def _shared(self, whose: Tensor) -> object:
-        """What the clients of this one's phase share."""
+        """What all clients of this client's phase share."""
         stack, shared = self.stack, self.stack.phase.shared
 
         def mine(value, leaves: list[Tensor]):
-            return with_tensors(value, (leaf[0] if len(stack.phases) == 1 else _pick(leaf, whose) for leaf in leaves))
+            return with_tensors(
+                value, (leaf[0] if len(stack.phases) == 1 else _pick(leaf, whose) for leaf in leaves)
+            )
         if type(shared) is not State:
             return mine(shared, stack.shared)
         leaves = iter(stack.shared)
-        return _Lazily({name: partial(mine, value, [next(leaves) for _ in tensors_of(value)]) for name, value in shared.items()})
+        return _Lazily(
+            {
+                name: partial(mine, value, [next(leaves) for _ in tensors_of(value)])
+                for name, value in shared.items()
+            }
+        )
 
 
 class _Lazily(Mapping):
-    """As a State, but a part is gathered when it is asked for: not every loss looks at all of them, and one may be a model per client."""
+    """Like a State, but a part is gathered only when it is read: a loss may not use all parts, and a part may
+    be a model per client."""
 
     def __init__(self, parts: dict[str, Callable]):
         self._parts = parts
@@ -399,9 +536,10 @@ class _Lazily(Mapping):
 
 
 class _StackedDraws(Draws):
-    """Every client's numbers from its own generator, as in the plain loop; inside vmap each client sees its own.
+    """Every client's numbers from its own generator, as in the plain loop; inside vmap each client sees its
+    own.
 
-    What a step has drawn lies in memory of its own and is filled anew before the step is taken again.
+    The numbers of a step have memory of their own, which is filled anew before the step is run again.
     """
 
     def __init__(self, step: _Step, purpose: str):
@@ -429,10 +567,13 @@ class _StackedDraws(Draws):
         return _pick(self.drawn[self.next - 1][2], self.step.inside)
 
     def _draw(self, draw, shape: torch.Size) -> Tensor:
-        """(rows, *shape) on the CPU; zeros for rows without a batch, whose generators must stay where they are."""
-        drawn = [torch.zeros(shape) if known is None else draw(shape, generator=known[0][self.purpose][known[1]]) for known in self.step.generators]
-        drawn = torch.stack(drawn)
-        return drawn.pin_memory() if runs_ahead(self.step.stack.device) else drawn
+        """(rows, *shape) on the CPU; zeros for rows without a batch, whose generators must not advance."""
+        drawn = [
+            torch.zeros(shape) if known is None else draw(shape, generator=known[0][self.purpose][known[1]])
+            for known in self.step.generators
+        ]
+        stacked = torch.stack(drawn)
+        return stacked.pin_memory() if runs_ahead(self.step.stack.device) else stacked
 
 
 def _no_room(error: RuntimeError) -> bool:

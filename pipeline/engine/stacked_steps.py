@@ -3,11 +3,12 @@ import torch
 from torch import Tensor
 
 from pipeline.engine.optimisers import BETA1, BETA2, EPS
-from pipeline.params import Optimiser
+from pipeline.schema import Optimiser
 
 
 class StackedSteps:
-    """As optimisers.Steps, for tensors with a leading client dimension, of which a step moves some rows; counts are per client."""
+    """As optimisers.Steps, for tensors with a leading client dimension, of which a step moves some rows;
+    counts are per client."""
 
     def __init__(self, settings: Optimiser, parameters: dict[str, Tensor], clients: int):
         self.settings, self.parameters = settings, parameters
@@ -17,7 +18,7 @@ class StackedSteps:
         self.count = torch.zeros(clients, dtype=torch.float64, device=device)
 
     def restart(self) -> None:
-        """As new, in the same memory."""
+        """Reset the state to that of a new optimiser, in the same memory."""
         for tensor in (self.count, *(moment for moments in self.moments for moment in moments.values())):
             tensor.zero_()
 
@@ -54,25 +55,26 @@ class StackedSteps:
 
 
 class Rows:
-    """Some rows of a stack: a leading slice where they are one, else an index. Reads and writes stay on the device.
+    """Some rows of a stack: a leading slice where they are one, else an index. Reads and writes stay on the
+    device.
 
-    With `active`, a count on the device, only so many leading rows are written; the others are read and keep their values.
+    With `active`, a count on the device, only so many leading rows are written; the others are read and keep
+    their values.
     """
 
     def __init__(self, chosen: list[int], device: torch.device, active: Tensor | None = None):
         self.count = len(chosen)
-        self.prefix = chosen == list(range(len(chosen)))
-        self.index = None if self.prefix else torch.tensor(chosen, device=device)
+        self.index = None if chosen == list(range(len(chosen))) else torch.tensor(chosen, device=device)
         self.active, self.place = active, torch.arange(len(chosen), device=device)
 
     def read(self, stack: Tensor) -> Tensor:
-        return stack[:self.count] if self.prefix else stack.index_select(0, self.index)
+        return stack[:self.count] if self.index is None else stack.index_select(0, self.index)
 
     def write(self, stack: Tensor, values: Tensor) -> None:
         if self.active is not None:
             moves = (self.place < self.active).view(-1, *[1] * (stack.ndim - 1))
             values = torch.where(moves, values, self.read(stack))
-        if self.prefix:
+        if self.index is None:
             stack[:self.count] = values
         else:
             stack.index_copy_(0, self.index, values)

@@ -1,4 +1,5 @@
-"""Clients' values as stacked tensors: models, what is trained beside them, and `own` as the nested dicts that torch.func takes."""
+"""Clients' values as stacked tensors: models, the extra values that are trained with them, and `own`, as
+nested dicts that torch.func accepts."""
 from collections.abc import Iterable
 
 import torch
@@ -7,19 +8,22 @@ from torch import Tensor
 from pipeline.engine.stacked_steps import Rows
 from pipeline.engine.state import Clients, Params
 
-EXTRA = "extra."                                              # before the names of what a phase trains beside the models
+EXTRA = "extra."  # prefix of the extra values that a phase trains with the models
 Member = tuple[int, int]                                      # (phase, client)
 
 
 def joined(values: Iterable[Tensor]) -> Tensor:
-    """(n, ...) in the plain layout. Strides of channels-last values would stay within each, and would have vmap's convolution,
-    for which clients are channels, give channels-last results, which cuDNN's BatchNorm under vmap refuses."""
+    """(n, ...) in the contiguous layout. Channels-last values would keep their strides; vmap's convolution,
+    which treats clients as channels, would then give channels-last results, which cuDNN's BatchNorm refuses
+    under vmap."""
     return torch.stack(list(values)).clone(memory_format=torch.contiguous_format)
 
 
 def apart(tensors: dict[str, Tensor]) -> tuple[Params, Params]:
-    """(the model's values, what is trained beside it)."""
-    extra = Params((name.removeprefix(EXTRA), value) for name, value in tensors.items() if name.startswith(EXTRA))
+    """(the model's values, the extra values that are trained with it)."""
+    extra = Params(
+        (name.removeprefix(EXTRA), value) for name, value in tensors.items() if name.startswith(EXTRA)
+    )
     return Params((name, value) for name, value in tensors.items() if not name.startswith(EXTRA)), extra
 
 
@@ -76,7 +80,10 @@ def rejoin(template, owns: list):
     if template is None:
         return None
     if isinstance(template, dict):
-        return type(template)((name, rejoin(value, [None if o is None else o[name] for o in owns])) for name, value in template.items())
+        return type(template)(
+            (name, rejoin(value, [None if o is None else o[name] for o in owns]))
+            for name, value in template.items()
+        )
     if isinstance(template, Clients):
         return Clients(mine if new is None else Params(new) for mine, new in zip(template, owns, strict=True))
     return torch.stack([template[k] if new is None else new for k, new in enumerate(owns)])

@@ -1,12 +1,15 @@
-"""Models and method state as plain values, so that a method can pass them around and a checkpoint can hold them."""
-from collections.abc import Iterable, Iterator
+"""Models and method state as plain values, so that a method can pass them around and a checkpoint can hold
+them."""
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 class Params(dict):
-    """One model's state: name -> tensor, trainable parameters and buffers. Names start with `features.` or `head.`."""
+    """One model's state: name -> tensor, trainable parameters and buffers. Names start with `features.` or
+    `head.`."""
 
     @property
     def features(self) -> "Params":
@@ -19,7 +22,7 @@ class Params(dict):
     def _part(self, prefix: str) -> "Params":
         return Params({name: value for name, value in self.items() if name.startswith(prefix)})
 
-    def joined(self, other: "Params") -> "Params":
+    def joined(self, other: Mapping[str, Tensor]) -> "Params":
         """This model with the entries of `other` put over it."""
         return Params({**self, **other})
 
@@ -53,8 +56,11 @@ class Clients:
 
 
 class State(dict):
-    """What a method keeps between rounds: named Params, Clients, tensors, numbers, lists and dicts of these."""
-    __getattr__ = dict.__getitem__
+    """What a method keeps between rounds: named Params, Clients, tensors, numbers, lists and dicts of
+    these."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self[name]
 
 
 def load(network: nn.Module, model: Params) -> None:
@@ -67,24 +73,35 @@ def load(network: nn.Module, model: Params) -> None:
 def weighted_mean(models: Iterable[Params], weights: Iterable[float]) -> Params:
     """sum_k (w_k / sum_j w_j) model_k, summed in float64 in the given order.
 
-    Integer entries (BatchNorm's counters) come from the first model with a positive weight. Models of weight 0
-    change nothing. Raises ValueError when no weight is positive.
+    Integer entries (BatchNorm's counters) come from the first model with a positive weight. Models of weight
+    0 change nothing. Raises ValueError when no weight is positive.
     """
     pairs = [(model, float(weight)) for model, weight in zip(models, weights, strict=True) if weight > 0]
     if not pairs:
         raise ValueError("weighted_mean needs at least one positive weight")
     total = sum(weight for _, weight in pairs)
     first = pairs[0][0]
-    return Params({
-        name: _mean([(model[name], weight / total) for model, weight in pairs]) if value.is_floating_point() else value.clone()
-        for name, value in first.items()})
+    return Params(
+        {
+            name: _mean([(model[name], weight / total) for model, weight in pairs])
+            if value.is_floating_point()
+            else value.clone()
+            for name, value in first.items()
+        }
+    )
 
 
 def combine(models: Iterable[Params], weights: Iterable[float]) -> Params:
     """sum_k w_k model_k with weights of any sign or sum, in float64; integer entries from the first model."""
     pairs = list(zip(models, weights, strict=True))
-    return Params({name: _mean([(model[name], weight) for model, weight in pairs], alone=False) if value.is_floating_point() else value.clone()
-                   for name, value in pairs[0][0].items()})
+    return Params(
+        {
+            name: _mean([(model[name], weight) for model, weight in pairs], alone=False)
+            if value.is_floating_point()
+            else value.clone()
+            for name, value in pairs[0][0].items()
+        }
+    )
 
 
 def _mean(pairs: list[tuple[torch.Tensor, float]], alone: bool = True) -> torch.Tensor:
@@ -122,3 +139,10 @@ def unpack(value):
     if value["kind"] == "clients":
         return Clients(unpack(model) for model in value["value"])
     return _KINDS.get(value["kind"], dict)({k: unpack(v) for k, v in value["value"].items()})
+
+
+def mix(models: Clients, weights: Tensor) -> Clients:
+    """Client i gets sum_j weights[i, j] model_j, summed in float64. weights (clients, clients), of any
+    sign."""
+    rows = weights.tolist()
+    return Clients(combine(models, row) for row in rows)

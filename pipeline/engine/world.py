@@ -1,9 +1,11 @@
 """What a method sees of the federation, and the verbs that it composes."""
+import copy
 import importlib
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,14 +14,15 @@ from pipeline import keys
 from pipeline.data import augmentations
 from pipeline.data.tensors import Pixels
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import Client, Loss, Outcome, Part, Phase, Step, Views, batches, least_batch, of_client
-from pipeline.engine.public import Look, Public, Shown, step_together
-from pipeline.engine.state import Clients, Params, combine, load, weighted_mean
+from pipeline.engine.phase import Client, Loss, Part, Phase, Step, Views, batches, least_batch, of_client
+from pipeline.engine.public import Look, Public, PublicBatch, Shown, step_together
+from pipeline.engine.state import Clients, Params, load, weighted_mean
+from pipeline.engine.trained import ClassMeans, Trained
 from pipeline.errors import ParamError, TrainingError, unknown
 from pipeline.losses import cross_entropy
 from pipeline.models import Network, build
-from pipeline.params import Data, Model, Optimiser, Training
-from pipeline.params import Public as PublicSettings
+from pipeline.schema import Data, Model, Optimiser, Training
+from pipeline.schema import Public as PublicSettings
 
 EXECUTORS = {"sequential": "Sequential", "stacked": "Stacked"}      # module of pipeline.engine: class
 PRECISIONS = {"fp32": None, "tf32": None, "bf16": torch.bfloat16}
@@ -27,48 +30,74 @@ EVALUATION_BATCH = 1024
 AUGMENTATIONS = {None: None, "crop_flip": augmentations.plain}
 
 
-@dataclass(frozen=True)
-class ClassMeans:
-    """Mean representation of every class at every client.
-
-    means (clients, classes, d), zero where a client has no sample of the class; counts (clients, classes) int64.
-    """
-    means: Tensor
-    counts: Tensor
-
-    @property
-    def present(self) -> Tensor:
-        """(clients, classes) bool: does the client hold the class?"""
-        return self.counts > 0
-
-
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class World:
-    """The clients of one seed of a cell, and the engine's verbs. A method reads it and never changes it."""
+    """The clients of one seed of a cell, and the engine's verbs, as they are in one round.
 
-    def __init__(self, clients: Sequence[Client], training: Training, classes: int, seed: int, device: torch.device | str = "cpu", *,
-                 data: Data | None = None, public: tuple[Tensor, PublicSettings] | None = None,
-                 heldout: Batch | None = None, test: Batch | None = None):
-        self.clients = list(clients)
-        self.training = training
-        self.classes = classes
-        self.seed = seed
-        self.device = torch.device(device)
-        self.round = 0                                        # 0 while a method initialises, then 1, 2, ...
-        self.sizes = [len(client.labels) for client in self.clients]
-        self.trained: Clients | None = None                   # what the clients hold after this round's last local phase
-        self.loss: list[float] = []                           # mean training loss of each client in that phase
-        self._last_finite = "none yet"
-        self.logged: dict[str, Tensor] = {}                   # what losses logged in that phase, mean: name -> (clients, ...)
-        self.logged_last: dict[str, Tensor] = {}              # the same of each client's last batch
-        self._networks = {model: self._new_network(model) for model in dict.fromkeys(c.model for c in self.clients)}
-        self.pixels = Pixels() if data is None else Pixels(data.normalise)
-        self.augmentation = AUGMENTATIONS[None if data is None else data.augmentation]
-        self._public = None if public is None else Public(*public, self.pixels)
-        self._public_key: tuple = ()                          # of the batch that `public_batches` gave last
-        self.heldout = heldout                                # labelled images that no client has, where a scenario sets some aside
-        self.test = test                                      # test images under the scenario's corruption
-        name = executor_name(self.device)
-        self.executor = getattr(executor_module(name), EXECUTORS[name])(self.clients, self._networks, training, _precision(self.device))
+    A method reads it and cannot change it: a verb returns its result and stores nothing. The trainer makes
+    the next round's world by `at`.
+    """
+    clients: tuple[Client, ...]
+    training: Training
+    classes: int
+    seed: int
+    device: torch.device
+    round: int                                                # 0 while a method initialises, then 1, 2, ...
+    sizes: tuple[int, ...]                                    # the clients' numbers of training samples, n_k
+    heldout: Batch | None  # labelled images that no client has, where a scenario sets some aside
+    test: Batch | None                                        # test images under the scenario's corruption
+    pixels: Pixels
+    executor: Any  # carries out local phases: Sequential, Stacked, or one around these
+    _networks: dict[Model, Network]                           # one of each, for any client's values
+    _public: Public | None
+    _augmentation: Callable[[Tensor, torch.Generator], Tensor] | None
+
+    def __init__(
+        self,
+        clients: Sequence[Client],
+        training: Training,
+        classes: int,
+        seed: int,
+        device: torch.device | str = "cpu",
+        *,
+        data: Data | None = None,
+        public: tuple[Tensor, PublicSettings] | None = None,
+        heldout: Batch | None = None,
+        test: Batch | None = None,
+    ):
+        device, name = torch.device(device), executor_name(torch.device(device))
+        pixels = Pixels() if data is None else Pixels(data.normalise)
+        vars(self).update(
+            clients=tuple(clients),
+            training=training,
+            classes=classes,
+            seed=seed,
+            device=device,
+            round=0,
+            sizes=tuple(len(client.labels) for client in clients),
+            heldout=heldout,
+            test=test,
+            pixels=pixels,
+        )
+        networks = {
+            model: self._new_network(model) for model in dict.fromkeys(client.model for client in clients)
+        }
+        executor = getattr(executor_module(name), EXECUTORS[name])(
+            self.clients, networks, training, _precision(device)
+        )
+        vars(self).update(
+            executor=executor,
+            _networks=networks,
+            _public=None if public is None else Public(*public, pixels),
+            _augmentation=AUGMENTATIONS[None if data is None else data.augmentation],
+        )
+
+    def at(self, round: int, executor: Any = None) -> "World":
+        """The same federation in another round, for the trainer, which may wrap the executor in another
+        one."""
+        world = copy.copy(self)
+        vars(world).update(round=round, executor=executor or self.executor)
+        return world
 
     @property
     def homogeneous(self) -> bool:
@@ -83,21 +112,25 @@ class World:
     # -- models -------------------------------------------------------------------------------------------
 
     def new_model(self) -> Params:
-        """Fresh parameters of the one network that all clients share, the same for every method at this seed."""
+        """Fresh parameters of the one network that all clients share, the same for every method at this
+        seed."""
         if not self.homogeneous:
             raise TrainingError(f"this method averages models, but the clients hold different networks: "
                                 f"{', '.join(sorted({client.model.name for client in self.clients}))}")
         return self._initial(self.clients[0].model, "shared")
 
     def new_models(self) -> Clients:
-        """Parameters for every client: the shared ones where all hold one network, else its own draw each. Where the scenario
-        has pretraining, each has then trained alone on the cross-entropy for so many epochs."""
+        """Parameters for every client: the shared ones where all hold one network, else its own draw each.
+        Where the scenario has pretraining, each has then trained alone on the cross-entropy for so many
+        epochs."""
         if self.homogeneous:
             models = self.everyone(self.new_model())
         else:
             models = Clients(self._initial(client.model, client.name) for client in self.clients)
         if self.training.pretraining:
-            models = self.local_epochs(models, _cross_entropy, epochs=self.training.pretraining, stream="pretraining")
+            models = self.local_epochs(
+                models, _cross_entropy, epochs=self.training.pretraining, stream="pretraining"
+            ).models
         return models
 
     def everyone(self, model: Params) -> Clients:
@@ -107,78 +140,159 @@ class World:
     def scalars(self, part: Part = "all") -> float:
         """Floating scalars (parameters and buffers) of a model or of a part of it; mean over clients."""
         prefix = "" if part == "all" else part
-        counts = {model: sum(v.numel() for k, v in network.state_dict().items() if k.startswith(prefix) and v.is_floating_point())
-                  for model, network in self._networks.items()}
+        counts = {
+            model: sum(
+                v.numel()
+                for k, v in network.state_dict().items()
+                if k.startswith(prefix) and v.is_floating_point()
+            )
+            for model, network in self._networks.items()
+        }
         return sum(counts[client.model] for client in self.clients) / len(self.clients)
 
     # -- training -----------------------------------------------------------------------------------------
 
-    def local_epochs(self, models: Clients, loss: Loss, *, trainable: Part = "all", epochs: int | None = None,
-                     shared: object = None, own: object = None, optimiser: Optimiser | None = None,
-                     stream: str = "local", views: Views | None = None) -> Clients:
-        """Every client trains its model on its own data, with a new optimiser, and returns it.
+    def local_epochs(
+        self,
+        models: Clients,
+        loss: Loss,
+        *,
+        trainable: Part = "all",
+        epochs: int | None = None,
+        shared: object = None,
+        own: object = None,
+        extra: Clients | None = None,
+        optimiser: Optimiser | None = None,
+        stream: str = "local",
+        views: Views | None = None,
+    ) -> Trained:
+        """Every client trains its model on its own data, with a new optimiser.
 
-        `loss(model, batch, shared, own)` gives the scalar of one mini-batch, or (scalar, {name: scalar}) to have more
-        averaged over the phase, see `logged`. `shared` is the same for all; `own` is Clients, a tensor (clients, ...) or
-        a dict of these, of which a client sees its part. `trainable` freezes the other part. Batches are drawn from
-        the key (seed, stream, round, client, epoch), so that methods with the same stream see the same batches. A client
-        without data keeps its model.
+        `loss(model, batch, shared, own)` gives the scalar of one mini-batch, or (scalar, {name: scalar}) to
+        have more averaged over the phase, see `Trained.logged`. `shared` is the same for all; `own` is
+        Clients, a tensor (clients, ...) or a dict of these, of which a client sees its part. Instead of `own`
+        there may be `extra`: floating tensors that a client trains beside its model, with the same optimiser,
+        and that its loss sees as `own`. `trainable` freezes the other part. Batches are drawn from the key
+        (seed, stream, round, client, epoch), so that methods with the same stream see the same batches. A
+        client without data keeps its model.
 
-        `views(images, generator)` makes of a batch's pixels, uint8 (B, C, H, W), a tuple of as many images each, uint8 or
-        floating in [0, 255]: the first becomes batch.images, the others batch.views. Without it the scenario's augmentation acts.
+        `views(images, generator)` maps a batch's pixels, uint8 (B, C, H, W), to a tuple of batches of as many
+        images, uint8 or floating in [0, 255]: the first becomes batch.images, the others batch.views. Without
+        it the scenario's augmentation applies.
         """
-        return self._run(self._phase(models, loss, None, trainable, epochs, shared, own, stream, optimiser=optimiser, views=views)).models
+        return self._run(
+            self._phase(
+                models,
+                loss,
+                None,
+                trainable,
+                epochs,
+                shared,
+                own,
+                stream,
+                optimiser=optimiser,
+                views=views,
+                extra=extra,
+            )
+        )
 
-    def local_epochs_with(self, models: Clients, extra: Clients, loss: Loss, *, shared: object = None, epochs: int | None = None,
-                          stream: str = "local") -> tuple[Clients, Clients]:
-        """As `local_epochs` for a client that trains further values beside its model, with the same optimiser: `extra`,
-        floating tensors that never leave it and that its loss sees as `own`. -> (models, extra)."""
-        outcome = self._run(self._phase(models, loss, None, "all", epochs, shared, None, stream, extra=extra))
-        return outcome.models, outcome.own
+    def local_steps(
+        self,
+        models: Clients,
+        step: Step,
+        *,
+        trainable: Part = "all",
+        epochs: int | None = None,
+        shared: object = None,
+        own: object = None,
+        together: int = 1,
+        stream: str = "local",
+    ) -> Trained:
+        """As `local_epochs` for methods whose rule is a step of their own: `step(model, batches, shared,
+        own)` returns (new trainable params, new own) or (params, own, {name: scalar}), see `Trained.logged`,
+        from `together` batches, with `model.gradient` and `model.at`; a scalar `loss` is the training
+        loss."""
+        return self._run(
+            self._phase(models, None, step, trainable, epochs, shared, own, stream, together=together)
+        )
 
-    def local_steps(self, models: Clients, step: Step, *, trainable: Part = "all", epochs: int | None = None,
-                    shared: object = None, own: object = None, together: int = 1, stream: str = "local") -> tuple[Clients, object]:
-        """As `local_epochs` for methods whose rule is a step of their own: `step(model, batches, shared, own)` returns
-        (new trainable params, new own) or (params, own, {name: scalar}), see `logged`, from `together` batches, with
-        `model.gradient` and `model.at`; a scalar `loss` is the training loss. -> (models, own)."""
-        outcome = self._run(self._phase(models, None, step, trainable, epochs, shared, own, stream, together=together))
-        return outcome.models, outcome.own
-
-    def _phase(self, models, loss, step, trainable, epochs, shared, own, stream, *, optimiser=None, together=1, views=None, extra=None) -> Phase:
-        return Phase(models, loss, step, trainable, self.training.local_epochs if epochs is None else epochs, shared, own,
-                     optimiser or self.training.optimiser, together, (self.seed, stream, self.round), self._inputs_of(views), extra)
+    def _phase(
+        self,
+        models,
+        loss,
+        step,
+        trainable,
+        epochs,
+        shared,
+        own,
+        stream,
+        *,
+        optimiser=None,
+        together=1,
+        views=None,
+        extra=None,
+    ) -> Phase:
+        return Phase(
+            models,
+            loss,
+            step,
+            trainable,
+            self.training.local_epochs if epochs is None else epochs,
+            shared,
+            own,
+            optimiser or self.training.optimiser,
+            together,
+            (self.seed, stream, self.round),
+            self._inputs_of(views),
+            extra,
+        )
 
     def _inputs_of(self, views: Views | None) -> Views | None:
         """The views as network inputs; without any, the scenario's augmentation, if it has one."""
-        if views is None and self.augmentation is not None:
+        augment = self._augmentation
+        if views is None and augment is not None:
             def views(pixels, numbers):
-                return (self.augmentation(pixels, numbers),)
+                return (augment(pixels, numbers),)
         if views is None:
             return None
-        return lambda images, numbers: tuple(self.pixels.inputs(view, images) for view in views(self.pixels.bytes(images), numbers))
+        return lambda images, numbers: tuple(
+            self.pixels.inputs(view, images) for view in views(self.pixels.bytes(images), numbers)
+        )
 
-    def _run(self, phase: Phase) -> Outcome:
+    def _run(self, phase: Phase) -> Trained:
         if phase.epochs == 0:
-            return Outcome(phase.models, [math.nan] * len(self.clients), own=phase.own if phase.extra is None else phase.extra)
-        outcome = self.executor.run(phase)
-        for client, model, value in zip(self.clients, outcome.models, outcome.losses):
-            if phase.loss is not None and len(client.labels) and not math.isfinite(value) and not self._no_step(client):
-                raise TrainingError(f"seed {self.seed}, round {self.round}, client {client.name}: the training loss is {value}; "
-                                    f"last finite loss: {self._last_finite}")
+            return Trained(
+                phase.models,
+                [math.nan] * len(self.clients),
+                own=phase.own if phase.extra is None else phase.extra,
+            )
+        trained, last = self.executor.run(phase), "none yet"
+        for client, model, value in zip(self.clients, trained.models, trained.losses):
+            if (
+                phase.loss is not None
+                and len(client.labels)
+                and not math.isfinite(value)
+                and not self._no_step(client)
+            ):
+                raise TrainingError(
+                    f"seed {self.seed}, round {self.round}, client {client.name}: the training loss is "
+                    f"{value}; "
+                    f"last finite loss of this phase: {last}"
+                )
             if phase.step is not None and not all(tensor.isfinite().all() for tensor in model.values()):
-                raise TrainingError(f"seed {self.seed}, round {self.round}, client {client.name}: a parameter is no longer finite; "
-                                    f"last finite loss: {self._last_finite}")
-            self._last_finite = f"{value:.4g} (round {self.round}, client {client.name})" if math.isfinite(value) else self._last_finite
-        self.trained, self.logged, self.logged_last = outcome.models, outcome.logged, outcome.last
-        if phase.loss is not None or any(map(math.isfinite, outcome.losses)):     # not every rule of a method's own has a loss
-            self.loss = outcome.losses
-        return outcome
+                raise TrainingError(
+                    f"seed {self.seed}, round {self.round}, client {client.name}: a parameter is no longer "
+                    "finite; "
+                    f"last finite loss of this phase: {last}"
+                )
+            last = f"{value:.4g} (client {client.name})" if math.isfinite(value) else last
+        return trained
 
     def _no_step(self, client: Client) -> bool:
         """Does the client have less than one usable batch?"""
         return not batches(len(client.labels), self.training, self._networks[client.model])
 
-    # -- public data ------------------------------------------------------------------------------------------
+    # -- public data -----------------------------------------------------------------------------------------
 
     @property
     def shares_public(self) -> bool:
@@ -190,96 +304,97 @@ class World:
         return self._forum.images
 
     @property
-    def public_size(self) -> int:
-        """Images of one pass over the public data, what drop_last leaves out not counted."""
-        return sum(last - first for first, last in self._forum.cuts(least_batch(*self._networks.values())))
-
-    @property
     def _forum(self) -> Public:
         if self._public is None:
             raise TrainingError("this method needs public data: give the scenario a `public` set")
         return self._public
 
-    def public_batches(self, views: Views | None = None) -> Iterator[Tensor] | Iterator[list[tuple[Tensor, ...]]]:
-        """The round's public batches (B, C, H, W), one after the other, augmented as the scenario says, the same for all.
-        With `views`, see `local_epochs`: of every batch a list over clients of (images, view, ...), the views each client's own."""
-        for images, self._public_key in self._forum.batches(self.seed, self.round, least_batch(*self._networks.values())):
-            yield images if views is None else self._forum.seen_by(self.clients, images, views, self._public_key)
+    def public_batches(self, views: Views | None = None) -> Iterator[PublicBatch]:
+        """The round's public batches, one after the other, augmented as the scenario says, the same for all
+        clients. With `views`, see `local_epochs`, every client has its own: (images, view, ...)."""
+        for batch in self._forum.batches(self.seed, self.round, least_batch(*self._networks.values())):
+            yield batch if views is None else self._forum.seen_by(self.clients, batch, views)
 
-    def collaborate(self, models: Clients, images: Tensor | list, look: Look, agree: Callable[[list[Shown]], list],
-                    loss: Callable[[Shown, object, object], Tensor], *, own: object = None, optimiser: Optimiser | None = None) -> Clients:
-        """One public batch (FCCL+, Algorithm 1): every client shows what its model makes of it, the server turns that
-        into what each gets back, and each takes one step of a new optimiser.
+    def collaborate(
+        self,
+        models: Clients,
+        batch: PublicBatch,
+        look: Look,
+        agree: Callable[[list[Shown]], list],
+        loss: Callable[[Any, Any, Any], Tensor],
+        *,
+        own: object = None,
+        optimiser: Optimiser | None = None,
+    ) -> Clients:
+        """One public batch (FCCL+, Algorithm 1): every client sends its model's outputs on it, the server
+        turns these into what each client receives, and each takes one step of a new optimiser.
 
-        look(model, images, own) -> tensor or dict of tensors, with their graph; training mode, so that BatchNorm's statistics
-        move. agree(shown by each client, as constants) -> what each receives; None: no step for that one.
-        loss(shown, received, own) -> scalar. `images` the same for all, or a list of what each client sees. `optimiser` by
-        default Adam at the scenario's rate without weight decay. All look before the first one moves.
+        look(model, images, own) -> tensor or dict of tensors, with their graph; training mode, so that
+        BatchNorm's statistics move. agree(shown by each client, as constants) -> what each receives; None: no
+        step for that client. loss(shown, received, own) -> scalar. `optimiser` by default Adam at the
+        scenario's rate without weight decay. All clients compute their outputs before the first one steps.
         """
-        return step_together(self.clients, self._networks, models, images, look, agree, loss, own,
-                             optimiser or Optimiser("adam", self.training.optimiser.lr), self._public_key, _precision(self.device))
-
-    def synchronised(self, models: Clients) -> Clients:
-        """The uniform average at every client where all hold one architecture and the scenario averages so (FCCL+ Sec. 4.4,
-        Table 15); else the models as they are."""
-        return self.everyone(weighted_mean(models, [1] * len(self.clients))) if self.synchronises else models
-
-    @property
-    def synchronises(self) -> bool:
-        """Does `synchronised` average?"""
-        return self.homogeneous and self.training.averaging == "uniform"
+        return step_together(
+            self.clients,
+            self._networks,
+            models,
+            batch,
+            look,
+            agree,
+            loss,
+            own,
+            optimiser or Optimiser("adam", self.training.optimiser.lr),
+            _precision(self.device),
+        )
 
     # -- looking at clients ---------------------------------------------------------------------------------
 
     def each(self, models: Clients, function: Callable, own: object = None) -> list:
-        """`function(model, images, labels, own)` for every client with data, its model in evaluation mode, its whole
-        training set at once; None for the others. For what is not a mini-batch loop: statistics, adaptive aggregation."""
-        return [function(Handle(self.network(k, model)), client.images, client.labels, of_client(own, k)) if len(client.labels) else None
-                for k, (client, model) in enumerate(zip(self.clients, models, strict=True))]
+        """`function(model, images, labels, own)` for every client with data, its model in evaluation mode,
+        its whole training set at once; None for the others. For what is not a mini-batch loop: statistics,
+        adaptive aggregation."""
+        return [
+            function(Handle(self.network(k, model)), client.images, client.labels, of_client(own, k))
+            if len(client.labels)
+            else None
+            for k, (client, model) in enumerate(zip(self.clients, models, strict=True))
+        ]
 
     @torch.no_grad()
     def representations(self, client: int, model: Params) -> Tensor:
         """The client's training set through the features, evaluation mode, no dropout: (n, d)."""
         network = self.network(client, model)
-        return torch.cat([network.features(part) for part in self.clients[client].images.split(EVALUATION_BATCH)])
+        return torch.cat(
+            [network.features(part) for part in self.clients[client].images.split(EVALUATION_BATCH)]
+        )
 
     def class_means(self, models: Clients, scaled: Callable[[Tensor], Tensor] = lambda z: z) -> ClassMeans:
-        """Mean representation per client and class over the whole training set, in evaluation mode, without gradient
-        (FedCRL Eq. 3; FedCCL, Algorithm 1, after local training); of `scaled` representations (n, d) where a method asks for it."""
-        means = torch.zeros(len(self.clients), self.classes, self.width, device=self.device, dtype=self.clients[0].images.dtype)
+        """Mean representation per client and class over the whole training set, in evaluation mode, without
+        gradient (FedCRL Eq. 3; FedCCL, Algorithm 1, after local training); of `scaled` representations (n, d)
+        where a method asks for it."""
+        means = torch.zeros(
+            len(self.clients),
+            self.classes,
+            self.width,
+            device=self.device,
+            dtype=self.clients[0].images.dtype,
+        )
         counts = torch.zeros(len(self.clients), self.classes, dtype=torch.int64, device=self.device)
         for k, (client, model) in enumerate(zip(self.clients, models, strict=True)):
             if len(client.labels):
                 counts[k] = torch.bincount(client.labels, minlength=self.classes)
-                member = torch.nn.functional.one_hot(client.labels, self.classes).T.to(means.dtype)   # (C, n); a sum in fixed order
+                # (C, n): as a matrix product, the sum has a fixed order.
+                member = torch.nn.functional.one_hot(client.labels, self.classes).T.to(means.dtype)
                 means[k] = member @ scaled(self.representations(k, model)) / counts[k].clamp(min=1)[:, None]
         return ClassMeans(means, counts)
 
-    def running_class_means(self) -> ClassMeans:
-        """The same of the representations that the last phase saw in passing, in training mode and while the model moved, over
-        all its epochs: what released codes send. Its loss must have logged `losses.class_sums`."""
-        sums, counts = (self.logged[name].to(self.device).nan_to_num(0) for name in ("class_sum", "class_count"))
-        means = sums / torch.where(counts > 0, counts, 1.0)[..., None]
-        epochs = torch.tensor(self.sizes, device=self.device)[:, None]
-        return ClassMeans(means.to(self.clients[0].images.dtype), (counts * epochs).round().long().clamp(min=(counts > 0).long()))
-
     # -- at the server --------------------------------------------------------------------------------------
 
-    def mix(self, models: Clients, weights: Tensor) -> Clients:
-        """Client i gets sum_j weights[i, j] model_j, summed in float64. weights (clients, clients), of any sign."""
-        rows = weights.tolist()
-        return Clients(combine(models, row) for row in rows)
-
-    def average(self, models: Clients) -> Params:
-        """The mean of the clients' models (or parts), weighted by their numbers of training samples n_k, or uniform
-        over the clients with data where the scenario says so."""
+    def average(self, models: Iterable[Params]) -> Params:
+        """The mean of the clients' models (or parts), weighted by their numbers of training samples n_k, or
+        uniform over the clients with data where the scenario says so."""
         uniform = self.training.averaging == "uniform"
         return weighted_mean(models, [n > 0 for n in self.sizes] if uniform else self.sizes)
-
-    def mean_loss(self) -> float:
-        """Training loss of the last local phase, weighted by n_k; NaN before the first."""
-        total = sum(n for n, value in zip(self.sizes, self.loss) if n and math.isfinite(value))
-        return sum(n * value for n, value in zip(self.sizes, self.loss) if n and math.isfinite(value)) / total if total else math.nan
 
     def network(self, client: int, model: Params) -> Network:
         """The client's network in evaluation mode, holding `model`; valid until the next call."""
@@ -292,7 +407,7 @@ class World:
     def _new_network(self, model: Model) -> Network:
         images = self.clients[0].images
         network = build(model, images.shape[1], images.shape[-1], self.classes)
-        return network.to(self.device, images.dtype, memory_format=torch.channels_last)
+        return network.to(self.device, images.dtype).to(memory_format=torch.channels_last)
 
     def _initial(self, model: Model, owner: str) -> Params:
         with torch.random.fork_rng(devices=[]):
@@ -311,7 +426,8 @@ def default_device() -> torch.device:
 
 
 def executor_name(device: torch.device) -> str:
-    """FEDREPRO_EXECUTOR: `sequential` or `stacked`; by default stacked on a GPU, where launches count, else sequential."""
+    """FEDREPRO_EXECUTOR: `sequential` or `stacked`; by default stacked on a GPU, where launches count, else
+    sequential."""
     wanted = os.environ.get("FEDREPRO_EXECUTOR") or ("stacked" if device.type == "cuda" else "sequential")
     if wanted not in EXECUTORS:
         raise ParamError(f"FEDREPRO_EXECUTOR: {unknown('executor', wanted, EXECUTORS)}")
@@ -319,13 +435,14 @@ def executor_name(device: torch.device) -> str:
 
 
 def executor_module(name: str):
-    """The module of an executor. It is looked up by its name, so that a cell's digest counts the one executor that trained it."""
+    """The module of an executor. It is looked up by its name, so that a cell's digest counts the one executor
+    that trained it."""
     return importlib.import_module(f"pipeline.engine.{name}")
 
 
 def precision() -> str:
-    """FEDREPRO_PRECISION: `fp32` (default), `tf32` (matrix products on a GPU) or `bf16` (autocast); another arithmetic
-    is another result, so it is part of a cell's digest."""
+    """FEDREPRO_PRECISION: `fp32` (default), `tf32` (matrix products on a GPU) or `bf16` (autocast); another
+    arithmetic is another result, so it is part of a cell's digest."""
     wanted = os.environ.get("FEDREPRO_PRECISION") or "fp32"
     if wanted not in PRECISIONS:
         raise ParamError(f"FEDREPRO_PRECISION: {unknown('precision', wanted, PRECISIONS)}")
@@ -335,5 +452,11 @@ def precision() -> str:
 def _precision(device: torch.device) -> torch.dtype | None:
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision() == "tf32"
-        torch.backends.cudnn.deterministic = True             # its faster kernels for gradients add in the order of arrival
+        # cuDNN's faster gradient kernels add in the order of arrival, which varies.
+        torch.backends.cudnn.deterministic = True
     return PRECISIONS[precision()]
+
+
+def client_mean(models: Iterable[Params], world: World, uniform: bool) -> Params:
+    """The scenario's mean of the clients' models, or the uniform one over the clients with data."""
+    return weighted_mean(models, [n > 0 for n in world.sizes]) if uniform else world.average(models)

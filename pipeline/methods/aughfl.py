@@ -1,5 +1,5 @@
-"""AugHFL: those whose answers stand firm under augmentation weigh more when clients learn from each other
-(Fang, Ye, Yang 2023)."""
+"""AugHFL: clients learn from each other, with more weight on those whose predictions change least under
+augmentation (Fang, Ye, Yang 2023)."""
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -11,42 +11,46 @@ from torch import Tensor
 
 from pipeline.data.augmentations import augmix, plain
 from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.public import PublicBatch
 from pipeline.engine.state import Clients, State
 from pipeline.engine.world import World
-from pipeline.losses_distillation import knowledge_distillation, weighted_distillation
-from pipeline.losses_views import consistent_cross_entropy
-from pipeline.methods_public import Collaborative, averaged
-from pipeline.params import NonNegative
+from pipeline.losses import consistent_cross_entropy, knowledge_distillation, total, weighted_distillation
+from pipeline.methods._collaborative import Collaborative, averaged
+from pipeline.schema import NonNegative
 
 SMALLEST_SPREAD = 1e-12                               # kappa of a client whose views agree to the last digit
-SMALLEST_SUM = 1e-7                                   # beside the sum of all 1 / kappa, as released
+SMALLEST_SUM = 1e-7                                   # added to the sum of all 1 / kappa, as released
 CLAMP = (1e-7, 1.0)                                   # of the released collaborative loss
 
 
 @dataclass(frozen=True)
 class AugHFL(Collaborative):
-    """Collaborative: sum_{i != k} w_i KL(p_i || p_k) on the clean public view, where w_i falls with how far client i's answers to
-    two AugMix versions of its own are from that. Local: CE + mu JSD over the plain view and two AugMix versions of it.
+    """Collaborative: sum_{i != k} w_i KL(p_i || p_k) on the clean public view, where w_i falls with the
+    divergence between client i's predictions on it and on two AugMix versions that it draws. Local: CE + mu
+    JSD over the plain view and two AugMix versions of it.
 
-    The weights sum to one over all clients, the own one included, and are not scaled again without it, as released.
-    Read as RAHFL's tables need it: nine operations that no corruption of the benchmark uses (the code takes all
-    thirteen), one normalisation, clean public images, and the loss that the code means. `released_bug` has the released one:
-    it cuts the student's *log*-probabilities to [1e-7, 1], where none lies, so that no gradient is left and only BatchNorm's
-    statistics move.
+    The weights sum to one over all clients, the own one included, and are not scaled again without it, as
+    released. Read as RAHFL's tables need it: nine operations that no corruption of the benchmark uses (the
+    code takes all thirteen), one normalisation, clean public images, and the loss that the code means.
+    `released_bug` has the released one: it cuts the student's *log*-probabilities to [1e-7, 1], where none
+    lies, so that no gradient is left and only BatchNorm's statistics move.
     """
     mu: NonNegative = 12.0
     operations: Literal["nine", "all"] = "nine"
     released_bug: bool = False
 
-    def batches(self, state: State, world: World) -> Iterable[list[tuple[Tensor, ...]]]:
+    def batches(self, state: State, world: World) -> Iterable[PublicBatch]:
         return world.public_batches(views=self.mixed)
 
     def look(self, model: Handle, images: tuple[Tensor, ...], own: object) -> dict[str, Tensor]:
         clean, *mixed = model(torch.cat(images)).split(len(images[0]))
-        return {"logits": clean, "kappa": sum(knowledge_distillation(z, clean) for z in mixed)}
+        return {"logits": clean, "kappa": total(knowledge_distillation(z, clean) for z in mixed)}
 
     def agree(self, shown: list[dict[str, Tensor]], state: State, world: World) -> list:
-        weights, logits = firmness_weights(torch.stack([seen["kappa"] for seen in shown])), torch.stack([seen["logits"] for seen in shown])
+        weights, logits = (
+            firmness_weights(torch.stack([seen["kappa"] for seen in shown])),
+            torch.stack([seen["logits"] for seen in shown]),
+        )
         others = [[i for i in range(len(shown)) if i != k] for k in range(len(shown))]
         return [{"logits": logits[rest], "weights": weights[rest]} if rest else None for rest in others]
 
@@ -56,7 +60,9 @@ class AugHFL(Collaborative):
         return weighted_distillation(shown["logits"], received["logits"], received["weights"])
 
     def learn(self, models: Clients, state: State, world: World) -> Clients:
-        return world.local_epochs(models, self.loss, views=self.views, optimiser=self.local_optimiser(world))
+        return world.local_epochs(
+            models, self.loss, views=self.views, optimiser=self.local_optimiser(world)
+        ).models
 
     def loss(self, model: Handle, batch: Batch, shared: object, own: object) -> Tensor:
         return consistent_cross_entropy(model(torch.cat([batch.images, *batch.views])), batch.labels, self.mu)
@@ -77,13 +83,16 @@ class AugHFL(Collaborative):
 
 
 def firmness_weights(kappa: Tensor) -> Tensor:
-    """w (K,) = (1 / kappa_i) / sum_j 1 / kappa_j. kappa (K,) >= 0: KL(clean || AugMix), summed over both versions."""
+    """w (K,) = (1 / kappa_i) / sum_j 1 / kappa_j. kappa (K,) >= 0: KL(clean || AugMix), summed over both
+    versions."""
     firmness = 1 / (kappa.clamp(min=0) + SMALLEST_SPREAD)
     return firmness / (firmness.sum() + SMALLEST_SUM)
 
 
 def released_loss(student: Tensor, teachers: Tensor, weights: Tensor) -> Tensor:
-    """The collaborative loss of the released code, whose gradient is zero. student (B, C), teachers (m, B, C) logits, weights (m,)."""
+    """The collaborative loss of the released code, whose gradient is zero. student (B, C), teachers (m, B, C)
+    logits, weights (m,)."""
     log_q = F.log_softmax(student, dim=1).clamp(*CLAMP)
     targets = F.softmax(teachers, dim=-1).clamp(*CLAMP)
-    return sum(weight * F.kl_div(log_q, target, reduction="batchmean") for weight, target in zip(weights, targets, strict=True))
+    return total(weight * F.kl_div(log_q, target, reduction="batchmean")
+                 for weight, target in zip(weights, targets, strict=True))

@@ -1,10 +1,11 @@
 """What a federated method is: state, a round, and what the clients hold between rounds."""
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, Literal
 
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.phase import Objective
 from pipeline.engine.state import Clients, State
 from pipeline.engine.world import World
 from pipeline.losses import cross_entropy
@@ -12,14 +13,21 @@ from pipeline.losses import cross_entropy
 
 @dataclass(frozen=True)
 class Method:
-    """A method states what differs from its neighbours; its fields are its hyper-parameters.
+    """Base of all methods: a subclass overrides what differs, and its fields are its hyper-parameters.
 
-    `headline` is the hook of the paper's tables: `pre`, before local training (what `deployed` returns), or `post`,
-    after local training and before upload (`after_training`). Both are measured. `needs`: what a scenario must offer
-    (`params.NEEDS`). Either may be a property, one `return` of an expression of options.
+    `headline` is the hook of the paper's tables: `pre`, before local training (what `deployed` returns), or
+    `post`, after local training and before upload (`after_training`). Both are measured. `needs`: what a
+    scenario must offer (`schema.NEEDS`). Either is a class attribute, or a property, one `return` of an
+    expression of options.
     """
-    headline: ClassVar[Literal["pre", "post"]] = "pre"
-    needs: ClassVar[frozenset[str]] = frozenset({"one network"})
+
+    @property
+    def headline(self) -> Literal["pre", "post"]:
+        return "pre"
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"one network"})
 
     def init(self, world: World) -> State:
         """What server and clients hold before the first round."""
@@ -33,26 +41,29 @@ class Method:
         """The model each client would use now, after the server's message and before it trains again."""
         raise NotImplementedError
 
-    def after_training(self, state: State, world: World) -> Clients | None:
-        """What the clients hold after the round's local training; None before the first."""
-        return world.trained
+    def after_training(self, state: State, trained: Clients | None) -> Clients | None:
+        """What the clients hold after the round's local training, of which `trained` are the models that its
+        last phase left; None before the first."""
+        return trained
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         """Floating scalars that a client sends up and receives in a round, mean over clients."""
         raise NotImplementedError
 
-    def loss(self, model: Handle, batch: Batch, shared: State, own: object) -> Tensor:
-        """Local objective on one mini-batch: cross-entropy, unless the method adds to it."""
+    def loss(self, model: Handle, batch: Batch, shared: Any, own: Any) -> Objective:
+        """Local objective on one mini-batch: cross-entropy, unless the method adds to it. `shared` and `own`
+        are what its round passes to World.local_epochs, see there."""
         return cross_entropy(model(batch.images), batch.labels)
 
     def diagnostics(self, state: State) -> dict[str, float]:
-        """Numbers of the method's own that a reader wants to see over the rounds; columns `method.<name>` of history.csv."""
+        """Further numbers of the method to record in every round; columns `method.<name>` of history.csv."""
         return {}
 
     def vectors(self, state: State) -> Tensor | None:
-        """(C, d) what the server sends per class, where the method has one vector for each; kept for pictures."""
+        """(C, d): the vector per class that the server sends, where the method has one; kept for figures."""
         return None
 
     def scores(self, model: Handle, images: Tensor, state: State) -> Tensor:
-        """(B, classes), larger is likelier: how the method predicts. The classifier, unless the method says otherwise."""
+        """(B, classes), larger is likelier: how the method predicts. The classifier, unless the method says
+        otherwise."""
         return model(images)

@@ -1,22 +1,24 @@
-"""Ditto: FedAvg, and beside it a personal model drawn to the global one (Li et al. 2021, Algorithm 1)."""
+"""Ditto: FedAvg, and for every client a personal model regularised towards the global one (Li et al. 2021,
+Algorithm 1)."""
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.state import Clients, State
+from pipeline.engine.phase import split_loss
+from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import World
 from pipeline.losses import squared_distance
 from pipeline.methods.fedavg import FedAvg
-from pipeline.params import Count, NonNegative
+from pipeline.schema import Count, NonNegative
 
 
 @dataclass(frozen=True)
 class Ditto(FedAvg):
     """min_v F_k(v) + (lambda / 2) ||v - w||^2 with w as received, constant over the personal pass.
 
-    Two passes with optimisers of their own. Both draw from the stream that FedAvg and Local draw from, so that w is
-    FedAvg's for every lambda, and v is Local's for lambda 0, bit for bit.
+    Two passes with optimisers of their own. Both draw from the stream that FedAvg and Local draw from, so
+    that w is FedAvg's for every lambda, and v is Local's for lambda 0, bit for bit.
     """
     headline = "post"
     lam: NonNegative = 1.0                # the released scripts'
@@ -26,12 +28,14 @@ class Ditto(FedAvg):
         return State(**super().init(world), personal=world.new_models())
 
     def round(self, state: State, world: World) -> State:
-        models = world.local_epochs(world.everyone(state.model), self.loss)
-        personal = world.local_epochs(state.personal, self.pull, shared=state.model, epochs=self.personal_epochs)
+        models = world.local_epochs(world.everyone(state.model), self.loss).models
+        personal = world.local_epochs(
+            state.personal, self.pull, shared=state.model, epochs=self.personal_epochs
+        ).models
         return State(model=world.average(models), personal=personal)
 
-    def pull(self, model: Handle, batch: Batch, shared: object, own: object) -> Tensor:
-        fit = self.loss(model, batch, shared, own)
+    def pull(self, model: Handle, batch: Batch, shared: Params, own: object) -> Tensor:
+        fit, _ = split_loss(self.loss(model, batch, shared, own))
         return fit + self.lam / 2 * squared_distance(model.params, shared) if self.lam else fit
 
     def deployed(self, state: State, world: World) -> Clients:

@@ -1,30 +1,37 @@
-"""FCCL: clients make the same classes of their logits correlate on public data, and remember at home (Huang et al. 2022)."""
+"""FCCL: clients correlate their logits class by class on public data, and distil from earlier models at home
+(Huang et al. 2022)."""
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import torch
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.state import Clients, State
+from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import World
-from pipeline.losses import cross_entropy
-from pipeline.losses_distillation import correlation_distance, cross_correlation, knowledge_distillation
-from pipeline.methods_public import MeanLogits
-from pipeline.params import Count, NonNegative, Range
+from pipeline.losses import cross_entropy, knowledge_distillation
+from pipeline.methods._collaborative import MeanLogits
+from pipeline.schema import Count, NonNegative, Range
+
+SMALLEST_SPREAD = 1e-6  # of a column of logits: a constant one correlates with nothing
 
 
 @dataclass(frozen=True)
 class FCCL(MeanLogits):
-    """Public: sum_u (1 - M_uu)^2 + lambda sum_{u != v} (1 + M_uv)^2 with M = correlation of Z_i with Zbar (Eq. 1 and 2).
-    Private: CE + KL to the model of the last round's end + KL to theta*, trained on private data alone (Eq. 19 of FCCL+).
+    """Public: sum_u (1 - M_uu)^2 + lambda sum_{u != v} (1 + M_uv)^2 with M = correlation of Z_i with Zbar
+    (Eq. 1 and 2). Private: CE + KL to the model of the last round's end + KL to theta*, trained on private
+    data alone (Eq. 19 of FCCL+).
 
-    Clients start from theta*: the scenario's pretraining, or `pretraining` epochs where it has none. One reading of teachers
-    for FCCL and FCCL+ within a comparison: `teacher_mode: train` of the journal code, `eval` of the conference's.
+    Clients start from theta*: the scenario's pretraining, or `pretraining` epochs where it has none. One
+    reading of teachers for FCCL and FCCL+ within a comparison: `teacher_mode: train` of the journal code,
+    `eval` of the conference's.
     """
     lam: NonNegative = 0.0051
-    off_target: Annotated[float, Range(low=-1, high=1)] = -1.0    # of different classes; 0: decorrelated, as in Barlow Twins
+    # Target correlation of different classes; 0: decorrelated, as in Barlow Twins.
+    off_target: Annotated[float, Range(low=-1, high=1)] = -1.0
     pearson: bool = False                 # Eq. 1 to the letter; the codes have (B - 1) / B of it
-    consensus: Literal["mean", "conference"] = "mean"         # conference code: own share of Zbar by the last round's model, eval mode
+    # conference: as in that code, the own share of Zbar comes from the last round's model in evaluation mode.
+    consensus: Literal["mean", "conference"] = "mean"
     teacher_mode: Literal["train", "eval"] = "train"          # of BatchNorm in the teachers
     pretraining: Count = 50               # epochs of BASE (FCCL+ Sec. 4.1)
 
@@ -37,12 +44,12 @@ class FCCL(MeanLogits):
         models = world.new_models()
         if world.training.pretraining:
             return models
-        return world.local_epochs(models, super().loss, epochs=self.pretraining, stream="pretraining")
+        return world.local_epochs(models, super().loss, epochs=self.pretraining, stream="pretraining").models
 
     def own(self, state: State, world: World) -> Clients | None:
         return state.models if self.consensus == "conference" else None
 
-    def look(self, model: Handle, images: Tensor, own: object) -> dict[str, Tensor]:
+    def look(self, model: Handle, images: Tensor, own: Any) -> dict[str, Tensor]:
         seen = super().look(model, images, own)
         return {**seen, "before": model.other(own)(images)} if self.consensus == "conference" else seen
 
@@ -53,16 +60,49 @@ class FCCL(MeanLogits):
         return [zbar + (seen["before"] - seen["sent"]) / len(shown) for zbar, seen in zip(received, shown)]
 
     def agreement(self, shown: dict[str, Tensor], received: Tensor, own: object) -> Tensor:
-        return correlation_distance(cross_correlation(shown["logits"], received, self.pearson), self.lam, self.off_target)
+        return correlation_distance(
+            cross_correlation(shown["logits"], received, self.pearson), self.lam, self.off_target
+        )
 
     def learn(self, models: Clients, state: State, world: World) -> Clients:
         own = State(previous=state.models, pretrained=state.pretrained)
-        return world.local_epochs(models, self.loss, own=own, optimiser=self.local_optimiser(world))
+        return world.local_epochs(models, self.loss, own=own, optimiser=self.local_optimiser(world)).models
 
     def loss(self, model: Handle, batch: Batch, shared: object, own: dict) -> Tensor:
         logits = model(batch.images)
         return cross_entropy(logits, batch.labels) + sum(
-            knowledge_distillation(logits, self.taught(model, own[teacher], batch.images)) for teacher in ("previous", "pretrained"))
+            knowledge_distillation(logits, self.taught(model, own[teacher], batch.images))
+            for teacher in ("previous", "pretrained")
+        )
 
-    def taught(self, model: Handle, teacher: Clients, images: Tensor) -> Tensor:
+    def taught(self, model: Handle, teacher: Params, images: Tensor) -> Tensor:
         return model.other(teacher, training=self.teacher_mode == "train")(images)
+
+
+def cross_correlation(logits: Tensor, consensus: Tensor, pearson: bool = False) -> Tensor:
+    """M (C, C): how column u of the logits correlates with column v of the consensus over the batch (FCCL Eq.
+    1).
+
+    As the code has it: columns standardised with the unbiased deviation, then a mean over B, so that M is (B
+    - 1) / B times Pearson's correlation; `pearson` gives the paper's. A column that is constant over the
+    batch has M = 0.
+    """
+    size = len(logits)
+    exact = _standard(logits).T @ _standard(consensus)
+    return exact if pearson else exact * (size - 1) / size
+
+
+def _standard(columns: Tensor) -> Tensor:
+    """Each column (B,) about its mean and of length one."""
+    centred = columns - columns.mean(0)
+    return centred / torch.linalg.vector_norm(centred, dim=0).clamp(min=SMALLEST_SPREAD)
+
+
+def correlation_distance(matrix: Tensor, lam: float, off_target: float = -1.0) -> Tensor:
+    """sum_u (1 - M_uu)^2 + lambda sum_{u != v} (M_uv - off_target)^2 (FCCL Eq. 2). matrix (C, C).
+
+    The papers and both codes draw different classes to -1; 0 is the decorrelation of Barlow Twins.
+    """
+    same = torch.eye(len(matrix), dtype=torch.bool, device=matrix.device)
+    gap = torch.where(same, 1.0 - matrix, matrix - off_target).pow(2)
+    return torch.where(same, gap, lam * gap).sum()

@@ -1,34 +1,35 @@
-"""FCCL+: FCCL's correlation and the similarity of instances on public data; at home, distil what is not the target
+"""FCCL+: FCCL's correlation and the similarity of instances on public data; non-target distillation at home
 (Huang et al. 2023, Algorithm 1)."""
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import trainable_names
 from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import World
-from pipeline.losses import cross_entropy
-from pipeline.losses_distillation import (elastic_penalty, instance_similarity, knowledge_distillation, non_target_distillation,
-                                          similarity_distillation)
+from pipeline.losses import cross_entropy, knowledge_distillation, total
+from pipeline.methods._collaborative import mean
 from pipeline.methods.fccl import FCCL
-from pipeline.methods_public import mean
-from pipeline.params import NonNegative, Positive, Share
+from pipeline.schema import NonNegative, Positive, Share
 
 FISHER_CHUNK = 8                                              # samples whose gradients are held at once
 
 
 @dataclass(frozen=True)
 class FCCLPlus(FCCL):
-    """Public: L_FCCM + omega L_FISL (Eq. 6). Private: CE + tau^2 L_FNTD with the model of the last round's end as teacher (Eq. 14);
-    before the first round that is the client's first model. No pretraining.
+    """Public: L_FCCM + omega L_FISL (Eq. 6). Private: CE + tau^2 L_FNTD with the model of the last round's
+    end as teacher (Eq. 14); before the first round that is the client's first model. No pretraining.
 
-    `local`: what keeps the client from forgetting. fntd; kd over all classes (Eq. 10); ce: nothing; ewc, whose weight is
-    `ewc`; fccl: FCCL's two teachers, and then its theta* to start from (Table 10 without FNTD). `kd_share`: the first part of
-    every round's local epochs is under kd, the rest under fntd (Table 17), each part with its own optimiser.
-    `second_forward`: features for FISL by a forward of their own, as in the code. They are taken before dropout.
+    `local`: what keeps the client from forgetting. fntd; kd over all classes (Eq. 10); ce: nothing; ewc,
+    whose weight is `ewc`; fccl: FCCL's two teachers, and then its theta* to start from (Table 10 without
+    FNTD). `kd_share`: the first part of every round's local epochs is under kd, the rest under fntd (Table
+    17), each part with its own optimiser. `second_forward`: features for FISL by a forward of their own, as
+    in the code. They are taken before dropout.
     """
     mu: Positive = 0.02                   # Sec. 4.1 and the code; Table 7 prints 0.002
     omega: NonNegative = 3.0
@@ -39,7 +40,8 @@ class FCCLPlus(FCCL):
     ewc: NonNegative = 0.7
     renormalise: bool = False             # FNTD over the C - 1 other classes: Eq. 12 in place of Eq. 13
     tau_squared: bool = True              # as the code and Eq. 10; Eq. 14 has no factor
-    teacher: Literal["previous", "collaborated"] = "previous"     # collaborated: theta^e, after this round's public phase (Fig. 9)
+    # collaborated: theta^e, the model after this round's public phase (Fig. 9).
+    teacher: Literal["previous", "collaborated"] = "previous"
 
     def __post_init__(self):
         if self.kd_share and self.local != "fntd":
@@ -50,21 +52,25 @@ class FCCLPlus(FCCL):
     def init(self, world: World) -> State:
         return super().init(world) if self.local == "fccl" else State(models=world.new_models())
 
-    def look(self, model: Handle, images: Tensor, own: object) -> dict[str, Tensor]:
+    def look(self, model: Handle, images: Tensor, own: Any) -> dict[str, Tensor]:
         z = model.features(images)
         logits = model.head(z)
         seen = {"sent": logits, "logits": logits}
         if self.omega:
-            seen["similarity"] = instance_similarity(model.features(images) if self.second_forward else z, self.mu)
+            seen["similarity"] = instance_similarity(
+                model.features(images) if self.second_forward else z, self.mu
+            )
         return {**seen, "before": model.other(own)(images)} if self.consensus == "conference" else seen
 
-    def agree(self, shown: list[dict[str, Tensor]], state: State, world: World) -> list[dict[str, Tensor]]:
+    def agree(self, shown: list[dict[str, Tensor]], state: State, world: World) -> list:
         together = {"similarity": mean(seen["similarity"] for seen in shown)} if self.omega else {}
         return [{"logits": zbar, **together} for zbar in super().agree(shown, state, world)]
 
-    def agreement(self, shown: dict[str, Tensor], received: dict[str, Tensor], own: object) -> Tensor:
-        correlation = super().agreement(shown, received["logits"], own) if self.fccm else 0.0
-        return correlation + (self.omega * similarity_distillation(shown["similarity"], received["similarity"]) if self.omega else 0.0)
+    def agreement(self, shown: dict[str, Tensor], received: Any, own: object) -> Tensor:
+        terms = [super().agreement(shown, received["logits"], own)] if self.fccm else []
+        if self.omega:
+            terms.append(self.omega * similarity_distillation(shown["similarity"], received["similarity"]))
+        return total(terms)
 
     def learn(self, models: Clients, state: State, world: World) -> Clients:
         own = State(previous=models if self.teacher == "collaborated" else state.models)
@@ -73,8 +79,12 @@ class FCCLPlus(FCCL):
         if self.local == "ewc":
             own["fisher"] = fisher(own.previous, world)
         first, optimiser = round(self.kd_share * world.training.local_epochs), self.local_optimiser(world)
-        models = world.local_epochs(models, self.all_classes, own=own, epochs=first, optimiser=optimiser, stream="local under kd")
-        return world.local_epochs(models, self.loss, own=own, epochs=world.training.local_epochs - first, optimiser=optimiser)
+        models = world.local_epochs(
+            models, self.all_classes, own=own, epochs=first, optimiser=optimiser, stream="local under kd"
+        ).models
+        return world.local_epochs(
+            models, self.loss, own=own, epochs=world.training.local_epochs - first, optimiser=optimiser
+        ).models
 
     def loss(self, model: Handle, batch: Batch, shared: object, own: dict) -> Tensor:
         if self.local == "fccl":
@@ -87,13 +97,17 @@ class FCCLPlus(FCCL):
             return fit + self.ewc * elastic_penalty(model.params, own["previous"], own["fisher"])
         if self.local == "fntd":
             taught = self.taught(model, own["previous"], batch.images)
-            return fit + self.scale * non_target_distillation(logits, taught, batch.labels, self.tau, self.renormalise)
+            return fit + self.scale * non_target_distillation(
+                logits, taught, batch.labels, self.tau, self.renormalise
+            )
         return fit
 
     def all_classes(self, model: Handle, batch: Batch, shared: object, own: dict) -> Tensor:
         """CE + tau^2 KL over all classes (Eq. 10)."""
         logits = model(batch.images)
-        distilled = knowledge_distillation(logits, self.taught(model, own["previous"], batch.images), self.tau)
+        distilled = knowledge_distillation(
+            logits, self.taught(model, own["previous"], batch.images), self.tau
+        )
         return cross_entropy(logits, batch.labels) + self.scale * distilled
 
     @property
@@ -101,24 +115,29 @@ class FCCLPlus(FCCL):
         return self.tau ** 2 if self.tau_squared else 1.0
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
-        """Beside the logits, the B (B - 1) similarities of every public batch, up and down."""
+        """The logits, and the B (B - 1) similarities of every public batch, up and down."""
         up, down = super().traffic(world)
         sizes = self.passed(world)
-        more = (sum(b * (b - 1) for b in sizes) if self.omega else 0) - (0 if self.fccm else sum(sizes) * world.classes)
+        more = (sum(b * (b - 1) for b in sizes) if self.omega else 0) - (
+            0 if self.fccm else sum(sizes) * world.classes
+        )
         return up + more, down + more
 
 
 def fisher(models: Clients, world: World) -> Clients:
-    """Every client's diagonal empirical Fisher information: mean over its samples of the squared gradient of log p(label), in
-    evaluation mode; zero for a client without data. Trainable tensors only."""
+    """Every client's diagonal empirical Fisher information: mean over its samples of the squared gradient of
+    log p(label), in evaluation mode; zero for a client without data. Trainable tensors only."""
     found = []
     for k, (client, model) in enumerate(zip(world.clients, models, strict=True)):
         network = world.network(k, model)
         names = trainable_names(network, "all")
-        handle, total = Handle(network, model, set(names), stacked=True), Params((name, torch.zeros_like(model[name])) for name in names)
+        total = Params((name, torch.zeros_like(model[name])) for name in names)
+        handle = Handle(network, model, set(names), stacked=True)
 
-        def squares(image: Tensor, label: Tensor) -> dict[str, Tensor]:
-            gradient = handle.gradient(lambda m, b: cross_entropy(m(b.images), b.labels), Batch(image[None], label[None]))
+        def squares(image: Tensor, label: Tensor, handle: Handle = handle) -> dict[str, Tensor]:
+            gradient = handle.gradient(
+                lambda m, b: cross_entropy(m(b.images), b.labels), Batch(image[None], label[None])
+            )
             return {name: value.pow(2) for name, value in gradient.items()}
 
         for images, labels in zip(client.images.split(FISHER_CHUNK), client.labels.split(FISHER_CHUNK)):
@@ -126,3 +145,48 @@ def fisher(models: Clients, world: World) -> Clients:
                 total[name] += value.sum(0) / len(client.labels)
         found.append(total)
     return Clients(found)
+
+
+def non_target_distillation(
+    student: Tensor, teacher: Tensor, labels: Tensor, tau: float = 1.0, renormalise: bool = False
+) -> Tensor:
+    """Mean over the batch of sum_{u != y} p_T^u log(p_T^u / p_S^u), p = softmax(. / tau), without a factor
+    tau^2 (FCCL+, Huang et al. 2023, Eq. 13).
+
+    p runs over all C classes, as in Eq. 13 and the code: the value can be negative, and the student's target
+    logit is always pushed down. `renormalise`: p over the C - 1 other classes, as Eq. 12 and its text need;
+    the target logit has no gradient then.
+    """
+    target = torch.arange(student.shape[1], device=labels.device) == labels[:, None]
+    student, teacher = student / tau, teacher.detach() / tau
+    if renormalise:
+        never = torch.finfo(student.dtype).min                # not -inf, whose gradient is NaN
+        student, teacher = student.masked_fill(target, never), teacher.masked_fill(target, never)
+    log_teacher = F.log_softmax(teacher, dim=1)
+    terms = log_teacher.exp() * (log_teacher - F.log_softmax(student, dim=1))
+    return torch.where(target, 0.0, terms).sum(1).mean()
+
+
+def instance_similarity(features: Tensor, mu: float) -> Tensor:
+    """S (B, B - 1): cosines of every row of features (B, d) with the others in order, divided by mu (FCCL+
+    Eq. 3 and 4). Widths d need not agree between clients."""
+    size, rows = len(features), F.normalize(features, dim=1)
+    cosines = rows @ rows.T
+    # This drops the diagonal.
+    others = cosines.flatten()[1:].view(size - 1, size + 1)[:, :-1] if size > 1 else cosines[:, 1:]
+    return others.reshape(size, size - 1) / mu
+
+
+def similarity_distillation(similarity: Tensor, consensus: Tensor) -> Tensor:
+    """KL_bm(softmax(consensus) || softmax(similarity)) over the rows (B, B - 1) of `instance_similarity`
+    (FCCL+ Eq. 5)."""
+    return knowledge_distillation(similarity, consensus)
+
+
+def elastic_penalty(
+    params: Mapping[str, Tensor], anchor: Mapping[str, Tensor], fisher: Mapping[str, Tensor]
+) -> Tensor:
+    """sum_p F_p (theta_p - anchor_p)^2 over all trainable tensors, without a factor 1/2 (EWC in FCCL+ Table
+    16)."""
+    return total((fisher[name] * (value - anchor[name].detach()).pow(2)).sum()
+                 for name, value in params.items())

@@ -1,6 +1,8 @@
-"""FedALA: each client learns, element by element, how much of the global model to take (Zhang et al. 2023, Algorithm 1)."""
+"""FedALA: each client learns, element by element, how much of the global model to take (Zhang et al. 2023,
+Algorithm 1)."""
 import statistics
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,40 +15,51 @@ from pipeline.engine.world import World
 from pipeline.losses import cross_entropy
 from pipeline.methods.fedavg import FedAvg
 from pipeline.models import Network, set_generator
-from pipeline.params import Count, Fraction, NonNegative, Positive, Whole
-from pipeline.server_mixing import adaptive_mix
+from pipeline.schema import Count, Fraction, NonNegative, Positive, Whole
 
 MOST_EPOCHS = 1000                        # the start phase may never settle: a noisy loss keeps its spread
 
 
 @dataclass(frozen=True)
 class FedALA(FedAvg):
-    """The client starts from w_k + (w - w_k) * A_k in the last layers and from w below, A_k in [0, 1] learnt first.
+    """The client starts from w_k + (w - w_k) * A_k in the last layers and from w below, A_k in [0, 1] learnt
+    first.
 
-    The state holds what each client starts its next round from (scored before training), A_k, whether the client is
-    still to go through its start phase (1 or 0), and how many epochs its last weight learning took.
+    The state holds what each client starts its next round from (scored before training), A_k, whether the
+    client is still to go through its start phase (1 or 0), and how many epochs its last weight learning took.
     """
-    eta: NonNegative = 1.0                # this and the next four: the released code's
+    eta: NonNegative = 1.0                # the default of this and the next four is the released code's
     share: Fraction = 0.8                 # of the training samples, for the weights
     tensors: Whole = 2                    # last parameter tensors that have weights: 2 is the head; 0: all
     threshold: Positive = 0.1             # the start phase ends when the std of the last losses is below
     losses: Count = 10                    # how many last losses
-    subset: Literal["slice", "random"] = "slice"  # a contiguous slice of one fixed order, as released; or FL-bench's draw
+    # slice: of one fixed order, contiguous, as released; random: a draw, as in FL-bench.
+    subset: Literal["slice", "random"] = "slice"
     dropout: bool = False                 # the released code leaves it on while weights are learnt
 
     def init(self, world: World) -> State:
         model = world.new_model()
         ones = Params((name, torch.ones_like(model[name])) for name in self._top(world.network(0, model)))
         n = len(world.clients)
-        return State(models=world.everyone(model), weights=world.everyone(ones), starting=torch.ones(n), epochs=torch.zeros(n))
+        return State(
+            models=world.everyone(model),
+            weights=world.everyone(ones),
+            starting=torch.ones(n),
+            epochs=torch.zeros(n),
+        )
 
     def round(self, state: State, world: World) -> State:
-        local = world.local_epochs(state.models, self.loss)
+        local = world.local_epochs(state.models, self.loss).models
         received = world.average(local)
-        learnt = [self._learn(world, k, local[k], received, state.weights[k], bool(state.starting[k])) for k in range(len(world.clients))]
+        learnt = [
+            self._learn(world, k, local[k], received, state.weights[k], bool(state.starting[k]))
+            for k in range(len(world.clients))
+        ]
         weights, epochs = Clients(w for w, _ in learnt), torch.tensor([float(e) for _, e in learnt])
         models = Clients(adaptive_mix(mine, received, a) for mine, a in zip(local, weights, strict=True))
-        return State(models=models, weights=weights, starting=state.starting.cpu() * (epochs == 0), epochs=epochs)
+        return State(
+            models=models, weights=weights, starting=state.starting.cpu() * (epochs == 0), epochs=epochs
+        )
 
     def diagnostics(self, state: State) -> dict[str, float]:
         return {"mixing_epochs": float(state.epochs.mean())}
@@ -54,27 +67,40 @@ class FedALA(FedAvg):
     def deployed(self, state: State, world: World) -> Clients:
         return state.models
 
-    def _learn(self, world: World, k: int, local: Params, received: Params, weights: Params, starting: bool) -> tuple[Params, int]:
-        """(A_k, epochs): one pass over the subset, or in the start phase passes until the loss has settled; none where
-        there are no data or where the two models are equal."""
+    def _learn(
+        self, world: World, k: int, local: Params, received: Params, weights: Params, starting: bool
+    ) -> tuple[Params, int]:
+        """(A_k, epochs): one pass over the subset, or in the start phase passes until the loss has settled;
+        none where there are no data or where the two models are equal."""
         if not world.sizes[k] or all(torch.equal(local[name], received[name]) for name in received):
             return weights, 0
-        above = all(name.startswith("head.") for name in weights)     # then nothing below moves: features once
-        batches = self._batches(world, k, world.representations(k, received) if above else world.clients[k].images)
+        # then the features never change and are computed once
+        above = all(name.startswith("head.") for name in weights)
+        batches = self._batches(
+            world, k, world.representations(k, received) if above else world.clients[k].images
+        )
         network = self._network(world, k, received)
         scores = nn.Sequential(network.dropout, network.head) if above else network
         mixed = {name: value for name, value in network.named_parameters() if name in weights}
-        weights, seen = Params((name, a.clone()) for name, a in weights.items()), []
+        weights = Params((name, a.clone()) for name, a in weights.items())
+        seen: list[float] = []
         while len(seen) < (MOST_EPOCHS if starting else 1) and not self._settled(seen):
             for inputs, labels in batches:
                 _put(mixed, adaptive_mix(local, received, weights))
                 loss = cross_entropy(scores(inputs), labels)
-                for (name, a), gradient in zip(weights.items(), torch.autograd.grad(loss, [mixed[name] for name in weights])):
+                for (name, a), gradient in zip(
+                    weights.items(), torch.autograd.grad(loss, [mixed[name] for name in weights])
+                ):
                     a.sub_(self.eta * gradient * (received[name] - local[name])).clamp_(0, 1)
             seen.append(loss.item())                                  # of the last batch, before its step
         if starting and not self._settled(seen):
-            print(f"warning: seed {world.seed}, round {world.round}, client {world.clients[k].name}: the mixing weights did not "
-                  f"settle in {MOST_EPOCHS} epochs", file=sys.stderr, flush=True)
+            print(
+                f"warning: seed {world.seed}, round {world.round}, client {world.clients[k].name}: the "
+                "mixing weights did not "
+                f"settle in {MOST_EPOCHS} epochs",
+                file=sys.stderr,
+                flush=True,
+            )
         return weights, len(seen)
 
     def _settled(self, seen: list[float]) -> bool:
@@ -84,23 +110,41 @@ class FedALA(FedAvg):
     def _network(self, world: World, k: int, model: Params) -> Network:
         network = world.network(k, model)
         network.dropout.train(self.dropout)
-        set_generator(network, keys.torch_generator("dropout", world.seed, "mixing", world.round, world.clients[k].name))
+        set_generator(
+            network, keys.torch_generator("dropout", world.seed, "mixing", world.round, world.clients[k].name)
+        )
         return network
 
     def _batches(self, world: World, k: int, inputs: Tensor) -> list[tuple[Tensor, Tensor]]:
         """The subset of one input per sample, and its labels, in batches; the last one may be short."""
         chosen, labels = self._subset(world, k).to(inputs.device), world.clients[k].labels
-        return list(zip(inputs[chosen].split(world.training.batch_size), labels[chosen].split(world.training.batch_size), strict=True))
+        return list(
+            zip(
+                inputs[chosen].split(world.training.batch_size),
+                labels[chosen].split(world.training.batch_size),
+                strict=True,
+            )
+        )
 
     def _subset(self, world: World, k: int) -> Tensor:
-        """Indices of the samples for the weights. The released code's order comes from a shuffled split; ours is sorted,
-        so a permutation that stays for the run stands in."""
+        """Indices of the samples for the weights. The released code's order comes from a shuffled split; ours
+        is sorted, so a permutation that stays for the run stands in."""
         n, name = world.sizes[k], world.clients[k].name
         size = max(1, int(self.share * n))
         if self.subset == "random":
-            return torch.randperm(n, generator=keys.torch_generator("mixing subset", world.seed, world.round, name))[:size]
-        first = int(torch.randint(n - size + 1, (), generator=keys.torch_generator("mixing slice", world.seed, world.round, name)))
-        return torch.randperm(n, generator=keys.torch_generator("mixing order", world.seed, name))[first:first + size]
+            return torch.randperm(
+                n, generator=keys.torch_generator("mixing subset", world.seed, world.round, name)
+            )[:size]
+        first = int(
+            torch.randint(
+                n - size + 1,
+                (),
+                generator=keys.torch_generator("mixing slice", world.seed, world.round, name),
+            )
+        )
+        return torch.randperm(n, generator=keys.torch_generator("mixing order", world.seed, name))[
+            first : first + size
+        ]
 
     def _top(self, network: Network) -> list[str]:
         names = [name for name, value in network.named_parameters() if value.requires_grad]
@@ -108,6 +152,15 @@ class FedALA(FedAvg):
 
 
 @torch.no_grad()
-def _put(parameters: dict[str, Tensor], values: Params) -> None:
+def _put(parameters: Mapping[str, Tensor], values: Params) -> None:
     for name, parameter in parameters.items():
         parameter.copy_(values[name])
+
+
+def adaptive_mix(local: Params, received: Params, weights: Mapping[str, Tensor]) -> Params:
+    """local + (received - local) * weight, element-wise, for the tensors that have weights; the others as
+    received (FedALA, Zhang et al. 2023, Eq. 4). Exact at weights 0 and 1; a weight may also be one number for
+    its tensor."""
+    return received.joined(
+        {name: torch.lerp(local[name], received[name], weight) for name, weight in weights.items()}
+    )

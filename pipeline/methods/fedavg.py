@@ -14,7 +14,7 @@ class FedAvg(Method):
         return State(model=world.new_model())
 
     def round(self, state: State, world: World) -> State:
-        models = world.local_epochs(world.everyone(state.model), self.loss, shared=state)
+        models = world.local_epochs(world.everyone(state.model), self.loss, shared=state).models
         return State(model=world.average(models))
 
     def deployed(self, state: State, world: World) -> Clients:

@@ -1,7 +1,7 @@
 """FedAvg+: FedAvg on adversarial examples (FedCCL, Sec. 5.5, Eq. 21)."""
 from dataclasses import dataclass
 
-from pipeline.attacks import AdversarialTraining
+from pipeline.methods._adversarial import AdversarialTraining
 from pipeline.methods.fedavg import FedAvg
 
 

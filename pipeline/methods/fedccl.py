@@ -1,5 +1,5 @@
-"""FedCCL: representations are contrasted with the clusters of every client's classes and with one balanced signal per class
-(Qiao et al. 2024, Algorithm 1)."""
+"""FedCCL: representations are contrasted with the clusters of every client's classes and with one balanced
+signal per class (Qiao et al. 2024, Algorithm 1)."""
 from dataclasses import dataclass
 from typing import Literal
 
@@ -8,40 +8,47 @@ from torch import Tensor
 
 from pipeline.clustering import by_class, class_averages, keep_missing
 from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.phase import Objective
 from pipeline.engine.state import Clients, State
 from pipeline.engine.world import World
-from pipeline.losses import cross_entropy, prototype_contrast
+from pipeline.losses import cross_entropy
 from pipeline.methods.fedavg import FedAvg
-from pipeline.params import Positive
+from pipeline.prototypes import prototype_contrast
+from pipeline.schema import Positive
 
 
 @dataclass(frozen=True)
 class FedCCL(FedAvg):
-    """CE + L_local + L_global (Eq. 16, 17). Local signals Xi_c are the means of the FINCH clusters of each client's class
-    (Eq. 10), all clients' together (Eq. 11); the global signal U_c is the mean of the means of the FINCH clusters of Xi_c
-    (Eq. 14, 15), so that every cluster counts the same, whatever its size.
+    """CE + L_local + L_global (Eq. 16, 17). Local signals Xi_c are the means of the FINCH clusters of each
+    client's class (Eq. 10), all clients' together (Eq. 11); the global signal U_c is the mean of the means of
+    the FINCH clusters of Xi_c (Eq. 14, 15), so that every cluster counts the same, whatever its size.
 
-    Signals come from the trained local models before averaging. FINCH drops the level with one cluster, as its code does:
-    "only one cluster left", to the letter, would always end in plain averages. The first round is plain cross-entropy.
+    Signals come from the trained local models before averaging. FINCH drops the level with one cluster, as
+    its code does: "only one cluster left", to the letter, would always end in plain averages. The first round
+    is plain cross-entropy.
     """
     tau: Positive = 0.07
     local_contrast: bool = True
     global_contrast: bool = True
     local_signals: Literal["finch", "mean"] = "finch"     # mean: a client's class means (Eq. 7, Table 7)
-    global_signals: Literal["finch", "mean"] = "finch"    # mean: of all local signals of the class (Eq. 12, Table 7)
+    # mean: the mean of all local signals of the class (Eq. 12, Table 7).
+    global_signals: Literal["finch", "mean"] = "finch"
     exclude_own: bool = False             # contrast with the other clients' local signals only
-    reduction: Literal["mean", "sum"] = "mean"            # over a batch; Eq. 16 and 17 sum, beside a mean cross-entropy
+    # How a contrast is reduced over a batch: Eq. 16 and 17 sum, but the cross-entropy is a mean.
+    reduction: Literal["mean", "sum"] = "mean"
 
     def init(self, world: World) -> State:
         return State(**super().init(world), signals=None)
 
     def round(self, state: State, world: World) -> State:
-        models = world.local_epochs(world.everyone(state.model), self.loss, shared=state.signals, own=self.usable(state, world))
+        models = world.local_epochs(
+            world.everyone(state.model), self.loss, shared=state.signals, own=self.usable(state, world)
+        ).models
         return State(model=world.average(models), signals=self.signals(models, state.signals, world))
 
     def signals(self, models: Clients, previous: State | None, world: World) -> State | None:
-        """Xi as everyone.vectors (P, d), .classes and .owners (P,); U as balanced.vectors (C, d), .known (C,); the number of
-        global clusters."""
+        """Xi as everyone.vectors (P, d), .classes and .owners (P,); U as balanced.vectors (C, d), .known
+        (C,); the number of global clusters."""
         if not (self.local_contrast or self.global_contrast):
             return None
         found = []
@@ -52,23 +59,29 @@ class FedCCL(FedAvg):
         union = keep_missing(State((name, torch.cat([mine[name] for mine in found])) for name in found[0]),
                              None if previous is None else previous.everyone)
         clusters = by_class(union.vectors, union.classes, self.global_signals)
-        return State(everyone=union, balanced=class_averages(**clusters, count=world.classes), clusters=len(clusters.classes))
+        return State(
+            everyone=union,
+            balanced=class_averages(**clusters, count=world.classes),
+            clusters=len(clusters.classes),
+        )
 
     def usable(self, state: State, world: World) -> Tensor | None:
-        """(clients, P): which local signals a client is contrasted with, where not with all."""
+        """(clients, P): the local signals that a client is contrasted with; None for all."""
         if state.signals is None or not self.exclude_own:
             return None
         owners = state.signals.everyone.owners
         return owners != torch.arange(len(world.clients), device=owners.device)[:, None]
 
-    def loss(self, model: Handle, batch: Batch, shared: State | None, own: Tensor | None) -> Tensor:
+    def loss(self, model: Handle, batch: Batch, shared: State | None, own: Tensor | None) -> Objective:
         if shared is None:
             return super().loss(model, batch, shared, own)
         z = model.features(batch.images)
         value = cross_entropy(model.head(z), batch.labels)
         scale = len(batch.labels) if self.reduction == "sum" else 1
         if self.local_contrast:
-            value = value + scale * prototype_contrast(z, batch.labels, shared.everyone.vectors, self.tau, shared.everyone.classes, own)
+            value = value + scale * prototype_contrast(
+                z, batch.labels, shared.everyone.vectors, self.tau, shared.everyone.classes, own
+            )
         if self.global_contrast:
             value = value + scale * prototype_contrast(z, batch.labels, tau=self.tau, **shared.balanced)
         return value
@@ -76,11 +89,15 @@ class FedCCL(FedAvg):
     def diagnostics(self, state: State) -> dict[str, float]:
         if state.signals is None:
             return {}
-        return {"local_signals": len(state.signals.everyone.classes), "global_clusters": state.signals.clusters}
+        return {
+            "local_signals": len(state.signals.everyone.classes),
+            "global_clusters": state.signals.clusters,
+        }
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
-        """Of the signals that `state` holds, whose number changes from round to round; a contrast that is off receives none."""
-        if state.signals is None:
+        """Of the signals that `state` holds, whose number changes from round to round; a contrast that is off
+        receives none."""
+        if state is None or state.signals is None:
             return world.scalars(), world.scalars()
         local, known = state.signals.everyone.vectors.numel(), int(state.signals.balanced.known.sum())
         down = self.local_contrast * local + self.global_contrast * known * world.width

@@ -1,5 +1,5 @@
-"""FedCRL: shared features and class representations, a contrastive pull towards them, and a local mix of the features by
-how well they fit (Huang et al. 2024, Algorithm 1)."""
+"""FedCRL: shared features and class representations, a contrastive pull towards them, and a local mix of the
+features by how well they fit (Huang et al. 2024, Algorithm 1)."""
 from dataclasses import dataclass
 from typing import Literal
 
@@ -7,51 +7,61 @@ import torch
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.state import Clients, Params, State
+from pipeline.engine.phase import Objective
+from pipeline.engine.state import Clients, Params, State, combine
 from pipeline.engine.world import World
-from pipeline.losses import cross_entropy, prototype_contrast
+from pipeline.losses import cross_entropy
 from pipeline.methods.base import Method
-from pipeline.params import NonNegative, Positive
-from pipeline.server import aggregate_means, interpolate, vectors_sent
+from pipeline.prototypes import aggregate_means, prototype_contrast, vectors_sent
+from pipeline.schema import NonNegative, Positive
 
 
 @dataclass(frozen=True)
 class FedCRL(Method):
-    """CE + alpha * L_Reg, where L_Reg contrasts omega with all global class representations (Eq. 12 to 14); then
-    phi_i <- tau_i phi_i + (1 - tau_i) phi^G with tau_i = exp(-gamma L_i) (Eq. 7 to 9). The head never leaves home.
+    """CE + alpha * L_Reg, where L_Reg contrasts omega with all global class representations (Eq. 12 to 14);
+    then phi_i <- tau_i phi_i + (1 - tau_i) phi^G with tau_i = exp(-gamma L_i) (Eq. 7 to 9). The head never
+    leaves home.
 
-    Algorithm 1 has an initialisation, in which every client trains one epoch without the contrast, and then T iterations:
-    T + 1 phases. Here the initialisation is the training of the first `round`, so that R rounds are R phases and
-    every method of a table has the same number of local epochs. What begins an iteration of the paper (aggregation, Eq. 5
-    and 6, and the mix, Eq. 8) ends the `round` before it: the state holds what the clients train from next.
+    Algorithm 1 has an initialisation, in which every client trains one epoch without the contrast, and then T
+    iterations: T + 1 phases. Here the initialisation is the training of the first `round`, so that R rounds
+    are R phases and every method of a table has the same number of local epochs. What begins an iteration of
+    the paper (aggregation, Eq. 5 and 6, and the mix, Eq. 8) ends the `round` before it: the state holds what
+    the clients train from next.
 
-    Read so where the paper is silent: L_i is the mean over the epoch's batches; the first one, which no training has
-    measured, is evaluated against the first global representations; parameters are not clipped to [0, 1], since that
-    deletes every negative weight. A client that did not train takes the server's features.
+    Read so where the paper is silent: L_i is the mean over the epoch's batches; the first one, which no
+    training has measured, is evaluated against the first global representations; parameters are not clipped
+    to [0, 1], since that deletes every negative weight. A client that did not train takes the server's
+    features.
     """
     headline = "post"
     alpha: NonNegative = 1.0              # Table I, as the next two
     tau: Positive = 0.1                   # temperature tau_CL
     gamma: NonNegative = 0.8
-    contrast: Literal["epoch", "last_batch", "post_eval"] = "epoch"   # post_eval: one more pass with the trained features
-    first_tau: Literal["evaluate", "global", "own"] = "evaluate"      # global: tau = 0, own: tau = 1 at the first mix
+    # post_eval: one more pass with the trained features
+    contrast: Literal["epoch", "last_batch", "post_eval"] = "epoch"
+    # At the first mix, global means tau = 0 and own means tau = 1.
+    first_tau: Literal["evaluate", "global", "own"] = "evaluate"
     clip_params: bool = False             # Algorithm 1, line 22, to the letter
 
     def init(self, world: World) -> State:
         return State(models=world.new_models(), prototypes=None, share=None)
 
     def round(self, state: State, world: World) -> State:
-        models = world.local_epochs(state.models, self.loss, shared=state.prototypes)
-        contrasts = (world.logged_last if self.contrast == "last_batch" else world.logged).get("contrast")
+        trained = world.local_epochs(state.models, self.loss, shared=state.prototypes)
+        models, contrasts = (
+            trained.models,
+            (trained.last if self.contrast == "last_batch" else trained.logged).get("contrast"),
+        )
         if self.clip_params:
-            models, _ = world.local_steps(models, self.clip, epochs=1)    # a step, so that hook `post` sees it
+            # The clipping runs as a local step, so that the hook `post` scores the clipped models.
+            models = world.local_steps(models, self.clip, epochs=1).models
         seen = world.class_means(models)
         prototypes = aggregate_means(seen.means, seen.counts, state.prototypes)
         share = self.share(models, contrasts, state.prototypes, prototypes, world)
         mixed = interpolate(models.features, world.average(models.features), share)
         return State(models=models.joined(mixed), prototypes=prototypes, share=share)
 
-    def loss(self, model: Handle, batch: Batch, shared: State | None, own: object) -> Tensor | tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, model: Handle, batch: Batch, shared: State | None, own: object) -> Objective:
         if shared is None:
             return super().loss(model, batch, shared, own)
         z = model.features(batch.images)
@@ -59,18 +69,27 @@ class FedCRL(Method):
         pull = prototype_contrast(z, batch.labels, tau=self.tau, **shared)
         return fit + self.alpha * pull if self.alpha else fit, {"contrast": pull}
 
-    def share(self, models: Clients, contrasts: Tensor | None, trained: State | None, newest: State, world: World) -> Tensor:
-        """tau_i (K,) of Eq. 7. `trained`: the representations that the epoch was trained against, None at the first mix."""
+    def share(
+        self, models: Clients, contrasts: Tensor | None, trained: State | None, newest: State, world: World
+    ) -> Tensor:
+        """tau_i (K,) of Eq. 7. `trained`: the representations that the epoch was trained against, None at the
+        first mix."""
         if trained is None and self.first_tau != "evaluate":
             return torch.full((len(world.clients),), float(self.first_tau == "own"), dtype=torch.float64)
-        if trained is None or self.contrast == "post_eval":
+        if trained is None or contrasts is None or self.contrast == "post_eval":
             contrasts = self.evaluate(models, newest if trained is None else trained, world)
         return torch.exp(-self.gamma * contrasts).clamp(0, 1).nan_to_num(0)
 
     def evaluate(self, models: Clients, prototypes: State, world: World) -> Tensor:
         """L_Reg (K,) over each client's training set in evaluation mode; NaN without data."""
-        return torch.stack([prototype_contrast(world.representations(k, model), client.labels, tau=self.tau, **prototypes).cpu().double()
-                            for k, (client, model) in enumerate(zip(world.clients, models, strict=True))])
+        return torch.stack(
+            [
+                prototype_contrast(world.representations(k, model), client.labels, tau=self.tau, **prototypes)
+                .cpu()
+                .double()
+                for k, (client, model) in enumerate(zip(world.clients, models, strict=True))
+            ]
+        )
 
     def clip(self, model: Handle, batches: list[Batch], shared: object, own: object) -> tuple[Params, object]:
         return Params((name, value.clamp(0, 1)) for name, value in model.params.items()), own
@@ -84,3 +103,11 @@ class FedCRL(Method):
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         up, down = vectors_sent([client.labels for client in world.clients], world.width)
         return world.scalars("features") + up, world.scalars("features") + down
+
+
+def interpolate(models: Clients, server: Params, share: Tensor) -> Clients:
+    """share_k model_k + (1 - share_k) server, one number per client for all tensors (FedCRL, Eq. 8). share
+    (K,)."""
+    return Clients(
+        combine((mine, server), (s, 1 - s)) for mine, s in zip(models, share.tolist(), strict=True)
+    )

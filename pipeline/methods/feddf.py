@@ -2,6 +2,7 @@
 import dataclasses
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,10 +15,10 @@ from pipeline.engine.optimisers import Steps
 from pipeline.engine.phase import trainable_names
 from pipeline.engine.state import Clients, Params, State, weighted_mean
 from pipeline.engine.world import World
-from pipeline.losses_distillation import knowledge_distillation
-from pipeline.methods_public import MeanLogits, mean
+from pipeline.losses import knowledge_distillation
+from pipeline.methods._collaborative import MeanLogits, mean
 from pipeline.models import set_generator
-from pipeline.params import Count, Optimiser, Positive
+from pipeline.schema import Count, Optimiser, Positive
 
 SERVER_RATE = 1e-3                                            # of the original's Adam, as the next
 LONGEST_GRADIENT = 5.0
@@ -25,13 +26,14 @@ LONGEST_GRADIENT = 5.0
 
 @dataclass(frozen=True)
 class FedDF(MeanLogits):
-    """KL(softmax(Zbar / tau) || softmax(Z_i / tau)) on public data, no factor tau^2; Zbar is the mean of logits.
+    """KL(softmax(Zbar / tau) || softmax(Z_i / tau)) on public data, no factor tau^2; Zbar is the mean of
+    logits.
 
-    form `clients`, FCCL+'s: every client distils its own model batch by batch, here with the SGD of its code, whose forward is a
-    second one. For RAHFL's tables `public_optimiser: adam` is the choice that fits the other methods.
-    form `original`: clients train first; the server averages the models of each architecture and distils one student per
-    architecture from all clients' models, frozen; the students go back. Adam with cosine decay, as Lin et al.; their
-    early stop needs labelled images of the server's own and is left out.
+    form `clients`, FCCL+'s: every client distils its own model batch by batch, here with the SGD of its code,
+    whose forward is a second one. For RAHFL's tables `public_optimiser: adam` is the choice that fits the
+    other methods. form `original`: clients train first; the server averages the models of each architecture
+    and distils one student per architecture from all clients' models, frozen; the students go back. Adam with
+    cosine decay, as Lin et al.; their early stop needs labelled images of the server's own and is left out.
     """
     public_optimiser: Literal["adam", "sgd"] = "sgd"
     second_forward: bool = True
@@ -65,18 +67,27 @@ class FedDF(MeanLogits):
                 fused[client.model] = self.distil(k, start, teachers, world)
         return Clients(fused[client.model] for client in world.clients)
 
-    def distil(self, k: int, start: Params, teachers: list[Handle], world: World) -> Params:
+    def distil(self, k: int, start: Params, teachers: Sequence[Handle], world: World) -> Params:
         """The student of client k's architecture after `server_steps` steps on the public batches."""
         network = world.network(k, start).train()
-        set_generator(network, keys.torch_generator("distil", world.seed, world.round, world.clients[k].model.name))
+        set_generator(
+            network, keys.torch_generator("distil", world.seed, world.round, world.clients[k].model.name)
+        )
         tensors = {name: value.clone() for name, value in start.items()}
         moving = [tensors[name].requires_grad_() for name in trainable_names(network, "all")]
-        student, settings = Handle(network, tensors, set(trainable_names(network, "all"))), Optimiser("adam", SERVER_RATE)
+        student, settings = (
+            Handle(network, tensors, set(trainable_names(network, "all"))),
+            Optimiser("adam", SERVER_RATE),
+        )
         optimise = Steps(settings, moving)
         rounds = itertools.chain.from_iterable(world.public_batches() for _ in itertools.count())
-        for step, images in enumerate(itertools.islice(rounds, self.server_steps)):
-            loss = knowledge_distillation(student(images), mean(teacher(images) for teacher in teachers), self.tau)
-            optimise.settings = dataclasses.replace(settings, lr=SERVER_RATE * (1 + math.cos(math.pi * step / self.server_steps)) / 2)
+        for step, (images, _) in enumerate(itertools.islice(rounds, self.server_steps)):
+            loss = knowledge_distillation(
+                student(images), mean(teacher(images) for teacher in teachers), self.tau
+            )
+            optimise.settings = dataclasses.replace(
+                settings, lr=SERVER_RATE * (1 + math.cos(math.pi * step / self.server_steps)) / 2
+            )
             optimise.step(clipped(torch.autograd.grad(loss, moving, allow_unused=True)))
         return Params((name, value.detach()) for name, value in tensors.items())
 

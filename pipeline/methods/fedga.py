@@ -1,4 +1,5 @@
-"""FedGA: clients whose loss rises most by averaging get more weight in the next average (Zhang et al. 2023, FedDG-GA)."""
+"""FedGA: clients whose loss rises most by averaging get more weight in the next average (Zhang et al. 2023,
+FedDG-GA)."""
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,28 +11,28 @@ from pipeline.engine.handle import Handle
 from pipeline.engine.state import Clients, State, weighted_mean
 from pipeline.engine.world import EVALUATION_BATCH, World
 from pipeline.methods.fedavg import FedAvg
-from pipeline.params import NonNegative
+from pipeline.schema import NonNegative
 
 
 @dataclass(frozen=True)
 class FedGA(FedAvg):
-    """w = sum_i a_i w_i with the current a; then a_i moves by the gap g_i = loss_i(w) - loss_i(w_i), scaled to the largest,
-    times step_r / M. a is uniform at first, whatever the clients' sizes.
+    """w = sum_i a_i w_i with the current a; then a_i moves by the gap g_i = loss_i(w) - loss_i(w_i), scaled
+    to the largest, times step_r / M. a is uniform at first, whatever the clients' sizes.
 
-    Gaps are measured on the clients' training data in evaluation mode, since no part of it is held out, and never on
-    test data. A client without data has weight 0. MarsFL's version, with the sign reversed and the two losses on
-    different data, is not followed.
+    Gaps are measured on the clients' training data in evaluation mode, since no part of it is held out, and
+    never on test data. A client without data has weight 0. MarsFL's version differs (the sign is reversed and
+    the two losses are on different data) and is not followed.
     """
     step: NonNegative = 0.2               # d of the released code
-    metric: Literal["loss", "accuracy"] = "loss"      # the paper's; the released code's default is the accuracy
-    schedule: Literal["code", "paper"] = "code"       # step_r = d (1 - (r - 1) / R) or d (1 - r / R), r from 0
+    metric: Literal["loss", "accuracy"] = "loss"  # the paper's; the released code's default is the accuracy
+    schedule: Literal["code", "paper"] = "code"  # step_r = d (1 - (r - 1) / R) or d (1 - r / R), r from 0
 
     def init(self, world: World) -> State:
         present = self.present(world).double()
         return State(**super().init(world), weights=present / present.sum().clamp(min=1))
 
     def round(self, state: State, world: World) -> State:
-        models = world.local_epochs(world.everyone(state.model), self.loss, shared=state)
+        models = world.local_epochs(world.everyone(state.model), self.loss, shared=state).models
         model = weighted_mean(models, state.weights.tolist())
         gaps = self.measure(world.everyone(model), world) - self.measure(models, world)
         present, weights = self.present(world), state.weights.cpu().clone()
@@ -46,14 +47,21 @@ class FedGA(FedAvg):
         return self.step * (1 - passed / world.training.rounds)
 
     def measure(self, models: Clients, world: World) -> Tensor:
-        """(K,) float64: each model's mean loss, or its error rate, over its client's training set; NaN without data."""
+        """(K,) float64: each model's mean loss, or its error rate, over its client's training set; NaN
+        without data."""
         found = world.each(models, self.error)
-        return torch.tensor([float("nan") if value is None else float(value) for value in found], dtype=torch.float64)
+        return torch.tensor(
+            [float("nan") if value is None else float(value) for value in found], dtype=torch.float64
+        )
 
     @torch.no_grad()
     def error(self, model: Handle, images: Tensor, labels: Tensor, own: object) -> Tensor:
         logits = torch.cat([model(part) for part in images.split(EVALUATION_BATCH)]).double()
-        return F.cross_entropy(logits, labels) if self.metric == "loss" else (logits.argmax(1) != labels).double().mean()
+        return (
+            F.cross_entropy(logits, labels)
+            if self.metric == "loss"
+            else (logits.argmax(1) != labels).double().mean()
+        )
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         return world.scalars() + 2, world.scalars()
@@ -64,8 +72,9 @@ class FedGA(FedAvg):
 
 
 def adjusted_weights(weights: Tensor, gaps: Tensor, step: float) -> Tensor:
-    """clip(a_i + g_i / max_j |g_j| * step / M, 0, 1), scaled to sum to one; weights (M,), gaps (M,) of losses or of error
-    rates, after minus before. Without any gap, or where every weight would be 0, they stay as they are."""
+    """clip(a_i + g_i / max_j |g_j| * step / M, 0, 1), scaled to sum to one; weights (M,), gaps (M,) of losses
+    or of error rates, after minus before. Without any gap, or where every weight would be 0, they stay as
+    they are."""
     largest = gaps.abs().max()
     if largest == 0:
         return weights

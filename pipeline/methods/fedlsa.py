@@ -1,42 +1,46 @@
-"""FedLSA: anchors on the sphere, learned at the server, that the clients' representations gather around (Fu et al. 2025,
-Algorithm 1)."""
+"""FedLSA: anchors on the sphere, learned at the server, that the clients' representations gather around (Fu
+et al. 2025, Algorithm 1)."""
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline import keys
 from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.phase import Objective
 from pipeline.engine.state import Params, State
 from pipeline.engine.world import World
-from pipeline.losses import cosine, cross_entropy, prototype_contrast
-from pipeline.losses_regularisers import anchor_distance
+from pipeline.losses import cross_entropy
+from pipeline.methods._server_network import SMALLEST_NORM, class_vectors, descend, new_network
 from pipeline.methods.fedavg import FedAvg
-from pipeline.params import Count, NonNegative, Positive, Whole
-from pipeline.server_networks import SMALLEST_NORM, anchor_gradient, class_vectors, descend, new_network
+from pipeline.prototypes import cosine, prototype_contrast
+from pipeline.schema import Count, NonNegative, Positive, Whole
 
 
 @dataclass(frozen=True)
 class FedLSA(FedAvg):
-    """A round: the server trains A = nor(Theta(R)) with the global classifier, on CE(phi(a_i), i) + alpha * separation; then
-    clients train CE(phi(h), y) + lambda * compactness, the contrast of h with the anchors at temperature tau; then the
-    average. h = nor(projector(z)) is the representation of the network `fedlsa`; of another network's the contrast takes
-    the direction alone. R and Theta live on; the first round's anchors answer to the untrained classifier.
+    """A round: the server trains A = nor(Theta(R)) with the global classifier, on CE(phi(a_i), i) + alpha *
+    separation; then clients train CE(phi(h), y) + lambda * compactness, the contrast of h with the anchors at
+    temperature tau; then models are averaged. h = nor(projector(z)) is the representation of the network
+    `fedlsa`; with another network, the contrast normalises the representation. R and Theta persist over the
+    rounds; the first round's anchors are trained with the untrained classifier.
 
-    Read so where the text is silent or cannot be meant: tau divides inside the exponent, anchors have length one, both R and
-    Theta learn. Learning rates are not stated.
+    Read so where the text is silent or cannot be meant: tau divides inside the exponent, anchors have length
+    one, both R and Theta learn. Learning rates are not stated.
     """
-    alpha: NonNegative = 0.02             # stated: 0.02 or 0.4, as the next two by data set
+    alpha: NonNegative = 0.02  # the paper has 0.02 or 0.4; like the next two, it depends on the data set
     lam: NonNegative = 0.1                # 0.1 or 0.7
     tau: Positive = 0.1                   # 0.1 or 0.2
     server_epochs: Whole = 500            # steps over all anchors at once
     server_lr: Positive = 0.01
-    inputs: Count | None = None           # width of R and Theta; None: that of the network's encoder, else of h
-    separation: bool = True               # False: the anchors answer to the classifier alone (Tables 4 and 5)
-    compactness: Literal["anchor", "distance", "none"] = "anchor"     # distance: mean ||h - a_y|| (Tables 4 and 5)
+    inputs: Count | None = None  # width of R and Theta; None: that of the network's encoder, else of h
+    separation: bool = True  # False: anchors are trained on the classifier's loss alone (Tables 4 and 5)
+    # distance: the mean of ||h - a_y|| (Tables 4 and 5).
+    compactness: Literal["anchor", "distance", "none"] = "anchor"
     temperature: Literal["inside", "outside"] = "inside"      # outside: Eq. 4 to the letter
     unit: bool = True                     # False: anchors of any length
     sent: Literal["newest", "before_last_step"] = "newest"    # before_last_step: line 17 to the letter
@@ -44,22 +48,28 @@ class FedLSA(FedAvg):
     def init(self, world: World) -> State:
         start = super().init(world)
         encoded = start.model.get("features.projector.0.weight", start.model["head.weight"]).shape[1]
-        network = new_network(world.classes, self.inputs or encoded, world.width, keys.torch_generator("server", world.seed, "anchors"),
-                              start.model["head.weight"])
+        network = new_network(
+            world.classes,
+            self.inputs or encoded,
+            world.width,
+            keys.torch_generator("server", world.seed, "anchors"),
+            start.model["head.weight"],
+        )
         return State(**start, network=network, anchors=self.anchors(network))
 
     def round(self, state: State, world: World) -> State:
         nearly = self.train(state.network, state.model, max(self.server_epochs - 1, 0))
         network = self.train(nearly, state.model, min(self.server_epochs, 1))
         anchors = self.anchors(network if self.sent == "newest" else nearly)
-        models = world.local_epochs(world.everyone(state.model), self.loss, shared=anchors)
+        models = world.local_epochs(world.everyone(state.model), self.loss, shared=anchors).models
         return State(model=world.average(models), network=network, anchors=anchors)
 
     def train(self, network: Params, model: Params, steps: int) -> Params:
         """Full-batch steps on L_ACE + alpha * L_SEP (Eq. 3 to 5); the classifier stands still."""
         weight, bias = model["head.weight"].cpu(), model["head.bias"].cpu()
         alpha = self.alpha if self.separation else 0.0
-        tau = self.tau if self.temperature == "inside" else 1.0       # outside, its logarithm has no gradient
+        # outside, log tau is a constant without gradient
+        tau = self.tau if self.temperature == "inside" else 1.0
 
         def gradient(raw: Tensor, _: None) -> Tensor:
             return anchor_gradient(raw, weight, bias, alpha, tau, self.unit)
@@ -70,14 +80,16 @@ class FedLSA(FedAvg):
         raw = class_vectors(network)
         return F.normalize(raw, dim=1, eps=SMALLEST_NORM) if self.unit else raw
 
-    def loss(self, model: Handle, batch: Batch, shared: Tensor, own: object) -> Tensor:
+    def loss(self, model: Handle, batch: Batch, shared: Tensor, own: object) -> Objective:
         if self.compactness == "none" or not self.lam:
             return super().loss(model, batch, shared, own)
         h = model.features(batch.images)
         fit = cross_entropy(model.head(h), batch.labels)
         if self.compactness == "distance":
             return fit + self.lam * anchor_distance(h, batch.labels, shared)
-        return fit + self.lam * prototype_contrast(h, batch.labels, shared, self.tau, similarity=self.similarity)
+        return fit + self.lam * prototype_contrast(
+            h, batch.labels, shared, self.tau, similarity=self.similarity
+        )
 
     def vectors(self, state: State) -> Tensor:
         return state.anchors
@@ -88,3 +100,29 @@ class FedLSA(FedAvg):
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         return world.scalars(), world.scalars() + world.classes * world.width
+
+
+def anchor_distance(z: Tensor, labels: Tensor, anchors: Tensor) -> Tensor:
+    """Mean over the batch of ||z - a_y||, the anchors held constant. z (B, d), labels (B,), anchors (C, d).
+    (FedLSA's ablation without the contrast: "L2-norm to constrain intra-class representations".)"""
+    return torch.linalg.vector_norm(z - anchors.detach()[labels], dim=1).mean()
+
+
+def anchor_gradient(
+    raw: Tensor, weight: Tensor, bias: Tensor, alpha: float, tau: float, unit: bool
+) -> Tensor:
+    """(C, d): d / d raw of mean_i CE(W a_i + b, i) + alpha mean_i log( 1 / (C - 1) sum_{j != i} e^{a_i . a_j
+    / tau} ), where a = nor(raw) if `unit`, else raw. The head, weight (C, d) and bias (C,), is constant.
+    (FedLSA, Fu et al. 2025, Eq. 3 to 5.)"""
+    classes = len(raw)
+    length = torch.linalg.vector_norm(raw, dim=1, keepdim=True).clamp(min=SMALLEST_NORM)
+    anchors = raw / length if unit else raw
+    error = F.softmax(F.linear(anchors, weight, bias), dim=1)
+    error.diagonal().sub_(1)
+    slope = error @ weight / classes
+    if alpha:
+        likeness = anchors @ anchors.T / tau
+        likeness.fill_diagonal_(-torch.inf)
+        nearness = F.softmax(likeness, dim=1)
+        slope += (alpha / (classes * tau)) * ((nearness + nearness.T) @ anchors)
+    return (slope - (slope * anchors).sum(1, keepdim=True) * anchors) / length if unit else slope

@@ -1,5 +1,6 @@
-"""FedMatch among different networks: consistency between clients on public data, and weights in two parts (after Jeong et al. 2021)."""
-from collections.abc import Iterable
+"""FedMatch among different networks: consistency between clients on public data, and weights in two parts
+(after Jeong et al. 2021)."""
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -9,26 +10,30 @@ from torch import Tensor
 from pipeline.data import augmentations
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import trainable_names
+from pipeline.engine.public import PublicBatch
 from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import World
-from pipeline.losses_distillation import disjoint_penalty, inter_client_consistency, majority_labels, pseudo_label_loss
-from pipeline.methods_public import Collaborative, averaged
-from pipeline.params import NonNegative, Share, Whole
+from pipeline.losses import SMALLEST_SHARE, cross_entropy, total
+from pipeline.methods._collaborative import Collaborative, averaged, synchronised
+from pipeline.schema import NonNegative, Share, Whole
 
 PSI_START = 0.2                                               # psi begins as this share of sigma
-PROBE = 256                                                   # public images that tell which clients are alike
+PROBE = 256  # public images on which clients are compared
 
 
 @dataclass(frozen=True)
 class FedMatch(Collaborative):
     """theta = sigma + psi. Public batches move psi on
-        lam_i (1 / H) sum_h KL(p_h || p_i) + lam_a CE(vote, p_i(A(x))) + lam_l2 ||sigma - psi||^2 + lam_l1 ||psi||_1,
-    the first two over the samples of which p_i is confident (at least kappa); private ones move sigma on lam_s CE.
+        lam_i (1 / H) sum_h KL(p_h || p_i) + lam_a CE(vote, p_i(A(x))) + lam_l2 ||sigma - psi||^2 + lam_l1
+        ||psi||_1,
+    the first two over the samples of which p_i is confident (at least kappa); private ones move sigma on
+    lam_s CE.
 
-    A reconstruction: FCCL+ compares with FedMatch among different networks and has not released how. Kept are the two ideas it
-    names. Networks differ, so that helpers send answers instead of weights; they are the H clients whose mean answer to a fixed
-    public probe is nearest, chosen anew every round. A is the strong public augmentation. `decomposed: false`: one part, psi = 0
-    and no penalties, public and private steps move theta. `pseudo_labels: false`: consistency alone.
+    A reconstruction: FCCL+ compares with FedMatch for heterogeneous networks and has not released how. The
+    two ideas that it names are kept. As networks differ, helpers send predictions instead of weights; they
+    are the H clients whose mean answer to a fixed public probe is nearest, chosen anew every round. A is the
+    strong public augmentation. `decomposed: false`: one part, psi = 0 and no penalties, public and private
+    steps move theta. `pseudo_labels: false`: consistency alone.
     """
     helpers: Whole = 2
     kappa: Share = 0.75
@@ -43,8 +48,10 @@ class FedMatch(Collaborative):
     def init(self, world: World) -> State:
         """`models` are theta, what a client answers with; psi holds trainable tensors alone."""
         sigma, share = world.new_models(), PSI_START if self.decomposed else 0.0
-        psi = Clients(Params((name, share * model[name]) for name in trainable_names(world.network(k, model), "all"))
-                      for k, model in enumerate(sigma))
+        psi = Clients(
+            Params((name, share * model[name]) for name in trainable_names(world.network(k, model), "all"))
+            for k, model in enumerate(sigma)
+        )
         models = Clients(model.joined(Params((name, model[name] + value) for name, value in part.items()))
                          for model, part in zip(sigma, psi))
         return State(models=models, psi=psi, helpers=[])
@@ -52,9 +59,10 @@ class FedMatch(Collaborative):
     def round(self, state: State, world: World) -> State:
         state = self.prepare(state, world)
         agreed = self.collaborate(state, world)
-        psi = difference(agreed, difference(state.models, state.psi)) if self.decomposed else state.psi   # sigma stood still
-        models = self.learn(world.synchronised(agreed), state, world)
-        return State({**state, "models": models, "psi": world.synchronised(psi)})
+        # The public phase did not move sigma.
+        psi = difference(agreed, difference(state.models, state.psi)) if self.decomposed else state.psi
+        models = self.learn(synchronised(agreed, world), state, world)
+        return State({**state, "models": models, "psi": synchronised(psi, world)})
 
     def prepare(self, state: State, world: World) -> State:
         return State({**state, "helpers": nearest(self.answers(state.models, world), self.helpers)})
@@ -63,9 +71,11 @@ class FedMatch(Collaborative):
     def answers(self, models: Clients, world: World) -> Tensor:
         """(K, C): each client's mean soft prediction for the probe, in evaluation mode."""
         probe = world.public[:PROBE]
-        return torch.stack([F.softmax(world.network(k, model)(probe), dim=1).mean(0) for k, model in enumerate(models)])
+        return torch.stack(
+            [F.softmax(world.network(k, model)(probe), dim=1).mean(0) for k, model in enumerate(models)]
+        )
 
-    def batches(self, state: State, world: World) -> Iterable[list]:
+    def batches(self, state: State, world: World) -> Iterable[PublicBatch]:
         return world.public_batches(views=lambda pixels, numbers: (augmentations.strong(pixels, numbers),))
 
     def own(self, state: State, world: World) -> Clients:
@@ -89,24 +99,73 @@ class FedMatch(Collaborative):
         confident = p.detach().amax(1) >= self.kappa
         value = self.lam_i * inter_client_consistency(p, received, confident)
         if self.pseudo_labels:
-            value = value + self.lam_a * pseudo_label_loss(shown["strong"], majority_labels(p, received), confident)
+            value = value + self.lam_a * pseudo_label_loss(
+                shown["strong"], majority_labels(p, received), confident
+            )
         return value + shown["penalty"] if self.decomposed else value
 
     def loss(self, model: Handle, batch: Batch, shared: object, own: object) -> Tensor:
-        return self.lam_s * super().loss(model, batch, shared, own)
+        return self.lam_s * cross_entropy(model(batch.images), batch.labels)
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         """Answers to every public image up, H clients' down; sigma and psi where they are averaged."""
-        answers, parts = float(sum(self.passed(world)) * world.classes), (2 if self.decomposed else 1) * averaged(world)
+        answers, parts = (
+            float(sum(self.passed(world)) * world.classes),
+            (2 if self.decomposed else 1) * averaged(world),
+        )
         return answers + parts, min(self.helpers, len(world.clients) - 1) * answers + parts
 
 
 def nearest(answers: Tensor, count: int) -> list[list[int]]:
-    """For each of K rows of answers (K, C) the `count` nearest others (all, where there are fewer); of equals the first."""
-    distances = torch.cdist(answers.double(), answers.double(), compute_mode="donot_use_mm_for_euclid_dist").tolist()
-    return [sorted((j for j in range(len(row)) if j != k), key=row.__getitem__)[:count] for k, row in enumerate(distances)]
+    """For each of K rows of answers (K, C) the `count` nearest others (all, where there are fewer); of equals
+    the first."""
+    distances = torch.cdist(
+        answers.double(), answers.double(), compute_mode="donot_use_mm_for_euclid_dist"
+    ).tolist()
+    return [
+        sorted((j for j in range(len(row)) if j != k), key=row.__getitem__)[:count]
+        for k, row in enumerate(distances)
+    ]
 
 
 def difference(models: Clients, parts: Clients) -> Clients:
     """models - parts for the tensors that `parts` has."""
-    return Clients(Params((name, model[name] - value) for name, value in part.items()) for model, part in zip(models, parts, strict=True))
+    return Clients(
+        Params((name, model[name] - value) for name, value in part.items())
+        for model, part in zip(models, parts, strict=True)
+    )
+
+
+def inter_client_consistency(local: Tensor, helpers: Tensor, confident: Tensor) -> Tensor:
+    """Mean over helpers and confident samples of sum_c p_h log(p_h / p_local); 0 where no sample is confident
+    (FedMatch, Jeong et al. 2021, Eq. 2).
+
+    Probabilities: local (B, C) with the gradient, helpers (H, B, C) constants; confident (B,) bool. Cut to
+    [1e-7, 1].
+    """
+    local, helpers = local.clamp(SMALLEST_SHARE, 1.0), helpers.detach().clamp(SMALLEST_SHARE, 1.0)
+    each = (helpers * (helpers.log() - local.log())).sum(-1).sum(0) / max(len(helpers), 1)
+    return _mean_where(confident, each)
+
+
+def majority_labels(local: Tensor, helpers: Tensor) -> Tensor:
+    """(B,): the class that most of the local model and its helpers name; the smallest index of equals.
+    Probabilities as above."""
+    votes = F.one_hot(torch.cat([local.detach()[None], helpers]).argmax(-1), local.shape[-1]).sum(0)
+    return votes.argmax(-1)                                   # the first of equal maxima
+
+
+def pseudo_label_loss(logits: Tensor, labels: Tensor, confident: Tensor) -> Tensor:
+    """Mean over the confident samples of the cross-entropy with pseudo-labels; 0 where there is none
+    (FedMatch, Eq. 3)."""
+    return _mean_where(confident, F.cross_entropy(logits, labels, reduction="none"))
+
+
+def disjoint_penalty(sigma: Mapping[str, Tensor], psi: Mapping[str, Tensor], l1: float, l2: float) -> Tensor:
+    """l2 ||sigma - psi||^2 + l1 ||psi||_1 over all trainable tensors (FedMatch, Eq. 5)."""
+    return total(l2 * (sigma[name].detach() - value).pow(2).sum() + l1 * value.abs().sum()
+                 for name, value in psi.items())
+
+
+def _mean_where(chosen: Tensor, values: Tensor) -> Tensor:
+    return torch.where(chosen, values, 0.0).sum() / chosen.sum().clamp(min=1)

@@ -1,20 +1,20 @@
-"""FedMD: clients draw their logits on public data to the mean logits (Li & Wang 2019, Algorithm 1)."""
+"""FedMD: clients fit their logits on public data to the mean logits (Li & Wang 2019, Algorithm 1)."""
 from dataclasses import dataclass
 from typing import Literal
 
 import torch.nn.functional as F
 from torch import Tensor
 
-from pipeline.methods_public import MeanLogits
+from pipeline.methods._collaborative import MeanLogits
 
 
 @dataclass(frozen=True)
 class FedMD(MeanLogits):
     """Digest: mean over batch and classes of |Z_i - Zbar|, the authors' code. Revisit: cross-entropy.
 
-    FCCL+ describes FedMD with the squared error (`distance: mse`); both of its released ports have the absolute one. The
-    public data have no labels here, so that the original's first training on them has no counterpart. MarsFL's
-    variant: `second_forward: true, public_optimiser: sgd`.
+    FCCL+ describes FedMD with the squared error (`distance: mse`); both of its released ports have the
+    absolute one. The public data have no labels here, so the original's initial training on them is left out.
+    MarsFL's variant: `second_forward: true, public_optimiser: sgd`.
     """
     distance: Literal["l1", "mse"] = "l1"
 

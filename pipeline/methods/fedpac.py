@@ -1,31 +1,39 @@
-"""FedPAC: features aligned to global class means, heads combined for each client (Xu, Tong, Huang 2023, Algorithm 1)."""
+"""FedPAC: features aligned to global class means, heads combined for each client (Xu, Tong, Huang 2023,
+Algorithm 1)."""
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.state import Clients, State
+from pipeline.engine.phase import Objective
+from pipeline.engine.state import Clients, State, mix
 from pipeline.engine.world import World
-from pipeline.losses import cross_entropy, prototype_distance
+from pipeline.errors import TrainingError
+from pipeline.losses import cross_entropy
 from pipeline.methods.fedper import FedPer
-from pipeline.params import NonNegative, Optimiser, Whole
-from pipeline.server import aggregate_means, combine_heads, label_statistics, vectors_sent
+from pipeline.prototypes import aggregate_means, prototype_distance, vectors_sent
+from pipeline.schema import NonNegative, Optimiser, Whole
+
+LEAST_SHARE = 1e-3  # smaller weights of heads become 0 (FedPAC's code)
 
 
 @dataclass(frozen=True)
 class FedPAC(FedPer):
-    """Statistics of the received features, then the head alone, then the features alone with CE + lambda * mean over
-    samples and dimensions of (z - Cbar_y)^2. The server averages the features and gives client i the heads' combination
-    sum_j a_ij pi_j of its quadratic program.
+    """Statistics of the received features, then the head alone, then the features alone with CE + lambda *
+    mean over samples and dimensions of (z - Cbar_y)^2. The server averages the features and gives client i
+    the heads' combination sum_j a_ij pi_j of its quadratic program.
 
-    The first round has no global means and no pull. All clients take part in every round, so that afterwards each of
-    their classes has one.
+    The first round has no global means and no pull. All clients take part in every round, so that afterwards
+    each of their classes has one.
     """
     lam: NonNegative = 1.0                # the paper's
     head_epochs: Whole = 1                # the paper's; the features train for the round's epochs
-    head_optimiser: Optimiser | None = None    # None: the scenario's; released code: SGD 0.1, momentum 0.5, decay 5e-4
-    weighted: bool = True                 # global means over samples (paper, released code); PFLlib: over owners
+    # None: the scenario's. The released code has SGD at 0.1, momentum 0.5, decay 5e-4.
+    head_optimiser: Optimiser | None = None
+    weighted: bool = True  # global means over samples (paper, released code); PFLlib: over owners
 
     def init(self, world: World) -> State:
         return State(**super().init(world), prototypes=None)
@@ -34,11 +42,16 @@ class FedPAC(FedPer):
         received = self.deployed(state, world)
         h, spread = self.statistics(received, world)
         models = world.local_epochs(received, super().loss, trainable="head", epochs=self.head_epochs,
-                                    optimiser=self.head_optimiser, stream="head")
-        models = world.local_epochs(models, self.loss, trainable="features", shared=state.prototypes)
+                                    optimiser=self.head_optimiser, stream="head").models
+        models = world.local_epochs(models, self.loss, trainable="features", shared=state.prototypes).models
         seen = world.class_means(models)
-        return State(features=world.average(models.features), heads=world.mix(models.heads, combine_heads(h, spread)),
-                     prototypes=aggregate_means(seen.means, seen.counts if self.weighted else seen.present, state.prototypes))
+        return State(
+            features=world.average(models.features),
+            heads=mix(models.heads, combine_heads(h, spread)),
+            prototypes=aggregate_means(
+                seen.means, seen.counts if self.weighted else seen.present, state.prototypes
+            ),
+        )
 
     def statistics(self, models: Clients, world: World) -> tuple[Tensor, Tensor]:
         """h (K, C, d) and V (K,) of `label_statistics`."""
@@ -46,14 +59,126 @@ class FedPAC(FedPer):
                  for k, (client, model) in enumerate(zip(world.clients, models, strict=True))]
         return torch.stack([h for h, _ in found]), torch.stack([spread for _, spread in found])
 
-    def loss(self, model: Handle, batch: Batch, shared: State | None, own: object) -> Tensor:
+    def loss(self, model: Handle, batch: Batch, shared: State | None, own: object) -> Objective:
         if shared is None or not self.lam:
             return super().loss(model, batch, shared, own)
         z = model.features(batch.images)
-        return cross_entropy(model.head(z), batch.labels) + self.lam * prototype_distance(z, batch.labels, **shared)
+        return cross_entropy(model.head(z), batch.labels) + self.lam * prototype_distance(
+            z, batch.labels, **shared
+        )
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
-        """Up go, beside the model, class means, h and V, and where the means are weighted a count for every class mean."""
+        """A client sends the model, its class means, h and V, and where the means are weighted also a count
+        for every class mean."""
         up, down = vectors_sent([client.labels for client in world.clients], world.width)
         counts = up / world.width if self.weighted else 0.0
         return world.scalars() + 2 * up + 1 + counts, world.scalars() + down
+
+
+def label_statistics(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """(h (C, d), V ()) of one client in float64: h_c = p_c mu_c, its class means times label shares, and V =
+    (E ||f||^2 - sum_c ||h_c||^2) / n, the variance of their estimate (FedPAC, Xu et al. 2023).
+
+    features (n, d), labels (n,). Without samples both are NaN.
+    """
+    features, n = features.double(), len(labels)
+    h = F.one_hot(labels, classes).double().T @ features / n
+    return h, ((features.pow(2).sum() / n - h.pow(2).sum()) / n).clamp(min=0)
+
+
+def combine_heads(h: Tensor, spread: Tensor) -> Tensor:
+    """Weights (K, K): row i is client i's combination of the K heads (FedPAC, Xu et al. 2023).
+
+    It minimises sum_j a_j^2 V_j + ||sum_j a_j (h_i - h_j)||^2 over a >= 0, sum a = 1. h (K, C, d), spread V
+    (K,). Weights below LEAST_SHARE become 0, and the rest are scaled to sum to one. A client whose statistics
+    are not finite (one without data) keeps its own head and lends it to nobody. The own head alone is taken
+    wherever it is optimal.
+    """
+    weights = torch.eye(len(h), dtype=torch.float64)
+    usable = (h.flatten(1).isfinite().all(1) & spread.isfinite()).cpu()
+    members = usable.nonzero()[:, 0]
+    if len(members):
+        rows = _combinations(
+            h.detach().cpu().double().flatten(1)[usable].numpy(),
+            spread.detach().cpu().double()[usable].numpy(),
+        )
+        weights[members[:, None], members[None, :]] = torch.from_numpy(rows)
+    return weights
+
+
+def _combinations(h: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    """The programs of `combine_heads` for h (K, D), spread (K,), without a solver of quadratic programs: for
+    a fixed direction of x the best scale of ||M x||^2 + (1'x - 1)^2 is a monotone function of the objective,
+    so that the non-negative least squares solution, scaled to sum to one, is exact."""
+    # The same distances between clients in at most K numbers.
+    near = np.linalg.qr(h.T, mode="r").T    # type: ignore[attr-defined]    # R alone, whatever the stub says
+    rows = np.empty((len(h), len(h)))
+    for i in range(len(h)):
+        factor = np.vstack([np.diag(np.sqrt(spread)), (near[i] - near).T])
+        scale = np.sqrt((factor ** 2).sum() / len(h)) or 1.0
+        # The QR factorisation reduces the problem to as many rows as unknowns.
+        q, r = np.linalg.qr(np.vstack([factor / scale, np.ones(len(h))]))
+        x = nnls(r, q[-1], start=i)
+        x = np.where(x / x.sum() < LEAST_SHARE, 0.0, x)
+        rows[i] = x / x.sum()
+    return rows
+
+
+def nnls(matrix: np.ndarray, target: np.ndarray, start: int | None = None) -> np.ndarray:
+    """min ||matrix x - target|| over x >= 0 in float64, by the active-set method of Lawson and Hanson (1974,
+    ch. 23).
+
+    matrix (m, n), target (m,); `start` is the first column to enter. Raises TrainingError when it does not
+    settle.
+    """
+    n = matrix.shape[1]
+    x, free, refused = np.zeros(n), np.zeros(n, bool), np.zeros(n, bool)
+    enough = (
+        10
+        * max(matrix.shape)
+        * np.finfo(float).eps
+        * np.abs(matrix).sum(0).max(initial=1.0)
+        * np.abs(target).max(initial=0.0)
+    )
+    entering = start
+    for _ in range(10 * n + 10):
+        if entering is None:
+            slope = np.where(free | refused, -np.inf, matrix.T @ (target - matrix @ x))
+            entering = int(slope.argmax())
+            if slope[entering] <= enough:
+                return x
+        moved = _to_least_squares(matrix, target, x, free | (np.arange(n) == entering))
+        if moved[entering] > 0:
+            x, free, refused = moved, moved > 0, np.zeros(n, bool)
+        else:
+            refused[entering] = True                          # only rounding let it in: try the next one
+        entering = None
+    raise TrainingError(f"non-negative least squares with {n} unknowns did not settle")
+
+
+def _to_least_squares(matrix: np.ndarray, target: np.ndarray, x: np.ndarray, free: np.ndarray) -> np.ndarray:
+    """From x towards the least-squares solution over the free columns; each that reaches zero on the way
+    stays there."""
+    while free.any():
+        wanted = np.zeros_like(x)
+        wanted[free] = _least_squares(matrix[:, free], target)
+        leaving = free & (wanted <= 0)
+        if not leaving.any():
+            return wanted
+        shares = np.where(
+            leaving, x / np.where(leaving, np.maximum(x - wanted, np.finfo(float).tiny), 1.0), np.inf
+        )
+        x = x + shares.min() * (wanted - x)
+        free = free & ~(leaving & (shares <= shares.min()))
+        x = np.where(free, np.maximum(x, 0), 0.0)
+    return x
+
+
+def _least_squares(matrix: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """By QR with pivoting: several times faster than NumPy's singular values, and sound where columns depend
+    on each other."""
+    return (
+        torch.linalg.lstsq(torch.from_numpy(matrix), torch.from_numpy(target)[:, None], driver="gelsy")
+        .solution[:, 0]
+        .numpy()
+    )

@@ -1,4 +1,5 @@
-"""FedPCL: representations are contrasted with the global class means and with every client's own (Tan et al. 2022)."""
+"""FedPCL: representations are contrasted with the global class means and with every client's own (Tan et al.
+2022)."""
 from dataclasses import dataclass
 from typing import Literal
 
@@ -8,21 +9,22 @@ from torch import Tensor
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import World
-from pipeline.losses import cross_entropy, prototype_scores
-from pipeline.losses_prototype import batch_contrast, prototype_sets_contrast, unit
+from pipeline.losses import cross_entropy
 from pipeline.methods.base import Method
-from pipeline.params import NonNegative, Positive
-from pipeline.server import aggregate_means, vectors_sent
+from pipeline.prototypes import aggregate_means, prototype_scores, unit, vectors_sent
+from pipeline.schema import NonNegative, Positive
 
 
 @dataclass(frozen=True)
 class FedPCL(Method):
-    """CE + L_g + L_p. Both contrast the unit representation with unit class means by inner products: L_g with the mean over
-    the clients that hold a class, L_p with each client's set in turn, where a class that it lacks is the global one.
+    """CE + L_g + L_p. Both contrast the unit representation with unit class means by inner products: L_g with
+    the mean over the clients that hold a class, L_p with each client's set in turn, where a class that it
+    lacks is the global one.
 
-    By default as in FedCCL's tables, "with model parameter averaging", with cross-entropy and the averaged classifier. The
-    published form is `averaging=False, ce=False, inference="local_prototype", normalise_head=True`: models stay home, the
-    first round only collects class means, and the nearest of a client's own class means predicts.
+    By default as in FedCCL's tables, "with model parameter averaging", with cross-entropy and the averaged
+    classifier. The published form is `averaging=False, ce=False, inference="local_prototype",
+    normalise_head=True`: models stay home, the first round only collects class means, and the nearest of a
+    client's own class means predicts.
     """
     tau: Positive = 0.07
     global_weight: NonNegative = 1.0      # of L_g
@@ -30,9 +32,10 @@ class FedPCL(Method):
     averaging: bool = True
     ce: bool = True
     inference: Literal["classifier", "local_prototype"] = "classifier"
-    normalise_head: bool = False          # the classifier sees unit representations too, as in the released network
+    normalise_head: bool = False  # the classifier sees unit representations too, as in the released network
     exclude_positive: bool = False        # the paper's denominators: only labels other than the sample's
-    contrast: Literal["paper", "official"] = "paper"      # official: the released loss, anchors are class means, summed over sets, no L_g
+    # official: the released loss; anchors are class means, summed over the sets, and there is no L_g.
+    contrast: Literal["paper", "official"] = "paper"
 
     def init(self, world: World) -> State:
         start = State(model=world.new_model()) if self.averaging else State(models=world.new_models())
@@ -41,7 +44,7 @@ class FedPCL(Method):
     def round(self, state: State, world: World) -> State:
         models = self.trained(state, world)
         if self.ce or state.prototypes is not None:
-            models = world.local_epochs(models, self.loss, shared=self.message(state, world))
+            models = world.local_epochs(models, self.loss, shared=self.message(state, world)).models
         seen = world.class_means(models, unit)
         prototypes = aggregate_means(seen.means, seen.present, state.prototypes)
         return State(**{"model": world.average(models)} if self.averaging else {"models": models},
@@ -57,39 +60,83 @@ class FedPCL(Method):
     def loss(self, model: Handle, batch: Batch, shared: State | None, own: object) -> Tensor:
         z = model.features(batch.images)
         fit = cross_entropy(model.head(unit(z) if self.normalise_head else z), batch.labels)
-        fit = fit if self.ce else 0 * fit                     # as the released code: weight decay still acts on the head
+        fit = fit if self.ce else 0 * fit  # as the released code: weight decay still acts on the head
         return fit if shared is None else fit + self.contrasts(model, batch, z, shared)
 
     def contrasts(self, model: Handle, batch: Batch, z: Tensor, shared: State) -> Tensor:
-        if self.contrast == "official":                       # two views; without augmentation they are the same
+        if self.contrast == "official":  # two views; without augmentation they are the same
             z = torch.cat([z, model.features(batch.views[0]) if batch.views else z])
-            terms = [batch_contrast(unit(z), batch.labels.repeat(2), prototypes, self.tau) for prototypes in shared.sets]
+            terms = [
+                batch_contrast(unit(z), batch.labels.repeat(2), prototypes, self.tau)
+                for prototypes in shared.sets
+            ]
             return self.local_weight * torch.stack(terms).sum()
         value = torch.zeros((), dtype=z.dtype, device=z.device)
         average, known = shared.prototypes.vectors, shared.prototypes.known
         for weight, sets in ((self.global_weight, average[None]), (self.local_weight, shared.sets)):
             if weight:
-                value = value + weight * prototype_sets_contrast(unit(z), batch.labels, sets, self.tau, known, self.exclude_positive)
+                value = value + weight * prototype_sets_contrast(
+                    unit(z), batch.labels, sets, self.tau, known, self.exclude_positive
+                )
         return value
 
     def trained(self, state: State, world: World) -> Clients:
-        """What clients train from."""
+        """The models that clients start training from."""
         return world.everyone(state.model) if self.averaging else state.models
 
     def deployed(self, state: State, world: World) -> Clients:
         models = self.trained(state, world)
         if self.inference == "classifier":
             return models
-        return Clients(Params(model) for model in models)     # one each: an averaged model predicts differently for every client
+        # A copy per client: with its own class means, an averaged model predicts differently for every
+        # client.
+        return Clients(Params(model) for model in models)
 
     def scores(self, model: Handle, images: Tensor, state: State) -> Tensor:
         z = model.features(images)
         if self.inference == "classifier" or state.prototypes is None:
             return model.head(unit(z) if self.normalise_head else z)
         mine = State(vectors=state.means[model.client], known=state.present[model.client])
-        return prototype_scores(unit(z), **(mine if mine.known.any() else state.prototypes))     # a client without data: the global ones
+        # A client without data uses the global class means.
+        return prototype_scores(unit(z), **(mine if mine.known.any() else state.prototypes))
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         up, _ = vectors_sent([client.labels for client in world.clients], world.width)
         model = world.scalars() if self.averaging else 0.0
         return model + up, model + world.classes * world.width + up * len(world.clients)
+
+
+def prototype_sets_contrast(z: Tensor, labels: Tensor, sets: Tensor, tau: float, known: Tensor | None = None,
+                            exclude_positive: bool = False) -> Tensor:
+    """Mean over batch and sets of -log( e^{z.p_y / tau} / sum_a e^{z.p_a / tau} ), p from one set at a time
+    (FedPCL, Tan et al. 2022).
+
+    z (B, d), of unit length, carries the gradient; labels (B,); sets (N, C, d) are constants; `known` (C,)
+    leaves classes out. `exclude_positive` leaves p_y out of the denominator. A sample whose class is not
+    known, or that has nothing in its denominator, adds 0 and counts in the mean.
+    """
+    classes = torch.arange(sets.shape[1], device=labels.device)
+    known = torch.ones_like(classes, dtype=torch.bool) if known is None else known
+    logits = torch.einsum("bd,ncd->bnc", z, sets.detach()) / tau
+    positive = classes == labels[:, None]                                              # (B, C)
+    against = (known & ~positive if exclude_positive else known.expand_as(positive))
+    never = torch.finfo(logits.dtype).min
+    nearness = torch.where(positive[:, None], logits, 0.0).sum(2)
+    missed = logits.masked_fill(~against[:, None], never).logsumexp(2) - nearness      # (B, N)
+    counted = known[labels] & against.any(1)
+    return torch.where(counted[:, None], missed, 0.0).mean()
+
+
+def batch_contrast(z: Tensor, labels: Tensor, prototypes: Tensor, tau: float) -> Tensor:
+    """FedPCL's released loss: a sample's class mean as the anchor, the batch's other representations as what
+    it is compared with.
+
+    l_i = -mean over p of i's class, p != i, of log( e^{s_ip} / sum_{a != i} e^{s_ia} ) with s_ia =
+    p_{y_i}.z_a / tau; mean over i. z (B, d), of unit length, carries the gradient; labels (B,); prototypes
+    (C, d) are constants. A sample without another of its class adds 0.
+    """
+    others = ~torch.eye(len(labels), dtype=torch.bool, device=labels.device)
+    logits = prototypes.detach()[labels] @ z.T / tau
+    logits = logits - logits.masked_fill(~others, torch.finfo(logits.dtype).min).logsumexp(1, keepdim=True)
+    positive = (labels[:, None] == labels) & others
+    return -(torch.where(positive, logits, 0.0).sum(1) / positive.sum(1).clamp(min=1)).mean()

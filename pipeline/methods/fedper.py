@@ -8,14 +8,15 @@ from pipeline.methods.base import Method
 
 @dataclass(frozen=True)
 class FedPer(Method):
-    """phi_k <- phi, one joint pass over (phi_k, pi_k), phi <- mean of the phi_k. The personal layers are the last one."""
+    """phi_k <- phi, one joint pass over (phi_k, pi_k), phi <- mean of the phi_k. The personal layers are the
+    last one."""
 
     def init(self, world: World) -> State:
         models = world.new_models()
         return State(features=models[0].features, heads=models.heads)
 
     def round(self, state: State, world: World) -> State:
-        models = world.local_epochs(self.deployed(state, world), self.loss)
+        models = world.local_epochs(self.deployed(state, world), self.loss).models
         return State(features=world.average(models.features), heads=models.heads)
 
     def deployed(self, state: State, world: World) -> Clients:

@@ -1,4 +1,5 @@
-"""FedProc: representations are drawn to the global class means first, the classifier learns more and more (Mu et al. 2023)."""
+"""FedProc: a contrast with the global class means at first, and with growing weight the cross-entropy (Mu et
+al. 2023)."""
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -6,33 +7,36 @@ from torch import Tensor
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.state import State
 from pipeline.engine.world import World
-from pipeline.losses import cross_entropy, prototype_contrast
-from pipeline.losses_prototype import unit
+from pipeline.losses import cross_entropy
 from pipeline.methods.fedavg import FedAvg
-from pipeline.params import Positive, Share
-from pipeline.server import aggregate_means, vectors_sent
+from pipeline.prototypes import aggregate_means, prototype_contrast, unit, vectors_sent
+from pipeline.schema import Positive, Share
 
 
 @dataclass(frozen=True)
 class FedProc(FedAvg):
-    """a_t CE + (1 - a_t) l_gpc, a_t = t / T for round t = 0, 1, ... of T; l_gpc contrasts z with every class's prototype.
+    """a_t CE + (1 - a_t) l_gpc, a_t = t / T for round t = 0, 1, ... of T; l_gpc contrasts z with every
+    class's prototype.
 
-    Prototypes are means of unit representations over all clients' samples, computed by the trained local models. The first
-    round is plain cross-entropy. Classes that nobody ever held are left out of l_gpc.
+    Prototypes are means of unit representations over all clients' samples, computed by the trained local
+    models. The first round is plain cross-entropy. Classes that nobody ever held are left out of l_gpc.
     """
-    alpha: Share | None = None            # a constant a_t (FCCL+ Table 7: 0.5); None: t / T, the paper's and the code's
+    alpha: Share | None = None  # a constant a_t (FCCL+ Table 7: 0.5); None: t / T, the paper's and the code's
     tau: Positive = 1.0                   # the method has no temperature
-    weighted: bool = True                 # prototypes by samples, as the code; false: the plain mean over owners
-    normalise_features: bool = False      # the classifier sees unit representations too, as in the released network
+    weighted: bool = True  # prototypes by samples, as the code; false: the plain mean over owners
+    # True: the classifier sees unit representations too, as in the released network.
+    normalise_features: bool = False
 
     def init(self, world: World) -> State:
         return State(**super().init(world), prototypes=None)
 
     def round(self, state: State, world: World) -> State:
         shared = None if state.prototypes is None else State(**state.prototypes, fit=self.fit(world))
-        models = world.local_epochs(world.everyone(state.model), self.loss, shared=shared)
+        models = world.local_epochs(world.everyone(state.model), self.loss, shared=shared).models
         seen = world.class_means(models, unit)
-        prototypes = aggregate_means(seen.means, seen.counts if self.weighted else seen.present, state.prototypes)
+        prototypes = aggregate_means(
+            seen.means, seen.counts if self.weighted else seen.present, state.prototypes
+        )
         return State(model=world.average(models), prototypes=prototypes)
 
     def fit(self, world: World) -> float:
@@ -54,5 +58,6 @@ class FedProc(FedAvg):
         return model.head(self.seen_by_head(model.features(images)))
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
-        up, _ = vectors_sent([client.labels for client in world.clients], world.width + 1)        # each with its count
+        # One more number per class: its count.
+        up, _ = vectors_sent([client.labels for client in world.clients], world.width + 1)
         return world.scalars() + up, world.scalars() + world.classes * world.width

@@ -1,4 +1,5 @@
-"""FedProto: class means go up and down, and draw every client's representations together (Tan et al. 2022, Algorithm 1)."""
+"""FedProto: clients exchange class means, and fit their representations to the global ones (Tan et al. 2022,
+Algorithm 1)."""
 from dataclasses import dataclass
 from typing import Literal
 
@@ -6,30 +7,40 @@ import torch
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import Logged
+from pipeline.engine.phase import Objective
 from pipeline.engine.state import Clients, State
 from pipeline.engine.world import ClassMeans, World
-from pipeline.losses import class_sums, cross_entropy, prototype_distance, prototype_scores
+from pipeline.losses import cross_entropy
 from pipeline.methods.base import Method
-from pipeline.params import NonNegative
-from pipeline.server import aggregate_means, vectors_sent
+from pipeline.prototypes import (
+    aggregate_means,
+    class_sums,
+    prototype_distance,
+    prototype_scores,
+    vectors_sent,
+)
+from pipeline.schema import NonNegative
 
 
 @dataclass(frozen=True)
 class FedProto(Method):
-    """CE + lambda * mean over samples and dimensions of (z - Cbar_y)^2; Cbar_c = mean over the owners' class means.
+    """CE + lambda * mean over samples and dimensions of (z - Cbar_y)^2; Cbar_c = mean over the owners' class
+    means.
 
-    As published, every client keeps its model (networks may differ in all but d) and an image gets the class of the nearest
-    of the newest prototypes; before there are any, the classifier's. "With model parameter averaging" (FedCCL, FedLSA) the
-    models are averaged too, and the global classifier predicts. Prototypes are computed after local training, in
-    evaluation mode. The first round is plain cross-entropy.
+    As published, every client keeps its model (networks may differ in all but d) and an image gets the class
+    of the nearest of the newest prototypes; before there are any, the classifier's. "With model parameter
+    averaging" (FedCCL, FedLSA) the models are averaged too, and the global classifier predicts. Prototypes
+    are computed after local training, in evaluation mode. The first round is plain cross-entropy.
     """
     lam: NonNegative = 1.0                # released code: 1 for MNIST and FEMNIST, 0.1 for CIFAR-10
     averaging: bool = False
     weighted: bool = False                # owners by their samples of the class; the code has the plain mean
-    prediction: Literal["prototype", "classifier"] | None = None      # None: prototype, with averaging the classifier
-    candidates: Literal["all", "own"] = "all"     # of a client's images: every class with a prototype, or the classes it trains on
-    means: Literal["eval", "running"] = "eval"    # class means after training, or of what the phase saw in passing (released codes)
+    # None: the prototype, but the classifier where models are averaged.
+    prediction: Literal["prototype", "classifier"] | None = None
+    # Classes that may be predicted: every class with a prototype, or those that the client trains on.
+    candidates: Literal["all", "own"] = "all"
+    # eval: class means after training; running: those of the training batches (released codes).
+    means: Literal["eval", "running"] = "eval"
 
     @property
     def headline(self) -> Literal["pre", "post"]:
@@ -37,19 +48,26 @@ class FedProto(Method):
 
     def init(self, world: World) -> State:
         start = State(model=world.new_model()) if self.averaging else State(models=world.new_models())
-        owned = torch.stack([torch.bincount(client.labels, minlength=world.classes) > 0 for client in world.clients])
+        owned = torch.stack(
+            [torch.bincount(client.labels, minlength=world.classes) > 0 for client in world.clients]
+        )
         return State(**start, prototypes=None, owned=owned)
 
     def round(self, state: State, world: World) -> State:
-        models = world.local_epochs(self.deployed(state, world), self.loss, shared=state.prototypes)
-        seen = world.class_means(models) if self.means == "eval" else world.running_class_means()
+        trained = world.local_epochs(self.deployed(state, world), self.loss, shared=state.prototypes)
+        models = trained.models
+        seen = world.class_means(models) if self.means == "eval" else trained.class_means(world.sizes)
         prototypes = self.aggregate(seen, state.prototypes)
-        return State(**{"model": world.average(models)} if self.averaging else {"models": models}, prototypes=prototypes, owned=state.owned)
+        return State(
+            **{"model": world.average(models)} if self.averaging else {"models": models},
+            prototypes=prototypes,
+            owned=state.owned,
+        )
 
     def aggregate(self, seen: ClassMeans, previous: State | None) -> State:
         return aggregate_means(seen.means, seen.counts if self.weighted else seen.present, previous)
 
-    def loss(self, model: Handle, batch: Batch, shared: State | None, own: object) -> Tensor | tuple[Tensor, Logged]:
+    def loss(self, model: Handle, batch: Batch, shared: State | None, own: object) -> Objective:
         z = model.features(batch.images)
         fit = cross_entropy(model.head(z), batch.labels)
         if shared is not None and self.lam:
@@ -64,7 +82,9 @@ class FedProto(Method):
         if by == "classifier" or state.prototypes is None:
             return super().scores(model, images, state)
         scores = prototype_scores(model.features(images), **state.prototypes)
-        return scores if self.candidates == "all" else scores.masked_fill(~state.owned[model.client], -torch.inf)
+        return (
+            scores if self.candidates == "all" else scores.masked_fill(~state.owned[model.client], -torch.inf)
+        )
 
     def vectors(self, state: State) -> Tensor | None:
         if state.prototypes is None:

@@ -1,5 +1,5 @@
-"""FedProto where the clients' networks differ: class means in a space that all of them project into (Tan et al. 2022; as a
-baseline of RAHFL)."""
+"""FedProto where the clients' networks differ: class means in a space that all of them project into (Tan et
+al. 2022; as a baseline of RAHFL)."""
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,23 +10,31 @@ from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import Logged
 from pipeline.engine.state import Clients, State
 from pipeline.engine.world import EVALUATION_BATCH, ClassMeans, World
-from pipeline.losses import class_sums, cross_entropy, prototype_distance, prototype_scores
+from pipeline.losses import cross_entropy
 from pipeline.methods.base import Method
-from pipeline.params import NonNegative
-from pipeline.server import aggregate_means, vectors_sent
+from pipeline.prototypes import (
+    aggregate_means,
+    class_sums,
+    prototype_distance,
+    prototype_scores,
+    vectors_sent,
+)
+from pipeline.schema import NonNegative
 
 
 @dataclass(frozen=True)
 class FedProtoHetero(Method):
-    """CE + lam * mean over samples and dimensions of (h - G_y)^2, h the embedding; G_c = mean over the owners' class means.
+    """CE + lam * mean over samples and dimensions of (h - G_y)^2, h the embedding; G_c = mean over the
+    owners' class means.
 
-    h is the output of the projector that RAHFL gives every network (1024 numbers); `features` takes the representation itself,
-    where all networks have one width. No public data and no averaging. The first round is plain cross-entropy, but embeds its
-    batches all the same. The classifier predicts, as for every row of RAHFL's tables.
+    h is the output of the projector that RAHFL gives every network (1024 numbers); `features` takes the
+    representation itself, where all networks have one width. No public data and no averaging. The first round
+    is plain cross-entropy, but embeds its batches all the same. The classifier predicts, as for every row of
+    RAHFL's tables.
 
-    `means`: `running` are those of the embeddings that local training makes in passing, each before its step, as the official
-    code has them of the last epoch; RAHFL has one epoch, of several all count (HtFLlib). `eval`: of one more pass after
-    training, in evaluation mode.
+    `means`: `running` are those of the embeddings that local training makes in passing, each before its step,
+    as the official code has them of the last epoch; RAHFL has one epoch, of several all count (HtFLlib).
+    `eval`: of one more pass after training, in evaluation mode.
     """
     headline = "post"
     lam: NonNegative = 1.0
@@ -43,10 +51,14 @@ class FedProtoHetero(Method):
         return State(models=world.new_models(), prototypes=None)
 
     def round(self, state: State, world: World) -> State:
-        models = world.local_epochs(state.models, self.loss, shared=state.prototypes)
-        seen = world.running_class_means() if self.means == "running" else self.class_means(models, world)
+        trained = world.local_epochs(state.models, self.loss, shared=state.prototypes)
+        seen = (
+            trained.class_means(world.sizes)
+            if self.means == "running"
+            else self.class_means(trained.models, world)
+        )
         weights = seen.counts if self.weighted else seen.present
-        return State(models=models, prototypes=aggregate_means(seen.means, weights, state.prototypes))
+        return State(models=trained.models, prototypes=aggregate_means(seen.means, weights, state.prototypes))
 
     def loss(self, model: Handle, batch: Batch, shared: State | None, own: object) -> tuple[Tensor, Logged]:
         z = model.features(batch.images)
@@ -62,7 +74,9 @@ class FedProtoHetero(Method):
         """As World.class_means, of embeddings."""
         def seen(model: Handle, images: Tensor, labels: Tensor, own: object) -> tuple[Tensor, Tensor]:
             with torch.no_grad():
-                h = torch.cat([self.embedding(model, model.features(part)) for part in images.split(EVALUATION_BATCH)])
+                h = torch.cat(
+                    [self.embedding(model, model.features(part)) for part in images.split(EVALUATION_BATCH)]
+                )
             sums = class_sums(h, labels, world.classes)
             counts = torch.bincount(labels, minlength=world.classes)
             return sums["class_sum"] * (len(labels) / counts.clamp(min=1))[:, None], counts
@@ -80,7 +94,8 @@ class FedProtoHetero(Method):
         return prototype_scores(self.embedding(model, model.features(images)), **state.prototypes)
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
-        width = world.clients[0].model.projector if self.space == "projector" else world.width
+        projector = world.clients[0].model.projector if self.space == "projector" else None
+        width = projector or world.width
         up, down = vectors_sent([client.labels for client in world.clients], width)
         counts = up / width if self.weighted else 0.0         # one number for every class mean
         return up + counts, down

@@ -5,18 +5,19 @@ from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.state import State
-from pipeline.losses import squared_distance
+from pipeline.losses import cross_entropy, squared_distance
 from pipeline.methods.fedavg import FedAvg
-from pipeline.params import NonNegative
+from pipeline.schema import NonNegative
 
 
 @dataclass(frozen=True)
 class FedProx(FedAvg):
     """CE + (mu / 2) ||w_k - w||^2 over all trainable tensors; w is what the server sent this round."""
-    mu: NonNegative = 0.01                # no default works for all (the authors' README); FCCL+ Table 7 has 0.01
-    legacy_scale: NonNegative = 1.0       # 0.01 gives the shrunk penalty of the RethinkFL code, for comparison only
+    mu: NonNegative = 0.01  # no default works for all (the authors' README); FCCL+ Table 7 has 0.01
+    # 0.01 gives the smaller penalty of RethinkFL's code, for comparison only.
+    legacy_scale: NonNegative = 1.0
 
     def loss(self, model: Handle, batch: Batch, shared: State, own: object) -> Tensor:
-        fit = super().loss(model, batch, shared, own)
+        fit = cross_entropy(model(batch.images), batch.labels)
         weight = self.mu * self.legacy_scale / 2
         return fit + weight * squared_distance(model.params, shared.model) if weight else fit

@@ -1,21 +1,27 @@
-"""FedRep: shared features, heads that stay home; the head first, then the features (Collins et al. 2021, Algorithm 1)."""
+"""FedRep: shared features, heads that stay home; the head first, then the features (Collins et al. 2021,
+Algorithm 1)."""
 from dataclasses import dataclass
 
 from pipeline.engine.state import State
-from pipeline.engine.world import World
+from pipeline.engine.world import World, client_mean
 from pipeline.methods.fedper import FedPer
-from pipeline.params import Whole
-from pipeline.server_mixing import client_mean
+from pipeline.schema import Whole
 
 
 @dataclass(frozen=True)
 class FedRep(FedPer):
-    """tau_h epochs on the head with the received features frozen, then tau_b on the features with the new head frozen."""
-    head_epochs: Whole = 10               # tau_h, the recorded value for CIFAR-10 and CIFAR-100
-    feature_epochs: Whole | None = None   # tau_b: 1 and 5 are recorded for CIFAR-10 and CIFAR-100; None: the scenario's local epochs
-    uniform: bool = False                 # the paper's mean over clients; False: weighted by samples, as PFLlib
+    """tau_h epochs on the head with the received features frozen, then tau_b on the features with the new
+    head frozen."""
+    head_epochs: Whole = 10               # tau_h, as in the authors' commands for CIFAR-10 and CIFAR-100
+    # tau_b: the authors' commands have 1 for CIFAR-10 and 5 for CIFAR-100; None: the scenario's local epochs.
+    feature_epochs: Whole | None = None
+    uniform: bool = False  # the paper's mean over clients; False: weighted by samples, as PFLlib
 
     def round(self, state: State, world: World) -> State:
-        models = world.local_epochs(self.deployed(state, world), self.loss, trainable="head", epochs=self.head_epochs, stream="head")
-        models = world.local_epochs(models, self.loss, trainable="features", epochs=self.feature_epochs)
+        models = world.local_epochs(
+            self.deployed(state, world), self.loss, trainable="head", epochs=self.head_epochs, stream="head"
+        ).models
+        models = world.local_epochs(
+            models, self.loss, trainable="features", epochs=self.feature_epochs
+        ).models
         return State(features=client_mean(models.features, world, self.uniform), heads=models.heads)

@@ -3,20 +3,21 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.state import Params, State
 from pipeline.engine.world import World
 from pipeline.errors import TrainingError
-from pipeline.losses_regularisers import restricted_cross_entropy, restricted_scale
 from pipeline.methods.fedavg import FedAvg
-from pipeline.params import Share
+from pipeline.schema import Share
 
 
 @dataclass(frozen=True)
 class FedRS(FedAvg):
-    """CE of q_c = alpha_kc (w_c . z), in training only; alpha_kc = 1 for the client's own classes, else alpha.
+    """CE of q_c = alpha_kc (w_c . z), in training only; alpha_kc = 1 for the client's own classes, else
+    alpha.
 
     The released classifier has no bias: it is zero from the start, and no step moves it.
     """
@@ -26,21 +27,58 @@ class FedRS(FedAvg):
 
     def init(self, world: World) -> State:
         if world.network(0, model := world.new_model()).dropout.p:
-            raise TrainingError("FedRS makes its logits from the representation itself: its network can have no dropout")
+            raise TrainingError(
+                "FedRS makes its logits from the representation itself: its network can have no dropout"
+            )
         if not self.bias and "head.bias" in model:
             model = model.joined(Params({"head.bias": torch.zeros_like(model["head.bias"])}))
         return State(model=model)
 
     def round(self, state: State, world: World) -> State:
-        counts = torch.stack([torch.bincount(client.labels, minlength=world.classes) for client in world.clients])
+        counts = torch.stack(
+            [torch.bincount(client.labels, minlength=world.classes) for client in world.clients]
+        )
         scale = restricted_scale(counts, self.alpha, self.mode)
-        models = world.local_epochs(world.everyone(state.model), self.loss, own=scale.to(state.model["head.weight"]))
+        models = world.local_epochs(
+            world.everyone(state.model), self.loss, own=scale.to(state.model["head.weight"])
+        ).models
         return State(model=world.average(models))
 
     def loss(self, model: Handle, batch: Batch, shared: object, own: Tensor) -> Tensor:
-        return restricted_cross_entropy(model.features(batch.images), batch.labels, model.params["head.weight"], own,
-                                        model.params["head.bias"] if self.bias else None)
+        return restricted_cross_entropy(
+            model.features(batch.images),
+            batch.labels,
+            model.params["head.weight"],
+            own,
+            model.params["head.bias"] if self.bias else None,
+        )
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         scalars = world.scalars() - (0 if self.bias else world.classes)
         return scalars, scalars
+
+
+def restricted_scale(counts: Tensor, alpha: float, mode: Literal["hard", "soft"] = "hard") -> Tensor:
+    """alpha_c (..., C) from a client's images per class, counts (..., C) (FedRS, Li & Zhan 2021).
+
+    hard  1 for classes that the client holds, alpha for the others (paper)
+    soft  alpha + (1 - alpha) n_c / max n: rare classes are damped too (released code)
+    """
+    held = (
+        (counts > 0).double()
+        if mode == "hard"
+        else counts.double() / counts.amax(-1, keepdim=True).clamp(min=1)
+    )
+    return 1 - (1 - alpha) * (1 - held)                       # exactly 1 where the class is held in full
+
+
+def restricted_cross_entropy(
+    z: Tensor, labels: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = None
+) -> Tensor:
+    """Mean cross-entropy of the logits scale_c * (w_c . z) (+ bias_c, which is not scaled) (FedRS, Li & Zhan
+    2021).
+
+    z (B, d), labels (B,), weight (C, d), scale (C,), bias (C,).
+    """
+    logits = F.linear(z, weight) * scale
+    return F.cross_entropy(logits if bias is None else logits + bias, labels)

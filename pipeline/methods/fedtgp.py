@@ -4,33 +4,38 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline import keys
 from pipeline.engine.state import Params, State
 from pipeline.engine.world import ClassMeans, World
-from pipeline.losses_regularisers import class_gaps
+from pipeline.methods._server_network import class_vectors, descend, new_network
 from pipeline.methods.fedproto import FedProto
-from pipeline.params import Count, NonNegative, Positive, Whole
-from pipeline.server import vectors_sent
-from pipeline.server_networks import class_vectors, descend, margin_gradient, new_network
+from pipeline.prototypes import vectors_sent
+from pipeline.schema import Count, NonNegative, Positive, Whole
+
+SMALLEST_DISTANCE = 1e-6  # nearer points have no direction to their vector
 
 
 @dataclass(frozen=True)
 class FedTGP(FedProto):
-    """FedProto whose prototypes come from a generator at the server. It learns, from all class means that went up, to give
-    each the nearest prototype of its own class: CE of -(||p - G_j|| + m [j = c]), m the largest gap between a class and its
-    nearest neighbour, at most `cap`. All classes' prototypes go down, also those that no client holds.
+    """FedProto whose prototypes come from a generator at the server. It learns, from all class means that
+    went up, to give each the nearest prototype of its own class: CE of -(||p - G_j|| + m [j = c]), m the
+    largest gap between a class and its nearest neighbour, at most `cap`. All classes' prototypes go down,
+    also those that no client holds.
 
     The generator lives on from round to round; its optimiser, plain SGD, is new in each.
     """
-    lam: NonNegative | None = None        # None: 10, the released command's; 1 where models are averaged
+    # None: 10, as in the released command, or 1 where models are averaged; a number after __post_init__.
+    lam: NonNegative | None = None        # type: ignore[assignment]    # FedProto's is never None
     server_epochs: Whole = 500            # FedLSA, for its server; released command 100, its default 1000
     server_lr: Positive | None = None     # None: the clients' rate, as released
     server_batch: Count | None = None     # None: the clients' batch size, as released
     full_batch: bool = False              # all class means in one batch, instead of shuffled ones
     cap: Positive = 100.0
-    margin: Literal["nearest", "farthest"] = "nearest"    # released code; farthest: the largest distance of all pairs
+    # nearest: the released code's; farthest: the largest distance of all pairs.
+    margin: Literal["nearest", "farthest"] = "nearest"
 
     def __post_init__(self):
         if self.lam is None:
@@ -43,23 +48,33 @@ class FedTGP(FedProto):
         return State(**start, generator=new_network(world.classes, world.width, world.width, generator, head))
 
     def round(self, state: State, world: World) -> State:
-        models = world.local_epochs(self.deployed(state, world), self.loss, shared=state.prototypes)
-        seen = world.class_means(models) if self.means == "eval" else world.running_class_means()
+        trained = world.local_epochs(self.deployed(state, world), self.loss, shared=state.prototypes)
+        models = trained.models
+        seen = world.class_means(models) if self.means == "eval" else trained.class_means(world.sizes)
         generator = self.train(state.generator, seen, world)
         vectors = class_vectors(generator)
-        prototypes = State(vectors=vectors, known=torch.ones(world.classes, dtype=torch.bool, device=vectors.device))
+        prototypes = State(
+            vectors=vectors, known=torch.ones(world.classes, dtype=torch.bool, device=vectors.device)
+        )
         kept = {"model": world.average(models)} if self.averaging else {"models": models}
         return State(**{**state, **kept, "prototypes": prototypes, "generator": generator})
 
     def train(self, generator: Params, seen: ClassMeans, world: World) -> Params:
-        """Server epochs over all (class mean, class) pairs: client by client, their classes in order, then shuffled."""
+        """Server epochs over all (class mean, class) pairs: client by client, their classes in order, then
+        shuffled."""
         centres = self.aggregate(seen, None)
         margin = min(float(class_gaps(**centres, to=self.margin).max()), self.cap)
         points, labels = seen.means[seen.present].cpu(), seen.present.nonzero()[:, 1].cpu()
 
         def gradient(vectors: Tensor, chosen: Tensor) -> Tensor:
             return margin_gradient(points[chosen], labels[chosen], vectors, margin)
-        return descend(generator, gradient, self.batches(len(labels), world), self.server_lr or world.training.optimiser.lr)
+
+        return descend(
+            generator,
+            gradient,
+            self.batches(len(labels), world),
+            self.server_lr or world.training.optimiser.lr,
+        )
 
     def batches(self, pairs: int, world: World) -> Iterator[Tensor]:
         rng = keys.torch_generator("server", world.seed, world.round)
@@ -67,9 +82,42 @@ class FedTGP(FedProto):
             if self.full_batch:
                 yield torch.arange(pairs)
             else:
-                yield from torch.randperm(pairs, generator=rng).split(self.server_batch or world.training.batch_size)
+                yield from torch.randperm(pairs, generator=rng).split(
+                    self.server_batch or world.training.batch_size
+                )
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         up, _ = vectors_sent([client.labels for client in world.clients], world.width)
         model = world.scalars() if self.averaging else 0.0
         return model + up, model + float(world.classes * world.width)
+
+
+def class_gaps(vectors: Tensor, known: Tensor, to: Literal["nearest", "farthest"] = "nearest") -> Tensor:
+    """(C,): the distance from every class's vector to the nearest (or farthest) of the others; a class that
+    is not `known` takes the smallest of these, and all are infinite where fewer than two classes are known.
+    (FedTGP's code.)
+
+    vectors (C, d), known (C,) bool.
+    """
+    distances = torch.cdist(vectors, vectors, compute_mode="donot_use_mm_for_euclid_dist")
+    pairs = known[:, None] & known & ~torch.eye(len(vectors), dtype=torch.bool, device=vectors.device)
+    if to == "nearest":
+        gaps = distances.masked_fill(~pairs, torch.inf).amin(1)
+    else:
+        gaps = distances.masked_fill(~pairs, -torch.inf).amax(1).masked_fill(~pairs.any(1), torch.inf)
+    return torch.where(known, gaps, gaps.amin())
+
+
+def margin_gradient(points: Tensor, labels: Tensor, vectors: Tensor, margin: float) -> Tensor:
+    """(C, d): d / d vectors of the mean over points of the cross-entropy of -D, D_j = ||p - v_j|| + margin [j
+    = label] (FedTGP, Zhang et al. 2024). points (P, d), labels (P,), vectors (C, d). A point on top of a
+    vector does not move it."""
+    distances = torch.cdist(points, vectors, compute_mode="donot_use_mm_for_euclid_dist")
+    wanted = F.one_hot(labels, len(vectors))
+    pull = (
+        (wanted - F.softmax(-distances - margin * wanted, dim=1))
+        / distances.clamp(min=SMALLEST_DISTANCE)
+        / len(points)
+    )
+    pull = pull.masked_fill_(distances <= SMALLEST_DISTANCE, 0.0)
+    return pull.sum(0)[:, None] * vectors - pull.T @ points

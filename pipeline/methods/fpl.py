@@ -1,48 +1,56 @@
-"""FPL: class means of the clients, clustered at the server, draw representations; so does their mean (Huang et al. 2023)."""
+"""FPL: representations are contrasted with the clients' class means, clustered at the server, and fitted to
+the mean of these (Huang et al. 2023)."""
 from dataclasses import dataclass
 from typing import Literal
 
-from torch import Tensor
-
 from pipeline.clustering import by_class, class_averages, keep_missing
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import Logged
+from pipeline.engine.phase import Objective
 from pipeline.engine.state import State
 from pipeline.engine.world import World
-from pipeline.losses import class_sums, cross_entropy, prototype_contrast, prototype_distance
+from pipeline.losses import cross_entropy
 from pipeline.methods.fedavg import FedAvg
-from pipeline.params import Positive
-from pipeline.server import vectors_sent
+from pipeline.prototypes import class_sums, prototype_contrast, prototype_distance, vectors_sent
+from pipeline.schema import Positive
 
 
 @dataclass(frozen=True)
 class FPL(FedAvg):
-    """CE + CPCL + UPCR: a contrast with the cluster prototypes P_c of all classes, whose positives are summed inside the
-    log (Eq. 8), and the squared distance to the mean of P_y, the unbiased prototype (Eq. 10).
+    """CE + CPCL + UPCR: a contrast with the cluster prototypes P_c of all classes, whose positives are summed
+    inside the log (Eq. 8), and the squared distance to the mean of P_y, the unbiased prototype (Eq. 10).
 
-    P_c are the means of the FINCH clusters of the clients' means of class c (Eq. 4 and 5). The first round is plain
-    cross-entropy.
+    P_c are the means of the FINCH clusters of the clients' means of class c (Eq. 4 and 5). The first round is
+    plain cross-entropy.
     """
     tau: Positive = 0.02
     clusters: Literal["finch", "first"] = "finch"     # first: FINCH's first level only, as the paper's text
-    upcr: Literal["mean", "sum"] = "mean"             # over the d dimensions: the code's mean, or the sum of Eq. 10
-    means: Literal["eval", "running"] = "eval"        # class means after training, or of what all its epochs saw in passing
+    upcr: Literal["mean", "sum"] = "mean"  # over the d dimensions: the code's mean, or the sum of Eq. 10
+    # eval: class means after training; running: those of the training batches of all epochs.
+    means: Literal["eval", "running"] = "eval"
 
     def init(self, world: World) -> State:
         return State(**super().init(world), prototypes=None)
 
     def round(self, state: State, world: World) -> State:
-        models = world.local_epochs(world.everyone(state.model), self.loss, shared=self.message(state.prototypes, world.classes))
-        seen = world.class_means(models) if self.means == "eval" else world.running_class_means()
-        classes = seen.present.nonzero()[:, 1]                             # client by client, their classes in order
+        trained = world.local_epochs(
+            world.everyone(state.model), self.loss, shared=self.message(state.prototypes, world.classes)
+        )
+        seen = world.class_means(trained.models) if self.means == "eval" else trained.class_means(world.sizes)
+        classes = seen.present.nonzero()[:, 1]  # client by client, their classes in order
         prototypes = by_class(seen.means[seen.present], classes, self.clusters)
-        return State(model=world.average(models), prototypes=keep_missing(prototypes, state.prototypes))
+        return State(
+            model=world.average(trained.models), prototypes=keep_missing(prototypes, state.prototypes)
+        )
 
     def message(self, prototypes: State | None, classes: int) -> State | None:
-        """Cluster prototypes, and what a client makes of them: each class's unbiased prototype (Eq. 6)."""
-        return None if prototypes is None else State(clusters=prototypes, unbiased=class_averages(**prototypes, count=classes))
+        """The cluster prototypes, and from them each class's unbiased prototype (Eq. 6)."""
+        return (
+            None
+            if prototypes is None
+            else State(clusters=prototypes, unbiased=class_averages(**prototypes, count=classes))
+        )
 
-    def loss(self, model: Handle, batch: Batch, shared: State | None, own: object) -> Tensor | tuple[Tensor, Logged]:
+    def loss(self, model: Handle, batch: Batch, shared: State | None, own: object) -> Objective:
         z = model.features(batch.images)
         value = cross_entropy(model.head(z), batch.labels)
         if shared is not None:
@@ -57,4 +65,5 @@ class FPL(FedAvg):
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         """Down goes what `state` holds; how many clusters there are changes from round to round."""
         up, _ = vectors_sent([client.labels for client in world.clients], world.width)
-        return world.scalars() + up, world.scalars() + (0 if state.prototypes is None else state.prototypes.vectors.numel())
+        down = 0 if state is None or state.prototypes is None else state.prototypes.vectors.numel()
+        return world.scalars() + up, world.scalars() + down

@@ -1,5 +1,5 @@
-"""KT-pFL: a matrix of knowledge coefficients, learned at the server, says whose predictions each client learns from
-(Zhang et al. 2021, Eq. 5 to 8)."""
+"""KT-pFL: a matrix of knowledge coefficients, learned at the server, says whose predictions each client
+learns from (Zhang et al. 2021, Eq. 5 to 8)."""
 from dataclasses import dataclass
 from typing import Literal
 
@@ -8,40 +8,44 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.engine.handle import Handle
-from pipeline.engine.state import Clients, State
+from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import World
-from pipeline.methods_public import Collaborative
-from pipeline.params import NonNegative, Positive
+from pipeline.methods._collaborative import Collaborative
+from pipeline.schema import NonNegative, Positive
 
 LEAST = 1e-12                                         # of a probability whose logarithm is taken
-ENOUGH = 0.01                                         # mean change of a row that the released code aims at
+ENOUGH = 0.01  # the mean change of a row that the released code aims at
 SHARPNESS = 5.0                                       # of the softmax that it puts over a row
 
 
 @dataclass(frozen=True)
 class KTpFL(Collaborative):
-    """Predict on the public images, move the coefficients c (K, K), learn from t_k = sum_m c_km P_m, then at home.
+    """Predict on the public images, move the coefficients c (K, K), learn from t_k = sum_m c_km P_m, then at
+    home.
 
-    The predictions P_k = softmax(Z_k / tau) are those of the models that the round begins with, in evaluation mode, and stay the
-    same through the distillation. They are made on this round's public batches: the fixed public set, augmented as the
-    scenario says. The distillation takes a new optimiser for every batch, as RAHFL's other baselines do.
+    The predictions P_k = softmax(Z_k / tau) are those of the models that the round begins with, in evaluation
+    mode, and stay the same through the distillation. They are made on this round's public batches: the fixed
+    public set, augmented as the scenario says. The distillation takes a new optimiser for every batch, as
+    RAHFL's other baselines do.
 
-    `update`: `paper`, one gradient step on lam KL + rho ||c - 1/K||^2, then cut at 0 and rows scaled to sum to one, which the
-    paper leaves open; `code`, the released mean squared error with its own step size and a softmax over each row.
+    `update`: `paper`, one gradient step on lam KL + rho ||c - 1/K||^2, then cut at 0 and rows scaled to sum
+    to one, which the paper leaves open; `code`, the released mean squared error with its own step size and a
+    softmax over each row.
     """
     update: Literal["paper", "code"] = "paper"
-    eta: Positive = 0.1                   # step of c (eta_3); as lam not stated, our own
+    eta: Positive = 0.1                   # step of c (eta_3); like lam it is not stated and is our own choice
     lam: NonNegative = 1.0
     rho: NonNegative = 0.7                # penalty_ratio of the released configurations
     tau: Positive = 1.0                   # released: 10
-    reduction: Literal["batchmean", "mean"] = "batchmean"             # mean: over all elements, the released code's
+    reduction: Literal["batchmean", "mean"] = "batchmean"  # mean: over all elements, the released code's
 
     def init(self, world: World) -> State:
         n = len(world.clients)
         return State(**super().init(world), coefficients=torch.full((n, n), 1 / n, dtype=torch.float64))
 
     def prepare(self, state: State, world: World) -> State:
-        predictions, c = self.predictions(state.models, world), state.coefficients.cpu()      # a checkpoint comes back to the GPU
+        # .cpu(), because a checkpoint is loaded onto the GPU.
+        predictions, c = self.predictions(state.models, world), state.coefficients.cpu()
         if self.update == "code":
             moved = released_coefficients(c, predictions, self.rho)
         else:
@@ -55,7 +59,7 @@ class KTpFL(Collaborative):
         shown = []
         for k, model in enumerate(models):
             network = world.network(k, model)
-            shown.append(torch.cat([self.soft(network(images)) for images in batches]).cpu().double())
+            shown.append(torch.cat([self.soft(network(batch.images)) for batch in batches]).cpu().double())
         return torch.stack(shown)
 
     def soft(self, logits: Tensor) -> Tensor:
@@ -64,7 +68,7 @@ class KTpFL(Collaborative):
     def own(self, state: State, world: World) -> Clients:
         return state.models
 
-    def look(self, model: Handle, images: Tensor, own: object) -> dict[str, Tensor]:
+    def look(self, model: Handle, images: Tensor, own: Params) -> dict[str, Tensor]:
         return {"sent": self.soft(model.other(own)(images)), "logits": model(images)}
 
     def agree(self, shown: list[dict[str, Tensor]], state: State, world: World) -> list[Tensor]:
@@ -84,26 +88,33 @@ def objective(c: Tensor, predictions: Tensor) -> Tensor:
 
 
 def gradient(c: Tensor, predictions: Tensor) -> Tensor:
-    """d objective / d c_km = (1/n) sum_x sum_y P_m (log t_k + 1 - log P_k), predictions held constant: (K, K)."""
+    """d objective / d c_km = (1/n) sum_x sum_y P_m (log t_k + 1 - log P_k), predictions held constant: (K,
+    K)."""
     targets, logs = torch.einsum("km,mnc->knc", c, predictions), predictions.clamp(min=LEAST).log()
-    return torch.einsum("knc,mnc->km", targets.clamp(min=LEAST).log() + 1 - logs, predictions) / predictions.shape[1]
+    return (
+        torch.einsum("knc,mnc->km", targets.clamp(min=LEAST).log() + 1 - logs, predictions)
+        / predictions.shape[1]
+    )
 
 
 def stepped_coefficients(c: Tensor, predictions: Tensor, eta: float, lam: float, rho: float) -> Tensor:
-    """c - eta lam d objective / d c - 2 eta rho (c - 1/K) (Eq. 8 in its plain form). Rows need not sum to one."""
+    """c - eta lam d objective / d c - 2 eta rho (c - 1/K) (Eq. 8 in its plain form). Rows need not sum to
+    one."""
     return c - eta * lam * gradient(c, predictions) - 2 * eta * rho * (c - 1 / len(c))
 
 
 def onto_rows(c: Tensor) -> Tensor:
-    """Negative entries at 0, every row scaled to sum to one; a row without a positive entry becomes uniform."""
+    """Negative entries at 0, every row scaled to sum to one; a row without a positive entry becomes
+    uniform."""
     cut = c.clamp(min=0)
     total = cut.sum(1, keepdim=True)
     return torch.where(total > 0, cut / torch.where(total > 0, total, 1.0), 1 / len(c))
 
 
 def released_coefficients(c: Tensor, predictions: Tensor, rho: float) -> Tensor:
-    """The released code's update: each row descends MSE(P_k, sum_m c_km P_m) + rho MSE(c_k, 1/K), both means over elements,
-    by a step whose size is tuned five times so that entries move by about `ENOUGH`; then c_k <- softmax(5 c_k)."""
+    """The released code's update: each row descends MSE(P_k, sum_m c_km P_m) + rho MSE(c_k, 1/K), both means
+    over elements, by a step whose size is tuned five times so that entries move by about `ENOUGH`; then c_k
+    <- softmax(5 c_k)."""
     flat, moved = predictions.flatten(1), []
     for k, row in enumerate(c):
         slope = 2 * flat @ (row @ flat - flat[k]) / flat.shape[1] + 2 * rho * (row - 1 / len(c)) / len(c)

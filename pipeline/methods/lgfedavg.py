@@ -2,25 +2,24 @@
 from dataclasses import dataclass
 
 from pipeline.engine.state import Clients, State
-from pipeline.engine.world import World
+from pipeline.engine.world import World, client_mean
 from pipeline.methods.base import Method
-from pipeline.server_mixing import client_mean
 
 
 @dataclass(frozen=True)
 class LGFedAvg(Method):
-    """pi_k <- pi, one joint pass over (phi_k, pi_k), pi <- mean of the pi_k; the mirror image of FedPer.
+    """pi_k <- pi, one joint pass over (phi_k, pi_k), pi <- mean of the pi_k; the counterpart of FedPer.
 
     All start from one random model; the released code starts from a trained FedAvg model instead.
     """
-    uniform: bool = False                 # the released code's mean over clients; False: weighted by samples, as FedAvg
+    uniform: bool = False  # the released code's mean over clients; False: weighted by samples, as FedAvg
 
     def init(self, world: World) -> State:
         models = world.new_models()
         return State(features=models.features, head=models[0].head)
 
     def round(self, state: State, world: World) -> State:
-        models = world.local_epochs(self.deployed(state, world), self.loss)
+        models = world.local_epochs(self.deployed(state, world), self.loss).models
         return State(features=models.features, head=client_mean(models.heads, world, self.uniform))
 
     def deployed(self, state: State, world: World) -> Clients:

@@ -15,7 +15,7 @@ class Local(Method):
         return State(models=world.new_models())
 
     def round(self, state: State, world: World) -> State:
-        return State(models=world.local_epochs(state.models, self.loss))
+        return State(models=world.local_epochs(state.models, self.loss).models)
 
     def deployed(self, state: State, world: World) -> Clients:
         return state.models

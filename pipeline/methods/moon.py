@@ -1,15 +1,19 @@
 """MOON: FedAvg whose representations are drawn to the global model's and away from the client's last ones
 (Li, He, Song 2021, Eq. 3 and Algorithm 1)."""
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.phase import Objective
 from pipeline.engine.state import Params, State
 from pipeline.engine.world import World
-from pipeline.losses import cross_entropy, model_contrast
+from pipeline.losses import cross_entropy
 from pipeline.methods.fedavg import FedAvg
-from pipeline.params import Count, NonNegative, Positive
+from pipeline.schema import Count, NonNegative, Positive
 
 
 @dataclass(frozen=True)
@@ -20,19 +24,34 @@ class Moon(FedAvg):
     """
     mu: NonNegative = 5.0                 # released example for CIFAR-10; 1 elsewhere
     tau: Positive = 0.5
-    buffer: Count = 1                     # how many of a client's last models it is kept away from
+    buffer: Count = 1                     # how many of a client's previous models are negatives
 
     def init(self, world: World) -> State:
         return State(**super().init(world), previous=State())
 
     def round(self, state: State, world: World) -> State:
-        models = world.local_epochs(world.everyone(state.model), self.loss, shared=state.model, own=state.previous)
+        models = world.local_epochs(
+            world.everyone(state.model), self.loss, shared=state.model, own=state.previous
+        ).models
         previous = [models, *state.previous.values()][:self.buffer]
-        return State(model=world.average(models), previous=State((str(age), last) for age, last in enumerate(previous)))
+        return State(
+            model=world.average(models), previous=State((str(age), last) for age, last in enumerate(previous))
+        )
 
-    def loss(self, model: Handle, batch: Batch, shared: Params, own: dict[str, Params]) -> Tensor:
+    def loss(self, model: Handle, batch: Batch, shared: Params, own: dict[str, Params]) -> Objective:
         if not own or not self.mu:
             return super().loss(model, batch, shared, own)
         z = model.features(batch.images)
         near, *far = (model.other(params).features(batch.images) for params in (shared, *own.values()))
         return cross_entropy(model.head(z), batch.labels) + self.mu * model_contrast(z, near, far, self.tau)
+
+
+def model_contrast(z: Tensor, positive: Tensor, negatives: Sequence[Tensor], tau: float) -> Tensor:
+    """Mean over the batch of -log softmax of cos(z, .) / tau at the positive (MOON, Li et al. 2021, Eq. 3).
+
+    z, positive and each of the negatives (B, d); z carries the gradient. Without negatives it is 0.
+    """
+    similarities = torch.stack(
+        [F.cosine_similarity(z, other.detach(), dim=1) for other in (positive, *negatives)], dim=1
+    )
+    return -F.log_softmax(similarities / tau, dim=1)[:, 0].mean()

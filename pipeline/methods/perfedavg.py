@@ -8,37 +8,43 @@ from torch import Tensor
 from pipeline import keys
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.optimisers import BETA1, BETA2, EPS
-from pipeline.engine.phase import Logged
+from pipeline.engine.phase import Logged, split_loss
 from pipeline.engine.state import Clients, Params, State
-from pipeline.engine.world import World
+from pipeline.engine.world import World, client_mean
 from pipeline.methods.fedavg import FedAvg
-from pipeline.params import NonNegative, Positive
-from pipeline.server_mixing import client_mean
+from pipeline.schema import NonNegative, Positive
 
 
 @dataclass(frozen=True)
 class PerFedAvg(FedAvg):
-    """Each step takes batches D, D' (and D'' for `hf`) of the scenario's size: d = grad f(w - alpha grad f(w; D); D'),
-    then w <- w - beta d, or beta (d - alpha H d) with the Hessian's product by differences at D''.
+    """Each step takes batches D, D' (and D'' for `hf`) of the scenario's size: d = grad f(w - alpha grad f(w;
+    D); D'), then w <- w - beta d, or beta (d - alpha H d) with the Hessian's product by differences at D''.
 
-    A trailing chunk is cut evenly; with fewer samples than batches it is left out. Scored is a copy of the
-    global model after one adaptation step on one local training batch.
+    A last incomplete chunk is cut evenly; with fewer samples than batches it is left out. Each client is
+    scored by a copy of the global model after one adaptation step on one local training batch.
     """
-    variant: Literal["fo", "hf"] = "fo"   # first-order: what PFLlib implements; hf: the paper's Hessian-free form
+    # fo: first-order, as PFLlib implements it; hf: the paper's Hessian-free form.
+    variant: Literal["fo", "hf"] = "fo"
     alpha: NonNegative = 0.01             # adaptation step
     beta: NonNegative = 0.001             # meta step
     delta: Positive = 0.001               # of the differences; float32 loses about four digits to it
     meta: Literal["plain", "adam"] = "plain"      # adam: d goes to Adam, new every round
     adam_lr: Positive = 0.003
-    uniform: bool = False                 # the paper's mean over clients; False: weighted by samples, as PFLlib
+    uniform: bool = False  # the paper's mean over clients; False: weighted by samples, as PFLlib
 
     def round(self, state: State, world: World) -> State:
         start = world.everyone(state.model)
-        models, _ = world.local_steps(start, self.step, own=_moments(start, world) if self.meta == "adam" else None,
-                                      together=2 if self.variant == "fo" else 3)
-        return State(model=client_mean(models, world, self.uniform))
+        trained = world.local_steps(
+            start,
+            self.step,
+            own=_moments(start, world) if self.meta == "adam" else None,
+            together=2 if self.variant == "fo" else 3,
+        )
+        return State(model=client_mean(trained.models, world, self.uniform))
 
-    def step(self, model: Handle, batches: list[Batch], shared: object, own: dict | None) -> tuple[Params, dict | None, Logged]:
+    def step(
+        self, model: Handle, batches: list[Batch], shared: object, own: dict | None
+    ) -> tuple[Params, dict | None, Logged]:
         """w after one meta step, Adam's moments, and the loss of the adapted model on D'."""
         adapted = _moved(model.params, model.gradient(self._fit, batches[0]), self.alpha)
         direction, loss = model.at(adapted).gradient_and_loss(self._fit, batches[1])
@@ -49,49 +55,83 @@ class PerFedAvg(FedAvg):
         return *self._adam(model.params, direction, own), {"loss": loss}
 
     def deployed(self, state: State, world: World) -> Clients:
-        """Each client's adapted copy; its batch is drawn from (seed, "adaptation", round, client), without dropout."""
-        adapted = world.each(world.everyone(state.model), self._adapt, own=[self._batch(world, k) for k in range(len(world.clients))])
+        """Each client's adapted copy; its batch is drawn from (seed, "adaptation", round, client), without
+        dropout."""
+        adapted = world.each(
+            world.everyone(state.model),
+            self._adapt,
+            own=[self._batch(world, k) for k in range(len(world.clients))],
+        )
         return Clients(state.model if mine is None else state.model.joined(mine) for mine in adapted)
 
     def _adapt(self, model: Handle, images: Tensor, labels: Tensor, chosen: Tensor) -> Params:
-        gradients = torch.autograd.grad(self._fit(model, Batch(images[chosen], labels[chosen])), list(model.params.values()))
-        return Params((name, (value - self.alpha * g).detach()) for (name, value), g in zip(model.params.items(), gradients))
+        gradients = torch.autograd.grad(
+            self._fit(model, Batch(images[chosen], labels[chosen])), list(model.params.values())
+        )
+        return Params(
+            (name, (value - self.alpha * g).detach())
+            for (name, value), g in zip(model.params.items(), gradients)
+        )
 
     @staticmethod
     def _batch(world: World, client: int) -> Tensor:
         generator = keys.torch_generator("adaptation", world.seed, world.round, world.clients[client].name)
-        return torch.randperm(world.sizes[client], generator=generator)[:world.training.batch_size].to(world.device)
+        return torch.randperm(world.sizes[client], generator=generator)[: world.training.batch_size].to(
+            world.device
+        )
 
     def _fit(self, model: Handle, batch: Batch) -> Tensor:
-        return self.loss(model, batch, None, None)
+        return split_loss(self.loss(model, batch, None, None))[0]
 
     def _hessian_times(self, model: Handle, direction: Params, batch: Batch) -> Params:
-        """(grad f(w + delta d) - grad f(w - delta d)) / (2 delta). Both in one vmap, which draws one dropout mask for
-        the two: with different ones the quotient would be noise over 2 delta."""
+        """(grad f(w + delta d) - grad f(w - delta d)) / (2 delta). Both in one vmap, which draws one dropout
+        mask for the two: with different ones the quotient would be noise over 2 delta."""
         def gradient(sign: Tensor) -> dict[str, Tensor]:
-            there = Params((name, value + sign * self.delta * direction[name]) for name, value in model.params.items())
+            there = Params(
+                (name, value + sign * self.delta * direction[name]) for name, value in model.params.items()
+            )
             return torch.func.grad(lambda params: self._fit(model.at(params), batch))(dict(there))
-        signs = 1 - 2 * torch.arange(2, device=batch.images.device, dtype=batch.images.dtype)     # made there, not copied
+        # Created on the device, so that nothing is copied.
+        signs = 1 - 2 * torch.arange(2, device=batch.images.device, dtype=batch.images.dtype)
         both = torch.func.vmap(gradient, randomness="same")(signs)
         return Params((name, (g[0] - g[1]) / (2 * self.delta)) for name, g in both.items())
 
     def _adam(self, params: Params, gradient: Params, own: dict) -> tuple[Params, dict]:
-        """Adam as a step of values, for `local_steps`."""
+        """A step of Adam without in-place changes, for `local_steps`."""
         count = own["count"] + 1
         first = Params((name, BETA1 * own["first"][name] + (1 - BETA1) * g) for name, g in gradient.items())
-        second = Params((name, BETA2 * own["second"][name] + (1 - BETA2) * g * g) for name, g in gradient.items())
-        moved = Params((name, value - self.adam_lr * (first[name] / (1 - BETA1 ** count)
-                                                      / ((second[name] / (1 - BETA2 ** count)).sqrt() + EPS)).to(value.dtype))
-                       for name, value in params.items())
-        return moved, {"first": own["first"].joined(first), "second": own["second"].joined(second), "count": count}
+        second = Params(
+            (name, BETA2 * own["second"][name] + (1 - BETA2) * g * g) for name, g in gradient.items()
+        )
+        moved = Params(
+            (
+                name,
+                value
+                - self.adam_lr
+                * (first[name] / (1 - BETA1**count) / ((second[name] / (1 - BETA2**count)).sqrt() + EPS)).to(
+                    value.dtype
+                ),
+            )
+            for name, value in params.items()
+        )
+        return moved, {
+            "first": own["first"].joined(first),
+            "second": own["second"].joined(second),
+            "count": count,
+        }
 
 
 def _moved(params: Params, direction: Params, step: float) -> Params:
-    """params - step * direction; a clone keeps the memory format, which a convolution of one channel needs to be fast."""
+    """params - step * direction; a clone keeps the memory format, which a convolution of one channel needs to
+    be fast."""
     return Params((name, value.clone().sub_(direction[name], alpha=step)) for name, value in params.items())
 
 
 def _moments(models: Clients, world: World) -> State:
     """Adam's, at zero; the count of steps per client."""
-    zeros = Clients(Params((name, torch.zeros_like(value)) for name, value in model.items()) for model in models)
-    return State(first=zeros, second=zeros, count=torch.zeros(len(models), dtype=torch.float64, device=world.device))
+    zeros = Clients(
+        Params((name, torch.zeros_like(value)) for name, value in model.items()) for model in models
+    )
+    return State(
+        first=zeros, second=zeros, count=torch.zeros(len(models), dtype=torch.float64, device=world.device)
+    )

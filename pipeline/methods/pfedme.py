@@ -1,4 +1,5 @@
-"""pFedMe: personal models on a spring to the client's copy of the global one (T. Dinh et al. 2020, Algorithm 1)."""
+"""pFedMe: personal models with a quadratic penalty towards the client's copy of the global one (T. Dinh et
+al. 2020, Algorithm 1)."""
 from dataclasses import dataclass
 from typing import Literal
 
@@ -6,20 +7,20 @@ import torch
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import Logged
+from pipeline.engine.phase import Logged, split_loss
 from pipeline.engine.state import Clients, Params, State, combine
-from pipeline.engine.world import World
+from pipeline.engine.world import World, client_mean
 from pipeline.methods.fedavg import FedAvg
-from pipeline.params import Count, NonNegative, Positive
-from pipeline.server_mixing import client_mean
+from pipeline.schema import Count, NonNegative, Positive
 
 
 @dataclass(frozen=True)
 class PFedMe(FedAvg):
     """Per batch: theta descends f + (lambda / 2) ||theta - w_k||^2 for K steps on that batch, then
-    w_k <- w_k - lr lambda (w_k - theta). Only w_k travels. Stable while inner_lr (lambda + L) < 2 and lr lambda < 1.
+    w_k <- w_k - lr lambda (w_k - theta). Only w_k travels. Stable while inner_lr (lambda + L) < 2 and lr
+    lambda < 1.
 
-    Scored after training is theta, before it the global w. Both levels take plain gradient steps.
+    After training theta is scored, before it the global w. Both levels take plain gradient steps.
     """
     headline = "post"
     lam: NonNegative = 15.0               # released code, as are inner_steps and beta
@@ -27,24 +28,26 @@ class PFedMe(FedAvg):
     inner_lr: Positive = 0.01             # PFLlib's; the released code has 0.09 and, tuned, 0.1 to 0.01
     lr: NonNegative = 0.01                # eta of the step on w_k; the released code's tuned value
     beta: NonNegative = 1.0               # w <- (1 - beta) w + beta mean(w_k); up to 2 in the released code
-    start: Literal["warm", "reset"] = "warm"      # a batch's theta: the last batch's (all public codes), or w_k
+    start: Literal["warm", "reset"] = "warm"  # a batch's theta: the last batch's (all public codes), or w_k
     decay: NonNegative = 0.0              # of theta: 0.001 in the released code, not in the paper
-    uniform: bool = False                 # the paper's mean over clients; False: weighted by samples, as the released code
+    uniform: bool = False  # the paper's mean over clients; False: weighted by samples, as the released code
 
     def init(self, world: World) -> State:
         return State(**super().init(world), personal=None)
 
     def round(self, state: State, world: World) -> State:
         received = world.everyone(state.model)
-        models, personal = world.local_steps(received, self.step, own=received)
-        mean = client_mean(models, world, self.uniform)
-        return State(model=combine([state.model, mean], [1 - self.beta, self.beta]), personal=personal)
+        trained = world.local_steps(received, self.step, own=received)
+        mean = client_mean(trained.models, world, self.uniform)
+        return State(model=combine([state.model, mean], [1 - self.beta, self.beta]), personal=trained.own)
 
-    def after_training(self, state: State, world: World) -> Clients | None:
-        """theta; w_k is what travels."""
+    def after_training(self, state: State, trained: Clients | None) -> Clients | None:
+        """theta; w_k is what a client sends."""
         return state.personal
 
-    def step(self, model: Handle, batches: list[Batch], shared: object, theta: Params) -> tuple[Params, Params, Logged]:
+    def step(
+        self, model: Handle, batches: list[Batch], shared: object, theta: Params
+    ) -> tuple[Params, Params, Logged]:
         """w_k and theta after one batch; the loss of the theta that the batch found."""
         w = model.params
         inner = Params((name, (theta if self.start == "warm" else w)[name]) for name in w)
@@ -53,15 +56,18 @@ class PFedMe(FedAvg):
             gradient, loss = model.at(inner).gradient_and_loss(self._fit, batches[0])
             losses.append(loss)
             inner = Params((name, self.descended(t, gradient[name], w[name])) for name, t in inner.items())
-        outer = Params((name, torch.sub(value, value - inner[name], alpha=self.lr * self.lam)) for name, value in w.items())
+        outer = Params(
+            (name, torch.sub(value, value - inner[name], alpha=self.lr * self.lam))
+            for name, value in w.items()
+        )
         return outer, theta.joined(inner), {"loss": losses[0]}
 
     def descended(self, theta: Tensor, gradient: Tensor, w: Tensor) -> Tensor:
-        """theta - inner_lr (gradient + lam (theta - w) + decay theta), in the gradient's own memory: few passes over it, and its
-        format, which a convolution of one channel needs to be fast."""
+        """theta - inner_lr (gradient + lam (theta - w) + decay theta), in the gradient's own memory: few
+        passes over it, and its format, which a convolution of one channel needs to be fast."""
         pull = gradient.add_(theta - w, alpha=self.lam)
         pull = pull.add_(theta, alpha=self.decay) if self.decay else pull
         return pull.mul_(-self.inner_lr).add_(theta)
 
-    def _fit(self, model: Handle, batch: Batch):
-        return self.loss(model, batch, None, None)
+    def _fit(self, model: Handle, batch: Batch) -> Tensor:
+        return split_loss(self.loss(model, batch, None, None))[0]

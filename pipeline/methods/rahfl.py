@@ -9,35 +9,41 @@ from torch import Tensor
 
 from pipeline.data.augmentations import augmix, plain, simple
 from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.phase import Objective
 from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import EVALUATION_BATCH, World
 from pipeline.errors import TrainingError
-from pipeline.losses_distillation import weighted_distillation
-from pipeline.losses_views import consistent_cross_entropy, supervised_contrast, view_distillation
-from pipeline.methods_public import Collaborative, averaged
-from pipeline.params import Count, NonNegative, Positive
+from pipeline.losses import consistent_cross_entropy, weighted_distillation
+from pipeline.methods._collaborative import Collaborative, averaged
+from pipeline.schema import Count, NonNegative, Positive
 
-BASE_TAU = 0.07                                       # the released contrast is scaled by tau_c / 0.07 (Khosla et al.'s code)
+LEAST_SIMILARITY = 1e-9  # of the strong view's similarities (RAHFL's code)
+
+BASE_TAU = 0.07  # the released contrast is scaled by tau_c / 0.07 (Khosla et al.'s code)
 
 
 @dataclass(frozen=True)
 class RAHFL(Collaborative):
-    """Collaborative: the mean over M_kq = 1 of KL(p_q || p_k); M from the clients' accuracies at the start of the round.
-    Local: CE(x) + mu JSD(x, x'_1, x'_2) + l_c + gamma l_d; x plain, x'_1 and x'_2 AugMix versions of it, x'' a simple view.
+    """Collaborative: the mean over M_kq = 1 of KL(p_q || p_k); M from the clients' accuracies at the start of
+    the round. Local: CE(x) + mu JSD(x, x'_1, x'_2) + l_c + gamma l_d; x plain, x'_1 and x'_2 AugMix versions
+    of it, x'' a simple view.
 
-    One forward on [x, x'_1, x'_2] gives CE and JSD, a second one on [x, x'_1, x''] the features of l_c and l_d, which are
-    scaled to length one; both in training mode, so BatchNorm's statistics move twice.
+    One forward on [x, x'_1, x'_2] gives CE and JSD, a second one on [x, x'_1, x''] the features of l_c and
+    l_d, which are scaled to length one; both in training mode, so BatchNorm's statistics move twice.
 
-    Ablations: `asymmetric` off is HFL, learning from all others; `augmix` off is the cross-entropy alone; `contrast` `none`
-    leaves l_c and l_d out, `supcon` contrasts x with x'_1 and has no l_d; M is renewed every `matrix_every` rounds.
+    Ablations: `asymmetric` off is HFL, learning from all others; `augmix` off is the cross-entropy alone;
+    `contrast` `none` leaves l_c and l_d out, `supcon` contrasts x with x'_1 and has no l_d; M is renewed
+    every `matrix_every` rounds.
 
-    `acc_source`: which labelled images measure the clients. The code takes the test file of the experiment, `test`, which
-    chooses teachers by the test set; the paper says a part of the generic test data. `heldout` are images that no
-    client holds; `private` a client's own training images, which do not compare clients on equal terms. The state has the
-    accuracies on heldout and on test images wherever the scenario has them.
+    `acc_source`: which labelled images measure the clients. The code takes the test file of the experiment,
+    `test`, which chooses teachers by the test set; the paper says a part of the generic test data. `heldout`
+    are images that no client holds; `private` are a client's own training images, on which clients cannot be
+    compared fairly. The state has the accuracies on heldout and on test images wherever the scenario has
+    them.
 
-    `contrast_form` and `distillation_form`: the released code, which made the numbers, or Eq. 5 and Eq. 6 to 8: sums over
-    anchors instead of means, no factor tau_c / 0.07, no inner exponential, the own view left out, no stopped gradient.
+    `contrast_form` and `distillation_form`: the released code, which made the numbers, or Eq. 5 and Eq. 6 to
+    8: sums over anchors instead of means, no factor tau_c / 0.07, no inner exponential, the own view left
+    out, no stopped gradient.
     """
     mu: NonNegative = 12.0                # Sec. 4.1, as the next three
     gamma: NonNegative = 1.0
@@ -57,7 +63,11 @@ class RAHFL(Collaborative):
 
     @property
     def needs(self) -> frozenset[str]:
-        return frozenset({"public data", "held-out images"} if self.asymmetric and self.acc_source == "heldout" else {"public data"})
+        return frozenset(
+            {"public data", "held-out images"}
+            if self.asymmetric and self.acc_source == "heldout"
+            else {"public data"}
+        )
 
     # -- learning from others -----------------------------------------------------------------------------
 
@@ -65,18 +75,38 @@ class RAHFL(Collaborative):
         if not self.asymmetric or (world.round - 1) % self.matrix_every:
             return state
         accuracies = self.accuracies(state.models, world)
-        return State({**state, "accuracies": accuracies, "matrix": transfer_matrix(accuracies[self.acc_source])})
+        return State(
+            {**state, "accuracies": accuracies, "matrix": transfer_matrix(accuracies[self.acc_source])}
+        )
 
     def accuracies(self, models: Clients, world: World) -> State:
-        """source -> (K,) shares of right answers, of every source that the scenario has; `private` only where it decides."""
-        common = {name: batch for name, batch in (("heldout", world.heldout), ("test", world.test)) if batch is not None}
-        found = State((name, torch.stack([accuracy(world, k, model, batch.images, batch.labels) for k, model in enumerate(models)]))
-                      for name, batch in common.items())
+        """source -> (K,) accuracies as shares, for every source that the scenario has; `private` only where
+        it is the `acc_source`."""
+        common = {
+            name: batch
+            for name, batch in (("heldout", world.heldout), ("test", world.test))
+            if batch is not None
+        }
+        found = State(
+            (
+                name,
+                torch.stack(
+                    [accuracy(world, k, model, batch.images, batch.labels) for k, model in enumerate(models)]
+                ),
+            )
+            for name, batch in common.items()
+        )
         if self.acc_source == "private":
-            found["private"] = torch.stack([accuracy(world, k, model, client.images, client.labels)
-                                            for k, (client, model) in enumerate(zip(world.clients, models, strict=True))])
+            found["private"] = torch.stack(
+                [
+                    accuracy(world, k, model, client.images, client.labels)
+                    for k, (client, model) in enumerate(zip(world.clients, models, strict=True))
+                ]
+            )
         if self.acc_source not in found:
-            raise TrainingError(f"acc_source: {self.acc_source} needs labelled images that this scenario does not set aside")
+            raise TrainingError(
+                f"acc_source: {self.acc_source} needs labelled images that this scenario does not set aside"
+            )
         return found
 
     def agree(self, shown: list[Tensor], state: State, world: World) -> list[Tensor | None]:
@@ -86,12 +116,19 @@ class RAHFL(Collaborative):
         return [logits[teachers] if len(teachers) else None for teachers in chosen]
 
     def agreement(self, shown: Tensor, received: Tensor, own: object) -> Tensor:
-        return weighted_distillation(shown, received, torch.full((len(received),), 1 / len(received), device=received.device))
+        return weighted_distillation(
+            shown, received, torch.full((len(received),), 1 / len(received), device=received.device)
+        )
 
     # -- learning at home ---------------------------------------------------------------------------------
 
     def learn(self, models: Clients, state: State, world: World) -> Clients:
-        return world.local_epochs(models, self.loss, views=self.views if self.augmix else None, optimiser=self.local_optimiser(world))
+        return world.local_epochs(
+            models,
+            self.loss,
+            views=self.views if self.augmix else None,
+            optimiser=self.local_optimiser(world),
+        ).models
 
     def views(self, pixels: Tensor, numbers: torch.Generator) -> tuple[Tensor, ...]:
         """(x, x'_1, x'_2), and x'' for the DCL."""
@@ -99,7 +136,7 @@ class RAHFL(Collaborative):
         views = x, augmix(x, numbers), augmix(x, numbers)
         return (*views, simple(pixels, numbers)) if self.contrast == "dcl" else views
 
-    def loss(self, model: Handle, batch: Batch, shared: object, own: object) -> Tensor:
+    def loss(self, model: Handle, batch: Batch, shared: object, own: object) -> Objective:
         if not self.augmix:
             return super().loss(model, batch, shared, own)
         x, first, second = batch.images, *batch.views[:2]
@@ -125,11 +162,15 @@ class RAHFL(Collaborative):
         return scale * view_distillation(clean, weak, strong, self.tau_d, self.distillation_form)
 
     def diagnostics(self, state: State) -> dict[str, float]:
-        """Mean accuracy in percent by every source that teachers could have been chosen by."""
-        return {f"accuracy.{name}": 100 * float(found.nanmean()) for name, found in state.get("accuracies", {}).items()}
+        """Mean accuracy in percent on every source of images by which teachers could be chosen."""
+        return {
+            f"accuracy.{name}": 100 * float(found.nanmean())
+            for name, found in state.get("accuracies", {}).items()
+        }
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
-        """Where no two accuracies are equal, a client has (K - 1) / 2 teachers in the mean over clients; ties are not counted."""
+        """Where no two accuracies are equal, a client has (K - 1) / 2 teachers in the mean over clients; ties
+        are not counted."""
         others = len(world.clients) - 1
         logits = float(sum(self.passed(world)) * world.classes)
         up, teachers = (logits + 1 / self.matrix_every, others / 2) if self.asymmetric else (logits, others)
@@ -137,15 +178,59 @@ class RAHFL(Collaborative):
 
 
 def transfer_matrix(accuracies: Tensor) -> Tensor:
-    """M (K, K): 1 where client p learns from q, ACC_p <= ACC_q and q != p (Eq. 12); equals teach each other. A client whose
-    accuracy (K,) is NaN neither learns nor teaches."""
+    """M (K, K): 1 where client p learns from q, ACC_p <= ACC_q and q != p (Eq. 12); clients of equal accuracy
+    teach each other. A client whose accuracy (K,) is NaN neither learns nor teaches."""
     return (accuracies[:, None] <= accuracies[None, :]).int().fill_diagonal_(0)
 
 
 @torch.no_grad()
 def accuracy(world: World, client: int, model: Params, images: Tensor, labels: Tensor) -> Tensor:
-    """Share of right answers () in float64, evaluation mode; NaN without images."""
+    """Accuracy as a share () in float64, in evaluation mode; NaN without images."""
     network = world.network(client, model)
-    right = sum((network(part).argmax(1) == truth).sum()
-                for part, truth in zip(images.split(EVALUATION_BATCH), labels.split(EVALUATION_BATCH), strict=True))
+    right = sum(
+        (network(part).argmax(1) == truth).sum()
+        for part, truth in zip(images.split(EVALUATION_BATCH), labels.split(EVALUATION_BATCH), strict=True)
+    )
     return torch.tensor(float(right) / len(labels) if len(labels) else torch.nan, dtype=torch.float64)
+
+
+def supervised_contrast(z: Tensor, labels: Tensor, tau: float) -> Tensor:
+    """Mean over anchors i of -(1 / |P_i|) sum_{p in P_i} log( e^{z_i.z_p / tau} / sum_{a != i} e^{z_i.z_a /
+    tau} ).
+
+    z (V B, d): the rows of V views one below the other, each of length 1; labels (B,). P_i are the other rows
+    of the same label. (Khosla et al. 2020, L_out; RAHFL Eq. 5 without its sum over anchors.)
+    """
+    labels = labels.repeat(len(z) // len(labels))
+    itself = torch.eye(len(z), dtype=torch.bool, device=z.device)
+    logits = z @ z.T / tau
+    shares = F.log_softmax(logits.masked_fill(itself, torch.finfo(logits.dtype).min), dim=1)
+    positive = (labels == labels[:, None]) & ~itself
+    found = torch.where(positive, shares, 0.0).sum(1) / positive.sum(1).clamp(min=1)
+    return -found.mean()
+
+
+def view_distillation(
+    plain: Tensor, weak: Tensor, strong: Tensor, tau: float, form: Literal["code", "paper"] = "code"
+) -> Tensor:
+    """Mean over rows of KL(q_i || s_i): the weak view's similarities to a batch are the teacher of the strong
+    view's (RAHFL Eq. 6 to 8).
+
+    plain, weak, strong (B, d), rows of length 1; the batch is R = [weak; plain]. As in the released code
+    q_i = softmax(exp(weak_i . R) / tau), s_i the same of strong_i, with q constant, while R inside s carries
+    gradient; as in the paper there is no inner exponential, weak_i itself is left out of both, and q carries
+    gradient too.
+    """
+    rows = torch.cat([weak, plain])
+    teacher, student = weak @ rows.T, strong @ rows.T
+    if form == "code":
+        q = F.softmax(teacher.exp() / tau, dim=1).detach()
+        return F.kl_div(
+            (F.softmax(student.exp() / tau, dim=1) + LEAST_SIMILARITY).log(), q, reduction="sum"
+        ) / len(weak)
+    itself = torch.eye(len(weak), len(rows), dtype=torch.bool, device=rows.device)
+    q, s = (
+        F.log_softmax((z / tau).masked_fill(itself, torch.finfo(z.dtype).min), dim=1)
+        for z in (teacher, student)
+    )
+    return torch.where(itself, 0.0, q.exp() * (q - s)).sum() / len(weak)

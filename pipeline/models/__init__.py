@@ -1,4 +1,5 @@
 """The papers' networks, all of one form: features, then a linear head."""
+from collections.abc import Callable
 from functools import partial
 
 from torch import nn
@@ -9,13 +10,17 @@ from pipeline.models.layers import Dropout, Network, projector, set_generator
 from pipeline.models.mobile import efficientnet, mobilenetv2, shufflenet
 from pipeline.models.resnet import resnet
 from pipeline.models.small import STACKS, small
-from pipeline.params import Model
+from pipeline.schema import Model
 
-DEEP = {"resnet10": partial(resnet, "resnet10"), "resnet12": partial(resnet, "resnet12"), "resnet18": partial(resnet, "resnet18"),
-        "resnet34": partial(resnet, "resnet34"), "efficientnet": efficientnet, "mobilenetv2": mobilenetv2, "googlenet": googlenet,
-        "shufflenet": shufflenet}
+DEEP: dict[str, Callable[[int], tuple[nn.Sequential, int]]] = {
+    "resnet10": partial(resnet, "resnet10"), "resnet12": partial(resnet, "resnet12"),
+    "resnet18": partial(resnet, "resnet18"), "resnet34": partial(resnet, "resnet34"),
+    "efficientnet": efficientnet, "mobilenetv2": mobilenetv2, "googlenet": googlenet,
+    "shufflenet": shufflenet,
+}
 NAMES = (*STACKS, *DEEP)
-DROPOUT = {"efficientnet": 0.2}                # of networks that bring their own; a rate in the parameters replaces it
+# rates of networks with dropout of their own; a rate in the parameters replaces them
+DROPOUT = {"efficientnet": 0.2}
 
 __all__ = ["NAMES", "Dropout", "Network", "build", "set_generator"]
 
@@ -23,15 +28,17 @@ __all__ = ["NAMES", "Dropout", "Network", "build", "set_generator"]
 def build(model: Model, channels: int, size: int, classes: int) -> Network:
     """A new network with PyTorch's default initialisation, drawn from the global generator.
 
-    channels, size: of the images, (B, channels, size, size); `vit_head` takes (B, 192) instead and reads neither.
-    Raises ParamError for an unknown name, images that are too small, or a width that the network does not let one choose.
-    Layers and counts: FCCL+ and RAHFL's code for DEEP, see STACKS for the others.
+    channels, size: of the images, (B, channels, size, size); `vit_head` takes (B, 192) instead and reads
+    neither. Raises ParamError for an unknown name, images that are too small, or a width that the network
+    does not let one choose. Layers and counts: FCCL+ and RAHFL's code for DEEP, see STACKS for the others.
     """
     if model.name in STACKS:
         features, width = small(model.name, channels, size, model.features, relu=model.activation == "relu")
     elif model.name in DEEP:
         if model.features is not None or model.activation != "relu":
-            raise ParamError(f"model {model.name!r}: its representation is fixed, leave out 'features' and 'activation'")
+            raise ParamError(
+                f"model {model.name!r}: its representation is fixed, leave out 'features' and 'activation'"
+            )
         features, width = DEEP[model.name](channels)
     else:
         raise ParamError(unknown("model", model.name, NAMES))

@@ -1,19 +1,23 @@
 """The building blocks that the networks share, and the network itself: features, then a head."""
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import add
 
 import torch
 from torch import nn
+from torch.func import functional_call
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+LARGE = 1 << 24                            # numbers in what a Recomputed is given
 
 
 class Dropout(nn.Module):
     """Inverted dropout whose mask comes from `generator`; None is torch's global generator.
 
     A mask then depends on the key that seeded the generator and not on what was drawn before. It is drawn on
-    the generator's device, so that a CPU generator gives the same masks on a GPU. Where networks are stepped together,
-    `given` (shape -> uniform numbers) takes the generator's place.
+    the generator's device, so that a CPU generator gives the same masks on a GPU. Where networks are stepped
+    together, `given` (shape -> uniform numbers) takes the generator's place.
     """
 
     def __init__(self, p: float):
@@ -50,12 +54,15 @@ class Network(nn.Module):
     features  (B, C, H, W) -> representation (B, d), without dropout
     head      representation (B, d) -> logits (B, classes)
     width     d
-    projector representation (B, d) -> embedding (B, e), where a scenario asks for one; no part of the classifier
-    Dropout acts between the two and holds no state, so every key of the state dict begins with `features.`, `head.` or
-    `projector.`. Features of more than d numbers describe a distribution (FedSR): the first d are its mean.
+    projector representation (B, d) -> embedding (B, e), where a scenario asks for one; no part of the
+    classifier Dropout acts between the two and holds no state, so every key of the state dict begins with
+    `features.`, `head.` or `projector.`. Features of more than d numbers describe a distribution (FedSR): the
+    first d are its mean.
     """
 
-    def __init__(self, features: nn.Module, head: nn.Linear, dropout: float = 0.0, projector: nn.Module | None = None):
+    def __init__(
+        self, features: nn.Module, head: nn.Linear, dropout: float = 0.0, projector: nn.Module | None = None
+    ):
         super().__init__()
         self.features = features
         self.head = head
@@ -76,40 +83,74 @@ class Normalise(nn.Module):
 
 
 class Mean(nn.Module):
-    """The mean over all pixels, (B, d, H, W) -> (B, d, 1, 1). (AdaptiveAvgPool2d has no rule for stacked networks.)"""
+    """The mean over all pixels, (B, d, H, W) -> (B, d, 1, 1). (AdaptiveAvgPool2d has no rule for stacked
+    networks.)"""
 
     def forward(self, x):
         return x.mean((2, 3), keepdim=True)
 
 
 class Sum(nn.ModuleList):
-    """The sum of what the branches make of one input."""
+    """The sum of the branches' outputs for one input."""
 
     def forward(self, x):
         return reduce(add, (branch(x) for branch in self))
 
 
 class Concat(nn.ModuleList):
-    """What the branches make of one input, one behind the other along the channels."""
+    """The branches' outputs for one input, concatenated along the channels."""
 
     def forward(self, x):
         return torch.cat([branch(x) for branch in self], dim=1)
 
 
+class Recomputed(Concat):
+    """Concat whose branches are computed once more for their gradient, one at a time, where the input is
+    large on a CPU.
+
+    Nothing inside a branch is kept, for the time of one more forward; values, gradients and BatchNorm's
+    statistics have the same bits (Chen et al. 2016, gradient checkpointing). For branches that draw nothing.
+    """
+
+    def forward(self, x):
+        large = x.is_cpu and torch.is_grad_enabled() and x.numel() >= LARGE
+        if not large or torch._C._are_functorch_transforms_active():  # these have no rule for checkpoints
+            return super().forward(x)
+        return torch.cat([_recomputed(branch, x) for branch in self], dim=1)
+
+
+def _recomputed(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """layer(x), recomputed for the gradient with the tensors that the layer holds now: a functional call has
+    put them in, and takes them out before the gradient is computed."""
+    parameters, buffers = dict(layer.named_parameters()), dict(layer.named_buffers())
+
+    def run(x):
+        made = functional_call(layer, {**parameters, **buffers}, (x,))
+        # In the second pass only copies of the buffers change.
+        buffers.update((name, value.clone()) for name, value in buffers.items())
+        return made
+    return checkpoint(run, x, use_reentrant=False, preserve_rng_state=False)
+
+
 def conv_bn(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1,
             bias: bool = False, activation: type[nn.Module] | None = nn.ReLU) -> nn.Sequential:
     """Convolution that keeps the side (at stride 1), BatchNorm, activation."""
-    layers = [nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=bias), nn.BatchNorm2d(outputs)]
+    layers = [
+        nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=bias),
+        nn.BatchNorm2d(outputs),
+    ]
     return nn.Sequential(*layers, *([activation()] if activation else []))
 
 
 def projector(width: int, outputs: int) -> nn.Sequential:
-    """The projector of RAHFL's networks: three linear layers without bias, each with BatchNorm, the last one's without weights."""
+    """The projector of RAHFL's networks: three linear layers without bias, each with BatchNorm, the last
+    one's without weights."""
     return nn.Sequential(nn.Linear(width, outputs, bias=False), nn.BatchNorm1d(outputs), nn.ReLU(),
                          nn.Linear(outputs, outputs, bias=False), nn.BatchNorm1d(outputs), nn.ReLU(),
                          nn.Linear(outputs, outputs, bias=False), nn.BatchNorm1d(outputs, affine=False))
 
 
-def pooled(layers: list[nn.Module]) -> nn.Sequential:
-    """`layers`, then the mean over all pixels: (B, C, H, W) -> (B, d). At 32 x 32 this is the papers' 4 x 4 or 8 x 8 pool."""
+def pooled(layers: Sequence[nn.Module]) -> nn.Sequential:
+    """`layers`, then the mean over all pixels: (B, C, H, W) -> (B, d). At 32 x 32 this is the papers' 4 x 4
+    or 8 x 8 pool."""
     return nn.Sequential(*layers, Mean(), nn.Flatten(1))

@@ -6,18 +6,27 @@ from torch import nn
 
 from pipeline.models.layers import Concat, Sum, conv_bn, pooled
 
-# expansion, outputs, blocks, stride of the first block
-MOBILENET = ((1, 16, 1, 1), (6, 24, 2, 1), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
-# expansion, outputs, blocks, kernel, stride of the first block
+# Columns: expansion, outputs, blocks, stride of the first block.
+MOBILENET = (
+    (1, 16, 1, 1),
+    (6, 24, 2, 1),
+    (6, 32, 3, 2),
+    (6, 64, 4, 2),
+    (6, 96, 3, 1),
+    (6, 160, 3, 2),
+    (6, 320, 1, 1),
+)
+# Columns: expansion, outputs, blocks, kernel, stride of the first block.
 EFFICIENTNET = ((1, 16, 1, 3, 1), (6, 24, 2, 3, 2), (6, 40, 2, 5, 2), (6, 80, 3, 3, 2), (6, 112, 3, 5, 1),
                 (6, 192, 4, 5, 2), (6, 320, 1, 3, 1))
-# outputs, blocks
+# Columns: outputs, blocks.
 SHUFFLENET = ((200, 4), (400, 8), (800, 4))
 SHUFFLENET_STEM, SHUFFLENET_GROUPS = 24, 2
 
 
 def mobilenetv2(channels: int) -> tuple[nn.Sequential, int]:
-    """Features (B, 1280), never negative, and their width. ReLU in place of ReLU6; no stride in stem and second stage."""
+    """Features (B, 1280), never negative, and their width. ReLU in place of ReLU6; no stride in stem and
+    second stage."""
     layers, width = [conv_bn(channels, 32, 3)], 32
     for expansion, outputs, blocks, stride in MOBILENET:
         for block in range(blocks):
@@ -37,7 +46,8 @@ def _inverted_residual(inputs, outputs, expansion, stride):
 
 
 def efficientnet(channels: int) -> tuple[nn.Sequential, int]:
-    """Features (B, 320) and their width. B0's blocks without stride in the stem, without the 1280-wide layer and without drop-connect."""
+    """Features (B, 320) and their width. B0's blocks without stride in the stem, without the 1280-wide layer
+    and without drop-connect."""
     layers, width = [conv_bn(channels, 32, 3, activation=nn.SiLU)], 32
     for expansion, outputs, blocks, kernel, stride in EFFICIENTNET:
         for block in range(blocks):
@@ -69,7 +79,8 @@ class SqueezeExcitation(nn.Module):
 
 
 class Unused(nn.Module):
-    """A layer that belongs to the state but is not called, as in the released code; its parameters are frozen."""
+    """A layer that belongs to the state but is not called, as in the released code; its parameters are
+    frozen."""
 
     def __init__(self, layer: nn.Module):
         super().__init__()
@@ -80,7 +91,8 @@ class Unused(nn.Module):
 
 
 def shufflenet(channels: int) -> tuple[nn.Sequential, int]:
-    """Features (B, 800) of ShuffleNet with two groups, never negative, and their width. A 1 x 1 stem without stride or pooling."""
+    """Features (B, 800) of ShuffleNet with two groups, never negative, and their width. A 1 x 1 stem without
+    stride or pooling."""
     layers, width = [conv_bn(channels, SHUFFLENET_STEM, 1)], SHUFFLENET_STEM
     for outputs, blocks in SHUFFLENET:
         for block in range(blocks):
@@ -90,7 +102,8 @@ def shufflenet(channels: int) -> tuple[nn.Sequential, int]:
 
 
 def _shuffle_unit(inputs, outputs, first):
-    made = outputs - inputs if first else outputs          # a first unit passes its pooled input on beside its own channels
+    # A first unit concatenates its pooled input with the channels that it computes.
+    made = outputs - inputs if first else outputs
     middle = made // 4
     groups = 1 if inputs == SHUFFLENET_STEM else SHUFFLENET_GROUPS
     body = nn.Sequential(conv_bn(inputs, middle, 1, groups=groups), Shuffle(groups),
@@ -101,7 +114,8 @@ def _shuffle_unit(inputs, outputs, first):
 
 
 class Shuffle(nn.Module):
-    """Deal the channels of (B, C, H, W) out, so that each group of the next layer sees every group of the last."""
+    """Deal the channels of (B, C, H, W) out, so that each group of the next layer sees every group of the
+    last."""
 
     def __init__(self, groups: int):
         super().__init__()

@@ -1,9 +1,15 @@
-"""ResNets for small images as FCCL+ and RAHFL use them: a 3 x 3 stem, no max-pooling, four stages of basic blocks."""
+"""ResNets for small images as FCCL+ and RAHFL use them: a 3 x 3 stem, no max-pooling, four stages of basic
+blocks."""
 from torch import nn
 
 from pipeline.models.layers import Sum, conv_bn, pooled
 
-BLOCKS = {"resnet10": (1, 1, 1, 1), "resnet12": (2, 1, 1, 1), "resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3)}
+BLOCKS = {
+    "resnet10": (1, 1, 1, 1),
+    "resnet12": (2, 1, 1, 1),
+    "resnet18": (2, 2, 2, 2),
+    "resnet34": (3, 4, 6, 3),
+}
 WIDTHS, STRIDES = (64, 128, 256, 512), (1, 2, 2, 2)
 
 

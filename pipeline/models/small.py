@@ -1,4 +1,5 @@
-"""The small networks of FedCCL, FedLSA and FedCRL: 5 x 5 convolutions without padding, then linear layers; no BatchNorm."""
+"""The small networks of FedCCL, FedLSA and FedCRL: 5 x 5 convolutions without padding, then linear layers; no
+BatchNorm."""
 from dataclasses import dataclass
 
 from torch import nn
@@ -14,8 +15,8 @@ class Stack:
     """Widths of a small network.
 
     encoder    convolutions (each with ReLU and 2 x 2 max-pooling), then hidden linear layers (each with ReLU)
-    projector  one linear layer to the representation, ReLU if `relu`, rows at length one if `normalised`; twice as wide
-               if `gaussian`: mean and spread of every entry
+    projector  one linear layer to the representation, ReLU if `relu`, rows at length one if `normalised`;
+               twice as wide if `gaussian`: mean and spread of every entry
     """
     convolutions: tuple[int, ...]
     hidden: tuple[int, ...]
@@ -27,16 +28,18 @@ class Stack:
 
 
 STACKS = {
-    "cnn2": Stack((32, 64), (), 128),                               # FedCRL, Sec. V.A; kernels and channels from PFLlib
+    "cnn2": Stack((32, 64), (), 128),  # FedCRL, Sec. V.A; kernels and channels from PFLlib
     "fedavg_cnn": Stack((32, 64), (), 512),                         # PFLlib's FedAvgCNN
-    "cnn4": Stack((10, 20), (), 128),                               # FedCCL, MNIST; layers from FedProto's CNNMnist
-    "cnn5": Stack((6, 16), (120,), 128),                            # FedCCL, CIFAR-10; layers from FedProto's CNNCifar
+    "cnn4": Stack((10, 20), (), 128),  # FedCCL, MNIST; layers from FedProto's CNNMnist
+    "cnn5": Stack((6, 16), (120,), 128),  # FedCCL, CIFAR-10; layers from FedProto's CNNCifar
     "lenet": Stack((6, 16), (120,), 84),                            # FedLSA's baselines
-    "fedlsa": Stack((6, 16), (120,), 84, relu=False, normalised=True),   # FedLSA: z = encoder(x), h = nor(projector(z))
-    "lenet_gaussian": Stack((6, 16), (120,), 84, relu=False, gaussian=True),     # FedSR on FedLSA's baselines' network
+    # FedLSA's network: z = encoder(x), h = nor(projector(z)).
+    "fedlsa": Stack((6, 16), (120,), 84, relu=False, normalised=True),
+    # FedSR's form of the network of FedLSA's baselines.
+    "lenet_gaussian": Stack((6, 16), (120,), 84, relu=False, gaussian=True),
     "cnn4_gaussian": Stack((10, 20), (), 128, relu=False, gaussian=True),
     "simple_cnn": Stack((6, 16), (120, 84, 84), 256, relu=False),   # FCCL+, Table 18; MarsFL's SimpleCNN
-    "vit_head": Stack((), (), 128, inputs=192),                     # FedCCL, on the class token of a frozen ViT-Ti/16
+    "vit_head": Stack((), (), 128, inputs=192),  # FedCCL, on the class token of a frozen ViT-Ti/16
 }
 
 
@@ -50,11 +53,14 @@ def small(name: str, channels: int, size: int, features: int | None, relu: bool)
     stack = STACKS[name]
     layers, side = [], size
     for outputs in stack.convolutions:
-        # ReLU and maximum commute, value and gradient; behind the pool there is a quarter of the work.
+        # ReLU and maximum commute in value and gradient; after the pooling ReLU has a quarter of the work.
         layers += [nn.Conv2d(channels, outputs, KERNEL), nn.MaxPool2d(POOL), nn.ReLU()]
         channels, side = outputs, (side - KERNEL + 1) // POOL
     if stack.convolutions and side < 1:
-        raise ParamError(f"model {name!r}: images of {size} x {size} pixels are too small, the side must be at least {_least_side(stack)}")
+        raise ParamError(
+            f"model {name!r}: images of {size} x {size} pixels are too small, the side must be at least "
+            f"{_least_side(stack)}"
+        )
     layers.append(nn.Flatten(1))
     inputs = stack.inputs or channels * side ** 2
     for outputs in stack.hidden:

@@ -2,45 +2,43 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from pipeline.errors import FedReproError, ParamError, unknown
+from pipeline.cells.results import as_csv, survey, tidy
+from pipeline.errors import FedReproError
 from pipeline.files import write_text
-from pipeline.params import PAPERS, ROOT
 from pipeline.report.across import Across, across
-from pipeline.report.context import NAMES, Page, page
+from pipeline.report.context import Page, page
 from pipeline.report.formats import FORMATS, fill
 from pipeline.report.noise import noise
-from pipeline.results import Problem, as_csv, survey, tidy
+from pipeline.report.study import Study, studies
+from pipeline.schema import ROOT, load_paper
 
 
-def render(papers: Iterable[str] = PAPERS, root: Path = ROOT) -> list[Path]:
-    """Write reports/<paper>.md, .html, .tex, the run pages and the figures of the given papers, and of all five the
-    index, the page across papers and every measured number as measured.csv.
+def render(papers: Iterable[str] | None = None, root: Path = ROOT) -> list[Path]:
+    """Write reports/<paper>.md, .html, .tex, the run pages and the figures of the given papers, and of all
+    the index, the page across papers and every measured number as measured.csv.
 
-    The same inputs give the same bytes. Raises FedReproError for an unknown paper or a malformed published table; for a
-    result that cannot be used only after all the rest is written, and the pages name the file.
+    The same inputs give the same bytes. Raises FedReproError for an unknown paper or a malformed published
+    table; for a result that cannot be used only after all the rest is written, and the pages name the file.
     """
-    papers = list(papers)
-    for name in papers:
-        if name not in PAPERS:
-            raise ParamError(unknown("paper", name, PAPERS))
+    papers = None if papers is None else list(papers)
+    for name in papers or ():
+        load_paper(name, root)                        # reports a wrong name before anything is read
     results, problems = survey(root)
-    pages = {name: page(name, results, root, problems) for name in PAPERS}
-    files, failed = {}, {}
+    known = studies(results, root, problems)
+    papers = list(known) if papers is None else papers
+    pages = {name: page(study) for name, study in known.items()}
+    files: dict[str, str] = {}
+    failed: dict[str, dict[str, str]] = {}
     for name in papers:
         drawn, failed[name] = _draw(pages[name])
         files |= drawn
-    said = [*dict.fromkeys([problem.text for problem in problems] + [text for name in PAPERS for text in pages[name].problems]
-                           + [text for name in papers for text in failed[name].values()])]
     for name in papers:
-        for kind in FORMATS:
-            files[f"{name}.{kind}"] = fill("paper", kind, page=pages[name], pages=pages, failed=failed[name])
-        files |= {runs.path: fill("runs", "html", page=runs, pages=pages) for runs in pages[name].runs}
+        files |= _of_paper(pages[name], pages, failed[name])
         _clear(root / "reports" / "runs" / name, keep={Path(runs.path).name for runs in pages[name].runs})
-    table = across(NAMES, results, root, {problem.cell: problem.text for problem in problems if problem.cell})
-    files |= _draw(table)[0]
-    rounding = noise(NAMES, root)
-    for kind in FORMATS:
-        files[f"across.{kind}"] = fill("across", kind, page=table, pages=pages, noise=rounding)
+    files |= _across(known, pages, root)
+    said = [*dict.fromkeys([problem.text for problem in problems]
+                           + [text for found in pages.values() for text in found.problems]
+                           + [text for name in papers for text in failed[name].values()])]
     for kind in ("md", "html"):
         files[f"index.{kind}"] = fill("index", kind, pages=pages, problems=said)
     files["measured.csv"] = as_csv(tidy(results))
@@ -50,6 +48,21 @@ def render(papers: Iterable[str] = PAPERS, root: Path = ROOT) -> list[Path]:
         count = "" if len(said) == 1 else f"{len(said)} problems, which reports/index.html lists; the first: "
         raise FedReproError(count + said[0])
     return [root / "reports" / name for name in files]
+
+
+def _of_paper(page: Page, pages: dict[str, Page], failed: dict[str, str]) -> dict[str, str]:
+    """{path: text} of a paper's page in every format, and of the pages of its runs."""
+    files = {
+        f"{page.key}.{kind}": fill("paper", kind, page=page, pages=pages, failed=failed) for kind in FORMATS
+    }
+    return files | {runs.path: fill("runs", "html", page=runs, pages=pages) for runs in page.runs}
+
+
+def _across(known: dict[str, Study], pages: dict[str, Page], root: Path) -> dict[str, str]:
+    """{path: text} of the page `across` in every format, and of its figure."""
+    table, rounding = across(known), noise(known, root)
+    return _draw(table)[0] | {f"across.{kind}": fill("across", kind, page=table, pages=pages, noise=rounding)
+                              for kind in FORMATS}
 
 
 def _draw(page: Page | Across) -> tuple[dict[str, str], dict[str, str]]:
@@ -64,7 +77,7 @@ def _draw(page: Page | Across) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _clear(folder: Path, keep: set[str]) -> None:
-    """Remove the run pages of scenarios that have no run any more."""
+    """Remove the run pages of scenarios that no longer have a run."""
     for path in folder.glob("*.html"):
         if path.name not in keep:
             path.unlink()

@@ -1,4 +1,5 @@
-"""What a paper's text claims, as papers/<paper>/claims.csv holds it: one row a claim, one grammar for all papers.
+"""What a paper's text claims, as papers/<paper>/claims.csv holds it: one claim per row, one grammar for all
+papers.
 
 A claim expects something of the difference `left - right` (of `left` alone where `right` is empty).
 
@@ -7,12 +8,13 @@ A claim expects something of the difference `left - right` (of `left` alone wher
                 expressions: max(one ; other)
     selector    term { "|" term }, a term is key=value or key!=value
 
-`table`, `dataset`, `column` and `method` are the fields of a published row; `setting` is a whole setting or one part of
-it, and any other key is a part `key=value` of the setting. `method=A & B` is several methods; without a method, or with
-`method!=A`, a selector is every method that the table prints there (a row that is a mean over the methods is none). A
-selector of several numbers stands inside max, min or mean, where a difference goes method by method, or on the right of
-a rank. `scenario=..|measure=..|method=..` are numbers that the paper gives in no table, but that runs measure;
-`pipeline/report/measures.py` has the names, those of curves and figures among them.
+`table`, `dataset`, `column` and `method` are the fields of a published row; `setting` is a whole setting or
+one part of it, and any other key is a part `key=value` of the setting. `method=A & B` is several methods;
+without a method, or with `method!=A`, a selector is every method that the table prints there (a row that is a
+mean over the methods is none). A selector of several numbers stands inside max, min or mean, where a
+difference goes method by method, or on the right of a rank. `scenario=..|measure=..|method=..` are numbers
+that the paper gives in no table, but that runs measure; `pipeline/report/measures.py` has the names, those of
+curves and figures among them.
 
     expected    >x  <x  >=x  <=x    the difference is above or below x
                 abs<x               it is closer to 0 than x
@@ -25,19 +27,19 @@ import csv
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
-from pathlib import Path
 from typing import Any
 
 from pipeline.errors import ParamError, unknown
-from pipeline.params import ROOT, Paper, shorten
 from pipeline.report.published import printed_number, read_published
+from pipeline.report.study import Study
 from pipeline.report.words import minus, split_setting
+from pipeline.schema import Paper, shorten
 
 COLUMNS = ["id", "claim", "left", "right", "expected", "where", "slip"]
-ABOUT = 0.5                                       # what "about" may be off
-PRINTED = 0.011                                   # two numbers with two decimals, and their difference with two decimals
+ABOUT = 0.5                                       # the largest deviation that "about" allows
+PRINTED = 0.011  # two numbers with two decimals, and their difference with two decimals
 EXTREMES = {"max": max, "min": min}
 BOUNDS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 SIGNS = {">=": "at least", "<=": "at most", ">": "above", "<": "below"}
@@ -45,7 +47,8 @@ SIGNS = {">=": "at least", "<=": "at most", ">": "above", "<": "below"}
 
 @dataclass(frozen=True)
 class Spot:
-    """One number that a claim speaks of: a position of a table, or (without a table) a measure of a scenario."""
+    """One number that a claim is about: a position of a table, or (without a table) a measure of a
+    scenario."""
     method: str                                   # as printed
     table: str = ""                               # key in paper.yaml
     setting: str = ""
@@ -58,11 +61,12 @@ class Spot:
 Look = Callable[[Spot], float]                    # gives the number of a spot
 
 
-# -- what a difference is, number by number ----------------------------------------------------------------------
+# -- what a difference is, number by number ------------------------------------------------------------------
 
 @dataclass(frozen=True)
 class Form:
-    """A sum of numbers: a coefficient for each, and a constant. They are spots, later the runs behind them."""
+    """A sum of numbers: a coefficient for each, and a constant. They are spots, later the runs behind
+    them."""
     coefficients: tuple[tuple[Any, float], ...] = ()
     constant: float = 0.0
 
@@ -84,7 +88,7 @@ class Form:
         return Form((*self.coefficients, *other.coefficients), self.constant + other.constant).gathered()
 
     def gathered(self, name: Callable[[Any], Any] = lambda spot: spot) -> "Form":
-        """The same with each number once, under another name if asked; what cancels is left out."""
+        """The same sum with each number once, renamed by `name`; numbers that cancel are left out."""
         total: dict[Any, float] = {}
         for spot, coefficient in self.coefficients:
             total[name(spot)] = total.get(name(spot), 0.0) + coefficient
@@ -93,8 +97,8 @@ class Form:
 
 @dataclass(frozen=True)
 class Extreme:
-    """The largest or the smallest of several differences: it rises and falls with each of them, and so do the ends
-    of its interval with theirs."""
+    """The largest or the smallest of several differences. It is monotone in each of them, so the ends of its
+    interval follow from theirs."""
     kind: str                                     # max or min
     parts: tuple["Tree", ...]
 
@@ -115,7 +119,7 @@ class Extreme:
 Tree = Form | Extreme
 
 
-# -- expressions -------------------------------------------------------------------------------------------------
+# -- expressions ---------------------------------------------------------------------------------------------
 
 @dataclass(frozen=True)
 class Number:
@@ -123,7 +127,8 @@ class Number:
     spots: tuple[Spot, ...] = ()
 
     def trees(self) -> list[tuple[str, Tree]]:
-        """What it stands for, by method; the name is empty where it is not one method's."""
+        """(method, value) of everything it stands for; the name is empty where a value is not one
+        method's."""
         return [("", Form(constant=self.number))]
 
 
@@ -153,7 +158,8 @@ class Fold:
 
 @dataclass(frozen=True)
 class Sum:
-    """Terms with their signs. Lists of methods must be the same ones; a single number stands against all of a list."""
+    """Terms with their signs. Lists must be of the same methods; a single number is combined with each of a
+    list."""
     terms: tuple[tuple[int, "Node"], ...]
 
     @property
@@ -175,7 +181,7 @@ class Sum:
 Node = Number | Select | Fold | Sum
 
 
-# -- claims ------------------------------------------------------------------------------------------------------
+# -- claims --------------------------------------------------------------------------------------------------
 
 @dataclass(frozen=True)
 class Expected:
@@ -192,7 +198,8 @@ class Expected:
 
     @property
     def sized(self) -> bool:
-        """Whether the paper gives the size of the difference, so that its sign and its size can be compared."""
+        """Whether the paper gives the size of the difference, so that its sign and its size can be
+        compared."""
         return self.kind in ("size", "about") and self.number != 0
 
     @property
@@ -200,12 +207,17 @@ class Expected:
         """What is expected, for a reader."""
         number = minus(f"{self.number:g}")
         signed = minus(f"{self.number:+g}") if self.number else "0"
-        return {"bound": f"{SIGNS.get(self.sign, self.sign)} {number}", "abs": f"less than {number} apart", "size": signed,
-                "about": f"about {signed}", "value": number,
-                "rank": "first" if self.number == 1 else f"among the first {number}"}.get(self.kind, self.text)
+        return {
+            "bound": f"{SIGNS.get(self.sign, self.sign)} {number}",
+            "abs": f"less than {number} apart",
+            "size": signed,
+            "about": f"about {signed}",
+            "value": number,
+            "rank": "first" if self.number == 1 else f"among the first {number}",
+        }.get(self.kind, self.text)
 
     def fits(self, value: float) -> bool:
-        """Whether one value is as claimed. Of a sized claim this is the sign alone."""
+        """Whether one value agrees with the claim. For a sized claim only the sign counts."""
         if self.kind == "bound":
             return bool(BOUNDS[self.sign](value, self.number))
         if self.kind == "abs":
@@ -223,20 +235,23 @@ class Claim:
     text: str
     expected: Expected
     where: str                                    # the paper's table or figure
-    slip: str                                     # what the paper's own tables say instead, where they contradict it
+    slip: str  # what the paper's own tables say instead, where they contradict it
     left: Node | None = None
-    right: Node | None = None                     # None: left alone
-    table: str = ""                               # key of the table that shows it; empty where it is about no table
+    right: Node | None = None                     # None: the claim is about `left` itself
+    table: str = ""  # key of the table that shows it; empty for a claim about a figure or in words
     spots: tuple[Spot, ...] = field(default=(), repr=False)
 
     @property
     def tree(self) -> Tree:
         """left - right; of a rank, the lead over the nearest of the others."""
+        if self.left is None:
+            raise ValueError(f"{self.id} compares nothing")
         [(method, left)] = self.left.trees()
+        right = self.right.trees() if self.right else []
         if self.expected.kind == "rank":
-            others = [other for name, other in self.right.trees() if name != method]
+            others = [other for name, other in right if name != method]
             return Extreme("min", tuple(left.plus(other.times(-1)) for other in others))
-        return left.plus(self.right.trees()[0][1].times(-1)) if self.right else left
+        return left.plus(right[0][1].times(-1)) if right else left
 
     def difference(self, look: Look) -> float:
         """left - right, or the rank of left among right (1 is the best)."""
@@ -258,10 +273,16 @@ class Claim:
 class Printed:
     """The published tables of a paper, as claims ask for them. ParamError for a table that cannot be read."""
 
-    def __init__(self, key: str, paper: Paper, root: Path = ROOT):
-        self.paper = paper
-        self.records = {name: read_published(key, table, root) for name, table in paper.tables.items()}
-        self.numbers = {self.spot(name, record): printed_number(record) for name, records in self.records.items() for record in records}
+    def __init__(self, study: Study):
+        self.study, self.paper = study, study.paper
+        self.records = {
+            name: read_published(study.key, table, study.root) for name, table in self.paper.tables.items()
+        }
+        self.numbers = {
+            self.spot(name, record): printed_number(record)
+            for name, records in self.records.items()
+            for record in records
+        }
 
     @staticmethod
     def spot(table: str, record: dict[str, str]) -> Spot:
@@ -273,9 +294,10 @@ class Printed:
         return method in rows and rows[method] is None
 
 
-def read_claims(key: str, paper: Paper, root: Path = ROOT) -> list[Claim]:
-    """The claims of a paper in the order of the file, none where the file is missing; ParamError names file, line and what is wrong."""
-    path = root / "papers" / key / "claims.csv"
+def read_claims(printed: Printed) -> list[Claim]:
+    """The claims of a paper in the order of the file, none where the file is missing; ParamError names file,
+    line and what is wrong."""
+    path, claims = printed.study.root / "papers" / printed.study.key / "claims.csv", {}
     if not path.exists():
         return []
     with path.open(encoding="utf-8", newline="") as file:
@@ -283,7 +305,6 @@ def read_claims(key: str, paper: Paper, root: Path = ROOT) -> list[Claim]:
         rows = list(reader)
     if reader.fieldnames != COLUMNS:
         raise ParamError(f"{shorten(path)}: the columns must be {','.join(COLUMNS)}")
-    printed, claims = Printed(key, paper, root), {}
     for line, row in enumerate(rows, 2):
         if row["id"] in claims:
             raise ParamError(f"{shorten(path)}:{line}: the id {row['id']!r} is given twice")
@@ -294,33 +315,34 @@ def read_claims(key: str, paper: Paper, root: Path = ROOT) -> list[Claim]:
     return list(claims.values())
 
 
-# -- parsing -----------------------------------------------------------------------------------------------------
+# -- parsing -------------------------------------------------------------------------------------------------
 
 def parse_claim(row: dict[str, str], printed: Printed) -> Claim:
     """One row of claims.csv; ValueError says what is wrong with it."""
     if None in row or None in row.values():
         raise ValueError(f"{len(COLUMNS)} fields are needed")
     expected = parse_expected(row["expected"], alone=not row["right"])
-    said = {"id": row["id"], "text": row["claim"], "expected": expected, "where": row["where"], "slip": row["slip"]}
+    claim = Claim(row["id"], row["claim"], expected, row["where"], row["slip"])
     if not expected.testable:
         if row["left"] or row["right"]:
             raise ValueError(f"{expected.kind!r} compares nothing, but a side is given")
-        return Claim(**said)
+        return claim
     left = parse(row["left"], printed)
     right = parse(row["right"], printed) if row["right"] else None
-    claim = Claim(**said, left=left, right=right, table=next((spot.table for spot in left.spots), ""),
-                  spots=tuple(dict.fromkeys((*left.spots, *(right.spots if right else ())))))
     ranked = expected.kind == "rank"
-    for side in filter(None, (left, None if ranked else right)):
-        if len(side.trees()) > 1:
-            raise ValueError("a selector of several numbers stands inside max, min or mean, or on the right of a rank")
+    sides = [left] if ranked or right is None else [left, right]
+    if any(len(side.trees()) > 1 for side in sides):
+        raise ValueError("a selector of several numbers stands inside max, min or mean, "
+                         "or on the right of a rank")
     if ranked and (right is None or not isinstance(left, Select) or left.spots[0] not in right.spots):
         raise ValueError("a rank needs one selected number on the left that is among those on the right")
-    return claim
+    return replace(claim, left=left, right=right, table=next((spot.table for spot in left.spots), ""),
+                   spots=tuple(dict.fromkeys((*left.spots, *(right.spots if right else ())))))
 
 
 def parse_expected(text: str, alone: bool = False) -> Expected:
-    """`>0`, `abs<1`, `=8.47`, `~2`, `rank<=3 low`, `figure`; ValueError for anything else. Alone: there is no right side."""
+    """`>0`, `abs<1`, `=8.47`, `~2`, `rank<=3 low`, `figure`; ValueError for anything else. Alone: there is no
+    right side."""
     if text == "text":
         return Expected("text", text=text)
     if found := re.fullmatch(r"rank<=(\d+)( low)?", text):
@@ -382,12 +404,16 @@ def _select(text: str, printed: Printed) -> list[Spot]:
     here = [record for record in records if all(_matches(record, *term) for term in others)]
     if not here:
         lost = [term for term in others if not any(_matches(record, *term) for record in records)] or others
-        raise ValueError(f"table {number} prints nothing with " + "|".join(f"{key}{'!' * negated}={value}" for key, value, negated in lost))
+        raise ValueError(
+            f"table {number} prints nothing with "
+            + "|".join(f"{key}{'!' * negated}={value}" for key, value, negated in lost)
+        )
     return _of_methods(table, here, records, [term for term in terms if term[0] == "method"], printed)
 
 
 def _of_methods(table: str, here, records, terms, printed: Printed) -> list[Spot]:
-    """Named methods at every position, also where the scan lost the number; else all that are printed there."""
+    """The named methods at every position, even where the scanned paper lost the number; without names, all
+    that are printed there."""
     named = [name for _, value, negated in terms if not negated for name in value.split(" & ")]
     without = {value for _, value, negated in terms if negated}
     known = {record["method"] for record in records}
@@ -419,7 +445,10 @@ def _runs(terms: dict[str, str], paper: Paper) -> list[Spot]:
         raise ValueError("a run is scenario=..|measure=..|method=..")
     labels, methods = [paper.label(method) for method in paper.methods], terms["method"].split(" & ")
     figure = terms["measure"].partition(".")[0]
-    asked = [("scenario", terms["scenario"], paper.scenarios), *(("method", name, labels) for name in methods)]
+    asked = [
+        ("scenario", terms["scenario"], paper.scenarios),
+        *(("method", name, labels) for name in methods),
+    ]
     asked += [("figure", figure, paper.figures)] if figure.startswith("figure") else []
     for kind, name, known in asked:
         if name not in known:

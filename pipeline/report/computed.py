@@ -2,32 +2,44 @@
 from pathlib import Path
 
 from pipeline.errors import FedReproError
-from pipeline.params import MINIATURE, ROOT, Cell, Paper, load_paper
 from pipeline.report import embedding, examples, geometry
 from pipeline.report.pictures import examples_path
+from pipeline.schema import COMPUTED, MINIATURE, PICTURE, ROOT, Cell, load_paper
 
 
-def update(what: str, root: Path = ROOT) -> list[Path]:
-    """Compute and keep what figures show of a cell (`fedcrl/mini/fedavg`), or of every cell of a paper that has representations.
+def update(what: str, only: str | None = None, root: Path = ROOT) -> list[Path]:
+    """Compute and keep what figures show of a cell (`fedcrl/mini/fedavg`), of a scenario's data
+    (`fcclplus/mini`), or of every cell and data set of a paper that are there. `only`: of this figure alone.
 
-    FedReproError for a cell that no figure of its paper shows, or one without representations.
+    FedReproError for what no figure of the paper shows, or for a cell without representations.
     """
-    makers = {"embedding": lambda figure, cell, root: embedding.write(figure, cell, embedding.compute(cell, root), root),
-              **{kind: geometry.maker(kind) for kind in geometry.COLUMNS}}
-    name = what.partition("/")[0]
+    name, _, at = what.partition("/")
     paper = load_paper(name, root)
-    wanted = [(key, figure.kind, cell) for key, figure in paper.figures.items() if figure.kind in makers for cell in embedding.cells(name, paper, figure)]
-    if what == name:
-        wanted = [(key, kind, cell) for key, kind, cell in wanted if (cell.representations(root)).exists()]
-    elif not (wanted := [(key, kind, cell) for key, kind, cell in wanted if cell == Cell.parse(what)]):
-        raise FedReproError(f"papers/{name}/paper.yaml: no figure of kind {' or '.join(map(repr, makers))} shows the cell {what}")
-    written = [makers[kind](key, cell, root) for key, kind, cell in wanted]
-    return written + (_examples(name, paper, root) if what == name else [])
+    figures = {key: figure for key, figure in paper.figures.items() if only in (None, key)}
+    cells = [(key, figure.kind, cell) for key, figure in figures.items() if figure.kind in COMPUTED
+             for cell in embedding.cells(name, paper, figure)]
+    pictures = [(key, scenario) for key, figure in figures.items() if figure.kind == PICTURE
+                for scenario in (MINIATURE, *figure.scenarios)]
+    if not at:
+        cells = [one for one in cells if one[2].representations(root).exists()]
+        pictures = [one for one in pictures if (root / "data" / paper.scenarios[one[1]].data.set).exists()]
+    else:
+        cells = [one for one in cells if str(one[2]) == what]
+        pictures = [one for one in pictures if one[1] == at]
+        if not cells and not pictures:
+            raise FedReproError(
+                f"papers/{name}/paper.yaml: no figure {only or 'that is computed'} shows {what}"
+            )
+    return [
+        *(_computed(kind, key, cell, root) for key, kind, cell in cells),
+        *(
+            examples.write(examples_path(name, key, scenario, root), paper.scenarios[scenario], root)
+            for key, scenario in pictures
+        ),
+    ]
 
 
-def _examples(name: str, paper: Paper, root: Path) -> list[Path]:
-    """Example images of the scenarios whose data are there."""
-    wanted = [(key, scenario) for key, figure in paper.figures.items() if figure.kind == "images"
-              for scenario in (MINIATURE, *figure.scenarios)]
-    return [examples.write(examples_path(name, key, scenario, root), paper.scenarios[scenario], root)
-            for key, scenario in wanted if (root / "data" / paper.scenarios[scenario].data.set).exists()]
+def _computed(kind: str, key: str, cell: Cell, root: Path) -> Path:
+    if kind == "embedding":
+        return embedding.write(key, cell, embedding.compute(cell, root), root)
+    return geometry.maker(kind)(key, cell, root)

@@ -1,4 +1,7 @@
-"""One photograph under all corruptions and severities, to be looked at: a wrong direction or scale is seen at once."""
+"""One photograph under all corruptions and severities, for inspection by eye: a wrong direction or scale is
+obvious there."""
+from typing import Any
+
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
@@ -14,7 +17,7 @@ SCALE = 3                                             # pixels of the page per p
 CELL, GAP = SIDE * SCALE, 6                           # pixels, as all below
 LEFT, ABOVE, BELOW = 136, 46, 30
 DPI = 100
-STYLE = {"font.family": "DejaVu Sans", "font.size": 10.5, "text.color": "#24303c"}
+STYLE: dict[Any, Any] = {"font.family": "DejaVu Sans", "font.size": 10.5, "text.color": "#24303c"}
 SQUARE = (150, 0, 570, 420)                           # of the photograph: the flower and what is around it
 
 
@@ -25,14 +28,18 @@ def bundled_image() -> np.ndarray:
 
 
 def variants(image: np.ndarray, seed: int = 0) -> np.ndarray:
-    """uint8 (5, 15, 32, 32, 3): all corruptions of one image, severities 1 to 5, with the same key at every severity."""
+    """uint8 (5, 15, 32, 32, 3): all corruptions of one image, severities 1 to 5, with the same key at every
+    severity."""
     return np.stack([np.concatenate([corrupt(image[None], name, severity, seed) for name in KINDS])
                      for severity in range(1, SEVERITIES + 1)])
 
 
 def contact_sheet(image: np.ndarray, target, seed: int = 0) -> None:
-    """Write a PNG to `target`, a path or a binary file: a column per corruption, a row per severity, the clean image at the left."""
-    page = np.full((ABOVE + SEVERITIES * (CELL + GAP) + BELOW, LEFT + len(KINDS) * (CELL + GAP), 3), 255, np.uint8)
+    """Write a PNG to `target`, a path or a binary file: a column per corruption, a row per severity, the
+    clean image at the left."""
+    page = np.full(
+        (ABOVE + SEVERITIES * (CELL + GAP) + BELOW, LEFT + len(KINDS) * (CELL + GAP), 3), 255, np.uint8
+    )
     for row, images in enumerate(variants(image, seed)):
         for column, changed in enumerate(images):
             _paste(page, changed, *_corner(row, column))
@@ -44,9 +51,16 @@ def contact_sheet(image: np.ndarray, target, seed: int = 0) -> None:
         axes.imshow(page, interpolation="nearest", aspect="auto")
         axes.set_axis_off()
         for column, name in enumerate(KINDS):
-            axes.text(_corner(0, column)[1] + CELL / 2, ABOVE - 8, name.replace("_", "\n"), ha="center", va="bottom", linespacing=1.05)
+            axes.text(
+                _corner(0, column)[1] + CELL / 2,
+                ABOVE - 8,
+                name.replace("_", "\n"),
+                ha="center",
+                va="bottom",
+                linespacing=1.05,
+            )
         for row in range(SEVERITIES):
-            axes.text(LEFT - 12, _corner(row, 0)[0] + CELL / 2, row + 1, ha="right", va="center")
+            axes.text(LEFT - 12, _corner(row, 0)[0] + CELL / 2, str(row + 1), ha="right", va="center")
         axes.text(LEFT - 12, ABOVE - 8, "severity", ha="right", va="bottom")
         axes.text(CELL / 2, middle - 8, "clean", ha="center", va="bottom")
         axes.text(LEFT, page.shape[0] - 10, f"frost: {find_ice().source}", va="bottom", fontsize=8.5)

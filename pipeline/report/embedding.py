@@ -1,4 +1,5 @@
-"""t-SNE of representations: computed once from a cell's representations, kept as a small CSV that any clone can draw."""
+"""t-SNE of representations: computed once from a cell's representations, kept as a small CSV that any clone
+can draw."""
 import json
 import zipfile
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ import pandas as pd
 
 from pipeline.errors import FedReproError
 from pipeline.files import write_json, write_text
-from pipeline.params import MINIATURE, ROOT, Cell, Figure, Paper, shorten
+from pipeline.schema import MINIATURE, ROOT, Cell, Figure, Paper, shorten
 
 PERPLEXITY = 30
 SEED = 0
@@ -19,7 +20,8 @@ COLUMNS = ["x", "y", "label", "client"]
 
 @dataclass(frozen=True)
 class Embedding:
-    """Points in the plane (columns x, y, label, client) and how well the representations themselves part by label."""
+    """Points in the plane (columns x, y, label, client) and the silhouette by label of the representations
+    themselves."""
     points: pd.DataFrame
     silhouette: float
 
@@ -34,7 +36,8 @@ def cells(name: str, paper: Paper, figure: Figure) -> Iterator[Cell]:
 def compute(cell: Cell, root: Path = ROOT) -> Embedding:
     """t-SNE of a cell's representations and their cosine silhouette by label (FedCRL Fig. 4).
 
-    One thread, so that the number of cores does not change the picture. FedReproError for a missing or broken file.
+    One thread, so that the number of cores does not change the picture. FedReproError for a missing or broken
+    file.
     """
     from sklearn.metrics import silhouette_score
     from threadpoolctl import threadpool_limits
@@ -43,12 +46,14 @@ def compute(cell: Cell, root: Path = ROOT) -> Embedding:
     places = plane(values)
     with threadpool_limits(1):
         silhouette = float(silhouette_score(values, labels, metric="cosine"))
-    return Embedding(pd.DataFrame({"x": places[:, 0], "y": places[:, 1], "label": labels, "client": clients}), silhouette)
+    return Embedding(
+        pd.DataFrame({"x": places[:, 0], "y": places[:, 1], "label": labels, "client": clients}), silhouette
+    )
 
 
 def plane(values: np.ndarray) -> np.ndarray:
     """(n, 2): t-SNE of values (n, d), one thread."""
-    from sklearn.manifold import TSNE                 # here, because a report draws what is kept without computing it
+    from sklearn.manifold import TSNE  # here, because a report draws what is kept without computing it
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1):
@@ -62,18 +67,25 @@ def representations(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         with np.load(path) as file:
             values, labels, clients = file["values"].astype(np.float32), file["labels"], file["clients"]
     except FileNotFoundError:
-        raise FedReproError(f"{shorten(path)}: no such file; the training stage of the cell writes it") from None
+        raise FedReproError(
+            f"{shorten(path)}: no such file; the training stage of the cell writes it"
+        ) from None
     except (KeyError, ValueError, zipfile.BadZipFile, EOFError) as error:
         raise FedReproError(f"{shorten(path)}: not representations: {error}") from None
     if values.ndim != 2 or not len(values) == len(labels) == len(clients) or not np.isfinite(values).all():
-        raise FedReproError(f"{shorten(path)}: not representations: values {values.shape}, labels {labels.shape}, clients "
-                            f"{clients.shape}, or a value that is not finite")
+        raise FedReproError(
+            f"{shorten(path)}: not representations: values {values.shape}, labels {labels.shape}, clients "
+            f"{clients.shape}, or a value that is not finite"
+        )
     if not 2 <= len(np.unique(labels)) < len(labels):
-        raise FedReproError(f"{shorten(path)}: {len(labels)} points of {len(np.unique(labels))} labels cannot be told apart by label")
+        raise FedReproError(
+            f"{shorten(path)}: {len(labels)} points of {len(np.unique(labels))} labels cannot be told apart "
+            "by label"
+        )
     return values, labels, clients
 
 
-# -- what is kept --------------------------------------------------------------------------------------------------------
+# -- what is kept --------------------------------------------------------------------------------------------
 
 def kept(figure: str, cell: Cell, root: Path = ROOT) -> Path:
     """papers/<paper>/figures/<figure>-<scenario>-<method>.csv; the JSON beside it holds the silhouette."""
@@ -84,12 +96,16 @@ def write(figure: str, cell: Cell, found: Embedding, root: Path = ROOT) -> Path:
     """Keep an embedding as CSV (three decimals) and JSON; returns the CSV's path."""
     path = kept(figure, cell, root)
     write_text(path, found.points.to_csv(index=False, float_format="%.3f", lineterminator="\n"))
-    write_json(path.with_suffix(".json"), {"cell": str(cell), "points": len(found.points), "silhouette": round(found.silhouette, 4)})
+    write_json(
+        path.with_suffix(".json"),
+        {"cell": str(cell), "points": len(found.points), "silhouette": round(found.silhouette, 4)},
+    )
     return path
 
 
 def read(figure: str, cell: Cell, root: Path = ROOT) -> Embedding | None:
-    """What is kept for a cell of a figure, None where nothing is; FedReproError for a file that is not such a table."""
+    """What is kept for a cell of a figure, None where nothing is; FedReproError for a file that is not such a
+    table."""
     path = kept(figure, cell, root)
     if not path.exists():
         return None

@@ -2,37 +2,36 @@
 that follow.
 
 The rows of a comparison (its pool) are those that the paper prints in the same block of a table, or draws in
-the figure, so that a reading, a variant or a method of ours that is run later changes no verdict. Where
-nothing is printed they are all rows of the scenario.
+the figure, so that a reading, a variant or a method of ours that is run later does not change a verdict.
+Where nothing is printed they are all rows of the scenario.
 """
 import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from statistics import fmean
 
 import numpy as np
 
-from pipeline.params import ROOT, Cell, Paper
 from pipeline.report import measures
 from pipeline.report.claims import Form, Printed, Spot
 from pipeline.report.statistics import Design, Estimate, alone, combined, logit
+from pipeline.schema import Cell
 
 Source = tuple[Cell, str]                         # a run and one of its measures
-Column = tuple[str, str, str, str]                # table, setting, data set and column of the print
+Column = tuple[str, str, str, str]                # table, setting, data set and column as printed
 Block = tuple[int, str]                           # a seed and the partition that it used
-Weights = tuple[tuple[str, float], ...]           # measure -> what it counts in one number of a run
+Weights = tuple[tuple[str, float], ...]           # measure -> its weight in one number of a run
 SCALES: dict[str, Callable[[float], float]] = {"": lambda value: value, "logit": logit, "ln": math.log}
 
 
 class Evidence:
-    """The results of one paper as its claims ask for them; `variant`: by the tables' variant of that name."""
+    """The results of one paper, looked up for its claims; `variant`: through the tables' variant of that
+    name."""
 
-    def __init__(self, key: str, paper: Paper, results: dict[Cell, dict], printed: Printed, root: Path = ROOT,
-                 variant: str = ""):
-        self.key, self.paper, self.results = key, paper, results
-        self.printed, self.root, self.variant = printed, root, variant
+    def __init__(self, printed: Printed, variant: str = ""):
+        self.study, self.printed, self.variant = printed.study, printed, variant
+        self.paper, self.results = self.study.paper, self.study.results
         self.values, self.design, self.beside = cache(self._values), cache(self._design), cache(self._beside)
         self.columns: dict[Column, list[Spot]] = {}
         for spot in printed.numbers:
@@ -44,31 +43,39 @@ class Evidence:
     def source(self, spot: Spot) -> Source | None:
         """The run and the measure that a spot is; None for what no run measures."""
         if not spot.table:
-            method = next(name for name in self.paper.methods if self.paper.label(name) == spot.method)
-            return Cell(self.key, spot.scenario, method), spot.measure
+            named = next(name for name in self.paper.methods if self.paper.label(name) == spot.method)
+            return self.study.cell(spot.scenario, named), spot.measure
         table = self.paper.tables.get(f"{spot.table}-{self.variant}", self.paper.tables[spot.table])
         block = table.block(spot.setting, spot.dataset, spot.method)
         method = self.paper.method_of(table, spot.method)
-        measure = block and table.measure(block, spot.column)
-        return (Cell(self.key, block.scenario, method), measure) if measure and method else None
+        if block is None or method is None:
+            return None
+        measure = table.measure(block, spot.column)
+        return (self.study.cell(block.scenario, method), measure) if measure else None
 
     def _values(self, source: Source) -> dict[Block, float]:
         """{block: number}, empty where the cell has not run."""
         cell, measure = source
         result = self.results.get(cell)
-        found = measures.numbers(cell, result, measure, self.root) if result else {}
-        draws = dict(zip(result["seeds"], result.get("partitions") or [result["partition"]] * len(result["seeds"]))) if result else {}
+        found = measures.numbers(cell, result, measure, self.study.root) if result else {}
+        draws = (
+            dict(
+                zip(result["seeds"], result.get("partitions") or [result["partition"]] * len(result["seeds"]))
+            )
+            if result
+            else {}
+        )
         return {(seed, draws[seed]): number for seed, number in found.items()}
 
     def hours(self, cells: set[Cell]) -> float:
-        """What one more seed of every cell takes, as long as its seeds took."""
+        """Hours for one more seed of every cell, if it takes as long as the cell's other seeds."""
         return sum(fmean(self.results[cell]["seconds"]) for cell in cells) / 3600
 
     # -- the rows of a comparison --
 
     def pool(self, spot: Spot) -> tuple[Source, ...]:
-        """What the paper prints beside a spot: the same block and column of its table, or the figure; else
-        the whole scenario."""
+        """The numbers that the paper prints along with a spot: the same block and column of its table, or the
+        figure; else the whole scenario."""
         if spot.table:
             return self.beside(_column(spot))
         wanted = spot.scenario, spot.measure
@@ -78,7 +85,7 @@ class Evidence:
             return max(same, key=len)
         figures = [figure for figure in self.paper.figures.values() if spot.scenario in figure.scenarios]
         methods = next((figure.methods for figure in figures if figure.methods), self.paper.methods)
-        return tuple((Cell(self.key, spot.scenario, method), spot.measure) for method in methods)
+        return tuple((self.study.cell(spot.scenario, method), spot.measure) for method in methods)
 
     def _beside(self, column: Column) -> tuple[Source, ...]:
         """The runs of one printed column."""
@@ -92,8 +99,9 @@ class Evidence:
         by_scenario: dict[str, dict[Source, float]] = {}
         for source, coefficient in form.coefficients:
             by_scenario.setdefault(source[0].scenario, {})[source] = coefficient
-        parts = [self._part(scenario, sources, pool, scale) for scenario, sources in by_scenario.items()]
-        if not parts or None in parts:
+        parts = [part for scenario, sources in by_scenario.items()
+                 if (part := self._part(scenario, sources, pool, scale))]
+        if not parts or len(parts) < len(by_scenario):
             return None
         whole = combined(parts)
         return replace(whole, d=whole.d + form.constant)
@@ -126,7 +134,7 @@ class Evidence:
                 scale: bool) -> Design:
         rows = {}
         for method in dict.fromkeys((*printed, *asked)):
-            cell = Cell(self.key, scenario, method)
+            cell = self.study.cell(scenario, method)
             rows[method] = self._sum({(cell, measure): weight for measure, weight in weights}, scale)
         return Design({method: row for method, row in rows.items() if row}, printed)
 

@@ -7,8 +7,8 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from pipeline.data import store
-from pipeline.params import ROOT, Scenario
 from pipeline.report.contact_sheet import DPI, STYLE
+from pipeline.schema import ROOT, Scenario
 
 SIDE, GAP, LEFT = 64, 6, 120                          # pixels of the page
 MOST = 10                                             # classes shown

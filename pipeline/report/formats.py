@@ -1,14 +1,16 @@
-"""The three output formats: a Jinja environment each, with its own escaping and its own look of a table position."""
+"""The three output formats: for each a Jinja environment with its own escaping and its own form of a table
+position."""
 import re
 from functools import cache, partial
+from typing import Any
 
 import jinja2
 
-from pipeline.params import ROOT
-from pipeline.report.tables import Value
 from pipeline.report.judgement import MEANINGS, ordinal
+from pipeline.report.panels import Value
 from pipeline.report.told import numbers, value_words
 from pipeline.report.words import measure_words
+from pipeline.schema import ROOT
 
 TEMPLATES = ROOT / "reports" / "templates"
 FORMATS = ("md", "html", "tex")
@@ -29,17 +31,70 @@ def _marks(row) -> str:
     return " ".join(filter(None, (row.note, "R" if row.told else "")))
 
 
-# -- LaTeX ---------------------------------------------------------------------------------------------------------
+# -- LaTeX ---------------------------------------------------------------------------------------------------
 
-_TEX = {"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
-        "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "|": r"\textbar{}", "<": r"\textless{}", ">": r"\textgreater{}", "[": "{[}", "*": "{*}",
-        "±": r"$\pm$", "—": "---", "–": "--", "−": "$-$", "·": r"\textperiodcentered{}", "×": r"$\times$", "✓": r"\checkmark{}",
-        "Δ": r"$\Delta$", "≥": r"$\geq$", "≤": r"$\leq$", "→": r"$\rightarrow$", "²": r"\textsuperscript{2}",
-        "†": r"$\dagger$", "‡": r"$\ddagger$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "Ω": r"$\Omega$", "…": r"\dots{}",
-        "“": "``", "”": "''", "‘": "`", "’": "'", "∞": r"$\infty$", "ℓ": r"$\ell$", "\u00a0": "~", "\u2009": r"\,"}
-_TEX |= {letter: f"${name}$" for letter, name in {
-    "α": r"\alpha", "β": r"\beta", "γ": r"\gamma", "ε": r"\epsilon", "η": r"\eta", "θ": r"\theta", "λ": r"\lambda", "μ": r"\mu",
-    "ξ": r"\xi", "π": r"\pi", "φ": r"\phi", "σ": r"\sigma", "τ": r"\tau", "ω": r"\omega"}.items()}
+_TEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "|": r"\textbar{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "[": "{[}",
+    "*": "{*}",
+    "±": r"$\pm$",
+    "—": "---",
+    "–": "--",
+    "−": "$-$",
+    "·": r"\textperiodcentered{}",
+    "×": r"$\times$",
+    "✓": r"\checkmark{}",
+    "Δ": r"$\Delta$",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "→": r"$\rightarrow$",
+    "²": r"\textsuperscript{2}",
+    "†": r"$\dagger$",
+    "‡": r"$\ddagger$",
+    "↑": r"$\uparrow$",
+    "↓": r"$\downarrow$",
+    "Ω": r"$\Omega$",
+    "…": r"\dots{}",
+    "“": "``",
+    "”": "''",
+    "‘": "`",
+    "’": "'",
+    "∞": r"$\infty$",
+    "ℓ": r"$\ell$",
+    "\u00a0": "~",
+    "\u2009": r"\,",
+}
+_TEX |= {
+    letter: f"${name}$"
+    for letter, name in {
+        "α": r"\alpha",
+        "β": r"\beta",
+        "γ": r"\gamma",
+        "ε": r"\epsilon",
+        "η": r"\eta",
+        "θ": r"\theta",
+        "λ": r"\lambda",
+        "μ": r"\mu",
+        "ξ": r"\xi",
+        "π": r"\pi",
+        "φ": r"\phi",
+        "σ": r"\sigma",
+        "τ": r"\tau",
+        "ω": r"\omega",
+    }.items()
+}
 
 
 def tex(text) -> str:
@@ -71,7 +126,8 @@ def tex_published(value: Value) -> Raw:
 
 
 def tex_row(row) -> Raw:
-    """What stands in front of a row's numbers, with the letter of its footnote and the mark of its readings."""
+    """The stub of a row, in front of its numbers, with the letter of its footnote and the mark of its
+    readings."""
     first = Raw(tex(row.stub[0]) + (rf"\textsuperscript{{{_marks(row)}}}" if _marks(row) else ""))
     return join(tex, " & ", [first, *row.stub[1:]])
 
@@ -91,7 +147,7 @@ def tex_breakable(text: str) -> Raw:
     return Raw(re.sub(r"(?<=[/:@-])", r"\\allowbreak{}", tex(text)))
 
 
-# -- Markdown --------------------------------------------------------------------------------------------------------
+# -- Markdown ------------------------------------------------------------------------------------------------
 
 def markdown(text) -> str:
     """Escape what Markdown, its tables and embedded HTML would read as markup."""
@@ -99,8 +155,11 @@ def markdown(text) -> str:
 
 
 def markdown_value(value: Value) -> Raw:
-    """`**71.23** ± 0.41 (70.90, +0.33)`: measured, in parentheses published and the difference; a dash where a run is missing."""
-    published = f"({', '.join(filter(None, (markdown(value.published), value.apart)))})" if value.published else ""
+    """`**71.23** ± 0.41 (70.90, +0.33)`: measured, in parentheses published and the difference; a dash where
+    a run is missing."""
+    published = (
+        f"({', '.join(filter(None, (markdown(value.published), value.apart)))})" if value.published else ""
+    )
     if value.state == "text":
         measured = markdown(value.text)
     elif value.state == "excluded":
@@ -117,7 +176,8 @@ def markdown_value(value: Value) -> Raw:
 
 
 def markdown_row(row) -> Raw:
-    """What stands in front of a row's numbers, with the letter of its footnote and the mark of its readings."""
+    """The stub of a row, in front of its numbers, with the letter of its footnote and the mark of its
+    readings."""
     first = Raw(markdown(row.stub[0]) + (f" <sup>{_marks(row)}</sup>" if _marks(row) else ""))
     return join(markdown, " | ", [first, *row.stub[1:]])
 
@@ -127,26 +187,55 @@ def markdown_code(text: str) -> Raw:
 
 
 FILTERS = {
-    "tex": {"measured": tex_measured, "published": tex_published, "rules": tex_rules,
-            "breakable": tex_breakable, "cells": partial(join, tex, " & "), "row": tex_row, "raw": Raw},
-    "md": {"value": markdown_value, "code": markdown_code, "row": markdown_row, "cells": partial(join, markdown, " | "), "raw": Raw},
+    "tex": {
+        "measured": tex_measured,
+        "published": tex_published,
+        "rules": tex_rules,
+        "breakable": tex_breakable,
+        "cells": partial(join, tex, " & "),
+        "row": tex_row,
+        "raw": Raw,
+    },
+    "md": {
+        "value": markdown_value,
+        "code": markdown_code,
+        "row": markdown_row,
+        "cells": partial(join, markdown, " | "),
+        "raw": Raw,
+    },
 }
 
 
-# -- environments ------------------------------------------------------------------------------------------------------
+# -- environments --------------------------------------------------------------------------------------------
 
 @cache
 def environment(kind: str) -> jinja2.Environment:
-    """The Jinja environment of `md`, `html` or `tex`. HTML escapes by autoescape, the others every expression."""
-    options = {
+    """The Jinja environment of `md`, `html` or `tex`. HTML escapes by autoescape, the others every
+    expression."""
+    options: dict[str, dict[str, Any]] = {
         "html": {"autoescape": True},
         "md": {"finalize": markdown},
-        "tex": {"finalize": tex, "block_start_string": "<%", "block_end_string": "%>", "variable_start_string": "<<",
-                "variable_end_string": ">>", "comment_start_string": "<#", "comment_end_string": "#>"},
-    }[kind]
-    made = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), undefined=jinja2.StrictUndefined, trim_blocks=True,
-                              lstrip_blocks=True, keep_trailing_newline=True, **options)
-    made.filters.update(FILTERS.get(kind, {}), ordinal=ordinal, measure=measure_words, words=value_words, numbers=numbers)
+        "tex": {
+            "finalize": tex,
+            "block_start_string": "<%",
+            "block_end_string": "%>",
+            "variable_start_string": "<<",
+            "variable_end_string": ">>",
+            "comment_start_string": "<#",
+            "comment_end_string": "#>",
+        },
+    }
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        **options[kind],
+    )
+    made.filters.update(
+        FILTERS.get(kind, {}), ordinal=ordinal, measure=measure_words, words=value_words, numbers=numbers
+    )
     made.globals.update(WIDE=WIDE, DASH=DASH, MEANINGS=MEANINGS)
     return made
 

@@ -7,74 +7,84 @@ from statistics import fmean
 import numpy as np
 from scipy import stats
 
-from pipeline.params import Paper
+from pipeline.cells.results import lower_is_better
 from pipeline.report.claims import Spot
 from pipeline.report.evidence import Evidence
 from pipeline.report.judging import ENOUGH
 from pipeline.report.statistics import ALPHA, holm
-from pipeline.report.verdicts import (CONFIRMED, CONTRADICTED, HOLDS, OPEN, TESTED, UNDECIDED, UNTESTED, WAITS,
-                                      Verdict)
+from pipeline.report.verdicts import (
+    CONFIRMED,
+    CONTRADICTED,
+    HOLDS,
+    OPEN,
+    TESTED,
+    UNDECIDED,
+    UNTESTED,
+    WAITS,
+    Verdict,
+)
 from pipeline.report.words import method_words, minus, pretty, setting_words, split_setting
-from pipeline.results import lower_is_better
+from pipeline.schema import Paper
 
-AVERAGES = ("Avg", "AVG")                         # the column that sums up a block; without one every column counts
-RANKED = 5                                        # of four methods, no order differs from chance at 5 %
+AVERAGES = ("Avg", "AVG")  # the column that sums up a block; without one every column counts
+RANKED = 5                                        # with four methods no order differs from chance at 5 %
 
 
-MEANINGS = (                                      # what the pages say of the words
+MEANINGS = (                                      # how the pages explain the words of a verdict
     ("measured",
-     "the difference that the claim speaks of, and in brackets its 95 % interval. Runs with one seed share "
+     "the difference that the claim is about, and in brackets its 95 % interval. Runs with one seed share "
      "initial weights, clients and order, so the methods are compared seed by seed (a randomised block "
-     "design). The spread that is left is pooled over the methods that the paper prints beside one another "
-     "and judged by Student's t; what we run beyond the print changes no verdict."),
+     "design). The remaining spread is pooled over the methods that the paper prints side by side and judged "
+     "by Student's t; methods that we run in addition to the printed ones do not change a verdict."),
     ("set apart",
-     "a method that spreads more than the others (an exact F test) gives nothing to the pooled spread and "
-     "is compared by the paired t test. With two or three seeds the test misses some of them."),
+     "a method whose numbers spread more than the others' (an exact F test) is left out of the pooled spread "
+     "and compared by the paired t test. With two or three seeds the test misses some of them."),
     ("several comparisons",
-     "a claim that names a best method joins as many comparisons as there are rivals: the intervals hold "
-     "together, by Dunnett's test, or by Holm's steps where spreads differ. The comparison that the word "
-     "hangs on is named with its own interval."),
+     "a claim that names a best method makes as many comparisons as there are rivals: their intervals hold "
+     "simultaneously, by Dunnett's test, or by Holm's procedure where spreads differ. The comparison that "
+     "decides the verdict is named with its own interval."),
     ("holds",
-     "all of the interval is as claimed: beyond the bound, or within the claimed ranks."),
+     "the whole interval agrees with the claim: it lies beyond the bound, or within the claimed ranks."),
     ("fails",
-     "nothing of the interval is as claimed."),
+     "the whole interval contradicts the claim."),
     ("undecided",
-     "the interval has both. That is no sign of equality: “equal” is only said where the 90 % interval "
-     "lies within the claimed distance (two one-sided tests at 5 %). “Depends on the scale”: near 0 or 100 "
-     "%, or of spreads and losses, the logit or the logarithm gives another word."),
+     "part of the interval agrees with the claim and part contradicts it. That is no sign of equality: "
+     "“equal” is only said where the 90 % interval lies within the claimed distance (two one-sided tests at "
+     "5 %). “Depends on the scale”: for accuracies near 0 or 100 %, or for spreads and losses, the logit or "
+     "the logarithm gives another verdict."),
     ("size",
-     "a claim that names a size (“by 8.47 points”) is judged twice: its direction, and its size. The size "
-     "is confirmed where the 90 % interval lies within half a point of it (or a tenth of it, if that is "
-     "more); contradicted where it lies outside of where a result from as few runs as the paper's would "
+     "a claim that names a size (“by 8.47 points”) is judged twice: its direction, and its size. The size is "
+     "confirmed where the 90 % interval lies within half a point of it (or a tenth of it, if that is more); "
+     "contradicted where it lies outside the range in which a result from as few runs as the paper's would "
      "fall (95 %); else open."),
     ("one value",
-     "“reaches 68.40” holds where the 90 % interval lies within one point of it, and fails as a size is "
-     "contradicted."),
+     "“reaches 68.40” holds where the 90 % interval lies within one point of it, and fails where the value "
+     "would be contradicted as a size."),
     ("indicative",
-     "a run with one seed, or numbers that do not change with the seed: there is no interval, and the word "
-     "says which way one difference points, and no more. A table is indicative as soon as one number that "
-     "it is judged by is."),
+     "a run with one seed, or numbers that do not change with the seed: there is no interval, and the "
+     "verdict only says in which direction one difference points. A table's verdict is indicative if any "
+     "number behind it is."),
     ("more seeds",
      "for an undecided claim: how many seeds decide it if difference and spread stay as measured (half of "
-     "all repetitions would need more), how many do so with a power of 80 %, and what they cost."),
-    ("counted together",
-     "every claim is a question of its own; beside the count stands how many decided ones would remain so "
-     "if all tested claims of the page were one family (Holm)."),
+     "all repetitions would need more), how many decide it with a power of 80 %, and what they cost."),
+    ("corrected for all tests",
+     "every claim is tested on its own; beside the count stands how many decided claims would remain decided "
+     "if all tested claims of the page were corrected as one family (Holm)."),
     ("not enough runs",
-     "a number of the claim is not there yet; of a claim about one value, that there is one seed."),
+     "a number of the claim has not been measured yet; for a claim about one value, there is only one seed."),
     ("not tested",
-     "in words that no number settles, or of numbers that no run measures, or both sides are one and the "
-     "same run here."),
+     "the claim is in words that no number settles, or about numbers that no run measures, or both of its "
+     "sides are the same run here."),
     ("mean ranks",
-     "where three scenarios or more of a table are measured: the mean rank of every method over them, the "
-     "Friedman test in the form of Iman and Davenport, and the distance that two mean ranks need "
-     "(Nemenyi). No claim is judged by them, since they depend on who else is in the table."),
+     "where at least three scenarios of a table are measured: the mean rank of every method over them, the "
+     "Friedman test in the form of Iman and Davenport, and the distance by which two mean ranks must differ "
+     "(Nemenyi). No claim is judged by mean ranks, since they depend on which methods are in the table."),
     ("order of the methods",
-     "Kendall's τ-b between the measured and the published numbers of a column (the averages where the "
-     "table has them), from five measured methods on: 1 is the same order, 0 no relation, −1 the reverse; "
-     "p is its probability, or that of one further from 0, where the order is chance. The winner is the "
-     "method that is best in print. A table that measures another one's numbers once more, in another "
-     "setting, has a verdict of its own and no part in the paper's."),
+     "Kendall's τ-b between the measured and the published numbers of a column (the averages where the table "
+     "has them), from five measured methods on: 1 is the same order, 0 no relation, −1 the reverse; p is the "
+     "probability of a τ at least this far from 0 if the order were random. The winner is the method with "
+     "the best published number. A table that measures another table's numbers again, in another setting, "
+     "has its own verdict and does not count in the paper's."),
 )
 
 
@@ -87,7 +97,7 @@ class Order:
     methods: int                                  # that are measured
     printed: int
     winner: str                                   # best in print
-    place: int | None                             # of the winner among the measured ones; None where it has not run
+    place: int | None  # of the winner among the measured ones; None where it has not run
     seeds: int                                    # of the run that has the fewest
 
     @property
@@ -100,7 +110,7 @@ class Judgement:
     """The verdict on a table, or on all of a paper."""
     verdicts: list[Verdict]
     orders: list[Order]
-    several: bool = False                         # of a paper: tables that may rest on different numbers of seeds
+    several: bool = False  # of a paper: tables that may rest on different numbers of seeds
 
     @property
     def tested(self) -> bool:
@@ -109,11 +119,13 @@ class Judgement:
     @property
     def seeds(self) -> int:
         """Of the run with the fewest that a verdict or an order rests on."""
-        return min([v.seeds for v in self.verdicts if v.tested] + [order.seeds for order in self.orders], default=0)
+        return min(
+            [v.seeds for v in self.verdicts if v.tested] + [order.seeds for order in self.orders], default=0
+        )
 
     @property
     def indicative(self) -> bool:
-        """As soon as one number that it rests on has too few seeds."""
+        """Whether any number that it rests on has too few seeds."""
         return self.tested and self.seeds < ENOUGH
 
     @property
@@ -124,12 +136,19 @@ class Judgement:
         for soft in (False, True):
             held, failed, open_ = (count[word, soft] for word in TESTED)
             total = held + failed + open_
-            share = f"{held} of {total} tested {_claims(total)}", f"({100 * held / total:.0f} %)" if total else ""
+            share = (
+                f"{held} of {total} tested {_claims(total)}",
+                f"({100 * held / total:.0f} %)" if total else "",
+            )
             agreeing = 1 if total == 1 else held
             if total and soft:
                 parts.append(f"indicative: {share[0]} {_verb(agreeing, 'point')} the claimed way {share[1]}")
             elif total:
-                rest = [f"{n} {words}" for n, words in ((failed, _verb(failed, "fail")), (open_, "undecided")) if n]
+                rest = [
+                    f"{n} {words}"
+                    for n, words in ((failed, _verb(failed, "fail")), (open_, "undecided"))
+                    if n
+                ]
                 parts.append(", ".join([f"{share[0]} {_verb(agreeing, 'hold')} {share[1]}", *rest]))
         parts += [self.sizes] if self.sizes else []
         waiting, untested = count[WAITS, False], count[UNTESTED, False]
@@ -149,21 +168,26 @@ class Judgement:
 
     @property
     def firm(self) -> str:
-        """How many decided claims remain so when all tested ones count as one family; empty where fewer than
-        two were tested."""
-        tested = [verdict for verdict in self.verdicts if verdict.tested and verdict.p is not None]
-        adjusted = holm([verdict.p for verdict in tested])
-        decided = [p < ALPHA for verdict, p in zip(tested, adjusted) if verdict.word != UNDECIDED]
+        """How many decided claims remain so when all tested ones are corrected as one family; empty where
+        fewer than two were tested."""
+        tested = [(verdict.word, verdict.p) for verdict in self.verdicts
+                  if verdict.tested and verdict.p is not None]
+        adjusted = holm([p for _, p in tested])
+        decided = [p < ALPHA for (word, _), p in zip(tested, adjusted) if word != UNDECIDED]
         if len(tested) < 2 or not decided:
             return ""
-        return (f"{sum(decided)} of {len(decided)} decided {_claims(len(decided))} would remain so with all "
-                f"{len(tested)} tested ones counted together (Holm)")
+        return (f"{sum(decided)} of {len(decided)} decided {_claims(len(decided))} would remain so, "
+                f"corrected for all {len(tested)} tests (Holm)")
 
     @property
     def ranking(self) -> str:
         """Rank correlation over the columns, and how often the published winner comes first."""
         winners = [order.place for order in self.orders if order.place]
-        parts = [f"order of the methods against the published one: Kendall's τ {self._correlation}"] if self._correlation else []
+        parts = (
+            [f"order of the methods against the published one: Kendall's τ {self._correlation}"]
+            if self._correlation
+            else []
+        )
         if winners:
             first = sum(place == 1 for place in winners)
             parts.append(f"the published winner comes first in {first} of {len(winners)}" if len(winners) > 1
@@ -174,11 +198,12 @@ class Judgement:
     def _correlation(self) -> str:
         """`0.44 (p = 0.12)`, or the mean over several columns and its range; empty where there is no
         order."""
-        ranked = [order for order in self.orders if order.tau is not None]
-        if len(ranked) < 2:
-            return "".join(order.correlation for order in ranked)
-        taus = [order.tau for order in ranked]
-        return minus(f"{fmean(taus):.2f} on average over {len(taus)} columns ({min(taus):.2f} to {max(taus):.2f})")
+        taus = [order.tau for order in self.orders if order.tau is not None]
+        if len(taus) < 2:
+            return "".join(order.correlation for order in self.orders)
+        return minus(
+            f"{fmean(taus):.2f} on average over {len(taus)} columns ({min(taus):.2f} to {max(taus):.2f})"
+        )
 
     def _winner(self) -> str:
         order = next(order for order in self.orders if order.place)
@@ -194,7 +219,9 @@ class Judgement:
             parts.append(f"{held} of {len(tested)} tested {_claims(len(tested))} {_verb(len(tested), 'hold')}"
                          + (f" ({soft} indicative)" if soft else ""))
         if len(tested) < len(self.verdicts):
-            parts.append(f"{len(self.verdicts) - len(tested)} of {len(self.verdicts)} claims without an answer")
+            parts.append(
+                f"{len(self.verdicts) - len(tested)} of {len(self.verdicts)} claims without an answer"
+            )
         if self.firm:
             parts.append(self.firm)
         if self._correlation:
@@ -209,14 +236,16 @@ class Judgement:
 
     @property
     def partition(self) -> str:
-        """What a single partition leaves out."""
-        counts = {verdict.partitions for verdict in self.verdicts if verdict.tested and not verdict.indicative}
+        """A sentence on the limits of a single partition."""
+        counts = {
+            verdict.partitions for verdict in self.verdicts if verdict.tested and not verdict.indicative
+        }
         one = " All seeds of a scenario share one partition: the words are about that one."
         return one if counts == {1} else ""
 
     @property
     def strength(self) -> str:
-        """What stands in front of the summary."""
+        """The strength of the evidence, which precedes the summary."""
         if not self.tested:
             return "No verdict yet"
         if self.indicative:
@@ -241,7 +270,7 @@ def ordinal(place: int) -> str:
 
 
 def variants(paper: Paper) -> dict[str, tuple[str, str]]:
-    """{`table2-full`: (`table2`, `full`)}: tables that measure the same printed numbers once more, in other
+    """{`table2-full`: (`table2`, `full`)}: tables that measure the same printed numbers again, in other
     scenarios."""
     split = {key: key.partition("-")[::2] for key in paper.tables}
     return {key: (base, name) for key, (base, name) in split.items()
@@ -271,11 +300,13 @@ def summing(name: str, evidence: Evidence) -> dict[tuple[str, str, str], list[Sp
 
 
 def _order(title: str, spots: list[Spot], evidence: Evidence) -> Order | None:
-    measured = {spot: values for spot in spots if (values := evidence.values(evidence.source(spot)))}
+    sources = {spot: source for spot in spots if (source := evidence.source(spot))}
+    measured = {spot: values for spot, source in sources.items() if (values := evidence.values(source))}
     if len(measured) < RANKED:
         return None
-    lower = lower_is_better(evidence.source(spots[0])[1])
-    printed = evidence.printed.numbers
+    lower = lower_is_better(sources[spots[0]][1])
+    numbers = evidence.printed.numbers
+    printed = {spot: number for spot in spots if (number := numbers[spot]) is not None}
     means = {spot: fmean(values.values()) for spot, values in measured.items()}
     tau, p = stats.kendalltau([printed[spot] for spot in means], list(means.values()))
     best, place = (min if lower else max)(spots, key=printed.__getitem__), None
@@ -289,7 +320,9 @@ def _order(title: str, spots: list[Spot], evidence: Evidence) -> Order | None:
 def _title(at: tuple[str, str, str], groups: Iterable[tuple[str, str, str]]) -> str:
     """What tells a column from the others: data set, the parts of the setting that differ, column."""
     settings = [split_setting(setting) for setting, _, _ in groups]
-    own = [setting_words(part) for part in split_setting(at[0]) if not all(part in other for other in settings)]
+    own = [
+        setting_words(part) for part in split_setting(at[0]) if not all(part in other for other in settings)
+    ]
     columns, datasets = {column for _, _, column in groups}, {dataset for _, dataset, _ in groups}
     column = at[2] if len(columns) > 1 and at[2] not in (at[1], *AVERAGES) else ""
     words = [at[1] if len(datasets) > 1 else "", *own, pretty(column)]

@@ -1,4 +1,4 @@
-"""From the estimates of a claim to its word: a direction, and where the paper gives one, a size.
+"""From the estimates of a claim to its verdict: a direction, and where the paper gives one, a size.
 
 A claim is a difference of runs, or the largest or smallest of several, estimated by a block design over the
 seeds.
@@ -10,15 +10,38 @@ from statistics import fmean
 from pipeline.report import measures
 from pipeline.report.claims import Claim, Expected, Extreme, Form, Spot, Tree
 from pipeline.report.evidence import Block, Evidence, Source
-from pipeline.report.statistics import (ALPHA, EDGE, POWER, Estimate, Family, above, again, first_of, power,
-                                        rank_ends, tost, two_sided)
-from pipeline.report.verdicts import (CONFIRMED, CONTRADICTED, FAILS, HOLDS, OPEN, UNDECIDED, UNTESTED, WAITS,
-                                      Member, Outlook, Verdict)
-from pipeline.report.words import listed, method_label
+from pipeline.report.statistics import (
+    ALPHA,
+    EDGE,
+    POWER,
+    Estimate,
+    Family,
+    above,
+    again,
+    first_of,
+    power,
+    rank_ends,
+    tost,
+    two_sided,
+)
+from pipeline.report.verdicts import (
+    CONFIRMED,
+    CONTRADICTED,
+    FAILS,
+    HOLDS,
+    OPEN,
+    UNDECIDED,
+    UNTESTED,
+    WAITS,
+    Member,
+    Outlook,
+    Verdict,
+)
+from pipeline.report.words import listed
 
 NEAR = 2 * ALPHA                                  # two one-sided tests at 5 %: the 90 % interval
-CLOSE = 1.0                                       # points that a level may be off ("reaches 68.40")
-SIZE, SHARE = 0.5, 0.1                            # points, or share of a size, that a difference may be off
+CLOSE = 1.0                                       # points by which a level may deviate ("reaches 68.40")
+SIZE, SHARE = 0.5, 0.1  # points, or share of the size, by which a difference may deviate
 ROUNDING = 0.005                                  # of a printed number with two decimals
 ENOUGH = 2                                        # seeds that show a spread
 WORDS = {CONFIRMED: HOLDS, CONTRADICTED: FAILS, OPEN: UNDECIDED}
@@ -26,15 +49,15 @@ Ends = tuple[float, float]                        # of an interval
 
 
 def decide(expected: Expected, low: float, high: float) -> str:
-    """Of a bound, a direction or a rank: holds where all of the interval is as claimed, fails where none of
-    it is."""
+    """For a bound, a direction or a rank: holds where the whole interval agrees with the claim, fails where
+    none of it does."""
     ends = {expected.fits(low), expected.fits(high)}
     return UNDECIDED if len(ends) > 1 else HOLDS if True in ends else FAILS
 
 
 def closeness(number: float, margin: float, near: Ends, likely: Ends, slack: float = ROUNDING) -> str:
     """confirmed where the 90 % interval lies within the margin of a number, contradicted where the number, as
-    it is printed, lies outside of where further runs would fall."""
+    printed, lies outside the range in which further runs would fall."""
     if number - margin < near[0] and near[1] < number + margin:
         return CONFIRMED
     return CONTRADICTED if number + slack < likely[0] or number - slack > likely[1] else OPEN
@@ -44,11 +67,12 @@ def judge(claim: Claim, evidence: Evidence) -> Verdict:
     """The verdict on one claim of a paper."""
     if not claim.expected.testable:
         return Verdict(claim, UNTESTED, "no number settles it")
-    numbers = [evidence.printed.numbers.get(spot) for spot in claim.spots]
-    published = None if None in numbers else claim.difference(dict(zip(claim.spots, numbers)).__getitem__)
-    found = {spot: evidence.source(spot) for spot in claim.spots}
-    if None in found.values():
-        return Verdict(claim, UNTESTED, "nothing that a run measures", published)
+    known = evidence.printed.numbers
+    numbers = {spot: number for spot in claim.spots if (number := known.get(spot)) is not None}
+    published = claim.difference(numbers.__getitem__) if len(numbers) == len(claim.spots) else None
+    found = {spot: source for spot in claim.spots if (source := evidence.source(spot))}
+    if len(found) < len(claim.spots):
+        return Verdict(claim, UNTESTED, "no run measures its numbers", published)
     tree = _of_runs(claim.tree, found.__getitem__)
     if tree is None:
         return Verdict(claim, UNTESTED, "both sides are the same run here", published)
@@ -64,7 +88,7 @@ def _of_runs(tree: Tree, source: Callable[[Spot], Source]) -> Tree | None:
     if isinstance(tree, Form):
         form = tree.gathered(source)
         return form if form.coefficients else None
-    parts = tuple(filter(None, (_of_runs(part, source) for part in tree.parts)))
+    parts = tuple(kept for part in tree.parts if (kept := _of_runs(part, source)))
     return Extreme(tree.kind, parts) if parts else None
 
 
@@ -73,7 +97,7 @@ def _missing(sources: list[Source], evidence: Evidence) -> str:
     if ran < len(sources):
         return f"{ran} of {len(sources)} cells have run"
     there = sum(bool(evidence.values(source)) for source in sources)
-    return f"{there} of {len(sources)} numbers are there" if there < len(sources) else ""
+    return f"{there} of {len(sources)} numbers are measured" if there < len(sources) else ""
 
 
 class _Case:
@@ -86,7 +110,7 @@ class _Case:
         self.leaves = tree.leaves()
         self.bound = self.expected.number if self.expected.kind == "bound" else 0.0
         self.level = any(abs(sum(c for _, c in leaf.coefficients)) > 1e-9 for leaf in self.leaves)
-        # Of a difference that is said to be 0.
+        # Whether the claim is that the difference is 0.
         self.equality = self.expected.kind in ("size", "about") and not self.expected.sized
 
     def verdict(self, published: float | None) -> Verdict:
@@ -102,7 +126,7 @@ class _Case:
                        partitions=len({digest for blocks in common.values() for _, digest in blocks}),
                        points=all(measures.in_points(measure) for _, measure in self.sources))
         pointed = replace(base, word=self._pointed(point), reason="")
-        if base.seeds < ENOUGH:                   # the spread of others is not lent
+        if base.seeds < ENOUGH:                   # a run without a spread does not borrow that of others
             return base if self.level else pointed
         family = self._family()
         if family is None:
@@ -137,7 +161,7 @@ class _Case:
         return self.tree.value(lambda form: form.at(numbers.__getitem__))
 
     def _pointed(self, point: float) -> str:
-        """The word that one number points to."""
+        """The verdict that one number points to."""
         if self.expected.kind == "value" or self.equality:
             return HOLDS if abs(point - self.expected.number) <= (SIZE if self.equality else CLOSE) else FAILS
         return HOLDS if self.expected.fits(point) else FAILS
@@ -145,14 +169,15 @@ class _Case:
     # -- estimates --
 
     def _family(self, scale: bool = False) -> Family | None:
-        estimates = tuple(self.evidence.estimate(leaf, self.pool, scale) for leaf in self.leaves)
-        if None in estimates:
+        found = (self.evidence.estimate(leaf, self.pool, scale) for leaf in self.leaves)
+        estimates = tuple(estimate for estimate in found if estimate)
+        if len(estimates) < len(self.leaves):
             return None
         balanced = len(estimates) > 1 and all(estimate.balanced for estimate in estimates)
         return Family(estimates, "Dunnett" if balanced and self._around_one() else "Holm", self.bound)
 
     def _around_one(self) -> bool:
-        """Whether every comparison is that of the same run with another one."""
+        """Whether all comparisons have one run in common."""
         sides = [set(leaf.coefficients) for leaf in self.leaves]
         pairs = all(len(side) == 2 and {abs(c) for _, c in side} == {1.0} for side in sides)
         return pairs and bool(set.intersection(*sides))
@@ -186,8 +211,9 @@ class _Case:
             members=members,
             way=family.way if len(members) > 1 else "", deciding=deciding,
             every=isinstance(self.tree, Form) or (self.tree.kind == "min") == self._upward,
-            apart=tuple(method_label(self.evidence.paper, name) for name in apart),
-            outlook=self._outlook(family, members, base.point) if word == UNDECIDED and not reason else None)
+            apart=tuple(map(self.evidence.study.label, apart)),
+            outlook=None if word != UNDECIDED or reason or base.point is None
+            else self._outlook(family, members, base.point))
 
     def _word(self, family: Family) -> tuple[str, str, Ends | None]:
         """(word, size, where a result like the paper's would lie)."""
@@ -249,14 +275,14 @@ class _Case:
         return tuple(Member(name, estimate, *ends, p, alone) for name, estimate, ends, p, alone in found)
 
     def _name(self, leaf: Form) -> str:
-        """What a comparison does not share with the others."""
+        """The name of a comparison: the part that it does not share with the others."""
         shared = set.intersection(*({source for source, _ in other.coefficients} for other in self.leaves))
         every = [source for source, _ in leaf.coefficients]
         own = [source for source in every if source not in shared] or every
-        return listed(dict.fromkeys(method_label(self.evidence.paper, cell.method) for cell, _ in own))
+        return listed(dict.fromkeys(self.evidence.study.label(cell.method) for cell, _ in own))
 
     def _statement(self, word: str, members: tuple[Member, ...]) -> tuple[float, Member]:
-        """(p, comparison) that the word hangs on: the largest p of `all of`, the smallest of `any of`."""
+        """(p, comparison) that decides the verdict: the largest p of `all of`, the smallest of `any of`."""
         if self.expected.kind == "rank":
             return self._of_rank(word, members)
         if self.expected.kind in ("abs", "value") or self.equality:
@@ -278,7 +304,8 @@ class _Case:
         return (max if all_of else min)(found, key=lambda one: one[:2])
 
     def _of_rank(self, word: str, members: tuple[Member, ...]) -> tuple[float, Member]:
-        """To be among the first k of m, m - k others must be behind; not to be, k must be ahead."""
+        """(p, comparison) for a rank: to be among the first k of m, m - k others must be behind; not to be, k
+        must be ahead."""
         k, fails = int(self.expected.number), word == FAILS
         found = []
         for i, member in enumerate(members):
@@ -297,8 +324,8 @@ class _Case:
         return tost(estimate, SIZE if self.equality else CLOSE, x)
 
     def _outlook(self, family: Family, members: tuple[Member, ...], point: float) -> Outlook | None:
-        """By the comparison that the word would hang on, which is that of `fails` where the claim points that
-        way."""
+        """The outlook by the comparison that would decide the verdict: that of `fails` where the numbers
+        point that way."""
         if self.expected.kind not in ("bound", "rank") and not self.expected.sized:
             return None
         estimate = self._statement(self._pointed(point), members)[1].estimate

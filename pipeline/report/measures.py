@@ -1,4 +1,4 @@
-"""What a run measured, by name: of its result, its curve, its costs, and of the points kept for a figure.
+"""What a run measured, by name: from its result, its curve, its costs, and the points that a figure shows.
 
     average, clean.AVG, ...  a measure of result.json
     rounds.10-100.average    mean over the evaluated rounds 10 to 100 of a column of history.csv
@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.params import ROOT, Cell
+from pipeline.cells.results import history, lower_is_better
 from pipeline.report import embedding, geometry
-from pipeline.results import history, lower_is_better
+from pipeline.schema import ROOT, Cell
 
 COSTS = {"run.traffic": "kB", "run.memory": "MB", "run.seconds": "s"}
 _ROUNDS = re.compile(r"rounds\.(\d+)-(\d+)\.(.+)")
@@ -40,7 +40,7 @@ def numbers(cell: Cell, result: dict, measure: str, root: Path = ROOT) -> dict[i
 
 
 def scale(measure: str) -> str:
-    """The scale on which differences may look otherwise: logit of percentages, ln of spreads, losses and
+    """The other scale on which differences are checked: logit of percentages, ln of spreads, losses and
     costs; empty for the rest."""
     if lower_is_better(measure) or measure.startswith("changes."):
         return "ln"
@@ -79,7 +79,7 @@ def _of_curve(cell: Cell, measure: str, root: Path) -> dict[int, float]:
 def _kept(figure: str, statistic: str, cell: Cell, root: Path) -> float | None:
     if statistic == "silhouette":
         kept = embedding.read(figure, cell, root)
-        return kept and kept.silhouette
+        return kept.silhouette if kept else None
     if statistic == "uniformity":
         points = geometry.read("sphere", figure, cell, root)
         return None if points is None else uniformity(points[["x", "y", "z"]].to_numpy())

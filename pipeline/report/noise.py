@@ -1,5 +1,5 @@
-"""How far rounding alone moves a miniature: the same cells and seeds under other arithmetic settings, as
-reports/noise.csv has them.
+"""How much rounding alone changes the numbers of a miniature: the same cells and seeds under other arithmetic
+settings, from reports/noise.csv.
 
 The file is written by hand from real runs: columns cell (`fedccl/mini/fedpcl`), setting (what computed it)
 and accuracy (percent, mean over the seeds, as the tables show it). Without the file nothing is shown.
@@ -10,46 +10,46 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.errors import ParamError
-from pipeline.params import ROOT, Cell, load_paper, shorten
+from pipeline.report.panels import Panel, Row, Value, merge_heads
 from pipeline.report.statistics import replicates
-from pipeline.report.tables import Panel, Row, Value, merge_heads
-from pipeline.report.words import listed, method_label
+from pipeline.report.study import Study
+from pipeline.report.words import listed
+from pipeline.schema import ROOT, Cell, shorten
 
 COLUMNS = ["cell", "setting", "accuracy"]
 
 
 @dataclass(frozen=True)
 class Noise:
-    """What a page shows of it."""
+    """The text and the table that a page shows."""
     text: str
     panel: Panel
 
 
-def noise(names: dict[str, str], root: Path = ROOT) -> Noise | None:
-    """None without the file, or where no cell was run under two settings. names: each paper as it spells
-    itself."""
+def noise(studies: dict[str, Study], root: Path = ROOT) -> Noise | None:
+    """None without the file, or where no cell was run under two settings."""
     cells = {cell: runs for cell, runs in read(root).items() if len(runs) > 1}
     found = replicates([*runs.values()] for runs in cells.values())
     if found is None:
         return None
     settings = list(dict.fromkeys(setting for runs in cells.values() for setting in runs))
-    labels = {cell: f"{names[cell.paper]}: {_label(cell, root)}" for cell in cells}
+    labels = {cell: f"{studies[cell.paper].name}: {studies[cell.paper].label(cell.method)}" for cell in cells}
     spans = {cell: max(runs.values()) - min(runs.values()) for cell, runs in cells.items()}
     rows = [Row(labels[cell], [labels[cell]], [_value(x) for x in (*map(runs.get, settings), spans[cell])])
             for cell, runs in cells.items()]
     low, high, apart = min(spans.values()), max(spans.values()), found.s * math.sqrt(2)
-    text = (f"The same cells and seeds were run under {len(settings)} settings of the processor's arithmetic: "
-            f"{listed(settings)}. Nothing but rounding differs, which training amplifies. {len(cells)} cells "
-            f"move by {low:.2f} to {high:.2f} points ({labels[max(spans, key=spans.get)]}). The standard "
-            f"deviation of one such number is {found.s:.2f} points ({found.df} degrees of freedom, 95 %: "
-            f"{found.low:.2f} to {found.high:.2f}), so two differ by about {apart:.2f} by rounding alone: a "
-            "smaller difference between two machines is no result, and further processors are no further seeds.")
+    widest = labels[max(spans, key=spans.__getitem__)]
+    text = (
+        f"The same cells and seeds were run under {len(settings)} settings of the processor's arithmetic: "
+        f"{listed(settings)}. Nothing but rounding differs, which training amplifies. {len(cells)} cells "
+        f"move by {low:.2f} to {high:.2f} points ({widest}). The standard "
+        f"deviation of one such number is {found.s:.2f} points ({found.df} degrees of freedom, 95 %: "
+        f"{found.low:.2f} to {found.high:.2f}), so two differ by about {apart:.2f} by rounding alone: a "
+        "smaller difference between two machines means nothing, and runs on other processors do not count as "
+        "further seeds."
+    )
     heads = merge_heads([[name] for name in (*settings, "largest difference")])
     return Noise(text, Panel("", ["cell"], heads, rows))
-
-
-def _label(cell: Cell, root: Path) -> str:
-    return method_label(load_paper(cell.paper, root), cell.method)
 
 
 def _value(number: float | None) -> Value:

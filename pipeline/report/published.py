@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from pipeline.errors import ParamError
-from pipeline.params import ROOT, Table, shorten
+from pipeline.schema import ROOT, Table, shorten
 
 FIELDS = ["paper", "table", "setting", "dataset", "column", "method", "value", "std", "note"]
 
@@ -17,7 +17,9 @@ def read_published(paper: str, table: Table, root: Path = ROOT) -> list[dict[str
             reader = csv.DictReader(file)
             rows = list(reader)
     except FileNotFoundError:
-        raise ParamError(f"{shorten(path)}: no such file, although paper.yaml names it for table {table.number}") from None
+        raise ParamError(
+            f"{shorten(path)}: no such file, although paper.yaml names it for table {table.number}"
+        ) from None
     lost = [name for name in FIELDS if name not in (reader.fieldnames or [])]
     if lost or not rows:
         raise ParamError(f"{shorten(path)}: " + (f"the column {lost[0]!r} is missing" if lost else "no rows"))
@@ -25,7 +27,8 @@ def read_published(paper: str, table: Table, root: Path = ROOT) -> list[dict[str
 
 
 def printed_number(record: dict[str, str]) -> float | None:
-    """The number of a published row, or what its note says that a garbled one must be; None for words and formulas."""
+    """The number of a published row, or for a garbled one the number that its note gives; None for words and
+    formulas."""
     likely = re.search(r"likely=([+-]?[\d.]+)", record["note"])
     try:
         return float(likely[1] if likely else record["value"])

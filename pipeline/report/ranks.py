@@ -1,11 +1,11 @@
 """Mean ranks of methods over data sets (Friedman, Iman and Davenport), and how far apart they must be
 (Nemenyi), after Demsar (2006).
 
-Blocks are scenarios, one column each: columns of one run do not count twice. Mean ranks depend on who else is
-in the table (Benavoli et al. 2016), so that no claim is judged by them.
+Blocks are scenarios, one column each, so that columns of one run do not count twice. Mean ranks depend on
+which methods are in the table (Benavoli et al. 2016), so no claim is judged by them.
 """
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,8 +34,7 @@ class Ranks:
 
     @property
     def groups(self) -> list[list[str]]:
-        """Methods whose mean ranks lie nearer together than the critical difference, as many as possible in
-        each group."""
+        """Maximal groups of methods whose mean ranks differ by less than the critical difference."""
         names, ranks = list(self.means), list(self.means.values())
         ends = [max(j for j, other in enumerate(ranks) if other - rank < self.distance) for rank in ranks]
         return [names[i:end + 1] for i, end in enumerate(ends) if end > i and (i == 0 or ends[i - 1] < end)]
@@ -54,7 +53,7 @@ class Ranks:
         return dict(zip(z, holm([float(2 * stats.norm.sf(value)) for value in z.values()])))
 
 
-def ranks(rows: dict[str, Sequence[float]], lower: bool | Sequence[bool] = False) -> Ranks:
+def ranks(rows: Mapping[str, Sequence[float]], lower: bool | Sequence[bool] = False) -> Ranks:
     """rows: method -> a number per block, all of them there. lower: whether small numbers are the best (of
     every block)."""
     values = np.round(np.array([list(row) for row in rows.values()], float), 9)

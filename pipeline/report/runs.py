@@ -4,19 +4,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import yaml
 
-from pipeline import provenance
-from pipeline.params import ACROSS, MINIATURE, ROOT, Cell, Paper, Scenario
-from pipeline.readings import Reading, Setting, hyper_parameters, readings_of, settings_of
-from pipeline.report.tables import result_path
+from pipeline.cells import provenance
+from pipeline.cells.readings import Reading, Setting, hyper_parameters, readings_of, settings_of
+from pipeline.cells.results import Summary, ordered, summarise
+from pipeline.report.panels import result_path
+from pipeline.report.study import Study
 from pipeline.report.told import ran
-from pipeline.report.words import bytes_words, measure_words, method_label, scenario_title
-from pipeline.results import Summary, history, ordered, summarise
+from pipeline.report.words import bytes_words, measure_words
+from pipeline.schema import Cell, Scenario
 
 WIDTH, HEIGHT = 600, 120                         # of a curve, in units of its own
-HOOKS = {"pre": "that a client has at the end of a round, before the next local training", "post": "after the round's local training"}
-POINTS = 120                                     # of a line at most; a longer run is drawn at every so many rounds
+HOOKS = {
+    "pre": "that a client has at the end of a round, before the next local training",
+    "post": "after the round's local training",
+}
+POINTS = 120  # points of a line at most; a longer run is drawn at every n-th round
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,7 @@ class RunsPage:
     scenario: str
     title: str
     protocol: str                                # the scenario as YAML
-    histogram: str                               # SVG of the partition, from the repository's root; empty where it was not drawn
+    histogram: str  # SVG of the partition, from the repository's root; empty where it was not drawn
     notes: list[str]                             # what differs from the paper
     settings: list[Setting]                      # values of the scenario with their sources
     runs: list[Run]
@@ -66,18 +71,41 @@ class RunsPage:
         return f"runs/{self.key}/{self.scenario}.html"
 
 
-def runs_page(key: str, name: str, paper: Paper, scenario: str, results: dict[Cell, dict], notes: list[str], root: Path = ROOT) -> RunsPage:
-    """The page of one scenario, from the results of its cells."""
-    histogram = Path("papers", key, "runs", next(iter(results)).partition, "clients.svg")
-    return RunsPage(key, name, scenario, scenario_title(paper, scenario), _protocol(paper.scenarios[scenario]),
-                    histogram.as_posix() if (root / histogram).exists() else "", notes, settings_of(next(iter(results)), root),
-                    [_run(cell, result, paper, root) for cell, result in results.items()])
+def runs_page(study: Study, scenario: str, notes: list[str]) -> RunsPage:
+    """The page of one scenario, from the results of its cells; `notes`: what differs from the paper."""
+    results = study.runs[scenario]
+    first = next(iter(results))
+    histogram = Path("papers", study.key, "runs", first.partition, "clients.svg")
+    return RunsPage(
+        study.key,
+        study.name,
+        scenario,
+        study.title(scenario),
+        _protocol(study.paper.scenarios[scenario]),
+        histogram.as_posix() if (study.root / histogram).exists() else "",
+        notes,
+        settings_of(first, study.root),
+        [_run(study, cell, result) for cell, result in results.items()],
+    )
 
 
-def _run(cell: Cell, result: dict, paper: Paper, root: Path) -> Run:
-    measures = [(name, summarise(result["measures"][name]), result["measures"][name]) for name in ordered(result["measures"])]
-    return Run(cell, method_label(paper, cell.method), _facts(cell, result, root), measures, result["seeds"], _curve(cell, result, root),
-               readings_of(cell, root, ran(result)), hyper_parameters(cell, root, ran(result)), "resolved" in result)
+def _run(study: Study, cell: Cell, result: dict) -> Run:
+    root = study.root
+    measures = [
+        (name, summarise(result["measures"][name]), result["measures"][name])
+        for name in ordered(result["measures"])
+    ]
+    return Run(
+        cell,
+        study.label(cell.method),
+        _facts(cell, result, root),
+        measures,
+        result["seeds"],
+        _curve(study.history(cell), result["headline"]),
+        readings_of(cell, root, ran(result)),
+        hyper_parameters(cell, root, ran(result)),
+        "resolved" in result,
+    )
 
 
 def _facts(cell: Cell, result: dict, root: Path) -> list[tuple[str, str]]:
@@ -86,68 +114,93 @@ def _facts(cell: Cell, result: dict, root: Path) -> list[tuple[str, str]]:
     state = git["commit"] + (" with uncommitted changes" if git.get("dirty") else "") if git else "unknown"
     if entry := provenance.certificate(result, cell, root):
         state = f"trained at {state}, certified equal at {entry['to']} ({entry['date'][:10]})"
-    facts = [("algorithm", result["algorithm"]),
-             ("hyper-parameters", _words(result["hyper"])),
-             ("seeds", ", ".join(map(str, result["seeds"]))),
-             ("rounds", f"{result['rounds']}; reported is the {reported}"), ("scored model", HOOKS.get(result["hook"], result["hook"])),
-             ("data", _set(result["data"])), ("public data", _set(result["public"]) if result["public"] else ""),
-             ("partition", ", ".join(result.get("partitions", [result["partition"]]))), ("git commit", state), ("device", result["device"]),
-             ("executor", ", ".join(filter(None, (result.get("executor"), result.get("precision"))))),
-             ("versions", ", ".join(f"{name} {value}" for name, value in result["versions"].items())),
-             ("started", result["started"]),
-             ("wall time", ", ".join(f"{seconds:,.0f} s" for seconds in result["seconds"]) + " (by seed)"),
-             ("sent per client and round", f"{sent['up']:,.0f} scalars up, {sent['down']:,.0f} down, {bytes_words(sent['bytes'])}"),
-             ("digest of code and parameters", result["digest"])]
+    facts = [
+        ("algorithm", result["algorithm"]),
+        ("hyper-parameters", _words(result["hyper"])),
+        ("seeds", ", ".join(map(str, result["seeds"]))),
+        ("rounds", f"{result['rounds']}; reported is the {reported}"),
+        ("scored model", HOOKS.get(result["hook"], result["hook"])),
+        ("data", _set(result["data"])),
+        ("public data", _set(result["public"]) if result["public"] else ""),
+        ("partition", ", ".join(result.get("partitions", [result["partition"]]))),
+        ("git commit", state),
+        ("device", result["device"]),
+        ("executor", ", ".join(filter(None, (result.get("executor"), result.get("precision"))))),
+        ("versions", ", ".join(f"{name} {value}" for name, value in result["versions"].items())),
+        ("started", result["started"]),
+        ("wall time", ", ".join(f"{seconds:,.0f} s" for seconds in result["seconds"]) + " (by seed)"),
+        (
+            "sent per client and round",
+            f"{sent['up']:,.0f} scalars up, {sent['down']:,.0f} down, {bytes_words(sent['bytes'])}",
+        ),
+        ("digest of code and parameters", result["digest"]),
+    ]
     return [(name, text) for name, text in facts if text]
 
 
 def _set(data: dict) -> str:
     """Name, source and digest of a data set, and how it differs from the canonical one."""
-    return f"{data['set']} ({data['source']}), digest {data['digest']}" + (f"; {data['deviation']}" if data["deviation"] else "")
+    return f"{data['set']} ({data['source']}), digest {data['digest']}" + (
+        f"; {data['deviation']}" if data["deviation"] else ""
+    )
 
 
 def _protocol(scenario: Scenario) -> str:
     """A scenario as YAML, without the keys that say nothing."""
     values = dataclasses.asdict(scenario)
     values["partition"] = {"kind": scenario.partition.kind, **values["partition"]}
-    return yaml.safe_dump(_said(values), sort_keys=False, default_flow_style=False, allow_unicode=True, width=110)
+    return yaml.safe_dump(
+        _without_empty(values), sort_keys=False, default_flow_style=False, allow_unicode=True, width=110
+    )
 
 
-def _said(value):
+def _without_empty(value):
     if not isinstance(value, dict):
         return value
-    return {key: _said(item) for key, item in value.items() if item is not None and item != {}}
+    return {key: _without_empty(item) for key, item in value.items() if item is not None and item != {}}
 
 
-def _curve(cell: Cell, result: dict, root: Path) -> Curve | None:
-    table, measure = history(cell, root), result["headline"]
+def _curve(table: pd.DataFrame, measure: str) -> Curve | None:
+    """Of history.csv."""
     if measure not in table:
         return None
     seeds = [rows[["round", measure]].dropna().to_numpy(float) for _, rows in table.groupby("seed")]
-    seeds = [rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), POINTS)).astype(int))] for rows in seeds if len(rows)]
+    seeds = [
+        rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), POINTS)).astype(int))]
+        for rows in seeds
+        if len(rows)
+    ]
     if not seeds:
         return None
     values = np.concatenate(seeds)
     (first, low), (last, high) = values.min(0), values.max(0)
 
     def line(rows) -> str:
-        at = (rows - (first, low)) / (max(last - first, 1), max(high - low, 1e-9)) * (WIDTH, -HEIGHT) + (0, HEIGHT)
+        at = (rows - (first, low)) / (max(last - first, 1), max(high - low, 1e-9)) * (WIDTH, -HEIGHT) + (
+            0,
+            HEIGHT,
+        )
         return "M" + "L".join(f"{x:.0f} {y:.0f}" for x, y in at)
 
-    return Curve(f"accuracy ({measure_words(measure)})", [line(rows) for rows in seeds], float(low), float(high), int(last))
+    return Curve(
+        f"accuracy ({measure_words(measure)})",
+        [line(rows) for rows in seeds],
+        float(low),
+        float(high),
+        int(last),
+    )
 
 
-def departures(cell: Cell, result: dict, paper: Paper, root: Path = ROOT) -> list[str]:
-    """How a run differs from what paper.yaml (for the miniature: params.yaml) asks for now."""
-    scenario, _, hyper = cell.resolve(root)
-    file = "params.yaml" if cell.scenario in (MINIATURE, ACROSS) else "paper.yaml"
+def departures(study: Study, cell: Cell) -> list[str]:
+    """How a run differs from what paper.yaml asks for now."""
+    result, (scenario, _, hyper) = study.results[cell], cell.resolve(study.root)
     found = []
     if result["rounds"] != scenario.training.rounds:
         found.append(f"{result['rounds']} rounds instead of {scenario.training.rounds}")
     if missing := [seed for seed in scenario.seeds if seed not in result["seeds"]]:
         found.append(f"{len(scenario.seeds) - len(missing)} of {len(scenario.seeds)} seeds")
     if result["hyper"] != hyper:
-        found.append(f"run with {_words(result['hyper'])}, {file} now has {_words(hyper)}")
+        found.append(f"run with {_words(result['hyper'])}, paper.yaml now has {_words(hyper)}")
     return found
 
 

@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
 
+from pipeline.cells.results import lower_is_better
 from pipeline.report import figures
 from pipeline.report.drawings import Drawing
 from pipeline.report.evidence import Evidence, Source
 from pipeline.report.judgement import summing
 from pipeline.report.ranks import ADVISED, BLOCKS, METHODS, Ranks, ranks
 from pipeline.report.words import listed, method_words, p_words
-from pipeline.results import lower_is_better
 
-SCENARIOS = 3                                     # over two, ranks say nothing that the numbers do not
+SCENARIOS = 3                                     # over two scenarios, ranks say no more than the numbers
 
 
 @dataclass(frozen=True)
 class Standing:
-    """The ranks of the methods and what may be said of them."""
+    """The ranks of the methods in words and as a picture."""
     text: str
     drawing: Drawing
 
@@ -29,7 +29,8 @@ def of_table(name: str, evidence: Evidence) -> Standing | None:
     counts once, by its first column that sums it up."""
     columns: dict[str, dict[str, Source]] = {}
     for spots in summing(name, evidence).values():
-        sources = {spot.method: source for spot in spots if evidence.values(source := evidence.source(spot))}
+        sources = {spot.method: source for spot in spots
+                   if (source := evidence.source(spot)) and evidence.values(source)}
         for cell, _ in list(sources.values())[:1]:
             columns.setdefault(cell.scenario, sources)
     methods = list(dict.fromkeys(method for sources in columns.values() for method in sources))
@@ -41,7 +42,9 @@ def of_table(name: str, evidence: Evidence) -> Standing | None:
     lower = [lower_is_better(sources[methods[0]][1]) for sources in whole]
     lacking = [scenario for scenario, sources in columns.items() if sources not in whole]
     further = f" Left out, as not every method has run there: {listed(lacking)}." if lacking else ""
-    return standing(ranks(rows, lower), "scenarios", f"figures/{evidence.key}-{name}-ranks.svg", further)
+    return standing(
+        ranks(rows, lower), "scenarios", f"figures/{evidence.study.key}-{name}-ranks.svg", further
+    )
 
 
 def standing(found: Ranks, blocks: str, path: str, further: str = "") -> Standing:
@@ -52,8 +55,8 @@ def standing(found: Ranks, blocks: str, path: str, further: str = "") -> Standin
     listing = ", ".join(f"{name} {mean:.2f}" for name, mean in found.means.items())
     f = "∞" if math.isinf(found.f) else f"{found.f:.3g}"
     text = (f"Mean ranks {over} (1 is the best): {listing}. Friedman test after Iman and Davenport: "
-            f"F({found.df[0]}, {found.df[1]}) = {f}, {p_words(found.p)}. Two mean ranks differ where they "
-            f"lie {found.distance:.3f} or more apart (Nemenyi, 5 %).{further}")
+            f"F({found.df[0]}, {found.df[1]}) = {f}, {p_words(found.p)}. Two mean ranks differ if they are "
+            f"at least {found.distance:.3f} apart (Nemenyi, 5 %).{further}")
     if k < ADVISED[0] or n < ADVISED[1]:
         text += f" Demšar (2006) advises {ADVISED[0]} methods and {ADVISED[1]} {blocks} for this."
     if found.bars:
@@ -70,8 +73,8 @@ def standing(found: Ranks, blocks: str, path: str, further: str = "") -> Standin
 
 
 def shared(numbers: dict[tuple[str, str], float], blocks: Sequence[str]) -> tuple[list[str], list[str]]:
-    """(methods, blocks) of the most blocks that METHODS methods or more have all run in, then of the most
-    methods; empty where there are none.
+    """(methods, blocks): the largest set of blocks in which at least METHODS methods have all run, with as
+    many methods as possible; empty where there is none.
 
     numbers: (method, block) -> number.
     """

@@ -1,5 +1,5 @@
-"""What may be said of methods that ran with a few seeds: a randomised block design, and nothing that a
-bootstrap would invent.
+"""Inference about methods that ran with a few seeds, by a randomised block design; with so few seeds a
+bootstrap is not used.
 
 A scenario is a table of one number per method (row) and block (column). A block is a seed with its partition:
 runs of one block share initial weights, clients and order, and the model y_mb = mu + alpha_m + beta_b + e_mb
@@ -19,12 +19,12 @@ import numpy as np
 from scipy import optimize, stats
 
 ALPHA = 0.05
-ZERO = 1e-4                                       # numbers have four decimals: less apart, they are the same
-MOST = 100                                        # seeds that anybody would run
+ZERO = 1e-4                                       # numbers have four decimals: closer ones are the same
+MOST = 100                                        # the largest number of seeds that is considered
 POWER = 0.8
 POINT = 1.0                                       # percent points that matter in practice
-CLIP = 0.05                                       # percent: how near 0 and 100 the logit goes
-EDGE = 5.0                                        # percent: nearer to 0 or 100 the logit is asked too
+CLIP = 0.05  # percent: the logit is taken at least this far from 0 and 100
+EDGE = 5.0  # percent: closer to 0 or 100 than this, the logit scale is checked too
 
 
 # -- the block design ----------------------------------------------------------------------------------------
@@ -79,8 +79,8 @@ def spread_test(values: np.ndarray, row: int) -> tuple[float, float]:
 
 def set_apart(values: np.ndarray) -> list[int]:
     """Rows that spread more than the others, at most a third. As in the generalised ESD test, the row with
-    the smallest p is taken away step by step, significant or not, so that two wild rows do not hide each
-    other; all rows to the last significant step are set apart."""
+    the smallest p is removed step by step, significant or not, so that two outlying rows do not mask each
+    other; all rows up to the last significant step are set apart."""
     left, taken, last = list(range(len(values))), [], 0
     for step in range(1, len(values) // 3 + 1):
         tests = [spread_test(values[left], at) for at in range(len(left))]
@@ -135,7 +135,7 @@ class Estimate:
 
     @property
     def still(self) -> bool:
-        """Nothing varies over the blocks, although the rows differ: the seed may not be used."""
+        """Whether nothing varies over the blocks although the rows differ: perhaps the seed is not used."""
         return self.route != "identical" and any(part.s <= ZERO for part in self.parts)
 
     def error(self, runs: float = math.inf) -> float:
@@ -185,7 +185,7 @@ class Design:
         self.names = [*pool, *(name for name in rows if name not in pool)]
         blocks = sorted({block for row in rows.values() for block in row})
         self.values = np.array([[rows[name].get(at, np.nan) for at in blocks] for name in self.names], float)
-        # The first row with the very same numbers: itself, where it is nobody's copy.
+        # For each row the first row with exactly the same numbers; itself, if it is no copy.
         self.first = [[_copies(other, row) for other in self.values].index(True) for row in self.values]
         several = [i for i in range(len(self.names)) if self._count(i) > 1]
         spans = {i: np.nanmax(self.values[i]) - np.nanmin(self.values[i]) for i in several}
@@ -195,7 +195,7 @@ class Design:
         kept = [i for i in own if i not in self.constant]
         self.wild = {kept[i] for i in set_apart(self.values[kept])}
         self.pool = [i for i in kept if i not in self.wild]
-        self.enough = len(pool) > 2               # with fewer printed rows a comparison stands alone
+        self.enough = len(pool) > 2  # with fewer printed rows, a comparison uses its own spread alone
         self.fit = fit(self._cut(self.pool)) if self.pool else None
 
     @property
@@ -233,7 +233,7 @@ class Design:
         if not self.enough or self.df < 1 or outside:
             return None
         rows = [*self.pool, *(i for i in used if i not in self.pool)]
-        theirs = self.fit if len(rows) == len(self.pool) else fit(self._cut(rows))
+        theirs = self.fit if self.fit and len(rows) == len(self.pool) else fit(self._cut(rows))
         found = theirs.contrast(c[rows])
         if found is None:
             return None
@@ -344,7 +344,7 @@ class Family:
         return [_around(e, self.factor(e, n) * e.grown(n).se) for e in self.estimates]
 
     def factor(self, estimate: Estimate, n: int) -> float:
-        """What a standard error is multiplied by, from n blocks."""
+        """The factor of a standard error in an interval from n blocks."""
         return self._factor(estimate.grown(n), ALPHA / len(self.estimates), ALPHA)
 
     def _factor(self, estimate: Estimate, level: float, alpha: float) -> float:
@@ -398,7 +398,7 @@ def power(family: Family, estimate: Estimate, n: int) -> float:
         return 1.0
     away = abs(estimate.d - family.bound) / grown.se
     found = float(stats.nct.sf(family.factor(estimate, n), grown.df, away))
-    return 1.0 if math.isnan(found) else found    # so far away that the distribution's tail is not computed
+    return 1.0 if math.isnan(found) else found    # so far in the tail that the distribution is not computed
 
 
 def above(estimate: Estimate, bound: float, runs: float = math.inf) -> float:
@@ -436,10 +436,10 @@ class Replicates:
 def replicates(cells: Iterable[Sequence[float]]) -> Replicates | None:
     """Pooled over cells, each with its runs; None where no cell was run twice. Replicates are nested in a
     block: they are no further seeds."""
-    cells = [np.asarray(runs, float) for runs in cells]
-    df = sum(len(runs) - 1 for runs in cells)
+    arrays = [np.asarray(runs, float) for runs in cells]
+    df = sum(len(runs) - 1 for runs in arrays)
     if not df:
         return None
-    sse = sum(float(((runs - runs.mean()) ** 2).sum()) for runs in cells)
+    sse = sum(float(((runs - runs.mean()) ** 2).sum()) for runs in arrays)
     low, high = (math.sqrt(sse / stats.chi2.ppf(q, df)) for q in (1 - ALPHA / 2, ALPHA / 2))
     return Replicates(math.sqrt(sse / df), df, low, high)

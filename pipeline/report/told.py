@@ -1,13 +1,14 @@
-"""What a page tells of readings and sources: every reading of a paper's cells under a number, every value with its source."""
+"""The readings and sources that a page shows: every reading of a paper's cells under a number, every value
+with its source."""
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.params import ROOT, Cell, Paper
-from pipeline.readings import Reading, hyper_parameters, readings_of, settings_of
+from pipeline.cells.readings import Reading, hyper_parameters, settings_of
 from pipeline.report.words import method_label, variant
+from pipeline.schema import ROOT, Cell, Paper
 
 FEW = 3                                          # rows of one algorithm that are named one by one
 
@@ -33,26 +34,37 @@ Readings = dict[Cell, list[Told]]
 
 
 def ran(result: dict | None) -> dict | None:
-    """The hyper-parameters that a result was made with: all of them where it has recorded the defaults, else as written."""
+    """The hyper-parameters that a result was made with: all of them where it has recorded the defaults, else
+    as written."""
     return None if result is None else result.get("resolved", result["hyper"])
 
 
-def numbered(paper: Paper, cells: Iterable[Cell], results: dict[Cell, dict], root: Path = ROOT) -> Readings:
-    """The readings of every cell, numbered over all cells: those of the paper first, then method by method."""
+def numbered(paper: Paper, found: dict[Cell, list[Reading]]) -> Readings:
+    """The readings of every cell, numbered over all cells: those of the paper first, then method by
+    method."""
     place = {method: i for i, method in enumerate(paper.methods)}
-    ordered = sorted(dict.fromkeys(cells), key=lambda cell: place[cell.method])
-    found = {cell: readings_of(cell, root, ran(results.get(cell))) for cell in ordered}
+    ordered = sorted(found, key=lambda cell: place[cell.method])
     choices = [Reading(choice.paper, choice.run, choice.why, choice.option) for choice in paper.readings]
     known = {reading for readings in found.values() for reading in readings}
-    order = dict.fromkeys([*(choice for choice in choices if choice in known), *(r for readings in found.values() for r in readings)])
-    told = {reading: Told(f"R{i}", reading, rows(paper, [cell.method for cell in ordered if reading in found[cell]], ordered))
-            for i, reading in enumerate(order, 1)}
-    return {cell: [told[reading] for reading in readings] for cell, readings in found.items()}
+    order = dict.fromkeys(
+        [*(choice for choice in choices if choice in known), *(r for cell in ordered for r in found[cell])]
+    )
+    told = {
+        reading: Told(
+            f"R{i}",
+            reading,
+            rows(paper, [cell.method for cell in ordered if reading in found[cell]], ordered),
+        )
+        for i, reading in enumerate(order, 1)
+    }
+    return {cell: [told[reading] for reading in found[cell]] for cell in ordered}
 
 
 def every(readings: Readings) -> list[Told]:
     """Each reading once, by its number."""
-    return sorted({told for found in readings.values() for told in found}, key=lambda told: int(told.number[1:]))
+    return sorted(
+        {told for found in readings.values() for told in found}, key=lambda told: int(told.number[1:])
+    )
 
 
 def rows(paper: Paper, methods: Iterable[str], cells: Iterable[Cell]) -> str:
@@ -74,11 +86,15 @@ def rows(paper: Paper, methods: Iterable[str], cells: Iterable[Cell]) -> str:
 
 
 def by_row(paper: Paper, shown: dict[str, list[Told]]) -> list[tuple[str, list[Told]]]:
-    """What stands beside a table whose rows (methods) have these readings: of all of them first, then of each."""
+    """The readings to list with a table whose rows (methods) have these: first those common to all rows, then
+    each row's own."""
     shown = {method: told for method, told in shown.items() if told}
     common = set.intersection(*map(set, shown.values())) if len(shown) > 1 else set()
     lines = [("all of them", [told for told in next(iter(shown.values()), []) if told in common])]
-    lines += [(method_label(paper, method), [told for told in found if told not in common]) for method, found in shown.items()]
+    lines += [
+        (method_label(paper, method), [told for told in found if told not in common])
+        for method, found in shown.items()
+    ]
     return [(who, found) for who, found in lines if found]
 
 
@@ -90,20 +106,29 @@ def numbers(found: Iterable[Told]) -> str:
             runs[-1].append(number)
         else:
             runs.append([number])
-    return ", ".join(f"R{run[0]}" if len(run) == 1 else f"R{run[0]}{' to ' if len(run) > 2 else ', '}R{run[-1]}" for run in runs)
+    return ", ".join(
+        f"R{run[0]}" if len(run) == 1 else f"R{run[0]}{' to ' if len(run) > 2 else ', '}R{run[-1]}"
+        for run in runs
+    )
 
 
 def values(paper: Paper, cells: Iterable[Cell], root: Path = ROOT) -> list[ValueRow]:
     """The values of the cells' scenarios and rows, as paper.yaml has them, with their sources."""
     cells = list(dict.fromkeys(cells))
-    settings = _collected((("", setting.name), setting.value, setting.source) for cell in cells for setting in settings_of(cell, root))
+    settings = _collected(
+        (("", setting.name), setting.value, setting.source)
+        for cell in cells
+        for setting in settings_of(cell, root)
+    )
     given = _collected(((cell.method, setting.name), setting.value, setting.source) for cell in cells
                        for setting in hyper_parameters(cell, root) if setting.name in cell.resolve(root)[2])
     shared: dict[tuple[str, str, str], list[str]] = {}
     for (method, name), (value, source) in given.items():
         shared.setdefault((name, value, source), []).append(method)
-    return ([ValueRow("", name, value, source) for (_, name), (value, source) in settings.items()]
-            + [ValueRow(rows(paper, methods, cells), name, value, source) for (name, value, source), methods in shared.items()])
+    return [ValueRow("", name, value, source) for (_, name), (value, source) in settings.items()] + [
+        ValueRow(rows(paper, methods, cells), name, value, source)
+        for (name, value, source), methods in shared.items()
+    ]
 
 
 def _collected(found: Iterable[tuple[tuple[str, str], Any, str]]) -> dict[tuple[str, str], tuple[str, str]]:
@@ -116,10 +141,15 @@ def _collected(found: Iterable[tuple[tuple[str, str], Any, str]]) -> dict[tuple[
 
 
 def value_words(value: Any) -> str:
-    """A value of paper.yaml as running text; of a network or an optimiser its name and what is not the default."""
+    """A value of paper.yaml as running text; of a network or an optimiser its name and what is not the
+    default."""
     if dataclasses.is_dataclass(value):
-        said = [(f.name, item) for f in dataclasses.fields(value) if (item := getattr(value, f.name)) != f.default]
-        return ", ".join(str(item) if name == "name" else f"{name} {value_words(item)}" for name, item in said)
+        said = [
+            (f.name, item) for f in dataclasses.fields(value) if (item := getattr(value, f.name)) != f.default
+        ]
+        return ", ".join(
+            str(item) if name == "name" else f"{name} {value_words(item)}" for name, item in said
+        )
     if isinstance(value, dict):
         return ", ".join(f"{key} {value_words(item)}" for key, item in value.items())
     if isinstance(value, list):

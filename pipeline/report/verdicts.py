@@ -1,5 +1,5 @@
-"""What the measured numbers say of one claim of a paper, in a word, and in sentences that tell what the word
-rests on."""
+"""What the measured numbers say about one claim of a paper: a verdict in a word, and sentences with its
+evidence."""
 from dataclasses import dataclass
 
 from pipeline.report.claims import Claim
@@ -24,7 +24,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Outlook:
-    """What more seeds would tell of an undecided claim, if difference and spread stayed as they are."""
+    """What more seeds would show for an undecided claim, if difference and spread stay as they are."""
     needed: int | None                            # seeds until the interval decides; None: more than MOST
     powered: int | None                           # seeds that decide with POWER
     next_one: float                               # chance that the next seed shows the claimed direction
@@ -34,7 +34,7 @@ class Outlook:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the runs say of one claim."""
+    """What the runs say about one claim."""
     claim: Claim
     word: str                                     # one of the five above; of a sized claim its direction
     reason: str = ""                              # why there is no answer, or none but this
@@ -49,7 +49,7 @@ class Verdict:
     p: float | None = None                        # of the statement that the word makes
     way: str = ""                                 # how several comparisons are joined: Dunnett, Holm
     members: tuple[Member, ...] = ()
-    deciding: Member | None = None                # the comparison that the word hangs on
+    deciding: Member | None = None                # the comparison that decides the verdict
     every: bool = True                            # the claim is one of all its comparisons, not of any
     apart: tuple[str, ...] = ()                   # rows of the comparison with a spread of their own
     partitions: int = 0                           # that the seeds used
@@ -75,14 +75,14 @@ class Verdict:
     def measured(self) -> str:
         """`+3.20 [+1.10, +5.00]`; empty where nothing was compared.
 
-        Without the interval where there is none, or where an end of it is that of a row set apart, which says
-        nothing of the others: the comparison that the word hangs on then has its own.
+        The interval is left out where there is none, or where one of its ends comes from a row that was set
+        apart, which says nothing about the others; the deciding comparison then has its own.
         """
         if self.point is None:
             return ""
         wide = any({member.low, member.high} & {self.low, self.high}
                    for member in self.members if member.name in self.apart)
-        span = "" if self.low is None or wide else f" {self.span(self.low, self.high)}"
+        span = "" if self.low is None or self.high is None or wide else f" {self.span(self.low, self.high)}"
         return self.shown(self.point) + span
 
     @property
@@ -91,7 +91,7 @@ class Verdict:
 
     @property
     def sentences(self) -> list[str]:
-        """What the word rests on, for a reader who wants to quote it; empty where nothing was compared."""
+        """The evidence for the verdict in sentences that can be quoted; empty where nothing was compared."""
         if not self.tested:
             return []
         parts = [self._seeds(), self._how(), self._rival(), self._size(), self._practical(), self._more()]
@@ -114,7 +114,7 @@ class Verdict:
         return f"By seed: {values}."
 
     def _how(self) -> str:
-        if not self.deciding:
+        if self.deciding is None or self.p is None:
             return ""
         text = _route(self.deciding.estimate)
         if self.way:
@@ -126,17 +126,18 @@ class Verdict:
         return f"{text}: {p_words(self.p)}."
 
     def _rival(self) -> str:
-        """Which comparison the word hangs on; further ones that are open."""
+        """The comparison that decides the verdict, and others that are open."""
         if not self.way or not self.deciding:
             return ""
         one, all_of = self.deciding, self.every != (self.word == FAILS)
-        lead = {(HOLDS, False): "It holds by", (FAILS, False): "It fails by",
-                (UNDECIDED, True): "Left open by"}.get((self.word, all_of), "The nearest comparison is")
+        leads = {(HOLDS, False): "It holds through", (FAILS, False): "It fails because of",
+                 (UNDECIDED, True): "It is left open by"}
+        lead = leads.get((self.word, all_of), "The closest comparison is with")
         low, high, d = (minus(f"{value:+.2f}") for value in (one.low, one.high, one.estimate.d))
         text = f"{lead} {one.name}: {d} [{low}, {high}], adjusted {p_words(one.p)}"
         others = [member for member in self.members if member is not one and member.p >= ALPHA]
         if self.word == UNDECIDED and self.every and others:
-            text += f"; open too: {listed(map(self._open, others))}"
+            text += f"; also open: {listed(map(self._open, others))}"
         return f"{text}."
 
     def _open(self, member: Member) -> str:
@@ -144,7 +145,7 @@ class Verdict:
         return f"{member.name} ({p_words(member.p)}{alone})"
 
     def _size(self) -> str:
-        if not self.size:
+        if not self.size or self.likely is None:
             return ""
         number = minus(f"{self.claim.expected.number:+g}")
         likely = self.span(*self.likely)
@@ -156,8 +157,8 @@ class Verdict:
             return ""
         higher, lower = above(self.deciding.estimate, POINT), 1 - above(self.deciding.estimate, -POINT)
         against = f" than {self.deciding.name}" if self.way and self.every else ""
-        return (f"More than {POINT:g} point higher{against} with a chance of {higher:.0%}, lower with "
-                f"{lower:.0%}, practically equal with {max(1 - higher - lower, 0):.0%}.")
+        return (f"Chance of more than {POINT:g} point higher{against}: {higher:.0%}, lower: {lower:.0%}, "
+                f"practically equal: {max(1 - higher - lower, 0):.0%}.")
 
     def _more(self) -> str:
         if not self.outlook:
@@ -165,8 +166,8 @@ class Verdict:
         look, hours = self.outlook, ""
         if look.hours:
             hours = f" ({hours_words(look.hours)} more of one process, for all compared rows)"
-        return (f"If it stayed like this, {_count(look.needed)} seeds would decide it{hours}; for "
-                f"{POWER:.0%} power {_count(look.powered)}. The next seed agrees with the claim with a "
+        return (f"If difference and spread stay as measured, {_count(look.needed)} seeds decide it{hours}; "
+                f"for {POWER:.0%} power {_count(look.powered)}. The next seed agrees with the claim with a "
                 f"chance of {look.next_one:.0%}; a repetition has the same sign with {look.again:.0%}.")
 
 

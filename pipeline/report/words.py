@@ -1,22 +1,54 @@
 """From the spelling of the published CSVs to words for a reader.
 
-The CSVs write settings as `practical(beta=0.1,N=20),test=clean`, method variants as `FedCCL[local=1,global=0]`
-and Greek letters by name; a page shows `practical (β = 0.1, N = 20)`, `FedCCL (local = 1, global = 0)`.
+The CSVs write settings as `practical(beta=0.1,N=20),test=clean`, method variants as
+`FedCCL[local=1,global=0]` and Greek letters by name; a page shows `practical (β = 0.1, N = 20)`, `FedCCL
+(local = 1, global = 0)`.
 """
 import re
 from collections.abc import Iterable
 
-from pipeline.params import ACROSS, MINIATURE, Paper
+from pipeline.schema import ACROSS, MINIATURE, Paper
 
-GREEK = {"alpha": "α", "beta": "β", "gamma": "γ", "delta": "Δ", "eta": "η", "theta": "θ", "lambda": "λ", "mu": "μ",
-         "tau": "τ", "omega": "ω"}
-NAMES = {"hfl": "HFL", "asymhfl": "AsymHFL", "aug": "Aug", "dcl": "DCL", "supcon": "SupCon", "fccm": "FCCM", "fisl": "FISL",
-         "fntd": "FNTD", "sep": "separability", "com": "compactness"}       # components as the papers write them
+GREEK = {
+    "alpha": "α",
+    "beta": "β",
+    "gamma": "γ",
+    "delta": "Δ",
+    "eta": "η",
+    "theta": "θ",
+    "lambda": "λ",
+    "mu": "μ",
+    "tau": "τ",
+    "omega": "ω",
+}
+NAMES = {
+    "hfl": "HFL",
+    "asymhfl": "AsymHFL",
+    "aug": "Aug",
+    "dcl": "DCL",
+    "supcon": "SupCon",
+    "fccm": "FCCM",
+    "fisl": "FISL",
+    "fntd": "FNTD",
+    "sep": "separability",
+    "com": "compactness",
+}  # components of methods, as the papers write them
 PHRASES = {"metric=inter": "inter-domain", "metric=intra": "intra-domain", "test=clean": "clean test",
            "test=corrupted": "corrupted test"}
-MEASURES = {"average": "average", "weighted": "weighted by test size", "clients_std": "std. over clients", "AVG": "average",
-            "fgsm": "under FGSM", "pgd": "under PGD"}
-GROUPS = {"inter": "inter-domain", "intra": "intra-domain", "clean": "clean test", "corrupted": "corrupted test"}
+MEASURES = {
+    "average": "average",
+    "weighted": "weighted by test size",
+    "clients_std": "std. over clients",
+    "AVG": "average",
+    "fgsm": "under FGSM",
+    "pgd": "under PGD",
+}
+GROUPS = {
+    "inter": "inter-domain",
+    "intra": "intra-domain",
+    "clean": "clean test",
+    "corrupted": "corrupted test",
+}
 _GREEK = re.compile(rf"(?<![A-Za-z])({'|'.join(GREEK)})(?![A-Za-z])")
 _OUTSIDE = re.compile(r",(?![^(\[]*[)\]])")               # a comma that no bracket encloses
 _VARIANT = re.compile(r"(?P<base>[^\[]+)\[(?P<options>.*)\]")
@@ -44,7 +76,8 @@ def setting_words(part: str) -> str:
 
 
 def variant(label: str) -> tuple[str, dict[str, str]]:
-    """`FedCCL[local=1,global=0]` -> (`FedCCL`, {`local`: `1`, `global`: `0`}); a plain name has no options."""
+    """`FedCCL[local=1,global=0]` -> (`FedCCL`, {`local`: `1`, `global`: `0`}); a plain name has no
+    options."""
     found = _VARIANT.fullmatch(label)
     if not found:
         return label, {}
@@ -99,10 +132,14 @@ def hours_words(hours: float) -> str:
 
 def bytes_words(count: int) -> str:
     """1,536 -> `1.5 kB`; powers of 1,000."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000 or unit == "GB":
-            return f"{count} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
+    if count < 1000:
+        return f"{count} B"
+    value = count / 1000
+    for unit in ("kB", "MB"):
+        if value < 1000:
+            return f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} GB"
 
 
 def scenario_title(paper: Paper, scenario: str) -> str:

@@ -1,7 +1,8 @@
 """The 15 corruptions of CIFAR-10-C (Hendrycks & Dietterich, ICLR 2019) at 5 severities, for images of 32x32.
 
-The constants are those of the reference's make_cifar_c.py; ImageNet-C's differ. Every function takes and gives uint8
-(N, 32, 32, 3). What is random is drawn from the key (seed, part, corruption, index of the image).
+The constants are those of the reference's make_cifar_c.py; ImageNet-C's differ. Every function takes and
+returns uint8 (N, 32, 32, 3). Random numbers are drawn from the key (seed, part, corruption, index of the
+image).
 """
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,19 +13,35 @@ from pipeline import keys
 from pipeline.data.corruptions import blur, digital, noise, weather
 from pipeline.data.corruptions.tools import SIDE, Draws
 
-CORRUPTIONS = {function.__name__: function for function in (
-    noise.gaussian_noise, noise.shot_noise, noise.impulse_noise,
-    blur.defocus_blur, blur.glass_blur, blur.motion_blur, blur.zoom_blur,
-    weather.snow, weather.frost, weather.fog,
-    digital.brightness, digital.contrast, digital.elastic_transform, digital.pixelate, digital.jpeg_compression)}
+CORRUPTIONS = {
+    function.__name__: function
+    for function in (
+        noise.gaussian_noise,
+        noise.shot_noise,
+        noise.impulse_noise,
+        blur.defocus_blur,
+        blur.glass_blur,
+        blur.motion_blur,
+        blur.zoom_blur,
+        weather.snow,
+        weather.frost,
+        weather.fog,
+        digital.brightness,
+        digital.contrast,
+        digital.elastic_transform,
+        digital.pixelate,
+        digital.jpeg_compression,
+    )
+}
 KINDS = tuple(CORRUPTIONS)
 SEVERITIES = 5
-CHUNK = 512                                           # images corrupted at once: what the floats of one step fit into
+CHUNK = 512  # images corrupted at once, which bounds the memory of the intermediate floats
 
 
 @dataclass(frozen=True)
 class CorruptSet:
-    """images uint8 (N, 32, 32, 3), all corrupted; kind (N,) uint8, an index into KINDS; severity (N,) uint8; rank (N,) int32.
+    """images uint8 (N, 32, 32, 3), all corrupted; kind (N,) uint8, an index into KINDS; severity (N,) uint8;
+    rank (N,) int32.
 
     At the rate xi the corrupted images are those of a rank below floor(xi N).
     """
@@ -34,12 +51,12 @@ class CorruptSet:
     rank: np.ndarray
 
 
-def corrupt(images: np.ndarray, name: str, severity: int, seed: int = 0, indices: Sequence[int] | None = None,
-            part: str = "train", **options) -> np.ndarray:
-    """One corruption at one severity; 0 gives a copy.
+def corrupt(images: np.ndarray, name: str, severity: int, seed: int = 0,
+            indices: Sequence[int] | np.ndarray | None = None, part: str = "train", **options) -> np.ndarray:
+    """Images under one corruption at one severity; severity 0 gives a copy.
 
-    indices: the images' numbers in their set (default 0, 1, ...), part: the part of the set; both enter the keys.
-    options: of the corruption, such as exchange="swap" of glass_blur.
+    indices: the images' numbers in their set (default 0, 1, ...), part: the part of the set; both enter the
+    keys. options: of the corruption, such as exchange="swap" of glass_blur.
     """
     _check(images)
     if name not in CORRUPTIONS:
@@ -54,7 +71,8 @@ def corrupt(images: np.ndarray, name: str, severity: int, seed: int = 0, indices
 
 def corrupt_set(images: np.ndarray, seed: int, max_severity: int = 4, part: str = "train",
                 progress: Callable[[int], None] = lambda done: None) -> CorruptSet:
-    """Every image with a random corruption of a random severity from 1 to max_severity, and a random order of the images.
+    """Every image with a random corruption of a random severity from 1 to max_severity, and a random order of
+    the images.
 
     RAHFL's released code draws the severities 1 to 4; its text says five levels.
     """
@@ -83,4 +101,7 @@ def corrupt_set(images: np.ndarray, seed: int, max_severity: int = 4, part: str 
 
 def _check(images: np.ndarray) -> None:
     if images.dtype != np.uint8 or images.shape[1:] != (SIDE, SIDE, 3):
-        raise ValueError(f"images of type {images.dtype} and shape {images.shape}, expected uint8 and (N, {SIDE}, {SIDE}, 3)")
+        raise ValueError(
+            f"images of type {images.dtype} and shape {images.shape}, expected uint8 and (N, {SIDE}, {SIDE}, "
+            "3)"
+        )

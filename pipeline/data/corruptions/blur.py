@@ -6,11 +6,13 @@ from scipy import ndimage
 
 from pipeline.data.corruptions.tools import SIDE, SLACK, Draws, motion, pick, to_bytes, zoomed
 
-ZOOM_END = (1.06, 1.11, 1.16, 1.21, 1.26)             # of arange, so the last factors are 1.06, 1.11, 1.15, 1.20 and 1.25
+# The ends of arange, so the last factors are 1.06, 1.11, 1.15, 1.20 and 1.25.
+ZOOM_END = (1.06, 1.11, 1.16, 1.21, 1.26)
 
 
 def defocus_kernel(radius: float, alias: float) -> np.ndarray:
-    """(5, 5): a disk, smoothed by a 3x3 Gaussian. Beyond it the reference's 17x17 kernel is zero, since radius <= 1.5."""
+    """(5, 5): a disk, smoothed by a 3x3 Gaussian. Beyond it the reference's 17x17 kernel is zero, since
+    radius <= 1.5."""
     place = np.arange(-2, 3)
     disk = (place[:, None] ** 2 + place**2 <= radius**2).astype(float)
     side = np.exp(-0.5 / alias**2)
@@ -22,14 +24,18 @@ def defocus_kernel(radius: float, alias: float) -> np.ndarray:
 def defocus_blur(images: np.ndarray, severity: int, draws: Draws) -> np.ndarray:
     """Correlation with a disk; the border is reflected without its edge pixel."""
     radius, alias = ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1))[severity - 1]
-    return to_bytes(ndimage.correlate(images / 255, defocus_kernel(radius, alias)[None, :, :, None], mode="mirror"), SLACK)
+    return to_bytes(
+        ndimage.correlate(images / 255, defocus_kernel(radius, alias)[None, :, :, None], mode="mirror"), SLACK
+    )
 
 
-def glass_blur(images: np.ndarray, severity: int, draws: Draws, exchange: Literal["copy", "swap"] = "copy") -> np.ndarray:
+def glass_blur(
+    images: np.ndarray, severity: int, draws: Draws, exchange: Literal["copy", "swap"] = "copy"
+) -> np.ndarray:
     """Blur, let every pixel take the value of a neighbour above and to the left, blur.
 
-    exchange: "copy" as CIFAR-10-C was made: its exchange of two array views left the neighbour as it was. "swap" is what
-    was meant.
+    exchange: "copy" as CIFAR-10-C was made: its exchange of two array views left the neighbour as it was.
+    "swap" is what was meant.
     """
     sigma, rounds = ((0.05, 1), (0.25, 1), (0.4, 1), (0.25, 2), (0.4, 2))[severity - 1]
     x = to_bytes(_gaussian(images / 255, sigma), SLACK)
@@ -44,7 +50,8 @@ def _gaussian(x: np.ndarray, sigma: float) -> np.ndarray:
 
 
 def _copy(x: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """The sweep runs from the lower right and reads above and to the left, so it never reads what it wrote: one look-up does it."""
+    """The sweep runs from the lower right and reads above and to the left, so it never reads what it wrote:
+    one look-up does it."""
     place = np.arange(2, SIDE)
     out = x.copy()
     out[:, 2:, 2:] = pick(x, place[:, None] + steps[..., 1], place + steps[..., 0])

@@ -27,20 +27,30 @@ def contrast(images: np.ndarray, severity: int, draws: Draws) -> np.ndarray:
 
 def elastic_transform(images: np.ndarray, severity: int, draws: Draws) -> np.ndarray:
     """A random affine map, then a smooth random displacement of the pixels."""
-    alpha, sigma, corner = ((0, 0, 2.56), (1.6, 6.4, 2.24), (2.56, 1.92, 1.92), (3.2, 1.28, 1.6), (3.2, 0.96, 0.96))[severity - 1]
+    alpha, sigma, corner = (
+        (0, 0, 2.56),
+        (1.6, 6.4, 2.24),
+        (2.56, 1.92, 1.92),
+        (3.2, 1.28, 1.6),
+        (3.2, 0.96, 0.96),
+    )[severity - 1]
     rows, columns = affine_places(draws.uniform(-corner, corner, 3, 2))
     warped = sample(images / 255, rows, columns, reflect_101)
     noise = draws.uniform(-1, 1, 2, SIDE, SIDE)
-    across, down = alpha * np.moveaxis(ndimage.gaussian_filter(noise, (0, 0, sigma, sigma), mode="reflect", truncate=3), 1, 0)
+    across, down = alpha * np.moveaxis(
+        ndimage.gaussian_filter(noise, (0, 0, sigma, sigma), mode="reflect", truncate=3), 1, 0
+    )
     place = np.arange(SIDE)
     return to_bytes(sample(warped, place[:, None] + down, place + across, reflect), SLACK)
 
 
 def affine_places(shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where each pixel comes from, rows and columns (N, 32, 32), if three points move by shift (N, 3, 2), given as (x, y)."""
+    """Where each pixel comes from, rows and columns (N, 32, 32), if three points move by shift (N, 3, 2),
+    given as (x, y)."""
     points = np.array([[26.0, 26.0], [26.0, 6.0], [6.0, 6.0]])
     one = np.ones((len(shift), 3, 1))
-    back = np.linalg.solve(np.concatenate([points + shift, one], 2), np.broadcast_to(points, shift.shape))     # (N, 3, 2)
+    # (N, 3, 2)
+    back = np.linalg.solve(np.concatenate([points + shift, one], 2), np.broadcast_to(points, shift.shape))
     y, x = np.mgrid[:SIDE, :SIDE]
     places = np.stack([x, y, np.ones_like(x)], 2).reshape(-1, 3) @ back
     columns, rows = np.moveaxis(places.reshape(-1, SIDE, SIDE, 2), 3, 0)

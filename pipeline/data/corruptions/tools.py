@@ -9,18 +9,22 @@ import numpy as np
 from pipeline import keys
 
 SIDE = 32
-# What rounding may take from a weighted mean. A mean of equal bytes must stay that byte when the fraction is cut off.
+# What rounding may take from a weighted mean. A mean of equal bytes must stay that byte when the fraction is
+# cut off.
 SLACK = 1e-6
 
 
 class Draws:
     """One generator per image, so that an image's draws do not depend on the batch that it comes in.
 
-    Every method returns (N, *shape): row i from image i's own generator, whose key is (seed, part, name, index).
+    Every method returns (N, *shape): row i from image i's own generator, whose key is (seed, part, name,
+    index).
     """
 
-    def __init__(self, name: str, indices: Sequence[int], seed: int = 0, part: str = "train"):
-        self.generators = [np.random.default_rng(keys.key(seed, "corruption", part, name, int(index))) for index in indices]
+    def __init__(self, name: str, indices: Sequence[int] | np.ndarray, seed: int = 0, part: str = "train"):
+        self.generators = [
+            np.random.default_rng(keys.key(seed, "corruption", part, name, int(index))) for index in indices
+        ]
 
     def normal(self, *shape: int) -> np.ndarray:
         return self._stack(shape, lambda draw, _: draw.standard_normal(shape))
@@ -37,7 +41,7 @@ class Draws:
         return self._stack(rates.shape[1:], lambda draw, i: draw.poisson(rates[i]), np.int64)
 
     def _stack(self, shape: Sequence[int], draw: Callable, kind: type = np.float64) -> np.ndarray:
-        out = np.empty((len(self.generators), *shape), kind)
+        out: np.ndarray = np.empty((len(self.generators), *shape), kind)
         for i, generator in enumerate(self.generators):
             out[i] = draw(generator, i)
         return out
@@ -77,7 +81,8 @@ def motion_weights(radius: int, sigma: float) -> np.ndarray:
 
 
 def motion(x: np.ndarray, radius: int, sigma: float, degrees: np.ndarray) -> np.ndarray:
-    """Blur every image along its own direction, degrees (N,); pixels beyond the edge are those of the edge."""
+    """Blur every image along its own direction, degrees (N,); pixels beyond the edge are those of the
+    edge."""
     angle, place = np.deg2rad(degrees), np.arange(SIDE)
     out = np.zeros(x.shape)
     for i, weight in enumerate(motion_weights(radius, sigma)):
@@ -92,7 +97,9 @@ def pick(x: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
     return x[np.arange(len(x))[:, None, None], rows, columns]
 
 
-def sample(x: np.ndarray, rows: np.ndarray, columns: np.ndarray, border: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+def sample(
+    x: np.ndarray, rows: np.ndarray, columns: np.ndarray, border: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
     """Bilinear samples at (N, 32, 32) places; `border` brings an index back into the image."""
     top, left = np.floor(rows).astype(int), np.floor(columns).astype(int)
     down, right = (rows - top)[..., None], (columns - left)[..., None]

@@ -16,7 +16,7 @@ PACKAGE = "imagecorruptions"
 # The reference holds a sixth photograph and draws from five.
 PHOTOS = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
 SYNTHETIC = "synthetic texture"
-PHOTO_STEP = 5                                        # photographs are shrunk by it
+PHOTO_STEP = 5                                        # photographs are shrunk by this factor
 
 
 def snow(images: np.ndarray, severity: int, draws: Draws) -> np.ndarray:
@@ -37,14 +37,16 @@ def fog(images: np.ndarray, severity: int, draws: Draws) -> np.ndarray:
     amount, decay = ((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75))[severity - 1]
     x = images / 255
     top = x.max((1, 2, 3), keepdims=True)
-    return to_bytes((x + amount * plasma(draws.uniform(-1, 1, SIDE**2 - 1), decay)[..., None]) * top / (top + amount))
+    return to_bytes(
+        (x + amount * plasma(draws.uniform(-1, 1, SIDE**2 - 1), decay)[..., None]) * top / (top + amount)
+    )
 
 
 def plasma(noise: np.ndarray, decay: float) -> np.ndarray:
     """Diamond-square fractals (N, 32, 32) in [0, 1] from noise (N, 1023) in [-1, 1], with wrap-around.
 
-    A new value is the mean of its four neighbours plus wibble^2 times noise: the reference multiplies by the wibble and
-    draws within it.
+    A new value is the mean of its four neighbours plus wibble^2 times noise: the reference multiplies by the
+    wibble and draws within it.
     """
     heights = np.zeros((len(noise), SIDE, SIDE))
     step, wibble, used = SIDE, 100.0, 0
@@ -61,8 +63,12 @@ def plasma(noise: np.ndarray, decay: float) -> np.ndarray:
         two = corners + np.roll(corners, -1, 1)
         centres = around(two + np.roll(two, -1, 2))
         heights[:, half::step, half::step] = centres
-        heights[:, ::step, half::step] = around(centres + np.roll(centres, 1, 1) + corners + np.roll(corners, -1, 2))
-        heights[:, half::step, ::step] = around(centres + np.roll(centres, 1, 2) + corners + np.roll(corners, -1, 1))
+        heights[:, ::step, half::step] = around(
+            centres + np.roll(centres, 1, 1) + corners + np.roll(corners, -1, 2)
+        )
+        heights[:, half::step, ::step] = around(
+            centres + np.roll(centres, 1, 2) + corners + np.roll(corners, -1, 1)
+        )
         step, wibble = half, wibble / decay
     heights -= heights.min((1, 2), keepdims=True)
     return heights / heights.max((1, 2), keepdims=True)
@@ -72,7 +78,7 @@ def plasma(noise: np.ndarray, decay: float) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Ice:
-    """Five pictures uint8 (H, W, 3) to cut frost from, whence they come, and the digests of their files."""
+    """Five pictures uint8 (H, W, 3) to cut frost from, their origin, and the digests of their files."""
     pictures: tuple[np.ndarray, ...]
     source: str
     inputs: dict[str, str]
@@ -113,11 +119,16 @@ def photographs(folder: Path) -> Ice:
             photo = np.asarray(file.convert("RGB"))
         height, width = round(photo.shape[0] / PHOTO_STEP), round(photo.shape[1] / PHOTO_STEP)
         pictures.append(photo[PHOTO_STEP // 2::PHOTO_STEP, PHOTO_STEP // 2::PHOTO_STEP][:height, :width])
-    return Ice(tuple(pictures), f"photographs of the package {PACKAGE}", {name: files.sha256(folder / name) for name in PHOTOS})
+    return Ice(
+        tuple(pictures),
+        f"photographs of the package {PACKAGE}",
+        {name: files.sha256(folder / name) for name in PHOTOS},
+    )
 
 
 def synthetic_ice() -> Ice:
-    """Ridged noise at three scales, bluish, with about the mean and the spread of the photographs. A stand-in, not ice."""
+    """Ridged noise at three scales, bluish, with about the mean and the spread of the photographs. A
+    stand-in, not ice."""
     pictures = []
     for i in range(len(PHOTOS)):
         draw = np.random.default_rng(keys.key("ice", i))

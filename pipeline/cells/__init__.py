@@ -1,0 +1,1 @@
+"""A cell's way from parameters to a result: loading, training, evaluation, records, provenance."""

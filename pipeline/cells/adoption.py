@@ -1,0 +1,122 @@
+"""Takes over the seeds of a committed result as trained, so that one more seed, or another machine, does not
+train them again."""
+import io
+import json
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from pipeline import files
+from pipeline.cells import ledger, provenance
+from pipeline.engine.world import default_device, executor_name, precision
+from pipeline.schema import ROOT, Cell, load_paper
+from pipeline.sealing import is_sealed
+
+
+def adopt(
+    finished: dict[int, Path], pictures: dict[int, Path], cell: Cell, metas: list[dict], root: Path = ROOT
+) -> list[int]:
+    """Write the finished-seed file of every seed of this cell in git's last commit that was trained by
+    today's code and parameters, on today's partition and on a CPU; returns those seeds. Where the committed
+    result already has all seeds, nothing is taken over: the cell is to be trained again.
+
+    DVC deletes a stage's results before it runs, so they are read from git. The representations are not in
+    git and are left empty; where a figure draws them, the first seed, which they come from, is trained.
+    finished, pictures: seed -> file. metas: what each seed trains on, in the order of `finished`. """
+    result, history = _committed(cell, root)
+    if (
+        all(path.exists() for path in finished.values())
+        or result is None
+        or not _same_conditions(result, cell, root)
+    ):
+        return []
+    of_seed = dict(
+        zip(result["seeds"], result.get("partitions") or [result["partition"]] * len(result["seeds"]))
+    )
+    found = [seed for seed, meta in zip(finished, metas, strict=True) if of_seed.get(seed) == meta["digest"]]
+    if len(found) == len(finished):
+        return []
+    if _drawn(cell, root):
+        found = [seed for seed in found if seed != next(iter(finished))]
+    for seed in found:
+        if not finished[seed].exists():
+            files.write_with(pictures[seed], _empty_archive)
+            files.write_json(finished[seed], _as_finished(result, history, seed))
+    return found
+
+
+def _drawn(cell: Cell, root: Path) -> bool:
+    """Does a figure of the paper draw the cell's representations?"""
+    return any(
+        figure.kind not in (None, "curves", "sweep")
+        and cell.scenario in figure.scenarios
+        and cell.method in (figure.methods or [cell.method])
+        for figure in load_paper(cell.paper, root).figures.values()
+    )
+
+
+def _same_conditions(result: dict, cell: Cell, root: Path) -> bool:
+    device, executor = default_device(), executor_name(default_device())
+    same = (
+        result["device"] == device.type == "cpu"
+        and result["executor"] == executor
+        and result["precision"] == precision()
+    )
+    return (
+        same
+        and provenance.made_by(
+            result, cell, ledger.equal(provenance.digest_of(cell, root, executor), root), root
+        )
+        is not None
+    )
+
+
+def _committed(cell: Cell, root: Path) -> tuple[dict | None, pd.DataFrame | None]:
+    """(result, history) of the cell in git's last commit; (None, None) where there is none that can be
+    trusted."""
+    folder = cell.folder(root).relative_to(root)
+    try:
+        texts = [
+            subprocess.run(
+                ["git", "-C", str(root), "show", f"HEAD:{folder.as_posix()}/{name}"],
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
+            for name in ("result.json", "history.csv")
+        ]
+        result, history = json.loads(texts[0]), pd.read_csv(io.StringIO(texts[1]))
+        complete = all(
+            (history["round"][history["seed"] == seed].max() == result["rounds"]) for seed in result["seeds"]
+        )
+        return (result, history) if is_sealed(result) and complete else (None, None)
+    except (OSError, subprocess.CalledProcessError, ValueError, KeyError, TypeError):
+        return None, None
+
+
+def _as_finished(result: dict, history: pd.DataFrame, seed: int) -> dict:
+    """A seed's entry as training would have written it, from the files in git."""
+    at = result["seeds"].index(seed)
+    rows = [
+        {"round": int(row["round"]), "loss": None}
+        | {name: value for name, value in row.items() if name not in ("seed", "round") and value == value}
+        for row in history[history["seed"] == seed].to_dict("records")
+    ]
+    return {
+        "seed": seed,
+        "rows": rows,
+        "clients": result["clients"][at],
+        "traffic": [result["traffic"]["up"], result["traffic"]["down"]],
+        "hook": result["hook"],
+        "seconds": result["seconds"][at],
+        "memory": {name: values[at] for name, values in result["memory"].items()},
+        "versions": result["machines"][at] if "machines" in result else result["versions"],
+        **{key: result[key] for key in ("device", "precision", "executor", "started")},
+    }
+
+
+def _empty_archive(path: Path) -> None:
+    with open(path, "wb") as file:
+        np.savez_compressed(file)

@@ -1,0 +1,280 @@
+"""Digests of code: of the definitions that a computation uses, whichever file holds them.
+
+A module is cut into its top-level functions, classes and constants. From an entry point the digest follows
+every name that a definition uses, through imports, to the definitions of this repository behind it. What is
+hashed is a definition's syntax tree without comments, docstrings and positions, and which definitions it
+uses; the names and places of modules are left out. So a function may move to another file, and a network that
+a cell does not use may change, without touching that cell's digest.
+"""
+import ast
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+WHOLE = "*"                                        # of a module: every definition
+EFFECTS = ""                                       # of a module: statements that act when it is imported
+
+
+class Definition(NamedTuple):
+    """A top-level name of a module of this repository."""
+    module: str
+    name: str
+
+
+@dataclass
+class Module:
+    """The top level of a file: which statement defines a name, what is imported under which name, and which
+    statements have effects on import."""
+    package: str
+    nodes: dict[str, ast.stmt] = field(default_factory=dict)
+    # bound name -> (module, attribute of it or None)
+    imports: dict[str, tuple[str, str | None]] = field(default_factory=dict)
+    effects: list[ast.stmt] = field(default_factory=list)
+
+
+class Code:
+    """The Python files below `root`, read when they are needed.
+
+    neutral: modules that compute no result; their definitions are ignored. constants: names of constants that
+    change no result. registries: dictionaries ("package.module:NAME") of which a user takes single entries;
+    only those whose key is named count. """
+
+    def __init__(
+        self,
+        root: Path,
+        neutral: Iterable[str] = (),
+        constants: Iterable[str] = (),
+        registries: Iterable[str] = (),
+    ):
+        self.root, self.neutral, self.constants = root, frozenset(neutral), frozenset(constants)
+        self.registries = frozenset(Definition(*name.split(":")) for name in registries)
+        self._modules: dict[str, Module | None] = {}
+        self._uses: dict[tuple, dict[str, Definition]] = {}
+        self._digests: dict[tuple, str] = {}
+
+    def digest(self, entries: Iterable[str], named: Iterable[str] = ()) -> str:
+        """sha256 over all that the entries ("package.module:name", or "package.module" for all of it) reach.
+
+        named: the keys that count in registries. Raises KeyError for an entry that is not there.
+        """
+        named = self.keys & frozenset(named)
+        reached: set[Definition] = set()
+        waiting = [
+            Definition(*entry.split(":")) if ":" in entry else Definition(entry, WHOLE) for entry in entries
+        ]
+        for module, name in waiting:
+            found = self.module(module)
+            if found is None or name not in (*found.nodes, *found.imports, WHOLE):
+                raise KeyError(f"{module}:{name}")
+        while waiting:
+            one = waiting.pop()
+            if one not in reached:
+                reached.add(one)
+                waiting += self.uses(one, named).values()
+        return _sha256(sorted({self._identity(one, named, deep=True) for one in reached}))
+
+    @cached_property
+    def keys(self) -> frozenset[str]:
+        """Every key of every registry."""
+        found: set = set()
+        for registry in self.registries:
+            module = self.module(registry.module)
+            value = getattr(module and module.nodes.get(registry.name), "value", None)
+            if not isinstance(value, ast.Dict):
+                raise KeyError(f"{registry.module}:{registry.name} is not a dictionary written out")
+            found |= {key.value for key in value.keys if isinstance(key, ast.Constant)}
+        return frozenset(found)
+
+    def module(self, name: str) -> Module | None:
+        """The module, or None where it is not one of this repository."""
+        if name not in self._modules:
+            base = self.root.joinpath(*name.split("."))
+            path = next((p for p in (base.with_suffix(".py"), base / "__init__.py") if p.is_file()), None)
+            package = name if path is not None and path.stem == "__init__" else name.rpartition(".")[0]
+            self._modules[name] = (
+                None if path is None else _parsed(path.read_text(encoding="utf-8"), package, str(path))
+            )
+        return self._modules[name]
+
+    def uses(self, one: Definition, named: frozenset[str] = frozenset()) -> dict[str, Definition]:
+        """The names of this repository that a definition uses, as it writes them, each with the definition
+        behind it."""
+        pruned = named if one in self.registries else None
+        if (one, pruned) not in self._uses:
+            self._uses[one, pruned] = dict(self._found(one, named))
+        return self._uses[one, pruned]
+
+    def _found(self, one: Definition, named: frozenset[str]):
+        module = self.module(one.module)
+        if self._is_neutral(one) or module is None:
+            return
+        if one.name == WHOLE:
+            yield from (
+                (name, found)
+                for name in (*module.nodes, *module.imports)
+                if (found := self._resolved(one.module, name, ()))
+            )
+        if one.name != EFFECTS and module.effects:
+            yield EFFECTS, Definition(one.module, EFFECTS)
+        for node in self._nodes(one, named):
+            local = _imports(node, module.package)  # of functions that import when they are called
+            for name, attributes in _references(node):
+                if (found := self._resolved(one.module, name, attributes, local)) is not None:
+                    yield ".".join((name, *attributes)), found
+
+    def _resolved(
+        self, module: str, name: str, attributes: tuple[str, ...], local: dict | None = None
+    ) -> Definition | None:
+        """What `name.attribute...` in a module means; None where it is not of this repository."""
+        here, local = self.module(module), local or {}
+        if here is None:
+            return None
+        if name in here.nodes and name not in local:
+            return Definition(module, name)
+        target, attribute = local.get(name) or here.imports.get(name) or (None, None)
+        if target is None:
+            return None
+        submodule = target if attribute is None else f"{target}.{attribute}"
+        if self.module(submodule) is None:  # a name of a module, perhaps imported there in turn
+            return self._resolved(target, attribute, ()) if attribute else None
+        if attributes:
+            return self._resolved(submodule, attributes[0], attributes[1:])
+        return Definition(submodule, WHOLE)  # a module as a value: anything of it may be used
+
+    def _identity(self, one: Definition, named: frozenset[str], deep: bool) -> str:
+        """Digest of a definition's tree; `deep` also of the trees that its names stand for (of a registry,
+        that it is one)."""
+        if one in self.registries and not deep:
+            return "registry"
+        at = (one, named if one in self.registries else None, deep)
+        if at not in self._digests:
+            meaning = (
+                "neutral"
+                if self._is_neutral(one)
+                else tuple(_meaning(node) for node in self._nodes(one, named))
+            )
+            used = (
+                [
+                    (written, self._identity(use, named, deep=False))
+                    for written, use in self.uses(one, named).items()
+                ]
+                if deep
+                else []
+            )
+            self._digests[at] = _sha256((meaning, sorted(used)))
+        return self._digests[at]
+
+    def _nodes(self, one: Definition, named: frozenset[str]) -> list[ast.AST]:
+        module = self.module(one.module)
+        if module is None:
+            return []
+        if one.name == EFFECTS:
+            return list(module.effects)
+        node = module.nodes.get(one.name)
+        if one in self.registries and isinstance(value := getattr(node, "value", None), ast.Dict):
+            return [
+                item
+                for key, item in zip(value.keys, value.values)
+                if not isinstance(key, ast.Constant) or key.value in named or key.value is None
+            ]
+        return [] if node is None else [node]
+
+    def _is_neutral(self, one: Definition) -> bool:
+        return one.module in self.neutral or one.name in self.constants
+
+
+@cache
+def _parsed(source: str, package: str, file: str) -> Module:
+    module = Module(package)
+    for node in ast.parse(source, file).body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            module.nodes[node.name] = node
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)) and (names := _targets(node)):
+            module.nodes |= dict.fromkeys(names, node)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            module.imports |= _imports(node, package)
+        elif not _is_inert(node):
+            module.effects.append(node)
+    return module
+
+
+def _targets(node: ast.Assign | ast.AnnAssign) -> list[str]:
+    """The names that an assignment gives; none where it changes something else, such as an attribute."""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    flat = [
+        item
+        for target in targets
+        for item in (target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target])
+    ]
+    names = [item.id for item in flat if isinstance(item, ast.Name)]
+    return names if len(names) == len(flat) else []
+
+
+def _is_inert(node: ast.stmt) -> bool:
+    """A docstring or another constant, or what runs only when the file is called as a script."""
+    if isinstance(node, ast.If) and isinstance(node.test, ast.Compare):
+        return isinstance(node.test.left, ast.Name) and node.test.left.id == "__name__"
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _imports(tree: ast.AST, package: str) -> dict[str, tuple[str, str | None]]:
+    """bound name -> (module, attribute or None) of every import in a tree: `import a.b`, `from a import b as
+    c`."""
+    found: dict[str, tuple[str, str | None]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.asname: (alias.name, None) for alias in node.names if alias.asname}
+            found |= {
+                alias.name.split(".")[0]: (alias.name.split(".")[0], None)
+                for alias in node.names
+                if not alias.asname
+            }
+        elif isinstance(node, ast.ImportFrom):
+            around = package.split(".")[:len(package.split(".")) + 1 - node.level] if node.level else []
+            source = ".".join([*around, *filter(None, [node.module])])
+            found |= {alias.asname or alias.name: (source, alias.name) for alias in node.names}
+    return found
+
+
+def _references(tree: ast.AST):
+    """(name, attributes) of every name in a tree: `a.b.c` gives ("a", ("b", "c"))."""
+    if isinstance(tree, ast.Attribute):
+        chain, inner = [tree.attr], tree.value
+        while isinstance(inner, ast.Attribute):
+            chain.append(inner.attr)
+            inner = inner.value
+        if isinstance(inner, ast.Name):
+            yield inner.id, tuple(reversed(chain))
+            return
+    if isinstance(tree, ast.Name):
+        yield tree.id, ()
+    for child in ast.iter_child_nodes(tree):
+        yield from _references(child)
+
+
+def _meaning(node):
+    """The tree as nested tuples, without docstrings, positions, empty fields and the modules that imports
+    name; equal on Python 3.11 to 3.13."""
+    if isinstance(node, list):
+        return tuple(_meaning(item) for item in node)
+    if not isinstance(node, ast.AST):
+        return node
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        return "import"
+    fields = dict(ast.iter_fields(node))
+    if (
+        isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+        and ast.get_docstring(node, clean=False) is not None
+    ):
+        fields["body"] = fields["body"][1:]
+    return (
+        type(node).__name__,
+        tuple((key, _meaning(value)) for key, value in fields.items() if value not in (None, [])),
+    )
+
+
+def _sha256(value: object) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()

@@ -1,0 +1,298 @@
+"""What is measured after a round: accuracies in percent, by client (FedCRL Sec. V), domain (FedCCL Sec. 5.1,
+FedLSA), both (FCCL+ Eq. 21 and 22) or on one test set (RAHFL Sec. 4.1)."""
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipeline import attacks
+from pipeline.engine.handle import Handle
+from pipeline.engine.state import Clients
+from pipeline.engine.world import World
+from pipeline.models import Network
+from pipeline.schema import Attack
+
+BATCH, PUBLIC = 1024, 512
+CROSSED = 200  # test images of each domain that every client's model embeds
+# (network, images, client) -> (B, classes), larger is likelier
+Scores = Callable[[Network, Tensor, int], Tensor]
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """Images (N, C, H, W) and labels (N,) under a printed name (a client, a domain or `test`)."""
+    __test__ = False                                          # not a pytest class
+    name: str
+    images: Tensor
+    labels: Tensor
+
+
+@torch.inference_mode()
+def correct(
+    network: Network, test: TestSet, top: int = 1, scores: Callable[[Network, Tensor], Tensor] | None = None
+) -> int:
+    """How many test images have their label among the `top` largest scores (ties by torch.topk)."""
+    hits = 0
+    for start in range(0, len(test.labels), BATCH):
+        images, labels = test.images[start:start + BATCH], test.labels[start:start + BATCH]
+        logits = network(images) if scores is None else scores(network, images)
+        best = (
+            logits.argmax(1, keepdim=True) if top == 1 else logits.topk(min(top, logits.shape[1]), 1).indices
+        )
+        hits += int((best == labels[:, None]).any(1).sum())
+    return hits
+
+
+def measure(models: Clients, world: World, tests: Sequence[TestSet], kind: str, top: int = 1,
+            scores: Scores | None = None) -> tuple[dict[str, float], list[float]]:
+    """The measures of `schema.Evaluation.tests` and each client's accuracy on its own test set, in percent.
+
+    A model that several clients share is evaluated once per test set. An empty test set gives NaN and is left
+    out of every mean.
+    """
+    table = _Table(models, world, tests, top, scores)
+    return MEASURES[kind](table, world, tests)
+
+
+class _Table:
+    """accuracy[client, test set] in percent, computed on demand and once for equal models."""
+
+    def __init__(self, models, world, tests, top, scores):
+        self.models, self.world, self.tests, self.top, self.scores = models, world, tests, top, scores
+        self.known: dict[tuple[int, int], int] = {}
+
+    def hits(self, client: int, test: int) -> int:
+        model = self.models[client]
+        at = (id(model), test)
+        if at not in self.known:
+            scores = (
+                None if self.scores is None else lambda network, images: self.scores(network, images, client)
+            )
+            self.known[at] = correct(self.world.network(client, model), self.tests[test], self.top, scores)
+        return self.known[at]
+
+    def accuracy(self, client: int, test: int) -> float:
+        n = len(self.tests[test].labels)
+        return 100 * self.hits(client, test) / n if n else math.nan
+
+    def shared(self) -> bool:
+        """Do all clients hold the same model?"""
+        return all(model is self.models[0] for model in self.models)
+
+
+def under_attack(models: Clients, world: World, tests: Sequence[TestSet], attack: Attack) -> dict[str, float]:
+    """`fgsm` and `pgd`: accuracy in percent on images that are attacked with the same model that is scored;
+    mean over the test sets and over the clients, equal models once (FedCCL Sec. 5.5). Images must be in [0,
+    1]."""
+    rules = {"fgsm": lambda model, x, y: attacks.fgsm(model, x, y, attack.eps),
+             "pgd": lambda model, x, y: attacks.pgd(model, x, y, attack.eps, attack.step, attack.steps,
+                                                    attack.random_start)}
+    known: dict[int, dict[str, float]] = {}
+    for k, model in enumerate(models):
+        if id(model) not in known:
+            network = world.network(k, model)
+            known[id(model)] = {
+                name: _mean([_robust(network, test, rule) for test in tests]) for name, rule in rules.items()
+            }
+    return {name: _mean([known[id(model)][name] for model in models]) for name in rules}
+
+
+def _robust(network: Network, test: TestSet, rule: Callable) -> float:
+    hits, handle = 0, Handle(network)
+    for start in range(0, len(test.labels), BATCH):
+        images, labels = test.images[start:start + BATCH], test.labels[start:start + BATCH]
+        moved = rule(handle, images, labels)
+        with torch.inference_mode():
+            hits += int((network(moved).argmax(1) == labels).sum())
+    return 100 * hits / len(test.labels) if len(test.labels) else math.nan
+
+
+def by_client(table, world, tests):
+    """Each client's model on its own test part: mean, mean weighted by test size, population std over
+    clients."""
+    own = [table.accuracy(k, k) for k in range(len(tests))]
+    sizes = [len(test.labels) for test in tests]
+    weighted = 100 * sum(table.hits(k, k) for k in range(len(tests))) / sum(sizes)
+    return {"average": _mean(own), "weighted": weighted, "clients_std": float(np.nanstd(own))}, own
+
+
+def by_domain(table, world, tests):
+    """One test set per domain and their unweighted mean. Clients with models of their own are averaged within
+    a domain."""
+    index = {test.name: j for j, test in enumerate(tests)}
+    own = [table.accuracy(k, index[client.domain]) for k, client in enumerate(world.clients)]
+    if table.shared():
+        measures = {test.name: table.accuracy(0, j) for j, test in enumerate(tests)}
+    else:
+        measures = {
+            test.name: _mean([own[k] for k, c in enumerate(world.clients) if c.domain == test.name])
+            for test in tests
+        }
+    return {"average": _mean(list(measures.values())), **measures}, own
+
+
+def pooled(table, world, tests):
+    """Every client's model on one common test set (or on several variants of it, such as clean and
+    corrupted)."""
+    if len(tests) == 1:
+        own = [table.accuracy(k, 0) for k in range(len(world.clients))]
+        return {"average": _mean(own)}, own
+    measures = {f"{test.name}.{client.name}": table.accuracy(k, j)
+                for j, test in enumerate(tests) for k, client in enumerate(world.clients)}
+    averages = {
+        f"{test.name}.AVG": _mean([measures[f"{test.name}.{c.name}"] for c in world.clients])
+        for test in tests
+    }
+    own = [measures[f"{tests[0].name}.{client.name}"] for client in world.clients]
+    return {"average": averages[f"{tests[0].name}.AVG"], **averages, **measures}, own
+
+
+def cross(table, world, tests):
+    """FCCL+ Eq. 21 and 22: intra = own domain, inter = unweighted mean over the other domains; AVG over
+    clients."""
+    domains = [test.name for test in tests]
+    own, inter = [], []
+    for k, client in enumerate(world.clients):
+        own.append(table.accuracy(k, domains.index(client.domain)))
+        inter.append(_mean([table.accuracy(k, j) for j, name in enumerate(domains) if name != client.domain]))
+    names = [client.name for client in world.clients]
+    return {
+        "average": _mean(own),
+        "intra.AVG": _mean(own),
+        "inter.AVG": _mean(inter),
+        **{f"intra.{n}": v for n, v in zip(names, own)},
+        **{f"inter.{n}": v for n, v in zip(names, inter)},
+    }, own
+
+
+MEASURES = {"clients": by_client, "domains": by_domain, "pooled": pooled, "cross": cross}
+
+
+def _mean(values: list[float]) -> float:
+    known = [v for v in values if not math.isnan(v)]
+    return sum(known) / len(known) if known else math.nan
+
+
+HEADLINE = {"clients": "weighted", "domains": "average", "pooled": "average", "cross": "average"}
+
+
+@torch.inference_mode()
+def representations(
+    models: Clients, world: World, tests: Sequence[TestSet], limit: int = 5000
+) -> dict[str, np.ndarray]:
+    """Features and logits of the models, for figures. Both are float16; features are taken before dropout.
+
+    values (n, d), labels (n,), clients (n,) (whose model it was), ids (n,) (position in the concatenated test
+    sets): every client embeds its own test set, or the one of its domain; a domain's images are dealt to its
+    clients in turn. At most `limit` images, balanced over the classes; the choice depends on the test sets
+    alone. Left out where networks differ in d, as there is no common space to draw.
+
+    With public data also logits (clients, n, C) of the same public images, the first PUBLIC of them; and
+    where every client's domain has a test set, what `_crossed` and `_private` keep (FCCL+ Fig. 8 and 9).
+    """
+    found = _own(models, world, tests, limit)
+    if world.shares_public:
+        found["logits"] = _logits(models, world, world.public[:PUBLIC])
+        if {client.domain for client in world.clients} <= {test.name for test in tests}:
+            found |= _crossed(models, world, tests) | _private(models, world)
+    return found
+
+
+def _own(models: Clients, world: World, tests: Sequence[TestSet], limit: int) -> dict[str, np.ndarray]:
+    """values, labels, clients and ids of `representations`; nothing where networks differ in width."""
+    labels = torch.cat([test.labels for test in tests]).cpu().numpy()
+    starts = np.cumsum([0, *(len(test.labels) for test in tests)])
+    kept = set(_balanced(labels, limit).tolist())
+    found: dict[str, list] = {"values": [], "labels": [], "clients": [], "ids": []}
+    names = [test.name for test in tests]
+    used = [
+        next((names.index(name) for name in (c.name, c.domain) if name in names), 0) for c in world.clients
+    ]
+    for k, j in enumerate(used):
+        mates = [i for i, other in enumerate(used) if other == j]
+        mine = [
+            i
+            for i in range(len(tests[j].labels))
+            if starts[j] + i in kept and mates[(starts[j] + i) % len(mates)] == k
+        ]
+        if not mine:
+            continue
+        chosen = torch.tensor(mine, device=tests[j].images.device)
+        found["values"].append(
+            _features(world.network(k, models[k]), tests[j].images[chosen]).half().cpu().numpy()
+        )
+        found["ids"].append(starts[j] + np.array(mine))
+        found["labels"].append(labels[starts[j] + np.array(mine)])
+        found["clients"].append(np.full(len(mine), k))
+    if len({values.shape[1] for values in found["values"]}) > 1:
+        return {}
+    return {name: np.concatenate(parts) for name, parts in found.items()}
+
+
+def _crossed(models: Clients, world: World, tests: Sequence[TestSet]) -> dict[str, np.ndarray]:
+    """Features and predictions of every client's model on every domain's test images (FCCL+ Fig. 9).
+
+    names, domains (clients,): what each client and its domain are called. cross_domains, cross_labels (m,):
+    domain and label of the images, about CROSSED of each domain, the same for all clients. For every client
+    features.<name> (m, d of its network) and answers.<name> (m,) int16, the class that its model scores
+    highest.
+    """
+    kept = [
+        torch.from_numpy(_balanced(test.labels.cpu().numpy(), CROSSED)).to(test.images.device)
+        for test in tests
+    ]
+    images = torch.cat([test.images[chosen] for test, chosen in zip(tests, kept)])
+    found = {
+        "names": np.array([client.name for client in world.clients]),
+        "domains": np.array([client.domain for client in world.clients]),
+        "cross_domains": np.repeat([test.name for test in tests], [len(chosen) for chosen in kept]),
+        "cross_labels": torch.cat([test.labels[chosen] for test, chosen in zip(tests, kept)]).cpu().numpy(),
+    }
+    for k, client in enumerate(world.clients):
+        network = world.network(k, models[k])
+        features = _features(network, images)
+        found[f"features.{client.name}"] = features.half().cpu().numpy()
+        found[f"answers.{client.name}"] = (
+            network.head(features[:, : network.width]).argmax(1).cpu().numpy().astype(np.int16)
+        )
+    return found
+
+
+def _private(models: Clients, world: World) -> dict[str, np.ndarray]:
+    """private.<domain> (clients, n, C): every client's logits of the domain's private images, the first
+    PUBLIC of its clients' in order (FCCL+ Fig. 8, right)."""
+    owned = {
+        domain: torch.cat([client.images for client in world.clients if client.domain == domain])[:PUBLIC]
+        for domain in dict.fromkeys(client.domain for client in world.clients)
+    }
+    return {f"private.{domain}": _logits(models, world, images) for domain, images in owned.items()}
+
+
+def _logits(models: Clients, world: World, images: Tensor) -> np.ndarray:
+    """(clients, n, C) float16 of the same images."""
+    return np.stack([world.network(k, model)(images).half().cpu().numpy() for k, model in enumerate(models)])
+
+
+def _features(network: Network, images: Tensor) -> Tensor:
+    """(n, d) before dropout."""
+    return torch.cat([network.features(part) for part in images.split(BATCH)])
+
+
+def _balanced(labels: np.ndarray, limit: int) -> np.ndarray:
+    """Indices of at most `limit` images, taken from the classes in turn, each class in a fixed shuffled
+    order."""
+    rng = np.random.default_rng(0)
+    by_class = [rng.permutation(np.flatnonzero(labels == c)) for c in np.unique(labels)]
+    dealt = sorted(
+        (rank, c, index) for c, indices in enumerate(by_class) for rank, index in enumerate(indices)
+    )
+    return np.array([index for _, _, index in dealt[:limit]], dtype=np.int64)
+
+
+def last_mean(rows: list[dict], measure: str, last: int) -> float:
+    """Mean of a measure over the last `last` rounds that evaluated it; NaN when none did."""
+    values = [row[measure] for row in rows if row.get(measure) is not None and not math.isnan(row[measure])]
+    return _mean(values[-last:])

@@ -1,0 +1,166 @@
+"""From a scenario's files to the federation of one seed: clients, test sets and public images as tensors on
+the device."""
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipeline.cells.evaluation import TestSet
+from pipeline.cells.inputs import partition_folder
+from pipeline.data import corrupted, features, partition, store
+from pipeline.data.store import Stored
+from pipeline.data.tensors import to_tensor
+from pipeline.engine.handle import Batch
+from pipeline.engine.phase import Client
+from pipeline.engine.world import World, default_device
+from pipeline.errors import ParamError
+from pipeline.schema import ROOT, Cell, Model, Scenario
+
+
+class Federation(NamedTuple):
+    """The data that all seeds with the same draw of a cell's partition share."""
+    clients: tuple[Client, ...]
+    tests: tuple[TestSet, ...]
+    classes: int
+    public: Tensor | None
+    heldout: Batch | None
+    judged: Batch | None  # the test images under the scenario's corruption (RAHFL's literal reading)
+
+
+def load_world(
+    cell: Cell, scenario: Scenario, seed: int, root: Path = ROOT
+) -> tuple[World, tuple[TestSet, ...]]:
+    """The federation of one seed and its test sets, on the device of FEDREPRO_DEVICE (default: a GPU if there
+    is one)."""
+    found = load(cell, seed, root)
+    public = None if found.public is None or scenario.public is None else (found.public, scenario.public)
+    return World(
+        found.clients,
+        scenario.training,
+        found.classes,
+        seed,
+        found.clients[0].images.device,
+        data=scenario.data,
+        public=public,
+        heldout=found.heldout,
+        test=found.judged,
+    ), found.tests
+
+
+def load(cell: Cell, seed: int, root: Path = ROOT) -> Federation:
+    """The data of a seed, cached for later seeds of the same draw, also for processes forked from this
+    one."""
+    return _load(cell, partition_folder(cell, seed, root), root)
+
+
+@lru_cache(maxsize=1)
+def _load(cell: Cell, folder: Path, root: Path) -> Federation:
+    scenario = cell.resolve(root)[0]
+    device = default_device()
+    parts, meta = partition.read(folder)
+    stored = _stored(scenario.data.set, meta["data"], folder, root)
+    pictures = _Pictures(scenario, stored, root, device)
+    clients = tuple(Client(name, domain, _model(scenario, name, domain, cell), *pictures.private(indices))
+                    for (name, domain), indices in zip(parts.clients, parts.train, strict=True))
+    public = None
+    if scenario.public is not None:
+        shared = _stored(scenario.public.set, meta["public"], folder, root)
+        public = to_tensor(shared.images[parts.public], scenario.data).to(device)
+    pooled = np.concatenate(list(parts.domain_test.values()))
+    judged = pictures.judged(pooled) if scenario.evaluation.tests == "pooled" else None
+    heldout = pictures.judged(parts.heldout) if len(parts.heldout) else None
+    return Federation(
+        clients,
+        _tests(scenario, parts, pooled, pictures),
+        len(stored.meta["classes"]),
+        public,
+        heldout,
+        judged,
+    )
+
+
+def _tests(
+    scenario: Scenario, parts: partition.Parts, pooled: np.ndarray, pictures: "_Pictures"
+) -> tuple[TestSet, ...]:
+    if scenario.evaluation.tests == "clients":
+        named = [(name, indices) for (name, _), indices in zip(parts.clients, parts.own_test, strict=True)]
+    elif scenario.evaluation.tests == "pooled" and scenario.corruption is not None:
+        return TestSet("clean", *pictures.clean(pooled)), TestSet("corrupted", *pictures.corrupted(pooled))
+    elif scenario.evaluation.tests == "pooled":
+        named = [("test", pooled)]
+    else:
+        named = list(parts.domain_test.items())
+    return tuple(TestSet(name, *pictures.clean(indices)) for name, indices in named)
+
+
+class _Pictures:
+    """Network inputs and labels of stored images: as they are, or corrupted."""
+
+    def __init__(self, scenario: Scenario, stored: Stored, root: Path, device: torch.device):
+        self.scenario, self.stored, self.device = scenario, stored, device
+        data, rate = scenario.data, scenario.corruption
+        self.vectors = (
+            features.read(root / "data" / f"{data.set}-{data.features}", stored)
+            if data.features != "pixels"
+            else None
+        )
+        self.damage = None if rate is None else corrupted.read(corrupted.folder_of(root / "data" / data.set))
+        if self.damage is not None and self.damage.meta["corruption"]["clean"] != stored.meta["digest"]:
+            raise ParamError(
+                f"data/{data.set}-corrupted: made from other images than data/{data.set} now holds; "
+                f"run `python -m stages.corrupt {data.set}` again"
+            )
+
+    def clean(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
+        return self._tensors(self.stored.images, indices)
+
+    def corrupted(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
+        """All of them corrupted, where the scenario has corruption."""
+        return self._tensors((self.damage or self.stored).images, indices)
+
+    def private(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
+        """A client's images, of which the share that the scenario states is corrupted."""
+        if self.damage is None or self.scenario.corruption is None:
+            return self.clean(indices)
+        images, labels = self.clean(indices)
+        hit = torch.from_numpy(self.damage.chosen(self.scenario.corruption)[indices]).to(images.device)
+        return torch.where(hit[:, None, None, None], self.corrupted(indices)[0], images).contiguous(
+            memory_format=torch.channels_last
+        ), labels
+
+    def judged(self, indices: np.ndarray) -> Batch:
+        """Images by which clients are compared: corrupted if any private image is."""
+        return Batch(*(self.corrupted(indices) if self.scenario.corruption else self.clean(indices)))
+
+    def _tensors(self, images: np.ndarray, indices: np.ndarray) -> tuple[Tensor, Tensor]:
+        labels = torch.from_numpy(self.stored.labels[indices]).to(self.device)
+        if self.vectors is not None:
+            return torch.from_numpy(self.vectors[indices]).to(self.device), labels
+        return to_tensor(images[indices], self.scenario.data).to(self.device), labels
+
+
+def _stored(name: str, expected: dict, folder: Path, root: Path) -> Stored:
+    stored = store.read(root / "data" / name)
+    if stored.meta["digest"] != expected["digest"]:
+        raise ParamError(
+            f"{folder}: made from other data than data/{name} now holds "
+            f"(digest {expected['digest'][:12]}, found {stored.meta['digest'][:12]}); run its partition "
+            "stage again"
+        )
+    return stored
+
+
+def _model(scenario: Scenario, name: str, domain: str, cell: Cell) -> Model:
+    if scenario.model is not None:
+        return scenario.model
+    models = scenario.models or {}
+    found = models.get(name) or models.get(domain)
+    if found is None:
+        raise ParamError(
+            f"papers/{cell.paper}/paper.yaml: scenarios.{cell.scenario}.models: no network for client "
+            f"{name!r}"
+        )
+    return found

@@ -1,0 +1,78 @@
+"""What the terminal shows while a cell trains: cell, seed, round, accuracy, time left."""
+import contextlib
+import json
+import os
+import sys
+import time
+
+from pipeline.schema import Cell, Scenario
+
+SECONDS_BETWEEN_LINES = 5.0
+SECONDS_BETWEEN_EVENTS = 0.5
+
+
+class Progress:
+    """Prints a line every few seconds, and one when the cell is done.
+
+    Where FEDREPRO_EVENTS names a file, the same goes there as JSON lines, for a program that shows several
+    cells (pipeline/commands/run.py).
+    """
+
+    def __init__(self, cell: Cell, scenario: Scenario):
+        from pipeline.cells.evaluation import HEADLINE
+        self.cell, self.rounds, self.seeds = cell, scenario.training.rounds, scenario.seeds
+        self.measure = HEADLINE[scenario.evaluation.tests]
+        self.done = dict.fromkeys(self.seeds, 0)              # rounds behind each seed
+        self.fresh = 0                                        # rounds trained in this process, not resumed
+        self.begun = self.shown = time.monotonic()
+        self.told = 0.0
+
+    def report(self, row: dict) -> None:
+        """A round of a seed is over: `row` is its line of history.csv."""
+        self.done[row["seed"]] = row["round"]
+        self.fresh += 1
+        now = time.monotonic()
+        left = (now - self.begun) / self.fresh * sum(self.rounds - done for done in self.done.values())
+        if now - self.told >= SECONDS_BETWEEN_EVENTS:
+            self.told = now
+            self._event(
+                seed=row["seed"],
+                round=row["round"],
+                rounds=self.rounds,
+                accuracy=row.get(self.measure),
+                left=round(left, 1),
+            )
+        if now - self.shown >= SECONDS_BETWEEN_LINES:
+            self.shown = now
+            accuracy = f"accuracy {row[self.measure]:5.2f} %" if row.get(self.measure) is not None else ""
+            self.say(
+                f"seed {row['seed']}  round {row['round']}/{self.rounds}  {accuracy}  {clock(left)} left"
+            )
+
+    def seed_done(self, finished: dict) -> None:
+        self.done[finished["seed"]] = self.rounds
+
+    def cell_done(self, result: dict) -> None:
+        values = result["measures"][result["headline"]]
+        mean = sum(values) / len(values)
+        self.say(f"{self.rounds} rounds, {len(values)} seeds: {result['headline']} accuracy {mean:.2f} % "
+                    f"in {clock(time.monotonic() - self.begun)}")
+        self._event(seeds=len(values), accuracy=round(mean, 4), done=True)
+
+    def say(self, text: str) -> None:
+        """A line about the cell."""
+        print(f"{str(self.cell):<32} {text}", file=sys.stderr, flush=True)
+
+    def _event(self, **event) -> None:
+        path = os.environ.get("FEDREPRO_EVENTS")
+        with contextlib.suppress(OSError):  # a lost event only costs a line on the display
+            if path:
+                with open(path, "a", encoding="utf-8") as file:
+                    file.write(json.dumps({"cell": str(self.cell), **event}) + "\n")
+
+
+def clock(seconds: float) -> str:
+    """`1:05`, `2:03:04`."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

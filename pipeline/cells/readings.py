@@ -1,0 +1,240 @@
+"""Readings: what a cell runs where a paper says something else, says it twice or is silent; and where each of
+its values comes from.
+
+A method's readings are in pipeline/methods/readings.yaml, those of a paper and the sources of its rows in its
+paper.yaml: separate from the code and from what stages depend on, so that rewording one re-runs nothing.
+Torch is not needed: the attributes of a method's class are read from its source. """
+import ast
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from pipeline.errors import ParamError
+from pipeline.schema import (
+    ACROSS,
+    MINIATURE,
+    ROOT,
+    Cell,
+    Source,
+    check,
+    load_paper,
+    method_module,
+    read_yaml,
+    setting,
+    shorten,
+)
+
+FILE = ROOT / "pipeline" / "methods" / "readings.yaml"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One choice, in words."""
+    paper: str                                    # what the paper says, and where
+    run: str                                      # what is run
+    why: str  # released code with repository and file, or a choice of our own
+    option: str = ""  # which option gives the other form: "clip_params: true"; empty where none does
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A value of a cell and where it comes from."""
+    name: str
+    value: Any
+    source: str
+
+
+# -- what a method's class says of itself --------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Class:
+    """A method's class, read from its source. `said`: the expressions of its class attributes and one-line
+    properties."""
+    lineage: tuple[str, ...]                      # its name, then those of its bases
+    options: dict[str, Any]                       # hyper-parameter -> default
+    said: dict[str, ast.expr]
+
+    def says(self, name: str, hyper: dict) -> Any:
+        """`headline` or `needs` of the method with these hyper-parameters."""
+        code = compile(ast.Expression(self.said[name]), name, "eval")
+        return eval(
+            code,
+            {"self": SimpleNamespace(**self.options | hyper), "frozenset": frozenset, "__builtins__": {}},
+        )
+
+
+def described(algorithm: str, paper: str | None = None, root: Path = ROOT) -> Class | None:
+    """The class of a method, common to all papers or this paper's own; None where there is no such file."""
+    module = method_module(algorithm, paper, root)
+    kind = _class(module, root=root) if module else None
+    if module and kind is None:
+        raise ParamError(f"{module.replace('.', '/')}.py: no class of pipeline.methods.base.Method in it")
+    return kind
+
+
+@cache
+def _class(module: str, name: str = "", root: Path = ROOT) -> Class | None:
+    """The class of this name in a module, or its first method if no name is given; None where there is
+    none."""
+    path = Path(*module.split(".")).with_suffix(".py")
+    file = next((home / path for home in (root, ROOT) if (home / path).is_file()), None)
+    tree = ast.parse(file.read_text(encoding="utf-8"), str(file)) if file else ast.Module([], [])
+    homes = {
+        alias.name: node.module
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and name in ("", node.name):
+            bases = [ast.unparse(base).partition("[")[0] for base in node.bases]
+            kind = _described(
+                node, [found for base in bases if (found := _class(homes.get(base, module), base, root))]
+            )
+            if name or "Method" in kind.lineage:
+                return kind
+    return None
+
+
+def _described(found: ast.ClassDef, bases: list[Class]) -> Class:
+    lineage: tuple[str, ...] = (found.name,)
+    options: dict[str, Any] = {}
+    said: dict[str, ast.expr] = {}
+    for base in bases[::-1]:
+        lineage, options, said = (
+            (*lineage[:1], *base.lineage, *lineage[1:]),
+            options | base.options,
+            said | base.said,
+        )
+    for node in found.body:
+        match node:
+            case ast.AnnAssign(ast.Name(target), note, ast.expr() as value) if "ClassVar" not in ast.unparse(
+                note
+            ):
+                options[target] = ast.literal_eval(value)
+            case ast.AnnAssign(ast.Name(target), _, ast.expr() as value) | ast.Assign(
+                [ast.Name(target)], value
+            ):
+                said[target] = value
+            case ast.FunctionDef(
+                target, body=[ast.Return(ast.expr() as value)], decorator_list=[ast.Name("property")]
+            ):
+                said[target] = value
+    return Class(lineage, options, said)
+
+
+# -- what readings.yaml says of them -------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Entry:
+    """A reading as readings.yaml has it: of an option, with what each of its values runs, or of something
+    that no option changes."""
+    paper: str
+    why: str
+    forms: dict[str, str] = field(default_factory=dict)          # value of the option -> what is run
+    run: str = ""                                                # the same where there is no choice
+    option: str = ""  # of a number: the value that gives the other form
+    # The reading holds only where these options have one of these values.
+    when: dict[str, list[Any]] = field(default_factory=dict)
+
+    def __post_init__(self):
+        if bool(self.forms) == bool(self.run):
+            raise ValueError("give either 'forms' or 'run'")
+
+
+@dataclass(frozen=True)
+class Section:
+    """What readings.yaml says of a class; the classes below it inherit it."""
+    # By option or topic; null: the base class's reading does not hold here.
+    readings: dict[str, Entry | None] = field(default_factory=dict)
+    values: dict[str, Source] = field(default_factory=dict)            # default of a number -> source
+    varied: dict[str, str] = field(default_factory=dict)  # option that only ablations change -> where
+
+
+@cache
+def sections() -> dict[str, Section]:
+    """readings.yaml, checked."""
+    return check(dict[str, Section], read_yaml(FILE), f"{shorten(FILE)}:")
+
+
+def _of(lineage: tuple[str, ...], part: str) -> dict:
+    """A part of the sections of a class and its bases."""
+    merged: dict = {}
+    for name in lineage[::-1]:
+        merged |= getattr(sections().get(name, Section()), part)
+    return merged
+
+
+# -- of a cell -----------------------------------------------------------------------------------------------
+
+def readings_of(cell: Cell, root: Path = ROOT, resolved: dict | None = None) -> list[Reading]:
+    """Every reading of a cell, the paper's first. `resolved`: its hyper-parameters as a result has them,
+    defaults included."""
+    paper, (_, algorithm, hyper) = load_paper(cell.paper, root), cell.resolve(root)
+    everywhere = cell.scenario not in (MINIATURE, ACROSS)
+    found = [Reading(choice.paper, choice.run, choice.why, choice.option) for choice in paper.readings
+             if cell.method in (choice.methods or [cell.method])
+             and (cell.scenario in choice.scenarios if choice.scenarios else everywhere)]
+    kind = described(algorithm, cell.paper, root)
+    if kind is None:
+        return found
+    options, sources = {**kind.options, **(resolved or hyper)}, _row_sources(cell, algorithm, root)
+    for name, entry in _of(kind.lineage, "readings").items():
+        if entry is None or not all(
+            options[key] in values for key, values in entry.when.items() if key in options
+        ):
+            continue
+        if not entry.forms:
+            found.append(Reading(entry.paper, entry.run, entry.why, entry.option))
+            continue
+        value = str(options[name])
+        others = "; ".join(f"{name}: {_written(other)}" for other in entry.forms if other != value)
+        why = str(sources[name]) if name in hyper and name in sources else entry.why
+        found.append(Reading(entry.paper, entry.forms.get(value, value), why, others))
+    return found
+
+
+def hyper_parameters(cell: Cell, root: Path = ROOT, resolved: dict | None = None) -> list[Setting]:
+    """Every hyper-parameter of a cell, defaults included, with its source; empty for an algorithm without
+    code."""
+    _, algorithm, hyper = cell.resolve(root)
+    kind = described(algorithm, cell.paper, root)
+    if kind is None:
+        return []
+    whys = {name: entry.why for name, entry in _of(kind.lineage, "readings").items() if entry}
+    defaults = whys | _of(kind.lineage, "varied") | _of(kind.lineage, "values")
+    rows = _row_sources(cell, algorithm, root)
+
+    def source(name: str, value: Any) -> str:
+        if name in hyper and name in rows:
+            return str(rows[name])
+        return str(defaults.get(name, "")) if name not in hyper or value == kind.options.get(name) else ""
+
+    return [
+        Setting(name, value, source(name, value))
+        for name, value in {**kind.options, **(resolved or hyper)}.items()
+    ]
+
+
+def settings_of(cell: Cell, root: Path = ROOT) -> list[Setting]:
+    """The values of a cell's scenario that paper.yaml gives a source; none of the miniature, which is our own
+    throughout."""
+    if cell.scenario in (MINIATURE, ACROSS):
+        return []
+    paper, scenario = load_paper(cell.paper, root), cell.resolve(root)[0]
+    return [Setting(name, value, str(source)) for name, source in paper.sources.settings.items()
+            if (value := setting(scenario, name)) is not None]
+
+
+def _row_sources(cell: Cell, algorithm: str, root: Path) -> dict[str, Source]:
+    """Hyper-parameter -> source for a cell's row; the entry of its algorithm fills what the row leaves
+    out."""
+    told = load_paper(cell.paper, root).sources.methods
+    return {**told.get(algorithm, {}), **told.get(cell.method, {})}
+
+
+def _written(value: str) -> str:
+    """`True` as YAML writes it."""
+    return {"True": "true", "False": "false", "None": "null"}.get(value, value)

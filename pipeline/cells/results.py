@@ -1,0 +1,230 @@
+"""The measured numbers: reading, checking and flattening what the training stage wrote.
+
+A cell leaves `papers/<paper>/runs/<scenario>/<method>/` with result.json (everything that was measured,
+sealed by its own hash) and history.csv (one row per seed and evaluated round), and
+`papers/<paper>/metrics/<scenario>/<method>.json` (a few flat keys, for DVC).
+"""
+import json
+import math
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from pipeline.errors import FedReproError, unknown
+from pipeline.schema import ROOT, Cell, load_paper, papers, shorten
+from pipeline.sealing import is_sealed
+
+COLUMNS = ["paper", "scenario", "method", "measure", "mean", "std", "seeds"]
+FIRST = ("average", "weighted", "clients_std")    # the order in which a reader wants the measures
+LOWER_IS_BETTER = ("clients_std", "loss", "traffic", "memory", "seconds")
+KEYS: dict[str, type | tuple[type, ...]] = {
+    "cell": str, "paper": str, "scenario": str, "method": str, "label": str, "algorithm": str, "hyper": dict,
+    "seeds": list, "rounds": int, "hook": str, "last": int, "headline": str, "measures": dict,
+    "clients": list, "traffic": dict, "data": dict, "public": (dict, type(None)), "partition": str,
+    "warnings": list, "device": str, "versions": dict, "started": str, "seconds": list, "git": dict,
+    "digest": str}
+ROUNDED = 0.002  # largest gap between the mean of numbers with four decimals and the rounded mean
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One measured number: mean over the seeds, and their standard deviation (ddof 1; None for one seed)."""
+    mean: float
+    std: float | None
+    seeds: int
+
+
+def summarise(values: list[float]) -> Summary:
+    """Mean and spread of one value per seed."""
+    std = statistics.stdev(values) if len(values) > 1 else None
+    return Summary(statistics.fmean(values), std, len(values))
+
+
+def lower_is_better(measure: str) -> bool:
+    """Whether a small value of `measure` is a good one: spread over clients, loss and what a run costs."""
+    return measure.rpartition(".")[2] in LOWER_IS_BETTER
+
+
+# -- reading -----------------------------------------------------------------------------------------------
+
+def read(path: Path) -> dict:
+    """One result.json; FedReproError where it cannot be parsed, was altered or lies in another cell's
+    folder."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        sealed = is_sealed(document)
+    except ValueError as error:
+        raise FedReproError(
+            f"{shorten(path)}: not whole JSON, perhaps cut short: {error}; run the cell again"
+        ) from None
+    except (KeyError, TypeError) as error:
+        raise FedReproError(f"{shorten(path)}: not a result: {error!r}") from None
+    if not sealed:
+        raise FedReproError(
+            f"{shorten(path)}: 'self' is not the hash of the rest; the file was altered, run the cell again"
+        )
+    for key, kind in KEYS.items():
+        if not isinstance(document.get(key, FedReproError), kind):
+            wrong = "is missing" if key not in document else f"is a {type(document[key]).__name__}"
+            raise FedReproError(
+                f"{shorten(path)}: the key {key!r} {wrong}; another version of FedRepro wrote it, run the "
+                "cell again"
+            )
+    folder = "/".join((path.parts[-5], *path.parts[-3:-1]))
+    if document["cell"] != folder:
+        raise FedReproError(
+            f"{shorten(path)}: 'cell' is {document['cell']!r}, but the folder is that of {folder!r}"
+        )
+    for measure, values in document["measures"].items():
+        if len(values) != len(document["seeds"]):
+            raise FedReproError(
+                f"{shorten(path)}: {len(values)} values of {measure!r} for {len(document['seeds'])} seeds"
+            )
+    return document
+
+
+def collect(root: Path = ROOT) -> dict[Cell, dict]:
+    """Every finished cell of every paper, in the order of the paths, with its checked result.json."""
+    found = {}
+    for path in sorted(root.glob("papers/*/runs/*/*/result.json")):
+        document = read(path)
+        found[Cell.parse(document["cell"])] = document
+    return found
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A file that cannot be used, and the cell that is missing for it."""
+    text: str                                     # one line that names the file
+    cell: Cell | None = None
+
+
+def survey(root: Path = ROOT) -> tuple[dict[Cell, dict], list[Problem]]:
+    """As `collect`, but a cell with a file that cannot be trusted becomes a Problem instead of ending the
+    call. Besides what `read` refuses, that is a cell that paper.yaml does not know, or a history.csv or
+    metrics file that disagrees with result.json. """
+    found, problems = {}, []
+    for path in sorted(root.glob("papers/*/runs/*/*/result.json")):
+        cell = Cell(path.parts[-5], *path.parts[-3:-1])
+        try:
+            _check_names(cell, path, root)
+            document = read(path)
+            _check_history(cell, document, root)
+            _check_metrics(cell, document, root)
+        except FedReproError as error:
+            problems.append(Problem(str(error), cell))
+        else:
+            found[cell] = document
+    return found, problems
+
+
+def _check_names(cell: Cell, path: Path, root: Path) -> None:
+    """The paper, scenario and method of a result must exist: a result under an old name must not silently
+    drop out of the tables."""
+    if cell.paper not in papers(root):
+        raise FedReproError(f"{shorten(path)}: {unknown('paper', cell.paper, papers(root))}")
+    paper = load_paper(cell.paper, root)
+    for kind, name, known in (
+        ("scenario", cell.scenario, paper.scenarios),
+        ("method", cell.method, paper.methods),
+    ):
+        if name not in known:
+            raise FedReproError(
+                f"{shorten(path)}: {unknown(kind, name, known)}; delete the folder, or run the cell under "
+                "its new name"
+            )
+
+
+def _check_history(cell: Cell, result: dict, root: Path) -> None:
+    """The history must hold every seed up to its last round, and the reported number must be the mean over
+    the last rounds."""
+    path, table = shorten(cell.folder(root) / "history.csv"), history(cell, root)
+    headline = result["headline"]
+    for at, seed in enumerate(result["seeds"]):
+        rows = table[table["seed"] == seed]
+        if rows.empty or rows["round"].max() != result["rounds"]:
+            last = "no row" if rows.empty else f"no round after {rows['round'].max():g}"
+            raise FedReproError(
+                f"{path}: {last} of seed {seed}, although result.json has {result['rounds']} rounds; the "
+                "file was cut"
+            )
+        if headline in result["measures"] and headline in table:
+            mean = pd.to_numeric(rows[headline], errors="coerce").dropna().tail(result["last"]).mean()
+            if not abs(mean - result["measures"][headline][at]) <= ROUNDED:
+                raise FedReproError(
+                    f"{path}: the last rounds of seed {seed} give {headline} {mean:.4f}, result.json says "
+                    f"{result['measures'][headline][at]}; the file was cut or altered, run the cell again"
+                )
+
+
+def _check_metrics(cell: Cell, result: dict, root: Path) -> None:
+    """metrics/<scenario>/<method>.json, which DVC shows, must agree with the result; it may be absent."""
+    path = cell.metrics(root)
+    if not path.exists():
+        return
+    try:
+        shown = json.loads(path.read_text(encoding="utf-8"))["accuracy"]
+        same = math.isclose(shown, statistics.fmean(result["measures"][result["headline"]]), abs_tol=ROUNDED)
+    except (ValueError, KeyError, TypeError) as error:
+        raise FedReproError(f"{shorten(path)}: not the metrics of a cell: {error!r}") from None
+    if not same:
+        raise FedReproError(
+            f"{shorten(path)}: accuracy {shown} is not that of result.json; the file was altered, run the "
+            "cell again"
+        )
+
+
+def history(cell: Cell, root: Path = ROOT) -> pd.DataFrame:
+    """history.csv of a cell: seed, round (0 is before training), loss, then measures in percent.
+
+    FedReproError where the file is missing or is not such a table.
+    """
+    path = cell.folder(root) / "history.csv"
+    try:
+        table = pd.read_csv(path)
+    except FileNotFoundError:
+        raise FedReproError(f"{shorten(path)}: no such file, although the cell has a result.json") from None
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+        raise FedReproError(f"{shorten(path)}: not a table: {error}") from None
+    for name in ("seed", "round"):
+        if name not in table:
+            raise FedReproError(f"{shorten(path)}: the column {name!r} is missing")
+    return table
+
+
+def ordered(measures) -> list[str]:
+    """Measure names as a table shows them: the usual ones first, the rest as they come."""
+    names = list(dict.fromkeys(measures))
+    return [name for name in FIRST if name in names] + [name for name in names if name not in FIRST]
+
+
+def tidy(results: dict[Cell, dict]) -> pd.DataFrame:
+    """All measured numbers: one row per cell and measure, percent but for the loss; std is empty for a single
+    seed."""
+    rows = []
+    for cell in sorted(results, key=str):
+        for measure in ordered(results[cell]["measures"]):
+            number = summarise(results[cell]["measures"][measure])
+            rows.append(
+                (cell.paper, cell.scenario, cell.method, measure, number.mean, number.std, number.seeds)
+            )
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def as_csv(table: pd.DataFrame) -> str:
+    """A table as text, the same on every machine."""
+    return table.to_csv(index=False, float_format="%.4f", lineterminator="\n")
+
+
+def curves(results: dict[Cell, dict], root: Path = ROOT) -> pd.DataFrame:
+    """Accuracy over rounds, mean over seeds: columns method, round, accuracy (the headline measure,
+    percent)."""
+    tables = [pd.DataFrame(columns=["method", "round", "accuracy"])]
+    for cell, result in results.items():
+        means = history(cell, root).groupby("round")[result["headline"]].mean().dropna()
+        tables.append(
+            pd.DataFrame({"method": result["label"], "round": means.index, "accuracy": means.to_numpy()})
+        )
+    return pd.concat([t for t in tables if len(t)] or tables, ignore_index=True)

@@ -1,0 +1,483 @@
+"""Trains a cell: every seed in its own process, with checkpoints, from parameters and partition to result
+files."""
+import dataclasses
+import fcntl
+import json
+import math
+import multiprocessing
+import os
+import resource
+import shutil
+import signal
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from multiprocessing import connection, get_context
+from multiprocessing.context import ForkContext, SpawnContext
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from pipeline import files, methods
+from pipeline.cells import evaluation, provenance, tracking
+from pipeline.cells.adoption import adopt
+from pipeline.cells.inputs import inputs, partition_folder
+from pipeline.cells.loading import load, load_world
+from pipeline.cells.progress import Progress
+from pipeline.engine.handle import Handle
+from pipeline.engine.state import Clients, pack, unpack
+from pipeline.engine.trained import Trained, Watch
+from pipeline.engine.world import World, default_device, executor_module, executor_name, precision
+from pipeline.errors import FedReproError, ParamError, TrainingError
+from pipeline.schema import NEEDS, ROOT, Cell, Scenario, load_paper
+from pipeline.sealing import seal
+
+CHECKPOINT_SECONDS = 20.0
+BYTES = 4                                                     # of a float32 scalar on the wire
+
+
+@dataclass(frozen=True)
+class Job:
+    """One seed of a cell, as a worker process gets it."""
+    cell: Cell
+    seed: int
+    digest: str
+    root: Path
+
+    @property
+    def folder(self) -> Path:
+        return self.root / ".cells" / self.digest
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / f"seed-{self.seed}.pt"
+
+    @property
+    def pictures(self) -> Path:
+        return self.folder / f"seed-{self.seed}.npz"
+
+    @property
+    def finished(self) -> Path:
+        return self.folder / f"seed-{self.seed}.json"
+
+
+def train_cell(cell: Cell, root: Path = ROOT) -> dict:
+    """Train the missing seeds of the cell and write its metrics, history.csv and result.json; returns the
+    result.
+
+    FEDREPRO_WORKERS (default: the cores) seeds run at once. A run that was killed goes on from its
+    checkpoints.
+    """
+    scenario, algorithm, hyper = cell.resolve(root)
+    where = f"papers/{cell.paper}/paper.yaml: methods.{cell.method}"
+    method = methods.load(algorithm, hyper, where, cell.paper, root)
+    if lacking := sorted(method.needs - scenario.offers):
+        raise ParamError(
+            f"{where}: {algorithm} needs {lacking[0]}, which the scenario {cell.scenario!r} does not offer; "
+            f"what would give it: {NEEDS[lacking[0]]}"
+        )
+    metas = [inputs(cell, seed, root) for seed in scenario.seeds]
+    jobs = [
+        Job(
+            cell,
+            seed,
+            provenance.cell_digest(cell, meta["digest"], precision(), root, executor_name(default_device())),
+            root,
+        )
+        for seed, meta in zip(scenario.seeds, metas)
+    ]
+    with _only_one(jobs[0].folder, cell), _marked(jobs[0].folder / "error.json", cell):
+        progress = Progress(cell, scenario)
+        follower = tracking.Follower(cell, {"hyper": hyper, "scenario": dataclasses.asdict(scenario)}, root)
+
+        def report(row: dict) -> None:
+            progress.report(row)
+            follower.report(row)
+
+        for seed in adopt(
+            {job.seed: job.finished for job in jobs},
+            {job.seed: job.pictures for job in jobs},
+            cell,
+            metas,
+            root,
+        ):
+            progress.say(f"seed {seed} is in git and stays as it is")
+        for finished in _train_seeds(jobs, report):
+            progress.seed_done(finished)
+        runs = [json.loads(job.finished.read_text()) for job in jobs]
+        result = summarise(
+            cell, scenario, algorithm, hyper, dataclasses.asdict(method), runs, metas, jobs[0].digest, root
+        )
+        _write(cell, result, runs, jobs[0].pictures, root)
+        follower.finish(result)
+        progress.cell_done(result)
+    return result
+
+
+def train_seed(
+    job: Job,
+    report: Callable[[dict], None] = lambda row: None,
+    share: Callable = lambda executor: executor,
+    sharing: int = 1,
+) -> dict:
+    """Run one seed from its checkpoint, or from the start, to the last round. `share` may have its executor
+    serve other seeds too: `sharing` of them at once, among which the time that passes is divided."""
+    if job.finished.exists():
+        return json.loads(job.finished.read_text())
+    torch.set_num_threads(1)
+    scenario, algorithm, hyper = job.cell.resolve(job.root)
+    method = methods.load(
+        algorithm,
+        hyper,
+        f"papers/{job.cell.paper}/paper.yaml: methods.{job.cell.method}",
+        job.cell.paper,
+        job.root,
+    )
+    world, tests = load_world(job.cell, scenario, job.seed, job.root)
+    executor = share(world.executor)
+    begun, started = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
+    state, rows, own, spent = _resume(job, world.device)
+    if state is None:
+        world = world.at(0, watch := Watch(executor))
+        state = method.init(world)
+        rows = [_row(world, method, state, tests, scenario, watch.trained)[0]]
+    saved = time.monotonic()
+    every = float(os.environ.get("FEDREPRO_CHECKPOINT_SECONDS", CHECKPOINT_SECONDS))
+    for number in range(rows[-1]["round"] + 1, scenario.training.rounds + 1):
+        world = world.at(number, watch := Watch(executor))
+        state = method.round(state, world)
+        row, own = _row(world, method, state, tests, scenario, watch.trained)
+        rows.append(row)
+        report({"seed": job.seed, **row})
+        # No checkpoint after the last round: what follows needs the models that its training leaves, so a run
+        # that is killed there trains the round again.
+        if number < scenario.training.rounds and time.monotonic() - saved >= every:
+            saved = time.monotonic()
+            _save(
+                job.checkpoint,
+                {"state": pack(state), "rows": rows, "own": own, "seconds": spent + saved - begun},
+            )
+    finished = {
+        "seed": job.seed,
+        "rows": rows,
+        "clients": own,
+        "traffic": method.traffic(world, state),
+        "hook": headline_hook(scenario, method),
+        "seconds": round((spent + time.monotonic() - begun) / sharing, 1),
+        "device": _device_name(world.device),
+        "precision": precision(),
+        "executor": executor_name(world.device),
+        "memory": _peak_memory(world.device),
+        "versions": provenance.machine(),
+        "started": started,
+    }
+    models, vectors = _models(finished["hook"], method, state, world, watch.trained), method.vectors(state)
+    arrays = {} if models is None else evaluation.representations(models, world, tests)
+    _save_arrays(
+        job.pictures, arrays if vectors is None else {**arrays, "vectors": vectors.half().cpu().numpy()}
+    )
+    files.write_json(job.finished, finished)
+    job.checkpoint.unlink(missing_ok=True)
+    return finished
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def _peak_memory(device: torch.device) -> dict[str, int | None]:
+    """The most memory so far in MB (2**20 bytes): of this process, and on a GPU of what torch holds there."""
+    scale = 2**20 if sys.platform == "darwin" else 2**10      # of ru_maxrss: bytes there, kibibytes on Linux
+    return {"process_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // scale,
+            "device_mb": torch.cuda.max_memory_allocated(device) // 2**20 if device.type == "cuda" else None}
+
+
+# -- one round's measures ------------------------------------------------------------------------------------
+
+def _row(world: World, method, state, tests, scenario: Scenario,
+         trained: Trained | None) -> tuple[dict, list[float | None]]:
+    """A line of history.csv, and every client's accuracy under the headline hook.
+
+    The headline hook carries plain names, the other one its own prefix. Where each model must face large
+    common test sets, the other hook is measured only in the rounds that are reported.
+    """
+    row = {
+        "round": world.round,
+        "loss": None if trained is None else _rounded(trained.mean_loss(world.sizes)),
+    }
+    row |= {f"method.{name}": _rounded(value) for name, value in method.diagnostics(state).items()}
+    protocol, left = scenario.evaluation, scenario.training.rounds - world.round
+    if left >= protocol.last and world.round % protocol.every:
+        return row, []
+    own: list[float | None] = []
+    for hook in ("pre", "post"):
+        headline = hook == headline_hook(scenario, method)
+        if not headline and protocol.tests != "clients" and left >= protocol.last:
+            continue
+        models = _models(hook, method, state, world, trained)
+        if models is None:
+            continue  # nothing was trained yet: before the first round
+        measures, accuracies = evaluation.measure(
+            models,
+            world,
+            tests,
+            protocol.tests,
+            protocol.top,
+            lambda network, images, client: method.scores(Handle(network, client=client), images, state),
+        )
+        if headline and protocol.attack and left < protocol.last:
+            measures |= evaluation.under_attack(models, world, tests, protocol.attack)
+        row |= {name if headline else f"{hook}.{name}": _rounded(value) for name, value in measures.items()}
+        own = [_rounded(a) for a in accuracies] if headline else own
+    return row, own
+
+
+def _models(hook: str, method, state, world: World, trained: Trained | None) -> Clients | None:
+    """The models that a hook scores; None for `post` before anything was trained."""
+    if hook == "pre":
+        return method.deployed(state, world)
+    return method.after_training(state, None if trained is None else trained.models)
+
+
+def headline_hook(scenario: Scenario, method) -> str:
+    """`pre` or `post`: the scenario's choice where it makes one, else the method's own."""
+    return scenario.evaluation.hook or method.headline
+
+
+def _rounded(value: float) -> float | None:
+    return None if math.isnan(value) else round(value, 4)
+
+
+# -- seeds in parallel, checkpoints --------------------------------------------------------------------------
+
+def _train_seeds(jobs: list[Job], report: Callable[[dict], None]) -> Iterator[dict]:
+    """Train the jobs, FEDREPRO_WORKERS at once, each in a process of its own, or stacked together in this
+    one; yields them as they finish."""
+    name = executor_name(default_device())
+    if name == "stacked" and len(jobs) > 1:
+        for kind, value in executor_module(name).together(partial(train_seed, sharing=len(jobs)), jobs):
+            if kind == "row":
+                report(value)
+            else:
+                yield value
+        return
+    workers = min(len(jobs), int(os.environ.get("FEDREPRO_WORKERS", os.cpu_count() or 1)))
+    if workers <= 1:
+        yield from (train_seed(job, report) for job in jobs)
+        return
+    # A forked worker has torch imported already; CUDA and macOS need a fresh interpreter.
+    forks = sys.platform == "linux" and not torch.cuda.is_available()
+    left = [job for job in jobs if not job.finished.exists()]
+    if forks and len({partition_folder(job.cell, job.seed, job.root) for job in left}) == 1:
+        load(left[0].cell, left[0].seed, left[0].root)        # forked workers inherit the loaded data
+    context: ForkContext | SpawnContext = get_context("fork") if forks else get_context("spawn")
+    waiting = list(jobs)
+    running: dict[Any, tuple[BaseProcess, Job]] = {}      # by the receiving end of each worker's pipe
+    try:
+        while waiting or running:
+            while waiting and len(running) < workers:
+                receiver, sender = context.Pipe(duplex=False)
+                process = context.Process(target=_worker, args=(waiting[0], sender), daemon=True)
+                process.start()
+                sender.close()
+                running[receiver] = (process, waiting.pop(0))
+            for ready in connection.wait(list(running)):
+                worker, job = running[ready]
+                kind, value = _receive(ready, worker, job)
+                if kind == "row":
+                    report(value)
+                    continue
+                worker.join()
+                del running[ready]
+                if kind == "error":
+                    raise value
+                yield value
+    finally:
+        for worker, _ in running.values():
+            worker.terminate()
+
+
+def _worker(job: Job, sender) -> None:
+    """Train one seed and send ("row", ...) after every round, then ("done", ...) or ("error", ...)."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)              # Ctrl-C is for the parent, which stops us
+
+    parent = multiprocessing.parent_process()
+
+    def tell(row: dict) -> None:
+        if parent is not None and not parent.is_alive():      # the parent was killed: end too
+            os._exit(1)
+        sender.send(("row", row))
+
+    try:
+        sender.send(("done", train_seed(job, tell)))
+    except FedReproError as error:
+        sender.send(("error", error))
+
+
+def _receive(receiver, process, job: Job) -> tuple:
+    try:
+        return receiver.recv()
+    except EOFError:
+        process.join()
+        return "error", TrainingError(
+            f"{job.cell}, seed {job.seed}: the worker ended with exit code {process.exitcode} "
+            "(-9 is often the system running out of memory); finished rounds are kept"
+        )
+
+
+def _save(path: Path, checkpoint: dict) -> None:
+    def write(temporary: Path) -> None:
+        with open(temporary, "wb") as file:  # a path would hide a full disk behind a RuntimeError
+            torch.save(checkpoint, file)
+    files.write_with(path, write)
+
+
+def _save_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    def write(temporary: Path) -> None:
+        with open(temporary, "wb") as file:                   # a name would get the suffix .npz
+            np.savez_compressed(file, **arrays)      # type: ignore[arg-type]    # none is `allow_pickle`
+    files.write_with(path, write)
+
+
+def _resume(job: Job, device: torch.device) -> tuple:
+    """(state, rows, clients' accuracies, seconds) of the last checkpoint, or (None, None, [], 0.0)."""
+    job.folder.mkdir(parents=True, exist_ok=True)
+    try:
+        saved = torch.load(job.checkpoint, weights_only=True, map_location=device)
+    except FileNotFoundError:
+        return None, None, [], 0.0
+    return unpack(saved["state"]), saved["rows"], saved["own"], saved["seconds"]
+
+
+@contextmanager
+def _only_one(folder: Path, cell: Cell):
+    """Wait while another process trains this cell: when a stage is killed, its training process can survive
+    it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(
+                f"{cell}: another process is training this cell; waiting for it", file=sys.stderr, flush=True
+            )
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _marked(path: Path, cell: Cell):
+    """Leave the error of a failed cell beside its checkpoints, for `pipeline.commands.status`; a run that
+    succeeds removes it."""
+    try:
+        yield
+    except FedReproError as error:
+        files.write_json(
+            path,
+            {
+                "cell": str(cell),
+                "error": str(error),
+                "precision": precision(),
+                "executor": executor_name(default_device()),
+            },
+        )
+        raise
+    path.unlink(missing_ok=True)
+
+
+# -- result files --------------------------------------------------------------------------------------------
+
+def summarise(cell, scenario, algorithm, hyper, resolved, runs, metas, digest, root) -> dict:
+    """result.json: the reported numbers of every seed and where they come from. `hyper` as written,
+    `resolved` with the defaults; `partition` and `digest` are the first seed's, `partitions` those of every
+    seed where each has its own."""
+    last = scenario.evaluation.last
+    names = [n for n in dict.fromkeys(n for run in runs for row in run["rows"] for n in row) if n != "round"]
+
+    def means(k: int) -> dict[str, list]:
+        values = {n: [_rounded(evaluation.last_mean(run["rows"], n, k)) for run in runs] for n in names}
+        return {n: v for n, v in values.items() if None not in v}
+
+    up, down = runs[0]["traffic"]
+    return seal(
+        {
+            "cell": str(cell),
+            "paper": cell.paper,
+            "scenario": cell.scenario,
+            "method": cell.method,
+            "label": load_paper(cell.paper, root).label(cell.method),
+            "algorithm": algorithm,
+            "hyper": hyper,
+            "resolved": resolved,
+            "seeds": scenario.seeds,
+            "rounds": scenario.training.rounds,
+            "hook": runs[0]["hook"],
+            "last": last,
+            "headline": evaluation.HEADLINE[scenario.evaluation.tests],
+            "measures": means(last),
+            "final": means(1),
+            "last3": means(3),
+            "last5": means(5),
+            "clients": [run["clients"] for run in runs],
+            "traffic": {"up": up, "down": down, "bytes": round((up + down) * BYTES)},
+            "data": metas[0]["data"],
+            "public": metas[0]["public"],
+            "partition": metas[0]["digest"],
+            **({"partitions": [meta["digest"] for meta in metas]} if scenario.draws > 1 else {}),
+            "warnings": list(dict.fromkeys(warning for meta in metas for warning in meta["warnings"])),
+            "device": runs[0]["device"],
+            "precision": runs[0]["precision"],
+            "executor": runs[0]["executor"],
+            "versions": runs[0]["versions"],
+            "memory": {name: [run["memory"][name] for run in runs] for name in runs[0]["memory"]},
+            "started": min(run["started"] for run in runs),
+            **(
+                {"machines": [run["versions"] for run in runs]}
+                if any(run["versions"] != runs[0]["versions"] for run in runs)
+                else {}
+            ),
+            "seconds": [run["seconds"] for run in runs],
+            "git": provenance.git_state(root),
+            "digest": digest,
+        }
+    )
+
+
+def metrics(result: dict) -> dict:
+    """papers/<paper>/metrics/<scenario>/<method>.json: the few numbers that `dvc metrics show` lists,
+    percent."""
+    headline = result["headline"]
+    seeds = result["measures"][headline]
+    spread = result["measures"].get("clients_std") or [
+        statistics.pstdev(a for a in run if a is not None) for run in result["clients"]
+    ]
+    return {
+        "accuracy": _rounded(statistics.fmean(seeds)),
+        "accuracy_std": _rounded(statistics.stdev(seeds)) if len(seeds) > 1 else None,
+        "clients_std": _rounded(statistics.fmean(spread)),
+        **{k: _rounded(statistics.fmean(result[k][headline])) for k in ("last3", "last5", "final")},
+        "loss": _rounded(statistics.fmean(result["final"].get("loss", [math.nan]))),
+        "up": result["traffic"]["up"],
+        "down": result["traffic"]["down"],
+        "seeds": len(seeds),
+        "rounds": result["rounds"],
+    }
+
+
+def _write(cell: Cell, result: dict, runs: list[dict], pictures: Path, root: Path) -> None:
+    folder = cell.folder(root)
+    folder.mkdir(parents=True, exist_ok=True)
+    files.write_with(cell.representations(root), lambda temporary: shutil.copyfile(pictures, temporary))
+    history = pd.DataFrame([{"seed": run["seed"], **row} for run in runs for row in run["rows"]])
+    files.write_text(folder / "history.csv", history.to_csv(index=False, lineterminator="\n"))
+    files.write_json(folder / "result.json", result)
+    files.write_json(cell.metrics(root), metrics(result))

@@ -1,0 +1,441 @@
+"""`fedrepro certify [cell or method ...]`: keep results valid over a change of code that does not change
+them.
+
+For every measured cell whose code is no longer that of its result, it takes the commit at which the result
+was last valid into a temporary worktree, trains the cell cut short (stages/short.py) under that code and
+under today's, and compares every value of the history, the metrics and the models' states bit for bit. If
+they are equal, it adds an entry to equivalents.yaml, and DVC has nothing to run. If not, it prints the first
+cell, round and value that differ, adds nothing and exits with 1. The code must be committed, as an entry
+names commits. """
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+
+import yaml
+
+from pipeline import files
+from pipeline.cells import arithmetic, ledger, provenance
+from pipeline.cells.progress import clock
+from pipeline.errors import FedReproError, unknown
+from pipeline.schema import ROOT, Cell
+from pipeline.sealing import content_hash
+
+SHORT = "stages/short.py"
+CODE = ("pipeline", "stages", "params.yaml", "papers/*/paper.yaml", "papers/*/methods")
+TARGET = 4.0  # seconds that the four rounds of a short form may take, where images can be left out
+BATCH, FLOOR = 16, 60.0  # batches are cut to BATCH where even two full ones take over FLOOR seconds
+TOGETHER = 6                                     # cells that share one process, which imports torch once
+SHARED = ("data", "papers/*/partitions")         # what the worktrees borrow from this checkout
+
+
+@dataclass(frozen=True)
+class Row:
+    """A measured cell, the digest of code that its result was made by (`old`), a commit that has it, and
+    today's digest."""
+    cell: Cell
+    result: dict = field(compare=False)
+    old: str
+    commit: str
+    new: str
+
+    @property
+    def plan(self) -> dict:
+        """How it is cut short: rounds, share of the images, largest batch."""
+        last = self.result["rounds"]
+        rounds = sorted({1, 2, last - 1, last} & set(range(1, last + 1)))
+        expected = self.result["seconds"][0] / last * len(rounds)
+        share = min(1.0, TARGET / max(expected, 1e-9))
+        batch = BATCH if expected * share > FLOOR or expected > 20 * FLOOR else 1 << 20
+        return {"cell": str(self.cell), "rounds": rounds, "images": round(share, 4), "batch": batch,
+                "executor": self.result["executor"], "precision": self.result["precision"]}
+
+
+def certify(
+    what: Iterable[str] = (),
+    jobs: int = 1,
+    valid_too: bool = False,
+    since: str | None = None,
+    root: Path = ROOT,
+) -> int:
+    """Compare, record and print the outcome; returns the exit code. `what`: cells, methods or papers, empty
+    for every stale cell; `valid_too`: also cells that are valid; `since`: a commit to compare with, for
+    results that were valid there."""
+    begun, what = time.monotonic(), set(what)
+    _check_names(what, root)
+    commit = _clean_commit(root)
+    rows, lost = stale(what, since, valid_too, root)
+    for line in lost:
+        print(f"stale: {line}", file=sys.stderr)
+    chosen = representatives(rows)
+    print(
+        f"{len(rows)} cells to certify by {len(chosen)} comparisons" if rows else "nothing to certify",
+        flush=True,
+    )
+    equal, different = [], 0
+    for commit_of_old, group in _by_commit(chosen).items():
+        pairs = []
+        for row, outcome in compare(group, commit_of_old, commit, jobs, root):
+            if isinstance(outcome, dict) and outcome["old"] not in ledger.equal(row.old, root):
+                outcome = (f"{row.commit[:12]} has the result's code only by an entry of {ledger.FILE} "
+                           "that does not count here")
+            if isinstance(outcome, dict):
+                pairs.append(outcome)
+                print(f"  same       {row.cell} ({outcome['values']} values)", flush=True)
+            else:
+                different += 1
+                print(f"  DIFFERENT  {row.cell}: {outcome}", flush=True)
+        fresh = [pair for pair in pairs if pair["new"] not in ledger.equal(pair["old"], root)]
+        if fresh:
+            ledger.append(
+                {
+                    "date": datetime.now(UTC).isoformat(timespec="seconds"),
+                    "from": commit_of_old,
+                    "to": commit,
+                    "machine": {"device": "cpu", **provenance.machine()},
+                    "pairs": sorted(fresh, key=lambda pair: pair["cell"]),
+                },
+                root,
+            )
+        equal += pairs
+    if equal:
+        for paper in sorted({pair["cell"].partition("/")[0] for pair in equal}):
+            subprocess.run([sys.executable, "-m", "stages.sources", paper], cwd=root, check=True)
+    print(
+        f"{len(equal)} the same, {different} different, {len(lost)} without a commit to compare with, in "
+        f"{clock(time.monotonic() - begun)}"
+    )
+    return 1 if different or lost else 0
+
+
+# -- which cells ---------------------------------------------------------------------------------------------
+
+def stale(
+    what: Iterable[str], commit: str | None, valid_too: bool, root: Path = ROOT
+) -> tuple[list[Row], list[str]]:
+    """The measured cells that today's code is not known to give, and a line for each of them that has nothing
+    to compare with."""
+    rows, lost, named = [], [], set(what)
+    commits = [commit] if commit else []
+    for path in sorted(root.glob("papers/*/runs/*/*/result.json")):
+        cell = Cell(path.parts[-5], *path.parts[-3:-1])
+        if named and not named & {str(cell), cell.method, cell.paper}:
+            continue
+        result = json.loads(path.read_text(encoding="utf-8"))
+        new = provenance.digest_of(cell, root, result["executor"])
+        valid = provenance.trained_by(cell, ledger.equal(new, root), root)
+        if valid and not valid_too:
+            continue
+        found = (
+            None
+            if result["device"] != "cpu"
+            else _last_valid(cell, result, commits or _commits(root, result), root)
+        )
+        if found is None:
+            why = (
+                f"it was trained on {result['device']}, which is not compared here"
+                if result["device"] != "cpu"
+                else "none of its commits has its code with today's parameters; train it again"
+                + (" (this clone is shallow: git fetch --unshallow)" if _shallow(root) else "")
+            )
+            lost.append(f"{cell}: {why}")
+        else:
+            rows.append(Row(cell, result, *found, new))
+    return rows, lost
+
+
+def _check_names(names: Iterable[str], root: Path) -> None:
+    """FedReproError for a name that is no measured cell, method or paper."""
+    cells = {Cell(path.parts[-5], *path.parts[-3:-1]) for path in root.glob("papers/*/runs/*/*/result.json")}
+    for name in sorted(names):
+        known = (
+            {str(cell) for cell in cells}
+            if "/" in name
+            else {part for cell in cells for part in (cell.method, cell.paper)}
+        )
+        if name not in known:
+            raise FedReproError(unknown("measured cell, method or paper", name, known))
+
+
+def representatives(rows: list[Row]) -> list[Row]:
+    """One row for each pair of digests, the one that took least time: what a scenario names is in its digest,
+    so the others run the same code on other data."""
+    cheapest: dict[tuple, Row] = {}
+    for row in sorted(rows, key=lambda row: (row.result["seconds"][0] / row.result["rounds"], str(row.cell))):
+        cheapest.setdefault((row.old, row.new), row)
+    return sorted(cheapest.values(), key=lambda row: str(row.cell))
+
+
+def _last_valid(cell: Cell, result: dict, commits: Iterable[str], root: Path) -> tuple[str, str] | None:
+    """(digest of code, commit) of the first commit that trained or holds the result and whose sources.yaml
+    has the digest of the code that made it."""
+    for commit in commits:
+        code = _recorded(commit, cell, root)
+        if (
+            code
+            and _has_result(commit, cell, result, root)
+            and provenance.cell_digest(cell, result["partition"], result["precision"], root, code=code)
+            == result["digest"]
+        ):
+            return code, _git(root, "rev-parse", commit)
+    return None
+
+
+def _commits(root: Path, result: dict) -> Iterator[str]:
+    """Commits to look at: those of the ledger from the newest, the one that trained, then every one that
+    changed a sources.yaml."""
+    yield from (entry["to"] for entry in reversed(ledger.entries(root)))
+    if result["git"].get("commit") and not result["git"].get("dirty"):
+        yield result["git"]["commit"]
+    yield from _git(root, "log", "--format=%H", "--", "sources.yaml", "papers/*/sources.yaml").split()
+
+
+def _has_result(commit: str, cell: Cell, result: dict, root: Path) -> bool:
+    """Was the result trained at the commit, or is it in its tree? Otherwise the parameters there may
+    differ."""
+    if result["git"].get("commit") == commit:
+        return True
+    try:
+        return (
+            json.loads(
+                _git(root, "show", f"{commit}:{(cell.folder(root) / 'result.json').relative_to(root)}")
+            )["digest"]
+            == result["digest"]
+        )
+    except (FedReproError, ValueError, KeyError):
+        return False
+
+
+def _recorded(commit: str, cell: Cell, root: Path) -> str | None:
+    """The digest of a cell's code in a commit's sources.yaml; None where it has none."""
+    own = _sources(commit, f"papers/{cell.paper}/sources.yaml", root)
+    # Before version 0.2 there was one file for all papers.
+    methods = own["cells"] if own else _sources(commit, "sources.yaml", root).get(cell.paper, {})
+    found = methods.get(cell.scenario)
+    # Still earlier, a method had one digest for all scenarios.
+    return found.get(cell.method) if isinstance(found, dict) else methods.get(cell.method)
+
+
+@cache
+def _sources(commit: str, file: str, root: Path) -> dict:
+    try:
+        return yaml.safe_load(_git(root, "show", f"{commit}:{file}")) or {}
+    except (FedReproError, yaml.YAMLError):
+        return {}
+
+
+def _by_commit(rows: list[Row]) -> dict[str, list[Row]]:
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row.commit, []).append(row)
+    return groups
+
+
+# -- comparing -----------------------------------------------------------------------------------------------
+
+def compare(
+    rows: list[Row], old: str, new: str, jobs: int, root: Path = ROOT
+) -> Iterator[tuple[Row, dict | str]]:
+    """Train every row under two commits: (row, the ledger's pair if both agree, else the first
+    difference)."""
+    with _worktree(old, root) as before, _worktree(new, root) as after, ThreadPoolExecutor(jobs) as pool:
+        parts = list(_parts(rows))
+        futures = [
+            (part, pool.submit(_train, before, part), pool.submit(_train, after, part)) for part in parts
+        ]
+        for part, one, other in futures:
+            for row in part:
+                yield (
+                    row,
+                    _difference(
+                        row, one.result().get(str(row.cell), {}), other.result().get(str(row.cell), {}), root
+                    ),
+                )
+
+
+def _parts(rows: list[Row]) -> Iterator[list[Row]]:
+    """Rows that one process can train: some at a time, of one arithmetic, which is fixed when torch is
+    loaded."""
+    groups: dict[str | None, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row.result["versions"].get("arithmetic"), []).append(row)
+    for group in groups.values():
+        yield from (group[i:i + TOGETHER] for i in range(0, len(group), TOGETHER))
+
+
+def _train(tree: Path, rows: list[Row]) -> dict[str, dict]:
+    """What the short forms of the cells give under the code of a worktree: cell -> answer of
+    stages/short.py."""
+    plan = tree / ".cells" / f"plan-{content_hash({'plan': [row.plan for row in rows]})[:12]}.json"
+    files.write_json(plan, [row.plan for row in rows])
+    kept = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith("FEDREPRO_") and key != "PYTHONDONTWRITEBYTECODE"
+    }
+    done = subprocess.run(
+        [sys.executable, SHORT, str(plan)],
+        cwd=tree,
+        text=True,
+        capture_output=True,
+        env=kept
+        | {"PYTHONPATH": str(tree)}
+        | arithmetic.environment(rows[0].result["versions"].get("arithmetic"))
+        | {"OMP_NUM_THREADS": "1", "FEDREPRO_TRACKING": "off"},
+    )
+    answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    failed = {
+        str(row.cell): {"error": (done.stderr.strip().splitlines() or ["no answer"])[-1]} for row in rows
+    }
+    return failed | {answer["cell"]: answer for answer in answers}
+
+
+def _difference(row: Row, one: dict, other: dict, root: Path) -> dict | str:
+    """The ledger's pair, or a line about the first value that is not the same."""
+    for side, answer in (("earlier", one), ("today's", other)):
+        if "values" not in answer:
+            return f"the {side} code fails: {answer.get('error', 'no answer')}"
+    for (where, name, before), (there, what, after) in zip(one["values"], other["values"]):
+        if (where, name) != (there, what):
+            return f"{where}: {name} stands where today's code has {there}: {what}"
+        if before != after and not before != before != after != after:           # NaN counts as equal to NaN
+            return f"{where}: {name} {before} -> {after}"
+    if len(one["values"]) != len(other["values"]):
+        return f"{len(one['values'])} values before, {len(other['values'])} today"
+    if other["code"] != row.new:
+        return f"the digest of its code is {other['code']}, not {row.new}"
+    return {
+        "cell": str(row.cell),
+        "old": one["code"] or _recorded(row.commit, row.cell, root),
+        "new": row.new,
+        "rounds": row.plan["rounds"],
+        "values": len(one["values"]),
+        "same": content_hash({"values": one["values"]}),
+    }
+
+
+@contextmanager
+def _worktree(commit: str, root: Path) -> Iterator[Path]:
+    """The files of a commit in a temporary folder, with this checkout's data and partitions."""
+    with tempfile.TemporaryDirectory(prefix="fedrepro-certify-") as folder:
+        tree = Path(folder, "tree")
+        _git(root, "worktree", "add", "--detach", str(tree), commit)
+        try:
+            for pattern in SHARED:
+                for path in root.glob(pattern):
+                    _borrow(path, tree / path.relative_to(root))
+            if not (tree / SHORT).exists():              # a version from before the ledger
+                shutil.copyfile(root / SHORT, tree / SHORT)
+            yield tree
+        finally:
+            _git(root, "worktree", "remove", "--force", str(tree))
+
+
+def _borrow(source: Path, target: Path) -> None:
+    """Links in `target` to the folders in `source`."""
+    target.mkdir(parents=True, exist_ok=True)
+    for path in source.iterdir():
+        if path.is_dir() and not (target / path.name).exists():
+            (target / path.name).symlink_to(path)
+
+
+# -- the ledger checked --------------------------------------------------------------------------------------
+
+def check(entry: int, jobs: int, root: Path = ROOT) -> int:
+    """Compare a random pair of an entry again, one whose data are here, and check its digests against its
+    commits; returns the exit code."""
+    import random
+    entries = ledger.entries(root)
+    if not entries:
+        print("the ledger is empty: nothing to re-earn")
+        return 0
+    if not 0 <= entry <= len(entries):
+        raise FedReproError(f"--check {entry}: the ledger has {len(entries)} entries that count")
+    found = [
+        (one, pair)
+        for one in ([entries[entry - 1]] if entry else entries)
+        for pair in one["pairs"]
+        if _here(Cell.parse(pair["cell"]), root)
+    ]
+    if not found:
+        raise FedReproError("--check: the data of no pair are here; make the miniature's first: fedrepro run")
+    one, pair = random.SystemRandom().choice(found)
+    cell = Cell.parse(pair["cell"])
+    print(f"drawn: {cell}, {one['from'][:12]} and {one['to'][:12]}, entry of {one['date']}", flush=True)
+    result = json.loads((cell.folder(root) / "result.json").read_text(encoding="utf-8"))
+    row = Row(cell, result, pair["old"], one["from"], pair["new"])
+    ((_, outcome),) = compare([row], one["from"], one["to"], jobs, root)
+    if isinstance(outcome, str):
+        raise FedReproError(
+            f"{ledger.FILE}: {cell} between {one['from'][:12]} and {one['to'][:12]}: {outcome}"
+        )
+    if outcome["old"] != pair["old"]:
+        raise FedReproError(
+            f"{ledger.FILE}: {cell}: the digest of its code at {one['from'][:12]} is {outcome['old']}, not "
+            f"{pair['old']}"
+        )
+    if (
+        one["machine"].get("processor") == provenance.machine()["processor"]
+        and outcome["same"] != pair["same"]
+        and outcome["rounds"] == pair["rounds"]
+    ):
+        print(
+            "note: the values are equal under both commits, but not those that the ledger has; the data or "
+            "the short form have changed"
+        )
+    print(f"re-earned: {outcome['values']} values the same under both commits")
+    return 0
+
+
+def _here(cell: Cell, root: Path) -> bool:
+    """Are the cell's partition, data and result in this checkout?"""
+    try:
+        from pipeline.cells.inputs import inputs
+        meta = inputs(cell, cell.resolve(root)[0].seeds[0], root)
+        sets = [meta[kind] for kind in ("data", "public")]
+        return (cell.folder(root) / "result.json").exists() and all(
+            one is None or (root / "data" / one["set"]).is_dir() for one in sets
+        )
+    except (FedReproError, OSError, KeyError, ValueError):
+        return False
+
+
+# -- git -----------------------------------------------------------------------------------------------------
+
+def _clean_commit(root: Path) -> str:
+    """Today's commit; FedReproError where code or parameters differ from it."""
+    if changed := _git(root, "status", "--porcelain", "--", *CODE):
+        raise FedReproError(
+            "commit the code first, since an entry names commits; changed: "
+            f"{', '.join(line[3:] for line in changed.splitlines())}"
+        )
+    return _git(root, "rev-parse", "HEAD")
+
+
+def _shallow(root: Path) -> bool:
+    return _git(root, "rev-parse", "--is-shallow-repository") == "true"
+
+
+def _git(root: Path, *arguments: str) -> str:
+    """What git prints; FedReproError with its last line where it fails."""
+    try:
+        return subprocess.run(
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True
+        ).stdout.rstrip("\n")
+    except FileNotFoundError:
+        raise FedReproError("certify needs git, which is not installed") from None
+    except subprocess.CalledProcessError as error:
+        raise FedReproError(
+            f"git {arguments[0]}: {(error.stderr.strip().splitlines() or ['failed'])[-1]}"
+        ) from None
+

@@ -1,0 +1,269 @@
+"""The command `fedrepro`. A command's own module is imported when it is called, so that --help costs no
+time."""
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from pipeline.errors import FedReproError, ParamError, unknown
+
+
+class Commands(click.Group):
+    """Bad input ends with one line and exit code 2."""
+    group_class = type                                            # nested groups are of this class too
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple:
+        """The command that the first word names; an unknown one names the nearest."""
+        if args[0] not in self.commands and not args[0].startswith("-") and not ctx.resilient_parsing:
+            raise ParamError(unknown("command", args[0], self.commands))
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> None:
+        """Run the command; what it returns is the exit code."""
+        try:
+            sys.exit(super().invoke(ctx) or 0)
+        except FedReproError as error:
+            click.echo(f"error: {error}", err=True)
+        except click.UsageError as error:
+            if "\n" in error.format_message():  # called without arguments: the message is the help text
+                raise
+            at = error.ctx.command_path if error.ctx else "fedrepro"
+            click.echo(f"error: {error.format_message()} See {at} --help", err=True)
+        except SyntaxError as error:  # in a method that somebody is writing
+            click.echo(
+                f"error: {os.path.relpath(error.filename or '')}, line {error.lineno}: {error.msg}", err=True
+            )
+        except OSError as error:
+            if isinstance(error, BrokenPipeError):                # `| head`
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                sys.exit(0)
+            click.echo(f"error: {error.filename or 'file system'}: {error.strerror or error}", err=True)
+        except KeyboardInterrupt:
+            click.echo("stopped", err=True)
+            sys.exit(130)
+        sys.exit(2)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order in which they are written below."""
+        return list(self.commands)
+
+
+def example(*lines: str) -> str:
+    """The last lines of a command's --help."""
+    return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def _papers(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """For the shell's completion: the papers whose names begin so."""
+    from pipeline.schema import folders
+    try:
+        return [name for name in folders() if name.startswith(incomplete)]
+    except FedReproError:
+        return []
+
+
+def _cells(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """For the shell's completion: a cell part by part, and the papers."""
+    from pipeline.schema import planned
+    paper, slash, rest = incomplete.partition("/")
+    if not slash:
+        return [text for name in _papers(ctx, param, incomplete) for text in (name, name + "/")]
+    try:
+        cells = [str(cell) for cell in planned(paper)]
+    except FedReproError:
+        return []
+    found = cells if "/" in rest else dict.fromkeys(cell.rpartition("/")[0] + "/" for cell in cells)
+    return [text for text in found if text.startswith(incomplete)]
+
+
+JOBS = click.option("--jobs", "-j", type=click.IntRange(min=1), help="Processes at once; default: the cores.")
+FORCE = click.option("--force", "-f", is_flag=True, help="Run also what has not changed.")
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+             epilog="\b\nCompletion of commands, papers and cells (bash; or zsh_source, fish_source):\n"
+                    '  eval "$(_FEDREPRO_COMPLETE=bash_source fedrepro)"\n\n'
+                    + example("fedrepro status", "fedrepro run fedlsa/mini/fedavg", "fedrepro explain fedcrl "
+                                                                                    "'table II' CIFAR-10 "
+                                                                                    "FedProx"))
+@click.version_option(package_name="fedrepro")
+def main() -> None:
+    """Federated-learning papers, from public data to their own tables."""
+
+
+@main.command(short_help="Run what has changed, several stages at once.",
+              epilog=example("fedrepro run", "fedrepro run fedlsa/mini/fedavg --jobs 2", "fedrepro run "
+                                                                                         "'papers/fedlsa/dvc.yaml:main@*'"))
+@click.argument("stages", nargs=-1, shell_complete=_cells)
+@JOBS
+@FORCE
+def run(stages: tuple[str, ...], jobs: int | None, force: bool) -> int:
+    """Run what has changed, as `dvc repro` does, with several stages at once.
+
+    STAGES are what `dvc repro --glob` takes, or a cell (fedlsa/mini/fedavg), a paper (fedlsa), `mini` or
+    `across` (the miniatures of all papers; the other papers' methods in them). Without any: the miniatures
+    and the reports.
+    """
+    from pipeline.commands import run as command
+    return command.main(stages, jobs, force)
+
+
+@main.command(short_help="What of every table is done and left, and for how long.",
+              epilog=example("fedrepro status", "fedrepro status fedlsa", "fedrepro run $(fedrepro status "
+                                                                          "fedlsa --stages 'table 2')"))
+@click.argument("papers", nargs=-1, shell_complete=_papers)
+@click.option("--json", "as_json", is_flag=True, help="For scripts.")
+@click.option("--stages", metavar="TABLE", help="Only the names of the stages that a table still needs.")
+def status(papers: tuple[str, ...], as_json: bool, stages: str | None) -> int:
+    """What of every table is done, what is left, and about how long that takes."""
+    from pipeline.commands import status as command
+    return command.status(papers, as_json, stages)
+
+
+@main.command(short_help="What a number is, where it comes from, and its state.",
+              epilog=example("fedrepro explain fedcrl 'table II' CIFAR-10 FedProx", "fedrepro explain "
+                                                                                    "fedlsa/mini/fedavg"))
+@click.argument("what", nargs=-1, required=True, shell_complete=_cells)
+def explain(what: tuple[str, ...]) -> int:
+    """What a number is: data, partition, networks, protocol, hyper-parameters with their sources, readings,
+    state.
+
+    WHAT is a cell, PAPER/SCENARIO/METHOD, or a paper, a table and words of the row and column.
+    """
+    from pipeline.commands import explain as command
+    return command.explain(what)
+
+
+@main.command(short_help="Let results outlive a change of code.",
+              epilog=example("fedrepro certify", "fedrepro certify fedprox --jobs 2", "fedrepro certify "
+                                                                                      "--check"))
+@click.argument("what", nargs=-1)
+@JOBS
+@click.option("--all", "valid_too", is_flag=True, help="Also cells that are valid: compare them once more.")
+@click.option("--stale", is_flag=True, help="Every stale cell, which is the default.")
+@click.option("--from", "since", metavar="COMMIT", help="Compare with this commit, where the results were "
+                                                        "valid there.")
+@click.option("--check", is_flag=False, flag_value=0, type=int, metavar="ENTRY", help="Re-earn a pair of the "
+                                                                                      "ledger, of any entry "
+                                                                                      "or of this.")
+def certify(
+    what: tuple[str, ...],
+    jobs: int | None,
+    valid_too: bool,
+    stale: bool,
+    since: str | None,
+    check: int | None,
+) -> int:
+    """Keep results valid over a change of code that does not change them.
+
+    WHAT are cells, methods or papers; without any, every stale cell is trained cut short under the code of
+    its result and under today's.
+    """
+    from pipeline.commands import certify as command
+    jobs = jobs or os.cpu_count() or 1
+    return command.certify(what, jobs, valid_too, since) if check is None else command.check(check, jobs)
+
+
+@main.command(epilog=example("fedrepro sync", "fedrepro sync --check"))
+@click.option("--check", is_flag=True, help="Write nothing; exit with 1 where a file is not as it would be "
+                                            "written.")
+def sync(check: bool) -> int:
+    """Write papers/*/dvc.yaml from the paper.yaml beside each."""
+    from pipeline.commands.sync import sync as write
+    from pipeline.schema import shorten
+    for path in (found := write(check=check)):
+        click.echo(
+            f"{shorten(path)}: {'not as paper.yaml says; fedrepro sync writes it' if check else 'written'}"
+        )
+    return 1 if check and found else 0
+
+
+@main.group(epilog=example("fedrepro new paper mypaper", "fedrepro new method fedmine"))
+def new() -> None:
+    """Begin a paper or a method."""
+
+
+@new.command(short_help="A folder that runs at once.", epilog=example("fedrepro new paper mypaper && "
+                                                                      "fedrepro run papers/mypaper/dvc.yaml"))
+@click.argument("name")
+def paper(name: str) -> int:
+    """A folder under papers/ that runs at once: a miniature with FedAvg and one table."""
+    from pipeline.commands import new as command
+    return command.paper(name)
+
+
+@new.command(epilog=example("fedrepro new method fedmine", "fedrepro new method ours --paper mypaper"))
+@click.argument("name")
+@click.option("--paper", metavar="PAPER", shell_complete=_papers, help="For this paper alone, in its own "
+                                                                       "methods/.")
+def method(name: str, paper: str | None) -> int:
+    """A file with FedAvg's round to change, and a test of it."""
+    from pipeline.commands import new as command
+    return command.method(name, paper)
+
+
+@main.command(short_help="Render the pages from the results that are there.",
+              epilog=example("fedrepro report", "fedrepro report fedlsa"))
+@click.argument("paper", required=False, shell_complete=_papers)
+def report(paper: str | None) -> int:
+    """Render the pages under reports/ from the results that are there."""
+    from pipeline.report import render
+    written = render([paper] if paper else None)
+    click.echo(f"reports: {len(written)} files, start at reports/index.html")
+    return 0
+
+
+@main.command(epilog=example("fedrepro ui --port 5050"))
+@click.option("--port", type=int, default=5000, show_default=True, help="On 127.0.0.1.")
+def ui(port: int) -> int:
+    """Open MLflow on the runs of this repository."""
+    from pipeline.cells.tracking import uri
+
+    command = [
+        sys.executable,
+        "-m",
+        "mlflow",
+        "ui",
+        "--backend-store-uri",
+        uri(),
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
+    os.execve(sys.executable, command, os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"})
+
+
+@main.command("import", short_help="Bring finished seeds into MLflow.",
+              epilog=example("MLFLOW_TRACKING_URI=http://127.0.0.1:5000 fedrepro import"))
+def import_() -> int:
+    """Bring every finished seed that MLflow does not know yet into it."""
+    from pipeline.cells.tracking import say_import
+    return say_import()
+
+
+@main.command(short_help="Train the miniatures anew and compare the numbers.", epilog=example("fedrepro "
+                                                                                              "reproduce "
+                                                                                              "--jobs 2"))
+@JOBS
+@FORCE
+def reproduce(jobs: int | None, force: bool) -> int:
+    """Train the miniatures anew in reproduction/ and compare them with the numbers in git."""
+    from pipeline.commands import reproduce as command
+    return command.reproduce(jobs, force)
+
+
+def here() -> None:
+    """The installed command; inside another checkout it runs that checkout's own code."""
+    mine = Path(__file__).resolve().parents[2]
+    for folder in (Path.cwd(), *Path.cwd().parents):
+        if (folder / "pipeline" / "commands" / "cli.py").is_file():
+            if folder != mine:
+                os.execve(
+                    sys.executable,
+                    [sys.executable, "-m", "pipeline", *sys.argv[1:]],
+                    os.environ | {"PYTHONPATH": str(folder)},
+                )
+            break
+    main(prog_name="fedrepro")

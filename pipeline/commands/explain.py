@@ -1,0 +1,219 @@
+"""What a number of a paper is: the cell behind it, what that cell trains on and how, where each value comes
+from, and its state."""
+import dataclasses
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from pipeline.cells.readings import hyper_parameters, readings_of, settings_of
+from pipeline.commands import status
+from pipeline.errors import ParamError, unknown
+from pipeline.schema import ACROSS, MINIATURE, ROOT, Cell, Model, Paper, Scenario, Table, load_paper, shorten
+
+WIDTH = 100
+MOST = 2                                              # cells explained in one call at most
+PARTS = ("data", "public", "partition", "training", "evaluation")      # of a scenario, as sections
+# cell -> (row of the CSV, measure of ours; "" for none)
+Printed = dict[Cell, list[tuple[dict[str, str], str]]]
+
+
+def explain(what: Sequence[str], root: Path = ROOT) -> int:
+    """Print what a cell, or the numbers of a table that the words choose, are; returns the exit code."""
+    if len(what) == 1 and what[0].count("/") == 2:
+        cell = Cell.parse(what[0])
+        cell.resolve(root)
+        print("\n".join(lines(cell, [], root)))
+        return 0
+    if len(what) < 2:
+        raise ParamError(
+            f"explain {what[0]}: expected a cell, <paper>/<scenario>/<method>, or a paper, a table and words "
+            "of the row and "
+            "column, such as: fedcrl 'table II' CIFAR-10 FedProx"
+        )
+    paper = load_paper(what[0], root)
+    table = _table(paper, what[1])
+    found = chosen(what[0], paper, table, what[2:], root)
+    if len(found) > MOST:
+        print(f"table {table.number} has {len(found)} cells that these words name; say more, or one of:")
+        print("\n".join(f"  fedrepro explain {cell}" for cell in found))
+        return 0
+    print(
+        f"\n\n{'-' * WIDTH}\n\n".join(
+            "\n".join(lines(cell, printed, root)) for cell, printed in found.items()
+        )
+    )
+    return 0
+
+
+def chosen(key: str, paper: Paper, table: Table, words: Sequence[str], root: Path = ROOT) -> Printed:
+    """The cells behind the printed numbers that match every word; a word is a setting, data set, column or
+    method, or a part of one."""
+    from pipeline.report.published import (
+        read_published,  # imported late: its package imports pandas and matplotlib
+    )
+    rows = read_published(key, table, root)
+    fields = ("setting", "dataset", "column", "method")
+    for word in words:
+        near = [row for row in rows if any(word.lower() == row[field].lower() for field in fields)]
+        near = near or [row for row in rows if any(word.lower() in row[field].lower() for field in fields)]
+        if not near:
+            raise ParamError(
+                f"table {table.number} of {key}: "
+                f"{unknown('row or column', word, {row[f] for row in rows for f in fields if row[f]})}"
+            )
+        rows = near
+    found: Printed = {}
+    for row in rows:
+        block, method = (
+            table.block(row["setting"], row["dataset"], row["method"]),
+            paper.method_of(table, row["method"]),
+        )
+        if block and method:
+            found.setdefault(Cell(key, block.scenario, method), []).append(
+                (row, table.measure(block, row["column"]) or "")
+            )
+    if not found:
+        raise ParamError(f"table {table.number} of {key}: no run measures this number")
+    return found
+
+
+def _table(paper: Paper, name: str) -> Table:
+    number = name.lower().removeprefix("table").strip()
+    for table in paper.tables.values():
+        if table.number.lower() == number:
+            return table
+    raise ParamError(unknown("table", name, [f"table {table.number}" for table in paper.tables.values()]))
+
+
+# -- as text -------------------------------------------------------------------------------------------------
+
+def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = ROOT) -> Iterator[str]:
+    """Everything about a cell, a line each."""
+    paper, (scenario, algorithm, _) = load_paper(cell.paper, root), cell.resolve(root)
+    results = status.read_results(root)
+    found, result = status.status_of(cell, results, root), results.get(cell) or {}
+    yield from _entry("cell", f"{cell}: {paper.label(cell.method)} ({algorithm}) of {paper.name}")
+    yield from _entry(
+        "scenario",
+        paper.titles.get(
+            cell.scenario,
+            {MINIATURE: "the miniature", ACROSS: "the miniature"}.get(cell.scenario, cell.scenario),
+        ),
+    )
+    yield from _entry("state", _state(found, result))
+    for row, measure in printed:
+        yield from _entry(
+            "printed",
+            f"{row['value']} "
+            f"({', '.join(filter(None, (row['setting'], row['dataset'], row['column'], row['method'])))})",
+        )
+        yield from _entry("measured", _measured(result, measure))
+    if not printed:
+        yield from _entry("measured", _measured(result, result.get("headline", "")))
+    yield from _entry("command", f"fedrepro run {cell}" if found.stage else "none: no grid has this cell")
+    yield from _entry("stage", found.stage or "none")
+    folder = cell.folder(root)
+    yield from _entry("files", f"{shorten(folder)}/" if folder.is_dir() else "none yet")
+    page = f"reports/runs/{cell.paper}/{cell.scenario}.html"
+    yield from _entry("page", page if (root / page).exists() else f"reports/{cell.paper}.html")
+    yield from _scenario(cell, scenario, root)
+    yield from _method(cell, root, result.get("resolved"))
+
+
+def _state(found: status.Status, result: dict) -> str:
+    text = {"done": "measured", "stale": "stale: measured with other code or parameters"}.get(
+        found.state, found.state
+    )
+    if result.get("seconds"):
+        text += f", {sum(result['seconds']) / 3600:.2f} hours of one process"
+    if found.hours is not None and found.state in status.LEFT:
+        text += f"; about {found.hours:.1f} hours of one process are left"
+    return text + (f"; failed: {found.error}" if found.error else "")
+
+
+def _measured(result: dict, measure: str) -> str:
+    values = result.get("measures", {}).get(measure)
+    if not values:
+        return "not yet" if not result else "no run measures it" if not measure else "not in the result"
+    each = ", ".join(f"{value:.2f}" for value in values)
+    seeds = f"{'seeds' if len(values) > 1 else 'seed'} {', '.join(map(str, result['seeds']))}"
+    return f"{fmean(values):.2f} ({measure}; {seeds}: {each})"
+
+
+def _scenario(cell: Cell, scenario: Scenario, root: Path) -> Iterator[str]:
+    sources = {setting.name: setting.source for setting in settings_of(cell, root)}
+    for part in PARTS:
+        value = getattr(scenario, part)
+        if value is not None:
+            kind = f" ({value.kind})" if hasattr(value, "kind") else ""
+            yield from ("", part.capitalize() + kind)
+            yield from _values(dataclasses.asdict(value), sources, f"{part}.")
+    yield from ("", "Networks")
+    networks = scenario.models or ({"all clients": scenario.model} if scenario.model else {})
+    for client, model in networks.items():
+        yield from _item(client, _network(model))
+    yield from ("", "Seeds")
+    yield from _item("seeds", ", ".join(map(str, scenario.seeds)), sources.get("seeds", ""))
+    yield from _item(
+        "partitions", "one serves all seeds" if scenario.partition.fixed else "each seed draws its own"
+    )
+
+
+def _network(model: Model | None) -> str:
+    given = (
+        {key: value for key, value in dataclasses.asdict(model).items() if value is not None} if model else {}
+    )
+    return ", ".join([given.pop("name", ""), *(f"{key} {value}" for key, value in given.items())])
+
+
+def _method(cell: Cell, root: Path, resolved: dict | None) -> Iterator[str]:
+    if values := hyper_parameters(cell, root, resolved):
+        yield from ("", "Hyper-parameters")
+        for setting in values:
+            yield from _item(setting.name, setting.value, setting.source)
+    if readings := readings_of(cell, root, resolved):
+        yield from (
+            "",
+            "Readings: what is run where the paper says something else, says it twice or is silent",
+        )
+    for reading in readings:
+        yield from textwrap.wrap(
+            f"The paper: {reading.paper}", WIDTH, initial_indent="  - ", subsequent_indent="    "
+        )
+        for name, text in (("Run", reading.run), ("Why", reading.why), ("Other form", reading.option)):
+            if text:
+                yield from textwrap.wrap(
+                    f"{name}: {text}", WIDTH, initial_indent="    ", subsequent_indent="    "
+                )
+
+
+def _values(values: dict[str, Any], sources: dict[str, str], at: str) -> Iterator[str]:
+    for name, value in values.items():
+        if (
+            isinstance(value, dict)
+            and at + name not in sources
+            and any(f"{at}{name}.{key}" in sources for key in value)
+        ):
+            yield from _values(value, sources, f"{at}{name}.")
+        elif value not in (None, False, {}, []):
+            text = (
+                ", ".join(f"{key} {one}" for key, one in value.items() if one is not None)
+                if isinstance(value, dict)
+                else value
+            )
+            yield from _item(f"{at}{name}".partition(".")[2], text, sources.get(at + name, ""))
+
+
+def _entry(name: str, text: object) -> list[str]:
+    return textwrap.wrap(f"{name + ':':<10}{text}", WIDTH, subsequent_indent=" " * 10)
+
+
+def _item(name: str, value: object, source: str = "") -> list[str]:
+    return textwrap.wrap(
+        f"{name:<20} {value}" + (f"   [{source}]" if source else ""),
+        WIDTH,
+        initial_indent="  ",
+        subsequent_indent=" " * 23,
+    )

@@ -1,0 +1,269 @@
+"""`fedrepro reproduce`: train the miniatures anew on this machine and compare them with the numbers in git.
+
+It works in `reproduction/`, a clone of this repository at its current commit that git ignores, so that no
+committed file changes: there every stage runs, and reports/reproduction.html (.md, .csv) has each cell's
+committed number beside this machine's. A call that was interrupted goes on; a later one runs what has changed
+since. To train in place and replace the committed numbers, use `dvc repro` or `fedrepro run`.
+
+Another type of processor rounds differently, and training amplifies that. A cell whose bits differ is judged
+by the spread over the seeds of its scenario: s is the residual standard deviation over methods and seeds
+(block design), and means of n seeds agree within t s sqrt(2 / n). """
+import csv
+import io
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import jinja2
+import numpy as np
+from scipy import stats
+
+from pipeline import files
+from pipeline.cells import results
+from pipeline.cells.provenance import machine
+from pipeline.errors import FedReproError
+from pipeline.schema import MINIATURE, ROOT, Cell, load_paper
+
+FOLDER = "reproduction"
+DONE = ".cells/reproduced"                       # of the clone: every stage has run once
+LEVEL = 0.05
+COLUMNS = ["cell", "committed", "here", "difference", "tolerance", "agreement"]
+SAME, WITHIN, BEYOND = "same bits", "within the seeds' spread", "beyond the seeds' spread"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A cell's accuracy in git and on this machine, percent; `tolerance` is None where no spread is known."""
+    cell: Cell
+    label: str
+    committed: float
+    here: float
+    tolerance: float | None
+    same_bits: bool
+
+    @property
+    def difference(self) -> float:
+        return self.here - self.committed
+
+    @property
+    def agreement(self) -> str:
+        """SAME, WITHIN or BEYOND."""
+        if self.same_bits:
+            return SAME
+        return WITHIN if self.tolerance is not None and abs(self.difference) <= self.tolerance else BEYOND
+
+
+def reproduce(jobs: int | None = None, force: bool = False) -> int:
+    """Clone, run, compare; returns the exit code of the run. `jobs`: stages at once; `force`: run every stage
+    again."""
+    clone = prepare(ROOT)
+    every = force or not (clone / DONE).exists()
+    code = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pipeline",
+            "run",
+            *(["--jobs", str(jobs)] if jobs else []),
+            *["--force"] * every,
+        ],
+        cwd=clone,
+        env=_environment(ROOT),
+    ).returncode
+    if code:
+        return code
+    files.write_text(clone / DONE, "")
+    found = compare(ROOT, clone)
+    write(found, clone, ROOT)
+    print(
+        "\n".join(
+            [
+                "",
+                *summary(found, ROOT, clone),
+                f"Side by side:  {FOLDER}/reports/reproduction.html",
+                "Reports:       reports/index.html (the committed numbers; open it in a browser)",
+                "Runs:          make ui",
+            ]
+        )
+    )
+    return 0
+
+
+def prepare(root: Path) -> Path:
+    """The clone at the commit of `root`, its tracked files as committed; earlier training results in it are
+    kept."""
+    clone = root / FOLDER
+    commit = _git(root, "rev-parse", "HEAD")
+    if changed := _git(root, "status", "--porcelain", "--untracked-files=no").splitlines():
+        print(
+            f"{len(changed)} uncommitted changes take no part: the commit {commit[:12]} is reproduced",
+            flush=True,
+        )
+    if not (clone / ".git").is_dir():
+        shutil.rmtree(clone, ignore_errors=True)
+        with files.replace_folder(clone) as new:
+            _git(root, "clone", "--quiet", "--no-hardlinks", str(root), str(new))
+    if _git(clone, "rev-parse", "HEAD") != commit:
+        _git(clone, "fetch", "--quiet", str(root), commit)
+        _git(clone, "checkout", "--quiet", "--force", "--detach", commit)
+        (clone / DONE).unlink(missing_ok=True)
+    return clone
+
+
+def _environment(root: Path) -> dict[str, str]:
+    """Runs are imported into the repository's own MLflow database, unless the user names another."""
+    kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    return {"MLFLOW_TRACKING_URI": f"sqlite:///{root / 'mlflow.db'}", **kept}
+
+
+# -- comparing -----------------------------------------------------------------------------------------------
+
+def compare(committed: Path, here: Path) -> list[Comparison]:
+    """The cells of the miniatures that both folders have."""
+    old, new = (_miniatures(root) for root in (committed, here))
+    spread = {
+        paper: residual([result for cell, result in old.items() if cell.paper == paper])
+        for paper in {cell.paper for cell in old}
+    }
+    found = []
+    for cell in sorted(old.keys() & new.keys(), key=str):
+        before, now = (float(np.mean(_accuracies(side[cell]))) for side in (old, new))
+        texts = [(cell.folder(root) / "history.csv").read_bytes() for root in (committed, here)]
+        found.append(Comparison(cell, load_paper(cell.paper).label(cell.method), before, now,
+                                tolerance(spread[cell.paper], len(old[cell]["seeds"])), texts[0] == texts[1]))
+    return found
+
+
+def residual(cells: list[dict]) -> tuple[float, int]:
+    """(s, df): residual standard deviation of accuracy over the methods and seeds of a scenario, method and
+    seed taken out; (0, 0) where there are too few."""
+    seeds = cells[0]["seeds"] if cells else []
+    table = np.array([_accuracies(result) for result in cells if result["seeds"] == seeds])
+    if min(table.shape, default=0) < 2:
+        return 0.0, 0
+    rest = table - table.mean(1, keepdims=True) - table.mean(0, keepdims=True) + table.mean()
+    df = (table.shape[0] - 1) * (table.shape[1] - 1)
+    return float(np.sqrt((rest ** 2).sum() / df)), df
+
+
+def tolerance(spread: tuple[float, int], seeds: int, level: float = LEVEL) -> float | None:
+    """How far means over the same number of seeds may lie apart, in points, two-sided; None where no spread
+    is known."""
+    s, df = spread
+    return float(stats.t.ppf(1 - level / 2, df)) * s * (2 / seeds) ** 0.5 if df else None
+
+
+def _miniatures(root: Path) -> dict[Cell, dict]:
+    return {cell: result for cell, result in results.collect(root).items() if cell.scenario == MINIATURE}
+
+
+def _accuracies(result: dict) -> list[float]:
+    """The headline number of every seed, percent."""
+    return result["measures"][result["headline"]]
+
+
+# -- saying it -----------------------------------------------------------------------------------------------
+
+def summary(found: list[Comparison], committed: Path, here: Path) -> list[str]:
+    """Same type of processor or not; how many cells have the same bits; of the others how many agree, and the
+    largest difference."""
+    lines = [machine_words(committed, here)]
+    same = [one for one in found if one.agreement == SAME]
+    if not (moved := [one for one in found if one.agreement != SAME]):
+        return [
+            *lines,
+            f"Measured:      all {len(found)} cells of the miniatures have the same bits as in git",
+        ]
+    within, largest = (
+        [one for one in moved if one.agreement == WITHIN],
+        max(moved, key=lambda one: abs(one.difference)),
+    )
+    expected = " (of 20, one is expected to lie further away)" if len(within) < len(moved) else ""
+    return [
+        *lines,
+        f"Measured:      {len(same)} of {len(found)} cells of the miniatures have the same bits as in git",
+        f"               of the other {len(moved)}, {len(within)} lie within what their seeds "
+        f"explain{expected}; the largest difference "
+        f"is {largest.difference:+.2f} points: {largest.cell}, {largest.committed:.2f} % in git, "
+        f"{largest.here:.2f} % here",
+    ]
+
+
+def machine_words(committed: Path, here: Path) -> str:
+    """Whether the committed numbers come from this type of machine."""
+    recorded = {
+        key: value for result in _miniatures(committed).values() for key, value in result["versions"].items()
+    }
+    ours = {
+        key: value for result in _miniatures(here).values() for key, value in result["versions"].items()
+    } or machine()
+    if recorded.get("processor") != ours.get("processor"):
+        return (f"Processor:     {ours.get('processor')}; the committed numbers come from another type, "
+                f"{recorded.get('processor')}")
+    others = [
+        f"{key} {ours.get(key)} (committed: {recorded[key]})"
+        for key in recorded
+        if recorded[key] != ours.get(key)
+    ]
+    return f"Processor:     {ours.get('processor')}, as that of the committed numbers" + "".join(
+        f"; {text}" for text in others
+    )
+
+
+def write(found: list[Comparison], clone: Path, root: Path) -> None:
+    """reports/reproduction.csv, .md and .html of the clone."""
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(
+        [
+            one.cell,
+            f"{one.committed:.4f}",
+            f"{one.here:.4f}",
+            f"{one.difference:+.4f}",
+            "" if one.tolerance is None else f"{one.tolerance:.4f}",
+            one.agreement,
+        ]
+        for one in found
+    )
+    files.write_text(clone / "reports" / "reproduction.csv", table.getvalue())
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(root / "reports" / "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    papers = {
+        key: [one for one in found if one.cell.paper == key]
+        for key in dict.fromkeys(one.cell.paper for one in found)
+    }
+    names = {key: load_paper(key).name for key in papers}
+    pages = {key: {"key": key, "name": name} for key, name in names.items()}
+    for kind in ("html", "md"):
+        text = environment.get_template(f"reproduction.{kind}.j2").render(
+            papers=papers, names=names, pages=pages, lines=summary(found, root, clone)
+        )
+        files.write_text(clone / "reports" / f"reproduction.{kind}", text)
+
+
+def _git(root: Path, *arguments: str) -> str:
+    """What git prints; FedReproError with its last line where it fails."""
+    try:
+        return subprocess.run(
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True
+        ).stdout.strip()
+    except FileNotFoundError:
+        raise FedReproError("FedRepro needs git, which is not installed") from None
+    except subprocess.CalledProcessError as error:
+        said = (error.stderr.strip().splitlines() or ["failed"])[-1]
+        hint = (
+            "; DVC needs a repository: clone FedRepro with git instead of downloading an archive"
+            if "not a git repository" in said
+            else ""
+        )
+        raise FedReproError(f"git {arguments[0]}: {said}{hint}") from None
+

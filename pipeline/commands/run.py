@@ -1,0 +1,292 @@
+"""`fedrepro run [stage ...] --jobs N`: what `dvc repro` does, with N stages at once and a live table.
+
+Stages are named as for `dvc repro`: a stage, a group, a dvc.yaml, `path/dvc.yaml:stage`, or a pattern;
+without one, all of ./dvc.yaml. A failed stage stops only what needs it; the exit code is then 1. After Ctrl-C
+(130) the next call goes on.
+"""
+import difflib
+import json
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal
+
+from pipeline.cells.progress import clock
+from pipeline.commands.schedule import (
+    DONE,
+    FAILED,
+    READY,
+    RUNNING,
+    SKIPPED,
+    UNCHANGED,
+    WAITING,
+    Group,
+    Schedule,
+    Task,
+    UnknownStage,
+)
+from pipeline.errors import unknown
+from pipeline.schema import ACROSS, MINIATURE, Cell, load_paper, papers
+
+SECONDS_BETWEEN_LINES = 10.0             # without a terminal
+SECONDS_BETWEEN_TABLES = 0.5
+TAIL = 8                                 # lines of the log of a failed stage
+
+
+def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = False) -> int:
+    """Run the stages; returns the exit code."""
+    try:
+        from dvc.exceptions import DvcException
+        schedule = Schedule([target for stage in stages for target in targets(stage)], force)
+    except UnknownStage as error:
+        target, names = error.args
+        groups = sorted({name.split("@")[0] for name in names})
+        near = difflib.get_close_matches(target, names + groups, n=1, cutoff=0.5)
+        return _say_error(unknown("stage", target, near or groups))
+    except DvcException as error:  # the place in the file is in its cause
+        return _say_error(
+            f"{error}{': ' * bool(error.__cause__)}{' '.join(str(error.__cause__ or '').split())}"
+        )
+    except KeyboardInterrupt:
+        return 130
+    return run(schedule, jobs or cores())
+
+
+def targets(name: str) -> list[str]:
+    """What `dvc repro --glob` takes for a stage, a cell (fedcrl/mini/fedprox), a paper (fedcrl) or `mini` and
+    `across`, of every paper."""
+    if name in (MINIATURE, ACROSS):
+        return [
+            f"papers/{paper}/dvc.yaml:{name}@*"
+            for paper in papers()
+            if (mini := load_paper(paper).miniature) and (name == MINIATURE or mini.others)
+        ] + (["report"] if name == MINIATURE else [])
+    if name in papers():
+        return [f"papers/{name}/dvc.yaml"]
+    if name.count("/") == 2 and ":" not in name and not name.endswith(".yaml"):
+        cell = Cell.parse(name)
+        cell.resolve()                               # reports a wrong name before DVC reads everything
+        return [cell.stage(load_paper(cell.paper)) or name]
+    return [name]
+
+
+def run(schedule: Schedule, jobs: int) -> int:
+    """Run what has changed, at most `jobs` stages at once; returns the exit code."""
+    group = Group(schedule.repo.lock.lockfile)
+    stopped: list[int] = []
+
+    # Sets a flag: an exception could interrupt DVC while it writes a file in this process.
+    def stop(number, frame) -> None:
+        if stopped:
+            group.kill()                 # on the second signal
+        stopped.append(number)
+
+    before = {
+        number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
+    try:
+        with _display(schedule, jobs) as display:
+            while not stopped and schedule.of(WAITING, READY, RUNNING):
+                schedule.check(SECONDS_BETWEEN_TABLES)
+                schedule.launch(jobs, group)
+                for task in schedule.poll():
+                    display.ended(task)
+                display.show()
+                if schedule.of(RUNNING):
+                    time.sleep(0.1)
+    finally:
+        group.close()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return _summary(schedule, display, bool(stopped))
+
+
+def _summary(schedule: Schedule, display: "Plain", stopped: bool) -> int:
+    """The last lines, which name every failed stage; returns the exit code."""
+    count, total = Counter(task.state for task in schedule.tasks), len(schedule.tasks)
+    if count[UNCHANGED] == total:
+        print(f"nothing to do: {total} stages are up to date")
+        return 0
+    parts = [
+        f"{count[DONE]} of {total} stages run",
+        *[f"{count[state]} {state}" for state in (UNCHANGED, FAILED, SKIPPED) if count[state]],
+    ]
+    print(f"{', '.join(parts)} in {clock(time.monotonic() - display.begun)}", flush=True)
+    for task in schedule.of(FAILED):
+        print(
+            f"failed: {task.name}: {task.error().removeprefix('error: ')}\n        log: "
+            f"{os.path.relpath(task.log)}",
+            file=sys.stderr,
+        )
+    if stopped:
+        names = ", ".join(task.name for task in schedule.of(RUNNING))
+        print(f"stopped{': ' * bool(names)}{names}; the same command goes on from here", file=sys.stderr)
+        return 130
+    return 1 if count[FAILED] else 0
+
+
+# -- what is shown -------------------------------------------------------------------------------------------
+
+class Plain:
+    """A line for every stage that ended; now and then one about those that run."""
+
+    def __init__(self, schedule: Schedule, jobs: int):
+        self.schedule, self.jobs = schedule, jobs
+        self.begun = self.shown = time.monotonic()
+        self.latest: dict[Task, dict] = {}
+        self.every = SECONDS_BETWEEN_LINES
+
+    def __enter__(self) -> "Plain":
+        return self
+
+    def __exit__(self, *error) -> None:
+        pass
+
+    def ended(self, task: Task) -> None:
+        """Say that a stage is done or has failed."""
+        settled = len(self.schedule.tasks) - len(self.schedule.of(WAITING, READY, RUNNING))
+        state, accuracy = self._state(task), ""
+        if task.state == DONE and state.get("done"):
+            accuracy = f"  accuracy {state['accuracy']:.2f} %"
+        self.say(
+            f"{settled:>4}/{len(self.schedule.tasks)}  {task.state:<7}{clock(task.seconds):>8}  "
+            f"{task.name}{accuracy}"
+        )
+        if task.state == FAILED:
+            for line in task.tail(TAIL):
+                self.say(f"           | {line}")
+
+    def show(self) -> None:
+        """Show the stages that run, if it is time to."""
+        now = time.monotonic()
+        if now - self.shown >= self.every and self.schedule.of(RUNNING):
+            self.shown = now
+            self.draw(now)
+
+    def say(self, line: str) -> None:
+        """A line that stays."""
+        print(line, flush=True)
+
+    def draw(self, now: float) -> None:
+        """One line about what runs."""
+        rows = [
+            ", ".join(filter(None, (name, training, accuracy, left and f"{left} left")))
+            for name, training, accuracy, _, left in self.rows(now)
+        ]
+        self.say(f"           {self.total(now)}; running: {'; '.join(rows)}")
+
+    def rows(self, now: float) -> list[tuple[str, str, str, str, str]]:
+        """Stage, seed and round, accuracy, time so far and time left of whatever runs."""
+        rows = []
+        for task in self.schedule.of(RUNNING):
+            state = self._state(task)
+            rows.append(
+                (
+                    task.name,
+                    f"seed {state['seed']}, round {state['round']}/{state['rounds']}"
+                    if "round" in state
+                    else "",
+                    f"{state['accuracy']:.2f} %" if "accuracy" in state else "",
+                    clock(now - task.begun),
+                    clock(max(state["at"] + state["left"] - now, 0)) if "left" in state else "",
+                )
+            )
+        return rows
+
+    def total(self, now: float) -> str:
+        """`7/23 stages done, 1 failed, 0:40 so far, about 1:20 left`."""
+        count, left = Counter(task.state for task in self.schedule.tasks), self.schedule.left(self.jobs)
+        if left is not None:  # at least what a running stage reports itself
+            left = max(
+                [
+                    left,
+                    *[
+                        state["at"] + state["left"] - now
+                        for state in map(self._state, self.schedule.of(RUNNING))
+                        if "left" in state
+                    ],
+                ]
+            )
+        parts = [
+            f"{count[DONE] + count[UNCHANGED]}/{len(self.schedule.tasks)} stages done",
+            *[f"{count[state]} {state}" for state in (FAILED, SKIPPED) if count[state]],
+            f"{clock(now - self.begun)} so far",
+        ]
+        return ", ".join(parts + ([f"about {clock(left)} left"] if left is not None else []))
+
+    def _state(self, task: Task) -> dict:
+        """The last event that the training of a stage reported, read on from where the previous call
+        stopped."""
+        state = self.latest.setdefault(task, {"offset": 0})
+        try:
+            with open(task.events, "rb") as file:
+                file.seek(state["offset"])
+                lines = file.read().split(b"\n")[:-1]
+        except OSError:
+            return state
+        for line in lines:
+            state["offset"] += len(line) + 1
+            try:
+                state |= {key: value for key, value in json.loads(line).items() if value is not None} | {
+                    "at": time.monotonic()
+                }
+            except ValueError:
+                continue
+        return state
+
+
+class Table(Plain):
+    """A table at the foot of the terminal, above it a line for every stage that ended."""
+
+    def __init__(self, schedule: Schedule, jobs: int, console):
+        from rich.live import Live
+        super().__init__(schedule, jobs)
+        self.every = SECONDS_BETWEEN_TABLES
+        self.live = Live(console=console, auto_refresh=False, transient=True)
+
+    def __enter__(self) -> "Table":
+        self.live.start()
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.live.stop()
+
+    def say(self, line: str) -> None:
+        """A line that stays, above the table."""
+        self.live.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def draw(self, now: float) -> None:
+        """The table."""
+        from rich import box
+        from rich.table import Table as Grid
+
+        grid = Grid(
+            box=box.SIMPLE_HEAD, caption=self.total(now), caption_justify="left", caption_style="bold"
+        )
+        columns: list[tuple[str, int, Literal["left", "right"]]] = [
+            ("stage", 24, "left"), ("training", 22, "left"),
+            ("accuracy", 8, "right"), ("time", 7, "right"), ("left", 7, "right")]
+        for title, width, side in columns:
+            grid.add_column(title, justify=side, min_width=width, no_wrap=True)
+        for row in self.rows(now):
+            grid.add_row(*row)
+        self.live.update(grid, refresh=True)
+
+
+def _display(schedule: Schedule, jobs: int) -> Plain:
+    from rich.console import Console
+    console = Console()
+    return Table(schedule, jobs, console) if console.is_terminal else Plain(schedule, jobs)
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _say_error(text: str) -> int:
+    print(f"error: {text}", file=sys.stderr)
+    return 2
+

@@ -1,0 +1,500 @@
+"""`fedrepro status [paper ...]`: how much of every table is done, what is left, about how long it takes and
+how to go on.
+
+A cell is done, stale (its result was made by other code or parameters than today's), failed (its last run
+ended with an error), missing, or without a stage (no grid of paper.yaml holds it yet). Neither torch nor DVC
+is loaded, so that it takes only seconds. """
+import csv
+import json
+import math
+import os
+import re
+import statistics
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pipeline.cells import provenance
+from pipeline.cells.inputs import inputs
+from pipeline.commands.schedule import Task
+from pipeline.data.registry import REGISTRY
+from pipeline.errors import FedReproError, ParamError, unknown
+from pipeline.schema import (
+    ACROSS,
+    MINIATURE,
+    ROOT,
+    Cell,
+    Dirichlet,
+    Domains,
+    Paper,
+    Pathological,
+    Scenario,
+    Subset,
+    Table,
+    load_paper,
+    papers,
+    planned,
+)
+
+DONE, STALE, FAILED, MISSING, UNPLANNED = STATES = "done", "stale", "failed", "missing", "no stage"
+LEFT = (STALE, FAILED, MISSING)
+# The scenarios that the miniatures use -> the name under which their table is listed.
+MINIATURES = {MINIATURE: "miniature", ACROSS: "across papers"}
+FROZEN = 192                                          # numbers of an image's features (vit_tiny)
+INDEX_TEST = 0.2  # share of a domain whose test part is index mod 10 in {8, 9}
+
+
+@dataclass(frozen=True)
+class Rate:
+    """The speed of a finished cell: seconds of one process per training image and local epoch."""
+    networks: tuple[str, ...]
+    data: str
+    pixels: int
+    algorithm: str
+    device: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Status:
+    """A cell: its state, the stage that trains it, and the hours of training left."""
+    state: str
+    stage: str = ""                                   # as `dvc repro` takes it; empty where there is none
+    error: str = ""
+    hours: float | None = None  # of one process; None where nothing is left or no estimate is possible
+    like: bool = True                                 # the estimate comes from the same networks and data set
+
+    def document(self) -> dict:
+        """As JSON."""
+        left = {"hours": self.hours, "same_network_and_data": self.like} if self.state in LEFT else {}
+        return {
+            "state": self.state,
+            "stage": self.stage or None,
+            **({"error": self.error} if self.error else {}),
+            **left,
+        }
+
+
+@dataclass(frozen=True)
+class Overview:
+    """A paper: its cells, and which of them each table shows."""
+    paper: Paper
+    cells: dict[Cell, Status]
+    tables: dict[str, list[Cell]]  # name of the table ("miniature", "table II") -> its cells
+
+
+# -- which cells there are -----------------------------------------------------------------------------------
+
+def table_cells(key: str, paper: Paper, table: Table, root: Path = ROOT) -> list[Cell]:
+    """The cells whose numbers a table prints, in its order."""
+    path = root / "papers" / key / "published" / table.published
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            records = list(csv.DictReader(file))
+    except OSError:
+        raise ParamError(
+            f"papers/{key}/published/{table.published}: no such file, although paper.yaml names it"
+        ) from None
+    found: dict[Cell, None] = {}
+    for record in records:
+        block, method = (
+            table.block(record["setting"], record["dataset"], record["method"]),
+            paper.method_of(table, record["method"]),
+        )
+        if block and method and table.measure(block, record["column"]):
+            found[Cell(key, block.scenario, method)] = None
+    return list(found)
+
+
+def overview(key: str, results: dict[Cell, dict], rates: list[Rate], root: Path = ROOT) -> Overview:
+    """A paper's cells and tables, with the state of each cell."""
+    paper = load_paper(key, root)
+    stages, errors = {cell: cell.stage(paper) for cell in planned(key, root)}, failures(key, root)
+    tables = {
+        f"table {table.number}": table_cells(key, paper, table, root) for table in paper.tables.values()
+    }
+    names = dict(zip(paper.beside, paper.beside)) | MINIATURES
+    others = {
+        name: [cell for cell in stages if cell.scenario == scenario] for scenario, name in names.items()
+    }
+    tables = {MINIATURES[MINIATURE]: others.pop(MINIATURES[MINIATURE])} | tables | others
+    cells = {}
+    for cell in dict.fromkeys([*stages, *(cell for found in tables.values() for cell in found)]):
+        cells[cell] = _status(cell, stages.get(cell, ""), results.get(cell), errors, rates, root)
+    return Overview(paper, cells, {name: found for name, found in tables.items() if found})
+
+
+def status_of(cell: Cell, results: dict[Cell, dict], root: Path = ROOT) -> Status:
+    """The state of one cell."""
+    stage = cell.stage(load_paper(cell.paper, root))
+    return _status(cell, stage, results.get(cell), failures(cell.paper, root), rates_of(results, root), root)
+
+
+def _status(
+    cell: Cell, stage: str, result: dict | None, errors: "Failures", rates: list[Rate], root: Path
+) -> Status:
+    if result is not None and not stale(cell, result, root):
+        return Status(DONE, stage)
+    if not stage:
+        return Status(UNPLANNED if result is None else STALE)
+    error = errors.of(cell, stage)
+    hours, like = estimate(cell, rates, root)
+    return Status(FAILED if error else MISSING if result is None else STALE, stage, error, hours, like)
+
+
+# -- stale and failed ----------------------------------------------------------------------------------------
+
+def read_results(root: Path = ROOT) -> dict[Cell, dict]:
+    """Every result.json, whole or not: a file that cannot be read is an empty result, which is stale.
+
+    `pipeline.cells.results` also checks the seal; here it would cost the import of pandas.
+    """
+    found = {}
+    for path in sorted(root.glob("papers/*/runs/*/*/result.json")):
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            document = {}
+        found[Cell(path.parts[-5], *path.parts[-3:-1])] = document if isinstance(document, dict) else {}
+    return found
+
+
+def stale(cell: Cell, result: dict, root: Path = ROOT) -> bool:
+    """Whether the cell's parameters or the code that it runs differ from those of its result.
+
+    The partition counts as its parameters: its own digest is taken from the result.
+    """
+    try:
+        today = provenance.cell_digest(
+            cell, result["partition"], result["precision"], root, result["executor"]
+        )
+        scenario = cell.resolve(root)[0]
+        return (today != result["digest"] or set(result["seeds"]) != set(scenario.seeds)
+                # one of the two is from before each seed had its own draw
+                or ("partitions" in result) != (scenario.draws > 1))
+    # an unreadable result, or a scenario or method that no longer exists
+    except (KeyError, TypeError, ParamError):
+        return True
+
+
+@dataclass
+class Failures:
+    """Errors of cells whose last training failed: from the mark beside the checkpoints, or from the log of
+    `pipeline.commands.run`."""
+    root: Path
+    marks: dict[Cell, str] = field(default_factory=dict)
+
+    def of(self, cell: Cell, stage: str) -> str:
+        """One line; empty where nothing is known to have failed."""
+        return self.marks.get(cell) or self._log(stage)
+
+    def _log(self, stage: str) -> str:
+        log = self.root / ".cells" / "logs" / (re.sub(r"[^\w.@=-]+", "_", stage) + ".log")
+        task = Task(None, stage, log)
+        tail = task.tail(20)
+        stopped = any("interrupted by the user" in line for line in tail)
+        return (
+            task.error().removeprefix("error: ")
+            if any(line.startswith("ERROR: ") for line in tail) and not stopped
+            else ""
+        )
+
+
+def failures(key: str, root: Path = ROOT) -> Failures:
+    """The failed cells of a paper. A mark, .cells/<digest>/error.json, counts while the cell still has that
+    digest."""
+    found = Failures(root)
+    for path in sorted(root.glob(".cells/*/error.json")):
+        try:
+            mark = json.loads(path.read_text(encoding="utf-8"))
+            cell = Cell.parse(mark["cell"])
+            if cell.paper == key and path.parent.name == _digest_today(cell, mark, root):
+                found.marks[cell] = str(mark["error"])
+        except (OSError, ValueError, KeyError, TypeError, FedReproError):
+            continue  # an incomplete mark, or one of a cell that no longer exists
+    return found
+
+
+def _digest_today(cell: Cell, mark: dict, root: Path) -> str:
+    """The digest that the marked training would now have: of the partition, features and corrupted images as
+    they are now."""
+    executor = mark.get("executor", "sequential")
+    first = cell.resolve(root)[0].seeds[0]
+    return provenance.cell_digest(
+        cell, inputs(cell, first, root)["digest"], mark.get("precision", "fp32"), root, executor
+    )
+
+
+# -- how long it takes ---------------------------------------------------------------------------------------
+
+def rates_of(results: dict[Cell, dict], root: Path = ROOT) -> list[Rate]:
+    """The speed of every finished cell. Cells of unknown size or with other parameters than today's are left
+    out."""
+    found = []
+    for cell, result in results.items():
+        try:
+            scenario, algorithm, _ = cell.resolve(root)
+            work = image_epochs(cell, scenario, root)
+            seconds = statistics.fmean(result["seconds"])
+            if work and seconds > 0 and result["rounds"] == scenario.training.rounds:
+                found.append(
+                    Rate(
+                        networks(scenario),
+                        scenario.data.set,
+                        _pixels(scenario),
+                        algorithm,
+                        result["device"],
+                        seconds / work,
+                    )
+                )
+        except (KeyError, TypeError, ParamError, statistics.StatisticsError):
+            continue
+    return found
+
+
+def _pixels(scenario: Scenario) -> int:
+    """Numbers of an input: pixels, or a frozen network's features."""
+    return FROZEN if scenario.data.features != "pixels" else scenario.data.size ** 2
+
+
+def networks(scenario: Scenario) -> tuple[str, ...]:
+    """Names of the networks in use, each once."""
+    return tuple(sorted({model.name for model in scenario.networks}))
+
+
+def estimate(cell: Cell, rates: list[Rate], root: Path = ROOT) -> tuple[float | None, bool]:
+    """Hours of one process that all seeds of a cell take, and whether cells of its networks and data set were
+    measured.
+
+    Where none was, the nearest are taken (network, then algorithm, then image size) and scaled by the pixels.
+    """
+    try:
+        scenario, algorithm, _ = cell.resolve(root)
+    except ParamError:
+        return None, False
+    work, pixels, mine = image_epochs(cell, scenario, root), _pixels(scenario), networks(scenario)
+    if work is None or not rates:
+        return None, False
+    same = [r for r in rates if (r.networks, r.data) == (mine, scenario.data.set)]
+
+    def distance(rate: Rate) -> tuple:
+        scale = 0 if same else round(abs(math.log(rate.pixels / pixels)), 3)
+        return rate.networks != mine, rate.algorithm != algorithm, scale
+
+    known = same or rates
+    far = [distance(rate) for rate in known]
+    least = min(far)
+    seconds = statistics.median(
+        r.seconds * pixels / r.pixels for r, one in zip(known, far, strict=True) if one == least
+    )
+    return seconds * work * len(scenario.seeds) / 3600, bool(same)
+
+
+def image_epochs(cell: Cell, scenario: Scenario, root: Path = ROOT) -> float | None:
+    """Training images times local epochs times rounds of one seed; None where the size of the data is not
+    known."""
+    images = training_images(cell, scenario, root)
+    return images and images * scenario.training.local_epochs * scenario.training.rounds
+
+
+def training_images(cell: Cell, scenario: Scenario, root: Path = ROOT) -> float | None:
+    """All clients' training images: counted where the partition was made, else from its parameters and the
+    data set's size."""
+    try:
+        with (root / "papers" / cell.paper / "runs" / cell.partition / "clients.csv").open(
+            encoding="utf-8", newline=""
+        ) as file:
+            return sum(int(row["train"]) for row in csv.DictReader(file)) or None
+    except (OSError, KeyError, ValueError):
+        pass
+    cut, counts = scenario.partition, _counts(scenario.data.set)
+    if isinstance(cut, Subset):
+        return sum(cut.sizes.values())
+    if isinstance(cut, (Dirichlet, Pathological)):
+        train, test = (sum(part) for part in zip(*counts.values())) if counts else (0, 0)
+        whole = cut.pool == "train+test"
+        return min(train + test * whole, cut.samples or math.inf) * (cut.train_share if whole else 1) or None
+    return (
+        sum(_of_domain(cut, scenario, printed, clients, counts) for printed, clients in cut.clients.items())
+        or None
+    )
+
+
+def _counts(name: str) -> dict[str, tuple[int, int]]:
+    """(training, test) images per domain; empty where they are not known beforehand."""
+    if name not in REGISTRY:
+        return {}
+    entry = REGISTRY[name]
+    if entry.parts:
+        return {part: _counts(part)[part] for part in entry.parts if _counts(part)}
+    mirrored = os.environ.get("FEDREPRO_MIRROR") and entry.mirror and entry.mirror.counts
+    return dict(mirrored or entry.counts)
+
+
+def _of_domain(cut: Domains, scenario: Scenario, printed: str, clients: int, counts: dict) -> float:
+    classes = REGISTRY[scenario.data.set].classes if scenario.data.set in REGISTRY else 0
+    if cut.per_class:
+        return cut.per_class * classes * clients
+    all_of_it = counts.get(scenario.data.domains.get(printed, printed), (0, 0))
+    size = (
+        all_of_it[0] * {"official": 1, "index_mod_10": 1 - INDEX_TEST, "random": 1 - cut.test_share}[cut.test]
+    )
+    size = min(size, cut.samples or math.inf)
+    share = cut.share.get(printed, 0) if isinstance(cut.share, dict) else cut.share
+    return size if share is None else size * min(share * clients, 1)
+
+
+# -- what is shown -------------------------------------------------------------------------------------------
+
+def hours(statuses: list[Status]) -> tuple[float, bool, int]:
+    """(hours of what is left, all of it measured on the same networks and data, cells of unknown length)."""
+    left = [status for status in statuses if status.state in LEFT]
+    return (sum(s.hours or 0 for s in left), all(s.like for s in left), sum(s.hours is None for s in left))
+
+
+def lines(overviews: dict[str, Overview], rates: list[Rate]) -> Iterator[str]:
+    """A row per paper and table, then the failures, then how to go on; at most 80 columns but for errors and
+    commands."""
+    yield _row("", ("cells", *STATES), "hours left")
+    for key, found in overviews.items():
+        yield _counted(f"{key}, all cells", list(found.cells.values()))
+        yield from (
+            _counted(f"  {name}", [found.cells[cell] for cell in cells])
+            for name, cells in found.tables.items()
+        )
+    yield ""
+    for found in overviews.values():
+        yield from (
+            f"failed: {cell}: {status.error}"
+            for cell, status in found.cells.items()
+            if status.state == FAILED
+        )
+    yield from _legend(overviews, rates)
+    yield from _advice(overviews)
+
+
+def _row(name: str, counts: tuple, left: str) -> str:
+    return (
+        f"{name:<24}"
+        + "".join(f"{count:>{width}}" for count, width in zip(counts, (5, 5, 6, 7, 8, 9), strict=True))
+        + f"{left:>16}"
+    )
+
+
+def _counted(name: str, statuses: list[Status]) -> str:
+    count = Counter(status.state for status in statuses)
+    return _row(
+        name, tuple(n or "." for n in (len(statuses), *(count[state] for state in STATES))), _hours(statuses)
+    ).rstrip()
+
+
+def _hours(statuses: list[Status]) -> str:
+    known, like, unknown = hours(statuses)
+    if not any(status.state in LEFT for status in statuses):
+        return ""
+    text = f"{known:,.1f}" if known >= 0.05 else "0.1" if known else ""
+    return " + ".join(
+        filter(None, (text and ("" if like else "~") + text, f"{unknown} cells" if unknown else ""))
+    )
+
+
+def _legend(overviews: dict[str, Overview], rates: list[Rate]) -> Iterator[str]:
+    every = [status for found in overviews.values() for status in found.cells.values()]
+    if any(status.state in LEFT for status in every):
+        devices = " and ".join(sorted({rate.device for rate in rates}))
+        yield (
+            f"Hours: an estimate, of one process on {devices}, from {len(rates)} measured cells; n processes "
+            "need about an n-th."
+            if rates
+            else "Hours: unknown, nothing was measured yet."
+        )
+        if any(s.state in LEFT and not s.like and s.hours is not None for s in every):
+            yield ("~: with cells whose network and data set were never measured; "
+                   "the nearest cells' time per image, by pixels.")
+        if rates and any(s.state in LEFT and s.hours is None for s in every):
+            yield "+ cells: these have data whose size is known only once it is there."
+    if any(status.state == UNPLANNED for status in every):
+        yield "No stage: the method or its grid in paper.yaml is not there yet."
+
+
+def _advice(overviews: dict[str, Overview]) -> Iterator[str]:
+    commands = []
+    for key, found in overviews.items():
+        left = [cell for cell, status in found.cells.items() if status.state in LEFT and status.stage]
+        if left:
+            commands.append((f"fedrepro run {key}", f"# all of {key}"))
+    if not commands:
+        yield "Nothing to run: every cell that has a stage is done."
+        return
+    table = next(
+        (
+            (key, name)
+            for key, found in overviews.items()
+            for name, cells in found.tables.items()
+            if name not in MINIATURES.values() and any(found.cells[cell].state in LEFT for cell in cells)
+        ),
+        None,
+    )
+    if table:
+        commands.append(
+            (f"fedrepro status {table[0]} --stages '{table[1]}' | xargs fedrepro run", "# a table")
+        )
+    yield "To go on:"
+    yield from (f"  {command:<58}  {comment}" for command, comment in commands)
+
+
+def document(overviews: dict[str, Overview]) -> dict:
+    """The same as JSON."""
+    def counts(statuses: list[Status]) -> dict:
+        count, (known, like, unknown) = Counter(status.state for status in statuses), hours(statuses)
+        return {
+            "cells": len(statuses),
+            **{state.replace(" ", "_"): count[state] for state in STATES},
+            "hours_left": round(known, 3),
+            "same_network_and_data": like,
+            "cells_of_unknown_length": unknown,
+        }
+
+    return {
+        key: {
+            **counts(list(found.cells.values())),
+            "tables": {
+                name: counts([found.cells[cell] for cell in cells]) for name, cells in found.tables.items()
+            },
+            "by_cell": {str(cell): status.document() for cell, status in found.cells.items()},
+        }
+        for key, found in overviews.items()
+    }
+
+
+def status(
+    wanted: Sequence[str] = (), as_json: bool = False, table: str | None = None, root: Path = ROOT
+) -> int:
+    """Print the state of the papers; returns the exit code. `table`: print only the names of the stages that
+    this table still needs."""
+    try:
+        for name in wanted:
+            load_paper(name, root)                    # reports a wrong name before anything is read
+        results = read_results(root)
+        rates = rates_of(results, root)
+        overviews = {key: overview(key, results, rates, root) for key in wanted or papers(root)}
+        if table:
+            print("\n".join(_stages(overviews, table)))
+        elif as_json:
+            print(json.dumps(document(overviews), indent=2))
+        else:
+            print("\n".join(lines(overviews, rates)))
+    except BrokenPipeError:                           # `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _stages(overviews: dict[str, Overview], table: str) -> list[str]:
+    known = list(dict.fromkeys(name for found in overviews.values() for name in found.tables))
+    if table not in known:
+        raise ParamError(unknown("table", table, known))
+    return [found.cells[cell].stage for found in overviews.values() for cell in found.tables.get(table, [])
+            if found.cells[cell].state in LEFT and found.cells[cell].stage]
+

@@ -1,0 +1,176 @@
+"""The base of the methods that agree on public data instead of averaging models (FCCL+, Algorithm 1; RAHFL
+Sec. 3.3)."""
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from pipeline.engine.handle import Handle
+from pipeline.engine.public import PublicBatch
+from pipeline.engine.state import Clients, State, weighted_mean
+from pipeline.engine.world import World
+from pipeline.methods.base import Method
+from pipeline.schema import Optimiser
+
+PUBLIC_DECAY = 1e-5  # of the SGD in FCCL+'s code (FedDF) and in MarsFL (FedMD)
+
+
+@dataclass(frozen=True)
+class Collaborative(Method):
+    """A round: agree on public images, [average the models,] train at home. Every client keeps a network of
+    its own.
+
+        prepare   once a round, before the batches: the state that the round works with (accuracies, weights,
+                  helpers)
+        collaborate, per public batch:
+            look        every client's forward in train mode (its graph kept); what it shows goes to the
+                        server, detached
+            agree       at the server: what each client receives, or None for a client that takes no step
+            agreement   the client's loss between what it showed and what it received; one step of a new
+                        optimiser
+        synchronised   the average of all models, only where all hold one network and the scenario says so
+                       (Table 15)
+        learn     the local phase, `loss` on private data
+
+    A method defines `agree` and `agreement`, and overrides what else differs. By default clients send logits
+    and learn by cross-entropy. `own(state, world)` gives `look` and `agreement` the client's share of a value
+    (Clients, a tensor, a dict of these). A client without data skips the local phase and takes part in
+    everything else.
+
+    `public_optimiser`: adam as in the papers, or the sgd (weight decay 1e-5) of FCCL+'s FedDF; new for every
+    client and batch. `schedule`: constant as in the papers' text, or the decay of FCCL+'s code, for public
+    and private steps alike.
+    """
+    public_optimiser: Literal["adam", "sgd"] = "adam"
+    schedule: Literal["constant", "release"] = "constant"
+
+    @property
+    def headline(self) -> Literal["pre", "post"]:
+        return "post"
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"public data"})
+
+    # -- what methods state -------------------------------------------------------------------------------
+
+    def prepare(self, state: State, world: World) -> State:
+        return state
+
+    def batches(self, state: State, world: World) -> Iterable[PublicBatch]:
+        """The public batches of this round."""
+        return world.public_batches()
+
+    def own(self, state: State, world: World) -> Any:
+        return None
+
+    def look(self, model: Handle, images: Any, own: Any) -> Tensor | dict[str, Tensor]:
+        """A client's outputs on a public batch: its logits (B, C)."""
+        return model(images)
+
+    def agree(self, shown: list, state: State, world: World) -> list:
+        """What each client receives, from the outputs of all; None for a client that takes no step."""
+        raise NotImplementedError
+
+    def agreement(self, shown: Any, received: Any, own: Any) -> Tensor:
+        """The collaborative loss of one client on one public batch."""
+        raise NotImplementedError
+
+    def learn(self, models: Clients, state: State, world: World) -> Clients:
+        """The local phase. `state.models` are the clients' models at the end of the previous round."""
+        return world.local_epochs(models, self.loss, optimiser=self.local_optimiser(world)).models
+
+    # -- the round ----------------------------------------------------------------------------------------
+
+    def init(self, world: World) -> State:
+        return State(models=world.new_models())
+
+    def round(self, state: State, world: World) -> State:
+        state = self.prepare(state, world)
+        models = synchronised(self.collaborate(state, world), world)
+        return State({**state, "models": self.learn(models, state, world)})
+
+    def collaborate(self, state: State, world: World) -> Clients:
+        models, own, step = state.models, self.own(state, world), self.step(world)
+        for batch in self.batches(state, world):
+            models = world.collaborate(
+                models,
+                batch,
+                self.look,
+                lambda shown: self.agree(shown, state, world),
+                self.agreement,
+                own=own,
+                optimiser=step,
+            )
+        return models
+
+    def deployed(self, state: State, world: World) -> Clients:
+        return state.models
+
+    def step(self, world: World) -> Optimiser:
+        """The optimiser of one public batch."""
+        decay = PUBLIC_DECAY if self.public_optimiser == "sgd" else 0.0
+        return Optimiser(self.public_optimiser, self.rate(world), weight_decay=decay)
+
+    def local_optimiser(self, world: World) -> Optimiser:
+        return dataclasses.replace(world.training.optimiser, lr=self.rate(world))
+
+    def rate(self, world: World) -> float:
+        """The learning rate of this round. The code of FCCL+: lr, then lr (1 - 0.9 (r - 1) / E) from r = 1,
+        of rounds 0 to E - 1."""
+        lr, r = world.training.optimiser.lr, world.round - 1
+        return (
+            lr if self.schedule == "constant" or r < 1 else lr * (1 - 0.9 * (r - 1) / world.training.rounds)
+        )
+
+    # -- communication ------------------------------------------------------------------------------------
+
+    def passed(self, world: World) -> list[int]:
+        """Sizes of the public batches of a round."""
+        return [len(batch.images) for batch in world.public_batches()]
+
+    def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
+        """Logits of every public image up, as many numbers down; the models too where they are averaged."""
+        logits = float(sum(self.passed(world)) * world.classes)
+        return logits + averaged(world), logits + averaged(world)
+
+
+def averages(world: World) -> bool:
+    """Are models averaged: where all clients hold one architecture and the scenario says so (FCCL+ Sec. 4.4,
+    Table 15)?"""
+    return world.homogeneous and world.training.averaging == "uniform"
+
+
+def synchronised(models: Clients, world: World) -> Clients:
+    """The uniform average at every client where models are averaged; else the models as they are."""
+    return world.everyone(weighted_mean(models, [1] * len(models))) if averages(world) else models
+
+
+def averaged(world: World) -> float:
+    """Scalars of a model where `synchronised` averages models, else 0."""
+    return world.scalars() if averages(world) else 0.0
+
+
+@dataclass(frozen=True)
+class MeanLogits(Collaborative):
+    """Every client receives Zbar = (1/K) sum_j Z_j, its own logits included.
+
+    `second_forward`: a released code computes Zbar without gradient and forwards once more for its loss.
+    Logits are the same but for dropout; the running statistics of BatchNorm move twice.
+    """
+    second_forward: bool = False
+
+    def look(self, model: Handle, images: Tensor, own: object) -> dict[str, Tensor]:
+        logits = model(images)
+        return {"sent": logits.detach(), "logits": model(images) if self.second_forward else logits}
+
+    def agree(self, shown: list[dict[str, Tensor]], state: State, world: World) -> list[Tensor]:
+        return [mean(seen["sent"] for seen in shown)] * len(shown)
+
+
+def mean(values: Iterable[Tensor]) -> Tensor:
+    """The plain mean of K clients' outputs."""
+    return torch.stack(list(values)).mean(0)

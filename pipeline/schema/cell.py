@@ -1,0 +1,85 @@
+"""A cell: a scenario and a method of a paper."""
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.errors import ParamError, unknown
+from pipeline.schema.loader import ROOT, load_paper
+from pipeline.schema.paper import ACROSS, MINIATURE, Paper
+from pipeline.schema.scenario import Scenario
+
+
+def planned(key: str, root: Path = ROOT) -> "list[Cell]":
+    """Every cell of a paper that has a DVC stage: the miniature's, those of the paper's grids, the other
+    papers' methods."""
+    paper = load_paper(key, root)
+    mini = paper.miniature
+    cells = [Cell(key, MINIATURE, method) for method in (mini.methods if mini else [])]
+    cells += [Cell(key, s, m) for grid in paper.grids.values() for s in grid.scenarios for m in grid.methods]
+    cells += [Cell(key, ACROSS, method) for method in (mini.others if mini else [])]
+    return list(dict.fromkeys(cells))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A scenario and a method of a paper: the unit that DVC runs and caches."""
+    paper: str
+    scenario: str
+    method: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Cell":
+        """`fedcrl/mini/fedprox` -> Cell."""
+        parts = text.split("/")
+        if len(parts) != 3 or not all(parts):
+            raise ParamError(
+                f"cell {text!r}: expected <paper>/<scenario>/<method>, such as fedcrl/mini/fedprox"
+            )
+        return cls(*parts)
+
+    def __str__(self) -> str:
+        return f"{self.paper}/{self.scenario}/{self.method}"
+
+    @property
+    def partition(self) -> str:
+        """The scenario whose partition the cell trains on."""
+        return MINIATURE if self.scenario == ACROSS else self.scenario
+
+    def folder(self, root: Path = ROOT) -> Path:
+        return root / "papers" / self.paper / "runs" / self.scenario / self.method
+
+    def metrics(self, root: Path = ROOT) -> Path:
+        return root / "papers" / self.paper / "metrics" / self.scenario / f"{self.method}.json"
+
+    def representations(self, root: Path = ROOT) -> Path:
+        """The folder of the cell's representations, kept out of `runs/`, which is in git: reports must not
+        depend on files that a fresh clone lacks."""
+        return root / "papers" / self.paper / "representations" / self.scenario / f"{self.method}.npz"
+
+    def stage(self, paper: Paper) -> str:
+        """The DVC stage that makes the cell, as `dvc repro` takes it; empty where no grid holds it."""
+        if self.scenario in (MINIATURE, ACROSS):
+            return f"papers/{self.paper}/dvc.yaml:{self.scenario}@{self.method}"
+        for name, grid in paper.grids.items():
+            if self.scenario in grid.scenarios and self.method in grid.methods:
+                folder = f"{name}/" if grid.apart else ""
+                return f"papers/{self.paper}/{folder}dvc.yaml:{name}@{self.scenario}-{self.method}"
+        return ""
+
+    def resolve(self, root: Path = ROOT) -> tuple[Scenario, str, dict]:
+        """(scenario, algorithm, hyper-parameters as written); raises ParamError for a name that is not
+        there."""
+        paper = load_paper(self.paper, root)
+        file = f"papers/{self.paper}/paper.yaml"
+        if self.scenario not in paper.scenarios:
+            raise ParamError(f"{file}: {unknown('scenario', self.scenario, paper.scenarios)}")
+        if self.method not in paper.methods:
+            raise ParamError(f"{file}: {unknown('method', self.method, paper.methods)}")
+        values = dict(paper.methods[self.method] or {})
+        algorithm = values.pop("algorithm", self.method)
+        values.pop("label", None)
+        # These hyper-parameters differ in some scenarios.
+        values |= values.pop("scenarios", {}).get(self.scenario, {})
+        scenario = paper.scenarios[self.scenario]
+        if (network := values.pop("model", None)) is not None:           # the method has a network of its own
+            scenario = scenario.with_networks(network, f"{file}: methods.{self.method}.model")
+        return scenario, algorithm, values

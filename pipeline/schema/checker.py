@@ -1,0 +1,150 @@
+"""A mapping of plain YAML against a dataclass: every error names the file and the key.
+
+It uses dataclasses instead of pydantic because a training stage must run on machines that have only torch,
+numpy, pandas, PyYAML and Jinja2."""
+import dataclasses
+import math
+import types
+import typing
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, Literal, Union
+
+from pipeline.errors import ParamError, unknown
+
+
+@dataclass(frozen=True)
+class Range:
+    """Bounds of a number: low <= x <= high, or above < x."""
+    low: float = -math.inf
+    high: float = math.inf
+    above: float = -math.inf
+
+    def problem(self, value) -> str | None:
+        if not math.isfinite(value):
+            return "must be finite"
+        if value < self.low:
+            return f"must be at least {self.low:g}"
+        if value > self.high:
+            return f"must be at most {self.high:g}"
+        if value <= self.above:
+            return f"must be above {self.above:g}"
+        return None
+
+
+Count = Annotated[int, Range(low=1)]
+
+
+Whole = Annotated[int, Range(low=0)]
+
+
+Positive = Annotated[float, Range(above=0)]
+
+
+NonNegative = Annotated[float, Range(low=0)]
+
+
+Share = Annotated[float, Range(low=0, high=1)]
+
+
+Fraction = Annotated[float, Range(above=0, high=1)]
+
+
+def check(kind: Any, value: Any, where: str) -> Any:
+    """Turn plain YAML into `kind`, or raise ParamError with `where` (file and key) in front.
+
+    `kind` is a dataclass, int, float, bool, str, Literal, Annotated[number, Range], list[...],
+    dict[str, ...], an optional of these, or a union of dataclasses told apart by their `kind` field.
+    """
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any:
+        return value
+    if dataclasses.is_dataclass(kind):
+        return _check_dataclass(kind, value, where)
+    if origin is Annotated:
+        number = check(args[0], value, where)
+        problem = next((p for p in (bound.problem(number) for bound in args[1:]) if p), None)
+        if problem:
+            raise ParamError(f"{where}: {problem}, found {value!r}")
+        return number
+    if origin is Literal:
+        if value not in args:
+            raise ParamError(f"{where}: {unknown('value', value, args)}")
+        return value
+    if origin in (Union, types.UnionType):
+        return _check_union(args, value, where)
+    if origin is list:
+        if not isinstance(value, list):
+            raise ParamError(f"{where}: expected a list, found {value!r}")
+        return [check(args[0], item, f"{where}[{i}]") for i, item in enumerate(value)]
+    if origin is dict:
+        if not isinstance(value, dict):
+            raise ParamError(f"{where}: expected a mapping, found {value!r}")
+        return {str(k): check(args[1], item, _at(where, k)) for k, item in value.items()}
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
+        raise ParamError(f"{where}: expected {kind.__name__}, found {value!r}")
+    return value
+
+
+def _check_union(kinds, value, where):
+    if value is None and type(None) in kinds:
+        return None
+    kinds = [k for k in kinds if k is not type(None)]
+    tagged = {k.kind: k for k in kinds if dataclasses.is_dataclass(k) and hasattr(k, "kind")}
+    if not tagged:  # only one dataclass, or a number or a mapping of numbers
+        fits = [k for k in kinds if (typing.get_origin(k) is dict) == isinstance(value, dict)]
+        return check((fits or kinds)[0], value, where)
+    if not isinstance(value, dict) or "kind" not in value:
+        raise ParamError(f"{where}: expected a mapping with the key 'kind', one of {', '.join(tagged)}")
+    if value["kind"] not in tagged:
+        raise ParamError(f"{where}.kind: {unknown('kind', value['kind'], tagged)}")
+    return _check_dataclass(tagged[value["kind"]], {k: v for k, v in value.items() if k != "kind"}, where)
+
+
+def _check_dataclass(kind, value, where):
+    said = where.rstrip(":")
+    if not isinstance(value, dict):
+        raise ParamError(f"{said}: expected a mapping, found {value!r}")
+    fields = {f.name: f for f in dataclasses.fields(kind)}
+    hints = _hints(kind)
+    for key in value:
+        if key not in fields:
+            raise ParamError(f"{said}: {unknown('key', key, fields)}")
+    for name, f in fields.items():
+        if (
+            name not in value
+            and f.default is dataclasses.MISSING
+            and f.default_factory is dataclasses.MISSING
+        ):
+            raise ParamError(f"{said}: the key {name!r} is missing")
+    made = {k: check(hints[k], v, _at(where, k)) for k, v in value.items()}
+    try:
+        return kind(**made)
+    except ValueError as error:                       # a rule over several keys, raised in __post_init__
+        raise ParamError(f"{where}: {error}") from None
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind, include_extras=True)
+
+
+def check_keys(value: Any, kinds: dict[str, Any], where: str) -> None:
+    """ParamError, beginning with `where`, unless the mapping has these keys of these types and no other."""
+    if not isinstance(value, dict):
+        raise ParamError(f"{where} expected a mapping, found {value!r:.80}")
+    for key in value:
+        if key not in kinds:
+            raise ParamError(f"{where} {unknown('key', key, kinds)}")
+    for key, kind in kinds.items():
+        if key not in value:
+            raise ParamError(f"{where} the key {key!r} is missing")
+        if not isinstance(value[key], kind) or isinstance(value[key], bool):
+            raise ParamError(f"{where} {key}: expected {kind.__name__}, found {value[key]!r:.80}")
+
+
+def _at(where: str, key: object) -> str:
+    """`file: key`, `file: key.inner`."""
+    return f"{where} {key}" if where.endswith(":") else f"{where}.{key}"

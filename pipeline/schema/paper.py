@@ -1,0 +1,230 @@
+"""papers/<paper>/paper.yaml: a paper as data, its scenarios, methods, grids, tables and figures."""
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pipeline.schema.checker import Count
+from pipeline.schema.scenario import Scenario
+
+MINIATURE = "mini"                       # the name of the scenario that every paper's miniature becomes
+
+
+ACROSS = "across"                        # the same scenario, when a method of another paper runs in it
+
+
+DELTA = "delta"                          # the printed column that subtracts the baseline's row
+
+
+# Kinds of figures that are computed from a cell's representations.
+COMPUTED = ("embedding", "sphere", "margins", "matrix", "transfer")
+
+
+PICTURE = "images"                       # the kind that is drawn from a scenario's data
+
+
+@dataclass(frozen=True)
+class Block:
+    """Which scenario fills one (setting, dataset) block of a table, and which of its measures."""
+    scenario: str
+    measure: str = ""                                 # prefix of every measure of the block, e.g. "inter."
+    previous: str | None = None  # scenario of the default setting: + better, - worse than there
+    only: list[str] = field(default_factory=list)     # columns that it fills, printed or ours; empty: all
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table of the paper, in the paper's own shape: methods down, (setting, dataset, column) across.
+
+    blocks   "<setting>|<dataset>" of the CSV -> what fills it; a row with a scenario of its own (other local
+             epochs, another network) has a further key "<setting>|<dataset>|<printed method>"
+    columns  printed column -> measure, where the names differ; null: printed, but nothing that a run measures
+    rows     printed method -> key of `methods`, where it is not the label; null: a mean over the rows, not a
+             method
+    marks    what the paper prints beside its numbers, shown of the measured ones: `rank`, the three best of a
+             column, `average`, better or worse than the row that is a mean
+    remarks  printed method -> a footnote to its row
+    also     heading -> measure of a column of ours behind the printed ones of every block
+    hook     whether a column says which of a client's models each row scores
+    """
+    number: str                                       # as printed: "2", "III"
+    title: str
+    published: str                                    # CSV under published/
+    blocks: dict[str, Block] = field(default_factory=dict)
+    columns: dict[str, str | None] = field(default_factory=dict)
+    rows: dict[str, str | None] = field(default_factory=dict)
+    baseline: str | None = None  # printed method that `delta` subtracts; null: each block's row without one
+    marks: list[Literal["rank", "average"]] = field(default_factory=list)
+    remarks: dict[str, str] = field(default_factory=dict)
+    also: dict[str, str] = field(default_factory=dict)
+    hook: bool = False
+    note: str = ""
+
+    def block(self, setting: str, dataset: str, method: str) -> Block | None:
+        """What fills the cells of a printed method in a block; None where nothing of it is measured."""
+        at = f"{setting}|{dataset}"
+        return self.blocks.get(f"{at}|{method}", self.blocks.get(at))
+
+    def measure(self, block: Block, column: str) -> str | None:
+        """Name of the measure that a column of a block shows; None for `delta` and what no run measures. What
+        a run costs (`run.`) has no prefix."""
+        filled = column != DELTA and (not block.only or column in block.only)
+        name = {**self.also, **self.columns}.get(column, column) if filled else None
+        return name if name is None or name.startswith("run.") else block.measure + name
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure whose curves or points come from cells: which scenarios and methods it draws.
+
+    kind: curves, measures over rounds; sweep, measures against a number that the cells differ in (of a
+    method's: the first of `methods` is the one that the others vary); embedding, t-SNE of representations;
+    sphere, their directions and lengths; margins, between class means; matrix, cross-correlations of the
+    clients' logits; transfer, t-SNE of the first client's features of its own domain's and the next domain's
+    test images; pairs, two measures of every method beside each other; clients, images per class and client;
+    images, an example of every class and domain.
+    """
+    number: str
+    title: str
+    scenarios: list[str]
+    methods: list[str] = field(default_factory=list)  # empty: every method that was run there
+    kind: (
+        Literal[
+            "curves",
+            "sweep",
+            "embedding",
+            "sphere",
+            "margins",
+            "matrix",
+            "transfer",
+            "pairs",
+            "clients",
+            "images",
+        ]
+        | None
+    ) = None  # see above; null: not drawn
+    # Of curves: columns of history.csv; of a sweep and of pairs: measures; empty: the headline.
+    measures: list[str] = field(default_factory=list)
+    window: Count = 1                                 # of curves: trailing mean over so many rounds
+    # Of a sweep, with a panel each: a number of the scenario (partition.beta) or of the method (tau).
+    over: list[str] = field(default_factory=list)
+
+    def __post_init__(self):
+        if (self.kind == "sweep") != bool(self.over):
+            raise ValueError("a figure of kind 'sweep' needs 'over', and no other has it")
+        if self.kind == "pairs" and len(self.measures) != 2:
+            raise ValueError("a figure of kind 'pairs' needs two 'measures'")
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Cells to run: every scenario with every method. `dvc.yaml` has one matrix stage per grid.
+
+    apart: in a folder and a dvc.yaml of its own, for a grid so large that neither its lock nor `dvc repro
+    papers/<paper>/dvc.yaml` should carry it.
+    """
+    scenarios: list[str]
+    methods: list[str]
+    apart: bool = False
+
+
+@dataclass(frozen=True)
+class Communication:
+    """The paper's own count of what a client sends and receives in a round, which reports compare with the
+    methods' count."""
+    source: str                                       # where it says so, and its symbols
+    counts: dict[str, str]                            # key of `methods` -> "2|θ|"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a value comes from: the paper (its place), released code (repository, file) or a choice of our
+    own (its reason)."""
+    paper: str = ""
+    code: str = ""
+    own: str = ""
+
+    def __post_init__(self):
+        if not (self.paper or self.code or self.own):
+            raise ValueError("give 'paper', 'code' or 'own'")
+
+    def __str__(self) -> str:
+        named = (("", self.paper), ("released code: ", self.code), ("own choice: ", self.own))
+        return "; ".join(name + text for name, text in named if text)
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where the values of a paper.yaml come from.
+
+    methods   row or algorithm -> hyper-parameter -> source; a row's own comes before its algorithm's
+    settings  key of the scenarios ("training.rounds") -> source
+    """
+    methods: dict[str, dict[str, Source]] = field(default_factory=dict)
+    settings: dict[str, Source] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is run where the paper says something else, says it twice or is silent
+    (pipeline.cells.readings.Reading), and in which cells."""
+    paper: str
+    run: str
+    why: str
+    option: str = ""
+    methods: list[str] = field(default_factory=list)      # rows; empty: all
+    scenarios: list[str] = field(default_factory=list)    # empty: all but the miniature
+
+
+@dataclass(frozen=True)
+class Miniature:
+    """A paper's protocol on the bundled digits, small enough for a laptop, and the methods it runs.
+
+    others: methods of the other papers. Their cells have the scenario ACROSS, whose folders no stage of the
+    root's dvc.yaml reads, so that `dvc repro` need not run them and the paper's own tables do not show them.
+    """
+    scenario: Scenario
+    methods: list[str]
+    others: list[str] = field(default_factory=list)
+
+    def __post_init__(self):
+        if twice := sorted({name for name in self.others if [*self.methods, *self.others].count(name) > 1}):
+            raise ValueError(f"'others' holds {', '.join(twice)} twice, or beside 'methods'")
+
+
+@dataclass(frozen=True)
+class Paper:
+    """papers/<paper>/paper.yaml: the paper as data."""
+    name: str                                         # as the paper spells its method, for headings: "FCCL+"
+    title: str
+    authors: str
+    reference: str
+    idea: str                                         # one sentence
+    order: Count                                      # its place on the pages
+    scenarios: dict[str, Scenario]
+    methods: dict[str, dict[str, Any]]  # key -> {algorithm?, label?, model?, hyper-parameters..., scenarios?}
+    grids: dict[str, Grid]
+    tables: dict[str, Table]
+    figures: dict[str, Figure] = field(default_factory=dict)
+    # Scenarios that are in no table of the paper, such as smaller ones; each gets a table of its own.
+    beside: list[str] = field(default_factory=list)
+    miniature: Miniature | None = None
+    communication: Communication | None = None
+    # The paper's own readings; those of a method are in pipeline/methods/readings.yaml.
+    readings: list[Choice] = field(default_factory=list)
+    sources: Sources = field(default_factory=Sources)
+    runs: Count = 1  # that a printed number is the mean of; 1 where the paper does not say
+    # scenario -> its title; kept apart from the scenario, so that a changed word re-runs nothing.
+    titles: dict[str, str] = field(default_factory=dict)
+    # scenario -> deviations from the paper; kept apart likewise.
+    notes: dict[str, str] = field(default_factory=dict)
+    defaults: Any = None                              # YAML anchors to merge into scenarios; not read
+
+    def label(self, method: str) -> str:
+        """The method's name as the paper's tables print it."""
+        return (self.methods.get(method) or {}).get("label", method)
+
+    def method_of(self, table: Table, printed: str) -> str | None:
+        """Key of the method in a printed row; None for a row that is a mean over the others, or an unknown
+        one."""
+        if printed in table.rows:
+            return table.rows[printed]
+        return next((key for key in self.methods if self.label(key) == printed), None)

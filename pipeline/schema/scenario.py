@@ -1,0 +1,266 @@
+"""A scenario: data, partition, networks, training and evaluation of one column block of a table."""
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pipeline.schema.checker import Count, Fraction, NonNegative, Positive, Range, Share, Whole, check
+
+
+@dataclass(frozen=True)
+class Data:
+    """Which images, and how they enter the network."""
+    set: str                                          # a name of pipeline.data.registry
+    # printed name -> domain of the set; empty: all domains under their own names
+    domains: dict[str, str] = field(default_factory=dict)
+    size: Count = 32                                  # side in pixels after resizing
+    channels: Literal[1, 3] = 3
+    # half: (x - .5) / .5; imagenet, cifar10: by that set's statistics; none: [0, 1].
+    normalise: Literal["half", "imagenet", "cifar10", "none"] = "half"
+    features: Literal["pixels", "vit_tiny"] = "pixels"  # vit_tiny: frozen ViT-Ti/16 class token, 192 numbers
+    # Of training images. crop_flip: 4 reflected pixels around, a random crop, a horizontal flip.
+    augmentation: Literal["crop_flip"] | None = None
+
+
+@dataclass(frozen=True)
+class Public:
+    """Unlabelled images that server and clients share."""
+    set: str
+    size: Count = 5000                                # images drawn once
+    batch_size: Count = 512
+    epochs: Count = 1                                 # passes over them per round
+    # weak, strong: FCCL+ Sec. 4.1 and, padded, its release; crop_flip_rotate: RAHFL's code, FCCL's
+    augmentation: Literal["none", "weak", "strong", "weak_padded", "strong_padded", "crop_flip_rotate"] = (
+        "none"
+    )
+    drop_last: bool = False
+
+
+@dataclass(frozen=True)
+class Dirichlet:
+    """Label skew: class c is cut over the clients by p ~ Dir(beta) (PFLlib,
+    dataset/utils/dataset_utils.py)."""
+    kind = "dirichlet"
+    clients: Count
+    beta: Positive
+    # train+test: each client's part is split; train: the official test set is kept.
+    pool: Literal["train+test", "train"] = "train+test"
+    train_share: Share = 0.75
+    cap: bool = True                                  # a client that holds n/N samples gets no more
+    min_samples: Whole | None = None                  # None: floor(min(10 / (1 - train_share), n / N / 2))
+    tries: Count = 1_000_000
+    samples: Count | None = None                      # use only so many images of the pool
+    seed: Whole = 1
+    fixed: bool = False  # of every kind: one draw serves all seeds; else each seed has its own
+
+
+@dataclass(frozen=True)
+class Pathological:
+    """Each client owns `classes` classes (PFLlib's `pat`)."""
+    kind = "pathological"
+    clients: Count
+    classes: Count
+    pool: Literal["train+test", "train"] = "train+test"
+    train_share: Share = 0.75
+    # PFLlib's `pat`, or classes drawn until each has an owner
+    owners: Literal["in_order", "random"] = "in_order"
+    balanced: bool = False
+    min_samples: Whole | None = None
+    samples: Count | None = None
+    seed: Whole = 1
+    fixed: bool = False
+
+
+@dataclass(frozen=True)
+class Domains:
+    """Domain skew: a domain belongs to one or several clients, who share it without overlap."""
+    kind = "domains"
+    clients: dict[str, Count]                         # printed domain name -> number of clients
+    # Each client's share of the domain's training part; None: equal parts.
+    share: Fraction | dict[str, Fraction] | None = None
+    per_class: Count | None = None                    # images of each class per client, instead of a share
+    beta: Positive | None = None  # imbalanced: class c gives client k int(base * N * p_k), p ~ Dir(beta)
+    test: Literal["official", "index_mod_10", "random"] = "official"
+    test_share: Share = 0.3                           # for test: random
+    test_per_class: Count | None = None               # keep at most so many test images of each class
+    samples: Count | None = None                      # at most so many training images per domain
+    validation: bool = False  # score on the training images that no client has, and never on the test part
+    seed: Whole = 1
+    fixed: bool = False
+
+
+@dataclass(frozen=True)
+class Subset:
+    """A fixed number of private images per client, one domain each (FCCL+) or all from one pool (RAHFL)."""
+    kind = "subset"
+    sizes: dict[str, Count]                           # printed client name -> images
+    overlap: bool = False                             # clients of one domain draw independently
+    beta: Positive | None = None  # labels of a client follow Dir(beta) (RAHFL, supplement B)
+    test: Literal["official", "index_mod_10", "random"] = "official"
+    test_share: Fraction | None = None                # for test: random
+    test_per_class: Count | None = None
+    stratified: bool = False
+    # Labelled training images that no client gets, on which clients are compared (RAHFL).
+    heldout: Count | None = None
+    seed: Whole = 0
+    fixed: bool = False
+
+    def __post_init__(self):
+        if (self.test == "random") != (self.test_share is not None):
+            raise ValueError("'test_share' belongs to 'test: random', which needs it")
+
+
+Partition = Dirichlet | Pathological | Domains | Subset
+
+
+# What a method may need of a scenario (methods.base.Method.needs), and which key gives it.
+NEEDS = {
+    "public data": "`public`, unlabelled images that all clients see",
+    "one network": "`model`, one network for all clients; a method's row may give one",
+    "projector": "`projector`, its width, in every network; a method's row may give it: `model: {projector: "
+                 "1024}`",
+    "held-out images": "`partition.heldout`, labelled training images that no client gets",
+    "pixels in [0, 1]": "`data.normalise: none`",
+}
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network of pipeline.models; the widths that the papers vary."""
+    name: str
+    features: Count | None = None  # width of the representation, where the network has a choice
+    # None: the network's own (EfficientNet 0.2, all others 0).
+    dropout: Annotated[float, Range(low=0, high=0.99)] | None = None
+    # The activation after the representation layer: FedCRL names none, PFLlib has a ReLU.
+    activation: Literal["relu", "none"] = "relu"
+    projector: Count | None = None  # width of a projector of the representation (RAHFL's networks: 1024)
+
+
+@dataclass(frozen=True)
+class Optimiser:
+    name: Literal["sgd", "adam"] = "sgd"
+    lr: Positive = 0.01
+    momentum: Share = 0.0                             # SGD only
+    weight_decay: NonNegative = 0.0
+
+    def __post_init__(self):
+        if self.name == "adam" and self.momentum:
+            raise ValueError("momentum belongs to sgd, not to adam")
+
+
+@dataclass(frozen=True)
+class Training:
+    rounds: Count
+    batch_size: Count
+    local_epochs: Count = 1
+    optimiser: Optimiser = field(default_factory=Optimiser)
+    drop_last: bool = False                           # skip a last incomplete batch
+    # How the server averages models; None: weighted by training samples n_k.
+    averaging: Literal["uniform"] | None = None
+    pretraining: Count | None = None  # epochs that every client trains alone before round 1 (RAHFL)
+
+
+@dataclass(frozen=True)
+class Attack:
+    """White-box attack on every test image, l_infinity in units of [0, 1] pixels: FGSM (one step of eps) and
+    PGD."""
+    eps: Positive
+    step: Positive                                    # of PGD
+    steps: Count
+    random_start: bool = False
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is measured after a round.
+
+    tests: `clients` every client's own test part; `domains` every domain's test set, mean over domains;
+    `pooled` the one test set of all domains; `cross` each client's model on every domain (intra and inter).
+    """
+    tests: Literal["clients", "domains", "pooled", "cross"]
+    every: Count = 1  # rounds between evaluations; the last ones are always evaluated
+    last: Count = 5  # the reported number is the mean over the last so many rounds
+    top: Count = 1                                    # top-k accuracy
+    # Which model the table scores; None: the method's own choice.
+    hook: Literal["pre", "post"] | None = None
+    attack: Attack | None = None                      # adds the measures `fgsm` and `pgd` (FedCCL Table 8)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One column block of a table: data, partition, models, training and evaluation protocol."""
+    data: Data
+    partition: Partition
+    training: Training
+    evaluation: Evaluation
+    model: Model | None = None                        # one network for all clients
+    models: dict[str, Model] | None = None            # printed client name -> network (heterogeneous models)
+    public: Public | None = None
+    corruption: Share | None = None                   # share of the private images that are corrupted (RAHFL)
+    # portable: processors of different makers round alike, see pipeline.cells.arithmetic.
+    arithmetic: Literal["portable"] | None = None
+    seeds: list[Whole] = field(default_factory=lambda: [0, 1, 2])
+
+    def __post_init__(self):
+        if (self.model is None) == (self.models is None):
+            raise ValueError("give either 'model' or 'models'")
+        if not self.seeds or len(set(self.seeds)) != len(self.seeds):
+            raise ValueError(f"'seeds' must be different whole numbers, found {self.seeds}")
+        if (
+            self.models is not None
+            and isinstance(self.partition, Subset)
+            and set(self.models) != set(self.partition.sizes)
+        ):
+            raise ValueError(
+                f"'models' names {sorted(self.models)}, 'partition.sizes' names "
+                f"{sorted(self.partition.sizes)}"
+            )
+
+        if self.evaluation.attack is not None and self.data.normalise != "none":
+            raise ValueError("'evaluation.attack' needs images in [0, 1]: set 'data.normalise' to none")
+
+    def draw(self, seed: int) -> int:
+        """Which draw of the partition a seed trains on: its own, or draw 0 where one serves all."""
+        return 0 if self.partition.fixed else seed
+
+    @property
+    def draws(self) -> int:
+        """Draws of the partition that the seeds train on."""
+        return len(set(map(self.draw, self.seeds)))
+
+    @property
+    def networks(self) -> list[Model]:
+        """Every client's network; one where all have the same."""
+        return [self.model] if self.model else list((self.models or {}).values())
+
+    @property
+    def offers(self) -> set[str]:
+        """Those of NEEDS that it has."""
+        has = {
+            "public data": self.public is not None,
+            "one network": len(set(self.networks)) == 1,
+            "projector": all(model.projector for model in self.networks),
+            "held-out images": bool(getattr(self.partition, "heldout", None)),
+            "pixels in [0, 1]": self.data.normalise == "none",
+        }
+        return {need for need in NEEDS if has[need]}
+
+    def with_networks(self, changes: object, where: str) -> "Scenario":
+        """This scenario with `changes` (keys of Model) over the network of every client: {name: fedlsa},
+        {projector: 1024}."""
+        def changed(model: Model) -> Model:
+            given = {k: v for k, v in dataclasses.asdict(model).items() if v is not None}
+            return check(Model, {**given, **changes} if isinstance(changes, dict) else changes, where)
+
+        return dataclasses.replace(
+            self,
+            model=self.model and changed(self.model),
+            models=self.models and {name: changed(model) for name, model in self.models.items()},
+        )
+
+
+def setting(scenario: Scenario, name: str) -> Any:
+    """`training.rounds` of a scenario; None where it has no such value."""
+    part: Any = scenario
+    for key in name.split("."):
+        part = getattr(part, key, None)
+    return part

@@ -1,0 +1,1 @@
+"""What `dvc.yaml` calls: `python -m stages.NAME`."""

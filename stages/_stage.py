@@ -1,0 +1,31 @@
+"""What every stage script shares: positional arguments, and one clear line of error for bad input."""
+import argparse
+import sys
+from collections.abc import Callable
+
+from pipeline.errors import FedReproError
+
+
+def stage(function: Callable, *names: str, **optional: str) -> None:
+    """Run `function(**arguments)` with positional `names` (and `optional` name=help ones, None when absent).
+
+    A FedReproError becomes one line on stderr and exit code 2; an OSError (no space, no permission) likewise.
+    """
+    parser = argparse.ArgumentParser(description=function.__doc__)
+    for name in names:
+        parser.add_argument(name)
+    for name, text in optional.items():
+        parser.add_argument(name, nargs="?", help=text)
+    try:
+        function(**vars(parser.parse_args()))
+    except FedReproError as error:
+        sys.exit(_fail(f"error: {error}"))
+    except OSError as error:
+        sys.exit(_fail(f"error: {error.filename or 'file system'}: {error.strerror or error}"))
+    except KeyboardInterrupt:
+        sys.exit(_fail("stopped", code=130))
+
+
+def _fail(line: str, code: int = 2) -> int:
+    print(line, file=sys.stderr, flush=True)
+    return code

@@ -1,0 +1,213 @@
+"""A small repository of papers for the tests of reports, runs written by hand, and checks of pages."""
+import csv
+import json
+import re
+
+import yaml
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+
+from pipeline.schema import Cell, papers
+from pipeline.sealing import seal
+
+SCENARIO = {
+    "data": {"set": "digits"},
+    "partition": {"kind": "dirichlet", "clients": 2, "beta": 0.3},
+    "model": {"name": "cnn2"},
+    "training": {"rounds": 2, "batch_size": 8},
+    "evaluation": {"tests": "clients"},
+    "seeds": [0, 1],
+}
+PAPER = {
+    "name": "a paper",
+    "title": "A & B: 100% of {everything}",
+    "authors": "A. Müller, C. #1",
+    "reference": "Journal_1 (2024)",
+    "idea": "One sentence.",
+    "order": 1,
+    "scenarios": {"balanced": SCENARIO, "skewed": SCENARIO},
+    "methods": {"fedavg": {"label": "FedAvg"}, "fedprox": {"label": "FedProx"}, "ours": {"label": "Ours"}},
+    "grids": {"main": {"scenarios": ["balanced", "skewed"], "methods": ["fedavg", "fedprox", "ours"]}},
+    "titles": {"skewed": "Skewed_labels & sizes"},
+    "notes": {"skewed": "50% of the images; beta ~ 0.1"},
+    "tables": {
+        "table1": {
+            "number": "1",
+            "title": "Domains",
+            "published": "table1.csv",
+            "baseline": "FedAvg",
+            "blocks": {"even,public=a|Digits": {"scenario": "balanced"}},
+            "columns": {"Avg": "average"},
+        },
+        "table2": {
+            "number": "2",
+            "title": "Label skew",
+            "published": "table2.csv",
+            "rows": {"Averaged": None},
+            "blocks": {
+                "practical(beta=0.1,N=20)|CIFAR_10": {"scenario": "balanced"},
+                "pathological(N=20)|CIFAR_10": {"scenario": "skewed", "previous": "balanced"},
+            },
+            "columns": {"Acc.": "weighted", "Std.": "clients_std"},
+            "marks": ["rank", "average"],
+            "remarks": {"FedProx": "not credible: 5_000 & more"},
+        },
+        "table3": {"number": "3", "title": "Sizes", "published": "table3.csv"},
+    },
+    "miniature": {"scenario": SCENARIO, "methods": ["fedavg", "ours"]},
+    "figures": {
+        "figure3": {
+            "number": "3",
+            "title": "Curves",
+            "scenarios": ["balanced", "skewed"],
+            "kind": "curves",
+            "measures": ["weighted", "loss"],
+            "window": 2,
+        },
+        "figure5": {"number": "5", "title": "Not drawn", "scenarios": ["balanced"]},
+    },
+    "communication": {"source": "Sec. 5: |θ| counts", "counts": {"ours": "2|θ|"}},
+}
+PUBLISHED = {
+    "table1": [
+        ("even,public=a", "Digits", column, method, value)
+        for method, row in {
+            "FedAvg": [("M", "41.11"), ("Avg", "42.22")],
+            "FedProx": [("M", "43.33"), ("Avg", "44.44"), ("delta", "+2.22")],
+            "Ours": [("M", "45.55"), ("Avg", "46.66"), ("delta", "+4.44")],
+        }.items()
+        for column, value in row
+    ],
+    "table2": [
+        (setting, "CIFAR_10", column, method, f"{base + offset:.2f}")
+        for method, base in (("FedAvg", 31.07), ("FedProx", 32.07), ("Ours", 33.07), ("Averaged", 32.03))
+        for setting, offset in (("practical(beta=0.1,N=20)", 0), ("pathological(N=20)", 20))
+        for column, offset in (("Acc.", offset), ("Std.", offset - 25))
+    ],
+    "table3": [
+        ("sizes", data, column, "", value)
+        for data in ("Digits", "Others")
+        for column, value in (("N", "7007"), ("size", "|theta|"))
+    ],
+}
+BALANCED = {
+    "fedavg": {
+        "M": [70.0, 72.0],
+        "average": [60.0, 62.0],
+        "weighted": [50.0, 51.0],
+        "clients_std": [9.0, 9.0],
+    },
+    "ours": {"M": [80.0, 81.0], "average": [66.5, 66.5], "weighted": [55.0, 56.0], "clients_std": [4.0, 5.0]},
+}
+
+
+def found(path):
+    """A repository of five equal papers with two scenarios and three methods, and no runs."""
+    for order, name in enumerate(papers(), 1):
+        folder = path / "papers" / name
+        (folder / "published").mkdir(parents=True)
+        (folder / "paper.yaml").write_text(
+            yaml.safe_dump(PAPER | {"name": name.upper(), "order": order}, sort_keys=False), encoding="utf-8"
+        )
+        for table, rows in PUBLISHED.items():
+            with (folder / "published" / f"{table}.csv").open("w", newline="") as file:
+                writer = csv.writer(file)
+                writer.writerow(
+                    ["paper", "table", "setting", "dataset", "column", "method", "value", "std", "note"]
+                )
+                writer.writerows([name, table[5:], *row, "", ""] for row in rows)
+    (path / "params.yaml").write_text("data: {}\n")
+    return path
+
+
+def write_run(root, name, measures, paper="fedcrl"):
+    """A finished cell, as the training stage leaves it."""
+    cell = Cell.parse(f"{paper}/{name}")
+    seeds = list(range(len(next(iter(measures.values())))))
+    folder = cell.folder(root)
+    folder.mkdir(parents=True, exist_ok=True)
+    document = seal(
+        {
+            "cell": str(cell),
+            "paper": paper,
+            "scenario": cell.scenario,
+            "method": cell.method,
+            "label": "x",
+            "algorithm": cell.method,
+            "hyper": {},
+            "seeds": seeds,
+            "rounds": 2,
+            "hook": "post",
+            "last": 1,
+            "headline": "average",
+            "measures": measures,
+            "final": measures,
+            "last3": measures,
+            "last5": measures,
+            "clients": [[50.0 + seed, 90.0, None] for seed in seeds],
+            "traffic": {"up": 1000, "down": 2000, "bytes": 12000},
+            "warnings": [],
+            "data": {
+                "set": "digits",
+                "source": "bundled",
+                "digest": "a" * 64,
+                "deviation": "every second image",
+            },
+            "public": None,
+            "partition": "b" * 64,
+            "device": "cpu",
+            "versions": {"torch": "2.8.0"},
+            "started": "2025-01-01T00:00:00+00:00",
+            "seconds": [1.5] * len(seeds),
+            "git": {"commit": "c" * 40, "dirty": True},
+            "digest": "d" * 64,
+        }
+    )
+    (folder / "result.json").write_text(json.dumps(document, indent=2, sort_keys=True))
+    header = ",".join(["seed,round,loss", *measures])
+    lines = [
+        f"{s},{r},{2.0 - r if r else ''}," + ",".join(str(v[s] * r / 2) for v in measures.values())
+        for s in seeds
+        for r in range(3)
+    ]
+    (folder / "history.csv").write_text("\n".join([header, *lines]) + "\n")
+    return folder / "result.json"
+
+
+def unlinked(text):
+    """Markdown without its links."""
+    return re.sub(r"(?<!!)\[([^\]]*)\]\([^)]*\)", r"\1", text)
+
+
+def write_sheet(root, frost):
+    """A PNG of two by one pixels where the contact sheet belongs."""
+    path = root / "papers/rahfl/figures/corruptions.png"
+    path.parent.mkdir(exist_ok=True)
+    facts = PngInfo()
+    if frost:
+        facts.add_text("Frost", frost)
+    Image.new("RGB", (2, 1)).save(path, pnginfo=facts)
+    return path
+
+
+def check_tex(text):
+    """Environments and braces are closed, and every row of every table has as many positions as the table has
+    columns."""
+    begun, open_now = re.findall(r"\\(begin|end)\{(\w+\*?)\}", text), []
+    for kind, name in begun:
+        if kind == "begin":
+            open_now.append(name)
+        else:
+            assert open_now.pop() == name
+    assert not open_now and len(begun) > 8
+    bare = re.sub(r"\\[\\{}]", "", text)
+    assert bare.count("{") == bare.count("}")
+    text = re.sub(r">\{\\raggedright\\arraybackslash\}p\{[^}]*\}", "l", text)
+    tables = re.findall(
+        r"\\begin\{(?:tabular|longtable)\}\{([lr]+)\}(.*?)\\end\{(?:tabular|longtable)\}", text, re.S
+    )
+    assert len(tables) == len(re.findall(r"\\begin\{(?:tabular|longtable)\}", text))
+    for columns, body in tables:
+        for row in re.findall(r"^(.*&.*) \\\\$", body, re.M):
+            spans = sum(int(n) - 1 for n in re.findall(r"\\multicolumn\{(\d+)\}", row))
+            assert len(re.findall(r"(?<!\\)&", row)) + 1 + spans == len(columns), row

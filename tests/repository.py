@@ -1,0 +1,61 @@
+"""A copy of the repository, in which stages and commands run as a user runs them."""
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+CELL = "fedcrl/mini/fedprox"
+
+
+def copy_of_the_repository(target: Path) -> Path:
+    tracked = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split("\n")
+    for name in filter(None, tracked):
+        if (ROOT / name).is_file() and not name.startswith("tests/"):
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, target / name)
+    return target
+
+
+def run(project: Path, *command: str, expect: int = 0, **environment: str) -> subprocess.CompletedProcess:
+    env = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "MLFLOW_TRACKING_URI": "",
+        "FEDREPRO_MIRROR": "",
+        **environment,
+    }
+    done = subprocess.run([*command], cwd=project, capture_output=True, text=True, env=env, timeout=300)
+    assert done.returncode == expect, (
+        f"{command} ended with {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    )
+    return done
+
+
+def stage(
+    project: Path, name: str, *arguments: str, expect: int = 0, **environment: str
+) -> subprocess.CompletedProcess:
+    return run(project, sys.executable, "-m", f"stages.{name}", *arguments, expect=expect, **environment)
+
+
+def edit(path: Path, change) -> None:
+    document = yaml.safe_load(path.read_text())
+    change(document)
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+
+
+def outputs(project: Path, cell: str = CELL) -> tuple[str, str]:
+    paper, scenario, method = cell.split("/")
+    return ((project / f"papers/{paper}/metrics/{scenario}/{method}.json").read_text(),
+            (project / f"papers/{paper}/runs/{scenario}/{method}/history.csv").read_text())
+
+
+def forget(project: Path) -> None:
+    shutil.rmtree(project / ".cells")
+    shutil.rmtree(project / "papers/fedcrl/runs/mini/fedprox", ignore_errors=True)

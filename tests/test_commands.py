@@ -1,0 +1,377 @@
+"""The command `fedrepro` as a user meets it: help, errors, sync, explain, new, and whose code it runs."""
+import csv
+import itertools
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from repository import edit, run, stage
+
+from pipeline.commands.cli import main
+from pipeline.commands.sync import sync, written
+from pipeline.errors import ParamError
+from pipeline.schema import COMPUTED, ROOT, Cell, load_paper, papers, planned
+
+NESTED = [(name, *inner) for name, command in main.commands.items()
+          for inner in [(), *((name,) for name in getattr(command, "commands", {}))]]
+COPIED = (
+    "pipeline",
+    "stages",
+    "params.yaml",
+    "dvc.yaml",
+    "sources.yaml",
+    "pyproject.toml",
+    "data",
+    ".gitignore",
+    ".dvc",
+    "reports",
+)
+
+
+def fedrepro(*words: str, code: int = 0) -> list[str]:
+    """Lines of what a command printed in this repository; of an error, those on stderr."""
+    done = CliRunner(env={"COLUMNS": "80"}).invoke(main, words, prog_name="fedrepro")
+    assert done.exit_code == code, (done.output, done.exception)
+    return (done.stderr if code else done.stdout).splitlines()
+
+
+# -- help and errors ---------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("words", [(), *NESTED], ids=" ".join)
+def test_help_is_a_screen_with_an_example(words):
+    lines = fedrepro(*words, "--help")
+    assert len(lines) <= 30 and max(map(len, lines)) <= 80
+    assert (
+        "  Example:" in lines and lines[-1].startswith("    ") and "fedrepro " + " ".join(words) in lines[-1]
+    )
+    assert not [line for line in lines[1:] if line.endswith("...")], "a sentence is cut off"
+
+
+def test_help_imports_nothing_large():
+    code = (
+        "import sys\nfrom pipeline.commands.cli import main\n"
+        "for words in {words}:\n"
+        "    try:\n        main([*words, '--help'], 'fedrepro')\n"
+        "    except SystemExit as end:\n        assert not end.code\n"
+        "print(*{{'torch', 'pandas', 'dvc', 'numpy', 'mlflow', 'jinja2', 'yaml'}} & sys.modules.keys(), "
+        "file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code.format(words=[(), *NESTED])],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr.strip() == ""
+
+
+@pytest.mark.parametrize("words, message", [
+    ("stauts", "unknown command 'stauts' (nearest: 'status')"),
+    ("new papre mine", "unknown command 'papre' (nearest: 'paper')"),
+    ("status --jsn", "No such option"),
+    ("new paper", "Missing argument"),
+    ("run --jobs 0", "0 is not in the range"),
+    ("run fedlsa/mini/fedvag", "unknown method 'fedvag' (nearest: 'fedavg')"),
+    ("run fedlsa/minni/fedavg", "unknown scenario 'minni' (nearest: 'mini')"),
+    ("run fedlas/mini/fedavg", "unknown paper 'fedlas' (nearest: 'fedlsa')"),
+    ("explain fedlsa/mini/fedvag", "unknown method 'fedvag' (nearest: 'fedavg')"),
+    ("explain fedlsa", "expected a cell, <paper>/<scenario>/<method>, or a paper, a table"),
+    ("explain fedlas table", "unknown paper 'fedlas' (nearest: 'fedlsa')"),
+    ("status fedlas", "unknown paper 'fedlas' (nearest: 'fedlsa')"),
+    ("report fedlas", "unknown paper 'fedlas' (nearest: 'fedlsa')"),
+    ("certify fedlsa/mini/fedvag", "unknown measured cell, method or paper 'fedlsa/mini/fedvag' (nearest: "
+                                   "'fedlsa/mini/fedavg')"),
+    ("new paper fedlsa", "papers/fedlsa: there is such a folder already"),
+    ("new paper Mine!", "a folder's name"),
+    ("new paper across", "papers/across"),
+    ("new method fedavg", "pipeline/methods/fedavg.py: there is such a file already"),
+    ("new method ours --paper fedlas", "unknown paper 'fedlas' (nearest: 'fedlsa')"),
+    ("new method class", "a module's name")])
+def test_bad_input_is_one_line(words, message):
+    line, = fedrepro(*words.split(), code=2)
+    assert line.startswith("error: ") and message in line
+
+
+@pytest.mark.parametrize("words, incomplete, expected", [
+    (("run",), "fedl", ["fedlsa", "fedlsa/"]),
+    (("run",), "fedlsa/min", ["fedlsa/mini/"]),
+    (("explain",), "fedlsa/mini/fedav", ["fedlsa/mini/fedavg"]),
+    (("status",), "fedc", ["fedccl", "fedcrl"]),
+    (("report",), "", None),
+    (("stauts",), "fed", [])])
+def test_cells_and_papers_are_completed(words, incomplete, expected):
+    """As a shell asks for it."""
+    from click.shell_completion import ShellComplete
+
+    found = [
+        item.value
+        for item in ShellComplete(main, {}, "fedrepro", "_FEDREPRO_COMPLETE").get_completions(
+            list(words), incomplete
+        )
+    ]
+    assert sorted(found) == sorted(papers()) if expected is None else set(expected) <= set(found)
+    assert all(value.startswith(incomplete) for value in found)
+
+
+# -- sync --------------------------------------------------------------------------------------------------
+
+def test_committed_stages_are_what_would_be_written():
+    assert fedrepro("sync", "--check") == [] and len(written()) >= len(papers())
+
+
+@pytest.fixture(scope="module")
+def stages():
+    """Every stage that DVC finds: its address -> (command, what it writes)."""
+    repo = pytest.importorskip("dvc.repo")
+    with repo.Repo(str(ROOT)) as opened:
+        return {
+            stage.addressing: (
+                str(stage.cmd),
+                {str(Path(out.fs_path).relative_to(ROOT)) for out in stage.outs},
+            )
+            for stage in opened.index.stages
+        }
+
+
+@pytest.mark.parametrize("paper", papers())
+def test_dvc_has_a_stage_for_every_planned_cell_and_no_other(paper, stages):
+    def outputs(cell: Cell) -> set[str]:
+        paths = (
+            cell.folder() / "result.json",
+            cell.folder() / "history.csv",
+            cell.metrics(),
+            cell.representations(),
+        )
+        return {str(path.relative_to(ROOT)) for path in paths}
+
+    train = f"python -m stages.train {paper}/"
+    found = {
+        address: (Cell.parse(command.split()[-1]), outs)
+        for address, (command, outs) in stages.items()
+        if command.startswith(train)
+    }
+    assert found == {cell.stage(load_paper(paper)): (cell, outputs(cell)) for cell in planned(paper)}
+    cut = {
+        command.split("/")[-1]
+        for command, _ in stages.values()
+        if command.startswith(f"python -m stages.partition {paper}/")
+    }
+    assert cut == set(load_paper(paper).scenarios) - {"across"}
+
+
+def test_the_roots_stages_name_no_paper():
+    assert not [paper for paper in papers() if re.search(rf"\b{paper}\b", (ROOT / "dvc.yaml").read_text())]
+
+
+def test_computed_figures_are_those_that_are_computed():
+    """Named in the schema, so that sync need not import what computes them."""
+    from pipeline.report import geometry
+    assert set(COMPUTED) == {"embedding", *geometry.COLUMNS}
+
+
+def test_a_hand_edit_is_named(copy):
+    path = copy / "papers/toy/dvc.yaml"
+    before = path.read_text()
+    path.write_text(before.replace("wdir: ../..", "wdir: .", 1))
+    said = here(copy, "sync", "--check", expect=1).stdout
+    assert (
+        said == "papers/toy/dvc.yaml: not as paper.yaml says; fedrepro sync writes it\n"
+        and "wdir: ." in path.read_text()
+    )
+    assert here(copy, "sync").stdout == "papers/toy/dvc.yaml: written\n" and path.read_text() == before
+    assert here(copy, "sync").stdout == ""
+
+
+def test_a_grid_of_scenarios_that_read_different_sets_is_one_line(tmp_path):
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    (tmp_path / "papers/mine").mkdir(parents=True)
+    document = yaml.safe_load((ROOT / "papers/rahfl/paper.yaml").read_text())
+    plain, corrupted = list(document["scenarios"])[:2]
+    del document["scenarios"][plain]["corruption"]
+    document["grids"]["both"] = {
+        "scenarios": [plain, corrupted],
+        "methods": [next(iter(document["methods"]))],
+    }
+    (tmp_path / "papers/mine/paper.yaml").write_text(yaml.safe_dump(document))
+    with pytest.raises(ParamError) as error:
+        sync(tmp_path)
+    assert "\n" not in str(error.value) and "papers/mine/paper.yaml: grids.both" in str(error.value)
+    assert not (tmp_path / "papers/mine/dvc.yaml").exists()
+
+
+# -- explain -----------------------------------------------------------------------------------------------
+
+def entries(lines: list[str]) -> dict[str, list[str]]:
+    """`state:    measured` -> {"state": ["measured"]}, of the lines above the first section."""
+    found: dict[str, list[str]] = {}
+    for line in itertools.takewhile(str.strip, lines):
+        name, colon, text = line[:10].partition(":")
+        if colon:
+            found.setdefault(name, []).append(line[10:])
+    return found
+
+
+def test_a_cell_is_explained_with_its_own_numbers():
+    cell = Cell("fedlsa", "mini", "fedlsa")
+    result = json.loads((cell.folder() / "result.json").read_text())
+    lines = fedrepro("explain", str(cell))
+    said, values = entries(lines), result["measures"][result["headline"]]
+    assert said["measured"][0].startswith(
+        f"{fmean(values):.2f} ({result['headline']}; seeds 0, 1: {values[0]:.2f}, {values[1]:.2f})"
+    )
+    assert said["command"] == [f"fedrepro run {cell}"] and said["stage"] == [cell.stage(load_paper("fedlsa"))]
+    assert said["files"] == ["papers/fedlsa/runs/mini/fedlsa/"] and (ROOT / said["page"][0]).is_file()
+    assert f"{sum(result['seconds']) / 3600:.2f} hours" in said["state"][0]
+    text = "\n".join(lines)
+    scenario = load_paper("fedlsa").miniature.scenario
+    for part in (
+        "Data",
+        "Partition",
+        "Training",
+        "Evaluation",
+        "Networks",
+        "Seeds",
+        "Hyper-parameters",
+        "Readings",
+    ):
+        assert re.search(rf"^{part}\b", text, re.MULTILINE), part
+    for name, value in (
+        ("rounds", scenario.training.rounds),
+        ("batch_size", scenario.training.batch_size),
+        *result["hyper"].items(),
+    ):
+        assert re.search(rf"^  {name} +{re.escape(str(value))}\b", text, re.MULTILINE), name
+
+
+def test_words_of_a_table_lead_to_its_numbers():
+    said = entries(fedrepro("explain", "fedcrl", "table II", "CIFAR-10", "FedProx", "practical"))
+    with (ROOT / "papers/fedcrl/published/table2.csv").open(newline="") as file:
+        printed = [
+            row["value"]
+            for row in csv.DictReader(file)
+            if (row["dataset"], row["method"]) == ("CIFAR-10", "FedProx") and "practical" in row["setting"]
+        ]
+    assert said["cell"] == ["fedcrl/cifar10-dir-01/fedprox: FedProx (fedprox) of FedCRL"]
+    assert [text.split()[0] for text in said["printed"]] == printed and len(said["measured"]) == len(
+        printed
+    ) > 0
+
+
+def test_a_measured_number_of_a_table_is_the_results():
+    cell = Cell("fedlsa", "office-augmented", "fedproto")
+    measures = json.loads((cell.folder() / "result.json").read_text())["measures"]
+    said = entries(fedrepro("explain", "fedlsa", "2, augmented", "Office Caltech", "FedProto"))
+    assert [text.split()[0] for text in said["cell"]] == [f"{cell}:"]
+    for printed, measured in zip(said["printed"], said["measured"], strict=True):
+        name = {"Avg": "average"}.get(column := printed.split(", ")[-2], column)
+        expected = f"{fmean(measures[name]):.2f} ({name};" if name in measures else "no run measures it"
+        assert measured.startswith(expected) and (name in measures) == (name != "delta"), (printed, measured)
+
+
+def test_words_that_name_many_cells_are_answered_with_commands():
+    first, *commands = fedrepro("explain", "fedcrl", "II", "CIFAR-10")
+    assert first.startswith(f"table II has {len(commands)} cells") and len(commands) > 2
+    words = commands[-1].split()
+    assert words[:2] == ["fedrepro", "explain"] and entries(fedrepro(*words[1:]))["cell"][0].startswith(
+        words[2]
+    )
+
+
+@pytest.mark.parametrize("words, message", [
+    (["fedcrl", "table IX", "FedProx"], "unknown table 'table IX' (nearest: 'table I')"),
+    (["fedcrl", "II", "CIFAR-10", "FedPorx"], "unknown row or column 'FedPorx' (nearest: 'FedProx')"),
+    (["fedcrl", "II", "CIFAR-9"], "unknown row or column 'CIFAR-9' (nearest: 'CIFAR-10')")])
+def test_unknown_words_name_the_nearest(words, message):
+    line, = fedrepro("explain", *words, code=2)
+    assert line.startswith("error: ") and line.endswith(message)
+
+
+# -- another checkout, and what is new in it ---------------------------------------------------------------
+
+def here(project: Path, *words: str, expect: int = 0) -> subprocess.CompletedProcess:
+    return run(project, sys.executable, "-m", "pipeline", *words, expect=expect)
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory) -> Path:
+    """A checkout without papers but for a new one, `toy`, of one round; everything else is committed."""
+    project = tmp_path_factory.mktemp("checkout")
+    names = subprocess.run(
+        ["git", "ls-files", *COPIED], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    for name in [*names, "tests/conftest.py", "tests/federation.py"]:
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, project / name)
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org"]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "as it is"]):
+        run(project, *git, *words)
+    here(project, "new", "paper", "toy")
+    return project
+
+
+def changed(project: Path) -> list[str]:
+    """The files that git sees."""
+    return sorted(
+        line[3:] for line in run(project, "git", "status", "--porcelain", "-uall").stdout.splitlines()
+    )
+
+
+def test_a_new_paper_is_one_folder_that_runs(copy):
+    assert changed(copy) == [
+        f"papers/toy/{name}" for name in ("dvc.yaml", "paper.yaml", "published/table1.csv")
+    ]
+    assert here(copy, "sync", "--check").stdout == ""
+    assert re.search(r"^toy, all cells +1 +\. +\. +\. +1 ", here(copy, "status").stdout, re.MULTILINE)
+    edit(copy / "papers/toy/paper.yaml", lambda paper: paper["miniature"]["scenario"].update(
+        training={"rounds": 1, "batch_size": 64, "optimiser": {"name": "adam", "lr": 0.003}}, seeds=[0]))
+    for name, what in (("data", "digits"), ("partition", "toy/mini"), ("train", "toy/mini/fedavg")):
+        stage(copy, name, what)
+    said = entries(here(copy, "explain", "toy", "1", "FedAvg").stdout.splitlines())
+    result = json.loads((copy / "papers/toy/runs/mini/fedavg/result.json").read_text())
+    assert said["state"][0].startswith("measured") and said["measured"][0].startswith(
+        f"{result['measures']['weighted'][0]:.2f} (weighted; seed 0:"
+    )
+    assert re.search(r"^toy, all cells +1 +1 ", here(copy, "status").stdout, re.MULTILINE)
+    assert all(name.startswith("papers/toy/") for name in changed(copy))
+    line, = here(copy, "new", "paper", "toy", expect=2).stderr.splitlines()
+    assert line == "error: papers/toy: there is such a folder already"
+
+
+@pytest.mark.parametrize("options, files", [
+    ((), ["pipeline/methods/fedmine.py", "tests/test_fedmine.py"]),
+    (("--paper", "toy"), ["papers/toy/methods/ours.py", "papers/toy/tests/test_ours.py"])])
+def test_a_new_method_is_a_file_with_a_test_that_passes(copy, options, files):
+    name, before = Path(files[0]).stem, changed(copy)
+    said = here(copy, "new", "method", name, *options).stdout
+    assert all(f"{file}: written" in said and (copy / file).is_file() for file in files)
+    assert set(changed(copy)) - set(before) == set(files)
+    assert "1 passed" in run(copy, sys.executable, "-m", "pytest", "-q", files[1]).stdout
+    assert here(copy, "sync", "--check").stdout == ""
+    line, = here(copy, "new", "method", name, *options, expect=2).stderr.splitlines()
+    assert line == f"error: {files[0]}: there is such a file already"
+
+
+def test_a_method_that_python_cannot_read_is_one_line(copy):
+    path = copy / "papers/toy/methods/broken.py"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("def round(:\n")
+    edit(copy / "papers/toy/paper.yaml", lambda paper: paper["methods"].update(broken={}))
+    line, = here(copy, "explain", "toy/mini/broken", expect=2).stderr.splitlines()
+    assert line.startswith("error: papers/toy/methods/broken.py, line 1: ")
+
+
+@pytest.mark.parametrize("folder", [".", "papers/toy"])
+def test_the_installed_command_runs_the_checkout_that_one_is_in(copy, folder):
+    """Installed from this repository, called in the copy."""
+    code = "import sys; sys.argv[1:] = ['status']; from pipeline.commands.cli import here; here()"
+    said = run(copy / folder, sys.executable, "-P", "-c", code, PYTHONPATH=str(ROOT)).stdout
+    assert "toy, all cells" in said and papers()[0] not in said
+    assert papers()[0] in run(copy.parent, sys.executable, "-P", "-c", code, PYTHONPATH=str(ROOT)).stdout

@@ -1,0 +1,209 @@
+"""Papers and methods are found where they lie: the code lists neither, and a paper needs nothing but its
+folder."""
+import ast
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipeline import methods
+from pipeline.cells import provenance
+from pipeline.cells.readings import described, hyper_parameters
+from pipeline.commands import explain
+from pipeline.errors import ParamError
+from pipeline.schema import ROOT, Cell, load_paper, load_params, method_names, papers
+
+OURS = '''"""Ours: FedAvg with a number of its own."""
+from dataclasses import dataclass
+
+from pipeline.methods.fedavg import FedAvg
+from pipeline.schema import Positive
+
+
+@dataclass(frozen=True)
+class Ours(FedAvg):
+    """As FedAvg."""
+    headline = "weighted"
+    rate: Positive = 0.5
+
+    def round(self, state, world):
+        return super().round(state, world)
+'''
+
+
+@pytest.fixture
+def root(tmp_path) -> Path:
+    """A repository of two papers under other names than here, one of which has a method of its own."""
+    shutil.copytree(ROOT / "pipeline", tmp_path / "pipeline", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "stages").symlink_to(ROOT / "stages")
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    for name, order in (("zeta", 1), ("alpha", 2)):
+        copy_of_a_paper(tmp_path, name, order)
+    change(
+        tmp_path,
+        "alpha",
+        lambda paper: (
+            paper["methods"].update(ours={"rate": 0.25}),
+            paper["miniature"]["methods"].append("ours"),
+        ),
+    )
+    (tmp_path / "papers/alpha/methods").mkdir()
+    (tmp_path / "papers/alpha/methods/ours.py").write_text(OURS)
+    return tmp_path
+
+
+def copy_of_a_paper(root: Path, name: str, order: int) -> None:
+    (root / "papers" / name).mkdir(parents=True)
+    shutil.copy(ROOT / "papers/fedlsa/paper.yaml", root / "papers" / name)
+    shutil.copytree(ROOT / "papers/fedlsa/published", root / "papers" / name / "published")
+    change(root, name, lambda paper: paper.update(order=order))
+
+
+def change(root: Path, name: str, how) -> None:
+    path = root / "papers" / name / "paper.yaml"
+    document = yaml.safe_load(path.read_text())
+    how(document)
+    path.write_text(yaml.safe_dump(document))
+    forget()
+
+
+def forget() -> None:
+    """What a new process would not know."""
+    for function in (load_paper, load_params, provenance._code, provenance._digest_of, provenance._listed):
+        function.cache_clear()
+
+
+def one_line(error) -> str:
+    text = str(error.value)
+    assert "\n" not in text
+    return text
+
+
+# -- no lists ----------------------------------------------------------------------------------------------
+
+def collections(tree: ast.AST):
+    """The texts of every list, tuple, set and mapping that is written out, and the words of every text of a
+    line."""
+    for node in ast.walk(tree):
+        parts = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", [])
+        yield {part.value for part in parts if isinstance(part, ast.Constant)}
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "\n" not in node.value:
+            yield set(node.value.split())
+
+
+def test_no_python_file_lists_papers_or_methods():
+    """Not two papers nor three methods beside each other; a single name may be that of a network or a
+    loss."""
+    found, listed, every = [], set(papers()), set(method_names())
+    for path in [*ROOT.glob("pipeline/**/*.py"), *ROOT.glob("stages/*.py")]:
+        for texts in collections(ast.parse(path.read_text(encoding="utf-8"))):
+            if len(texts & listed) > 1 or len(texts & every) > 2:
+                found.append((path.name, texts))
+    assert len(listed) >= 5 and len(every) >= 37 and not found
+
+
+# -- papers ------------------------------------------------------------------------------------------------
+
+def test_papers_are_the_folders_with_a_paper_yaml_in_their_own_order(root):
+    (root / "papers/notes").mkdir()
+    (root / "papers/notes/dvc.yaml").write_text("stages: {}\n")
+    (root / "papers/README.md").write_text("no folder\n")
+    assert papers(root) == ("zeta", "alpha")
+    copy_of_a_paper(root, "mine", 1)
+    assert papers(root) == ("mine", "zeta", "alpha")                  # of one order: by name
+    shutil.rmtree(root / "papers/zeta")
+    assert papers(root) == ("mine", "alpha")
+
+
+def test_a_papers_folder_can_be_a_link_to_a_repository_of_its_own(root, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("repository") / "mine"
+    shutil.copytree(root / "papers/zeta", elsewhere)
+    (root / "papers/mine").symlink_to(elsewhere)
+    assert papers(root) == ("mine", "zeta", "alpha")
+
+
+@pytest.mark.parametrize("name", ["my paper", "mine@2", "mini", "across", "index"])
+def test_a_folder_that_no_stage_or_page_can_be_named_after_is_one_line(root, name):
+    copy_of_a_paper(root, name, 9)
+    with pytest.raises(ParamError) as error:
+        papers(root)
+    assert f"papers/{name}" in one_line(error)
+
+
+def test_what_an_editor_or_a_tool_left_hidden_is_no_paper(root):
+    copy_of_a_paper(root, ".backup", 9)
+    assert papers(root) == ("zeta", "alpha")
+
+
+def test_an_unknown_paper_names_the_nearest(root):
+    with pytest.raises(ParamError) as error:
+        load_paper("alhpa", root)
+    assert one_line(error) == "unknown paper 'alhpa' (nearest: 'alpha')"
+
+
+# -- a paper's own methods ---------------------------------------------------------------------------------
+
+def test_a_papers_own_method_is_loaded_and_described(root, capsys):
+    method = methods.load("ours", {"rate": 0.25}, "test", "alpha", root)
+    assert type(method).__name__ == "Ours" and method.rate == 0.25 and method.headline == "weighted"
+    kind = described("ours", "alpha", root)
+    assert kind.lineage[:2] == ("Ours", "FedAvg") and kind.options["rate"] == 0.5
+    assert [
+        (one.name, one.value)
+        for one in hyper_parameters(Cell("alpha", "mini", "ours"), root)
+        if one.name == "rate"
+    ] == [("rate", 0.25)]
+    assert explain.explain(["alpha/mini/ours"], root) == 0
+    text = capsys.readouterr().out
+    assert "alpha/mini/ours: ours (ours) of FedLSA" in text and "fedrepro run alpha/mini/ours" in text
+
+
+def test_another_paper_cannot_use_it(root):
+    with pytest.raises(ParamError) as error:
+        methods.load("ours", {}, "papers/zeta/paper.yaml: methods.ours", "zeta", root)
+    assert one_line(error).startswith("papers/zeta/paper.yaml: methods.ours: unknown method 'ours'")
+    assert "ours" not in method_names(root=root) and "ours" in method_names("alpha", root)
+
+
+def test_changing_it_changes_the_digest_of_its_cells_and_of_no_other(root):
+    def digests() -> dict[Cell, str]:
+        forget()
+        cells = [
+            Cell(paper, "mini", method)
+            for paper in papers(root)
+            for method in load_paper(paper, root).miniature.methods
+        ]
+        return {cell: provenance.digest_of(cell, root) for cell in cells}
+
+    before, path = digests(), root / "papers/alpha/methods/ours.py"
+    path.write_text(OURS.replace("as fedavg", "").replace("FedAvg with", "FedAvg, with"))
+    assert digests() == before  # another docstring
+    path.write_text(
+        OURS.replace("super().round(state, world)", "super().round(super().round(state, world), world)")
+    )
+    assert {cell for cell, digest in digests().items() if digest != before[cell]} == {
+        Cell("alpha", "mini", "ours")
+    }
+
+
+def test_its_file_may_hold_more_than_the_method(root):
+    """A helper class before it, and a base of the paper's own."""
+    helper = OURS.replace("@dataclass", "class Sums(dict):\n    pass\n\n\n@dataclass", 1)
+    (root / "papers/alpha/methods/ours.py").write_text(helper)
+    assert type(methods.load("ours", {}, "test", "alpha", root)).__name__ == "Ours"
+    assert described("ours", "alpha", root).lineage[:2] == ("Ours", "FedAvg")
+
+
+@pytest.mark.parametrize("text", ['"""Nothing yet."""\n', "class Ours:\n    pass\n", "def round(state, "
+                                                                                     "world):\n    return "
+                                                                                     "state\n"])
+def test_a_file_without_a_method_is_one_line(root, text):
+    (root / "papers/alpha/methods/ours.py").write_text(text)
+    for look in (
+        lambda: methods.load("ours", {}, "test", "alpha", root),
+        lambda: explain.explain(["alpha/mini/ours"], root),
+    ):
+        with pytest.raises(ParamError) as error:
+            look()
+        assert "papers/alpha/methods/ours.py: no class of pipeline.methods.base.Method" in one_line(error)
