@@ -9,7 +9,6 @@ cell, round and value that differ, adds nothing and exits with 1. The code must 
 names commits. """
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -276,6 +275,9 @@ def _parts(rows: list[Row]) -> Iterator[list[Row]]:
 def _train(tree: Path, rows: list[Row]) -> dict[str, dict]:
     """What the short forms of the cells give under the code of a worktree: cell -> answer of
     stages/short.py."""
+    if not (tree / SHORT).exists():
+        why = "it is from before the ledger of equal code; train the cell again"
+        return {str(row.cell): {"error": why} for row in rows}
     plan = tree / ".cells" / f"plan-{content_hash({'plan': [row.plan for row in rows]})[:12]}.json"
     files.write_json(plan, [row.plan for row in rows])
     kept = {
@@ -334,8 +336,6 @@ def _worktree(commit: str, root: Path) -> Iterator[Path]:
             for pattern in SHARED:
                 for path in root.glob(pattern):
                     _borrow(path, tree / path.relative_to(root))
-            if not (tree / SHORT).exists():              # a version from before the ledger
-                shutil.copyfile(root / SHORT, tree / SHORT)
             yield tree
         finally:
             _git(root, "worktree", "remove", "--force", str(tree))
