@@ -307,7 +307,8 @@ def copy(tmp_path_factory) -> Path:
     names = subprocess.run(
         ["git", "ls-files", *COPIED], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.splitlines()
-    for name in [*names, "tests/conftest.py", "tests/federation.py", "tests/reporting.py", "tests/repository.py"]:
+    helpers = [f"tests/{name}.py" for name in ("conftest", "federation", "reporting", "repository")]
+    for name in [*names, *helpers]:
         (project / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, project / name)
     git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org"]
