@@ -28,7 +28,7 @@ from pipeline.commands.schedule import (
     Task,
     UnknownStage,
 )
-from pipeline.errors import unknown
+from pipeline.errors import FedReproError, unknown
 from pipeline.schema import ACROSS, MINIATURE, Cell, load_paper, papers
 
 SECONDS_BETWEEN_LINES = 10.0             # without a terminal
@@ -38,9 +38,13 @@ TAIL = 8                                 # lines of the log of a failed stage
 
 def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = False) -> int:
     """Run the stages; returns the exit code."""
+    chosen = [target for stage in stages for target in targets(stage)]
     try:
         from dvc.exceptions import DvcException
-        schedule = Schedule([target for stage in stages for target in targets(stage)], force)
+    except ImportError:
+        raise FedReproError("DVC is not installed in this environment; `make install` makes one, .venv") from None
+    try:
+        schedule = Schedule(chosen, force)
     except UnknownStage as error:
         target, names = error.args
         groups = sorted({name.split("@")[0] for name in names})
