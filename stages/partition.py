@@ -10,7 +10,7 @@ from pipeline import files
 from pipeline.data import histogram, store
 from pipeline.data import partition as cutting
 from pipeline.errors import ParamError, unknown
-from pipeline.schema import ROOT, load_paper
+from pipeline.schema import MINIATURE, ROOT, load_paper
 from stages._stage import stage
 
 
@@ -19,11 +19,8 @@ def partition(scenario: str) -> None:
     label counts of the first seed's clients as CSV and SVG."""
     paper, _, name = scenario.partition("/")
     scenarios = load_paper(paper).scenarios
-    where = (
-        f"papers/{paper}/paper.yaml: scenarios.{name}"
-        if name != "mini"
-        else f"params.yaml: miniature.{paper}.scenario"
-    )
+    at = "miniature.scenario" if name == MINIATURE else f"scenarios.{name}"
+    where = f"papers/{paper}/paper.yaml: {at}"
     if name not in scenarios:
         raise ParamError(f"papers/{paper}/paper.yaml: {unknown('scenario', name, scenarios)}")
     settings = scenarios[name]

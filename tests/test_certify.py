@@ -135,7 +135,7 @@ def test_a_constant_that_changes_a_loss_is_refused(project):
 def test_an_entry_about_other_commits_is_refused(project):
     """Sealed by somebody who knows how, but its commits have other code."""
     code = (
-        "from pipeline import ledger; from pipeline.sealing import seal; import yaml; "
+        "from pipeline.cells import ledger; from pipeline.sealing import seal; import yaml; "
         "d = yaml.safe_load(open('equivalents.yaml')); e = d['entries'][0]; e['pairs'] = [p | {'old': 'f' * "
         "64} for p in e['pairs']]; "
         "open('equivalents.yaml', 'w').write(yaml.safe_dump({'entries': [seal(e)]}))"

@@ -196,8 +196,8 @@ def test_wrong_values_cost_one_line_and_no_result(project, reference, key, value
 
 
 @pytest.mark.parametrize("change, message", [
-    ({"clients": 5000}, "miniature.fedcrl.scenario.partition.clients: 5000 clients for only 1797 images"),
-    ({"clients": 40, "beta": 0.01, "tries": 5000}, "miniature.fedcrl.scenario.partition.beta: in 5,000 draws "
+    ({"clients": 5000}, "miniature.scenario.partition.clients: 5000 clients for only 1797 images"),
+    ({"clients": 40, "beta": 0.01, "tries": 5000}, "miniature.scenario.partition.beta: in 5,000 draws "
                                                    "of Dir(0.01) over 40 clients no draw")])
 def test_an_impossible_partition_leaves_the_old_one(project, change, message):
     folder = project / "papers/fedcrl/partitions/mini"
