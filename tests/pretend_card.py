@@ -42,6 +42,8 @@ class _Backend(_DummyBackendModule):
 
 _setup_privateuseone_for_python_backend("card", backend_module=_Backend())
 DEVICE = torch.device("card:0")
+# What Module.to does by default, assigning to a parameter's `data`, does not reach this device's values.
+torch.__future__.set_overwrite_module_params_on_conversion(True)
 
 
 class OnCard(Tensor):
