@@ -42,7 +42,7 @@ def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = Fals
     try:
         from dvc.exceptions import DvcException
     except ImportError:
-        raise FedReproError("DVC is not installed in this environment; `make install` makes one, .venv") from None
+        raise FedReproError("DVC is not installed here; `make install` makes an environment, .venv") from None
     try:
         schedule = Schedule(chosen, force)
     except UnknownStage as error:
