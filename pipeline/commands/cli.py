@@ -84,17 +84,16 @@ FORCE = click.option("--force", "-f", is_flag=True, help="Run also what has not 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
              epilog="\b\nCompletion of commands, papers and cells (bash; or zsh_source, fish_source):\n"
                     '  eval "$(_FEDREPRO_COMPLETE=bash_source fedrepro)"\n\n'
-                    + example("fedrepro status", "fedrepro run fedlsa/mini/fedavg", "fedrepro explain fedcrl "
-                                                                                    "'table II' CIFAR-10 "
-                                                                                    "FedProx"))
+                    + example("fedrepro status", "fedrepro run fedlsa/mini/fedavg",
+                              "fedrepro explain fedcrl 'table II' CIFAR-10 FedProx"))
 @click.version_option(package_name="fedrepro")
 def main() -> None:
     """Federated-learning papers, from public data to their own tables."""
 
 
 @main.command(short_help="Run what has changed, several stages at once.",
-              epilog=example("fedrepro run", "fedrepro run fedlsa/mini/fedavg --jobs 2", "fedrepro run "
-                                                                                         "'papers/fedlsa/dvc.yaml:main@*'"))
+              epilog=example("fedrepro run", "fedrepro run fedlsa/mini/fedavg --jobs 2",
+                             "fedrepro run 'papers/fedlsa/dvc.yaml:main@*'"))
 @click.argument("stages", nargs=-1, shell_complete=_cells)
 @JOBS
 @FORCE
@@ -110,8 +109,8 @@ def run(stages: tuple[str, ...], jobs: int | None, force: bool) -> int:
 
 
 @main.command(short_help="What of every table is done and left, and for how long.",
-              epilog=example("fedrepro status", "fedrepro status fedlsa", "fedrepro run $(fedrepro status "
-                                                                          "fedlsa --stages 'table 2')"))
+              epilog=example("fedrepro status", "fedrepro status fedlsa",
+                             "fedrepro run $(fedrepro status fedlsa --stages 'table 2')"))
 @click.argument("papers", nargs=-1, shell_complete=_papers)
 @click.option("--json", "as_json", is_flag=True, help="For scripts.")
 @click.option("--stages", metavar="TABLE", help="Only the names of the stages that a table still needs.")
@@ -122,8 +121,8 @@ def status(papers: tuple[str, ...], as_json: bool, stages: str | None) -> int:
 
 
 @main.command(short_help="What a number is, where it comes from, and its state.",
-              epilog=example("fedrepro explain fedcrl 'table II' CIFAR-10 FedProx", "fedrepro explain "
-                                                                                    "fedlsa/mini/fedavg"))
+              epilog=example("fedrepro explain fedcrl 'table II' CIFAR-10 FedProx",
+                             "fedrepro explain fedlsa/mini/fedavg"))
 @click.argument("what", nargs=-1, required=True, shell_complete=_cells)
 def explain(what: tuple[str, ...]) -> int:
     """What a number is: data, partition, networks, protocol, hyper-parameters with their sources, readings,
@@ -184,8 +183,8 @@ def new() -> None:
     """Begin a paper or a method."""
 
 
-@new.command(short_help="A folder that runs at once.", epilog=example("fedrepro new paper mypaper && "
-                                                                      "fedrepro run papers/mypaper/dvc.yaml"))
+@new.command(short_help="A folder that runs at once.",
+             epilog=example("fedrepro new paper mypaper && fedrepro run papers/mypaper/dvc.yaml"))
 @click.argument("name")
 def paper(name: str) -> int:
     """A folder under papers/ that runs at once: a miniature with FedAvg and one table."""
@@ -195,8 +194,8 @@ def paper(name: str) -> int:
 
 @new.command(epilog=example("fedrepro new method fedmine", "fedrepro new method ours --paper mypaper"))
 @click.argument("name")
-@click.option("--paper", metavar="PAPER", shell_complete=_papers, help="For this paper alone, in its own "
-                                                                       "methods/.")
+@click.option("--paper", metavar="PAPER", shell_complete=_papers,
+              help="For this paper alone, in its own methods/.")
 def method(name: str, paper: str | None) -> int:
     """A file with FedAvg's round to change, and a test of it."""
     from pipeline.commands import new as command
@@ -208,9 +207,8 @@ def method(name: str, paper: str | None) -> int:
 @click.argument("paper", required=False, shell_complete=_papers)
 def report(paper: str | None) -> int:
     """Render the pages under reports/ from the results that are there."""
-    from pipeline.report import render
-    written = render([paper] if paper else None)
-    click.echo(f"reports: {len(written)} files, start at reports/index.html")
+    from stages.report import main as command
+    command(paper)
     return 0
 
 
@@ -243,9 +241,8 @@ def import_() -> int:
     return say_import()
 
 
-@main.command(short_help="Train the miniatures anew and compare the numbers.", epilog=example("fedrepro "
-                                                                                              "reproduce "
-                                                                                              "--jobs 2"))
+@main.command(short_help="Train the miniatures anew and compare the numbers.",
+              epilog=example("fedrepro reproduce --jobs 2"))
 @JOBS
 @FORCE
 def reproduce(jobs: int | None, force: bool) -> int:

@@ -29,8 +29,7 @@ def explain(what: Sequence[str], root: Path = ROOT) -> int:
     if len(what) < 2:
         raise ParamError(
             f"explain {what[0]}: expected a cell, <paper>/<scenario>/<method>, or a paper, a table and words "
-            "of the row and "
-            "column, such as: fedcrl 'table II' CIFAR-10 FedProx"
+            "of the row and column, such as: fedcrl 'table II' CIFAR-10 FedProx"
         )
     paper = load_paper(what[0], root)
     table = _table(paper, what[1])

@@ -49,11 +49,10 @@ def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = Fals
         target, names = error.args
         groups = sorted({name.split("@")[0] for name in names})
         near = difflib.get_close_matches(target, names + groups, n=1, cutoff=0.5)
-        return _say_error(unknown("stage", target, near or groups))
+        raise FedReproError(unknown("stage", target, near or groups)) from None
     except DvcException as error:  # the place in the file is in its cause
-        return _say_error(
-            f"{error}{': ' * bool(error.__cause__)}{' '.join(str(error.__cause__ or '').split())}"
-        )
+        cause = " ".join(str(error.__cause__ or "").split())
+        raise FedReproError(f"{error}{': ' * bool(error.__cause__)}{cause}") from None
     except KeyboardInterrupt:
         return 130
     return run(schedule, jobs or cores())
@@ -288,9 +287,3 @@ def _display(schedule: Schedule, jobs: int) -> Plain:
 
 def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _say_error(text: str) -> int:
-    print(f"error: {text}", file=sys.stderr)
-    return 2
-

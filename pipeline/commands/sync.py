@@ -32,14 +32,15 @@ ENDS = (".csv", ".json")                              # of the files that a comp
 
 def sync(root: Path = ROOT, check: bool = False) -> list[Path]:
     """Write what differs, and return it; with `check` nothing is written."""
-    found = [
-        path
+    found = {
+        path: text
         for path, text in written(root).items()
         if not path.is_file() or path.read_text(encoding="utf-8") != text
-    ]
-    for path in [] if check else found:
-        write_text(path, written(root)[path])
-    return found
+    }
+    if not check:
+        for path, text in found.items():
+            write_text(path, text)
+    return list(found)
 
 
 def written(root: Path = ROOT) -> dict[Path, str]:
@@ -144,8 +145,7 @@ def _grid(key: str, name: str, paper: Paper, same: bool) -> dict:
     if len(deps) > 1:
         raise ParamError(
             f"papers/{key}/paper.yaml: grids.{name}: its scenarios read different sets of corrupted images "
-            "or frozen "
-            "features; give each a grid of its own"
+            "or frozen features; give each a grid of its own"
         )
     return {"name": name, "same": same, "deps": deps.pop() if deps else ""}
 
