@@ -1,5 +1,4 @@
 """Cut a scenario's data over its clients: `python -m stages.partition fedcrl/mini`."""
-import hashlib
 import io
 import sys
 from pathlib import Path
@@ -7,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline import files
-from pipeline.data import histogram, store
+from pipeline.data import histogram, soundness, store
 from pipeline.data import partition as cutting
 from pipeline.errors import ParamError, unknown
 from pipeline.schema import MINIATURE, ROOT, load_paper
@@ -34,6 +33,7 @@ def partition(scenario: str) -> None:
         draws[draw] = cutting.partition(settings.partition, pool, f"{where}.partition", draw)
         if public is not None:
             draws[draw].public = _public(settings, public, draw, where)
+        soundness.check(draws[draw], settings, stored, public, where)
     for warning in dict.fromkeys(warning for parts in draws.values() for warning in parts.warnings):
         print(f"{scenario}: {warning}", file=sys.stderr)
     sources = {kind: set_and_digest(found) for kind, found in (("data", stored), ("public", public))}
@@ -56,11 +56,6 @@ def _public(settings, public, draw: int, where: str) -> np.ndarray:
 
 def _write(folder: Path, parts, sources: dict) -> None:
     arrays = cutting.to_arrays(parts)
-    digest = hashlib.sha256()
-    for key in sorted(arrays):
-        digest.update(key.encode() + np.ascontiguousarray(arrays[key], np.int64).tobytes())
-    for found in sources.values():
-        digest.update((found or {}).get("digest", "").encode())
     folder.mkdir(exist_ok=True)
     np.savez_compressed(folder / "indices.npz", **arrays)  # type: ignore[arg-type]  # none is `allow_pickle`
     files.write_json(
@@ -69,7 +64,9 @@ def _write(folder: Path, parts, sources: dict) -> None:
             "clients": parts.clients,
             "tests": list(parts.domain_test),
             "warnings": parts.warnings,
-            "digest": digest.hexdigest(),
+            "digest": cutting.content_digest(
+                arrays, [(found or {}).get("digest", "") for found in sources.values()]
+            ),
             **sources,
         },
     )

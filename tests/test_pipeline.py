@@ -77,14 +77,14 @@ def test_the_methods_with_the_most_state_resume(project, method, monkeypatch):
             raise KeyboardInterrupt
     with pytest.raises(KeyboardInterrupt):
         train_seed(job, stop)
-    assert job.checkpoint.exists() and not job.finished.exists()
+    assert job.kept.checkpoint.exists() and not job.kept.finished.exists()
     trained = []
     resumed = train_seed(job, trained.append)
     assert [row["round"] for row in trained] == [3, 4]
     assert (resumed["rows"], resumed["clients"]) == (
         whole["rows"],
         whole["clients"],
-    ) and not job.checkpoint.exists()
+    ) and not job.kept.checkpoint.exists()
 
 
 def test_a_kill_after_the_last_round_resumes(project, monkeypatch):
@@ -98,7 +98,7 @@ def test_a_kill_after_the_last_round_resumes(project, monkeypatch):
     job = Job(cell, 0, "stopped-ditto", project)
     with monkeypatch.context() as patch:
         patch.setattr(
-            "pipeline.cells.training._save_arrays", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+            "pipeline.cells.kept.Kept.finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
         )
         with pytest.raises(KeyboardInterrupt):
             train_seed(job)
@@ -106,7 +106,7 @@ def test_a_kill_after_the_last_round_resumes(project, monkeypatch):
     assert (resumed["rows"], resumed["clients"]) == (
         whole["rows"],
         whole["clients"],
-    ) and job.pictures.exists()
+    ) and job.kept.pictures.exists()
 
 
 def test_a_killed_parent_takes_its_workers_along(project, reference):

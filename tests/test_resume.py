@@ -96,8 +96,8 @@ def test_stopped_after_the_second_round_and_resumed(project, text, monkeypatch):
             raise KeyboardInterrupt
     with pytest.raises(KeyboardInterrupt):
         train_seed(job, stop)
-    saved = torch.load(job.checkpoint, weights_only=True)
-    assert [row["round"] for row in saved["rows"]][-1] == 2 and not job.finished.exists()
+    saved = torch.load(job.kept.checkpoint, weights_only=True)["content"]
+    assert [row["round"] for row in saved["rows"]][-1] == 2 and not job.kept.finished.exists()
     state = unpack(saved["state"])
     assert state.keys() - {"model", "models"} == CARRIED[text] and all(
         state[name] is not None for name in CARRIED[text]
@@ -115,7 +115,7 @@ def test_stopped_after_the_second_round_and_resumed(project, text, monkeypatch):
         whole["clients"],
         whole["traffic"],
     )
-    assert not job.checkpoint.exists() and len({row["loss"] for row in whole["rows"][1:]}) == ROUNDS
+    assert not job.kept.checkpoint.exists() and len({row["loss"] for row in whole["rows"][1:]}) == ROUNDS
 
 
 @pytest.mark.parametrize("text", ["fedlsa/mini/fedlsa", "fcclplus/mini/fcclplus"])
@@ -151,7 +151,7 @@ def test_kill_9_between_rounds(project, text):
         assert process.poll() is None and time.monotonic() < deadline, "no second round in a checkpoint"
         time.sleep(0.01)
         for checkpoint in project.glob(".cells/*/seed-0.pt"):
-            done = torch.load(checkpoint, weights_only=True)["rows"][-1]["round"]
+            done = torch.load(checkpoint, weights_only=True)["content"]["rows"][-1]["round"]
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert process.returncode == -signal.SIGKILL and not (cell.folder(project) / "result.json").exists()

@@ -5,29 +5,26 @@ import json
 import subprocess
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
-from pipeline import files
 from pipeline.cells import ledger, provenance
+from pipeline.cells.kept import Kept
 from pipeline.engine.world import default_device, executor_name, precision
 from pipeline.schema import ROOT, Cell, load_paper
 from pipeline.sealing import is_sealed
 
 
-def adopt(
-    finished: dict[int, Path], pictures: dict[int, Path], cell: Cell, metas: list[dict], root: Path = ROOT
-) -> list[int]:
-    """Write the finished-seed file of every seed of this cell in git's last commit that was trained by
+def adopt(seeds: list[Kept], cell: Cell, metas: list[dict], root: Path = ROOT) -> list[int]:
+    """Finish every seed of this cell in git's last commit that was trained by
     today's code and parameters, on today's partition and on a CPU; returns those seeds. Where the committed
     result already has all seeds, nothing is taken over: the cell is to be trained again.
 
     DVC deletes a stage's results before it runs, so they are read from git. The representations are not in
     git and are left empty; where a figure draws them, the first seed, which they come from, is trained.
-    finished, pictures: seed -> file. metas: what each seed trains on, in the order of `finished`. """
+    metas: what each seed trains on, in the order of `seeds`. """
     result, history = _committed(cell, root)
     if (
-        all(path.exists() for path in finished.values())
+        all(kept.finished.exists() for kept in seeds)
         or result is None
         or not _same_conditions(result, cell, root)
     ):
@@ -35,16 +32,17 @@ def adopt(
     of_seed = dict(
         zip(result["seeds"], result.get("partitions") or [result["partition"]] * len(result["seeds"]))
     )
-    found = [seed for seed, meta in zip(finished, metas, strict=True) if of_seed.get(seed) == meta["digest"]]
-    if len(found) == len(finished):
+    found = [
+        kept for kept, meta in zip(seeds, metas, strict=True) if of_seed.get(kept.seed) == meta["digest"]
+    ]
+    if len(found) == len(seeds):
         return []
     if _drawn(cell, root):
-        found = [seed for seed in found if seed != next(iter(finished))]
-    for seed in found:
-        if not finished[seed].exists():
-            files.write_with(pictures[seed], _empty_archive)
-            files.write_json(finished[seed], _as_finished(result, history, seed))
-    return found
+        found = [kept for kept in found if kept != seeds[0]]
+    for kept in found:
+        if not kept.finished.exists():
+            kept.finish(_as_finished(result, history, kept.seed), {})
+    return [kept.seed for kept in found]
 
 
 def _drawn(cell: Cell, root: Path) -> bool:
@@ -115,8 +113,3 @@ def _as_finished(result: dict, history: pd.DataFrame, seed: int) -> dict:
         "versions": result["machines"][at] if "machines" in result else result["versions"],
         **{key: result[key] for key in ("device", "precision", "executor", "started")},
     }
-
-
-def _empty_archive(path: Path) -> None:
-    with open(path, "wb") as file:
-        np.savez_compressed(file)

@@ -3,8 +3,10 @@ fast."""
 import hashlib
 from pathlib import Path
 
-from pipeline.data import corrupted, features, partition
-from pipeline.schema import ROOT, Cell
+from pipeline.data import corrupted, features, partition, soundness, store
+from pipeline.data.hashes import Hashes
+from pipeline.errors import ParamError
+from pipeline.schema import ROOT, Cell, shorten
 
 
 def inputs(cell: Cell, seed: int, root: Path = ROOT) -> dict:
@@ -31,3 +33,28 @@ def partition_folder(cell: Cell, seed: int, root: Path = ROOT) -> Path:
     """Where the partition stage leaves what a seed trains on."""
     folder = root / "papers" / cell.paper / "partitions" / cell.partition
     return partition.folder_of_draw(folder, cell.resolve(root)[0].draw(seed))
+
+
+def verify(cell: Cell, root: Path = ROOT) -> None:
+    """Recompute the digests of everything that the cell trains on, and look whether its partitions make
+    sense.
+
+    Raises DataError or ParamError naming what was altered. Files that have not changed since they were last
+    hashed are not read again.
+    """
+    scenario = cell.resolve(root)[0]
+    sha256 = Hashes(root / ".cells" / "hashes.json")
+    folder = root / "data" / scenario.data.set
+    stored = store.verify(folder, sha256)
+    public = None if scenario.public is None else store.verify(root / "data" / scenario.public.set, sha256)
+    if scenario.data.features != "pixels":
+        features.verify(folder.with_name(f"{folder.name}-{scenario.data.features}"), stored, sha256)
+    if scenario.corruption is not None:
+        corrupted.verify(corrupted.folder_of(folder), sha256)
+    for place in dict.fromkeys(partition_folder(cell, seed, root) for seed in scenario.seeds):
+        parts, meta = partition.verify(place)
+        for found, listed in ((stored, meta["data"]), (public, meta["public"])):
+            if found is not None and listed["digest"] != found.meta["digest"]:
+                raise ParamError(f"{shorten(place)}: made from other data than data/{found.meta['set']} now "
+                                 "holds; run its partition stage again")
+        soundness.check(parts, scenario, stored, public, shorten(place))

@@ -38,7 +38,9 @@ NEUTRAL = {
     ),
     *(
         f"pipeline.cells.{name}"
-        for name in ("arithmetic", "definitions", "ledger", "progress", "provenance", "results", "tracking")
+        for name in (
+            "arithmetic", "definitions", "kept", "ledger", "progress", "provenance", "results", "tracking"
+        )
     ),
 }
 # Constants that change no result, each with a test that they do not (tests/test_provenance.py).

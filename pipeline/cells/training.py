@@ -2,7 +2,6 @@
 files."""
 import dataclasses
 import fcntl
-import json
 import math
 import multiprocessing
 import os
@@ -23,14 +22,14 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 
 from pipeline import files, methods
 from pipeline.cells import evaluation, provenance, tracking
 from pipeline.cells.adoption import adopt
-from pipeline.cells.inputs import inputs, partition_folder
+from pipeline.cells.inputs import inputs, partition_folder, verify
+from pipeline.cells.kept import Kept
 from pipeline.cells.loading import load, load_world
 from pipeline.cells.progress import Progress
 from pipeline.engine.handle import Handle
@@ -42,6 +41,7 @@ from pipeline.schema import NEEDS, ROOT, Cell, Scenario, load_paper
 from pipeline.sealing import seal
 
 CHECKPOINT_SECONDS = 20.0
+FORCE = "FEDREPRO_FORCE"          # set: what earlier runs of the cell have kept is not used
 BYTES = 4                                                     # of a float32 scalar on the wire
 
 
@@ -58,16 +58,8 @@ class Job:
         return self.root / ".cells" / self.digest
 
     @property
-    def checkpoint(self) -> Path:
-        return self.folder / f"seed-{self.seed}.pt"
-
-    @property
-    def pictures(self) -> Path:
-        return self.folder / f"seed-{self.seed}.npz"
-
-    @property
-    def finished(self) -> Path:
-        return self.folder / f"seed-{self.seed}.json"
+    def kept(self) -> Kept:
+        return Kept(self.folder, self.seed)
 
 
 def train_cell(cell: Cell, root: Path = ROOT) -> dict:
@@ -85,6 +77,7 @@ def train_cell(cell: Cell, root: Path = ROOT) -> dict:
             f"{where}: {algorithm} needs {lacking[0]}, which the scenario {cell.scenario!r} does not offer; "
             f"what would give it: {NEEDS[lacking[0]]}"
         )
+    verify(cell, root)
     metas = [inputs(cell, seed, root) for seed in scenario.seeds]
     jobs = [
         Job(
@@ -103,21 +96,21 @@ def train_cell(cell: Cell, root: Path = ROOT) -> dict:
             progress.report(row)
             follower.report(row)
 
-        for seed in adopt(
-            {job.seed: job.finished for job in jobs},
-            {job.seed: job.pictures for job in jobs},
-            cell,
-            metas,
-            root,
-        ):
-            progress.say(f"seed {seed} is in git and stays as it is")
+        if os.environ.get(FORCE):
+            for job in jobs:
+                job.kept.forget()
+        else:
+            for seed in adopt([job.kept for job in jobs], cell, metas, root):
+                progress.say(f"seed {seed} is in git and stays as it is")
+        found = {}
         for finished in _train_seeds(jobs, report):
+            found[finished["seed"]] = finished
             progress.seed_done(finished)
-        runs = [json.loads(job.finished.read_text()) for job in jobs]
+        runs = [found[job.seed] for job in jobs]
         result = summarise(
             cell, scenario, algorithm, hyper, dataclasses.asdict(method), runs, metas, jobs[0].digest, root
         )
-        _write(cell, result, runs, jobs[0].pictures, root)
+        _write(cell, result, runs, jobs[0].kept.pictures, root)
         follower.finish(result)
         progress.cell_done(result)
     return result
@@ -131,8 +124,8 @@ def train_seed(
 ) -> dict:
     """Run one seed from its checkpoint, or from the start, to the last round. `share` may have its executor
     serve other seeds too: `sharing` of them at once, among which the time that passes is divided."""
-    if job.finished.exists():
-        return json.loads(job.finished.read_text())
+    if (run := job.kept.run()) is not None:
+        return run
     torch.set_num_threads(1)
     scenario, algorithm, hyper = job.cell.resolve(job.root)
     method = methods.load(
@@ -162,10 +155,7 @@ def train_seed(
         # that is killed there trains the round again.
         if number < scenario.training.rounds and time.monotonic() - saved >= every:
             saved = time.monotonic()
-            _save(
-                job.checkpoint,
-                {"state": pack(state), "rows": rows, "own": own, "seconds": spent + saved - begun},
-            )
+            job.kept.save({"state": pack(state), "rows": rows, "own": own, "seconds": spent + saved - begun})
     finished = {
         "seed": job.seed,
         "rows": rows,
@@ -182,12 +172,9 @@ def train_seed(
     }
     models, vectors = _models(finished["hook"], method, state, world, watch.trained), method.vectors(state)
     arrays = {} if models is None else evaluation.representations(models, world, tests)
-    _save_arrays(
-        job.pictures, arrays if vectors is None else {**arrays, "vectors": vectors.half().cpu().numpy()}
+    return job.kept.finish(
+        finished, arrays if vectors is None else {**arrays, "vectors": vectors.half().cpu().numpy()}
     )
-    files.write_json(job.finished, finished)
-    job.checkpoint.unlink(missing_ok=True)
-    return finished
 
 
 def _device_name(device: torch.device) -> str:
@@ -276,7 +263,7 @@ def _train_seeds(jobs: list[Job], report: Callable[[dict], None]) -> Iterator[di
         return
     # A forked worker has torch imported already; CUDA and macOS need a fresh interpreter.
     forks = sys.platform == "linux" and not torch.cuda.is_available()
-    left = [job for job in jobs if not job.finished.exists()]
+    left = [job for job in jobs if not job.kept.finished.exists()]
     if forks and len({partition_folder(job.cell, job.seed, job.root) for job in left}) == 1:
         load(left[0].cell, left[0].seed, left[0].root)        # forked workers inherit the loaded data
     context: ForkContext | SpawnContext = get_context("fork") if forks else get_context("spawn")
@@ -334,26 +321,10 @@ def _receive(receiver, process, job: Job) -> tuple:
         )
 
 
-def _save(path: Path, checkpoint: dict) -> None:
-    def write(temporary: Path) -> None:
-        with open(temporary, "wb") as file:  # a path would hide a full disk behind a RuntimeError
-            torch.save(checkpoint, file)
-    files.write_with(path, write)
-
-
-def _save_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    def write(temporary: Path) -> None:
-        with open(temporary, "wb") as file:                   # a name would get the suffix .npz
-            np.savez_compressed(file, **arrays)      # type: ignore[arg-type]    # none is `allow_pickle`
-    files.write_with(path, write)
-
-
 def _resume(job: Job, device: torch.device) -> tuple:
     """(state, rows, clients' accuracies, seconds) of the last checkpoint, or (None, None, [], 0.0)."""
-    job.folder.mkdir(parents=True, exist_ok=True)
-    try:
-        saved = torch.load(job.checkpoint, weights_only=True, map_location=device)
-    except FileNotFoundError:
+    saved = job.kept.resume(device)
+    if saved is None:
         return None, None, [], 0.0
     return unpack(saved["state"]), saved["rows"], saved["own"], saved["seconds"]
 

@@ -7,6 +7,7 @@ the image's place in a random order of the training part, -1 for test images. Re
 """
 import hashlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -117,10 +118,7 @@ def write(
             np.save(new / array, np.ascontiguousarray(values, ARRAYS[array]), allow_pickle=False)
             files.sync(new / array)
         meta["digests"] |= {array: files.sha256(new / array) for array in ARRAYS}
-        digest = hashlib.sha256(
-            "".join(value for _, value in sorted(meta["digests"].items())).encode()
-        ).hexdigest()
-        meta["corruption"] = {**facts, "of": name, "clean": clean, "digest": digest}
+        meta["corruption"] = {**facts, "of": name, "clean": clean, "digest": _over(meta["digests"])}
         files.write_json(new / store.META, meta)
     return meta
 
@@ -129,7 +127,7 @@ def read(folder: Path) -> Corrupted:
     """Open data/<set>-corrupted/. Raises DataError naming the file, and the command that makes it, if it is
     missing or damaged.
 
-    As with the store, `store.verify` recomputes the digests; it covers these arrays too.
+    The digests are not recomputed, see `verify`.
     """
     folder = Path(folder)
     again = _again(folder.name.removesuffix(SUFFIX))
@@ -154,6 +152,22 @@ def read(folder: Path) -> Corrupted:
         raise DataError(f"{shorten(folder / 'rank.npy')} does not fit split.npy; {again}")
     kind, severity, rank = arrays.values()
     return Corrupted(stored.images, kind, severity, rank, stored.meta)
+
+
+def verify(folder: Path, sha256: Callable[[Path], str] = files.sha256) -> Corrupted:
+    """As `read`, and recompute every digest, see `store.verify`."""
+    found = read(folder)
+    store.verify(folder, sha256)
+    if found.digest != _over(found.meta["digests"]):
+        raise DataError(
+            f"{shorten(Path(folder) / store.META)} was altered; {_again(found.meta['corruption']['of'])}"
+        )
+    return found
+
+
+def _over(digests: dict[str, str]) -> str:
+    """One digest over those of all arrays."""
+    return hashlib.sha256("".join(value for _, value in sorted(digests.items())).encode()).hexdigest()
 
 
 def _again(name: str) -> str:

@@ -13,8 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from pipeline import files
+from pipeline.data.hashes import Hashes
 from pipeline.data.store import Stored
 from pipeline.errors import DataError
+from pipeline.schema import shorten
 
 # FedCCL's "Tiny-ViT" with 192 features: ViT-Ti/16 with AugReg weights, as in FedPCL's code
 # (exps/federated_main.py).
@@ -41,6 +43,20 @@ def read(folder: Path, stored: Stored) -> np.ndarray:
             f"{folder / ARRAY}: {vectors.dtype} {vectors.shape} does not fit {len(stored)} images; {command}"
         )
     return vectors
+
+
+def verify(folder: Path, stored: Stored, hashed: Hashes) -> np.ndarray:
+    """As `read`, and recompute the digest."""
+    vectors = read(folder, stored)
+    if hashed(folder / ARRAY, _digest) != meta(folder)["digest"]:
+        raise DataError(f"{shorten(folder / ARRAY)} was altered; run `python -m stages.features "
+                        f"{stored.meta['set']}` again")
+    return vectors
+
+
+def _digest(path: Path) -> str:
+    """sha256 of the values, without the file's header."""
+    return hashlib.sha256(np.load(path, mmap_mode="r", allow_pickle=False).data).hexdigest()
 
 
 def meta(folder: Path) -> dict:

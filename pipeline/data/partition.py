@@ -3,15 +3,18 @@ PFLlib's rules, FedLSA and FedCCL with FPL's and FedPCL's counts, FCCL+ Table 5,
 
 Every function works on index arrays. `Pool` is what a partition may use; `Parts` is what it gives.
 """
+import hashlib
 import json
 import math
+import zipfile
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from pipeline.errors import ParamError, unknown
-from pipeline.schema import Data, Dirichlet, Domains, Partition, Pathological, Subset
+from pipeline.schema import Data, Dirichlet, Domains, Partition, Pathological, Subset, shorten
 
 BLOCK = 4096                                          # Dirichlet draws tried at once
 PRIVATE, PUBLIC, HELDOUT = 0, 1, 2  # purposes, whose random numbers are independent of each other
@@ -426,6 +429,16 @@ def to_arrays(parts: Parts) -> dict[str, np.ndarray]:
     }
 
 
+def content_digest(arrays: dict[str, np.ndarray], sources: list[str]) -> str:
+    """sha256 over the arrays of indices.npz and the digests of the data sets that they index."""
+    digest = hashlib.sha256()
+    for key in sorted(arrays):
+        digest.update(key.encode() + np.ascontiguousarray(arrays[key], np.int64).tobytes())
+    for source in sources:
+        digest.update(source.encode())
+    return digest.hexdigest()
+
+
 def folder_of_draw(folder: Path, draw: int) -> Path:
     """Where a draw lies in the folder of a scenario's partition. Draw 0 lies in the folder itself, where code
     from before there were several draws reads it."""
@@ -434,9 +447,9 @@ def folder_of_draw(folder: Path, draw: int) -> Path:
 
 def read(folder: Path) -> tuple[Parts, dict]:
     """The partition stored in `folder` and its meta.json. Raises ParamError naming the stage when it is not
-    there."""
+    there or damaged."""
     try:
-        meta = json.loads((folder / "meta.json").read_text())
+        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
         with np.load(folder / "indices.npz", allow_pickle=False) as arrays:
             count = len(meta["clients"])
             return Parts(
@@ -448,7 +461,26 @@ def read(folder: Path) -> tuple[Parts, dict]:
                 arrays["public"],
                 arrays["heldout"],
             ), meta
-    except (FileNotFoundError, KeyError, ValueError) as error:
+    except (OSError, EOFError, LookupError, TypeError, ValueError, AttributeError, NotImplementedError,
+            RecursionError, zipfile.BadZipFile, zlib.error) as error:
+        reason = " ".join(str(error).split())[:120]
         raise ParamError(
-            f"{folder}: not a complete partition ({error}); run the partition stage of this scenario first"
+            f"{shorten(folder)}: not a complete partition ({reason}); run the partition stage of this "
+            "scenario first"
         ) from None
+
+
+def verify(folder: Path) -> tuple[Parts, dict]:
+    """As `read`, and recompute the digest. Raises ParamError also where the partition was altered."""
+    parts, meta = read(folder)
+    try:
+        arrays = to_arrays(parts)
+        sources = [(meta[key] or {}).get("digest", "") for key in ("data", "public")]
+        found = content_digest(arrays, sources)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ParamError(
+            f"{shorten(folder)}: not a partition ({error!r}); run its partition stage again"
+        ) from None
+    if found != meta.get("digest"):
+        raise ParamError(f"{shorten(folder)}: was altered; run the partition stage of this scenario again")
+    return parts, meta

@@ -7,7 +7,7 @@ the source and the SHA-256 digest of each array. Reading needs NumPy alone.
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,12 +90,14 @@ def read(folder: Path) -> Stored:
     return stored
 
 
-def verify(folder: Path) -> Stored:
+def verify(folder: Path, sha256: Callable[[Path], str] = files.sha256) -> Stored:
     """As `read`, and recompute every digest; DataError names the file, the expected digest and the one
-    found."""
+    found. sha256: what computes a file's digest, such as a `hashes.Hashes` that remembers them."""
     stored = read(folder)
+    if lacking := [name for name in ARRAYS if name not in stored.meta["digests"]]:
+        raise _broken(folder, META, f"has no digest of {', '.join(lacking)}")
     for name, expected in stored.meta["digests"].items():
-        found = files.sha256(Path(folder) / name)
+        found = sha256(Path(folder) / name)
         if found != expected:
             raise _broken(folder, name, f"was altered: SHA-256 {found}, expected {expected}")
     if _over(stored.meta["digests"]) != stored.meta["digest"]:

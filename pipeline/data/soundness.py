@@ -1,0 +1,92 @@
+"""Is a stored partition what its scenario promises? Its digest says whether it was altered, this whether it
+makes sense."""
+import numpy as np
+
+from pipeline.data.partition import Parts, Pool
+from pipeline.data.store import TRAIN, Stored
+from pipeline.errors import ParamError
+from pipeline.schema import Domains, Scenario, Subset
+
+
+def check(parts: Parts, scenario: Scenario, stored: Stored, public: Stored | None, where: str) -> None:
+    """Raises ParamError, beginning with `where` (the partition's folder), for indices out of range or
+    repeated, for an image that is both trained on and tested on or that belongs to two clients, for test
+    images of the set's own split among the training images, and for clients other than the scenario's."""
+    settings = scenario.partition
+    pool = Pool.of(scenario.data, stored.labels, stored.domains, stored.split, stored.meta, where)
+    named = {f"the training images of client {name}": part
+             for (name, _), part in zip(parts.clients, parts.train, strict=True)}
+    tests = {f"the test images of client {name}": part
+             for (name, _), part in zip(parts.clients, parts.own_test, strict=True)}
+    tests |= {f"the test images of {name}": part for name, part in parts.domain_test.items()}
+    apart = {"the held-out images": parts.heldout}
+    for what, indices in (named | tests | apart).items():
+        _indices(indices, len(stored), what, where)
+    _clients(parts, settings, pool, where)
+    _disjoint(named | apart, tests, overlap=isinstance(settings, Subset) and settings.overlap, where=where)
+    for what, indices in (named | apart | tests).items():
+        if (pool.domains[indices] < 0).any():
+            raise ParamError(f"{where}: {what} include some of a domain that the scenario does not use")
+    if _keeps_the_split(settings):
+        for what, indices in (named | apart).items():
+            if pool.test[indices].any():
+                raise ParamError(f"{where}: {what} include test images of data/{scenario.data.set}")
+    _public(parts.public, scenario, public, where)
+
+
+def _clients(parts: Parts, settings, pool: Pool, where: str) -> None:
+    if isinstance(settings, Subset):
+        promised = list(settings.sizes)
+        sizes = [len(part) for part in parts.train]
+        if sizes != list(settings.sizes.values()):
+            raise ParamError(f"{where}: clients of {sizes} images, the scenario says "
+                             f"{list(settings.sizes.values())}")
+    elif isinstance(settings, Domains):
+        promised = [domain if count == 1 else f"{domain}-{i}"
+                    for domain, count in settings.clients.items() for i in range(count)]
+    else:
+        promised = [str(k) for k in range(settings.clients)]
+    if [name for name, _ in parts.clients] != promised:
+        raise ParamError(f"{where}: other clients than the scenario's {', '.join(promised)}")
+    for (name, domain), part in zip(parts.clients, parts.train, strict=True):
+        if not len(part) and not (isinstance(settings, Domains) and settings.beta is not None):
+            raise ParamError(f"{where}: client {name} has no training images")
+        if domain in pool.names and (pool.domains[part] != pool.names.index(domain)).any():
+            raise ParamError(f"{where}: client {name} has images of other domains than {domain}")
+
+
+def _indices(indices: np.ndarray, total: int, what: str, where: str) -> None:
+    if indices.ndim != 1 or not np.issubdtype(indices.dtype, np.integer):
+        raise ParamError(f"{where}: {what} are {indices.dtype} {indices.shape}, expected a list of indices")
+    if len(indices) and not (0 <= indices.min() and indices.max() < total):
+        raise ParamError(f"{where}: {what} go from {indices.min()} to {indices.max()}, "
+                         f"expected 0 to {total - 1}")
+    if len(np.unique(indices)) != len(indices):
+        raise ParamError(f"{where}: {what} name an image twice")
+
+
+def _disjoint(training: dict, tests: dict, overlap: bool, where: str) -> None:
+    tested = np.unique(np.concatenate([*tests.values(), np.empty(0, np.int64)]))
+    for what, indices in training.items():
+        if np.isin(indices, tested).any():
+            raise ParamError(f"{where}: {what} are among the test images")
+    together = np.concatenate(list(training.values()))
+    if not overlap and len(np.unique(together)) != len(together):
+        raise ParamError(f"{where}: an image belongs to two clients")
+
+
+def _keeps_the_split(settings) -> bool:
+    """Does the set's own split decide what is trained on?"""
+    if isinstance(settings, (Subset, Domains)):
+        return settings.test == "official"
+    return settings.pool == "train"
+
+
+def _public(indices: np.ndarray, scenario: Scenario, public: Stored | None, where: str) -> None:
+    if scenario.public is None or public is None:
+        return
+    _indices(indices, len(public), "the public images", where)
+    if len(indices) != scenario.public.size:
+        raise ParamError(f"{where}: {len(indices)} public images, the scenario says {scenario.public.size}")
+    if (public.split[indices] != TRAIN).any():
+        raise ParamError(f"{where}: test images of data/{scenario.public.set} among the public images")

@@ -1,0 +1,120 @@
+"""A small repository of its own to destroy: one paper, FedAvg on the bundled digits, a few rounds."""
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from repository import copy_of_the_repository
+
+CELL = "tiny/mini/fedavg"
+STAGES = ("sources", "data", "results", "track", "report")       # of the root; the rest serves other papers
+VOLATILE = ("started", "seconds", "memory", "git", "self")        # of result.json: when and how fast
+ENVIRONMENT = {
+    **{key: value for key, value in os.environ.items() if not key.startswith("FEDREPRO_")},
+    "OMP_NUM_THREADS": "1", "DVC_NO_ANALYTICS": "1", "MLFLOW_TRACKING_URI": "sqlite:///mlflow.db",
+    "FEDREPRO_CHECKPOINT_SECONDS": "0", "FEDREPRO_MIRROR": "", "FEDREPRO_DEVICE": "cpu", "COLUMNS": "200",
+    "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+}
+COMMANDS = {
+    "run": ["pipeline", "run"],
+    "force": ["pipeline", "run", "--force", CELL],
+    "repro": ["dvc", "repro"],
+    "train": ["stages.train", CELL],
+    "partition": ["stages.partition", "tiny/mini"],
+    "report": ["stages.report"],
+    "import": ["pipeline", "import"],
+}
+
+
+def make(folder: Path) -> Path:
+    """The repository, as a commit, with nothing run yet."""
+    copy_of_the_repository(folder)
+    for old in [*folder.glob("papers/*/"), folder / "reports/curves", folder / "reports/inputs"]:
+        shutil.rmtree(old, ignore_errors=True)
+    for old in ("dvc.lock", "data/dvc.lock", "reports/noise.csv"):
+        (folder / old).unlink(missing_ok=True)
+    (folder / "equivalents.yaml").write_text("entries: []\n")
+    document = yaml.safe_load((folder / "dvc.yaml").read_text())
+    document["stages"] = {name: document["stages"][name] for name in STAGES}
+    document["stages"]["data"]["matrix"]["set"] = ["digits"]
+    (folder / "dvc.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
+    done(folder, "pipeline", "new", "paper", "tiny")
+    for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "A small repository"]):
+        subprocess.run(["git", "-c", "user.name=chaos", "-c", "user.email=chaos@localhost", *command],
+                       cwd=folder, check=True)
+    return folder
+
+
+def start(folder: Path, module: str, *arguments: str, **environment: str) -> subprocess.Popen:
+    """A command of the repository in a session of its own, its output in a pipe."""
+    return subprocess.Popen([sys.executable, "-m", module, *arguments], cwd=folder, text=True,
+                            env={**ENVIRONMENT, **environment}, start_new_session=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def done(folder: Path, module: str, *arguments: str, **environment: str) -> str:
+    """Run a command to its end; RuntimeError with what it said where it fails."""
+    process = start(folder, module, *arguments, **environment)
+    said, _ = process.communicate(timeout=600)
+    if process.returncode:
+        raise RuntimeError(f"{module} {' '.join(arguments)} ended with {process.returncode}:\n{said[-2000:]}")
+    return said
+
+
+def finish(folder: Path) -> None:
+    """What a user does after a crash: the same command again."""
+    done(folder, "pipeline", "run")
+    done(folder, "pipeline", "import")
+
+
+def outcome(folder: Path) -> dict[str, str]:
+    """name -> digest of everything that a run leaves and that may not depend on what happened on the way."""
+    found = {}
+    for path in sorted(
+        [*folder.glob("papers/tiny/**/*"), *folder.glob("reports/**/*"), *folder.glob("data/**/*")]
+    ):
+        name = path.relative_to(folder).as_posix()
+        if path.is_file() and not name.startswith(("reports/templates", "reports/runs")):
+            found[name] = _digest(path)
+    found["runs"] = json.dumps(tracked(folder))
+    found["untracked"] = _git(folder, "status", "--porcelain", "--untracked-files=all")
+    return found
+
+
+def tracked(folder: Path) -> list:
+    """Every finished run in MLflow: paper, cell and seed, with the number of its logged rounds."""
+    code = (
+        "import json, mlflow; c = mlflow.MlflowClient(); e = [x.experiment_id for x in "
+        "c.search_experiments()]; "
+        "print(json.dumps(sorted([r.info.status, r.info.run_name, "
+        "len(r.data.metrics)] for r in c.search_runs(e))))"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True
+    )
+    if said.returncode:
+        raise RuntimeError(f"MLflow's database cannot be read: {said.stderr[-500:]}")
+    return json.loads(said.stdout.splitlines()[-1])
+
+
+def _digest(path: Path) -> str:
+    content = path.read_bytes()
+    if path.name == "result.json":
+        document = json.loads(content)
+        content = json.dumps({key: value for key, value in document.items() if key not in VOLATILE},
+                             sort_keys=True).encode()
+    elif path.name == "dvc.lock":
+        content = repr(sorted(yaml.safe_load(content)["stages"])).encode()
+    elif path.suffix == ".html" or path.suffix in (".md", ".npz"):
+        content = str(path.exists()).encode()       # they tell when and how long, or are archives with times
+    return hashlib.sha256(content).hexdigest()
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True).stdout

@@ -1,0 +1,260 @@
+"""Hash before trusting: what a cell trains on, and what it keeps under .cells, altered in every way that was
+seen to be accepted."""
+import errno
+import json
+import os
+import random
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from repository import CELL, forget, outputs, stage
+
+from pipeline.cells.inputs import verify
+from pipeline.cells.kept import Kept, _save, fingerprint
+from pipeline.cells.training import Job, train_seed
+from pipeline.data import partition, store
+from pipeline.data.hashes import Hashes
+from pipeline.errors import DataError, ParamError
+from pipeline.schema import Cell
+from pipeline.sealing import seal
+
+PARTS = "papers/fedcrl/partitions/mini"
+CPU = torch.device("cpu")
+CONTENT = {"state": {"weights": torch.arange(6.0).reshape(2, 3), "on": torch.tensor([True, False])},
+           "rows": [{"round": 1, "loss": 0.5}], "own": [None, 12.5], "seconds": 3.0}
+
+
+@pytest.fixture
+def mended(project):
+    """The project, with its data and partition as before after the test."""
+    kept = {name: project / name for name in ("data/digits", PARTS)}
+    for name, folder in kept.items():
+        shutil.copytree(folder, project / "kept" / name)
+    yield project
+    for name, folder in kept.items():
+        shutil.rmtree(folder)
+        shutil.copytree(project / "kept" / name, folder)
+    shutil.rmtree(project / "kept")
+
+
+def altered_labels(project):
+    labels = np.load(project / "data/digits/labels.npy")
+    np.save(project / "data/digits/labels.npy", labels[::-1])
+
+
+def test_altered_data_is_not_trained_on(mended, reference):
+    """Labels in another order: refused in one line, also where times and size are the old ones; after
+    mending, the numbers are those of before."""
+    forget(mended)
+    verify(Cell.parse(CELL), mended)
+    file = mended / "data/digits/labels.npy"
+    before = file.stat()
+    altered_labels(mended)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    refused = stage(mended, "train", CELL, expect=2)
+    assert refused.stderr.count("\n") == 1 and "data/digits/labels.npy was altered" in refused.stderr
+    assert not list(mended.glob("papers/fedcrl/runs/mini/fedprox/*"))
+    shutil.copy(mended / "kept/data/digits/labels.npy", file)
+    stage(mended, "train", CELL)
+    assert outputs(mended) == reference
+
+
+def with_arrays(project, change, reseal=True):
+    """Change the partition's arrays; with `reseal`, its digest as one would who means it."""
+    folder = project / PARTS
+    parts, meta = partition.read(folder)
+    arrays = partition.to_arrays(parts)
+    change(arrays)
+    np.savez_compressed(folder / "indices.npz", **arrays)
+    if reseal:
+        meta["digest"] = partition.content_digest(arrays, [meta["data"]["digest"], ""])
+        (folder / "meta.json").write_text(json.dumps(meta))
+
+
+CHANGES = {
+    "was altered": (lambda a: a.update({"train.0": a["train.0"][1:]}), False),
+    "go from -1": (lambda a: a["train.0"].__setitem__(0, -1), True),
+    "go from": (lambda a: a["own_test.2"].__setitem__(0, 10**6), True),
+    "client 3 has no training images": (lambda a: a.update({"train.3": a["train.3"][:0]}), True),
+    "name an image twice": (lambda a: a["train.1"].__setitem__(1, a["train.1"][0]), True),
+    "are among the test images": (lambda a: a["train.0"].__setitem__(0, a["own_test.1"][0]), True),
+    "belongs to two clients": (lambda a: a["train.0"].__setitem__(0, a["train.1"][0]), True),
+    "expected a list of indices": (lambda a: a.update({"train.0": a["train.0"] + 0.5}), True),
+}
+
+
+@pytest.mark.parametrize("said", CHANGES)
+def test_a_partition_that_is_not_the_scenarios(mended, said):
+    change, reseal = CHANGES[said]
+    with_arrays(mended, change, reseal)
+    with pytest.raises(ParamError, match=said):
+        verify(Cell.parse(CELL), mended)
+
+
+def test_clients_and_data_of_the_partition_are_the_scenarios(mended):
+    meta = json.loads((mended / PARTS / "meta.json").read_text())
+    for said, changed in (
+        ("other clients than", meta | {"clients": [["x", "all"], *meta["clients"][1:]]}),
+        ("was altered", meta | {"data": meta["data"] | {"digest": "0" * 64}}),
+        ("not a", meta | {"data": None, "clients": None}),
+        ("not a complete partition", [meta]),
+    ):
+        (mended / PARTS / "meta.json").write_text(json.dumps(changed))
+        with pytest.raises(ParamError, match=said):
+            verify(Cell.parse(CELL), mended)
+
+
+def test_a_damaged_archive_of_indices_is_one_line(mended):
+    """Bits flipped, cut, zeroed: the partition is refused by a ParamError or is the same."""
+    file, draw = mended / PARTS / "indices.npz", random.Random(3)
+    good, refused = file.read_bytes(), 0
+    for _ in range(60):
+        bad = bytearray(good)
+        place = draw.randrange(len(bad))
+        if draw.random() < 0.5:
+            bad[place] ^= 1 << draw.randrange(8)
+        else:
+            del bad[place:]
+        file.write_bytes(bad)
+        try:
+            parts, _ = partition.verify(mended / PARTS)
+        except ParamError as error:
+            assert "\n" not in str(error)
+            refused += 1
+    assert refused > 40
+
+
+def test_a_stored_set_without_its_digests_is_refused(mended):
+    path = mended / "data/digits/meta.json"
+    meta = json.loads(path.read_text())
+    path.write_text(json.dumps(meta | {"digests": {}}))
+    with pytest.raises(DataError, match="has no digest of images.npy"):
+        store.verify(mended / "data/digits")
+
+
+def test_a_digest_is_remembered_while_the_file_stays_the_same(tmp_path):
+    big, calls = tmp_path / "big", []
+
+    def compute(path):
+        calls.append(path)
+        return path.read_text()
+    big.write_text("one")
+    os.utime(big, (1, 1))
+    assert Hashes(tmp_path / "h.json")(big, compute) == "one"     # its ctime is now: it may still change
+    assert not (tmp_path / "h.json").exists()
+    found = big.stat()
+    mark = [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+    document = {"files": {str(big): [mark, "remembered"]}}
+    (tmp_path / "h.json").write_text(json.dumps(seal(document)))
+    assert Hashes(tmp_path / "h.json")(big, compute) == "remembered" and len(calls) == 1
+    (tmp_path / "h.json").write_text(json.dumps({**document, "self": "0"}))
+    assert Hashes(tmp_path / "h.json")(big, compute) == "one"
+    (tmp_path / "h.json").write_text(json.dumps(seal(document)))
+    big.write_text("two")
+    os.utime(big, (1, 1))
+    assert Hashes(tmp_path / "h.json")(big, compute) == "two"
+
+
+# -- what a seed keeps ---------------------------------------------------------------------------------------
+
+def test_an_altered_finished_seed_is_trained_again(project, reference, capfd):
+    """A number changed, a foreign cell's file, a cut file, another archive beside it: said, set aside, and
+    the result is that of before."""
+    forget(project)
+    cell = Cell.parse(CELL)
+    job = Job(cell, 0, "altered", project)
+    whole = train_seed(job)
+    text = job.kept.finished.read_text()
+    document = json.loads(text)
+    for bad in (
+        text.replace(str(document["rows"][-1]["average"]), "99.9"),
+        json.dumps(
+            seal({key: value for key, value in (document | {"cell": "other"}).items() if key != "self"})
+        ),
+        json.dumps(seal({key: value for key, value in (document | {"seed": 1}).items() if key != "self"})),
+        json.dumps({key: value for key, value in document.items() if key != "self"}),
+        text[: len(text) // 2],
+        "[]",
+        "",
+    ):
+        job.kept.finished.write_text(bad)
+        assert job.kept.run() is None and not job.kept.finished.exists()
+        said = capfd.readouterr().err
+        assert said.count("\n") == 1 and "set aside as seed-0.json.damaged" in said
+    job.kept.finished.write_text(text)
+    job.kept.pictures.write_bytes(b"")
+    assert job.kept.run() is None
+    again = train_seed(job)
+    assert (again["rows"], again["clients"], again["traffic"]) == (
+        whole["rows"],
+        whole["clients"],
+        whole["traffic"],
+    )
+
+
+def test_a_damaged_checkpoint_is_set_aside(tmp_path, capfd):
+    """600 bytes changed, cut or inserted somewhere: set aside with one line, or the content is the same."""
+    kept, draw = Kept(tmp_path, 0), random.Random(1)
+    kept.save(CONTENT)
+    good, aside = kept.checkpoint.read_bytes(), 0
+    for number in range(150):
+        bad = bytearray(good)
+        place = draw.randrange(len(bad))
+        if number % 3 == 0:
+            bad[place] ^= 1 << draw.randrange(8)
+        elif number % 3 == 1:
+            del bad[place:]
+        else:
+            bad[place:place] = b"\0"
+        kept.checkpoint.write_bytes(bad)
+        found = kept.resume(CPU)
+        assert found is None or fingerprint(found) == fingerprint(CONTENT)
+        aside += found is None
+    assert aside > 100 and capfd.readouterr().err.count("set aside as seed-0.pt.damaged") == aside
+
+
+def test_a_foreign_checkpoint_is_set_aside(tmp_path, project, reference, capfd):
+    """Another seed's, another cell's, or one of an earlier version: the seed is trained from the
+    beginning."""
+    kept = Kept(tmp_path / "cell", 0)
+    Kept(tmp_path / "other", 0).save(CONTENT)
+    Kept(tmp_path / "cell", 1).save(CONTENT)
+    torch.save(CONTENT, tmp_path / "old.pt")
+    for foreign in (tmp_path / "other/seed-0.pt", tmp_path / "cell/seed-1.pt", tmp_path / "old.pt"):
+        shutil.copy(foreign, kept.checkpoint)
+        assert kept.resume(CPU) is None and not kept.checkpoint.exists()
+    assert capfd.readouterr().err.count("set aside") == 3
+    job = Job(Cell.parse(CELL), 0, "foreign", project)
+    job.folder.mkdir(parents=True)
+    shutil.copy(tmp_path / "old.pt", job.kept.checkpoint)
+    assert train_seed(job)["rows"][-1]["round"] == 4
+
+
+def test_a_full_disk_during_a_checkpoint_is_said_as_such(tmp_path):
+    class Full:
+        def write(self, data):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left on device"):
+        _save(CONTENT, Full())
+    kept = Kept(tmp_path, 0)
+    kept.save(CONTENT)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipeline.cells.kept._save", lambda *_: Full().write(b""))
+        with pytest.raises(Exception, match="cannot be written: No space left on device"):
+            kept.save({**CONTENT, "seconds": 9.0})
+    assert kept.resume(CPU)["seconds"] == 3.0 and [path.name for path in tmp_path.iterdir()] == ["seed-0.pt"]
+
+
+def test_forced_means_from_the_beginning(project, reference):
+    """With FEDREPRO_FORCE, which `fedrepro run --force` sets, what lies under .cells does not count."""
+    forget(project)
+    stage(project, "train", CELL)
+    before = {path: path.stat().st_mtime_ns for path in project.glob(".cells/*/seed-*.json")}
+    stage(project, "train", CELL)
+    assert before and all(path.stat().st_mtime_ns == time for path, time in before.items())
+    stage(project, "train", CELL, FEDREPRO_FORCE="1")
+    assert all(path.stat().st_mtime_ns != time for path, time in before.items())
+    assert outputs(project) == reference
