@@ -33,6 +33,7 @@ from pipeline.schema import ACROSS, MINIATURE, Cell, load_paper, papers
 
 SECONDS_BETWEEN_LINES = 10.0             # without a terminal
 SECONDS_BETWEEN_TABLES = 0.5
+FEW = 5                                  # names of stages in an error
 TAIL = 8                                 # lines of the log of a failed stage
 
 
@@ -44,12 +45,17 @@ def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = Fals
     except ImportError:
         raise FedReproError("DVC is not installed here; `make install` makes an environment, .venv") from None
     try:
-        schedule = Schedule(chosen, force)
+        schedule = Schedule(chosen, force, lambda line: print(line, flush=True))
     except UnknownStage as error:
         target, names = error.args
         groups = sorted({name.split("@")[0] for name in names})
         near = difflib.get_close_matches(target, names + groups, n=1, cutoff=0.5)
-        raise FedReproError(unknown("stage", target, near or groups)) from None
+        if near or len(groups) <= FEW:
+            raise FedReproError(unknown("stage", target, near or groups)) from None
+        some = ", ".join(map(repr, difflib.get_close_matches(target, groups, n=FEW, cutoff=0.0)))
+        raise FedReproError(
+            f"unknown stage {target!r} (of {len(groups)} for example {some}; a paper, a cell or `mini` will do)"
+        ) from None
     except DvcException as error:  # the place in the file is in its cause
         cause = " ".join(str(error.__cause__ or "").split())
         raise FedReproError(f"{error}{': ' * bool(error.__cause__)}{cause}") from None
@@ -98,10 +104,11 @@ def run(schedule: Schedule, jobs: int) -> int:
                 for task in schedule.poll():
                     display.ended(task)
                 display.show()
-                if schedule.of(RUNNING):
+                if schedule.of(RUNNING) or schedule.blocked():
                     time.sleep(0.1)
     finally:
         group.close()
+        schedule.end()
         for number, handler in before.items():
             signal.signal(number, handler)
     return _summary(schedule, display, bool(stopped))
@@ -140,6 +147,7 @@ class Plain:
         self.schedule, self.jobs = schedule, jobs
         self.begun = self.shown = time.monotonic()
         self.latest: dict[Task, dict] = {}
+        self.told: dict[Task, str] = {}
         self.every = SECONDS_BETWEEN_LINES
 
     def __enter__(self) -> "Plain":
@@ -163,7 +171,11 @@ class Plain:
                 self.say(f"           | {line}")
 
     def show(self) -> None:
-        """Show the stages that run, if it is time to."""
+        """Show the stages that run, if it is time to, and at once what waits for another process."""
+        for task in self.schedule.blocked():
+            if self.told.get(task) != task.blocker:
+                self.told[task] = task.blocker
+                self.say(f"           {task.name} waits for {task.blocker}")
         now = time.monotonic()
         if now - self.shown >= self.every and self.schedule.of(RUNNING):
             self.shown = now
