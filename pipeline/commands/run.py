@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from pipeline.cells.progress import clock
@@ -28,7 +28,7 @@ from pipeline.commands.schedule import (
     Task,
     UnknownStage,
 )
-from pipeline.errors import FedReproError, unknown
+from pipeline.errors import FedReproError, ParamError, unknown
 from pipeline.schema import ACROSS, MINIATURE, Cell, load_paper, papers
 
 SECONDS_BETWEEN_LINES = 10.0             # without a terminal
@@ -40,6 +40,8 @@ TAIL = 8                                 # lines of the log of a failed stage
 def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = False) -> int:
     """Run the stages; returns the exit code."""
     chosen = [target for stage in stages for target in targets(stage)]
+    if not (workers := os.environ.get("FEDREPRO_WORKERS") or "1").isdecimal() or not int(workers):
+        raise ParamError(f"FEDREPRO_WORKERS: expected a number of processes, found {workers!r}")
     try:
         from dvc.exceptions import DvcException
     except ImportError:
@@ -82,10 +84,23 @@ def targets(name: str) -> list[str]:
     return [name]
 
 
+def check_cells(cells: Iterable[Cell]) -> None:
+    """ParamError for what a training would refuse, hours of other stages later perhaps: a method that is not
+    there, its hyper-parameters, a scenario that lacks what it needs."""
+    from pipeline import methods                     # a second, for torch
+    for cell in cells:
+        scenario, algorithm, hyper = cell.resolve()
+        where = f"papers/{cell.paper}/paper.yaml: methods.{cell.method}"
+        if lacking := sorted(methods.load(algorithm, hyper, where, cell.paper).needs - scenario.offers):
+            raise ParamError(f"{where}: {algorithm} needs {lacking[0]}, which the scenario {cell.scenario!r} "
+                             "does not offer")
+
+
 def run(schedule: Schedule, jobs: int) -> int:
     """Run what has changed, at most `jobs` stages at once; returns the exit code."""
     group = Group(schedule.repo.lock.lockfile)
     stopped: list[int] = []
+    unchecked = [Cell.parse(task.cell) for task in schedule.tasks if task.cell]
 
     # Sets a flag: an exception could interrupt DVC while it writes a file in this process.
     def stop(number, frame) -> None:
@@ -100,6 +115,9 @@ def run(schedule: Schedule, jobs: int) -> int:
         with _display(schedule, jobs) as display:
             while not stopped and schedule.of(WAITING, READY, RUNNING):
                 schedule.check(SECONDS_BETWEEN_TABLES)
+                if unchecked and schedule.of(READY):
+                    check_cells(unchecked)
+                    unchecked = []
                 schedule.launch(jobs, group)
                 for task in schedule.poll():
                     display.ended(task)

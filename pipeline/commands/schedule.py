@@ -315,7 +315,7 @@ def _holder(lock: Path) -> str:
 
 def _shown(command: str) -> str:
     """A command line without the folders of its programs."""
-    return re.sub(r"\S*/(?=(python|dvc|fedrepro|__main__)[^/\s]*(\s|$))", "", command)[:200]
+    return re.sub(r"\S*/(?=(\w+/__main__\.py|python[\d.]*|dvc|fedrepro)(\s|$))", "", command)[:200]
 
 
 def _forget_the_dead(path: Path) -> None:
