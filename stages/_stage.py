@@ -3,6 +3,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
+from pipeline.commands import keeping
 from pipeline.errors import FedReproError
 
 
@@ -16,8 +17,11 @@ def stage(function: Callable, *names: str, **optional: str) -> None:
         parser.add_argument(name)
     for name, text in optional.items():
         parser.add_argument(name, nargs="?", help=text)
+    arguments = vars(parser.parse_args())
     try:
-        function(**vars(parser.parse_args()))
+        for line in keeping.mend_locks():                          # DVC rewrites one when the stage has ended
+            print(f"warning: {line}", file=sys.stderr, flush=True)
+        function(**arguments)
     except FedReproError as error:
         sys.exit(_fail(f"error: {error}"))
     except OSError as error:

@@ -1,8 +1,11 @@
-"""`fedrepro run` on a small DVC repository of stub stages: order, parallelism, failures, Ctrl-C, kill -9."""
+"""`fedrepro run` on a small DVC repository of stub stages: order, parallelism, failures, Ctrl-C, kill -9, lock
+files that were cut, other processes beside it."""
 import contextlib
+import ctypes
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +14,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+
+from pipeline.commands import keeping
 
 ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENT = {
@@ -229,6 +234,189 @@ def test_training_says_how_far_it_is(tmp_path, monkeypatch):
         "accuracy": 12.5,
     }
     assert last == {"cell": str(cell), "seeds": 2, "accuracy": 50.5, "done": True}
+
+
+# -- lock files ----------------------------------------------------------------------------------------------
+
+# A DVC that is killed when it has written a share of a YAML file.
+TORN = """
+import io, os, signal
+from ruamel.yaml import YAML
+whole = YAML.dump
+def dump(self, data, stream, **options):
+    text = io.StringIO()
+    whole(self, data, text, **options)
+    stream.write(text.getvalue()[:int(len(text.getvalue()) * float(os.environ["TORN"]))])
+    stream.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+if "TORN" in os.environ:
+    YAML.dump = dump
+"""
+
+
+def torn(folder: Path, share: float, *command: str) -> int:
+    """Exit code of a command in which DVC is killed while it writes its lock file."""
+    (folder / "site").mkdir(exist_ok=True)
+    (folder / "site" / "sitecustomize.py").write_text(TORN)
+    environment = {**ENVIRONMENT, "TORN": str(share), "PYTHONPATH": f"{folder / 'site'}:{ROOT}"}
+    return subprocess.run(
+        [sys.executable, "-m", *command], cwd=folder, env=environment, capture_output=True, timeout=60
+    ).returncode
+
+
+@pytest.mark.parametrize("share, wrong", [(0.0, "is empty"), (0.7, "is cut")])
+def test_a_lock_file_outlives_a_kill_at_its_writing(tmp_path, share, wrong):
+    folder = repository(tmp_path, one=stub("one", "in"), two=stub("two", "in"))
+    run(folder)
+    whole = (folder / "dvc.lock").read_bytes()
+    (folder / "in.txt").write_text("2\n")
+    ran(folder)
+    assert torn(folder, share, "pipeline", "run", "one") == 1
+    assert ran(folder) == ["one"] and (folder / "dvc.lock").read_bytes() == whole
+    assert torn(folder, share, "dvc", "repro", "one") == -9 and (folder / "dvc.lock").read_bytes() != whole
+    ran(folder)
+    said = run(folder)
+    assert f"dvc.lock {wrong}, as a killed DVC leaves it: replaced by its copy\n" in said
+    assert sorted(ran(folder)) == ["one", "two"] and clean(folder)
+
+
+LOCK = """schema: '2.0'
+stages:
+  one@a:
+    cmd: python one
+    deps:
+    - path: in.txt
+      hash: md5
+      md5: b026324c6904b2a9cb4b88d6d61c81d1
+      size: 2
+    outs:
+    - path: one.txt
+      hash: md5
+      md5: b026324c6904b2a9cb4b88d6d61c81d1
+      size: 2
+  two:
+    cmd: python two
+    params:
+      params.yaml:
+        a.b: 12
+    outs:
+    - path: two.txt
+      hash: md5
+      md5: 26ab0db90d72e28ad0ba1e22ee510510
+      size: 2
+"""
+
+
+def test_a_lock_file_cut_anywhere_is_noticed():
+    """Also one whose earlier entry DVC was writing anew; and a whole one with more, less or other entries is
+    none."""
+    old, new = LOCK.encode(), LOCK.replace("b026", "b027").encode()
+    assert [end for end in range(len(old)) if not keeping.damage(old[:end], old)] == []
+    missed = {new[:end] for end in range(len(new)) if not keeping.damage(new[:end], old)}
+    assert missed == set()
+    assert keeping.damage(b"\0" * 512) == "is empty" and keeping.damage(b"\xff\xfe") == "is cut"
+    more = old + b"  three:\n    cmd: python three\n"
+    for whole in (old, new, more, b"schema: '2.0'\nstages: {}\n"):
+        assert keeping.damage(whole) == "" == keeping.damage(whole, whole) == keeping.damage(new, old)
+    assert keeping.damage(more, old) == "" and keeping.damage(old, more) == "lacks 1 of 3 stages"
+
+
+def test_a_cut_lock_file_is_mended_from_its_copy_else_from_git_else_removed(tmp_path):
+    repository(tmp_path)
+    lock, copy = tmp_path / "papers/p/dvc.lock", tmp_path / ".cells/locks/papers/p/dvc.lock"
+    lock.parent.mkdir(parents=True)
+    lock.write_text(LOCK)
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@example.org"]
+    for words in (["init", "-q"], ["add", "papers"], ["commit", "-qm", "x"]):
+        subprocess.run([*git, *words], check=True)
+    lock.write_text(LOCK.split("  two:")[0])                       # good YAML, one entry gone
+    line, = keeping.mend_locks(tmp_path)
+    assert "papers/p/dvc.lock lacks 1 of 2 stages" in line and line.endswith("replaced by that of git")
+    assert lock.read_text() == LOCK and copy.with_name("dvc.lock.damaged").exists()
+    newer = LOCK + "  three:\n    cmd: python three\n"
+    lock.write_text(newer)
+    assert keeping.mend_locks(tmp_path) == [] and copy.read_text() == newer
+    lock.write_text("")
+    line, = keeping.mend_locks(tmp_path)
+    assert line.endswith("replaced by its copy") and lock.read_text() == newer
+    lock.write_text(LOCK)
+    assert keeping.mend_locks(tmp_path) == [] and lock.read_text() == LOCK   # as git has it: checked out
+    lock.write_text("<<<<<<< ours\n" + LOCK + "\n<<<<<<< theirs\n")
+    assert keeping.mend_locks(tmp_path) == []                     # a conflict is the user's
+    (tmp_path / "dvc.lock").write_text(LOCK[:100])
+    line, = keeping.mend_locks(tmp_path)
+    assert line.endswith("removed; its stages run again") and not (tmp_path / "dvc.lock").exists()
+    (tmp_path / "dvc.lock").write_text("")
+    import zc.lockfile
+    held = zc.lockfile.LockFile(str(tmp_path / ".dvc/tmp/lock"))    # a DVC at work may be writing
+    assert keeping.mend_locks(tmp_path) == []
+    held.close()
+
+
+# -- former outputs ------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("how", ["failed", signal.SIGINT, signal.SIGKILL])
+def test_former_outputs_outlive_a_forced_run(tmp_path, how):
+    """One that fails, is interrupted or is killed; a folder, too."""
+    folder = repository(
+        tmp_path,
+        one={
+            "cmd": "test -f in.txt && mkdir out && echo $MARK | tee out/a out/b two.txt && touch begun && "
+            "eval $THEN && touch last.txt",
+            "deps": ["in.txt"],
+            "outs": [{name: {"cache": False}} for name in ("out", "two.txt", "last.txt")],
+        },
+    )
+    command = [*RUN, "--force"]
+    first = {**ENVIRONMENT, "MARK": "former", "THEN": "true"}
+    assert subprocess.run(command, cwd=folder, env=first, capture_output=True).returncode == 0
+    (folder / "begun").unlink()
+    second = {**ENVIRONMENT, "MARK": "later", "THEN": "false" if how == "failed" else "sleep 67.125"}
+    process = subprocess.Popen(command, cwd=folder, env=second, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    wait_for((folder / "begun").exists)
+    if how != "failed":
+        process.send_signal(how)
+    process.communicate(timeout=30)
+    wait_for(lambda: not living(folder))
+    if how == signal.SIGKILL:
+        assert not (folder / "last.txt").exists()
+        assert "one: its former outputs are back" in run(folder)
+    assert [(folder / name).read_text() for name in ("out/a", "out/b", "two.txt")] == ["former\n"] * 3
+    assert (folder / "last.txt").exists() and clean(folder) and not list(folder.glob(".cells/kept/*"))
+
+
+# -- beside other processes ----------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("other", [RUN, [sys.executable, "-m", "dvc", "repro"]], ids=["run", "dvc repro"])
+def test_a_stage_that_another_process_runs_is_waited_for(tmp_path, other):
+    folder = repository(tmp_path, one=stub("one", "in", does="sleep 6"), two=stub("two", "one"))
+    process = subprocess.Popen(other, cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    wait_for((folder / "one.begun").exists)
+    said = run(folder)
+    assert process.wait(timeout=60) == 0
+    assert re.search(r"one waits for process \d+: dvc\S* .*repro", said) and "failed" not in said
+    assert ran(folder).count("one") == 1 and clean(folder)
+
+
+def test_dvcs_lock_is_waited_for(tmp_path):
+    folder = repository(tmp_path, one=stub("one", "in"))
+    code = "import time, zc.lockfile as z; lock = z.LockFile('.dvc/tmp/lock'); open('held', 'w'); time.sleep(8)"
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=folder)
+    wait_for((folder / "held").exists)
+    assert re.search(rf"waiting for process {process.pid}: .*, which has DVC's lock\n", run(folder))
+    assert process.wait(timeout=60) == 0 and ran(folder) == ["one"]
+
+
+@pytest.mark.parametrize("place", [".dvc/tmp", ".cells", ".cells/logs"])
+def test_a_read_only_folder_is_one_line(tmp_path, place):
+    folder = repository(tmp_path, one=stub("one", "in"))
+    (folder / ".cells/logs").mkdir(parents=True)
+    (folder / place).chmod(0o555)
+    # root may write there; PR_CAPBSET_DROP takes CAP_DAC_OVERRIDE from it, and other users have none
+    done = subprocess.run(RUN, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=60,
+                          preexec_fn=lambda: ctypes.CDLL(None).prctl(24, 1, 0, 0, 0) and None)
+    line, = done.stderr.splitlines()
+    assert done.returncode == 2 and line.startswith("error: ") and place in line and "Permission" in line
 
 
 def wait_for(condition) -> None:

@@ -333,6 +333,14 @@ def test_what_is_printed(root, capsys):
     }
 
 
+def test_columns_stay_apart():
+    left = [status.Status("missing", "s", hours=hours, like=False) for hours in (123456.78, None)]
+    name, row = status._counted("  table 3, 64 pixels, one client", left * 99).splitlines()
+    assert name == "  table 3, 64 pixels, one client" and len(row) <= 80
+    assert row.split() == ["198", ".", ".", ".", "198", ".", "~12,222,221", "+", "99", "cells"]
+    assert status._counted("x", left).index("~") == 62 and len(status._counted("x", left)) == 80
+
+
 @pytest.mark.parametrize("arguments, message", [
     ({"wanted": ["fedclr"]}, "unknown paper 'fedclr' .nearest: 'fedcrl'"),
     ({"wanted": ["fedcrl"], "table": "table III"}, "unknown table 'table III' .nearest: 'table II'")])

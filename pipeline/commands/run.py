@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from pipeline.cells.progress import clock
@@ -28,28 +28,36 @@ from pipeline.commands.schedule import (
     Task,
     UnknownStage,
 )
-from pipeline.errors import FedReproError, unknown
+from pipeline.errors import FedReproError, ParamError, unknown
 from pipeline.schema import ACROSS, MINIATURE, Cell, load_paper, papers
 
 SECONDS_BETWEEN_LINES = 10.0             # without a terminal
 SECONDS_BETWEEN_TABLES = 0.5
+FEW = 5                                  # names of stages in an error
 TAIL = 8                                 # lines of the log of a failed stage
 
 
 def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = False) -> int:
     """Run the stages; returns the exit code."""
     chosen = [target for stage in stages for target in targets(stage)]
+    if not (workers := os.environ.get("FEDREPRO_WORKERS") or "1").isdecimal() or not int(workers):
+        raise ParamError(f"FEDREPRO_WORKERS: expected a number of processes, found {workers!r}")
     try:
         from dvc.exceptions import DvcException
     except ImportError:
         raise FedReproError("DVC is not installed here; `make install` makes an environment, .venv") from None
     try:
-        schedule = Schedule(chosen, force)
+        schedule = Schedule(chosen, force, lambda line: print(line, flush=True))
     except UnknownStage as error:
         target, names = error.args
         groups = sorted({name.split("@")[0] for name in names})
         near = difflib.get_close_matches(target, names + groups, n=1, cutoff=0.5)
-        raise FedReproError(unknown("stage", target, near or groups)) from None
+        if near or len(groups) <= FEW:
+            raise FedReproError(unknown("stage", target, near or groups)) from None
+        some = ", ".join(map(repr, difflib.get_close_matches(target, groups, n=FEW, cutoff=0.0)))
+        raise FedReproError(
+            f"unknown stage {target!r} (of {len(groups)} for example {some}; a paper, a cell or `mini` will do)"
+        ) from None
     except DvcException as error:  # the place in the file is in its cause
         cause = " ".join(str(error.__cause__ or "").split())
         raise FedReproError(f"{error}{': ' * bool(error.__cause__)}{cause}") from None
@@ -76,10 +84,23 @@ def targets(name: str) -> list[str]:
     return [name]
 
 
+def check_cells(cells: Iterable[Cell]) -> None:
+    """ParamError for what a training would refuse, hours of other stages later perhaps: a method that is not
+    there, its hyper-parameters, a scenario that lacks what it needs."""
+    from pipeline import methods                     # a second, for torch
+    for cell in cells:
+        scenario, algorithm, hyper = cell.resolve()
+        where = f"papers/{cell.paper}/paper.yaml: methods.{cell.method}"
+        if lacking := sorted(methods.load(algorithm, hyper, where, cell.paper).needs - scenario.offers):
+            raise ParamError(f"{where}: {algorithm} needs {lacking[0]}, which the scenario {cell.scenario!r} "
+                             "does not offer")
+
+
 def run(schedule: Schedule, jobs: int) -> int:
     """Run what has changed, at most `jobs` stages at once; returns the exit code."""
     group = Group(schedule.repo.lock.lockfile)
     stopped: list[int] = []
+    unchecked = [Cell.parse(task.cell) for task in schedule.tasks if task.cell]
 
     # Sets a flag: an exception could interrupt DVC while it writes a file in this process.
     def stop(number, frame) -> None:
@@ -94,14 +115,18 @@ def run(schedule: Schedule, jobs: int) -> int:
         with _display(schedule, jobs) as display:
             while not stopped and schedule.of(WAITING, READY, RUNNING):
                 schedule.check(SECONDS_BETWEEN_TABLES)
+                if unchecked and schedule.of(READY):
+                    check_cells(unchecked)
+                    unchecked = []
                 schedule.launch(jobs, group)
                 for task in schedule.poll():
                     display.ended(task)
                 display.show()
-                if schedule.of(RUNNING):
+                if schedule.of(RUNNING) or schedule.blocked():
                     time.sleep(0.1)
     finally:
         group.close()
+        schedule.end()
         for number, handler in before.items():
             signal.signal(number, handler)
     return _summary(schedule, display, bool(stopped))
@@ -140,6 +165,7 @@ class Plain:
         self.schedule, self.jobs = schedule, jobs
         self.begun = self.shown = time.monotonic()
         self.latest: dict[Task, dict] = {}
+        self.told: dict[Task, str] = {}
         self.every = SECONDS_BETWEEN_LINES
 
     def __enter__(self) -> "Plain":
@@ -163,7 +189,11 @@ class Plain:
                 self.say(f"           | {line}")
 
     def show(self) -> None:
-        """Show the stages that run, if it is time to."""
+        """Show the stages that run, if it is time to, and at once what waits for another process."""
+        for task in self.schedule.blocked():
+            if self.told.get(task) != task.blocker:
+                self.told[task] = task.blocker
+                self.say(f"           {task.name} waits for {task.blocker}")
         now = time.monotonic()
         if now - self.shown >= self.every and self.schedule.of(RUNNING):
             self.shown = now

@@ -7,15 +7,19 @@ import json
 import logging
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipeline.commands import keeping
+from pipeline.commands.group import Group
+
+SECONDS_TO_ASK_AGAIN = 2.0
+TAIL = 20  # lines of a log, in which DVC's last words are
 OVERHEAD = 3.0  # seconds that a stage costs besides its training: DVC, imports, files
 # What becomes of a stage.
 WAITING, READY, RUNNING = "waiting", "ready", "running"
@@ -39,11 +43,27 @@ class Task:
     workers: int = 1                     # cores that it was given
     begun: float = 0.0
     seconds: float = 0.0                 # how long it took
+    blocker: str = ""                    # who uses its files: another process, which it waits for
+    ask_at: float = 0.0                  # when to ask again whether that one has ended
 
     @property
     def events(self) -> Path:
         """The file to which its training reports progress (FEDREPRO_EVENTS)."""
         return self.log.with_suffix(".jsonl")
+
+    @property
+    def kept(self) -> Path:
+        """Its former outputs, while it runs."""
+        return self.log.parents[1] / "kept" / str(os.getpid()) / self.log.stem
+
+    def waits(self, said: str) -> bool:
+        """Whether DVC says that another process uses the files of the stage."""
+        users = re.search(r"is being blocked by:\s+\(PID (\d+)\): (.*)", said)
+        if not users and "Unable to acquire lock" not in said:
+            return False
+        self.blocker = f"process {users[1]}: {_shown(users[2])}" if users else "another DVC"
+        self.state, self.ask_at = WAITING, time.monotonic() + SECONDS_TO_ASK_AGAIN
+        return True
 
     def error(self) -> str:
         """The line of the log that best explains why the stage failed."""
@@ -78,16 +98,21 @@ class Schedule:
     Targets are what `dvc repro --glob` takes, relative to the current directory; none is its dvc.yaml.
     """
 
-    def __init__(self, targets: list[str], force: bool = False):
+    def __init__(self, targets: list[str], force: bool = False, say: Callable[[str], object] = print):
         from dvc.repo import Repo
         from dvc.repo.reproduce import get_active_graph, plan_repro
         logging.getLogger("dvc").setLevel(logging.CRITICAL)  # its warnings and bars would break our table
         self.repo, self.force = Repo(), force
-        graph = get_active_graph(self.repo.index.graph)
-        logs = Path(self.repo.root_dir, ".cells", "logs")
+        root = Path(self.repo.root_dir)
+        with _alone(self.repo, say):
+            for line in keeping.mend_held_locks(root) + keeping.put_back_of_the_dead(root):
+                say(line)
+            graph = get_active_graph(self.repo.index.graph)
+            planned = plan_repro(graph, self._collect(targets))
+        logs = root / ".cells" / "logs"
         self.tasks: list[Task] = []                                   # upstream before downstream
         by_stage = {}
-        for stage in plan_repro(graph, self._collect(targets)):
+        for stage in planned:
             name = stage.addressing
             task = Task(stage, name, logs / (re.sub(r"[^\w.@=-]+", "_", name) + ".log"))
             by_stage[stage] = task
@@ -113,9 +138,22 @@ class Schedule:
             with lock_repo(self.repo):
                 _forget_the_dead(Path(self.repo.tmp_dir, "rwlock"))
                 while time.monotonic() < until and (task := next(self._unchecked(), None)):
-                    task.state = READY if self.force or _changed(task.stage) else UNCHANGED
+                    self._check(task)
         except LockError:
             pass
+
+    def _check(self, task: Task) -> None:
+        from dvc.lock import LockError
+        task.blocker = ""
+        try:
+            changed = task.stage.changed()
+        except LockError as error:
+            if task.waits(str(error)):
+                return
+            changed = True
+        except Exception:                # `dvc repro` will report it in the stage's log
+            changed = True
+        task.state = READY if self.force or changed else UNCHANGED
 
     def launch(self, jobs: int, group: "Group") -> None:
         """Start what is ready, the longest first; cores that are left over become workers of a training
@@ -139,6 +177,9 @@ class Schedule:
                 continue
             task.seconds = time.monotonic() - task.begun
             task.state = DONE if code == 0 else FAILED
+            keeping.put_back(task.kept, when=keeping.NEVER if code == 0 else keeping.MISSING)
+            if code and task.waits("\n".join(task.tail(TAIL))):
+                continue
             waiting = list(task.downstream) if task.state == FAILED else []
             while waiting:
                 needing = waiting.pop()
@@ -146,9 +187,20 @@ class Schedule:
                 waiting += needing.downstream
             yield task
 
+    def end(self) -> None:
+        """Put the former outputs of what was stopped back, and copy the lock files."""
+        for task in self.of(RUNNING):
+            done = task.process is not None and task.process.wait() == 0
+            keeping.put_back(task.kept, when=keeping.NEVER if done else keeping.ALWAYS)
+        keeping.mend_locks(Path(self.repo.root_dir))
+
     def of(self, *states: str) -> list[Task]:
         """The tasks in one of the states."""
         return [task for task in self.tasks if task.state in states]
+
+    def blocked(self) -> list[Task]:
+        """The tasks that wait for another process."""
+        return [task for task in self.of(WAITING) if task.blocker]
 
     def left(self, jobs: int) -> float | None:
         """Seconds to the end, from known durations at this run's own pace; None where none is known."""
@@ -197,12 +249,16 @@ class Schedule:
     def _unchecked(self) -> Iterator[Task]:
         waiting = sorted(self.of(WAITING), key=lambda task: -task.rank)
         return (
-            task for task in waiting if all(needed.state in (DONE, UNCHANGED) for needed in task.upstream)
+            task
+            for task in waiting
+            if task.ask_at <= time.monotonic()
+            and all(needed.state in (DONE, UNCHANGED) for needed in task.upstream)
         )
 
     def _start(self, task: Task, group: "Group") -> None:
         task.log.parent.mkdir(parents=True, exist_ok=True)
         task.events.unlink(missing_ok=True)
+        keeping.keep((Path(out.fs_path) for out in task.stage.outs), task.kept)
         workers = min(task.workers, int(os.environ.get("FEDREPRO_WORKERS") or task.workers))
         environment = {
             **os.environ,
@@ -216,7 +272,7 @@ class Schedule:
         command = [
             sys.executable,
             "-m",
-            "dvc",
+            "pipeline.commands.keeping",
             "--wait-for-lock",
             "repro",
             "--single-item",
@@ -228,11 +284,38 @@ class Schedule:
         task.state, task.begun = RUNNING, time.monotonic()
 
 
-def _changed(stage) -> bool:
+@contextlib.contextmanager
+def _alone(repo, say: Callable[[str], object]) -> Iterator[None]:
+    """With DVC's lock; where another process has it, says which and waits."""
+    from dvc.lock import LockError
+    told = False
+    while True:
+        try:
+            repo.lock.lock()             # tries for three seconds
+            break
+        except LockError:
+            if not told:
+                say(f"waiting for {_holder(Path(repo.lock.lockfile))}, which has DVC's lock")
+            told = True
     try:
-        return stage.changed()
-    except Exception:                    # `dvc repro` will report it in the stage's log
-        return True
+        yield
+    finally:
+        repo.lock.unlock()
+
+
+def _holder(lock: Path) -> str:
+    """`process 123: dvc repro`, from the number that DVC leaves in its lock file."""
+    import psutil
+    try:
+        pid = int(lock.read_text(encoding="utf-8"))
+        return f"process {pid}: {_shown(' '.join(psutil.Process(pid).cmdline()))}"
+    except (OSError, ValueError, psutil.Error):
+        return "another process"
+
+
+def _shown(command: str) -> str:
+    """A command line without the folders of its programs."""
+    return re.sub(r"\S*/(?=(\w+/__main__\.py|python[\d.]*|dvc|fedrepro)(\s|$))", "", command)[:200]
 
 
 def _forget_the_dead(path: Path) -> None:
@@ -242,10 +325,10 @@ def _forget_the_dead(path: Path) -> None:
     try:
         lists = json.loads(path.read_text(encoding="utf-8"))
         readers = {
-            name: [user for user in users if _alive(user["pid"])]
+            name: [user for user in users if keeping.alive(user["pid"])]
             for name, users in lists.get("read", {}).items()
         }
-        writers = {name: user for name, user in lists.get("write", {}).items() if _alive(user["pid"])}
+        writers = {name: user for name, user in lists.get("write", {}).items() if keeping.alive(user["pid"])}
         path.write_text(
             json.dumps({"write": writers, "read": {name: users for name, users in readers.items() if users}}),
             encoding="utf-8",
@@ -254,81 +337,3 @@ def _forget_the_dead(path: Path) -> None:
         pass
     except (ValueError, KeyError, TypeError, AttributeError):
         path.unlink()
-
-
-def _alive(pid: int) -> bool:
-    import psutil
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False
-
-
-# -- processes -----------------------------------------------------------------------------------------------
-
-class Group:
-    """Processes that never outlive us: one process group, with a guard in it that ends it once our pipe to it
-    closes."""
-
-    def __init__(self, lock: str):
-        self.guard = subprocess.Popen(
-            [sys.executable, "-I", __file__, lock], stdin=subprocess.PIPE, process_group=0
-        )
-
-    def start(self, command: list[str], log, environment: dict[str, str]) -> subprocess.Popen:
-        """A process of the group; what it prints goes to the open file `log`."""
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            process_group=self.guard.pid,
-        )
-
-    def close(self) -> None:
-        """End whatever still runs; returns when it has ended."""
-        self.guard.communicate()         # closes the pipe and waits
-
-    def kill(self) -> None:
-        """End it at once."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.guard.pid, signal.SIGKILL)
-
-
-def _guard(lock: str) -> None:
-    """Wait for the end of the pipe, then end the other processes of our group: SIGINT, then SIGTERM, then
-    SIGKILL.
-
-    It first takes DVC's lock, so that no DVC is writing dvc.lock when the signal comes. """
-    import zc.lockfile
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    sys.stdin.buffer.read()
-    held, until = None, time.monotonic() + 10
-    while _others() and held is None and time.monotonic() < until:
-        try:
-            held = zc.lockfile.LockFile(lock)
-        except zc.lockfile.LockError:
-            time.sleep(0.05)
-    for number, patience in ((signal.SIGINT, 2), (signal.SIGTERM, 3), (signal.SIGKILL, 0)):
-        if not _others():
-            return
-        os.killpg(0, number)
-        until = time.monotonic() + patience
-        while _others() and time.monotonic() < until:
-            time.sleep(0.05)
-
-
-def _others() -> bool:
-    """Does any other process of our group live?"""
-    import psutil
-    for pid in psutil.pids():
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if pid != os.getpid() and os.getpgid(pid) == os.getpgid(0) and _alive(pid):
-                return True
-    return False
-
-
-if __name__ == "__main__":
-    _guard(sys.argv[1])

@@ -4,6 +4,7 @@ how to go on.
 A cell is done, stale (its result was made by other code or parameters than today's), failed (its last run
 ended with an error), missing, or without a stage (no grid of paper.yaml holds it yet). Neither torch nor DVC
 is loaded, so that it takes only seconds. """
+import contextlib
 import csv
 import json
 import math
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from pipeline.cells import provenance
 from pipeline.cells.inputs import inputs
+from pipeline.commands import keeping
 from pipeline.commands.schedule import Task
 from pipeline.data.registry import REGISTRY
 from pipeline.errors import FedReproError, ParamError, unknown
@@ -43,6 +45,7 @@ LEFT = (STALE, FAILED, MISSING)
 # The scenarios that the miniatures use -> the name under which their table is listed.
 MINIATURES = {MINIATURE: "miniature", ACROSS: "across papers"}
 FROZEN = 192                                          # numbers of an image's features (vit_tiny)
+NAME = 21                                             # columns of a name; a longer one has a line of its own
 INDEX_TEST = 0.2  # share of a domain whose test part is index mod 10 in {8, 9}
 
 
@@ -376,25 +379,23 @@ def lines(overviews: dict[str, Overview], rates: list[Rate]) -> Iterator[str]:
 
 
 def _row(name: str, counts: tuple, left: str) -> str:
-    return (
-        f"{name:<24}"
-        + "".join(f"{count:>{width}}" for count, width in zip(counts, (5, 5, 6, 7, 8, 9), strict=True))
-        + f"{left:>16}"
-    )
+    columns = "".join(f"{count:>{width}}" for count, width in zip(counts, (5, 5, 6, 7, 8, 9), strict=True))
+    name = name if len(name) <= NAME else f"{name}\n{'':<{NAME}}"
+    return f"{name:<{NAME}}{columns} {left:>18}".rstrip()
 
 
 def _counted(name: str, statuses: list[Status]) -> str:
     count = Counter(status.state for status in statuses)
     return _row(
         name, tuple(n or "." for n in (len(statuses), *(count[state] for state in STATES))), _hours(statuses)
-    ).rstrip()
+    )
 
 
 def _hours(statuses: list[Status]) -> str:
     known, like, unknown = hours(statuses)
     if not any(status.state in LEFT for status in statuses):
         return ""
-    text = f"{known:,.1f}" if known >= 0.05 else "0.1" if known else ""
+    text = f"{known:,.{0 if known >= 100 else 1}f}" if known >= 0.05 else "0.1" if known else ""
     return " + ".join(
         filter(None, (text and ("" if like else "~") + text, f"{unknown} cells" if unknown else ""))
     )
@@ -477,6 +478,9 @@ def status(
     try:
         for name in wanted:
             load_paper(name, root)                    # reports a wrong name before anything is read
+        with contextlib.suppress(FedReproError):      # of a checkout where nobody may write
+            for line in keeping.mend_locks(root) + keeping.put_back_of_the_dead(root):
+                print(line, file=sys.stderr)
         results = read_results(root)
         rates = rates_of(results, root)
         overviews = {key: overview(key, results, rates, root) for key in wanted or papers(root)}
