@@ -121,7 +121,7 @@ def tex_measured(value: Value) -> Raw:
         return Raw(rf"{{\scriptsize {tex(value.text)}}}")
     if value.state != "measured":
         return Raw(("!" if value.problem else "---") if value.state == "missing" else "")
-    mean = {"best": r"\textbf{%s}", "second": r"\underline{%s}"}.get(value.mark, "%s") % value.mean
+    mean = {"best": r"\textbf{%s}", "second": r"\underline{%s}"}.get(value.mark, "%s") % tex(value.mean)
     signs = "".join(rf"\textsuperscript{{{tex(sign.text)}}}" for sign in value.signs)
     return Raw(mean + signs + (rf"{{\scriptsize$\,\pm\,{value.spread}$}}" if value.spread else ""))
 
