@@ -11,8 +11,8 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from pipeline.errors import FedReproError
-from pipeline.schema import shorten
+from pipeline.errors import FedReproError, ParamError
+from pipeline.schema import CONTROL, shorten
 
 
 def checksum(path: Path, algorithm: str = "sha256") -> str:
@@ -76,6 +76,35 @@ def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence]) -> N
             raise ValueError(f"{len(row)} values for the {len(columns)} columns {', '.join(columns)}")
         writer.writerow(row)
     write_text(path, text.getvalue())
+
+
+def read_csv(path: Path, columns: Sequence[str]) -> list[tuple[int, dict[str, str]]]:
+    """(line, row) of a CSV in UTF-8 with exactly these columns; a row's line is its last one where a text
+    spans several. FileNotFoundError, or ParamError naming file and line of what is not such a table."""
+    shown, content = shorten(path), Path(path).read_bytes()
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ParamError(f"{shown}:{line}: not UTF-8: byte {content[error.start]:#x}") from None
+    if found := CONTROL.search(text):
+        line = text.count("\n", 0, found.start()) + 1
+        raise ParamError(f"{shown}:{line}: holds the control character U+{ord(found[0]):04X}")
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        rows = [(reader.line_num, row) for row in reader if row]
+    except csv.Error as error:
+        raise ParamError(f"{shown}:{reader.line_num}: {error}") from None
+    if not rows:
+        raise ParamError(f"{shown}: is empty, the columns must be {','.join(columns)}")
+    (_, header), *rows = rows
+    if header != list(columns):
+        lost = [f"the column {name!r} is missing; " for name in columns if name not in header]
+        raise ParamError(f"{shown}:1: {(lost or [''])[0]}the columns must be {','.join(columns)}")
+    for line, row in rows:
+        if len(row) != len(columns):
+            raise ParamError(f"{shown}:{line}: {len(row)} fields, the columns are {len(columns)}")
+    return [(line, dict(zip(columns, row))) for line, row in rows]
 
 
 @contextlib.contextmanager

@@ -9,22 +9,42 @@ import math
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
+import numpy as np
 import pandas as pd
+from pandas.api.types import is_integer_dtype
 
 from pipeline.errors import FedReproError, unknown
-from pipeline.schema import ROOT, Cell, load_paper, papers, shorten
+from pipeline.schema import (
+    ROOT,
+    Cell,
+    Count,
+    Finite,
+    NonNegative,
+    Range,
+    Whole,
+    check,
+    load_paper,
+    papers,
+    shorten,
+)
 from pipeline.sealing import is_sealed
 
 COLUMNS = ["paper", "scenario", "method", "measure", "mean", "std", "seeds"]
 FIRST = ("average", "weighted", "clients_std")    # the order in which a reader wants the measures
 LOWER_IS_BETTER = ("clients_std", "loss", "traffic", "memory", "seconds")
-KEYS: dict[str, type | tuple[type, ...]] = {
-    "cell": str, "paper": str, "scenario": str, "method": str, "label": str, "algorithm": str, "hyper": dict,
-    "seeds": list, "rounds": int, "hook": str, "last": int, "headline": str, "measures": dict,
-    "clients": list, "traffic": dict, "data": dict, "public": (dict, type(None)), "partition": str,
-    "warnings": list, "device": str, "versions": dict, "started": str, "seconds": list, "git": dict,
+Percent = Annotated[float, Range(low=0, high=100)]
+KEYS: dict[str, Any] = {
+    "cell": str, "paper": str, "scenario": str, "method": str, "label": str, "algorithm": str,
+    "hyper": dict[str, Any], "seeds": list[Whole], "rounds": Count, "hook": Literal["pre", "post"],
+    "last": Count, "headline": str, "measures": dict[str, list[Finite]],
+    "clients": list[list[Percent | None]], "traffic": dict[str, NonNegative], "data": dict[str, str],
+    "public": dict[str, str] | None, "partition": str, "warnings": list[str], "device": str,
+    "versions": dict[str, str], "started": str, "seconds": list[NonNegative], "git": dict[str, Any],
     "digest": str}
+INSIDE = {"traffic": ("up", "down", "bytes"), "data": (DATA := ("set", "source", "digest", "deviation")),
+          "public": DATA, "versions": ("torch",), "git": ("commit",)}     # where they are not empty
 ROUNDED = 0.002  # largest gap between the mean of numbers with four decimals and the rounded mean
 
 
@@ -65,24 +85,45 @@ def read(path: Path) -> dict:
         raise FedReproError(
             f"{shorten(path)}: 'self' is not the hash of the rest; the file was altered, run the cell again"
         )
-    for key, kind in KEYS.items():
-        if not isinstance(document.get(key, FedReproError), kind):
-            wrong = "is missing" if key not in document else f"is a {type(document[key]).__name__}"
-            raise FedReproError(
-                f"{shorten(path)}: the key {key!r} {wrong}; another version of FedRepro wrote it, run the "
-                "cell again"
-            )
+    try:
+        _check_values(document)
+    except FedReproError as error:
+        raise FedReproError(
+            f"{shorten(path)}: {error}; another version of FedRepro wrote it or it was altered, run the cell "
+            "again"
+        ) from None
     folder = "/".join((path.parts[-5], *path.parts[-3:-1]))
     if document["cell"] != folder:
         raise FedReproError(
             f"{shorten(path)}: 'cell' is {document['cell']!r}, but the folder is that of {folder!r}"
         )
-    for measure, values in document["measures"].items():
-        if len(values) != len(document["seeds"]):
-            raise FedReproError(
-                f"{shorten(path)}: {len(values)} values of {measure!r} for {len(document['seeds'])} seeds"
-            )
     return document
+
+
+def _check_values(document: dict) -> None:
+    """Types, ranges and sizes of what a result holds; FedReproError says what is wrong with it."""
+    for key, kind in KEYS.items():
+        if key not in document:
+            raise FedReproError(f"the key {key!r} is missing")
+        value = check(kind, document[key], key)
+        if lost := [name for name in INSIDE.get(key, ()) if value and name not in value]:
+            raise FedReproError(f"the key {key + '.' + lost[0]!r} is missing")
+    seeds, measures = document["seeds"], document["measures"]
+    if not seeds or len(set(seeds)) != len(seeds):
+        raise FedReproError(f"seeds: must be different whole numbers, found {seeds}")
+    if document["headline"] not in measures:
+        raise FedReproError(f"measures: {unknown('headline', document['headline'], measures)}")
+    for what, values in {**measures, "clients": document["clients"], "seconds": document["seconds"]}.items():
+        if len(values) != len(seeds):
+            raise FedReproError(f"{len(values)} values of {what!r} for {len(seeds)} seeds")
+    for name, values in measures.items():
+        if is_percent(name):
+            check(list[Percent], values, f"measures.{name}")
+
+
+def is_percent(measure: str) -> bool:
+    """Whether a measure lies between 0 and 100: all but the loss and what a method tells of itself."""
+    return measure != "loss" and not measure.startswith("method.")
 
 
 def collect(root: Path = ROOT) -> dict[Cell, dict]:
@@ -138,24 +179,36 @@ def _check_names(cell: Cell, path: Path, root: Path) -> None:
 
 
 def _check_history(cell: Cell, result: dict, root: Path) -> None:
-    """The history must hold every seed up to its last round, and the reported number must be the mean over
-    the last rounds."""
+    """The history must hold every round of every seed, and the reported numbers must be the means over the
+    last rounds."""
     path, table = shorten(cell.folder(root) / "history.csv"), history(cell, root)
-    headline = result["headline"]
+    if lost := [name for name in result["measures"] if name not in table]:
+        raise FedReproError(
+            f"{path}: the column {lost[0]!r} is missing; the file was altered, run the cell again"
+        )
+    values = {name: table[name].to_numpy() for name in result["measures"]}
     for at, seed in enumerate(result["seeds"]):
-        rows = table[table["seed"] == seed]
+        here = (table["seed"] == seed).to_numpy()
+        rows = table[here]
         if rows.empty or rows["round"].max() != result["rounds"]:
             last = "no row" if rows.empty else f"no round after {rows['round'].max():g}"
             raise FedReproError(
                 f"{path}: {last} of seed {seed}, although result.json has {result['rounds']} rounds; the "
                 "file was cut"
             )
-        if headline in result["measures"] and headline in table:
-            mean = pd.to_numeric(rows[headline], errors="coerce").dropna().tail(result["last"]).mean()
-            if not abs(mean - result["measures"][headline][at]) <= ROUNDED:
+        if rows["round"].tolist() != list(range(result["rounds"] + 1)):
+            raise FedReproError(
+                f"{path}: seed {seed} lacks rounds, or has some twice; the file was altered, run the cell "
+                "again"
+            )
+        for name, measured in result["measures"].items():
+            column = values[name][here]
+            reported = column[~np.isnan(column)][-result["last"]:]
+            mean = reported.mean() if len(reported) else math.nan
+            if not abs(mean - measured[at]) <= ROUNDED:
                 raise FedReproError(
-                    f"{path}: the last rounds of seed {seed} give {headline} {mean:.4f}, result.json says "
-                    f"{result['measures'][headline][at]}; the file was cut or altered, run the cell again"
+                    f"{path}: the last rounds of seed {seed} give {name} {mean:.4f}, result.json says "
+                    f"{measured[at]}; the file was cut or altered, run the cell again"
                 )
 
 
@@ -186,11 +239,24 @@ def history(cell: Cell, root: Path = ROOT) -> pd.DataFrame:
         table = pd.read_csv(path)
     except FileNotFoundError:
         raise FedReproError(f"{shorten(path)}: no such file, although the cell has a result.json") from None
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
-        raise FedReproError(f"{shorten(path)}: not a table: {error}") from None
+    except (ValueError, OverflowError) as error:      # pandas' own errors and UnicodeDecodeError among them
+        raise FedReproError(f"{shorten(path)}: not a table: {' '.join(str(error).split())}") from None
     for name in ("seed", "round"):
         if name not in table:
             raise FedReproError(f"{shorten(path)}: the column {name!r} is missing")
+        if not table.empty and not is_integer_dtype(table[name]):
+            raise FedReproError(f"{shorten(path)}: the column {name!r} must hold whole numbers")
+    for name in table.select_dtypes(exclude="number") if len(table) else ():
+        line, text = next((at, text) for at, text in table[name].items() if not isinstance(text, float))
+        raise FedReproError(f"{shorten(path)}:{line + 2}: {name}: {text!r:.80} is not a number")
+    percent = [is_percent(str(name)) and name not in ("seed", "round") for name in table]
+    values = table.to_numpy(float)
+    wrong = np.isinf(values) | np.where(percent, (values < 0) | (values > 100), False)
+    for line, at in np.argwhere(wrong)[:1]:
+        raise FedReproError(
+            f"{shorten(path)}:{line + 2}: {table.columns[at]}: {values[line, at]:g} is not "
+            + ("between 0 and 100" if percent[at] else "finite")
+        )
     return table
 
 
@@ -223,6 +289,7 @@ def curves(results: dict[Cell, dict], root: Path = ROOT) -> pd.DataFrame:
     percent)."""
     tables = [pd.DataFrame(columns=["method", "round", "accuracy"])]
     for cell, result in results.items():
+        _check_history(cell, result, root)
         means = history(cell, root).groupby("round")[result["headline"]].mean().dropna()
         tables.append(
             pd.DataFrame({"method": result["label"], "round": means.index, "accuracy": means.to_numpy()})

@@ -23,7 +23,6 @@ curves and figures among them.
                 rank<=k [low]       left is among the k highest (lowest) of right
                 text                the claim is in words that no number settles
 """
-import csv
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -32,7 +31,8 @@ from functools import reduce
 from typing import Any
 
 from pipeline.errors import ParamError, unknown
-from pipeline.report.published import printed_number, read_published
+from pipeline.files import read_csv
+from pipeline.report.published import NUMBER, printed_number, read_published
 from pipeline.report.study import Study
 from pipeline.report.words import minus, split_setting
 from pipeline.schema import Paper, shorten
@@ -297,21 +297,20 @@ class Printed:
 def read_claims(printed: Printed) -> list[Claim]:
     """The claims of a paper in the order of the file, none where the file is missing; ParamError names file,
     line and what is wrong."""
-    path, claims = printed.study.root / "papers" / printed.study.key / "claims.csv", {}
-    if not path.exists():
-        return []
-    with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file)
-        rows = list(reader)
-    if reader.fieldnames != COLUMNS:
-        raise ParamError(f"{shorten(path)}: the columns must be {','.join(COLUMNS)}")
-    for line, row in enumerate(rows, 2):
+    path = printed.study.root / "papers" / printed.study.key / "claims.csv"
+    claims: dict[str, Claim] = {}
+    for line, row in read_csv(path, COLUMNS) if path.exists() else []:
+        where = f"{shorten(path)}:{line}: {' '.join(row['id'].split()):.80}"
+        if not re.fullmatch(r"\S.{0,99}", row["id"]):
+            raise ParamError(f"{where}: the id must be a line of 1 to 100 characters")
         if row["id"] in claims:
-            raise ParamError(f"{shorten(path)}:{line}: the id {row['id']!r} is given twice")
+            raise ParamError(f"{where}: the id is given twice")
         try:
             claims[row["id"]] = parse_claim(row, printed)
         except ValueError as error:
-            raise ParamError(f"{shorten(path)}:{line}: {row['id']}: {error}") from None
+            raise ParamError(f"{where}: {error}") from None
+        except RecursionError:
+            raise ParamError(f"{where}: brackets are nested too deeply") from None
     return list(claims.values())
 
 
@@ -319,8 +318,6 @@ def read_claims(printed: Printed) -> list[Claim]:
 
 def parse_claim(row: dict[str, str], printed: Printed) -> Claim:
     """One row of claims.csv; ValueError says what is wrong with it."""
-    if None in row or None in row.values():
-        raise ValueError(f"{len(COLUMNS)} fields are needed")
     expected = parse_expected(row["expected"], alone=not row["right"])
     claim = Claim(row["id"], row["claim"], expected, row["where"], row["slip"])
     if not expected.testable:
@@ -345,9 +342,9 @@ def parse_expected(text: str, alone: bool = False) -> Expected:
     right side."""
     if text == "text":
         return Expected("text", text=text)
-    if found := re.fullmatch(r"rank<=(\d+)( low)?", text):
+    if found := re.fullmatch(r"rank<=(\d{1,3})( low)?", text):
         return Expected("rank", float(found[1]), low=bool(found[2]), text=text)
-    if found := re.fullmatch(r"(>=|<=|>|<|abs<|=|~)([+-]?\d+(?:\.\d+)?)", text):
+    if found := re.fullmatch(rf"(>=|<=|>|<|abs<|=|~)({NUMBER})", text):
         sign, number = found[1], float(found[2])
         kind = {"abs<": "abs", "=": "value" if alone else "size", "~": "about"}.get(sign, "bound")
         return Expected(kind, number, sign if kind == "bound" else "", text=text)
@@ -377,7 +374,7 @@ def _terms(text: str) -> Iterator[tuple[int, str]]:
 
 def _operand(text: str, printed: Printed) -> Node:
     text = text.strip()
-    if re.fullmatch(r"[+-]?\d+(\.\d+)?", text):
+    if re.fullmatch(NUMBER, text):
         return Number(float(text))
     if found := re.fullmatch(r"(max|min|mean)\((.*)\)", text):
         return Fold(found[1], tuple(parse(part, printed) for part in found[2].split(" ; ")))

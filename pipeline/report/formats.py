@@ -22,6 +22,11 @@ class Raw(str):
     """Text that is already in the output format."""
 
 
+def one_line(text) -> str:
+    """Text without ends of lines, which would end a paragraph, a heading or the row of a table."""
+    return re.sub(r"\s*[\n\r]\s*", " ", str(text))
+
+
 def join(escape, separator: str, texts: list[str]) -> Raw:
     """Neighbouring positions of a table row."""
     return Raw(separator.join(escape(text) for text in texts))
@@ -101,7 +106,9 @@ def tex(text) -> str:
     """Escape for LaTeX; a character that the fonts of a plain installation lack is shown by its number."""
     if isinstance(text, Raw):
         return text
-    return "".join(_TEX.get(c) or (c if ord(c) < 0x180 else f"(U+{ord(c):04X})") for c in str(text))
+    return "".join(
+        _TEX.get(c) or (c if ord(c) < 0x180 else f"(U+{ord(c):04X})") for c in one_line(text)
+    )
 
 
 def tex_measured(value: Value) -> Raw:
@@ -114,7 +121,7 @@ def tex_measured(value: Value) -> Raw:
         return Raw(rf"{{\scriptsize {tex(value.text)}}}")
     if value.state != "measured":
         return Raw(("!" if value.problem else "---") if value.state == "missing" else "")
-    mean = {"best": r"\textbf{%s}", "second": r"\underline{%s}"}.get(value.mark, "%s") % value.mean
+    mean = {"best": r"\textbf{%s}", "second": r"\underline{%s}"}.get(value.mark, "%s") % tex(value.mean)
     signs = "".join(rf"\textsuperscript{{{tex(sign.text)}}}" for sign in value.signs)
     return Raw(mean + signs + (rf"{{\scriptsize$\,\pm\,{value.spread}$}}" if value.spread else ""))
 
@@ -151,7 +158,7 @@ def tex_breakable(text: str) -> Raw:
 
 def markdown(text) -> str:
     """Escape what Markdown, its tables and embedded HTML would read as markup."""
-    return text if isinstance(text, Raw) else re.sub(r"([\\`*_|<>\[\]~])", r"\\\1", str(text))
+    return text if isinstance(text, Raw) else re.sub(r"([\\`*_|<>\[\]~])", r"\\\1", one_line(text))
 
 
 def markdown_value(value: Value) -> Raw:
@@ -183,7 +190,11 @@ def markdown_row(row) -> Raw:
 
 
 def markdown_code(text: str) -> Raw:
-    return Raw(f"`{text}`")
+    """As code, between more backticks than it holds itself; a table would end a cell at a bare `|`."""
+    text = one_line(text).replace("|", "\\|")
+    fence = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
+    room = " " if "`" in text else ""
+    return Raw(f"{fence}{room}{text}{room}{fence}")
 
 
 FILTERS = {

@@ -40,9 +40,7 @@ class Value:
 
     @property
     def mean(self) -> str:
-        if self.signed and self.number:
-            return minus(f"{self.number.mean:+.2f}")
-        return f"{self.number.mean:.2f}" if self.number else ""
+        return minus(format(self.number.mean, "+.2f" if self.signed else ".2f")) if self.number else ""
 
     @property
     def spread(self) -> str:
@@ -52,9 +50,9 @@ class Value:
     def apart(self) -> str:
         """Measured minus published, of the numbers as shown; empty for a difference, which says it
         already."""
-        if self.state != "measured" or self.printed is None or self.signed:
+        if self.state != "measured" or self.number is None or self.printed is None or self.signed:
             return ""
-        return minus(f"{float(self.mean) - self.printed:+.2f}")
+        return minus(f"{float(f'{self.number.mean:.2f}') - self.printed:+.2f}")
 
     @property
     def page(self) -> str:

@@ -28,7 +28,7 @@ STYLE: dict[Any, Any] = {                        # matplotlib types the keys as 
     "svg.fonttype": "none", "svg.hashsalt": "fedrepro", "font.family": "sans-serif", "font.size": 9.5,
     "text.color": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK,
     "axes.edgecolor": FAINT, "axes.spines.top": False, "axes.spines.right": False,
-    "axes.titleweight": "normal",
+    "axes.titleweight": "normal", "text.parse_math": False,      # a $ in a label is a dollar sign
 }
 PIXELS = 96                                      # per inch, as a browser has it
 

@@ -190,7 +190,7 @@ class Body:
             if place.column == DELTA:
                 self._subtract(place)
         for position, value in self.values.items():
-            value.published = self.printed.get(position, "")
+            value.published = re.sub(r"^-(?=\d)", "−", self.printed.get(position, ""))
             value.printed = self.numbers.get(position)
 
     def cells(self, name: str) -> list[Cell]:

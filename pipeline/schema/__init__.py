@@ -1,12 +1,17 @@
 """What a user writes, typed and checked: `params.yaml` and each `papers/<paper>/paper.yaml`."""
 from pipeline.schema.cell import Cell, planned
 from pipeline.schema.checker import (
+    CONTROL,
     Count,
+    FileName,
+    Finite,
     Fraction,
+    Name,
     NonNegative,
     Positive,
     Range,
     Share,
+    Spelling,
     Whole,
     check,
     check_keys,

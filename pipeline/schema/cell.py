@@ -3,6 +3,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.errors import ParamError, unknown
+from pipeline.schema.checker import Spelling
 from pipeline.schema.loader import ROOT, load_paper
 from pipeline.schema.paper import ACROSS, MINIATURE, Paper
 from pipeline.schema.scenario import Scenario
@@ -30,7 +31,7 @@ class Cell:
     def parse(cls, text: str) -> "Cell":
         """`fedcrl/mini/fedprox` -> Cell."""
         parts = text.split("/")
-        if len(parts) != 3 or not all(parts):
+        if len(parts) != 3 or any(map(Spelling().problem, parts)):
             raise ParamError(
                 f"cell {text!r}: expected <paper>/<scenario>/<method>, such as fedcrl/mini/fedprox"
             )

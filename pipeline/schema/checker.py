@@ -4,6 +4,7 @@ It uses dataclasses instead of pydantic because a training stage must run on mac
 numpy, pandas, PyYAML and Jinja2."""
 import dataclasses
 import math
+import re
 import types
 import typing
 from dataclasses import dataclass
@@ -11,6 +12,10 @@ from functools import cache
 from typing import Annotated, Any, Literal, Union
 
 from pipeline.errors import ParamError, unknown
+
+# Characters that no page, picture or terminal can show: control characters other than ends of lines and tabs,
+# and halves of surrogate pairs.
+CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -21,7 +26,8 @@ class Range:
     above: float = -math.inf
 
     def problem(self, value) -> str | None:
-        if not math.isfinite(value):
+        """What is wrong with a number; None where nothing is."""
+        if isinstance(value, float) and not math.isfinite(value):
             return "must be finite"
         if value < self.low:
             return f"must be at least {self.low:g}"
@@ -32,10 +38,32 @@ class Range:
         return None
 
 
+@dataclass(frozen=True)
+class Spelling:
+    """What names may look like that become parts of paths, of stages and of the commands that a shell runs.
+    A dot is left out because DVC takes the keys of parameters apart at it."""
+    pattern: str = r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}"
+    means: str = "letters, digits, - and _, a letter or digit first, at most 100"
+
+    def problem(self, value: str) -> str | None:
+        """What is wrong with a name; None where nothing is."""
+        return None if re.fullmatch(self.pattern, value) else f"must be a name of {self.means}"
+
+
+Name = Annotated[str, Spelling()]
+
+
+FileName = Annotated[str, Spelling(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", "letters, digits, ., - and _, "
+                                   "a letter or digit first, at most 100")]
+
+
 Count = Annotated[int, Range(low=1)]
 
 
 Whole = Annotated[int, Range(low=0)]
+
+
+Finite = Annotated[float, Range()]
 
 
 Positive = Annotated[float, Range(above=0)]
@@ -53,8 +81,9 @@ Fraction = Annotated[float, Range(above=0, high=1)]
 def check(kind: Any, value: Any, where: str) -> Any:
     """Turn plain YAML into `kind`, or raise ParamError with `where` (file and key) in front.
 
-    `kind` is a dataclass, int, float, bool, str, Literal, Annotated[number, Range], list[...],
-    dict[str, ...], an optional of these, or a union of dataclasses told apart by their `kind` field.
+    `kind` is a dataclass, int, float, bool, str, Literal, Annotated[number, Range], Name, list[...],
+    dict[str, ...], dict[Name, ...], an optional of these, or a union of dataclasses told apart by their
+    `kind` field.
     """
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
@@ -65,7 +94,7 @@ def check(kind: Any, value: Any, where: str) -> Any:
         number = check(args[0], value, where)
         problem = next((p for p in (bound.problem(number) for bound in args[1:]) if p), None)
         if problem:
-            raise ParamError(f"{where}: {problem}, found {value!r}")
+            raise ParamError(f"{where}: {problem}, found {value!r:.80}")
         return number
     if origin is Literal:
         if value not in args:
@@ -75,16 +104,20 @@ def check(kind: Any, value: Any, where: str) -> Any:
         return _check_union(args, value, where)
     if origin is list:
         if not isinstance(value, list):
-            raise ParamError(f"{where}: expected a list, found {value!r}")
+            raise ParamError(f"{where}: expected a list, found {value!r:.80}")
         return [check(args[0], item, f"{where}[{i}]") for i, item in enumerate(value)]
     if origin is dict:
         if not isinstance(value, dict):
-            raise ParamError(f"{where}: expected a mapping, found {value!r}")
-        return {str(k): check(args[1], item, _at(where, k)) for k, item in value.items()}
+            raise ParamError(f"{where}: expected a mapping, found {value!r:.80}")
+        return {
+            check(args[0], str(k), where): check(args[1], item, _at(where, k)) for k, item in value.items()
+        }
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        return float(value) if abs(value) < 2**63 else math.inf
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
-        raise ParamError(f"{where}: expected {kind.__name__}, found {value!r}")
+        raise ParamError(f"{where}: expected {kind.__name__}, found {value!r:.80}")
+    if kind is str and (found := CONTROL.search(value)):
+        raise ParamError(f"{where}: holds the control character U+{ord(found[0]):04X}")
     return value
 
 
@@ -106,7 +139,7 @@ def _check_union(kinds, value, where):
 def _check_dataclass(kind, value, where):
     said = where.rstrip(":")
     if not isinstance(value, dict):
-        raise ParamError(f"{said}: expected a mapping, found {value!r}")
+        raise ParamError(f"{said}: expected a mapping, found {value!r:.80}")
     fields = {f.name: f for f in dataclasses.fields(kind)}
     hints = _hints(kind)
     for key in value:

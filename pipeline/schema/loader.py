@@ -1,24 +1,26 @@
 """Reading params.yaml and papers/<paper>/paper.yaml, checked."""
 import dataclasses
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import yaml
 
 from pipeline.errors import ParamError, unknown
-from pipeline.schema.checker import Whole, check
+from pipeline.schema.checker import Name, Spelling, Whole, check
 from pipeline.schema.paper import ACROSS, MINIATURE, Figure, Grid, Paper
 from pipeline.schema.scenario import setting
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-# What a paper's folder may be called, since the name is part of stages, paths and commands.
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+# Of a YAML document; the largest here has some 6,000 values in 6 levels.
+MOST_VALUES = 100_000
+DEEPEST = 50
+# What may stand in a method's row beside hyper-parameters, which the method itself checks.
+ROW = {"algorithm": Name, "label": str, "scenarios": dict[str, dict[str, Any]]}
 TAKEN = (MINIATURE, ACROSS, "index")                # names that commands and pages give to something else
 
 
@@ -46,20 +48,32 @@ class Params:
 
 
 def read_yaml(path: Path) -> dict:
-    """One YAML mapping; a missing file, a syntax error or a repeated key is a ParamError naming file and
-    line."""
+    """One YAML mapping; a missing file, a syntax error, a repeated key, or a document that aliases blow up is
+    a ParamError naming file and line."""
     shown = shorten(path)
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys) or {}
+        text = path.read_text(encoding="utf-8")
+        _check_size(text)
+        document = yaml.load(text, _UniqueKeys)
     except FileNotFoundError:
         raise ParamError(f"{shown}: no such file") from None
+    except yaml.MarkedYAMLError as error:
+        said = ", ".join(filter(None, (error.context, error.problem)))
+        raise ParamError(f"{shown}{_line(error.problem_mark)}: {' '.join(said.split())}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ParamError(f"{shown}: {' '.join(str(error).split())}") from None
+    if document is not None and not isinstance(document, dict):
+        raise ParamError(f"{shown}: expected a mapping, found {document!r:.80}")
+    return document or {}
+
+
+def _line(mark: yaml.Mark | None) -> str:
+    return f":{mark.line + 1}" if mark else ""
 
 
 class _UniqueKeys(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """safe_load, by libyaml where PyYAML was built with it, that refuses a key given twice, which YAML would
-    silently overwrite."""
+    silently overwrite, and says the line of a value that is not what it looks like (2024-13-45)."""
 
     def construct_mapping(self, node, deep=False):
         seen = set()
@@ -71,6 +85,46 @@ class _UniqueKeys(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignor
                     )
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+    def construct_object(self, node, deep=False):
+        try:
+            value = super().construct_object(node, deep)
+        # int() of too many digits, a date that is none, a tag that does not fit its text
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
+            raise _not_a_value(node) from error
+        if isinstance(value, int) and abs(value) >= 2**63:
+            raise _not_a_value(node)
+        return value
+
+
+def _not_a_value(node: yaml.Node) -> yaml.MarkedYAMLError:
+    kind = node.tag.rpartition(":")[2]
+    return yaml.constructor.ConstructorError(
+        None, None, f"{node.value!r:.80} is no {kind} that can be used", node.start_mark
+    )
+
+
+def _check_size(text: str) -> None:
+    """MarkedYAMLError for a document that is nested too deeply or, with every alias written out, has too many
+    values: each level of aliases may multiply those of the one before."""
+    whole: dict[str, int] = {}                        # anchor -> the values below it, aliases written out
+    inside: list[tuple[str | None, int]] = [(None, 0)]          # (anchor, values before it) of what is open
+    count = 0
+    for event in yaml.parse(text, _UniqueKeys):
+        if isinstance(event, yaml.AliasEvent):
+            if any(event.anchor == anchor for anchor, _ in inside):
+                raise yaml.MarkedYAMLError(None, None, f"*{event.anchor} is inside itself", event.start_mark)
+            count += whole.get(event.anchor, 0)
+        elif isinstance(event, yaml.NodeEvent):
+            inside.append((event.anchor, count))
+            count += 1
+        if isinstance(event, (yaml.ScalarEvent, yaml.CollectionEndEvent)):
+            anchor, before = inside.pop()
+            if anchor:
+                whole[anchor] = count - before
+        if count > MOST_VALUES or len(inside) > DEEPEST:
+            most = f"{DEEPEST} levels" if count <= MOST_VALUES else f"{MOST_VALUES:,} values, aliases too"
+            raise yaml.MarkedYAMLError(None, None, f"more than {most}", event.start_mark)
 
 
 def shorten(path: Path) -> str:
@@ -103,9 +157,9 @@ def folders(root: Path = ROOT) -> list[str]:
 
 def check_name(name: str) -> None:
     """ParamError for a name that a paper's folder cannot have."""
-    if not NAME.fullmatch(name) or name in TAKEN:
-        raise ParamError(f"papers/{name}: a paper's folder is named with letters, digits, - and _, "
-                         f"and is none of {', '.join(TAKEN)}")
+    taken = f"must be none of {', '.join(TAKEN)}" if name in TAKEN else None
+    if problem := Spelling().problem(name) or taken:
+        raise ParamError(f"papers/{name}: a paper's folder {problem}")
 
 
 @cache
@@ -113,7 +167,7 @@ def load_paper(name: str, root: Path = ROOT) -> Paper:
     """papers/<name>/paper.yaml. Its miniature is added as the scenario `mini`, and once more for the other
     papers' methods."""
     path = root / "papers" / name / "paper.yaml"
-    if not NAME.fullmatch(name) or not path.is_file():
+    if Spelling().problem(name) or not path.is_file():
         raise ParamError(unknown("paper", name, folders(root)))
     document = read_yaml(path)
     mini = document.get("miniature")
@@ -122,6 +176,11 @@ def load_paper(name: str, root: Path = ROOT) -> Paper:
         given = {key: value for key, value in common.items() if value is not None}
         document = {**document, "miniature": {**mini, "scenario": {**given, **mini["scenario"]}}}
     paper = check(Paper, document, f"{shorten(path)}:")
+    for method, row in paper.methods.items():
+        for key in ROW.keys() & row.keys():
+            check(ROW[key], row[key], f"{shorten(path)}: methods.{method}.{key}")
+    for name in {MINIATURE, ACROSS} & paper.scenarios.keys():
+        raise ParamError(f"{shorten(path)}: scenarios.{name}: the miniature has this name")
     if paper.miniature:
         added = {MINIATURE: paper.miniature.scenario} | (
             {ACROSS: paper.miniature.scenario} if paper.miniature.others else {}
@@ -160,12 +219,12 @@ def _references(paper: Paper) -> Iterator[tuple[str, str, str]]:
         yield from (("communication.counts", "method", name) for name in paper.communication.counts)
     for key, values in paper.methods.items():
         yield from (
-            (f"methods.{key}.scenarios", "scenario", name) for name in (values or {}).get("scenarios", {})
+            (f"methods.{key}.scenarios", "scenario", name) for name in values.get("scenarios", {})
         )
     for at, choice in enumerate(paper.readings):
         yield from ((f"readings[{at}].scenarios", "scenario", name) for name in choice.scenarios)
         yield from ((f"readings[{at}].methods", "method", name) for name in choice.methods)
-    algorithms = {(values or {}).get("algorithm") for values in paper.methods.values()}
+    algorithms = {values.get("algorithm") for values in paper.methods.values()}
     yield from (
         ("sources.methods", "method", name) for name in paper.sources.methods if name not in algorithms
     )

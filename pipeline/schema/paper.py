@@ -2,7 +2,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pipeline.schema.checker import Count
+from pipeline.schema.checker import Count, FileName, Name
 from pipeline.schema.scenario import Scenario
 
 MINIATURE = "mini"                       # the name of the scenario that every paper's miniature becomes
@@ -47,7 +47,7 @@ class Table:
     """
     number: str                                       # as printed: "2", "III"
     title: str
-    published: str                                    # CSV under published/
+    published: FileName                               # CSV under published/
     blocks: dict[str, Block] = field(default_factory=dict)
     columns: dict[str, str | None] = field(default_factory=dict)
     rows: dict[str, str | None] = field(default_factory=dict)
@@ -199,11 +199,12 @@ class Paper:
     reference: str
     idea: str                                         # one sentence
     order: Count                                      # its place on the pages
-    scenarios: dict[str, Scenario]
-    methods: dict[str, dict[str, Any]]  # key -> {algorithm?, label?, model?, hyper-parameters..., scenarios?}
-    grids: dict[str, Grid]
-    tables: dict[str, Table]
-    figures: dict[str, Figure] = field(default_factory=dict)
+    scenarios: dict[Name, Scenario]
+    # key -> {algorithm?, label?, model?, hyper-parameters..., scenarios?}
+    methods: dict[Name, dict[str, Any]]
+    grids: dict[Name, Grid]
+    tables: dict[Name, Table]
+    figures: dict[Name, Figure] = field(default_factory=dict)
     # Scenarios that are in no table of the paper, such as smaller ones; each gets a table of its own.
     beside: list[str] = field(default_factory=list)
     miniature: Miniature | None = None

@@ -3,13 +3,13 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pipeline.schema.checker import Count, Fraction, NonNegative, Positive, Range, Share, Whole, check
+from pipeline.schema.checker import Count, Fraction, Name, NonNegative, Positive, Range, Share, Whole, check
 
 
 @dataclass(frozen=True)
 class Data:
     """Which images, and how they enter the network."""
-    set: str                                          # a name of pipeline.data.registry
+    set: Name                                         # a name of pipeline.data.registry
     # printed name -> domain of the set; empty: all domains under their own names
     domains: dict[str, str] = field(default_factory=dict)
     size: Count = 32                                  # side in pixels after resizing
@@ -24,7 +24,7 @@ class Data:
 @dataclass(frozen=True)
 class Public:
     """Unlabelled images that server and clients share."""
-    set: str
+    set: Name
     size: Count = 5000                                # images drawn once
     batch_size: Count = 512
     epochs: Count = 1                                 # passes over them per round
