@@ -1,7 +1,12 @@
 """MLflow: a run per seed, replayed once, live where a cell lasts, and never in the way of training."""
+import contextlib
 import json
 import shutil
+import signal
 import socket
+import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +21,16 @@ CELL = Cell("fedcrl", "mini", "fedavg")
 @pytest.fixture(scope="module")
 def root(tmp_path_factory) -> Path:
     """A repository with one finished cell (the committed miniature) and a database of its own."""
-    root = tmp_path_factory.mktemp("root")
+    return repository(tmp_path_factory.mktemp("root"))
+
+
+@pytest.fixture
+def fresh(tmp_path) -> Path:
+    """Such a repository before its database is made."""
+    return repository(tmp_path)
+
+
+def repository(root: Path) -> Path:
     for name in (
         "params.yaml",
         "papers/fedcrl/paper.yaml",
@@ -29,7 +43,8 @@ def root(tmp_path_factory) -> Path:
 
 @pytest.fixture(autouse=True)
 def default_store(monkeypatch):
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    for name in ("MLFLOW_TRACKING_URI", "FEDREPRO_TRACKING"):
+        monkeypatch.delenv(name, raising=False)
 
 
 def runs_of(root: Path) -> list:
@@ -129,3 +144,86 @@ def test_import_on_a_server_that_is_down_is_no_failure(monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["tracking", "import"])
     tracking.say_import()
     assert "does not answer" in capsys.readouterr().err
+
+
+# -- the database survives ----------------------------------------------------------------------------------
+
+DIE = """
+import os, signal, sys
+from pathlib import Path
+from sqlalchemy import event, engine
+from pipeline.cells import tracking
+left = int(sys.argv[2])
+
+def count(*_):
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+event.listen(engine.Engine, "after_cursor_execute", count)
+os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+tracking.make_usable(Path(sys.argv[1]))
+"""
+IMPORT = "import sys; from pathlib import Path; from pipeline.cells import tracking; " \
+         "print(tracking.import_results(Path(sys.argv[1])))"
+
+
+def python(code: str, *arguments: object) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], cwd=ROOT, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def test_killed_while_the_database_is_made_and_imported_twice_at_once(fresh):
+    for statement in (1, 60, 100_000):                # the last one dies when all is made, before the renaming
+        killed = python(DIE, fresh, statement)
+        assert killed.wait(timeout=300) == -signal.SIGKILL, killed.stderr.read()
+        assert not (fresh / "mlflow.db").exists()
+    assert (fresh / "mlflow.db.new").exists()
+    both = [python(IMPORT, fresh) for _ in range(2)]
+    said = [process.communicate(timeout=600) for process in both]
+    assert sorted(out for out, _ in said) == ["(0, 2)\n", "(2, 0)\n"], said
+    assert sorted(run.info.run_name for run in runs_of(fresh)) == ["mini/fedavg/seed 0", "mini/fedavg/seed 1"]
+
+
+@pytest.mark.parametrize("damage", ["not a database", "cut short", "half made"])
+def test_an_unusable_database_is_set_aside_and_made_again(root, fresh, capfd, damage):
+    path = fresh / "mlflow.db"
+    if damage == "not a database":
+        path.write_bytes(b"torn" * 4096)
+    elif damage == "half made":                       # as MLflow alone leaves it when it is killed
+        with contextlib.closing(sqlite3.connect(path)) as base:
+            base.execute("CREATE TABLE experiments (experiment_id INTEGER)")
+    else:
+        tracking.make_usable(root)
+        path.write_bytes((root / "mlflow.db").read_bytes()[:200_000])
+    broken = path.read_bytes()
+    (fresh / "mlflow.db-journal").write_bytes(b"")
+    assert tracking.import_results(fresh) == (2, 0) and len(runs_of(fresh)) == 2
+    said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("warning: ")]
+    assert len(said) == 1 and "mlflow.db cannot be used" in said[0] and "set aside as" in said[0]
+    aside, = fresh.glob("mlflow.db.unusable-??????????????*[0-9]")
+    assert aside.read_bytes() == broken and aside.name in said[0]
+    assert tracking.import_results(fresh) == (0, 2)
+
+
+def test_a_locked_database_is_not_set_aside(fresh, monkeypatch):
+    tracking.make_usable(fresh)
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda path, timeout: connect(path, timeout=0))
+    with contextlib.closing(connect(fresh / "mlflow.db", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            tracking.make_usable(fresh)
+    assert not list(fresh.glob("mlflow.db.unusable*"))
+
+
+def test_a_run_of_another_working_copy_is_left_alone(fresh, monkeypatch):
+    monkeypatch.setattr(tracking, "LIVE_AFTER", 0.0)
+    monkeypatch.setattr(tracking, "FLUSH", 0.0)
+    for copy in ("theirs", "ours", "ours"):           # ours is killed once and begins again
+        (fresh / ".cells").mkdir(exist_ok=True)
+        (fresh / ".cells" / "checkout").write_text(copy)
+        tracking.Follower(CELL, {}, fresh).report({"seed": 0, "round": 1, "weighted": 10.0})
+    left = sorted(run.data.tags["fedrepro.checkout"] for run in runs_of(fresh))
+    assert left == ["ours", "theirs"]

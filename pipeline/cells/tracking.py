@@ -7,8 +7,10 @@ import contextlib
 import dataclasses
 import fcntl
 import os
+import sqlite3
 import sys
 import time
+import uuid
 from collections import defaultdict
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Any
 
 import pandas as pd
 
+from pipeline import files
 from pipeline.cells import results
 from pipeline.errors import FedReproError
 from pipeline.schema import ACROSS, MINIATURE, ROOT, Cell, load_paper
@@ -37,16 +40,18 @@ def uri(root: Path = ROOT) -> str:
 
 
 def import_results(root: Path = ROOT) -> tuple[int, int]:
-    """Log every seed of every finished cell that is not there yet; (new runs, runs that were there)."""
-    store = _Store(root)
+    """Log every seed of every finished cell that is not there yet; (new runs, runs that were there). One
+    import waits for another."""
     new = old = 0
-    for cell, result in results.collect(root).items():
-        missing = [k for k, seed in enumerate(result["seeds"]) if not store.known(result, seed)]
-        old += len(result["seeds"]) - len(missing)
-        history = results.history(cell, root) if missing else None
-        for k in missing:
-            store.replay(cell, result, k, history)
-            new += 1
+    with _locked(root, "import"):
+        store = Store(root)
+        for cell, result in results.collect(root).items():
+            missing = [k for k, seed in enumerate(result["seeds"]) if not store.known(result, seed)]
+            old += len(result["seeds"]) - len(missing)
+            history = results.history(cell, root) if missing else None
+            for k in missing:
+                store.replay(cell, result, k, history)
+                new += 1
     return new, old
 
 
@@ -58,7 +63,7 @@ class Follower:
         self.cell, self.values, self.root = cell, values, root
         self.begun = self.flushed = time.monotonic()
         self.waiting: dict[int, list[tuple[int, dict]]] = defaultdict(list)     # seed -> (time stamp, row)
-        self.store: _Store | None = None
+        self.store: Store | None = None
         self.runs: dict[int, str] = {}
         self.failed = os.environ.get("FEDREPRO_TRACKING") == "off"
 
@@ -75,8 +80,8 @@ class Follower:
         if self.store is not None:
             self._guarded(lambda: self._close(result))
 
-    def _flush(self) -> "_Store":
-        self.store = store = self.store or _Store(self.root)
+    def _flush(self) -> "Store":
+        self.store = store = self.store or Store(self.root)
         for seed, points in self.waiting.items():
             if points and seed not in self.runs:
                 self.runs[seed] = store.start(self.cell, seed, self.values, points[0][0], status="RUNNING")
@@ -107,7 +112,7 @@ class Follower:
             )
 
 
-class _Store:
+class Store:
     """One tracking server: experiments by paper, runs by cell and seed."""
 
     def __init__(self, root: Path):
@@ -116,30 +121,28 @@ class _Store:
         # it would print two lines for every run
         os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
         import mlflow  # seconds to import, and absent on machines that only train
-        self.root, self.client = root, mlflow.MlflowClient(uri(root))
+        make_usable(root)
+        self.root, self.client, self.checkout = root, mlflow.MlflowClient(uri(root)), _checkout(root)
         self.entities = mlflow.entities
         self.experiments: dict[str, str] = {}
 
     def experiment(self, paper: str) -> str:
-        """The paper's experiment, made under a lock: two processes that create a fresh database at once both
-        fail."""
+        """The id of the paper's experiment, made where it is missing."""
         if paper not in self.experiments:
-            with _locked(self.root):
-                found = self.client.get_experiment_by_name(paper)
-                local = None if uri(self.root).startswith("http") else (self.root / "mlartifacts").as_uri()
-                self.experiments[paper] = (
-                    found.experiment_id
-                    if found
-                    else self.client.create_experiment(
-                        paper,
-                        artifact_location=local,
-                        tags={
-                            "mlflow.experimentKind": "custom_model_development",
-                            "mlflow.note.content": NOTE.format(title=load_paper(paper, self.root).title),
-                        },
-                    )
-                )
+            found = self.client.get_experiment_by_name(paper)
+            self.experiments[paper] = found.experiment_id if found else self._new_experiment(paper)
         return self.experiments[paper]
+
+    def _new_experiment(self, paper: str) -> str:
+        local = None if uri(self.root).startswith("http") else (self.root / "mlartifacts").as_uri()
+        note = NOTE.format(title=load_paper(paper, self.root).title)
+        tags = {"mlflow.experimentKind": "custom_model_development", "mlflow.note.content": note}
+        try:
+            return self.client.create_experiment(paper, artifact_location=local, tags=tags)
+        except Exception:                             # another process may have been quicker
+            if found := self.client.get_experiment_by_name(paper):
+                return found.experiment_id
+            raise
 
     def known(self, result: dict, seed: int) -> bool:
         """Is this seed of this very result logged to its end?"""
@@ -152,10 +155,12 @@ class _Store:
         )
 
     def start(self, cell: Cell, seed: int, values: dict, started: int, status: str) -> str:
-        """A new run named scenario/method/seed; an unfinished one that a killed process left is removed
-        first."""
+        """A new run named scenario/method/seed; an unfinished one that a killed process of this working copy
+        left is removed first. Others' may still train."""
         for left in self._search(
-            cell.paper, f"tags.cell = '{cell}' and tags.seed = '{seed}' and attributes.status = 'RUNNING'"
+            cell.paper,
+            f"tags.cell = '{cell}' and tags.seed = '{seed}' and attributes.status = 'RUNNING'"
+            f" and tags.`fedrepro.checkout` = '{self.checkout}'",
         ):
             self.client.delete_run(left.info.run_id)
         paper = load_paper(cell.paper, self.root)
@@ -171,6 +176,7 @@ class _Store:
             "label": paper.label(cell.method),
             "seed": str(seed),
             "cell": str(cell),
+            "fedrepro.checkout": self.checkout,
             "table": ", ".join(tables)
             or {MINIATURE: "miniature", ACROSS: "across papers"}.get(cell.scenario, ""),
         }
@@ -202,7 +208,7 @@ class _Store:
     def complete(self, run: str, cell: Cell, result: dict, k: int, ended: int) -> None:
         """Reported numbers, provenance tags and files; last of all the status, which `known` looks for."""
         reported = [
-            self.entities.Metric(f"reported/{name}", values[k], ended, result["rounds"])
+            self.entities.Metric(f"reported/{name}", values[k], ended, 0)         # no step: drawn as bars
             for name, values in result["measures"].items()
             if "." not in name or name.endswith(".AVG")
         ]
@@ -263,11 +269,95 @@ def _flat(values: dict, prefix: str = "") -> dict:
     return flat
 
 
+# -- the database ------------------------------------------------------------------------------------------
+
+def make_usable(root: Path = ROOT) -> None:
+    """See that the SQLite file is a whole MLflow database; nothing to do where a server has the runs.
+
+    MLflow makes one in many transactions. A process that is killed among them leaves a part that none can
+    use, and two at once fail. Hence a new one is made under another name, by one process at a time, then
+    renamed. One that is unusable all the same is set aside: results are in git, and the next import brings
+    them in again.
+    """
+    if (path := _database(root)) is None:
+        return
+    with _locked(root, "lock"):
+        if path.exists() and (fault := _fault(path)):
+            aside = f"{path.name}.unusable-{datetime.now():%Y%m%d-%H%M%S}"
+            _rename(path, aside)
+            print(f"warning: {path.name} cannot be used ({fault}): set aside as {aside}; a new one is made, "
+                  "and `fedrepro import` brings in what is in git", file=sys.stderr, flush=True)
+        if not path.exists():
+            _create(path)
+
+
+def _database(root: Path) -> Path | None:
+    """The file that holds the runs; None where a server does."""
+    address = uri(root).partition("?")[0]
+    name = address.removeprefix("sqlite:///")
+    return Path(name) if name not in (address, "", ":memory:") else None
+
+
+def _create(path: Path) -> None:
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+    new = path.with_name(path.name + ".new")
+    for part in _parts(new):                          # of a killed process
+        part.unlink(missing_ok=True)
+    SqlAlchemyStore(f"sqlite:///{new}", "mlartifacts").engine.dispose()
+    files.sync(new)
+    os.replace(new, path)
+
+
+def _fault(path: Path) -> str | None:
+    """What is wrong with a database; None for nothing. One that is only locked, or that may not be read,
+    raises sqlite3.OperationalError."""
+    from alembic.script import ScriptDirectory
+    from mlflow.store import db_migrations
+    try:
+        with contextlib.closing(sqlite3.connect(path, timeout=60)) as base:
+            if (said := base.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+                return said.splitlines()[-1]
+            begun = base.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchone()
+            found = base.execute("SELECT * FROM alembic_version").fetchall() if begun else []
+    except sqlite3.OperationalError:
+        raise
+    except sqlite3.DatabaseError as error:
+        return str(error)
+    newest = ScriptDirectory(db_migrations.__path__[0]).get_current_head()
+    return None if found == [(newest,)] else "incomplete, or of another version of MLflow"
+
+
+def _parts(path: Path) -> list[Path]:
+    """A database and the journals that SQLite keeps beside it; a journal must never meet another database."""
+    return [path.with_name(path.name + end) for end in ("-journal", "-wal", "-shm", "")]
+
+
+def _rename(path: Path, name: str) -> None:
+    for part, new in zip(_parts(path), _parts(path.with_name(name))):
+        if part.exists():
+            os.replace(part, new)
+
+
+def _checkout(root: Path) -> str:
+    """The name of this working copy, drawn once: a shared server has the runs of many, which neither host
+    nor path tells apart."""
+    path = root / ".cells" / "checkout"
+    if not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        with open(path.with_name("checkout.lock"), "w") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            if not path.exists():
+                files.write_text(path, uuid.uuid4().hex)
+    return path.read_text(encoding="utf-8")
+
+
 @contextlib.contextmanager
-def _locked(root: Path):
-    folder = root / ".cells"
-    folder.mkdir(exist_ok=True)
-    with open(folder / "mlflow.lock", "w") as handle:
+def _locked(root: Path, purpose: str):
+    """One process at a time, among all that use this database; with a server, among those of this working
+    copy."""
+    base = _database(root) or root / ".cells" / "mlflow"
+    base.parent.mkdir(exist_ok=True)
+    with open(base.with_name(f"{base.name}.{purpose}"), "w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
