@@ -190,6 +190,10 @@ def test_a_method_of_another_paper_is_on_this_page_and_in_no_table_of_the_paper(
     assert (
         rows["FedProx"][-4].page == "runs/fedcrl/across.html#fedprox" and rows["FedProx"][-4].mark == "best"
     )
+    results = collect(measured)
+    results[Cell("fedcrl", "across", "fedprox")]["executor"] = "stacked"
+    about = [column.about for column in values_of(measured, results)[0].columns]
+    assert ["FedProx (across): stacked, cpu; the others: cpu." in text for text in about].count(True) == 1
     render(["fedcrl"], measured)
     after = {kind: (measured / f"reports/fedcrl.{kind}").read_text() for kind in before}
     link = ', <a href="runs/fedcrl/across.html">miniature, methods of the other papers</a>'

@@ -730,7 +730,7 @@ def test_a_scenario_beside_the_tables_has_one_of_its_own_and_counts_for_none_of_
 def test_methods_that_end_where_they_began_are_named(measured):
     write_run(measured, "mini/ours", BALANCED["ours"] | {"average": [4.0, 5.9]})  # from 0 in round 0
     assert (
-        page(Study.of("fedcrl", results.collect(measured), measured)).mini.still
+        page(Study.of("fedcrl", results.collect(measured), measured)).mini.note
         == "Less than 5 points above round 0: Ours."
     )
     render(["fedcrl"], measured)
@@ -739,7 +739,28 @@ def test_methods_that_end_where_they_began_are_named(measured):
             "Less than 5 points above round 0: Ours." in (measured / f"reports/fedcrl.{kind}").read_text()
         ), kind
     write_run(measured, "mini/ours", BALANCED["ours"] | {"average": [4.0, 6.0]})
-    assert page(Study.of("fedcrl", results.collect(measured), measured)).mini.still == ""
+    assert page(Study.of("fedcrl", results.collect(measured), measured)).mini.note == ""
+
+
+def test_a_table_says_which_of_its_numbers_were_computed_otherwise(measured):
+    """Another executor, precision or device rounds differently; without a difference nothing is said."""
+    def pages(**changed):
+        found = results.collect(measured)
+        for result in found.values():
+            result |= {"executor": "sequential", "precision": "fp32"}
+        found[Cell.parse("fedcrl/balanced/ours")] |= changed
+        found[Cell.parse("fedcrl/mini/ours")] |= changed
+        text = page(Study.of("fedcrl", found, measured))
+        return text.tables[0].note, text.mini.note
+    assert pages() == ("", "")
+    said = (
+        "Not all was computed alike, and training amplifies rounding: Ours ({}): {}; "
+        "the others: sequential, fp32, cpu."
+    )
+    assert pages(executor="stacked") == tuple(
+        said.format(scenario, "stacked, fp32, cpu") for scenario in ("balanced", "mini")
+    )
+    assert pages(device="NVIDIA H200")[0] == said.format("balanced", "sequential, fp32, NVIDIA H200")
 
 
 def test_a_methods_own_numbers_are_no_accuracies_of_the_miniature(measured):

@@ -223,14 +223,16 @@ def _about(study: Study, cells: dict[At, Cell], found: dict[At, dict]) -> str:
         f"accuracy: {measure_words(headline)}" if headline else "",
     ]
     others: dict[str, list[str]] = {}
-    for cell in (cell for (_, name), cell in cells.items() if name == study.key):
+    mine = [cell for (_, name), cell in cells.items() if name == study.key]
+    for cell in mine:
         if (networks := _networks(cell.resolve(study.root)[0])) != _networks(scenario):
             others.setdefault(networks, []).append(study.paper.label(cell.method))
     own = "; ".join(
         f"{', '.join(variant(label)[0] for label in labels)}: {networks}"
         for networks, labels in others.items()
     )
-    return "; ".join(filter(None, parts)) + "." + (f" Networks of their own: {own}." if own else "")
+    notes = [f"Networks of their own: {own}." if own else "", study.computed_otherwise(mine)]
+    return " ".join(filter(None, ["; ".join(filter(None, parts)) + ".", *notes]))
 
 
 def _clients(scenario: Scenario) -> int:

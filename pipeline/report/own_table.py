@@ -27,7 +27,7 @@ class OwnTable:
     planned: int
     best: str                                    # "FedCRL 93.10", empty when nothing was run
     told: list[tuple[str, list[Told]]]           # (methods, their readings)
-    still: str  # which methods end about where they began; empty where none does
+    note: str  # which methods end about where they began, and which were computed otherwise than most
     headline: str                                # measure of `best` and of the curves
     curves: Drawing | None
     histogram: str
@@ -53,6 +53,8 @@ def own_table(study: Study, scenario: str, texts: list[str]) -> OwnTable:
     headline = next((result["headline"] for result in done.values()), "average")
     best = max(done, key=lambda cell: summarise(done[cell]["measures"][headline]).mean, default=None)
     still = [names[cell] for cell in done if _rise(study, cell) < RISE]
+    notes = [f"Less than {RISE} points above round 0: {', '.join(still)}." if still else "",
+             study.computed_otherwise(done)]
     return OwnTable(
         study.title(scenario),
         texts,
@@ -62,7 +64,7 @@ def own_table(study: Study, scenario: str, texts: list[str]) -> OwnTable:
         planned=len(runs),
         best=f"{names[best]} {summarise(done[best]['measures'][headline]).mean:.2f}" if best else "",
         told=by_row(study.paper, {cell.method: found for cell, found in told.items()}),
-        still=f"Less than {RISE} points above round 0: {', '.join(still)}." if still else "",
+        note=" ".join(filter(None, notes)),
         headline=headline,
         curves=_curves(study, scenario, list(done), headline) if done else None,
         histogram=_histogram(study, scenario),

@@ -88,6 +88,23 @@ class Study:
         """What a scenario is."""
         return scenario_title(self.paper, scenario)
 
+    def computed_otherwise(self, cells: Iterable[Cell]) -> str:
+        """Which of these cells have another executor, precision or device than most; empty where all are
+        alike."""
+        found: dict[str, list[Cell]] = {}
+        for cell in dict.fromkeys(cell for cell in cells if cell in self.results):
+            result = self.results[cell]
+            way = filter(None, (result.get("executor"), result.get("precision"), result["device"]))
+            found.setdefault(", ".join(way), []).append(cell)
+        if len(found) < 2:
+            return ""
+        most = max(found, key=lambda way: len(found[way]))
+        others = "; ".join(
+            f"{', '.join(f'{self.label(cell.method)} ({cell.scenario})' for cell in run)}: {way}"
+            for way, run in found.items() if way != most
+        )
+        return f"Not all was computed alike, and training amplifies rounding: {others}; the others: {most}."
+
     def history(self, cell: Cell) -> pd.DataFrame:
         """history.csv of a cell."""
         return history(cell, self.root)

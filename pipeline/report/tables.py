@@ -300,8 +300,10 @@ def table_view(key: str, study: Study) -> TableView:
         for name, row in zip(body.names, panels[-1].rows):
             if method := filler.method(name):
                 told.setdefault(method, {}).update(dict.fromkeys(row.told))
+    shown = dict.fromkeys(value.cell for value in counted if value.cell)
     return TableView(
-        key=key, number=table.number, title=table.title, about=titles.about, note=table.note, panels=panels,
+        key=key, number=table.number, title=table.title, about=titles.about,
+        note=" ".join(filter(None, [table.note, study.computed_otherwise(shown)])), panels=panels,
         measured=sum(value.state == "measured" for value in counted),
         fillable=sum(value.state != "outside" for value in counted),
         waiting=len({value.target for value in counted if value.state == "missing" and value.target}),
@@ -311,7 +313,7 @@ def table_view(key: str, study: Study) -> TableView:
         baseline=_baseline_words(records, table),
         legend=legend({sign.text for value in counted for sign in value.signs}, table),
         footnotes=list(notes.values()),
-        scenarios=list(dict.fromkeys(value.cell.scenario for value in counted if value.cell)),
+        scenarios=list(dict.fromkeys(cell.scenario for cell in shown)),
         told=by_row(study.paper, {method: list(found) for method, found in told.items()}))
 
 
