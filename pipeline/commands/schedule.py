@@ -265,6 +265,7 @@ class Schedule:
             "OMP_NUM_THREADS": "1",
             "FEDREPRO_WORKERS": str(workers),
             "FEDREPRO_EVENTS": str(task.events),
+            **({"FEDREPRO_FORCE": "1"} if self.force else {}),
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
             "PYTHONUNBUFFERED": "1",
             "DVC_NO_ANALYTICS": "1",
