@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.commands import keeping
+from pipeline.commands import keeping, schedule
 
 ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENT = {
@@ -417,6 +417,32 @@ def test_a_read_only_folder_is_one_line(tmp_path, place):
                           preexec_fn=lambda: ctypes.CDLL(None).prctl(24, 1, 0, 0, 0) and None)
     line, = done.stderr.splitlines()
     assert done.returncode == 2 and line.startswith("error: ") and place in line and "Permission" in line
+
+
+# -- time left -----------------------------------------------------------------------------------------------
+
+def test_time_left_is_at_the_pace_of_this_run_with_the_stages_at_its_end(monkeypatch):
+    """Two cells of 100 s, one after the other on a core, then a report of 20 s: here all takes three times as
+    long."""
+    monkeypatch.setattr("time.monotonic", lambda: 1000.0)
+    one, two, report = (schedule.Task(None, name, Path(name)) for name in ("one", "two", "report"))
+    plan = schedule.Schedule.__new__(schedule.Schedule)
+    plan.tasks = [one, two, report]
+    for task, work, rank in ((one, 100.0, 120.0), (two, 100.0, 120.0), (report, 20.0, 20.0)):
+        task.work, task.rank, task.cell = work, rank, None if task is report else task.name
+    assert plan.left(1, {}) is None                                # nothing has shown how fast it goes
+    one.state, one.begun = schedule.RUNNING, 1000.0 - 30
+    assert plan.left(1, {}) is None
+    assert plan.left(1, {one: 270.0}) == pytest.approx(270 + 3 * schedule.ENDING + 3 * 120)
+    one.state, one.seconds = schedule.DONE, 300.0
+    assert plan.left(1, {}) == pytest.approx(3 * 120)
+    two.state, two.begun = schedule.RUNNING, 1000.0 - 100
+    assert plan.left(2, {}) == pytest.approx(300 - 100 + 3 * 20)   # the second core has nothing to do
+    two.begun = 0.0
+    assert plan.left(2, {}) == pytest.approx(1 + 3 * 20)           # longer than expected: not yet at its end
+    two.state, two.seconds = schedule.DONE, 300.0
+    report.state, report.begun = schedule.RUNNING, 1000.0 - 15
+    assert plan.left(2, {}) == pytest.approx(3 * 20 - 15)
 
 
 def wait_for(condition) -> None:

@@ -231,18 +231,13 @@ class Plain:
 
     def total(self, now: float) -> str:
         """`7/23 stages done, 1 failed, 0:40 so far, about 1:20 left`."""
-        count, left = Counter(task.state for task in self.schedule.tasks), self.schedule.left(self.jobs)
-        if left is not None:  # at least what a running stage reports itself
-            left = max(
-                [
-                    left,
-                    *[
-                        state["at"] + state["left"] - now
-                        for state in map(self._state, self.schedule.of(RUNNING))
-                        if "left" in state
-                    ],
-                ]
-            )
+        states = {task: self._state(task) for task in self.schedule.of(RUNNING)}
+        told = {
+            task: max(state["at"] + state["left"] - now, 0.0)
+            for task, state in states.items()
+            if "left" in state
+        }
+        count, left = Counter(task.state for task in self.schedule.tasks), self.schedule.left(self.jobs, told)
         parts = [
             f"{count[DONE] + count[UNCHANGED]}/{len(self.schedule.tasks)} stages done",
             *[f"{count[state]} {state}" for state in (FAILED, SKIPPED) if count[state]],
