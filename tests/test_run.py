@@ -1,5 +1,5 @@
-"""`fedrepro run` on a small DVC repository of stub stages: order, parallelism, failures, Ctrl-C, kill -9, lock
-files that were cut, other processes beside it."""
+"""`fedrepro run` on a small DVC repository of stub stages: order, parallelism, failures, Ctrl-C, kill -9, cut
+lock files, other processes beside it, time left."""
 import contextlib
 import ctypes
 import json
@@ -372,7 +372,7 @@ def test_former_outputs_outlive_a_forced_run(tmp_path, how):
     assert subprocess.run(command, cwd=folder, env=first, capture_output=True).returncode == 0
     (folder / "begun").unlink()
     second = {**ENVIRONMENT, "MARK": "later", "THEN": "false" if how == "failed" else "sleep 67.125"}
-    process = subprocess.Popen(command, cwd=folder, env=second, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    process = subprocess.Popen(command, cwd=folder, env=second, stdout=subprocess.PIPE)
     wait_for((folder / "begun").exists)
     if how != "failed":
         process.send_signal(how)
@@ -390,7 +390,7 @@ def test_former_outputs_outlive_a_forced_run(tmp_path, how):
 @pytest.mark.parametrize("other", [RUN, [sys.executable, "-m", "dvc", "repro"]], ids=["run", "dvc repro"])
 def test_a_stage_that_another_process_runs_is_waited_for(tmp_path, other):
     folder = repository(tmp_path, one=stub("one", "in", does="sleep 6"), two=stub("two", "one"))
-    process = subprocess.Popen(other, cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(other, cwd=folder, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
     wait_for((folder / "one.begun").exists)
     said = run(folder)
     assert process.wait(timeout=60) == 0
@@ -400,7 +400,7 @@ def test_a_stage_that_another_process_runs_is_waited_for(tmp_path, other):
 
 def test_dvcs_lock_is_waited_for(tmp_path):
     folder = repository(tmp_path, one=stub("one", "in"))
-    code = "import time, zc.lockfile as z; lock = z.LockFile('.dvc/tmp/lock'); open('held', 'w'); time.sleep(8)"
+    code = "import time, zc.lockfile as z; k = z.LockFile('.dvc/tmp/lock'); open('held', 'w'); time.sleep(8)"
     process = subprocess.Popen([sys.executable, "-c", code], cwd=folder)
     wait_for((folder / "held").exists)
     assert re.search(rf"waiting for process {process.pid}: .*, which has DVC's lock\n", run(folder))

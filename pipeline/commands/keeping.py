@@ -152,7 +152,7 @@ def put_back_of_the_dead(root: Path) -> list[str]:
     for folder in sorted(root.glob(".cells/kept/*/*")):
         if not alive(int(folder.parent.name)):
             if put_back(folder, MISSING):
-                lines.append(f"{folder.name}: its former outputs are back; the run was killed before it ended")
+                lines.append(f"{folder.name}: its former outputs are back, since its run was killed")
     return lines
 
 
@@ -187,7 +187,7 @@ def dvc() -> None:
         files.write_text(Path(path), text.getvalue())
 
     _common._dump_data = _yaml._dump_data = write
-    sys.argv[0] = "dvc"                               # as it stands in DVC's list of who reads and writes what
+    sys.argv[0] = "dvc"                               # for its list of who reads and writes what
     sys.exit(main())
 
 

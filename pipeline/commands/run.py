@@ -55,9 +55,8 @@ def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = Fals
         if near or len(groups) <= FEW:
             raise FedReproError(unknown("stage", target, near or groups)) from None
         some = ", ".join(map(repr, difflib.get_close_matches(target, groups, n=FEW, cutoff=0.0)))
-        raise FedReproError(
-            f"unknown stage {target!r} (of {len(groups)} for example {some}; a paper, a cell or `mini` will do)"
-        ) from None
+        raise FedReproError(f"unknown stage {target!r} ({some} and {len(groups) - FEW} others; "
+                            "a paper, a cell or `mini` will do)") from None
     except DvcException as error:  # the place in the file is in its cause
         cause = " ".join(str(error.__cause__ or "").split())
         raise FedReproError(f"{error}{': ' * bool(error.__cause__)}{cause}") from None
@@ -87,7 +86,8 @@ def targets(name: str) -> list[str]:
 def check_cells(cells: Iterable[Cell]) -> None:
     """ParamError for what a training would refuse, hours of other stages later perhaps: a method that is not
     there, its hyper-parameters, a scenario that lacks what it needs."""
-    from pipeline import methods                     # a second, for torch
+    from pipeline import methods  # a second, for torch
+
     for cell in cells:
         scenario, algorithm, hyper = cell.resolve()
         where = f"papers/{cell.paper}/paper.yaml: methods.{cell.method}"

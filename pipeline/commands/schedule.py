@@ -262,7 +262,7 @@ class Schedule:
             task.rank = task.work + max((needing.rank for needing in task.downstream), default=0.0)
 
     def _unimported(self) -> int:
-        """About how many cells MLflow does not know yet: those of this run, or all where it has no database."""
+        """About how many cells MLflow does not know: those of this run, or all where it has no database."""
         root = Path(self.repo.root_dir)
         if os.environ.get("MLFLOW_TRACKING_URI") or (root / "mlflow.db").exists():
             return sum(task.cell is not None for task in self.tasks)
