@@ -346,6 +346,18 @@ def test_a_new_paper_is_one_folder_that_runs(copy):
     assert line == "error: papers/toy: there is such a folder already"
 
 
+def test_a_stage_mends_a_lock_file_that_an_earlier_one_has_copied(copy):
+    """As in a plain `dvc repro` after one that was killed."""
+    lock, text = copy / "papers/toy/dvc.lock", "schema: '2.0'\nstages:\n  one:\n    cmd: python one\n"
+    (copy / ".dvc/tmp").mkdir(exist_ok=True)
+    lock.write_text(text)
+    assert stage(copy, "sources", "toy").stderr == ""
+    lock.write_text("")
+    assert stage(copy, "sources", "toy").stderr.startswith("warning: papers/toy/dvc.lock is empty")
+    assert lock.read_text() == text
+    lock.unlink()
+
+
 @pytest.mark.parametrize("options, files", [
     ((), ["pipeline/methods/fedmine.py", "tests/test_fedmine.py"]),
     (("--paper", "toy"), ["papers/toy/methods/ours.py", "papers/toy/tests/test_ours.py"])])

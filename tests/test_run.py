@@ -1,5 +1,5 @@
-"""`fedrepro run` on a small DVC repository of stub stages: order, parallelism, failures, Ctrl-C, kill -9, lock
-files that were cut, other processes beside it."""
+"""`fedrepro run` on a small DVC repository of stub stages: order, parallelism, failures, Ctrl-C, kill -9, cut
+lock files, other processes beside it, time left."""
 import contextlib
 import ctypes
 import json
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.commands import keeping
+from pipeline.commands import keeping, schedule
 
 ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENT = {
@@ -372,7 +372,7 @@ def test_former_outputs_outlive_a_forced_run(tmp_path, how):
     assert subprocess.run(command, cwd=folder, env=first, capture_output=True).returncode == 0
     (folder / "begun").unlink()
     second = {**ENVIRONMENT, "MARK": "later", "THEN": "false" if how == "failed" else "sleep 67.125"}
-    process = subprocess.Popen(command, cwd=folder, env=second, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    process = subprocess.Popen(command, cwd=folder, env=second, stdout=subprocess.PIPE)
     wait_for((folder / "begun").exists)
     if how != "failed":
         process.send_signal(how)
@@ -390,7 +390,7 @@ def test_former_outputs_outlive_a_forced_run(tmp_path, how):
 @pytest.mark.parametrize("other", [RUN, [sys.executable, "-m", "dvc", "repro"]], ids=["run", "dvc repro"])
 def test_a_stage_that_another_process_runs_is_waited_for(tmp_path, other):
     folder = repository(tmp_path, one=stub("one", "in", does="sleep 6"), two=stub("two", "one"))
-    process = subprocess.Popen(other, cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(other, cwd=folder, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
     wait_for((folder / "one.begun").exists)
     said = run(folder)
     assert process.wait(timeout=60) == 0
@@ -400,7 +400,7 @@ def test_a_stage_that_another_process_runs_is_waited_for(tmp_path, other):
 
 def test_dvcs_lock_is_waited_for(tmp_path):
     folder = repository(tmp_path, one=stub("one", "in"))
-    code = "import time, zc.lockfile as z; lock = z.LockFile('.dvc/tmp/lock'); open('held', 'w'); time.sleep(8)"
+    code = "import time, zc.lockfile as z; k = z.LockFile('.dvc/tmp/lock'); open('held', 'w'); time.sleep(8)"
     process = subprocess.Popen([sys.executable, "-c", code], cwd=folder)
     wait_for((folder / "held").exists)
     assert re.search(rf"waiting for process {process.pid}: .*, which has DVC's lock\n", run(folder))
@@ -417,6 +417,32 @@ def test_a_read_only_folder_is_one_line(tmp_path, place):
                           preexec_fn=lambda: ctypes.CDLL(None).prctl(24, 1, 0, 0, 0) and None)
     line, = done.stderr.splitlines()
     assert done.returncode == 2 and line.startswith("error: ") and place in line and "Permission" in line
+
+
+# -- time left -----------------------------------------------------------------------------------------------
+
+def test_time_left_is_at_the_pace_of_this_run_with_the_stages_at_its_end(monkeypatch):
+    """Two cells of 100 s, one after the other on a core, then a report of 20 s: here all takes three times as
+    long."""
+    monkeypatch.setattr("time.monotonic", lambda: 1000.0)
+    one, two, report = (schedule.Task(None, name, Path(name)) for name in ("one", "two", "report"))
+    plan = schedule.Schedule.__new__(schedule.Schedule)
+    plan.tasks = [one, two, report]
+    for task, work, rank in ((one, 100.0, 120.0), (two, 100.0, 120.0), (report, 20.0, 20.0)):
+        task.work, task.rank, task.cell = work, rank, None if task is report else task.name
+    assert plan.left(1, {}) is None                                # nothing has shown how fast it goes
+    one.state, one.begun = schedule.RUNNING, 1000.0 - 30
+    assert plan.left(1, {}) is None
+    assert plan.left(1, {one: 270.0}) == pytest.approx(270 + 3 * schedule.ENDING + 3 * 120)
+    one.state, one.seconds = schedule.DONE, 300.0
+    assert plan.left(1, {}) == pytest.approx(3 * 120)
+    two.state, two.begun = schedule.RUNNING, 1000.0 - 100
+    assert plan.left(2, {}) == pytest.approx(300 - 100 + 3 * 20)   # the second core has nothing to do
+    two.begun = 0.0
+    assert plan.left(2, {}) == pytest.approx(1 + 3 * 20)           # longer than expected: not yet at its end
+    two.state, two.seconds = schedule.DONE, 300.0
+    report.state, report.begun = schedule.RUNNING, 1000.0 - 15
+    assert plan.left(2, {}) == pytest.approx(3 * 20 - 15)
 
 
 def wait_for(condition) -> None:

@@ -147,13 +147,15 @@ def put_back(folder: Path, when: str) -> bool:
 
 
 def put_back_of_the_dead(root: Path) -> list[str]:
-    """Put back what runs that were killed had kept; returns a line for each stage."""
-    lines = []
-    for folder in sorted(root.glob(".cells/kept/*/*")):
-        if not alive(int(folder.parent.name)):
-            if put_back(folder, MISSING):
-                lines.append(f"{folder.name}: its former outputs are back; the run was killed before it ended")
-    return lines
+    """Put back what runs that were killed had kept; returns a line for each stage. To be called before this
+    process keeps any: its number may have been a dead one's."""
+    folders = sorted(root.glob(".cells/kept/*/*"))
+    dead = [one for one in folders if (pid := int(one.parent.name)) == os.getpid() or not alive(pid)]
+    return [
+        f"{folder.name}: its former outputs are back, since its run was killed"
+        for folder in dead
+        if put_back(folder, MISSING)
+    ]
 
 
 def _link(source: str, target: str | Path) -> None:
@@ -187,7 +189,7 @@ def dvc() -> None:
         files.write_text(Path(path), text.getvalue())
 
     _common._dump_data = _yaml._dump_data = write
-    sys.argv[0] = "dvc"                               # as it stands in DVC's list of who reads and writes what
+    sys.argv[0] = "dvc"                               # for its list of who reads and writes what
     sys.exit(main())
 
 

@@ -55,9 +55,8 @@ def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = Fals
         if near or len(groups) <= FEW:
             raise FedReproError(unknown("stage", target, near or groups)) from None
         some = ", ".join(map(repr, difflib.get_close_matches(target, groups, n=FEW, cutoff=0.0)))
-        raise FedReproError(
-            f"unknown stage {target!r} (of {len(groups)} for example {some}; a paper, a cell or `mini` will do)"
-        ) from None
+        raise FedReproError(f"unknown stage {target!r} ({some} and {len(groups) - FEW} others; "
+                            "a paper, a cell or `mini` will do)") from None
     except DvcException as error:  # the place in the file is in its cause
         cause = " ".join(str(error.__cause__ or "").split())
         raise FedReproError(f"{error}{': ' * bool(error.__cause__)}{cause}") from None
@@ -87,7 +86,8 @@ def targets(name: str) -> list[str]:
 def check_cells(cells: Iterable[Cell]) -> None:
     """ParamError for what a training would refuse, hours of other stages later perhaps: a method that is not
     there, its hyper-parameters, a scenario that lacks what it needs."""
-    from pipeline import methods                     # a second, for torch
+    from pipeline import methods  # a second, for torch
+
     for cell in cells:
         scenario, algorithm, hyper = cell.resolve()
         where = f"papers/{cell.paper}/paper.yaml: methods.{cell.method}"
@@ -231,18 +231,13 @@ class Plain:
 
     def total(self, now: float) -> str:
         """`7/23 stages done, 1 failed, 0:40 so far, about 1:20 left`."""
-        count, left = Counter(task.state for task in self.schedule.tasks), self.schedule.left(self.jobs)
-        if left is not None:  # at least what a running stage reports itself
-            left = max(
-                [
-                    left,
-                    *[
-                        state["at"] + state["left"] - now
-                        for state in map(self._state, self.schedule.of(RUNNING))
-                        if "left" in state
-                    ],
-                ]
-            )
+        states = {task: self._state(task) for task in self.schedule.of(RUNNING)}
+        told = {
+            task: max(state["at"] + state["left"] - now, 0.0)
+            for task, state in states.items()
+            if "left" in state
+        }
+        count, left = Counter(task.state for task in self.schedule.tasks), self.schedule.left(self.jobs, told)
         parts = [
             f"{count[DONE] + count[UNCHANGED]}/{len(self.schedule.tasks)} stages done",
             *[f"{count[state]} {state}" for state in (FAILED, SKIPPED) if count[state]],

@@ -20,7 +20,11 @@ from pipeline.commands.group import Group
 
 SECONDS_TO_ASK_AGAIN = 2.0
 TAIL = 20  # lines of a log, in which DVC's last words are
-OVERHEAD = 3.0  # seconds that a stage costs besides its training: DVC, imports, files
+# Seconds of one core, on the processor of benchmarks/README.md.
+OVERHEAD = 5.0  # what a stage costs besides its training: DVC, imports, files
+ENDING = 2.0  # of these, after the last round
+EXPECTED = {"stages.report": 14.0, "stages.figures": 3.0, "pipeline import": 8.0}      # on top
+IMPORTED = 0.25  # a cell's runs in MLflow
 # What becomes of a stage.
 WAITING, READY, RUNNING = "waiting", "ready", "running"
 DONE, UNCHANGED, FAILED, SKIPPED = "done", "unchanged", "failed", "skipped"
@@ -202,18 +206,26 @@ class Schedule:
         """The tasks that wait for another process."""
         return [task for task in self.of(WAITING) if task.blocker]
 
-    def left(self, jobs: int) -> float | None:
-        """Seconds to the end, from known durations at this run's own pace; None where none is known."""
-        if not any(task.known for task in self.tasks):
+    def left(self, jobs: int, told: dict[Task, float]) -> float | None:
+        """Seconds to the end; None before a training has shown how fast it goes here.
+
+        What a stage is expected to take was measured elsewhere and at another time, so it is multiplied by
+        the pace of this run: measured over expected, of the stages that are done and of the trainings
+        that have `told` how many seconds they still need.
+        """
+        now, running = time.monotonic(), self.of(RUNNING)
+        shown = [(task, task.seconds) for task in self.of(DONE)]
+        shown += [(task, now - task.begun + seconds) for task, seconds in told.items()]
+        if not any(task.cell for task, _ in shown):
             return None
-        now, finished = time.monotonic(), [task for task in self.of(DONE) if task.cell]
-        pace = (
-            sum(t.seconds * t.workers for t in finished) / sum(t.work for t in finished) if finished else 1.0
-        )
-        waiting, running = self.of(WAITING, READY), self.of(RUNNING)
-        rest = [max(pace * task.work - (now - task.begun) * task.workers, 0) for task in running]
-        chain = max((task.rank for task in waiting), default=0)
-        return max((sum(rest) + pace * sum(task.work for task in waiting)) / jobs, pace * chain)
+        pace = sum(s * task.workers for task, s in shown) / sum(task.work for task, _ in shown)
+        rest = {task: pace * task.work / task.workers - (now - task.begun) for task in running}
+        rest |= {task: seconds + pace * ENDING for task, seconds in told.items()}
+        rest = {task: max(seconds, 1.0) for task, seconds in rest.items()}
+        waiting = self.of(WAITING, READY)
+        work = sum(rest[task] * task.workers for task in running) + pace * sum(task.work for task in waiting)
+        chains = [rest[task] + pace * (task.rank - task.work) for task in running]
+        return max([work / jobs, *chains, *[pace * task.rank for task in waiting]])
 
     def _collect(self, targets: list[str]) -> list:
         from dvc.repo.stage import PROJECT_FILE
@@ -241,10 +253,20 @@ class Schedule:
                             for seconds in json.loads(path.read_text(encoding="utf-8"))["seconds"]
                         ]
         known = [sum(task.known) for task in self.tasks if task.known]
-        mean = sum(known) / len(known) if known else 0.0
+        mean = sum(known) / len(known) if known else 30.0
         for task in reversed(self.tasks):
-            task.work = OVERHEAD + (sum(task.known) or mean if task.cell else 0.0)
+            command = str(task.stage.cmd)
+            task.work = OVERHEAD + sum(extra for name, extra in EXPECTED.items() if name in command)
+            task.work += (sum(task.known) or mean) if task.cell else 0.0
+            task.work += IMPORTED * self._unimported() if "pipeline import" in command else 0.0
             task.rank = task.work + max((needing.rank for needing in task.downstream), default=0.0)
+
+    def _unimported(self) -> int:
+        """About how many cells MLflow does not know: those of this run, or all where it has no database."""
+        root = Path(self.repo.root_dir)
+        if os.environ.get("MLFLOW_TRACKING_URI") or (root / "mlflow.db").exists():
+            return sum(task.cell is not None for task in self.tasks)
+        return len(list(root.glob("papers/*/runs/*/*/result.json")))
 
     def _unchecked(self) -> Iterator[Task]:
         waiting = sorted(self.of(WAITING), key=lambda task: -task.rank)
