@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
+from pipeline.cells.checks import check_environment
 from pipeline.cells.progress import clock
 from pipeline.commands.schedule import (
     DONE,
@@ -28,7 +29,7 @@ from pipeline.commands.schedule import (
     Task,
     UnknownStage,
 )
-from pipeline.errors import FedReproError, unknown
+from pipeline.errors import NO_REPOSITORY, FedReproError, unknown
 from pipeline.schema import ACROSS, MINIATURE, Cell, load_paper, papers
 
 SECONDS_BETWEEN_LINES = 10.0             # without a terminal
@@ -38,6 +39,7 @@ TAIL = 8                                 # lines of the log of a failed stage
 
 def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = False) -> int:
     """Run the stages; returns the exit code."""
+    check_environment()
     chosen = [target for stage in stages for target in targets(stage)]
     try:
         from dvc.exceptions import DvcException
@@ -51,6 +53,8 @@ def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = Fals
         near = difflib.get_close_matches(target, names + groups, n=1, cutoff=0.5)
         raise FedReproError(unknown("stage", target, near or groups)) from None
     except DvcException as error:  # the place in the file is in its cause
+        if "is not a git repository" in str(error):
+            raise FedReproError(NO_REPOSITORY) from None
         cause = " ".join(str(error.__cause__ or "").split())
         raise FedReproError(f"{error}{': ' * bool(error.__cause__)}{cause}") from None
     except KeyboardInterrupt:
