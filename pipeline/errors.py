@@ -2,6 +2,9 @@
 import difflib
 from collections.abc import Iterable
 
+NO_REPOSITORY = ("this folder is not a git repository, which DVC needs: clone FedRepro with git instead of "
+                 "downloading an archive")
+
 
 class FedReproError(Exception):
     """Base of every expected failure; its text is one line that names the file and the key."""

@@ -6,6 +6,7 @@ import yaml
 
 from pipeline import files
 from pipeline.cells import provenance
+from pipeline.cells.checks import check_sets
 from pipeline.schema import ROOT
 from stages._stage import stage
 
@@ -13,7 +14,10 @@ HEADER = "# Made by the stage `sources`. DVC reads it to know which {} a change 
 
 
 def sources(paper: str | None = None) -> None:
-    """Digest the code behind every cell of a paper, or behind every other kind of stage."""
+    """Digest the code behind every cell of a paper, or behind every other kind of stage. A paper's other
+    stages wait for this one, so what they could not know in time is checked here."""
+    if paper:
+        check_sets(paper)
     digests: Mapping = provenance.paper_digests(paper) if paper else provenance.stage_digests()
     folder, what = (ROOT / "papers" / paper, "cells") if paper else (ROOT, "stages")
     files.write_text(folder / "sources.yaml", HEADER.format(what) + yaml.safe_dump(digests, sort_keys=True))

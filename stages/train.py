@@ -1,6 +1,7 @@
 """Train one cell: `python -m stages.train fedcrl/mini/fedprox`."""
 
 from pipeline.cells import arithmetic
+from pipeline.cells.checks import check_environment
 from pipeline.schema import Cell
 from stages._stage import stage
 
@@ -10,6 +11,7 @@ def train(cell: str) -> None:
     parsed = Cell.parse(cell)
     scenario = parsed.resolve()[0]                            # reports a wrong name before torch is imported
     arithmetic.adopt(scenario.arithmetic)
+    check_environment()
     from pipeline.cells.training import train_cell
     train_cell(parsed)
 

@@ -26,7 +26,7 @@ import yaml
 from pipeline import files
 from pipeline.cells import arithmetic, ledger, provenance
 from pipeline.cells.progress import clock
-from pipeline.errors import FedReproError, unknown
+from pipeline.errors import NO_REPOSITORY, FedReproError, unknown
 from pipeline.schema import ROOT, Cell
 from pipeline.sealing import content_hash
 
@@ -435,7 +435,8 @@ def _git(root: Path, *arguments: str) -> str:
     except FileNotFoundError:
         raise FedReproError("certify needs git, which is not installed") from None
     except subprocess.CalledProcessError as error:
+        said = (error.stderr.strip().splitlines() or ["failed"])[-1]
         raise FedReproError(
-            f"git {arguments[0]}: {(error.stderr.strip().splitlines() or ['failed'])[-1]}"
+            NO_REPOSITORY if "not a git repository" in said else f"git {arguments[0]}: {said}"
         ) from None
 

@@ -24,7 +24,7 @@ from scipy import stats
 from pipeline import files
 from pipeline.cells import results
 from pipeline.cells.provenance import machine
-from pipeline.errors import FedReproError
+from pipeline.errors import NO_REPOSITORY, FedReproError
 from pipeline.schema import MINIATURE, ROOT, Cell, load_paper
 
 FOLDER = "reproduction"
@@ -260,10 +260,7 @@ def _git(root: Path, *arguments: str) -> str:
         raise FedReproError("FedRepro needs git, which is not installed") from None
     except subprocess.CalledProcessError as error:
         said = (error.stderr.strip().splitlines() or ["failed"])[-1]
-        hint = (
-            "; DVC needs a repository: clone FedRepro with git instead of downloading an archive"
-            if "not a git repository" in said
-            else ""
-        )
-        raise FedReproError(f"git {arguments[0]}: {said}{hint}") from None
+        raise FedReproError(
+            NO_REPOSITORY if "not a git repository" in said else f"git {arguments[0]}: {said}"
+        ) from None
 

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
+from pipeline.cells.checks import check_environment
 from pipeline.cells.progress import clock
 from pipeline.commands.schedule import (
     DONE,
@@ -28,7 +29,7 @@ from pipeline.commands.schedule import (
     Task,
     UnknownStage,
 )
-from pipeline.errors import FedReproError, ParamError, unknown
+from pipeline.errors import NO_REPOSITORY, FedReproError, ParamError, unknown
 from pipeline.schema import ACROSS, MINIATURE, Cell, load_paper, papers
 
 SECONDS_BETWEEN_LINES = 10.0             # without a terminal
@@ -39,9 +40,8 @@ TAIL = 8                                 # lines of the log of a failed stage
 
 def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = False) -> int:
     """Run the stages; returns the exit code."""
+    check_environment()
     chosen = [target for stage in stages for target in targets(stage)]
-    if not (workers := os.environ.get("FEDREPRO_WORKERS") or "1").isdecimal() or not int(workers):
-        raise ParamError(f"FEDREPRO_WORKERS: expected a number of processes, found {workers!r}")
     try:
         from dvc.exceptions import DvcException
     except ImportError:
@@ -58,6 +58,8 @@ def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = Fals
         raise FedReproError(f"unknown stage {target!r} ({some} and {len(groups) - FEW} others; "
                             "a paper, a cell or `mini` will do)") from None
     except DvcException as error:  # the place in the file is in its cause
+        if "is not a git repository" in str(error):
+            raise FedReproError(NO_REPOSITORY) from None
         cause = " ".join(str(error.__cause__ or "").split())
         raise FedReproError(f"{error}{': ' * bool(error.__cause__)}{cause}") from None
     except KeyboardInterrupt:

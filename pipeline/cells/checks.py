@@ -1,0 +1,59 @@
+"""What is checked before anything is run: the environment variables, and the data sets that a paper names."""
+import os
+from pathlib import Path
+from typing import Any
+
+from pipeline.data.registry import REGISTRY
+from pipeline.errors import ParamError, unknown
+from pipeline.schema import ACROSS, MINIATURE, ROOT, Count, NonNegative, check, load_paper
+
+NUMBERS: dict[str, tuple[type, Any]] = {
+    "FEDREPRO_WORKERS": (int, Count),
+    "FEDREPRO_CHECKPOINT_SECONDS": (float, NonNegative),
+}
+
+
+def check_sets(paper: str, root: Path = ROOT) -> None:
+    """ParamError for a data set that a scenario of the paper names and that no one has, with the nearest."""
+    for key, scenario in load_paper(paper, root).scenarios.items():
+        at = "miniature.scenario" if key in (MINIATURE, ACROSS) else f"scenarios.{key}"
+        for part in ("data", "public"):
+            if (named := getattr(scenario, part)) and named.set not in REGISTRY:
+                raise ParamError(
+                    f"papers/{paper}/paper.yaml: {at}.{part}.set: {unknown('data set', named.set, REGISTRY)}"
+                )
+
+
+def check_environment() -> None:
+    """ParamError naming the first variable whose value cannot be used. torch is imported only where one of
+    those is set that it must judge."""
+    for name, (kind, bounds) in NUMBERS.items():
+        if (text := os.environ.get(name)) is not None:
+            try:
+                number = kind(text)
+            except ValueError:
+                what = "a whole number" if kind is int else "a number"
+                raise ParamError(f"{name}: expected {what}, found {text!r:.80}") from None
+            check(bounds, number, name)
+    tracking = os.environ.get("FEDREPRO_TRACKING") or "on"
+    if tracking not in ("on", "off"):
+        raise ParamError(f"FEDREPRO_TRACKING: {unknown('value', tracking, ('on', 'off'))}")
+    mirror = os.environ.get("FEDREPRO_MIRROR")
+    if mirror and not Path(mirror).expanduser().is_dir():
+        raise ParamError(f"FEDREPRO_MIRROR: {mirror} is not a folder")
+    if any(os.environ.get(f"FEDREPRO_{name}") for name in ("DEVICE", "EXECUTOR", "PRECISION")):
+        _check_device()
+
+
+def _check_device() -> None:
+    import torch
+
+    from pipeline.engine.world import default_device, executor_name, precision
+    known = ["cpu"]
+    if gpu := torch.accelerator.current_accelerator(check_available=True):
+        known += [gpu.type, *(f"{gpu.type}:{at}" for at in range(torch.accelerator.device_count()))]
+    wanted = os.environ.get("FEDREPRO_DEVICE")
+    if wanted and wanted not in known:
+        raise ParamError(f"FEDREPRO_DEVICE: torch has no device {wanted!r} here; it has {', '.join(known)}")
+    executor_name(default_device())
+    precision()
