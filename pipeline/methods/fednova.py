@@ -1,6 +1,6 @@
 """FedNova: clients' changes over the length of their walk: more steps weigh no more (Wang et al. 2020)."""
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from torch import Tensor
 
@@ -54,7 +54,7 @@ class FedNova(FedAvg):
         return State(model=weighted_mean(models, weights).joined(moved), change=combine([moved, x], [1, -1]))
 
     def loss(self, model: Handle, batch: Batch, shared: Params, own: object) -> Tensor:
-        fit = super().loss(model, batch, shared, own)
+        fit = cast(Tensor, super().loss(model, batch, shared, own))
         return fit + self.mu / 2 * squared_distance(model.params, shared) if self.mu else fit
 
     def local_rule(self, world: World) -> Optimiser:

@@ -1,6 +1,6 @@
 """SCAFFOLD: local steps corrected by how a client's gradients differ from all (Karimireddy et al. 2020)."""
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
@@ -68,8 +68,9 @@ class Scaffold(FedAvg):
 
     def gradient(self, model: Handle, images: Tensor, labels: Tensor, own: object) -> Params:
         """Of the mean loss over a client's images, which are not augmented here."""
-        loss, wanted = super().loss(model, Batch(images, labels), None, own), list(model.params.values())
-        return Params(zip(model.params, torch.autograd.grad(loss, wanted, materialize_grads=True)))
+        loss = cast(Tensor, super().loss(model, Batch(images, labels), None, own))
+        found = torch.autograd.grad(loss, list(model.params.values()), materialize_grads=True)
+        return Params(zip(model.params, found))
 
     def local_rule(self, world: World) -> Optimiser:
         return plain_sgd(world, self.lr, "scaffold: its controls are means of plain SGD's gradients")
