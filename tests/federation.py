@@ -12,7 +12,7 @@ from pipeline.engine.state import Params, State
 from pipeline.engine.trained import Trained, Watch
 from pipeline.engine.world import World
 from pipeline.models import Network
-from pipeline.schema import MINIATURE, Cell, Model, Optimiser, Scenario, Training, load_paper, papers
+from pipeline.schema import ACROSS, MINIATURE, Cell, Model, Optimiser, Scenario, Training, load_paper, papers
 
 # a linear softmax of two classes, worked by hand
 TINY = {"head.weight": [[.5, -.2], [.1, .3]], "head.bias": [0, .1]}
@@ -92,12 +92,15 @@ def one_round(method, state: State, world: World) -> tuple[State, Trained | None
 
 
 def miniature_cells() -> dict[str, Cell]:
-    """algorithm -> a cell of a miniature that runs it: of two papers, the last one's."""
+    """algorithm -> a cell of a miniature that runs it: of two papers, the last one's; a paper's own methods
+    before the others."""
     found = {}
-    for paper in papers():
-        for method in load_paper(paper).miniature.methods:
-            cell = Cell(paper, MINIATURE, method)
-            found[cell.resolve()[1]] = cell
+    for scenario in (ACROSS, MINIATURE):
+        for paper in papers():
+            asked = load_paper(paper).miniature
+            for method in asked.others if scenario == ACROSS else asked.methods:
+                cell = Cell(paper, scenario, method)
+                found[cell.resolve()[1]] = cell
     return found
 
 

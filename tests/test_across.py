@@ -313,8 +313,8 @@ def test_names_are_told_apart_and_other_networks_are_told():
     )
     assert (
         "public images photo_patches" in about["rahfl"]
-        and "Networks of their own: FedLSA: fedlsa; FedProto (hetero): cnn4 with a projector; FedSR: "
-            "cnn4_gaussian."
+        and "Networks of their own: FedBN: cnn3_bn; FedLSA: fedlsa; FedProto (hetero): cnn4 with a "
+            "projector; FedSR: cnn4_gaussian."
         in about["fedccl"]
     )
 

@@ -31,6 +31,9 @@ METHODS = [
     "fedcrl",
     "fedproto_hetero",
     "rahfl",
+    "scaffold",
+    "feddyn",
+    "fedbn",
 ]
 NEVER_TWICE = {"fedccl"}                                 # as many prototypes as clusters, new ones each round
 

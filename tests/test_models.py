@@ -30,6 +30,7 @@ NEVER_NEGATIVE = [
     "mobilenetv2",
     "googlenet",
     "shufflenet",
+    "cnn3_bn",
 ]
 
 
@@ -110,6 +111,7 @@ DEEP_COUNTS = [                                   # name, width, parameters for 
     ("mobilenetv2", 1280, (2_296_922, 2_323_823, 2_367_377), 35_145),
     ("googlenet", 1024, (6_166_250, 6_187_775, 6_222_625), 15_872),
     ("shufflenet", 800, (887_582,), 19_825),
+    ("cnn3_bn", 64, (24_346,), 227),
 ]
 
 
@@ -190,6 +192,7 @@ def test_layer_shapes_of_small_networks(name, inputs, expected):
     ("resnet34", (512, 4, 4), (512, 2, 2)), ("efficientnet", (320, 2, 2), (320, 1, 1)),
     ("mobilenetv2", (1280, 4, 4), (1280, 2, 2)),
     ("googlenet", (1024, 8, 8), (1024, 4, 4)), ("shufflenet", (800, 4, 4), (800, 2, 2)),
+    ("cnn3_bn", (64, 8, 8), (64, 4, 4)),
 ])
 def test_last_map_of_deep_networks(name, at_32, at_16):
     network = outline(name)

@@ -20,6 +20,7 @@ from pipeline.errors import TrainingError
 from pipeline.losses import cross_entropy
 from pipeline.methods.ditto import Ditto
 from pipeline.methods.fedavg import FedAvg
+from pipeline.methods.feddyn import FedDyn
 from pipeline.methods.fedproto import FedProto
 from pipeline.methods.fedprox import FedProx
 from pipeline.methods.fedrep import FedRep
@@ -28,6 +29,7 @@ from pipeline.methods.local import Local
 from pipeline.methods.moon import Moon
 from pipeline.methods.perfedavg import PerFedAvg
 from pipeline.methods.pfedme import PFedMe
+from pipeline.methods.scaffold import Scaffold
 from pipeline.schema import Model, Optimiser
 
 SIZES = (20, 33, 7, 65, 0, 1, 48, 33)
@@ -67,6 +69,8 @@ def world(
     (PerFedAvg(), {}),
     (FedSR(), {"model": Model("lenet_gaussian"), "optimiser": ADAM}),
     (FedProto(), {"batch_size": 8}),
+    (Scaffold(), {"local_epochs": 2}),
+    (FedDyn(alpha=0.1), {"optimiser": ADAM}),
 ], ids=lambda value: value.get("model", Model("")).name if isinstance(value, dict) else type(value).__name__)
 def test_idle_rows_and_kept_stacks_change_nothing(method, setting, monkeypatch):
     monkeypatch.setattr(stacked, "BUCKETS", 2)

@@ -5,6 +5,7 @@ from functools import partial
 from torch import nn
 
 from pipeline.errors import ParamError, unknown
+from pipeline.models.batchnorm import cnn3_bn
 from pipeline.models.googlenet import googlenet
 from pipeline.models.layers import Dropout, Network, projector, set_generator
 from pipeline.models.mobile import efficientnet, mobilenetv2, shufflenet
@@ -16,7 +17,7 @@ DEEP: dict[str, Callable[[int], tuple[nn.Sequential, int]]] = {
     "resnet10": partial(resnet, "resnet10"), "resnet12": partial(resnet, "resnet12"),
     "resnet18": partial(resnet, "resnet18"), "resnet34": partial(resnet, "resnet34"),
     "efficientnet": efficientnet, "mobilenetv2": mobilenetv2, "googlenet": googlenet,
-    "shufflenet": shufflenet,
+    "shufflenet": shufflenet, "cnn3_bn": cnn3_bn,
 }
 NAMES = (*STACKS, *DEEP)
 # rates of networks with dropout of their own; a rate in the parameters replaces them
@@ -30,7 +31,8 @@ def build(model: Model, channels: int, size: int, classes: int) -> Network:
 
     channels, size: of the images, (B, channels, size, size); `vit_head` takes (B, 192) instead and reads
     neither. Raises ParamError for an unknown name, images that are too small, or a width that the network
-    does not let one choose. Layers and counts: FCCL+ and RAHFL's code for DEEP, see STACKS for the others.
+    does not let one choose. Layers and counts: FCCL+ and RAHFL's code for DEEP but for cnn3_bn, see STACKS
+    for the others.
     """
     if model.name in STACKS:
         features, width = small(model.name, channels, size, model.features, relu=model.activation == "relu")

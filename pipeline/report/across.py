@@ -2,9 +2,9 @@
 page.
 
 A row is an algorithm, a file of pipeline/methods; a column block is a paper's miniature. Its own methods run
-there, and those of the other papers that its miniature lists under `others`. If several rows of paper.yaml
-run the same algorithm (ablations, other strengths), only the unmodified one is shown. A cell that was not run
-gives the reason, or has its command in the tooltip.
+there, and those of the other papers, or of none, that its miniature lists under `others`. If several rows of
+paper.yaml run the same algorithm (ablations, other strengths), only the unmodified one is shown. A cell that
+was not run gives the reason, or has its command in the tooltip.
 """
 from dataclasses import dataclass
 from statistics import fmean

@@ -178,8 +178,9 @@ class Choice:
 class Miniature:
     """A paper's protocol on the bundled digits, small enough for a laptop, and the methods it runs.
 
-    others: methods of the other papers. Their cells have the scenario ACROSS, whose folders no stage of the
-    root's dvc.yaml reads, so that `dvc repro` need not run them and the paper's own tables do not show them.
+    others: methods of the other papers, or of none. Their cells have the scenario ACROSS, whose folders no
+    stage of the root's dvc.yaml reads, so that `dvc repro` need not run them and the paper's own tables do
+    not show them.
     """
     scenario: Scenario
     methods: list[str]

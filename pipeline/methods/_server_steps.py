@@ -1,0 +1,62 @@
+"""What a server that does more than average must know of a round: everybody's steps, and what is learned."""
+from collections.abc import Iterable, Sequence
+from typing import Annotated
+
+import torch
+
+from pipeline.engine.phase import batches, trainable_names
+from pipeline.engine.state import Params
+from pipeline.engine.world import World
+from pipeline.errors import TrainingError
+from pipeline.schema import Optimiser, Range
+
+Decay = Annotated[float, Range(low=0, high=0.9999)]           # what is left of a running mean after a round
+
+
+def steps_taken(world: World, model: Params) -> list[int]:
+    """K_k: steps of every client's optimiser in a round; 0 where it has no usable batch."""
+    network = world.network(0, model)
+    return [world.training.local_epochs * len(batches(n, world.training, network)) for n in world.sizes]
+
+
+def client_weights(world: World, model: Params) -> list[int]:
+    """n_k, or 1 where the scenario averages uniformly; 0 for a client that takes no step."""
+    uniform = world.training.averaging == "uniform"
+    return [(1 if uniform else n) * (steps > 0) for n, steps in zip(world.sizes, steps_taken(world, model))]
+
+
+def shares(weights: Sequence[float]) -> list[float]:
+    """p_k: the weights, scaled to sum to one."""
+    total = sum(weights)
+    return [weight / total for weight in weights]
+
+
+def learned(world: World, model: Params) -> Params:
+    """The entries that gradients move. Running statistics are not among them: a server that does more than
+    average them could make a variance negative."""
+    return part(model, trainable_names(world.network(0, model), "all"))
+
+
+def part(model: Params, names: Iterable[str]) -> Params:
+    """These entries of a model."""
+    return Params((name, model[name]) for name in names)
+
+
+def zeros(model: Params) -> Params:
+    """As many zeros."""
+    return Params((name, torch.zeros_like(value)) for name, value in model.items())
+
+
+def plain_sgd(world: World, lr: float | None, why: str, momentum: bool = False) -> Optimiser:
+    """SGD without momentum at rate `lr`; where that is None the scenario's optimiser.
+
+    Raises TrainingError, beginning with `why`, where that is Adam, or has a momentum that is not allowed.
+    """
+    given = world.training.optimiser
+    if lr is not None:
+        return Optimiser("sgd", lr, weight_decay=given.weight_decay if given.name == "sgd" else 0.0)
+    if given.name != "sgd" or given.momentum and not momentum:
+        found = given.name + (f" with momentum {given.momentum:g}" if given.momentum else "")
+        raise TrainingError(f"{why}, but the scenario's optimiser is {found}: "
+                            "give the method's row an `lr`, a rate of plain SGD")
+    return given

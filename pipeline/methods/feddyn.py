@@ -1,0 +1,70 @@
+"""FedDyn: a pull whose centre moves with the client, so that all agree (Acar et al. 2021, Algorithm 1)."""
+import sys
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.state import Clients, State, combine, weighted_mean
+from pipeline.engine.world import World
+from pipeline.losses import squared_distance
+from pipeline.methods._server_steps import client_weights, learned, part, zeros
+from pipeline.methods.fedavg import FedAvg
+from pipeline.schema import Positive
+
+
+@dataclass(frozen=True)
+class FedDyn(FedAvg):
+    """y_k descends CE - <g_k, y> + alpha_k / 2 ||y - x||^2; g_k <- g_k - alpha_k (y_k - x);
+    x <- mean_k y_k - mean_k g_k / alpha_k.
+
+    In the units of the released code, v_k = -g_k / alpha_k: a pull to x - v_k; v_k <- v_k + y_k - x;
+    x <- mean_k y_k + mean_k v_k. Means are uniform; alpha_k = alpha mean_j(n_j) / n_k has them minimise the
+    loss of all samples; where the scenario averages uniformly it is alpha. Running statistics are averaged.
+    """
+    alpha: Positive = 0.01                # released; the paper tunes it over 0.1, 0.01 and 0.001
+    scored: Literal["sent", "mean"] = "sent"      # x, or mean_k y_k
+
+    def init(self, world: World) -> State:
+        start, local = super().init(world), world.training.optimiser
+        reach = local.lr * max(self.alphas(client_weights(world, start.model)))
+        if local.name == "sgd" and reach >= 1:
+            print(f"warning: feddyn: lr alpha_k is {reach:.3g} at the smallest client, so steps overshoot: "
+                  "lower alpha", file=sys.stderr, flush=True)
+        drift = zeros(learned(world, start.model))
+        return State(**start, mean=start.model, drifts=world.everyone(drift))
+
+    def round(self, state: State, world: World) -> State:
+        weights = client_weights(world, state.model)
+        if not any(weights):
+            return state
+        x, steps = part(state.model, state.drifts[0]), [weight > 0 for weight in weights]
+        centres = Clients(combine([x, drift], [1, -1]) for drift in state.drifts)
+        alphas = torch.tensor(self.alphas(weights), dtype=world.clients[0].images.dtype, device=world.device)
+        own = State(centre=centres, alpha=alphas)
+        models = world.local_epochs(world.everyone(state.model), self.loss, own=own).models
+        drifts = Clients(combine([drift, y, x], [1, 1, -1]) if step else drift
+                         for drift, y, step in zip(state.drifts, models, steps))
+        mean = weighted_mean(models, weights).joined(weighted_mean((part(y, x) for y in models), steps))
+        moved = combine([weighted_mean(drifts, steps), mean], [1, 1])
+        return State(model=mean.joined(moved), mean=mean, drifts=drifts)
+
+    def loss(self, model: Handle, batch: Batch, shared: object, own: State) -> Tensor:
+        """CE and the pull, whose value is taken off, so that the loss that is told stays CE."""
+        term = own["alpha"] / 2 * squared_distance(model.params, own["centre"])
+        return super().loss(model, batch, shared, own) + (term - term.detach())
+
+    def deployed(self, state: State, world: World) -> Clients:
+        return world.everyone(state.model if self.scored == "sent" else state.mean)
+
+    def diagnostics(self, state: State) -> dict[str, float]:
+        """How far x lies from the mean of the clients' models."""
+        gaps = combine([part(state.model, state.drifts[0]), state.mean], [1, -1])
+        return {"shift": sum(float(gap.double().square().sum()) for gap in gaps.values()) ** 0.5}
+
+    def alphas(self, weights: list[int]) -> list[float]:
+        """alpha_k; 0 for a client that takes no step."""
+        mean = sum(weights) / max(1, sum(weight > 0 for weight in weights))
+        return [self.alpha * mean / weight if weight else 0.0 for weight in weights]

@@ -1,0 +1,80 @@
+"""FedNova: clients' changes over the length of their walk: more steps weigh no more (Wang et al. 2020)."""
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from torch import Tensor
+
+from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.state import Params, State, combine, weighted_mean
+from pipeline.engine.world import World
+from pipeline.errors import TrainingError
+from pipeline.losses import squared_distance
+from pipeline.methods._server_steps import (
+    Decay,
+    client_weights,
+    learned,
+    plain_sgd,
+    shares,
+    steps_taken,
+    zeros,
+)
+from pipeline.methods.fedavg import FedAvg
+from pipeline.schema import NonNegative, Optimiser, Positive
+
+
+@dataclass(frozen=True)
+class FedNova(FedAvg):
+    """x <- x + tau_eff sum_k p_k (y_k - x) / |a_k|, |a_k| the sum of the weights that the local rule gives
+    its gradients: tau_k for tau_k steps of plain SGD. Where all are equal this is FedAvg.
+
+    For SGD alone: Adam's change is no such sum. Running statistics are averaged.
+    """
+    tau_eff: Literal["normaliser", "steps"] = "normaliser"    # sum_k p_k |a_k|, or sum_k p_k tau_k
+    mu: NonNegative = 0.0                 # of FedProx's pull at home
+    server_momentum: Decay = 0.0
+    lr: Positive | None = None            # of plain SGD; None: the scenario's optimiser
+
+    def init(self, world: World) -> State:
+        start = super().init(world)
+        self.lengths(world, start.model)  # refused before anything trains
+        return State(**start, change=zeros(learned(world, start.model)))
+
+    def round(self, state: State, world: World) -> State:
+        weights, rule = client_weights(world, state.model), self.local_rule(world)
+        if not any(weights):
+            return state
+        start = world.everyone(state.model)
+        models = world.local_epochs(start, self.loss, shared=state.model, optimiser=rule).models
+        p, lengths = shares(weights), self.lengths(world, state.model)
+        gone = lengths if self.tau_eff == "normaliser" else steps_taken(world, state.model)
+        tau_eff = sum(share * far for share, far in zip(p, gone))
+        scales = [tau_eff * share / length if share else 0.0 for share, length in zip(p, lengths)]
+        x = learned(world, state.model)
+        moved = combine([x, *models, state.change], [1 - sum(scales), *scales, self.server_momentum])
+        return State(model=weighted_mean(models, weights).joined(moved), change=combine([moved, x], [1, -1]))
+
+    def loss(self, model: Handle, batch: Batch, shared: Params, own: object) -> Tensor:
+        fit = cast(Tensor, super().loss(model, batch, shared, own))
+        return fit + self.mu / 2 * squared_distance(model.params, shared) if self.mu else fit
+
+    def local_rule(self, world: World) -> Optimiser:
+        return plain_sgd(world, self.lr, "fednova: it needs sgd, which sums gradients", momentum=True)
+
+    def lengths(self, world: World, model: Params) -> list[float]:
+        """|a_k| of every client; 0 without a step."""
+        rule, steps = self.local_rule(world), steps_taken(world, model)
+        found = [normaliser(k, rule.momentum, rule.lr * self.mu) for k in steps]
+        if any(k and length <= 0 for k, length in zip(steps, found)):
+            raise TrainingError(f"fednova: mu {self.mu:g} at rate {rule.lr:g} throws clients back: lower mu")
+        return found
+
+
+def normaliser(steps: int, momentum: float, pull: float) -> float:
+    """|a|: how far SGD with a fresh momentum buffer and a pull of lr mu goes in so many steps of gradient 1,
+    in units of lr. One recurrence for the paper's closed forms; with momentum and pull together the released
+    code counts a step twice."""
+    buffer = length = 0.0
+    for _ in range(steps):
+        buffer = momentum * buffer + 1 - pull * length
+        length += buffer
+    return length

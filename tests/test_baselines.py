@@ -1,0 +1,591 @@
+"""Identities and worked numbers of the baselines that none of the five papers compares: SCAFFOLD, FedNova,
+FedDyn, FedBN, FedAvgM and FedAdam."""
+import io
+import math
+
+import pytest
+import torch
+from federation import B1, B2, TINY, equal, image_world, one_round, params, run, tiny_world, watched
+from test_executors import largest_difference
+from test_executors import world as executor_world
+from torch import nn
+
+from pipeline import methods
+from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.state import Clients, Params, State, pack, unpack
+from pipeline.engine.trained import Trained
+from pipeline.engine.world import World
+from pipeline.errors import ParamError, TrainingError
+from pipeline.losses import cross_entropy
+from pipeline.methods._server_steps import part, steps_taken, zeros
+from pipeline.methods.base import Method
+from pipeline.methods.fedadam import FedAdam
+from pipeline.methods.fedavg import FedAvg
+from pipeline.methods.fedavgm import FedAvgM
+from pipeline.methods.fedbn import FedBN
+from pipeline.methods.feddyn import FedDyn
+from pipeline.methods.fednova import FedNova, normaliser
+from pipeline.methods.fedprox import FedProx
+from pipeline.methods.local import Local
+from pipeline.methods.scaffold import Scaffold
+from pipeline.models import Network
+from pipeline.schema import Model, Optimiser
+
+DOUBLE = torch.float64
+BN = {"model": Model("cnn3_bn"), "batch_size": 8}
+SIZED = (20, 33, 9)
+METHODS = [Scaffold(), Scaffold(option="I"), FedNova(), FedDyn(alpha=0.1), FedBN(), FedAvgM(), FedAdam()]
+AVERAGED = [Scaffold(server_lr=0.5), FedNova(), FedDyn(alpha=0.1), FedAvgM(), FedAdam()]
+
+
+def name(method) -> str:
+    return type(method).__name__ + getattr(method, "option", "")
+
+
+def setting(method) -> dict:
+    """FedBN is about BatchNorm, with which option I cannot be had."""
+    return BN if isinstance(method, FedBN) else {}
+
+
+def double(values) -> torch.Tensor:
+    return torch.as_tensor(values, dtype=DOUBLE)
+
+
+def close(value, wanted, atol=1e-6):
+    torch.testing.assert_close(double(value), double(wanted), atol=atol, rtol=0)
+
+
+def near(a: Params, b: Params, atol=1e-6):
+    assert a.keys() == b.keys()
+    for key in a:
+        close(a[key], b[key], atol)
+
+
+def instead_of_training(monkeypatch, models: Clients) -> None:
+    """What every local phase from now on comes to."""
+    monkeypatch.setattr(World, "local_epochs", lambda *_, **__: Trained(models, []))
+
+
+# -- two clients on a line -----------------------------------------------------------------------------
+# F_k(y) = a_k / 2 (y - t_k)^2 with a = (1, 4), t = (2, -1); y is the first bias. Three images and one, in
+# batches of two: two steps and one.
+
+def quadratic(self, model: Handle, batch: Batch, shared, own):
+    a, t = batch.images[:, 0, 0, 0].mean(), batch.images[:, 1, 0, 0].mean()
+    return a / 2 * (model.params["head.bias"][0] - t) ** 2
+
+
+def line(monkeypatch, **changes):
+    monkeypatch.setattr(Method, "loss", quadratic)
+    return tiny_world(monkeypatch, ([[1., 2.]] * 3, [0] * 3), ([[4., -1.]], [0]), dtype=DOUBLE, **changes)
+
+
+def from_zero(method, world, rounds: int) -> State:
+    """The state after so many rounds from y = 0."""
+    state = method.init(world)
+    state = State({**state, "model": zeros(state.model)})
+    for number in range(1, rounds + 1):
+        state = method.round(state, world.at(number))
+    return state
+
+
+def y(model: Params) -> float:
+    return float(model["head.bias"][0])
+
+
+def ys(models: Clients) -> list[float]:
+    return [y(model) for model in models]
+
+
+UNIFORM = {"averaging": "uniform"}
+SCAFFOLD = {                              # of two rounds: y_k, c_k, (x, c); then the minimum of sum_k p_k F_k
+    "by samples": ({}, [([.38, -.4], [-1.9, 4.], [.185, -.425]),
+                        ([.2496, .1535], [-1.798, 4.74], [.225575, -.1635])], 2 / 7),
+    "uniform": (UNIFORM, [([.38, -.4], [-1.9, 4.], [-.01, 1.05]),
+                          ([-.1886, -.111], [-2.057, 3.96], [-.1498, .9515])], -.4)}
+
+
+@pytest.mark.parametrize("weighing", SCAFFOLD)
+def test_scaffold_two_rounds_and_the_limit(monkeypatch, weighing):
+    changes, rounds, limit = SCAFFOLD[weighing]
+    world, method = line(monkeypatch, **changes), Scaffold()
+    state = from_zero(method, world, 0)
+    for number, (local, controls, server) in enumerate(rounds, 1):
+        state, trained = one_round(method, state, world.at(number))
+        close(ys(trained.models), local)
+        close(ys(state.controls), controls)
+        close([y(state.model), y(state.control)], server)
+    close(y(from_zero(method, world, 200).model), limit)
+
+
+def test_fedavg_and_fednova_end_elsewhere(monkeypatch):
+    """FedAvg at the minimum of another sum, FedNova off by the rate alone."""
+    close(y(from_zero(FedAvg(), line(monkeypatch), 200).model), 0.762887)
+    close(y(from_zero(FedNova(), line(monkeypatch), 200).model), 0.248175)
+
+
+def test_scaffold_option_one_takes_the_gradient_at_the_global_model(monkeypatch):
+    method = Scaffold(option="I")
+    close(ys(from_zero(method, line(monkeypatch), 1).controls), [-2, 4])
+    decayed = line(monkeypatch, optimiser=Optimiser(lr=0.1, weight_decay=0.5))
+    x = y(from_zero(method, decayed, 1).model)
+    close(ys(from_zero(method, decayed, 2).controls), [x - 2 + .5 * x, 4 * (x + 1) + .5 * x])
+
+
+def test_scaffold_with_one_full_step_is_fedavg_and_both_options_agree(monkeypatch):
+    """Corrections cancel in the mean; the gradient of the step is that of all data."""
+    two, one, plain = (from_zero(method, line(monkeypatch, batch_size=3), 3)
+                       for method in (Scaffold(), Scaffold(option="I"), FedAvg()))
+    close(y(two.model), y(plain.model), 1e-12)
+    near(two.control, one.control, 1e-12)
+
+
+FEDDYN = {                                # of two rounds: y_k, x; v_k after them; the minimum
+    "uniform": (UNIFORM, [([1., -.8], .2), ([.6, -.6], -.1)], [1.4, -1.6], -.4),
+    "by samples": ({}, [([1.2, -.666667], .533333), ([.933333, -.266667], .4)], [1.6, -1.466667], 2 / 7)}
+
+
+@pytest.mark.parametrize("weighing", FEDDYN)
+def test_feddyn_two_rounds_and_the_stationary_point(monkeypatch, weighing):
+    """Local losses are minimised: 60 epochs."""
+    changes, rounds, drifts, limit = FEDDYN[weighing]
+    world, method = line(monkeypatch, local_epochs=60, **changes), FedDyn(alpha=1.0)
+    state = from_zero(method, world, 0)
+    for number, (local, x) in enumerate(rounds, 1):
+        state, trained = one_round(method, state, world.at(number))
+        close(ys(trained.models), local)
+        close(y(state.model), x)
+    close(ys(state.drifts), drifts)
+    alphas = method.alphas([1, 1] if changes else [3, 1])
+    gradients = [a * (local - t) for a, t, local in zip((1, 4), (2, -1), ys(trained.models))]
+    close(gradients, [-alpha * drift for alpha, drift in zip(alphas, drifts)])    # the first-order condition
+    state, trained = one_round(method, from_zero(method, world, 34), world.at(35))
+    close(y(state.model), limit)
+    close(ys(trained.models), [limit] * 2)                                # where all agree
+
+
+# -- SCAFFOLD ------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("option", ["I", "II"])
+def test_scaffold_with_zero_controls_is_fedavg(option):
+    world, plain = (image_world(averaging="uniform") for _ in range(2))
+    assert equal(run(Scaffold(option=option), world, 1).model, run(FedAvg(), plain, 1).model)
+    assert not equal(run(Scaffold(option=option), world, 2).model, run(FedAvg(), plain, 2).model)
+
+
+def test_the_loss_that_scaffold_and_feddyn_tell_is_the_cross_entropy(monkeypatch):
+    """In the second round, at the first batch, where all models are still the server's."""
+    for method in (Scaffold(), FedDyn(alpha=.5)):
+        world = tiny_world(monkeypatch, B1, B2, dtype=DOUBLE)
+        state = run(method, world, 1)
+        trained = one_round(method, state, world.at(2))[1]
+        model = Handle(world.network(0, state.model))
+        wanted = [cross_entropy(model(client.images), client.labels).item() for client in world.clients]
+        close(trained.losses, wanted, 1e-12)
+
+
+def test_scaffold_of_one_client_is_fedavg():
+    state = run(Scaffold(), image_world((20,)))
+    assert equal(state.model, run(FedAvg(), image_world((20,))).model)
+    assert equal(state.control, state.controls[0])
+
+
+def test_scaffolds_control_is_the_mean_of_the_steps_gradients(monkeypatch):
+    """Option II, whatever the controls are: of steps at y_0 and y_1, without the correction."""
+    start = params(TINY, DOUBLE)
+    world = tiny_world(monkeypatch, (B1[0] + B2[0], B1[1] + B2[1]), B1, dtype=DOUBLE)
+    control, mine = (Params((key, torch.full_like(value, number)) for key, value in start.items())
+                     for number in (.3, -.2))
+    state = Scaffold().round(State(model=start, control=control, controls=Clients([mine, mine])), world)
+
+    def gradient(weight, bias, batch):
+        images, labels = double(batch[0]), torch.tensor(batch[1])
+
+        def loss(w, b):
+            return cross_entropy(images @ w.T + b, labels)
+        return torch.func.grad(loss, argnums=(0, 1))(weight, bias)
+    weight, bias = start.values()
+    first = gradient(weight, bias, B1)
+    second = gradient(weight - .1 * (first[0] + .5), bias - .1 * (first[1] + .5), B2)
+    for found, alone, g, h in zip(state.controls[0].values(), state.controls[1].values(), first, second):
+        close(found, (g + h) / 2, 1e-12)
+        close(alone, g, 1e-12)
+
+
+def test_scaffold_without_a_server_step_still_learns_its_controls():
+    state = run(Scaffold(server_lr=0.0), image_world(), 2)
+    near(state.model, image_world().new_model())
+    assert all(control["head.weight"].any() for control in state.controls)
+
+
+@pytest.mark.parametrize("averaging, p", [(None, [20 / 60, 33 / 60, 7 / 60]), ("uniform", [1 / 3] * 3)])
+def test_scaffolds_control_is_the_mean_of_the_clients(averaging, p):
+    """The fourth client takes no step: it counts in neither mean, and its control stays zero."""
+    state = run(Scaffold(), image_world((20, 33, 7, 0), averaging=averaging))
+    for key, value in state.control.items():
+        close(value, sum(share * control[key].double() for share, control in zip(p, state.controls)))
+        assert not state.controls[3][key].any()
+
+
+@pytest.mark.parametrize("method, optimiser, message", [
+    (Scaffold(), Optimiser("adam", 0.01), "scaffold: .* optimiser is adam: give the method's row an `lr`"),
+    (Scaffold(), Optimiser("sgd", 0.01, 0.9), "scaffold: .* optimiser is sgd with momentum 0.9: give"),
+    (FedNova(), Optimiser("adam", 0.01), "fednova: it needs sgd.* optimiser is adam: give"),
+    (FedNova(mu=30.0), Optimiser("sgd", 0.1), "fednova: mu 30 at rate 0.1 throws clients back")])
+def test_a_local_rule_that_does_not_fit_is_refused_before_training(method, optimiser, message):
+    with pytest.raises(TrainingError, match=message):
+        method.init(image_world(optimiser=optimiser))
+
+
+@pytest.mark.parametrize("kind", [Scaffold, FedNova])
+@pytest.mark.parametrize("given, same", [
+    (Optimiser("adam", 0.01, weight_decay=1e-3), Optimiser("sgd", 0.1)),
+    (Optimiser("sgd", 0.2, 0.9, 1e-3), Optimiser("sgd", 0.1, weight_decay=1e-3))], ids=["adam", "momentum"])
+def test_a_rate_of_its_own_makes_the_local_rule_plain_sgd(kind, given, same):
+    wanted = run(kind(), image_world(optimiser=same)).model
+    assert equal(run(kind(lr=0.1), image_world(optimiser=given)).model, wanted)
+
+
+@pytest.mark.parametrize("model", [Model("cnn3_bn"), Model("cnn2", dropout=0.3)], ids=lambda m: m.name)
+def test_scaffolds_option_one_is_refused_where_it_is_not_defined(model):
+    with pytest.raises(TrainingError, match="option I .* BatchNorm and dropout"):
+        Scaffold(option="I").init(image_world(model=model))
+
+
+# -- FedNova -------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("steps, momentum, pull, wanted", [
+    (1, .9, 0, 1), (2, .9, 0, 2.9), (5, .9, 0, 13.1441), (20, .9, 0, 120.941899), (7, 0, 0, 7),
+    (0, .9, .1, 0), (1, 0, .1, 1), (2, 0, .1, 1.9), (5, 0, .1, 4.0951), (3, .9, .1, 5.14)])
+def test_fednovas_normaliser(steps, momentum, pull, wanted):
+    close(normaliser(steps, momentum, pull), wanted)
+
+
+@pytest.mark.parametrize("sizes, lengths, x", [((2, 6), None, [2.875, 2.25]), ((4, 4), [2., 8.], [1., 3.5])])
+def test_fednovas_server_step(monkeypatch, sizes, lengths, x):
+    """(2, 6) images in batches of two: one step and three."""
+    world = tiny_world(monkeypatch, *(([[0., 0.]] * n, [0] * n) for n in sizes), dtype=DOUBLE)
+    if lengths:
+        monkeypatch.setattr(FedNova, "lengths", lambda *_: lengths)
+    first, second, start = (params({**TINY, "head.bias": b}, DOUBLE) for b in ([0., 3.], [5., 1.], [1., 1.]))
+    instead_of_training(monkeypatch, Clients([first, second]))
+    close(FedNova().round(State(model=start, change=zeros(start)), world).model["head.bias"], x)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("mu", [0.0, 0.5])
+def test_fednova_with_equal_steps_is_fedavg_or_fedprox(momentum, mu):
+    """Two batches each, of unequal length."""
+    def both(sizes):
+        worlds = [image_world(sizes, optimiser=Optimiser("sgd", 0.1, momentum)) for _ in range(2)]
+        return run(FedNova(mu=mu), worlds[0]).model, run(FedProx(mu=mu), worlds[1]).model
+    near(*both((20, 32, 27)))
+    assert largest_difference(*both((20, 40, 7))) > 1e-3
+
+
+def test_fednova_after_one_step_is_fedavg_whatever_tau_eff():
+    def end(method):
+        return run(method, image_world((9, 16, 3), optimiser=Optimiser("sgd", 0.1, 0.9))).model
+    for tau_eff in ("normaliser", "steps"):
+        near(end(FedNova(tau_eff=tau_eff)), end(FedAvg()))
+
+
+def test_fednova_with_steps_as_tau_eff_shrinks_a_round_with_momentum():
+    """By tau / |a| for clients of five steps each: 5 / 13.1441."""
+    def change(tau_eff):
+        world = image_world((80, 70), optimiser=Optimiser("sgd", 0.01, 0.9))
+        return run(FedNova(tau_eff=tau_eff), world, 1).change
+    for key, value in change("normaliser").items():
+        close(change("steps")[key], value * (5 / 13.1441))
+
+
+def test_fednovas_server_momentum_sums_changes():
+    method = FedNova(server_momentum=.5)
+    x = [image_world().new_model(), *(run(method, image_world(), rounds).model for rounds in (1, 2))]
+    plain = FedNova().round(State(model=x[1], change=zeros(x[1])), image_world().at(2))
+    for key in x[0]:
+        close(x[2][key], plain.model[key] + .5 * (x[1][key] - x[0][key]))
+
+
+# -- FedDyn --------------------------------------------------------------------------------------------
+
+def test_feddyns_pull_of_the_worked_example():
+    """alpha .5, y = (1, 2), x = (0, 3), v = (-1, .5): a gradient of (0, -.25), and no value."""
+    point = torch.tensor([1., 2.], requires_grad=True)
+
+    class Flat:
+        params = {"w": point}
+
+        def __call__(self, images):
+            return torch.zeros(2, 2)
+    own = State(alpha=torch.tensor(.5), centre=Params(w=torch.tensor([0. + 1., 3. - .5])))
+    loss = FedDyn().loss(Flat(), Batch(torch.zeros(2), torch.zeros(2, dtype=torch.int64)), None, own)
+    close(loss.detach(), math.log(2))
+    close(torch.autograd.grad(loss, point)[0], [0., -.25])
+
+
+def test_feddyns_first_round_trains_fedprox_and_goes_twice_as_far():
+    """x = mean y + mean v, and v = y - x_0 at first."""
+    world, other = (image_world((16, 16, 16), local_epochs=2) for _ in range(2))
+    (state, mine), (prox, theirs) = watched(FedDyn(alpha=.3), world, 1), watched(FedProx(mu=.3), other, 1)
+    assert all(map(equal, mine.models, theirs.models)) and equal(state.mean, prox.model)
+    start = image_world().new_model()
+    near(state.model, Params((key, 2 * prox.model[key] - start[key]) for key in start))
+    far = sum(float((prox.model[key] - start[key]).square().sum()) for key in start)
+    close(FedDyn().diagnostics(state)["shift"], math.sqrt(far), 1e-5)
+
+
+def test_feddyns_drifts_are_the_sums_of_changes():
+    method, world, changes = FedDyn(alpha=.1), image_world((20, 33, 0)), []
+    state = method.init(world)
+    for number in range(1, 4):
+        received, (state, trained) = state.model, one_round(method, state, world.at(number))
+        changes.append([{key: model[key] - received[key] for key in model} for model in trained.models])
+    for k, drift in enumerate(state.drifts):
+        for key, value in drift.items():
+            close(value, sum(change[k][key] for change in changes))
+    assert not any(value.any() for value in state.drifts[2].values())
+
+
+def test_feddyn_scores_what_is_sent_or_the_mean():
+    world = image_world()
+    state = run(FedDyn(), world)
+    assert FedDyn().deployed(state, world)[0] is state.model
+    assert FedDyn(scored="mean").deployed(state, world)[0] is state.mean
+    assert not equal(state.model, state.mean)
+
+
+def test_feddyn_weighs_by_the_pull_alone_and_warns_of_too_strong_a_one(capsys):
+    assert FedDyn(alpha=.1).alphas([30, 10, 0]) == pytest.approx([.1 * 20 / 30, .2, 0])
+    assert FedDyn().alphas([1, 1]) == [.01, .01]
+    one, other = (run(FedDyn(), image_world((16, 16), averaging=means)) for means in (None, "uniform"))
+    assert equal(one.model, other.model) and not capsys.readouterr().err
+    FedDyn(alpha=6.0).init(image_world((30, 10)))
+    assert "lr alpha_k is 1.2 at the smallest client" in capsys.readouterr().err
+
+
+# -- FedBN ---------------------------------------------------------------------------------------------
+
+def kinds(model: Params) -> set[str]:
+    return {key.rpartition(".")[2] for key in model}
+
+
+def test_fedbn_leaves_statistics_and_affine_terms_at_home():
+    world, method = image_world(SIZED, **BN), FedBN()
+    (state, trained), average = watched(method, world, 1), run(FedAvg(), image_world(SIZED, **BN), 1).model
+    assert kinds(state.norms[0]) == {"weight", "bias", "running_mean", "running_var", "num_batches_tracked"}
+    assert {**state.shared, **state.norms[0]}.keys() == average.keys() and len(state.norms[0]) == 15
+    assert equal(state.shared, part(average, state.shared))       # what is shared is FedAvg's, in round one
+    for model, mine, norms in zip(method.deployed(state, world), trained.models, state.norms):
+        assert equal(norms, part(mine, norms)) and equal(norms, part(model, norms))
+    assert not equal(state.norms[0], state.norms[1])
+    two, average = (run(kind, image_world(SIZED, **BN), 2) for kind in (method, FedAvg()))
+    assert not equal(two.shared, part(average.model, two.shared))
+
+
+def test_fedbn_of_statistics_alone_averages_the_affine_terms():
+    state = run(FedBN(local="statistics"), image_world(SIZED, **BN), 1)
+    assert kinds(state.norms[0]) == {"running_mean", "running_var", "num_batches_tracked"}
+    assert equal(state.shared, part(run(FedAvg(), image_world(SIZED, **BN), 1).model, state.shared))
+
+
+def test_fedbn_of_one_client_is_local():
+    world = image_world((20,), **BN)
+    model = FedBN().deployed(run(FedBN(), world), world)[0]
+    assert equal(model, run(Local(), image_world((20,), **BN)).models[0])
+
+
+def test_fedbn_without_batchnorm_is_fedavg_and_says_so():
+    with pytest.raises(TrainingError, match="fedbn: cnn4 has no BatchNorm.*`model` that has, or `allow_"):
+        FedBN().init(image_world())
+    assert equal(run(FedBN(allow_plain=True), image_world()).shared, run(FedAvg(), image_world()).model)
+
+
+def batchnorm() -> Network:
+    return Network(nn.Sequential(nn.Flatten(1), nn.Linear(2, 2), nn.BatchNorm1d(2)), nn.Linear(2, 2))
+
+
+def test_fedbns_server_step_of_the_worked_example(monkeypatch):
+    """A shared weight of 2 and 5 at clients of two images and four; their BatchNorm weights 1.5 and .5."""
+    world = tiny_world(monkeypatch, B1, (B1[0] + B2[0], B1[1] + B2[1]), network=batchnorm)
+    state, ends = FedBN().init(world), []
+    for shared, gamma in ((2., 1.5), (5., .5)):
+        moved = {"head.bias": torch.full((2,), shared), "features.2.weight": torch.full((2,), gamma)}
+        ends.append(FedBN().deployed(state, world)[0].joined(moved))
+    instead_of_training(monkeypatch, Clients(ends))
+    models = FedBN().deployed(FedBN().round(state, world), world)
+    close([model["head.bias"][0] for model in models], [4, 4])
+    close([model["features.2.weight"][0] for model in models], [1.5, .5])
+
+
+def test_statistics_move_without_a_gradient_and_shared_entries_do_not():
+    state = run(FedBN(), image_world(SIZED, **BN, optimiser=Optimiser(lr=1e-30)), 1)
+    start = image_world(**BN).new_model()
+    near(state.shared, part(start, state.shared))
+    moved = [not torch.equal(value, start[key]) for key, value in state.norms[0].items() if "running" in key]
+    assert len(moved) == 6 and all(moved)
+
+
+@pytest.mark.parametrize("method", AVERAGED, ids=name)
+def test_running_statistics_are_averaged_and_not_stepped(monkeypatch, method):
+    """A variance that fell from 1 to .2 at both clients is .2, also where FedNova's weights sum to more than
+    one: two steps and one. BatchNorm's weight, from 1 to 2, is learned: it moves as the server does."""
+    world = tiny_world(monkeypatch, (B1[0] + B2[0], B1[1] + B2[1]), B1, network=batchnorm)
+    state = method.init(world)
+    moved = {"features.2.running_var": torch.full((2,), .2), "features.2.weight": torch.full((2,), 2.)}
+    instead_of_training(monkeypatch, world.everyone(state.model.joined(moved)))
+    model = method.round(state, world).model
+    close(model["features.2.running_var"], [.2, .2])
+    wanted = {Scaffold: 1.5, FedNova: 1 + (2 / 3 * 2 + 1 / 3) * (2 / 3 / 2 + 1 / 3), FedDyn: 3., FedAvgM: 2.,
+              FedAdam: 1 + .01 * .1 / (math.sqrt(.99e-6 + .01) + .001)}[type(method)]
+    close(model["features.2.weight"], [wanted] * 2)
+
+
+# -- FedAvgM and FedAdam -------------------------------------------------------------------------------
+
+STEPS = dict(server_lr=.1, tau=.01)
+
+
+@pytest.mark.parametrize("method, first, second, v", [
+    (FedAvgM(), [1.2, -.1], [1.28, -.19], None),
+    (FedAvgM(nesterov=True), [1.38, -.19], [1.352, -.271], None),
+    (FedAdam(**STEPS, second="adagrad", beta1=0.0), [1.095125, -.090499], [1.052359, -.090499], None),
+    (FedAdam(**STEPS), [1.061846, -.041482], [1.085121, -.078926], [5.9401e-4, 1.9701e-4]),
+    (FedAdam(**STEPS, second="yogi"), [1.061803, -.041421], [1.084995, -.078701], [6e-4, 2e-4]),
+    (FedAdam(**STEPS, v0=0.0), [1.066667, -.05], [1.091457, -.095113], None)])
+def test_two_server_steps(monkeypatch, method, first, second, v):
+    """x = (1, 0), and changes of (.2, -.1) and (-.1, 0)."""
+    world = tiny_world(monkeypatch, B1, B2, dtype=DOUBLE)
+    state = State({**method.init(world), "model": params({**TINY, "head.bias": [1., 0.]}, DOUBLE)})
+    for change, wanted in (([.2, -.1], first), ([-.1, 0.], second)):
+        moved = state.model.joined({"head.bias": state.model["head.bias"] + double(change)})
+        instead_of_training(monkeypatch, world.everyone(moved))
+        state = method.round(state, world)
+        close(state.model["head.bias"], wanted)
+        close(state.model["head.weight"], TINY["head.weight"])            # a change of zero moves nothing
+    if v:
+        close(state.v["head.bias"], v, 1e-12)
+
+
+@pytest.mark.parametrize("optimiser", [Optimiser(lr=0.1), Optimiser("adam", 0.003)], ids=lambda o: o.name)
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_fedavgm_without_momentum_is_fedavg(optimiser, nesterov):
+    def end(method):
+        return run(method, image_world(optimiser=optimiser)).model
+    assert equal(end(FedAvgM(beta=0.0, nesterov=nesterov)), end(FedAvg()))
+    assert not equal(end(FedAvgM(nesterov=nesterov)), end(FedAvg()))
+
+
+def stepped(method: FedAdam, change=(.2, -.1)) -> tuple[torch.Tensor, torch.Tensor]:
+    """(v, the server's step) after one change."""
+    delta = double(change)
+    v0 = method.tau ** 2 if method.v0 is None else method.v0
+    v = method.spread(torch.full_like(delta, v0), delta.square())
+    return v, method.server_lr * (1 - method.beta1) * delta / (v.sqrt() + method.tau)
+
+
+@pytest.mark.parametrize("second, far", [("adam", .1), ("yogi", .1), ("adagrad", .01)])
+def test_adaptive_steps_have_the_changes_sign_and_not_its_scale(second, far):
+    close(stepped(FedAdam(v0=0.0, tau=1e-12, server_lr=.1, second=second))[1], [far, -far])
+    v, step = stepped(FedAdam(tau=.01, second=second))
+    larger, same = stepped(FedAdam(tau=.01 * 50, second=second), (.2 * 50, -.1 * 50))
+    close(step, same, 1e-12)
+    close(50 ** 2 * v, larger, 1e-9)
+    flat = FedAdam(tau=1e6, beta1=0.0, server_lr=.7e6, v0=0.0, second=second)
+    close(stepped(flat)[1], [.14, -.07])                                  # server_lr / tau of the change
+
+
+def test_bias_correction_counts_the_server_steps():
+    """Of the first step: sqrt(1 - .99) / (1 - .9) = 1; of the second .742460."""
+    world = image_world().at(1)
+    start = FedAdam().init(world)
+    for t, scale in ((1, 1.0), (2, .742460)):
+        before = State({**start, "steps": t - 1})
+        plain, corrected = (FedAdam(bias_correction=option).round(before, world) for option in (False, True))
+        for key, value in start.model.items():
+            close(corrected.model[key] - value, scale * (plain.model[key] - value))
+        assert corrected.steps == t
+
+
+@pytest.mark.parametrize("algorithm, hyper, message", [
+    ("fedadam", {"second": "adagrad", "bias_correction": True}, "x: 'bias_correction' is for adam and yogi"),
+    ("fedadam", {"beta2": 1.0}, "methods.x.beta2: must be at most 0.9999"),
+    ("fedavgm", {"beta": 1}, "methods.x.beta: must be at most 0.9999"),
+    ("feddyn", {"alpha": 0}, "methods.x.alpha: must be above 0"),
+    ("scaffold", {"option": 2}, "methods.x.option: unknown value '2'")])
+def test_values_that_make_no_sense_are_refused(algorithm, hyper, message):
+    with pytest.raises(ParamError, match=message):
+        methods.load(algorithm, hyper, "f: methods.x")
+
+
+@pytest.mark.parametrize("sizes, changes, steps", [
+    ((20, 33, 7, 0), {}, [4, 6, 2, 0]), ((20, 33, 7), {"drop_last": True}, [2, 4, 0]),
+    ((17, 1, 18), BN, [4, 0, 6])])
+def test_steps_are_counted_as_they_are_taken(sizes, changes, steps):
+    """Two epochs of batches of 16; of 8 with BatchNorm, which leaves out one of a single image."""
+    world = image_world(sizes, local_epochs=2, **changes)
+    assert steps_taken(world, world.new_model()) == steps
+
+
+# -- all of them ---------------------------------------------------------------------------------------
+
+SGD, MOMENTUM = Optimiser("sgd", 0.05, weight_decay=1e-3), Optimiser("sgd", 0.05, 0.9)
+DEFINED = [(method, SGD) for method in METHODS] + [(method, MOMENTUM) for method in METHODS[2:]] \
+    + [(method, Optimiser("adam", 0.003)) for method in METHODS[3:]]
+
+
+@pytest.mark.parametrize("method, optimiser", DEFINED, ids=lambda v: name(v) if v in METHODS else str(v.lr))
+def test_both_executors_agree(method, optimiser, monkeypatch):
+    changes = {"optimiser": optimiser, "local_epochs": 2, **setting(method)}
+    if setting(method):
+        changes["sizes"] = (17, 8, 9, 0, 1)
+    one, other = (run(method, executor_world(executor, monkeypatch, **changes))
+                  for executor in ("sequential", "stacked"))
+    for key, value in one.items():
+        if isinstance(value, (Params, Clients)):
+            assert largest_difference(value, other[key]) < (1e-6 if setting(method) else 1e-9), key
+
+
+def models(value) -> list[Params]:
+    return [value] if isinstance(value, Params) else list(value) if isinstance(value, Clients) else []
+
+
+@pytest.mark.parametrize("method", METHODS, ids=name)
+def test_a_resumed_run_is_the_uninterrupted_one(method):
+    whole, two = (run(method, image_world(SIZED, **setting(method)), rounds) for rounds in (3, 2))
+    file = io.BytesIO()
+    torch.save(pack(two), file)
+    file.seek(0)
+    world = image_world(SIZED, **setting(method)).at(3)
+    state = method.round(unpack(torch.load(file, weights_only=True)), world)
+    assert state.keys() == whole.keys()
+    for key, value in whole.items():
+        assert all(map(equal, models(value), models(state[key]))), key
+        assert models(value) or value == state[key], key
+
+
+def test_scaffold_sends_twice_fedbn_less_and_the_others_as_fedavg():
+    world, normed = image_world(), image_world(**BN)
+    whole, affine = normed.scalars(), 2 * (16 + 32 + 64)              # as many running statistics
+    assert Scaffold().traffic(world) == (2 * world.scalars(),) * 2
+    assert Scaffold().traffic(normed) == (2 * whole - affine,) * 2
+    assert FedBN().traffic(normed) == (whole - 2 * affine,) * 2
+    assert FedBN(local="statistics").traffic(normed) == (whole - affine,) * 2
+    for method in (FedNova(), FedDyn(), FedAvgM(), FedAdam()):
+        assert method.traffic(world) == FedAvg().traffic(world)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=name)
+def test_a_client_without_a_whole_batch_changes_nothing(method):
+    """Its model comes back as it went; with a weight it would hold the others up."""
+    def end(sizes):
+        world = image_world(sizes, drop_last=True, **setting(method))
+        return method.deployed(run(method, world), world)[0]
+    assert equal(end((20, 33)), end((20, 33, 5)))
+
+
+@pytest.mark.parametrize("method", METHODS, ids=name)
+def test_a_round_without_any_step_changes_nothing(method):
+    world = image_world((5, 3), drop_last=True, **setting(method))
+    state = method.init(world)
+    assert method.round(state, world) is state
