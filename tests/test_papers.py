@@ -41,7 +41,8 @@ UNMEASURED = {
     "hyperparameters",
     "dataset-statistics",
 }
-PARTIAL = {"table1-few", "table2-augmented", "table2-tuned", "table4-plain"}       # other readings of one data set of a table
+# other readings of one data set of a table
+PARTIAL = {"table1-few", "table2-augmented", "table2-tuned", "table4-plain"}
 
 
 @cache
