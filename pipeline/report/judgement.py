@@ -7,7 +7,7 @@ from statistics import fmean
 import numpy as np
 from scipy import stats
 
-from pipeline.cells.results import lower_is_better
+from pipeline.cells.results import lower_is_better, summarise
 from pipeline.report.claims import Spot
 from pipeline.report.evidence import Evidence
 from pipeline.report.judging import ENOUGH
@@ -99,6 +99,9 @@ class Order:
     winner: str                                   # best in print
     place: int | None  # of the winner among the measured ones; None where it has not run
     seeds: int                                    # of the run that has the fewest
+    # (method, mean, standard deviation over seeds or None), best first
+    ranking: tuple[tuple[str, float, float | None], ...] = ()
+    best: float = 0.0                             # the published number of the winner
 
     @property
     def correlation(self) -> str:
@@ -313,8 +316,10 @@ def _order(title: str, spots: list[Spot], evidence: Evidence) -> Order | None:
     if best in means:
         place = 1 + sum((value < means[best]) if lower else (value > means[best]) for value in means.values())
     tau, p = (None, None) if np.isnan(tau) else (float(tau), float(p))
+    ranking = [(method_words(spot.method), mean, summarise([*measured[spot].values()]).std)
+               for spot, mean in sorted(means.items(), key=lambda item: item[1] if lower else -item[1])]
     return Order(title, tau, p, len(means), len(spots), method_words(best.method), place,
-                 min(map(len, measured.values())))
+                 min(map(len, measured.values())), tuple(ranking), printed[best])
 
 
 def _title(at: tuple[str, str, str], groups: Iterable[tuple[str, str, str]]) -> str:

@@ -138,8 +138,8 @@ class Titles:
 
 
 def stub_of(names: list[str], row: str, words: list[str]) -> tuple[list[str], list[list[str]]]:
-    """(headings, texts of each row): `words`, or for an ablation, as the paper shows it, a check mark per
-    component."""
+    """(headings, texts of each row): `words`, or for an ablation a name and, as the paper shows it, a check mark
+    per component."""
     variants = [variant(name) for name in names]
     keys = list(dict.fromkeys(key for _, options in variants for key in options))
     values = {key: [options.get(key) for _, options in variants] for key in keys}
@@ -147,7 +147,20 @@ def stub_of(names: list[str], row: str, words: list[str]) -> tuple[list[str], li
     if not keys or not all(options for _, options in variants) or len({base for base, _ in variants}) > 1:
         return [row], [[text] for text in words]
     columns = [_checks(values[key]) for key in keys]
-    return [option_words(key) for key in keys], [list(texts) for texts in zip(*columns)]
+    names = [combination(base, {key: options.get(key) for key in keys}) for base, options in variants]
+    return [row, *(option_words(key) for key in keys)], [list(texts) for texts in zip(names, *columns)]
+
+
+def combination(base: str, options: dict[str, str | None]) -> str:
+    """An ablation's row as a name: `none`, `compactness alone`, `HFL + Aug`, `FedLSA, complete`; other values
+    are named with their keys."""
+    on = [option_words(key) for key, value in options.items() if value == "1"]
+    others = [f"{option_words(key)} {value}" for key, value in options.items() if value not in ("0", "1", None)]
+    if others:
+        return ", ".join([*on, *others])
+    if len(on) == len(options):
+        return f"{base}, complete"
+    return " + ".join(on) + (" alone" if len(on) == 1 else "") if on else "none"
 
 
 def _checks(values: list[str | None]) -> list[str]:

@@ -35,6 +35,7 @@ from pipeline.schema.paper import (
     Communication,
     Figure,
     Grid,
+    Links,
     Miniature,
     Paper,
     Source,
