@@ -15,7 +15,9 @@ from pipeline.report.study import Study, studies
 from pipeline.schema import ROOT, load_paper
 
 
-def render(papers: Iterable[str] | None = None, root: Path = ROOT, hours: Hours | None = None) -> list[Path]:
+def render(
+    papers: Iterable[str] | None = None, root: Path = ROOT, hours: Hours | None = None
+) -> list[Path]:
     """Write reports/<paper>.md, .html, .tex, the run pages and the figures of the given papers, and of all
     the index, the page across papers and every measured number as measured.csv. hours: how long a cell that
     waits would train.

@@ -68,7 +68,8 @@ class Across:
     reasons: list[tuple[str, str]]  # of the cells that cannot run or are not asked for
     command: str                                      # runs what is missing
     standing: Standing | None = None  # mean ranks of the algorithms that many miniatures have in common
-    costs: list[tuple[str, list[Scatter]]] = field(default_factory=list)    # a miniature's accuracy against costs
+    # (paper, accuracy of its miniature against bytes and against seconds)
+    costs: list[tuple[str, list[Scatter]]] = field(default_factory=list)
 
     @property
     def drawings(self) -> list[Drawing]:
@@ -192,15 +193,15 @@ def _costs(
     """Of every miniature with two algorithms or more its accuracy against bytes and seconds of a round."""
     charts = []
     for key, study in minis.items():
-        points: dict[str, list[tuple[str, float, float, str]]] = {"kB of a round": [], "seconds of a round": []}
+        points: dict[str, list[tuple[str, float, float, str]]] = {}
         for label, algorithm in labels.items():
             if not (result := found.get((algorithm, key))) or not result["measures"].get(result["headline"]):
                 continue
             accuracy = summarise(result["measures"][result["headline"]]).mean
             costs = result["traffic"]["bytes"] / 1000, fmean(result["seconds"]) / result["rounds"]
-            for (unit, rows), cost in zip(points.items(), costs):
+            for unit, cost in zip(("kB of a round", "seconds of a round"), costs):
                 words = f"{label}: {accuracy:.2f} %, {cost:,.2f} {unit}"
-                rows += [(label, cost, accuracy, words)] if cost > 0 else []
+                points.setdefault(unit, []).extend([(label, cost, accuracy, words)] if cost > 0 else [])
         scatters = [against_cost(f"Accuracy against {unit}", unit, rows, study.name)
                     for unit, rows in points.items() if len(rows) > 1]
         charts += [(study.name, scatters)] if scatters else []

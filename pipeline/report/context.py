@@ -98,7 +98,7 @@ class Page:
     def span(self) -> int:
         """Points to both sides of 0 that the claims' scale shows; what lies farther stands at its end."""
         shown = [abs(end) for one in self.said for verdict in (one.verdict, *(v for _, v in one.again))
-                 for end in (verdict.point, verdict.low, verdict.high) if end is not None and verdict.scaled]
+                 for end in (verdict.point, verdict.printed) if end is not None and verdict.scaled]
         return 5 * min(max(math.ceil(max(shown, default=5) / 5), 1), MOST_POINTS // 5)
 
     @property
@@ -152,7 +152,9 @@ def page(study: Study, hours: Hours | None = None) -> Page:
         values=values(paper, study.grid, study.root),
         runs=[runs_page(study, scenario, texts.get(scenario, [])) for scenario in study.runs],
         problems=[*study.problems.values(), *undrawn, *unseen],
-        findings=findings(paper, tables, variants(paper), judgement, beside, (len(left), _hours(left, hours))),
+        findings=findings(
+            paper, tables, variants(paper), judgement, beside, (len(left), _hours(left, hours))
+        ),
         scatter=against_print(tables, variants(paper), study.name),
         curves=_curves(study, tables),
     )

@@ -197,7 +197,7 @@ def _sweep(study: Study, name: str, figure: Figure, scenarios: list[str]) -> Dra
         }
         for over in figure.over
     }
-    panels = {over.rpartition(".")[2]: rows for over, rows in panels.items() if rows}
+    panels = {_symbol(over): rows for over, rows in panels.items() if rows}
     if not panels:
         return None
     what = " and ".join(_measure_words(measure) for measure in measures)
@@ -241,6 +241,12 @@ def _lines(
         for label, points in found.items()
     }
     return {label: table for label, table in tables.items() if len(table) > 1}
+
+
+def _symbol(over: str) -> str:
+    """The number's own name; `lambda` is a word of Python, so that it is `lam` in code."""
+    name = over.rpartition(".")[2]
+    return "lambda" if name == "lam" else name
 
 
 def _number(values: dict, over: str):

@@ -84,9 +84,11 @@ def curves(columns: dict[str, dict[str, pd.DataFrame]], measures: list[str], win
         return svg(figure)
 
 
-def curve_data(columns: dict[str, dict[str, pd.DataFrame]], measures: list[str], window: int = 1) -> list[dict]:
-    """The panels of `curves` as numbers for the page's own chart: title, unit, and {label: [[round, mean, least,
-    most], ...]} over the seeds, of at most POINTS rounds."""
+def curve_data(
+    columns: dict[str, dict[str, pd.DataFrame]], measures: list[str], window: int = 1
+) -> list[dict]:
+    """The panels of `curves` as numbers for the page's own chart: title, unit, and {label: [[round, mean,
+    least, most], ...]} over the seeds, of at most POINTS rounds."""
     panels = []
     for measure, (title, histories) in product(measures, columns.items()):
         unit = _unit(measure, alone=sum(name != "loss" for name in measures) == 1)
@@ -180,12 +182,12 @@ def sweep(panels: dict[str, dict[str, dict[str, pd.DataFrame]]]) -> str:
 
 
 def sweep_data(panels: dict[str, dict[str, dict[str, pd.DataFrame]]]) -> list[dict]:
-    """The panels of `sweep` as numbers, as `curve_data` gives them: [[x, mean, mean - std, mean + std], ...]."""
-    return [{"title": "", "unit": words, "x": name, "lines": {
-                label: [[x, round(mean, 2), round(mean - (std if std == std else 0), 2),
-                         round(mean + (std if std == std else 0), 2)]
-                        for x, mean, std in table[["x", "mean", "std"]].itertuples(index=False)]
-                for label, table in lines.items()}}
+    """The panels of `sweep` as numbers, as `curve_data` gives them: [[x, mean, mean - std, mean + std],
+    ...]."""
+    def rows(table: pd.DataFrame) -> list[list[float]]:
+        return [[x, round(mean, 2), round(mean - std, 2), round(mean + std, 2)]
+                for x, mean, std in table[["x", "mean", "std"]].fillna(0).itertuples(index=False)]
+    return [{"title": "", "unit": words, "x": name, "lines": {label: rows(lines[label]) for label in lines}}
             for name, measures in panels.items() for words, lines in measures.items()]
 
 
@@ -214,8 +216,8 @@ def _sweep_line(axes, table: pd.DataFrame, i: int, label: str) -> None:
 
 
 def _number_axis(axes, numbers: list[float]) -> None:
-    """A tick at every number, with words where there is room for them; a logarithmic axis where they span more
-    than a power of ten."""
+    """A tick at every number, with words where there is room for them; a logarithmic axis where they span
+    more than a power of ten."""
     place = float
     if numbers[0] > 0 and numbers[-1] / numbers[0] > 10:
         axes.set_xscale("log")

@@ -20,18 +20,21 @@ NAMED = 4                                         # columns whose winners are na
 
 def findings(paper: Paper, tables: Sequence[TableView], again: dict[str, tuple[str, str]],
              judgement: Judgement, own: Sequence[OwnTable], left: tuple[int, float | None]) -> list[str]:
-    """At most three sentences or so. again: tables that measure another one's numbers in other settings; left:
-    cells of the paper's tables that wait, and their hours."""
+    """Who comes first, what became of the claims, and what other settings change, a paragraph each.
+
+    again: tables that measure another one's numbers in other settings; left: cells of the paper's tables that
+    wait, and their hours.
+    """
     orders = [order for table in tables if table.key not in again for order in table.judgement.orders]
     measured = sum(table.measured for table in tables if table.key not in again)
     if orders:
         lead = _first(orders)
     elif measured:
-        lead = f"{_capital(counted(measured, 'number'))} of the paper's tables measured, too few to rank methods."
+        lead = f"{_capital(counted(measured, 'number'))} of the paper's tables measured, too few for an order."
     else:
-        lead = f"Nothing is measured at the paper's own settings yet: {waiting_words(*left)} to go."
-    others = [*_elsewhere(paper, tables, again), *(text for table in own if (text := _beside(paper, table)))]
-    return [text for text in (lead, claims(judgement.verdicts), " ".join(others)) if text]
+        lead = f"Nothing is measured at the paper's own settings yet: {waiting_words(*left)} of one process."
+    others = [*_elsewhere(paper, tables, again), *(_beside(paper, table) for table in own)]
+    return [text for text in (lead, claims(judgement.verdicts), " ".join(filter(None, others))) if text]
 
 
 def _capital(text: str) -> str:
@@ -51,38 +54,43 @@ def _first(orders: list[Order]) -> str:
     same = [order for order in orders if order.place == 1]
     named = "; ".join(f"{order.title}: {order.ranking[0][0]}" for order in orders[:NAMED])
     more = f" and {len(orders) - NAMED} more" if len(orders) > NAMED else ""
-    return (f"In {spelt(len(same))} of {counted(len(orders), 'column')} the method that is best in print comes "
-            f"first here, too ({named}{more}).")
+    return (f"In {spelt(len(same))} of {counted(len(orders), 'column')} the method that is best in print "
+            f"comes first here, too ({named}{more}).")
 
 
 def _winner(order: Order) -> str:
     (name, mean, std), *rest = order.ranking
     if order.place == 1:
         gap = abs(mean - rest[0][1])
-        spread = "" if std is None else (f", which is {'less' if gap < std else 'more'} than its seeds differ "
-                                         f"(± {std:.2f})")
+        than = "less" if std is not None and gap < std else "more"
+        spread = "" if std is None else f", which is {than} than its seeds differ (± {std:.2f})"
         return (f"On {order.title}, {name} comes first here, as in print: {mean:.2f} %, {gap:.2f} points from "
                 f"{rest[0][0]}{spread}.")
-    place = ("has not run" if order.place is None else
-             f"comes {nth(order.place)} with {dict((n, m) for n, m, _ in order.ranking)[order.winner]:.2f} %")
-    return (f"On {order.title}, {name} comes first here with {mean:.2f} %; {order.winner}, first in print with "
-            f"{order.best:.2f} %, {place}.")
+    means = {method: number for method, number, _ in order.ranking}
+    place = "has not run"
+    if order.place is not None:
+        place = f"comes {nth(order.place)} with {means[order.winner]:.2f} %"
+    return (f"On {order.title}, {name} comes first here with {mean:.2f} %; {order.winner}, first in print "
+            f"with {order.best:.2f} %, {place}.")
 
 
 # -- claims --------------------------------------------------------------------------------------------------
 
 def claims(verdicts: Sequence[Verdict]) -> str:
-    """`Of 10 claims tested with several seeds three hold, none fails, seven are undecided; 16 wait for runs.`;
-    empty where the paper has none."""
+    """`Of ten claims tested with several seeds three hold, none fails and seven are undecided; 16 claims wait
+    for runs.`; empty where the paper has none."""
     firm = [verdict for verdict in verdicts if verdict.tested and not verdict.indicative]
     soft = [verdict for verdict in verdicts if verdict.indicative]
     parts = []
-    if firm:
+    if len(firm) == 1:
+        word = {HOLDS: "holds", FAILS: "fails", UNDECIDED: "is undecided"}[firm[0].word]
+        parts.append(f"the one claim tested with several seeds {word}: {firm[0].claim.text}")
+    elif firm:
         parts.append(f"of {counted(len(firm), 'claim')} tested with several seeds {_words(firm)}")
     if soft:
         agree = sum(verdict.word == HOLDS for verdict in soft)
-        parts.append(f"{spelt(agree)} of {len(soft)} tested by a single number {_verb(agree, 'point')} the "
-                     "claimed way")
+        parts.append(f"{spelt(agree)} of {spelt(len(soft))} tested by a single number "
+                     f"{_verb(agree, 'point')} the claimed way")
     count = Counter(verdict.word for verdict in verdicts)
     if waiting := count[WAITS]:
         parts.append(f"{counted(waiting, 'claim')} {_verb(waiting, 'wait')} for runs")
@@ -116,14 +124,13 @@ def _elsewhere(paper: Paper, tables: Sequence[TableView], again: dict[str, tuple
     for table in (table for table in tables if table.key in again and table.judgement.orders):
         order = table.judgement.orders[0]
         names = [name for name, _, _ in order.ranking]
-        own = (f", {paper.name} {nth(names.index(paper.name) + 1)} of {spelt(len(names))}"
-               if paper.name in names[1:] else "")
+        own = _place(paper.name, names)
         near, far = distance(table), distance(whole[again[table.key][0]])
         points = f"{near:.1f} points from the print on average" if near is not None else ""
         if near is not None and far is not None:
             points += f" instead of {far:.1f}"
         seeds = " (one seed)" if order.seeds == 1 else ""
-        found.append(f"{table.title}{seeds}: {names[0]} comes first{own}" + (f"; {points}." if points else "."))
+        found.append(f"{table.title}{seeds}: {names[0]} comes first{own}{'; ' if points else ''}{points}.")
     return found
 
 
@@ -132,8 +139,13 @@ def _beside(paper: Paper, table: OwnTable) -> str:
     names = [name for name, _ in table.ranking]
     if len({name.partition(" (")[0] for name in names}) < 2:
         return ""
-    own = f", {paper.name} {nth(names.index(paper.name) + 1)} of {spelt(len(names))}" if paper.name in names[1:] else ""
-    return f"{table.title} (not comparable with the print): {names[0]} comes first with {table.ranking[0][1]:.1f} %{own}."
+    return (f"{table.title} (not comparable with the print): {names[0]} comes first with "
+            f"{table.ranking[0][1]:.1f} %{_place(paper.name, names)}.")
+
+
+def _place(name: str, names: Sequence[str]) -> str:
+    """`, FedLSA second of nine`; empty where it is first or not there."""
+    return f", {name} {nth(names.index(name) + 1)} of {spelt(len(names))}" if name in names[1:] else ""
 
 
 def distance(table: TableView) -> float | None:

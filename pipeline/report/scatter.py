@@ -10,7 +10,7 @@ from pipeline.report.findings import accuracies
 from pipeline.report.hues import Key, keys
 from pipeline.report.tables import TableView
 
-LEFT, TOP, SIDE = 36, 10, 274                     # pixels: the square between the axes
+LEFT, TOP, SIDE = 36, 24, 274                     # pixels: the square between the axes
 STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)
 
 
@@ -35,6 +35,15 @@ class Scatter:
     y_ticks: list[tuple[float, str]]
     diagonal: bool = False
     front: list[Dot] = field(default_factory=list)      # that no other is better than in both, by x
+
+    @property
+    def named(self) -> list[Dot]:
+        """Dots of the front with room for their names."""
+        found: list[Dot] = []
+        for dot in sorted(self.front, key=lambda dot: dot.y):
+            if all(abs(dot.y - other.y) > 13 or abs(dot.x - other.x) > 110 for other in found):
+                found.append(dot)
+        return found
 
     @property
     def others(self) -> bool:

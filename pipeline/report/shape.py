@@ -138,8 +138,8 @@ class Titles:
 
 
 def stub_of(names: list[str], row: str, words: list[str]) -> tuple[list[str], list[list[str]]]:
-    """(headings, texts of each row): `words`, or for an ablation a name and, as the paper shows it, a check mark
-    per component."""
+    """(headings, texts of each row): `words`, or for an ablation a name and, as the paper shows it, a check
+    mark per component."""
     variants = [variant(name) for name in names]
     keys = list(dict.fromkeys(key for _, options in variants for key in options))
     values = {key: [options.get(key) for _, options in variants] for key in keys}
@@ -155,7 +155,9 @@ def combination(base: str, options: dict[str, str | None]) -> str:
     """An ablation's row as a name: `none`, `compactness alone`, `HFL + Aug`, `FedLSA, complete`; other values
     are named with their keys."""
     on = [option_words(key) for key, value in options.items() if value == "1"]
-    others = [f"{option_words(key)} {value}" for key, value in options.items() if value not in ("0", "1", None)]
+    others = [
+        f"{option_words(key)} {value}" for key, value in options.items() if value not in ("0", "1", None)
+    ]
     if others:
         return ", ".join([*on, *others])
     if len(on) == len(options):

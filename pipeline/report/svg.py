@@ -54,8 +54,8 @@ def _without_trailing_spaces(text: str) -> str:
 
 
 def legend(figure: Figure, panels, below: bool = False) -> None:
-    """Put a legend at the side of the plot or below it, in the order in which the lines end in the first panel
-    that has them."""
+    """Put a legend at the side of the plot or below it, in the order in which the lines end in the first
+    panel that has them."""
     found: dict[str, tuple[int, float, Line2D]] = {}
     for panel, axes in enumerate(panels):
         # This skips the caps of error bars.

@@ -217,7 +217,7 @@ for (const figure of all(".points")) {
 
 // -- lines over rounds or over a number: hover and arrow keys read values, boxes choose methods, a logarithmic axis ------------------------
 
-const WIDE = 760, HIGH = 320, LEFT = 46, RIGHT = 10, TOP = 22, LOW = 34, BANDS = 6, SHOWN = 8;
+const WIDE = 760, HIGH = 320, LEFT = 46, RIGHT = 18, TOP = 22, LOW = 34, BANDS = 6, SHOWN = 12, MARKED = 12;
 
 function steps(low, high, wanted) {
   const raw = (high - low) / wanted || 1, power = 10 ** Math.floor(Math.log10(raw));
@@ -231,7 +231,7 @@ function steps(low, high, wanted) {
 function panel(data, keys, label) {
   const svg = draw("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", tabindex: 0, "aria-label": `${label}; left and right keys read values` });
   const names = Object.keys(data.lines), every = names.flatMap(line => data.lines[line]);
-  const xs = [...new Set(every.map(point => point[0]))].sort((a, b) => a - b), state = { logX: false, logY: false, at: null };
+  const xs = [...new Set(every.map(point => point[0]))].sort((a, b) => a - b), state = { logX: xs[0] > 0 && xs[xs.length - 1] > 10 * xs[0], logY: false, at: null };
   const low = Math.min(...every.map(point => point[2])), high = Math.max(...every.map(point => point[3]));
   const scale = (log, from, to, begin, end) => {
     const f = log ? Math.log10 : value => value, first = f(from), range = f(to) - first || 1;
@@ -245,7 +245,7 @@ function panel(data, keys, label) {
     across = scale(state.logX, from, xs[xs.length - 1], LEFT, WIDE - RIGHT);
     const up = scale(state.logY, least, most, HIGH - LOW, TOP);
     svg.replaceChildren();
-    const marks = state.logY ? [1, 2, 5, 10, 20, 50, 100].filter(y => y >= least && y <= most) : steps(least, most, 5);
+    const marks = state.logY ? [1, 2, 5, 10, 20, 50, 100].filter(y => y >= least && y <= most) : steps(least, most, 7);
     for (const y of marks) svg.append(draw("path", { class: "grid", d: `M${LEFT} ${up(y)}H${WIDE - RIGHT}` }), draw("text", { class: "r", x: LEFT - 6, y: up(y) + 4 }, y));
     const ticks = state.logX ? xs.filter(x => x > 0 && (xs.length < 12 || [1, 2, 5].includes(+x.toExponential()[0]) && /^[125]e/.test(x.toExponential())))
       : xs.length < 12 ? xs : steps(xs[0], xs[xs.length - 1], 6);
@@ -263,6 +263,7 @@ function panel(data, keys, label) {
       if (seen.length <= BANDS && points.some(point => point[2] !== point[3]))
         svg.append(draw("path", { class: "band", style, d: `M${[...path(3), ...path(2).reverse()].join("L")}z` }));
       svg.append(draw("path", { class: `line-of s${shape % 4}`, style, "data-line": line, d: `M${path(1).join("L")}` }));
+      if (points.length <= MARKED) svg.append(...points.map(point => draw("circle", { class: "at", style, r: 3, cx: across(point[0]), cy: up(point[1]) })));
     }
     if (state.at !== null) {
       hair.setAttribute("x1", across(state.at));
@@ -277,7 +278,7 @@ function chart(figure, { keys, panels }, label) {
   const names = [...new Set(panels.flatMap(one => Object.keys(one.lines)))];
   const end = line => { const found = panels.find(one => one.lines[line]).lines[line]; return found[found.length - 1][1]; };
   names.sort((a, b) => end(b) - end(a));
-  const fixed = names.filter(line => (keys[line] ?? [])[0] < 3 && !keys[line][1]), chosen = new Set([...fixed, ...names].slice(0, SHOWN + fixed.length));
+  const fixed = names.filter(line => (keys[line] ?? [])[0] < 3 && !keys[line][1]), chosen = new Set(names.length <= SHOWN ? names : [...fixed, ...names].slice(0, SHOWN));
   const parts = panels.map((one, i) => panel(one, keys, panels.length > 1 ? `${label}, part ${i + 1}` : label));
   const list = make("ul", { className: "picks" }), when = make("p", { className: "small" }), outputs = {}, boxes = {};
   when.setAttribute("aria-live", "polite");
@@ -309,7 +310,7 @@ function chart(figure, { keys, panels }, label) {
       parts.forEach(one => { one.state[axis] = on; });
       redraw();
     });
-    press.setAttribute("aria-pressed", "false");
+    press.setAttribute("aria-pressed", String(parts.some(one => one.state[axis])));
     if (axis === "logY" || parts.every(one => one.xs.filter(x => x > 0).length > 1)) presets.append(press);
   }
   for (const part of parts) {
