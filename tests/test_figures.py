@@ -254,7 +254,7 @@ def test_a_sweep_over_two_numbers_of_the_method_keeps_the_other_at_its_first_val
         finished(root, Cell("fedcrl", "balanced", key), 50 + i, alpha=a, lam=lam)
     panels = drawing_of(root, paper, "figure5").drawing.draw.args[0]
     (line,), (other,) = (list(rows["accuracy (average)"].values()) for rows in panels.values())
-    assert list(panels) == ["alpha", "lam"]
+    assert list(panels) == ["alpha", "lambda"]
     assert (
         line["x"].tolist() == [0.1, 1.0, 10.0]
         and line["mean"].tolist() == [50, 51, 52]
@@ -379,7 +379,8 @@ def test_examples_of_every_domain_are_kept_where_the_data_are(root):
     # a row per printed domain, the first image of each class
     assert rows == [{80, 120, 160, 255}, {0, 40, 255}]
     render(["fedcrl"], root)
-    assert 'src="../papers/fedcrl/figures/figure5-mini.png"' in (root / "reports/fedcrl.html").read_text()
+    mini = (root / "reports/runs/fedcrl/miniature.html").read_text()
+    assert 'src="../../../papers/fedcrl/figures/figure5-mini.png"' in mini
     (root / "papers/fedcrl/figures/figure5-mini.png").write_text("no picture")
     with pytest.raises(FedReproError, match="figure5-mini.png: not a picture"):
         drawing_of(root, paper, "figure5")

@@ -44,9 +44,9 @@ def render(
     said = [*dict.fromkeys([problem.text for problem in problems]
                            + [text for found in pages.values() for text in found.problems]
                            + [text for name in papers for text in failed[name].values()])]
+    first = {"pages": pages, "problems": said, "found": found_in(pages.values()), "code": repository(root)}
     for kind in ("md", "html"):
-        files[f"index.{kind}"] = fill("index", kind, pages=pages, problems=said, found=found_in(pages.values()),
-                                      code=repository(root))
+        files[f"index.{kind}"] = fill("index", kind, **first)
     files["measured.csv"] = as_csv(tidy(results))
     for name, text in files.items():
         write_text(root / "reports" / name, text)

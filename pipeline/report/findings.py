@@ -30,7 +30,7 @@ def findings(paper: Paper, tables: Sequence[TableView], again: dict[str, tuple[s
     if orders:
         lead = _first(orders)
     elif measured:
-        lead = f"{_capital(counted(measured, 'number'))} of the paper's tables measured, too few for an order."
+        lead = f"{_capital(counted(measured, 'number'))} of its tables measured, too few for an order."
     else:
         lead = f"Nothing is measured at the paper's own settings yet: {waiting_words(*left)} of one process."
     others = [*_elsewhere(paper, tables, again), *(_beside(paper, table) for table in own)]
@@ -64,8 +64,8 @@ def _winner(order: Order) -> str:
         gap = abs(mean - rest[0][1])
         than = "less" if std is not None and gap < std else "more"
         spread = "" if std is None else f", which is {than} than its seeds differ (± {std:.2f})"
-        return (f"On {order.title}, {name} comes first here, as in print: {mean:.2f} %, {gap:.2f} points from "
-                f"{rest[0][0]}{spread}.")
+        return (f"On {order.title}, {name} comes first here, as in print: {mean:.2f} %, {gap:.2f} points "
+                f"from {rest[0][0]}{spread}.")
     means = {method: number for method, number, _ in order.ranking}
     place = "has not run"
     if order.place is not None:

@@ -15,7 +15,6 @@ from pipeline.report.statistics import ALPHA, holm
 from pipeline.report.verdicts import (
     CONFIRMED,
     CONTRADICTED,
-    HOLDS,
     OPEN,
     TESTED,
     UNDECIDED,
@@ -211,25 +210,6 @@ class Judgement:
     def _winner(self) -> str:
         order = next(order for order in self.orders if order.place)
         return order.winner
-
-    @property
-    def brief(self) -> str:
-        """For an overview: claims that hold of those that were tested, and the mean rank correlation."""
-        tested = [verdict for verdict in self.verdicts if verdict.tested]
-        soft, parts = sum(verdict.indicative for verdict in tested), []
-        if tested:
-            held = sum(verdict.word == HOLDS for verdict in tested)
-            parts.append(f"{held} of {len(tested)} tested {_claims(len(tested))} {_verb(len(tested), 'hold')}"
-                         + (f" ({soft} indicative)" if soft else ""))
-        if len(tested) < len(self.verdicts):
-            parts.append(
-                f"{len(self.verdicts) - len(tested)} of {len(self.verdicts)} claims without an answer"
-            )
-        if self.firm:
-            parts.append(self.firm)
-        if self._correlation:
-            parts.append(f"Kendall's τ of the orders {self._correlation}")
-        return "; ".join(parts) + "." if parts else ""
 
     @property
     def summary(self) -> str:
