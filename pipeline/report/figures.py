@@ -2,6 +2,7 @@
 dealt to the clients."""
 import math
 import textwrap
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -218,10 +219,10 @@ def _sweep_line(axes, table: pd.DataFrame, i: int, label: str) -> None:
 def _number_axis(axes, numbers: list[float]) -> None:
     """A tick at every number, with words where there is room for them; a logarithmic axis where they span
     more than a power of ten."""
-    place = float
+    place: Callable[[float], float] = float
     if numbers[0] > 0 and numbers[-1] / numbers[0] > 10:
         axes.set_xscale("log")
-        place = math.log
+        place = math.log10
     room, last = (place(numbers[-1]) - place(numbers[0])) / 9, -math.inf
     words = []
     for number in numbers:

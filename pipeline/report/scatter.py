@@ -55,18 +55,21 @@ def against_print(tables: Sequence[TableView], again: Iterable[str], own: str) -
 
     again: tables that measure in other settings than the paper's.
     """
-    again, seen, found = set(again), set(), []
+    again, seen = set(again), set()
+    found: list[tuple[str, float, float, str, bool]] = []
     for table in sorted(tables, key=lambda table: table.key in again):
         shown = {id(value) for value in accuracies(table)}
         for panel in table.panels:
             for row in panel.rows:
                 for value, column in zip(row.values, panel.columns):
-                    if id(value) in shown and (value.cell, value.measure) not in seen:
-                        seen.add((value.cell, value.measure))
-                        words = (f"{row.name}, {column} ({table.heading}): measured {value.mean}, "
-                                 f"published {value.published}, {value.apart}")
-                        found.append((row.name.partition(" (")[0], value.printed, float(value.mean), words,
-                                      table.key in again))
+                    source = value.cell, value.measure
+                    if id(value) not in shown or value.printed is None or source in seen:
+                        continue
+                    seen.add(source)
+                    words = (f"{row.name}, {column} ({table.heading}): measured {value.mean}, published "
+                             f"{value.published}, {value.apart}")
+                    name = row.name.partition(" (")[0]
+                    found.append((name, value.printed, float(value.mean), words, table.key in again))
     if not found:
         return None
     low, high, step = _span([number for _, x, y, *_ in found for number in (x, y)])

@@ -278,7 +278,7 @@ function chart(figure, { keys, panels }, label) {
   const names = [...new Set(panels.flatMap(one => Object.keys(one.lines)))];
   const end = line => { const found = panels.find(one => one.lines[line]).lines[line]; return found[found.length - 1][1]; };
   names.sort((a, b) => end(b) - end(a));
-  const fixed = names.filter(line => (keys[line] ?? [])[0] < 3 && !keys[line][1]), chosen = new Set(names.length <= SHOWN ? names : [...fixed, ...names].slice(0, SHOWN));
+  const fixed = names.filter(line => (keys[line] ?? [])[0] < 3 && !keys[line][1]), chosen = new Set([...new Set([...fixed, ...names])].slice(0, SHOWN));
   const parts = panels.map((one, i) => panel(one, keys, panels.length > 1 ? `${label}, part ${i + 1}` : label));
   const list = make("ul", { className: "picks" }), when = make("p", { className: "small" }), outputs = {}, boxes = {};
   when.setAttribute("aria-live", "polite");
