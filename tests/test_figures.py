@@ -313,7 +313,7 @@ def test_images_per_class_and_client_need_the_partition_alone(root):
         figures={"figure1": {"number": "R1", "title": "dealt", "scenarios": ["skewed"], "kind": "clients"}},
     )
     view = drawing_of(root, paper, "figure1")
-    assert view.drawing is None and view.command == "dvc repro papers/fedcrl/dvc.yaml:partition@skewed"
+    assert view.drawing is None and view.command == "fedrepro run papers/fedcrl/dvc.yaml:partition@skewed"
     path = root / "papers/fedcrl/runs/skewed/clients.csv"
     path.parent.mkdir(parents=True)
     path.write_text("client,domain,train,test,0,1,2\na,x,6,2,1,2,3\nb,x,4,2,4,0,0\n")
@@ -344,7 +344,7 @@ def test_examples_of_every_domain_are_kept_where_the_data_are(root):
     assert (
         view.drawing is None
         and view.command
-        == "dvc repro papers/fedcrl/dvc.yaml:partition@balanced; python -m stages.figures fedcrl"
+        == "fedrepro run papers/fedcrl/dvc.yaml:partition@balanced; python -m stages.figures fedcrl"
     )
     labels = np.array([0, 1, 0, 1, 2])
     images = np.arange(5, dtype=np.uint8)[:, None, None, None] * np.full((1, 8, 8, 1), 40, np.uint8)

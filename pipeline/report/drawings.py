@@ -84,7 +84,7 @@ def _command(study: Study, name: str, figure: Figure) -> str:
             for scenario, path in made.items()
             if not path.exists()
         ]
-        return f"dvc repro {' '.join(lacking)}{again}" if lacking else ""
+        return f"fedrepro run {' '.join(lacking)}{again}" if lacking else ""
     missing = [
         cell
         for grid in study.paper.grids.values()
