@@ -39,7 +39,7 @@ def render(
         files |= drawn
     for name in papers:
         files |= _of_paper(pages[name], pages, failed[name])
-        _clear(root / "reports", {Path(name) for name in files}, name)
+        _clear(root / "reports", {Path(path) for path in files}, name)
     files |= _across(known, pages, root)
     said = [*dict.fromkeys([problem.text for problem in problems]
                            + [text for found in pages.values() for text in found.problems]

@@ -64,14 +64,14 @@ def _winner(order: Order) -> str:
         gap = abs(mean - rest[0][1])
         than = "less" if std is not None and gap < std else "more"
         spread = "" if std is None else f", which is {than} than its seeds differ (± {std:.2f})"
-        return (f"On {order.title}, {name} comes first here, as in print: {mean:.2f} %, {gap:.2f} points "
+        return (f"On {order.title}, {name} comes first here, as in print: {mean:.2f}{order.unit}, {gap:.2f} "
                 f"from {rest[0][0]}{spread}.")
     means = {method: number for method, number, _ in order.ranking}
     place = "has not run"
     if order.place is not None:
-        place = f"comes {nth(order.place)} with {means[order.winner]:.2f} %"
-    return (f"On {order.title}, {name} comes first here with {mean:.2f} %; {order.winner}, first in print "
-            f"with {order.best:.2f} %, {place}.")
+        place = f"comes {nth(order.place)} with {means[order.winner]:.2f}{order.unit}"
+    return (f"On {order.title}, {name} comes first here with {mean:.2f}{order.unit}; {order.winner}, first "
+            f"in print with {order.best:.2f}{order.unit}, {place}.")
 
 
 # -- claims --------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from pipeline.cells.results import lower_is_better, summarise
 from pipeline.report.claims import Spot
 from pipeline.report.evidence import Evidence
 from pipeline.report.judging import ENOUGH
+from pipeline.report.measures import in_points
 from pipeline.report.statistics import ALPHA, holm
 from pipeline.report.verdicts import (
     CONFIRMED,
@@ -101,6 +102,7 @@ class Order:
     # (method, mean, standard deviation over seeds or None), best first
     ranking: tuple[tuple[str, float, float | None], ...] = ()
     best: float = 0.0                             # the published number of the winner
+    unit: str = " %"                              # behind the numbers
 
     @property
     def correlation(self) -> str:
@@ -299,7 +301,8 @@ def _order(title: str, spots: list[Spot], evidence: Evidence) -> Order | None:
     ranking = [(method_words(spot.method), mean, summarise([*measured[spot].values()]).std)
                for spot, mean in sorted(means.items(), key=lambda item: item[1] if lower else -item[1])]
     return Order(title, tau, p, len(means), len(spots), method_words(best.method), place,
-                 min(map(len, measured.values())), tuple(ranking), printed[best])
+                 min(map(len, measured.values())), tuple(ranking), printed[best],
+                 " %" if in_points(sources[spots[0]][1]) else "")
 
 
 def _title(at: tuple[str, str, str], groups: Iterable[tuple[str, str, str]]) -> str:
