@@ -202,15 +202,16 @@ def _sweep(study: Study, name: str, figure: Figure, scenarios: list[str]) -> Dra
         return None
     what = " and ".join(_measure_words(measure) for measure in measures)
     numbers = " and ".join(panels)
+    labels = _keys(study, (label for rows in panels.values() for lines in rows.values() for label in lines))
     return Drawing(
         _path(study, name, scenarios),
         f"Measured {what} against {numbers}",
-        f"Measured {what} against {numbers}. Mean over seeds; bars: standard deviation over seeds. Points "
-        "that were not run are not there.",
-        figures.sweep_size(len(panels), len(measures)),
+        f"Measured {what} against {numbers}. Mean over seeds; bars or shading: standard deviation over "
+        "seeds. Points that were not run are not there.",
+        figures.sweep_size(len(panels), len(measures), len(labels)),
         partial(figures.sweep, panels),
         partial(figures.sweep_data, panels),
-        _keys(study, (label for rows in panels.values() for lines in rows.values() for label in lines)),
+        labels,
     )
 
 

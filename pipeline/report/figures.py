@@ -148,9 +148,9 @@ def _dress(axes, title: str, unit: str, left: bool, bottom: bool) -> None:
 
 # -- measures against a number -------------------------------------------------------------------------------
 
-def sweep_size(panels: int, rows: int) -> tuple[int, int]:
-    """Pixels (width, height) of a figure of sweeps."""
-    return 20 + 360 * panels, 90 + 240 * rows
+def sweep_size(panels: int, rows: int, labels: int) -> tuple[int, int]:
+    """Pixels (width, height) of a figure of sweeps with its legend below."""
+    return 20 + 360 * panels, 60 + 240 * rows + 18 * labels
 
 
 def sweep(panels: dict[str, dict[str, dict[str, pd.DataFrame]]]) -> str:
@@ -164,7 +164,7 @@ def sweep(panels: dict[str, dict[str, dict[str, pd.DataFrame]]]) -> str:
         dict.fromkeys(label for rows in panels.values() for lines in rows.values() for label in lines)
     )
     rows = max(len(measures) for measures in panels.values())
-    width, height = sweep_size(len(panels), rows)
+    width, height = sweep_size(len(panels), rows, len(labels))
     with rc_context(STYLE):
         figure = Figure(figsize=(width / PIXELS, height / PIXELS), layout="constrained")
         grid = figure.subplots(rows, len(panels), squeeze=False, sharex="col", sharey="row")

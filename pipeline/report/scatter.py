@@ -1,6 +1,6 @@
 """Points on two axes that a page draws itself as SVG: measured against published, and accuracy against cost.
 
-Positions are worked out here, in pixels of the drawing; reports/templates/scatter.html.j2 writes them down.
+Positions are worked out here, in pixels of the drawing; reports/templates/parts.html.j2 writes them down.
 """
 import math
 from collections.abc import Iterable, Sequence
@@ -103,15 +103,15 @@ def against_cost(name: str, cost: str, found: Sequence[tuple[str, float, float, 
     return Scatter(name, cost, "accuracy, %", dots, known,
                    [(_place(math.log10(number), first, last), f"{number:,g}") for number in inside],
                    [(_flip(_place(v, low, high)), text) for v, text in _ticks(low, high, step)],
-                   front=front(dots))
+                   front=[dots[i] for i in front([(x, y) for _, x, y, _ in found])])
 
 
-def front(dots: Sequence[Dot]) -> list[Dot]:
-    """The Pareto front of pixels: farther left is cheaper, farther up (a smaller y) is better."""
-    found: list[Dot] = []
-    for dot in sorted(dots, key=lambda dot: (dot.x, dot.y)):
-        if not found or dot.y < found[-1].y:
-            found.append(dot)
+def front(points: Sequence[tuple[float, float]]) -> list[int]:
+    """Places of the points (cost, accuracy) that no other beats in both, cheapest first."""
+    found: list[int] = []
+    for i in sorted(range(len(points)), key=lambda i: (points[i][0], -points[i][1])):
+        if not found or points[i][1] > points[found[-1]][1]:
+            found.append(i)
     return found
 
 
