@@ -335,9 +335,9 @@ for (const figure of all(".chart")) {
   chart(figure, JSON.parse(figure.querySelector("script").textContent), image.alt);
 }
 
-// What is folded is printed, too; a link into it unfolds it.
+// What is folded is printed, too, but for the readings under every table, which stand together at the end; a link into it unfolds it.
 const unfold = () => { for (let at = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1))); at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true; };
 addEventListener("hashchange", () => { unfold(); document.getElementById(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView(); });
 unfold();
-addEventListener("beforeprint", () => all("details:not([open])").forEach(one => { one.open = true; one.dataset.was = ""; }));
+addEventListener("beforeprint", () => all("details:not([open], .told)").forEach(one => { one.open = true; one.dataset.was = ""; }));
 addEventListener("afterprint", () => all("details[data-was]").forEach(one => { one.open = false; delete one.dataset.was; }));
