@@ -261,7 +261,8 @@ def _commit(git: dict) -> str:
 def notes(study: Study) -> list[Note]:
     """Deviations from the paper: those that paper.yaml states, those of the data and those of the runs."""
     found: list[Note] = []
-    for scenario in dict.fromkeys([MINIATURE, *study.paper.scenarios]):
+    own = [name for name in study.paper.scenarios if name not in (MINIATURE, ACROSS)]
+    for scenario in (MINIATURE, *own, ACROSS):    # the last is no page's, so that it moves no mark
         stated = study.paper.notes.get(scenario, "")
         if texts := [text for text in dict.fromkeys([stated, *_of_runs(study, scenario)]) if text]:
             sentences = [text if text.endswith((".", "!", "?")) else f"{text}." for text in texts]
