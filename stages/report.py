@@ -1,5 +1,6 @@
 """Renders the report of one paper, or of all, and the pages over all papers; a file that cannot be used ends
 it with 2 after the rest is written."""
+from pipeline.commands.status import estimate, rates_of, read_results
 from pipeline.report import render
 from pipeline.schema import papers
 from stages._stage import stage
@@ -7,7 +8,9 @@ from stages._stage import stage
 
 def main(paper: str | None = None) -> None:
     """Write reports/."""
-    written = render([paper] if paper else papers())
+    results = read_results()
+    rates = rates_of(results)
+    written = render([paper] if paper else papers(), hours=lambda cell: estimate(cell, rates)[0])
     print(f"reports: {len(written)} files, start at reports/index.html")
 
 

@@ -6,6 +6,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from pathlib import Path
 
 import pytest
+from browsing import browser, site  # noqa: F401  (fixtures)
 from reporting import BALANCED, found, write_run
 from repository import CELL, copy_of_the_repository, edit, outputs, stage
 

@@ -1,20 +1,14 @@
 """The page across papers, and what holds of every page: a reader without eyes or mouse can use it, and a real
 browser shows it whole."""
-import fcntl
-import json
-import os
 import re
-import select
-import shutil
-import signal
-import subprocess
 from html.parser import HTMLParser
 from urllib.parse import unquote
 
 import pytest
 import yaml
+from browsing import PAGES, PAPERS
 from federation import image_world, run
-from reporting import BALANCED, PAPER, found, write_run, write_sheet
+from reporting import BALANCED, PAPER, write_run
 
 from pipeline import methods
 from pipeline.cells.results import Problem, collect
@@ -25,27 +19,6 @@ from pipeline.report.across import REASONS, across, algorithms, excluded, plain
 from pipeline.report.noise import noise
 from pipeline.report.study import studies
 from pipeline.schema import NEEDS, Cell, Model, load_paper, load_params, papers
-
-PAPERS = papers()
-
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None
-)
-# No sandbox because a container's root has none; the others keep a fresh profile from calling home.
-HEADLESS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--disable-dev-shm-usage",
-    "--no-first-run",
-    "--disable-sync",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--hide-scrollbars",
-    "--remote-debugging-pipe",
-]
-
 
 # -- what an algorithm needs ---------------------------------------------------------------------------------
 
@@ -147,7 +120,7 @@ def test_cells_have_accuracy_bytes_and_seconds_or_a_reason(measured):
         and memory.state == "outside"
         and (seconds.text, seconds.order) == ("0.75", 0.75)
     )
-    assert rows["FedAvg"][0].hint == "not run: dvc repro papers/fedccl/dvc.yaml:mini@fedavg" and [
+    assert rows["FedAvg"][0].hint == "not run: fedrepro run fedccl/mini/fedavg" and [
         value.state for value in rows["FedAvg"][:4]
     ] == ["missing", "outside", "outside", "outside"]
     assert {value.text for value in rows["fedmd"][::4]} == {"needs public data"} and {
@@ -182,7 +155,7 @@ def test_a_method_of_another_paper_is_on_this_page_and_in_no_table_of_the_paper(
     for cached in (load_params, load_paper):
         cached.cache_clear()
     missing, rows = values_of(measured)
-    assert rows["FedProx"][-4].hint == "not run: dvc repro papers/fedcrl/dvc.yaml:across@fedprox"
+    assert rows["FedProx"][-4].hint == "not run: fedrepro run fedcrl/across/fedprox"
     assert missing.command.split()[-1] == "papers/fedcrl/dvc.yaml:across@fedprox"
     write_run(measured, "across/fedprox", BALANCED["ours"])
     shown, rows = values_of(measured)
@@ -323,7 +296,7 @@ def test_the_page_comes_in_three_formats_and_is_linked(measured):
     render(["fedcrl"], measured)
     html, text, body = ((measured / f"reports/across.{kind}").read_text() for kind in ("html", "md", "tex"))
     assert (
-        '<a class="measured " href="runs/fedcrl/mini.html#fedavg">' in html
+        '<a class="measured" href="runs/fedcrl/mini.html#fedavg">' in html
         and '<td data-order="12000">12.0</td>' in html
     )
     assert (
@@ -345,38 +318,6 @@ def test_the_page_comes_in_three_formats_and_is_linked(measured):
 
 
 # -- every page: without eyes or mouse -----------------------------------------------------------------------
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    """A repository with runs, a claim and a contact sheet, rendered."""
-    folder = found(tmp_path_factory.mktemp("site"))
-    for paper in ("fedcrl", "rahfl"):
-        for method, measures in BALANCED.items():
-            write_run(folder, f"balanced/{method}", measures, paper)
-            write_run(folder, f"mini/{method}", measures, paper)
-        write_run(
-            folder,
-            "balanced/fedprox",
-            {"M": [95.0], "average": [70.0], "weighted": [9.0], "clients_std": [0.5]},
-            paper,
-        )
-    write_sheet(folder, "somewhere")
-    (folder / "papers/fedcrl/claims.csv").write_text(CLAIMS)
-    (folder / "reports").mkdir()
-    (folder / "reports/noise.csv").write_text(
-        "cell,setting,accuracy\nfedcrl/mini/fedavg,default,54.5\nfedcrl/mini/fedavg,avx2,60.2\n"
-    )
-    render(root=folder)
-    return folder
-
-
-CLAIMS = """id,claim,left,right,expected,where,slip
-C1,Ours is above FedAvg,table=1|column=Avg|method=Ours,table=1|column=Avg|method=FedAvg,>0,Table 1,
-C2,Ours is 4.44 above FedAvg,table=1|column=Avg|method=Ours,table=1|column=Avg|method=FedAvg,=4.44,Table 1,
-C3,the curves look good,,,text,Fig. 3,
-"""
-PAGES = ["index", "across", *PAPERS, "runs/fedcrl/balanced", "runs/rahfl/mini"]
-
 
 class Reader(HTMLParser):
     """What a screen reader goes by: language, headings, table headers, names of pictures and links."""
@@ -481,115 +422,6 @@ def test_links_within_the_pages_lead_somewhere(site):
 
 # -- every page: in a browser --------------------------------------------------------------------------------
 
-class Browser:
-    """Headless Chromium over its debugging pipe: a message is one JSON text and a zero byte."""
-
-    def __init__(self, profile):
-        (inbox, self.out), (self.inward, outbox) = os.pipe(), os.pipe()
-        # it reads from 3 and writes to 4
-        theirs = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (inbox, outbox)]
-        command = [
-            "bash",
-            "-c",
-            f'exec "$@" 3<&{theirs[0]} 4>&{theirs[1]}',
-            "bash",
-            CHROMIUM,
-            *HEADLESS,
-            f"--user-data-dir={profile}",
-            "about:blank",
-        ]
-        self.process = subprocess.Popen(
-            command,
-            pass_fds=theirs,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        for end in (inbox, outbox, *theirs):
-            os.close(end)
-        self.number, self.rest, self.events, self.session = 0, b"", [], {}
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self.session = {
-            "sessionId": self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        }
-        for domain in ("Page", "Runtime", "Log", "Network"):
-            self.call(f"{domain}.enable")
-
-    def call(self, method, **parameters):
-        self.number += 1
-        os.write(
-            self.out,
-            json.dumps({"id": self.number, "method": method, "params": parameters} | self.session).encode()
-            + b"\0",
-        )
-        while (message := self.next()).get("id") != self.number:
-            self.events.append(message)
-        assert "error" not in message, message
-        return message["result"]
-
-    def next(self):
-        while b"\0" not in self.rest:
-            ready, _, _ = select.select([self.inward], [], [], 120)
-            assert ready and (more := os.read(self.inward, 1 << 20)), "the browser has gone, or says nothing"
-            self.rest += more
-        message, _, self.rest = self.rest.partition(b"\0")
-        return json.loads(message)
-
-    def open(self, path, width=1280, night=False):
-        """Load a page and wait for its pictures; returns what went wrong: console errors, exceptions, files
-        that did not load."""
-        self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
-        )
-        self.call(
-            "Emulation.setEmulatedMedia",
-            features=[{"name": "prefers-color-scheme", "value": "dark" if night else "light"}],
-        )
-        self.events.clear()
-        self.call("Page.navigate", url=path.as_uri())
-        while not any(event["method"] == "Page.loadEventFired" for event in self.events):
-            self.events.append(self.next())
-        self.run(
-            "Promise.all([...document.images].map(image => { image.loading = 'eager'; return "
-            "image.decode().catch(() => 0); }))"
-        )
-        bad = ("Runtime.exceptionThrown", "Network.loadingFailed")
-        return [
-            event
-            for event in self.events
-            if event["method"] in bad
-            or event["method"] == "Log.entryAdded"
-            and event["params"]["entry"]["level"] == "error"
-            or event["method"] == "Runtime.consoleAPICalled"
-            and event["params"]["type"] in ("error", "assert")
-        ]
-
-    def run(self, code):
-        found = self.call("Runtime.evaluate", expression=code, awaitPromise=True, returnByValue=True)
-        assert "exceptionDetails" not in found, found["exceptionDetails"]
-        return found["result"].get("value")
-
-    def close(self):
-        for end in (self.out, self.inward):
-            os.close(end)
-        try:
-            os.killpg(self.process.pid, signal.SIGTERM)
-            self.process.wait(20)
-        except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    if CHROMIUM is None:
-        pytest.skip("no Chromium on this machine (Debian: apt install chromium)")
-    found = Browser(tmp_path_factory.mktemp("profile"))
-    yield found
-    found.close()
-
-
 @pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize("width, night", [(1280, False), (390, True)])
 def test_a_page_in_the_browser(site, browser, name, width, night):
@@ -604,13 +436,16 @@ def test_a_page_in_the_browser(site, browser, name, width, night):
 
 
 READABLE = """(() => {
-  const parse = text => (text.match(/[\\d.]+/g) || []).map(Number);
+  const parse = text => { const numbers = (text.match(/[\\d.]+/g) || []).map(Number);
+    return text.startsWith('color(srgb') ? numbers.map((v, i) => i < 3 ? 255 * v : v) : numbers; };
   const light = ([r, g, b]) => [r, g, b].map(v => v / 255)
     .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
     .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
-  const ground = element => { for (let at = element; at; at = at.parentElement) {
-    const c = parse(getComputedStyle(at).backgroundColor);
-    if (c.length === 3 || c[3] > 0) return c; } return [255, 255, 255]; };
+  const ground = element => {
+    if (!element) return [255, 255, 255];
+    const [r, g, b, a = 1] = parse(getComputedStyle(element).backgroundColor);
+    const below = a < 1 ? ground(element.parentElement) : [0, 0, 0];
+    return [r, g, b].map((v, i) => a * v + (1 - a) * below[i]); };
   document.querySelectorAll('details').forEach(details => { details.open = true; });
   return [...document.querySelectorAll('main *, nav *')]
     .filter(element => [...element.childNodes].some(node => node.nodeType === 3 && node.data.trim()))
@@ -634,6 +469,7 @@ def column(browser, heading, place=""):
     browser.run(f"""(() => {{
       const button = [...document.querySelectorAll('{place} table.sort thead button')]
         .find(b => b.textContent === {heading!r});
+      for (let at = button; at; at = at.parentElement) if (at.tagName === 'DETAILS') at.open = true;
       button.scrollIntoView({{block: 'center', behavior: 'instant'}});
       const box = button.getBoundingClientRect(); window.at = [box.x + box.width / 2, box.y + box.height / 2];
       window.table = button.closest('table'); }})()""")

@@ -2,6 +2,7 @@
 than the runs."""
 import csv
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -260,7 +261,7 @@ def test_verdicts_of_every_kind(root):
     write_three(root)
     more, best, less, near, all_, far, at = verdicts(root, "more", "best", "less", "near", "all", "far", "at")
     assert (more.words, more.published, more.seeds) == (
-        "holds; size contradicted",
+        "direction holds; size contradicted",
         "+4.44",
         3,
     ) and more.point == pytest.approx(6.5)
@@ -275,7 +276,7 @@ def test_verdicts_of_every_kind(root):
         and less.p == more.p
         and near.word == HOLDS
         and near.p < 0.05
-        and all_.words == "holds; size confirmed"
+        and all_.words == "direction holds; size confirmed"
     )
     assert (far.word, at.word) == (FAILS, UNDECIDED) and at.measured == "67.50 [64.88, 70.12]"
     size, same, curve, run = verdicts(root, "size", "same", "curve", "run")
@@ -558,7 +559,6 @@ def test_claims_are_counted_together():
     )
     assert (
         page_wide.firm in page_wide.summary
-        and page_wide.firm in page_wide.brief
         and Judgement(made, []).summary.count("Holm") == 0
     )
     assert page_wide.sizes == "of 3 claimed sizes: 1 confirmed, 1 contradicted, 1 open"
@@ -704,10 +704,14 @@ def test_the_pages_show_claims_verdict_and_deviations(claimed):
     )
     for shown in (html, text, body.replace(r"\%", "%")):
         assert summary in shown and "Not as in the paper" in shown and "every second image" in shown
-    assert '<td data-label="verdict" class="word holds">holds; size contradicted</td>' in html
+    claim = html.partition('id="claim-more"')[2].partition("</li>")[0]
+    assert '<span class="chip holds">direction holds</span>' in claim
+    assert '<span class="chip contradicted">size contradicted</span>' in claim
+    assert ("Measured +6.50 [+6.27, +6.73] over 3 seeds, published +4.44: the direction holds, the size is "
+            "contradicted.") in claim
     row = (
         "| Ours is 4.44 above FedAvg `more` | `=4.44` | +4.44 | +6.50 \\[+6.27, +6.73\\] (3 seeds) | "
-        "**holds; size contradicted**<br><small>By seed: +6.50 (seed 0), "
+        "**direction holds; size contradicted**<br><small>By seed: +6.50 (seed 0), "
     )
     assert (
         row in text
@@ -721,8 +725,8 @@ def test_the_pages_show_claims_verdict_and_deviations(claimed):
     assert "the whole interval agrees with the claim" in html and "the whole interval contradicts" in text
     index = (claimed / "reports/index.md").read_text()
     assert (
-        "Verdict, 3 seeds or more. 2 of 4 tested claims hold; 5 of 9 claims without an answer; 4 of 4 "
-        "decided claims would remain so"
+        "Of four claims tested with several seeds two hold (one of them in direction, not in size) and two "
+        "fail; two claims wait for runs; three cannot be tested by a run."
         in index
     )
 
@@ -742,10 +746,13 @@ def test_a_page_per_scenario_tells_where_its_numbers_come_from(claimed):
         "2 s, 2 s (by seed)",
         "the method&#39;s defaults",
         "../../../papers/fedcrl/runs/balanced/ours/result.json",
-        "accuracy (average) over 2 rounds, 0.00 to 66.50 %",
+        "Ours: accuracy (average) over 2 rounds, a line per seed",
+        '<text class="r" x="-6" y="4">66.5</text>',
+        "seed 1</span>",
     ):
         assert fact in section, fact
-    assert section.count('<path d="M0 120L300 60L600 0"/>') == 2 and "kind: dirichlet" in html
+    lines = re.findall(r'<path class="seed" style="--c: var\((--c\d)\)" d="M0 120L300 60L600 0"/>', section)
+    assert lines == ["--c1", "--c2"] and "kind: dirichlet" in html
 
 
 def test_a_run_that_differs_from_what_is_asked_for_now_says_so(claimed):
@@ -767,7 +774,8 @@ def test_run_pages_of_scenarios_without_runs_go_away(claimed):
     render(["fedcrl"], claimed)
     shutil.rmtree(claimed / "papers/fedcrl/runs/balanced")
     render(["fedcrl"], claimed)
-    assert [path.name for path in (claimed / "reports/runs/fedcrl").iterdir()] == ["mini.html"]
+    left = {path.name for path in (claimed / "reports/runs/fedcrl").iterdir()}
+    assert left == {"mini.html", "miniature.html"}
 
 
 def test_all_reports_need_no_torch_and_no_data(tmp_path):

@@ -254,7 +254,7 @@ def test_a_sweep_over_two_numbers_of_the_method_keeps_the_other_at_its_first_val
         finished(root, Cell("fedcrl", "balanced", key), 50 + i, alpha=a, lam=lam)
     panels = drawing_of(root, paper, "figure5").drawing.draw.args[0]
     (line,), (other,) = (list(rows["accuracy (average)"].values()) for rows in panels.values())
-    assert list(panels) == ["alpha", "lam"]
+    assert list(panels) == ["alpha", "lambda"]
     assert (
         line["x"].tolist() == [0.1, 1.0, 10.0]
         and line["mean"].tolist() == [50, 51, 52]
@@ -313,7 +313,7 @@ def test_images_per_class_and_client_need_the_partition_alone(root):
         figures={"figure1": {"number": "R1", "title": "dealt", "scenarios": ["skewed"], "kind": "clients"}},
     )
     view = drawing_of(root, paper, "figure1")
-    assert view.drawing is None and view.command == "dvc repro papers/fedcrl/dvc.yaml:partition@skewed"
+    assert view.drawing is None and view.command == "fedrepro run papers/fedcrl/dvc.yaml:partition@skewed"
     path = root / "papers/fedcrl/runs/skewed/clients.csv"
     path.parent.mkdir(parents=True)
     path.write_text("client,domain,train,test,0,1,2\na,x,6,2,1,2,3\nb,x,4,2,4,0,0\n")
@@ -344,7 +344,7 @@ def test_examples_of_every_domain_are_kept_where_the_data_are(root):
     assert (
         view.drawing is None
         and view.command
-        == "dvc repro papers/fedcrl/dvc.yaml:partition@balanced; python -m stages.figures fedcrl"
+        == "fedrepro run papers/fedcrl/dvc.yaml:partition@balanced; python -m stages.figures fedcrl"
     )
     labels = np.array([0, 1, 0, 1, 2])
     images = np.arange(5, dtype=np.uint8)[:, None, None, None] * np.full((1, 8, 8, 1), 40, np.uint8)
@@ -379,7 +379,8 @@ def test_examples_of_every_domain_are_kept_where_the_data_are(root):
     # a row per printed domain, the first image of each class
     assert rows == [{80, 120, 160, 255}, {0, 40, 255}]
     render(["fedcrl"], root)
-    assert 'src="../papers/fedcrl/figures/figure5-mini.png"' in (root / "reports/fedcrl.html").read_text()
+    mini = (root / "reports/runs/fedcrl/miniature.html").read_text()
+    assert 'src="../../../papers/fedcrl/figures/figure5-mini.png"' in mini
     (root / "papers/fedcrl/figures/figure5-mini.png").write_text("no picture")
     with pytest.raises(FedReproError, match="figure5-mini.png: not a picture"):
         drawing_of(root, paper, "figure5")

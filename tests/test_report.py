@@ -27,6 +27,7 @@ from pipeline.report.formats import markdown, tex
 from pipeline.report.judgement import variants
 from pipeline.report.panels import Value, compare, mark, merge_heads, rank
 from pipeline.report.published import read_published
+from pipeline.report.shape import combination
 from pipeline.report.study import Study, studies
 from pipeline.report.tables import table_view
 from pipeline.report.words import (
@@ -236,7 +237,9 @@ def test_a_figure_that_cannot_be_drawn_leaves_the_others(measured):
     with pytest.raises(FedReproError, match="'other'"):
         render(["fedcrl"], measured)
     html = (measured / "reports/fedcrl.html").read_text()
-    assert "Not drawn: " in html and 'src="figures/fedcrl-figure3-mini.svg"' in html and "71.00" in html
+    assert "Not drawn: " in html and "71.00" in html
+    mini = (measured / "reports/runs/fedcrl/miniature.html").read_text()
+    assert 'src="../../figures/fedcrl-figure3-mini.svg"' in mini
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"self": "x"}'])
@@ -328,13 +331,22 @@ def test_without_results_no_number_is_shown_as_measured(root):
 def test_the_page_says_how_to_run_what_is_missing(root):
     render(["fedcrl"], root)
     html = (root / "reports/fedcrl.html").read_text()
-    command = "dvc repro papers/fedcrl/dvc.yaml:main@balanced-fedavg"
+    command = "fedrepro run fedcrl/balanced/fedavg"
     assert (
         f"One cell: <code>{command}</code>" in html
         and f'<span class="measured empty" title="not run: {command}">—</span>' in html
     )
-    assert "dvc repro papers/fedcrl/dvc.yaml</code>" in html
+    whole = "fedrepro status fedcrl --stages &#39;table 1&#39; | xargs fedrepro run"
+    assert f"<code>{whole}</code>" in html and "dvc repro" not in html
     assert html.count("published settings") == 1
+    assert "<strong>Table 1</strong>: waits for three cells <span" in html
+
+
+def test_what_waits_says_how_long_it_takes(root):
+    render(["fedcrl"], root, hours=lambda cell: 0.5 if cell.method == "ours" else 3.0)
+    html = (root / "reports/fedcrl.html").read_text()
+    assert "<strong>Table 1</strong>: waits for three cells, about 6.5 hours <span" in html
+    assert "Nothing is measured at the paper&#39;s own settings yet: six cells, about 13 hours" in html
 
 
 def test_delta_is_measured_minus_measured_baseline(measured):
@@ -519,8 +531,16 @@ def test_check_marks_for_components(root):
         writer.writerow(["paper", "table", "setting", "dataset", "column", "method", "value", "std", "note"])
         writer.writerows(["fedcrl", "1", *row, "", ""] for row in rows)
     panel = view(root, "table1").panels[0]
-    assert panel.stub == ["HFL", "DCL", "rate"]
-    assert [row.stub for row in panel.rows] == [["", "", "1"], ["✓", "", "2"], ["✓", "✓", "2"]]
+    assert panel.stub == ["method", "HFL", "DCL", "rate"]
+    assert [row.stub for row in panel.rows] == [
+        ["none, rate 1", "", "", "1"], ["HFL alone, rate 2", "✓", "", "2"],
+        ["Ours, complete, rate 2", "✓", "✓", "2"]]
+
+
+@pytest.mark.parametrize("options, name", [
+    ("00", "none"), ("10", "separability alone"), ("11", "FedLSA, complete")])
+def test_an_ablations_row_has_a_name(options, name):
+    assert combination("FedLSA", dict(zip(("sep", "com"), options)), {}) == name
 
 
 @pytest.mark.parametrize("name", PAPERS)
@@ -686,7 +706,8 @@ def test_miniature_comes_first_with_the_facts_of_its_runs(measured):
     )
     svg = (measured / "reports/figures/fedcrl-mini.svg").read_text()
     assert svg.count('id="line-') == 2 and "prefers-color-scheme: dark" in svg
-    assert 'src="figures/fedcrl-mini.svg"' in (measured / "reports/fedcrl.html").read_text()
+    mini = (measured / "reports/runs/fedcrl/miniature.html").read_text()
+    assert 'src="../../figures/fedcrl-mini.svg"' in mini and "Not comparable with the paper" in mini
 
 
 def test_a_scenario_beside_the_tables_has_one_of_its_own_and_counts_for_none_of_the_papers(measured):
@@ -734,10 +755,8 @@ def test_methods_that_end_where_they_began_are_named(measured):
         == "Less than 5 points above round 0: Ours."
     )
     render(["fedcrl"], measured)
-    for kind in ("md", "html", "tex"):
-        assert (
-            "Less than 5 points above round 0: Ours." in (measured / f"reports/fedcrl.{kind}").read_text()
-        ), kind
+    for name in ("fedcrl.md", "runs/fedcrl/miniature.html", "fedcrl.tex"):
+        assert "Less than 5 points above round 0: Ours." in (measured / f"reports/{name}").read_text(), name
     write_run(measured, "mini/ours", BALANCED["ours"] | {"average": [4.0, 6.0]})
     assert page(Study.of("fedcrl", results.collect(measured), measured)).mini.note == ""
 
@@ -773,10 +792,11 @@ def test_a_methods_own_numbers_are_no_accuracies_of_the_miniature(measured):
 
 def test_histogram_is_shown_where_it_exists(measured):
     render(["fedcrl"], measured)
-    assert "clients.svg" not in (measured / "reports/fedcrl.html").read_text()
+    mini = measured / "reports/runs/fedcrl/miniature.html"
+    assert "clients.svg" not in mini.read_text()
     (measured / "papers/fedcrl/runs/mini/clients.svg").write_text("<svg/>")
     render(["fedcrl"], measured)
-    assert 'src="../papers/fedcrl/runs/mini/clients.svg"' in (measured / "reports/fedcrl.html").read_text()
+    assert 'src="../../../papers/fedcrl/runs/mini/clients.svg"' in mini.read_text()
 
 
 def test_provenance_and_deviations(measured):
@@ -844,10 +864,11 @@ def test_seeds_are_smoothed_one_by_one():
 def test_curves_of_the_papers_scenarios_and_of_the_miniature(measured):
     render(["fedcrl"], measured)
     html = (measured / "reports/fedcrl.html").read_text()
-    for name, columns in (("fedcrl-figure3", 1), ("fedcrl-figure3-mini", 1)):
+    mini = (measured / "reports/runs/fedcrl/miniature.html").read_text()
+    for name, shown in (("fedcrl-figure3", html), ("fedcrl-figure3-mini", mini)):
         svg = (measured / f"reports/figures/{name}.svg").read_text()
-        assert svg.count('id="line-') == 2 * 2 * columns and "training loss" in svg
-        assert html.count(f'src="figures/{name}.svg"') == 1
+        assert svg.count('id="line-') == 2 * 2 and "training loss" in svg
+        assert shown.count(f'figures/{name}.svg"') == 1
     assert "trailing mean of 2 rounds" in html and 'id="figure5"' not in html
     text = (measured / "reports/fedcrl.md").read_text()
     assert (
@@ -863,7 +884,7 @@ def test_a_figure_without_runs_says_how_to_get_it(root):
     command = "fedrepro run 'papers/fedcrl/dvc.yaml:main@balanced-*' 'papers/fedcrl/dvc.yaml:main@skewed-*'"
     html, text = ((root / f"reports/fedcrl.{kind}").read_text() for kind in ("html", "md"))
     assert (
-        f'Figure 3: Curves</h3>\n<p class="run">Nothing measured yet: <code>{command}</code>.</p>'
+        f'<p class="run">Nothing measured yet: <code>{command}</code>.</p>'
         in html.replace("&#39;", "'")
     )
     assert f"### Figure 3: Curves\n\nNothing measured yet: `{command}`\n" in text
@@ -885,7 +906,7 @@ def test_a_figure_whose_cells_no_grid_holds_says_so(root):
     render(["fedcrl"], root)
     assert (
         "Nothing measured yet. No grid of <code>papers/fedcrl/paper.yaml</code> holds its cells "
-        "yet.</p>\n</section>"
+        "yet.</p>\n</details>"
         in (root / "reports/fedcrl.html").read_text()
     )
 
@@ -905,7 +926,7 @@ def test_the_corruptions_stand_on_their_papers_page_alone(root, frost, said):
         r'width="2" height="1">',
         html,
     )
-    assert '<a href="#corruptions">' in html and 'id="corruptions"' in html
+    assert 'id="corruptions"' in html
     assert (
         "](../papers/rahfl/figures/corruptions.png)" in text
         and r"\includegraphics[width=\linewidth]{../papers/rahfl/figures/corruptions.png}" in body
@@ -943,8 +964,9 @@ def test_a_measure_without_values_is_named(measured):
 def test_index_counts_cells(measured):
     render(["fedcrl"], measured)
     text = (measured / "reports/index.md").read_text()
-    assert "2 of 6 measured |  | 2 of 2 methods measured; best accuracy (average), %: Ours 66.50" in text
-    assert text.count("0 of 6 measured |  | not run") == 4
+    assert "2 of 30 cells of the papers' tables are measured so far, for one of the five papers." in text
+    assert text.count("2 of 6 cells of its tables measured") == 1
+    assert text.count("0 of 6 cells of its tables measured") == 4
     assert sorted(path.name for path in (measured / "reports").iterdir()) == [
         "across.html",
         "across.md",

@@ -1,21 +1,26 @@
 """Reports: every table of a paper with the measured numbers beside the published ones, in three formats."""
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from pipeline.cells.results import as_csv, survey, tidy
 from pipeline.errors import FedReproError
 from pipeline.files import write_text
 from pipeline.report.across import Across, across
-from pipeline.report.context import Page, page
+from pipeline.report.context import Hours, Page, found_in, page
 from pipeline.report.formats import FORMATS, fill
 from pipeline.report.noise import noise
+from pipeline.report.runs import repository
 from pipeline.report.study import Study, studies
 from pipeline.schema import ROOT, load_paper
 
 
-def render(papers: Iterable[str] | None = None, root: Path = ROOT) -> list[Path]:
+def render(
+    papers: Iterable[str] | None = None, root: Path = ROOT, hours: Hours | None = None
+) -> list[Path]:
     """Write reports/<paper>.md, .html, .tex, the run pages and the figures of the given papers, and of all
-    the index, the page across papers and every measured number as measured.csv.
+    the index, the page across papers and every measured number as measured.csv. hours: how long a cell that
+    waits would train.
 
     The same inputs give the same bytes. Raises FedReproError for an unknown paper or a malformed published
     table; for a result that cannot be used only after all the rest is written, and the pages name the file.
@@ -26,7 +31,7 @@ def render(papers: Iterable[str] | None = None, root: Path = ROOT) -> list[Path]
     results, problems = survey(root)
     known = studies(results, root, problems)
     papers = list(known) if papers is None else papers
-    pages = {name: page(study) for name, study in known.items()}
+    pages = {name: page(study, hours) for name, study in known.items()}
     files: dict[str, str] = {}
     failed: dict[str, dict[str, str]] = {}
     for name in papers:
@@ -34,13 +39,14 @@ def render(papers: Iterable[str] | None = None, root: Path = ROOT) -> list[Path]
         files |= drawn
     for name in papers:
         files |= _of_paper(pages[name], pages, failed[name])
-        _clear(root / "reports" / "runs" / name, keep={Path(runs.path).name for runs in pages[name].runs})
+        _clear(root / "reports", {Path(path) for path in files}, name)
     files |= _across(known, pages, root)
     said = [*dict.fromkeys([problem.text for problem in problems]
                            + [text for found in pages.values() for text in found.problems]
                            + [text for name in papers for text in failed[name].values()])]
+    first = {"pages": pages, "problems": said, "found": found_in(pages.values()), "code": repository(root)}
     for kind in ("md", "html"):
-        files[f"index.{kind}"] = fill("index", kind, pages=pages, problems=said)
+        files[f"index.{kind}"] = fill("index", kind, **first)
     files["measured.csv"] = as_csv(tidy(results))
     for name, text in files.items():
         write_text(root / "reports" / name, text)
@@ -55,14 +61,20 @@ def _of_paper(page: Page, pages: dict[str, Page], failed: dict[str, str]) -> dic
     files = {
         f"{page.key}.{kind}": fill("paper", kind, page=page, pages=pages, failed=failed) for kind in FORMATS
     }
-    return files | {runs.path: fill("runs", "html", page=runs, pages=pages) for runs in page.runs}
+    inner: dict[str, Any] = {"pages": pages, "home": "../../", "failed": failed}
+    if page.mini.planned:
+        files[page.miniature] = fill("miniature", "html", page=page, **inner)
+    return files | {runs.path: fill("runs", "html", page=runs, **inner) for runs in page.runs}
 
 
 def _across(known: dict[str, Study], pages: dict[str, Page], root: Path) -> dict[str, str]:
     """{path: text} of the page `across` in every format, and of its figure."""
     table, rounding = across(known), noise(known, root)
-    return _draw(table)[0] | {f"across.{kind}": fill("across", kind, page=table, pages=pages, noise=rounding)
-                              for kind in FORMATS}
+    drawn, failed = _draw(table)
+    return drawn | {
+        f"across.{kind}": fill("across", kind, page=table, pages=pages, noise=rounding, failed=failed)
+        for kind in FORMATS
+    }
 
 
 def _draw(page: Page | Across) -> tuple[dict[str, str], dict[str, str]]:
@@ -76,8 +88,8 @@ def _draw(page: Page | Across) -> tuple[dict[str, str], dict[str, str]]:
     return drawn, failed
 
 
-def _clear(folder: Path, keep: set[str]) -> None:
-    """Remove the run pages of scenarios that no longer have a run."""
-    for path in folder.glob("*.html"):
-        if path.name not in keep:
+def _clear(reports: Path, keep: set[Path], paper: str) -> None:
+    """Remove the run pages of a paper's scenarios that no longer have a run."""
+    for path in (reports / "runs" / paper).glob("*.html"):
+        if path.relative_to(reports) not in keep:
             path.unlink()

@@ -6,7 +6,7 @@ there, and those of the other papers, or of none, that its miniature lists under
 paper.yaml run the same algorithm (ablations, other strengths), only the unmodified one is shown. A cell that
 was not run gives the reason, or has its command in the tooltip.
 """
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 
 from pipeline.cells.readings import described
@@ -15,6 +15,7 @@ from pipeline.report.drawings import Drawing
 from pipeline.report.measures import numbers as measured
 from pipeline.report.panels import Panel, Row, Value, mark, merge_heads
 from pipeline.report.ranks import METHODS, ranks
+from pipeline.report.scatter import Scatter, against_cost
 from pipeline.report.standings import SCENARIOS, Standing, shared, standing
 from pipeline.report.study import Study
 from pipeline.report.words import listed, measure_words, variant
@@ -67,6 +68,8 @@ class Across:
     reasons: list[tuple[str, str]]  # of the cells that cannot run or are not asked for
     command: str                                      # runs what is missing
     standing: Standing | None = None  # mean ranks of the algorithms that many miniatures have in common
+    # (paper, accuracy of its miniature against bytes and against seconds)
+    costs: list[tuple[str, list[Scatter]]] = field(default_factory=list)
 
     @property
     def drawings(self) -> list[Drawing]:
@@ -131,6 +134,7 @@ def across(studies: dict[str, Study]) -> Across:
         [(_words(reason), meaning) for reason, meaning in REASONS.items() if reason in missing.values()],
         f"fedrepro run {' '.join(waiting)}" if waiting else "",
         _standing(found, labels, minis),
+        _costs(found, labels, minis),
     )
 
 
@@ -152,7 +156,7 @@ def _values(study: Study, cell: Cell, with_device: bool) -> list[Value]:
     result = study.results.get(cell)
     if not result or not (number := result["measures"].get(result["headline"])):
         return [
-            Value("missing", target=cell.stage(study.paper), problem=study.problems.get(cell, "")),
+            Value("missing", target=study.target(cell), problem=study.problems.get(cell, "")),
             *_nothing(),
         ]
     sent, seconds = result["traffic"]["bytes"], fmean(result["seconds"]) / result["rounds"]
@@ -181,6 +185,27 @@ def _standing(found: dict[At, dict], labels: dict[str, str], minis: dict[str, St
         f"{METHODS} algorithms have all run."
     )
     return standing(ranks(rows, lower), "miniatures", "figures/across-ranks.svg", further)
+
+
+def _costs(
+    found: dict[At, dict], labels: dict[str, str], minis: dict[str, Study]
+) -> list[tuple[str, list[Scatter]]]:
+    """Of every miniature with two algorithms or more its accuracy against bytes and seconds of a round."""
+    charts = []
+    for key, study in minis.items():
+        points: dict[str, list[tuple[str, float, float, str]]] = {}
+        for label, algorithm in labels.items():
+            if not (result := found.get((algorithm, key))) or not result["measures"].get(result["headline"]):
+                continue
+            accuracy = summarise(result["measures"][result["headline"]]).mean
+            costs = result["traffic"]["bytes"] / 1000, fmean(result["seconds"]) / result["rounds"]
+            for unit, cost in zip(("kB of a round", "seconds of a round"), costs):
+                words = f"{label}: {accuracy:.2f} %, {cost:,.2f} {unit}"
+                points.setdefault(unit, []).extend([(label, cost, accuracy, words)] if cost > 0 else [])
+        scatters = [against_cost(f"Accuracy against {unit}", unit, rows, study.name)
+                    for unit, rows in points.items() if len(rows) > 1]
+        charts += [(study.name, scatters)] if scatters else []
+    return charts
 
 
 def _words(reason: str) -> str:

@@ -1,6 +1,7 @@
 """What the pages show: one context per paper and one for the index, the same for every format."""
 import dataclasses
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -9,18 +10,20 @@ from pipeline.report.claims import Printed, read_claims
 from pipeline.report.communication import communication
 from pipeline.report.drawings import Drawing, FigureView, figure_views
 from pipeline.report.evidence import Evidence
+from pipeline.report.findings import findings, overall
 from pipeline.report.judgement import Judgement, orders, variants
 from pipeline.report.judging import judge
-from pipeline.report.own_table import OwnTable, own_table
+from pipeline.report.own_table import OwnTable, over_rounds, own_table
 from pipeline.report.panels import Panel, Row, Value, merge_heads
 from pipeline.report.pictures import Picture, corruptions
 from pipeline.report.runs import RunsPage, departures, runs_page
+from pipeline.report.scatter import Scatter, against_print
 from pipeline.report.standings import of_table
 from pipeline.report.study import Study
-from pipeline.report.tables import TableView, table_view
+from pipeline.report.tables import Note, TableView, table_view
 from pipeline.report.told import Told, ValueRow, every, values
 from pipeline.report.verdicts import Verdict
-from pipeline.schema import ACROSS, MINIATURE, Paper
+from pipeline.schema import ACROSS, MINIATURE, Cell, Paper
 
 PROVENANCE = [
     "runs",
@@ -36,15 +39,16 @@ PROVENANCE = [
     "wall time, s",
 ]
 SHORT = 12                                       # characters shown of a digest
+MOST_POINTS = 30                                 # to both sides of 0 on the claims' scale
+Hours = Callable[[Cell], float | None]           # of one process, for all seeds of a cell
 Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
-class Note:
-    """What differs from the paper in a scenario."""
-    scenario: str
-    title: str
-    texts: list[str]
+class Said:
+    """A claim with its verdict, and with those from tables that measure its numbers in other settings."""
+    verdict: Verdict
+    again: list[tuple[str, Verdict]]             # (what the other setting is called, its verdict)
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,32 @@ class Page:
     values: list[ValueRow]                       # of scenarios and rows, with their sources
     runs: list[RunsPage]
     problems: list[str]                          # files that could not be used, one line each
+    findings: list[str]                          # sentences that the page begins with
+    scatter: Scatter | None                      # measured against published
+    curves: list[Drawing]                        # of the tables' scenarios, over rounds
+
+    @property
+    def miniature(self) -> str:
+        """The page of the miniature, from reports/."""
+        return f"runs/{self.key}/miniature.html"
+
+    @property
+    def said(self) -> list[Said]:
+        """Every claim once, with what other settings say of it."""
+        again: dict[str, list[tuple[str, Verdict]]] = {}
+        for table in self.tables:
+            if table.key in variants(self.paper):
+                for verdict in table.judgement.verdicts:
+                    if verdict.tested:
+                        again.setdefault(verdict.claim.id, []).append((table.heading, verdict))
+        return [Said(verdict, again.get(verdict.claim.id, [])) for verdict in self.judgement.verdicts]
+
+    @property
+    def span(self) -> int:
+        """Points to both sides of 0 that the claims' scale shows; what lies farther stands at its end."""
+        shown = [abs(end) for one in self.said for verdict in (one.verdict, *(v for _, v in one.again))
+                 for end in (verdict.point, verdict.printed) if end is not None and verdict.scaled]
+        return 5 * min(max(math.ceil(max(shown, default=5) / 5), 1), MOST_POINTS // 5)
 
     @property
     def beside_words(self) -> str:
@@ -81,19 +111,24 @@ class Page:
     @property
     def drawings(self) -> list[Drawing]:
         """Every SVG that the page shows and that is drawn for it."""
-        drawn = [*(table.curves for table in (self.mini, *self.beside)),
+        drawn = [*self.curves, *(table.curves for table in (self.mini, *self.beside)),
                  *(drawing for figure in self.figures for drawing in (figure.miniature, figure.drawing)),
                  *(table.standing.drawing for table in self.tables if table.standing)]
         return [drawing for drawing in drawn if isinstance(drawing, Drawing)]
 
 
-def page(study: Study) -> Page:
+def page(study: Study, hours: Hours | None = None) -> Page:
     """The context of one paper. Where a result cannot be used the page says so in place of the number."""
     paper, said = study.paper, notes(study)
     texts = {note.scenario: note.texts for note in said}
     said = [note for note in said if note.scenario != ACROSS]
     cells = {cell for cell in study.grid if cell.scenario not in paper.beside}
     tables, elsewhere = judged(study, said)
+    tables = [dataclasses.replace(table, hours=_hours(table.left, hours)) for table in tables]
+    mini = own_table(study, MINIATURE, texts.get(MINIATURE, []))
+    beside = [own_table(study, scenario, texts.get(scenario, [])) for scenario in paper.beside]
+    judgement = _everything(paper, tables, elsewhere)
+    left = [cell for cell in study.grid if cell in cells and cell not in study.results]
     figures, undrawn = _or_why(lambda: figure_views(study))
     sheet, unseen = _or_why(lambda: corruptions(study.key, study.root))
     return Page(
@@ -101,10 +136,10 @@ def page(study: Study) -> Page:
         name=study.name,
         paper=paper,
         idea=paper.idea,
-        mini=own_table(study, MINIATURE, texts.get(MINIATURE, [])),
-        beside=[own_table(study, scenario, texts.get(scenario, [])) for scenario in paper.beside],
+        mini=mini,
+        beside=beside,
         tables=tables,
-        judgement=_everything(paper, tables, elsewhere),
+        judgement=judgement,
         elsewhere=elsewhere,
         figures=figures or [],
         corruptions=sheet,
@@ -117,7 +152,36 @@ def page(study: Study) -> Page:
         values=values(paper, study.grid, study.root),
         runs=[runs_page(study, scenario, texts.get(scenario, [])) for scenario in study.runs],
         problems=[*study.problems.values(), *undrawn, *unseen],
+        findings=findings(
+            paper, tables, variants(paper), judgement, beside, (len(left), _hours(left, hours))
+        ),
+        scatter=against_print(tables, variants(paper), study.name),
+        curves=_curves(study, tables),
     )
+
+
+def found_in(pages: Iterable[Page]) -> str:
+    """The overview's first sentences."""
+    pages = list(pages)
+    return overall([(page.done, page.planned) for page in pages],
+                   [verdict for page in pages for verdict in page.judgement.verdicts])
+
+
+def _hours(cells: list[Cell], hours: Hours | None) -> float | None:
+    """Of one process; None where it is not known of every cell."""
+    known = [hours(cell) if hours else None for cell in cells]
+    return None if None in known else sum(hour or 0 for hour in known)
+
+
+def _curves(study: Study, tables: list[TableView]) -> list[Drawing]:
+    """Accuracy over rounds of every scenario that a table shows, with the methods that it shows."""
+    rows: dict[str, dict[Cell, None]] = {}
+    for value in (value for table in tables for panel in table.panels for row in panel.rows
+                  for value in row.values):
+        if value.cell:
+            rows.setdefault(value.cell.scenario, {})[value.cell] = None
+    return [over_rounds(study, scenario, list(cells), study.results[next(iter(cells))]["headline"])
+            for scenario, cells in rows.items() if len(cells) > 1]
 
 
 def judged(study: Study, said: list[Note]) -> tuple[list[TableView], list[Verdict]]:
@@ -134,7 +198,7 @@ def judged(study: Study, said: list[Note]) -> tuple[list[TableView], list[Verdic
         judgement = Judgement([judge(claim, evidence[variant]) for claim in claims if claim.table == base],
                               orders(name, evidence[""]))
         standing = of_table(name, evidence[""])
-        deviations = [(note.title, " ".join(note.texts)) for note in said if note.scenario in view.scenarios]
+        deviations = [note for note in said if note.scenario in view.scenarios]
         views.append(dataclasses.replace(view, judgement=judgement, deviations=deviations, standing=standing))
     return views, [judge(claim, evidence[""]) for claim in claims if not claim.table]
 
@@ -196,12 +260,13 @@ def _commit(git: dict) -> str:
 
 def notes(study: Study) -> list[Note]:
     """Deviations from the paper: those that paper.yaml states, those of the data and those of the runs."""
-    found = []
-    for scenario in dict.fromkeys([MINIATURE, *study.paper.scenarios]):
+    found: list[Note] = []
+    own = [name for name in study.paper.scenarios if name not in (MINIATURE, ACROSS)]
+    for scenario in (MINIATURE, *own, ACROSS):    # the last is no page's, so that it moves no mark
         stated = study.paper.notes.get(scenario, "")
         if texts := [text for text in dict.fromkeys([stated, *_of_runs(study, scenario)]) if text]:
             sentences = [text if text.endswith((".", "!", "?")) else f"{text}." for text in texts]
-            found.append(Note(scenario, study.title(scenario), sentences))
+            found.append(Note(scenario, study.title(scenario), sentences, f"D{len(found) + 1}"))
     return found
 
 

@@ -1,5 +1,5 @@
 """Which figures a page shows, of the paper's own scenarios and of the miniature, with their captions."""
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -10,6 +10,7 @@ import pandas as pd
 from pipeline.cells.results import summarise
 from pipeline.errors import FedReproError
 from pipeline.report import clouds, embedding, figures, geometry
+from pipeline.report.hues import Key, keys
 from pipeline.report.pictures import Picture, examples_of, examples_path
 from pipeline.report.study import Study
 from pipeline.report.words import measure_words
@@ -24,6 +25,14 @@ class Drawing:
     caption: str
     size: tuple[int, int]
     draw: Callable[[], str]
+    numbers: Callable[[], list[dict]] | None = None   # its panels, for the page's own chart
+    keys: tuple[Key, ...] = ()                        # colours of the lines there
+
+    @property
+    def data(self) -> dict:
+        """What the page's script draws."""
+        keys = {key.name: [key.hue, key.shape] for key in self.keys}
+        return {"keys": keys, "panels": self.numbers() if self.numbers else []}
 
 
 @dataclass(frozen=True)
@@ -38,7 +47,8 @@ class FigureView:
 
     @property
     def heading(self) -> str:
-        return f"Figure {self.number}"
+        """`Figure 5`; a figure that the paper does not have is lettered and has a name of ours."""
+        return f"Figure {self.number}" if self.number[:1].isdigit() else f"Further figure {self.number}"
 
 
 def figure_views(study: Study) -> list[FigureView]:
@@ -74,7 +84,7 @@ def _command(study: Study, name: str, figure: Figure) -> str:
             for scenario, path in made.items()
             if not path.exists()
         ]
-        return f"dvc repro {' '.join(lacking)}{again}" if lacking else ""
+        return f"fedrepro run {' '.join(lacking)}{again}" if lacking else ""
     missing = [
         cell
         for grid in study.paper.grids.values()
@@ -133,28 +143,30 @@ def curves_of(
     methods = {cell.method for found in runs.values() for cell in found}
     band = " Shaded: the range of the seeds." if len(methods) <= figures.MOST_BANDS else ""
     titles = {scenario: study.title(scenario) for scenario in runs}
+    tables = partial(_tables, study, {titles[scenario]: found for scenario, found in runs.items()}, measures)
     return Drawing(
         path,
         f"Measured {' and '.join(_measure_words(m) for m in measures)} over rounds, one line per method: "
         + "; ".join(titles.values()),
         f"{caption} Mean over seeds.{band}",
         figures.curves_size(len(runs), len(measures)),
-        partial(
-            _draw_curves,
-            study,
-            {titles[scenario]: found for scenario, found in runs.items()},
-            measures,
-            window,
-        ),
+        lambda: figures.curves(tables(), measures, window),
+        lambda: figures.curve_data(tables(), measures, window),
+        _keys(study, (study.label(cell.method) for found in runs.values() for cell in found)),
     )
 
 
-def _draw_curves(study: Study, runs: dict[str, list[Cell]], measures: list[str], window: int) -> str:
-    tables = {
+def _tables(
+    study: Study, runs: dict[str, list[Cell]], measures: list[str]
+) -> dict[str, dict[str, pd.DataFrame]]:
+    return {
         title: {study.label(cell.method): _history(study, cell, measures) for cell in found}
         for title, found in runs.items()
     }
-    return figures.curves(tables, measures, window)
+
+
+def _keys(study: Study, labels: Iterable[str]) -> tuple[Key, ...]:
+    return tuple(keys(labels, study.name))
 
 
 def _history(study: Study, cell: Cell, measures: list[str]) -> pd.DataFrame:
@@ -185,18 +197,21 @@ def _sweep(study: Study, name: str, figure: Figure, scenarios: list[str]) -> Dra
         }
         for over in figure.over
     }
-    panels = {over.rpartition(".")[2]: rows for over, rows in panels.items() if rows}
+    panels = {_symbol(over): rows for over, rows in panels.items() if rows}
     if not panels:
         return None
     what = " and ".join(_measure_words(measure) for measure in measures)
     numbers = " and ".join(panels)
+    labels = _keys(study, (label for rows in panels.values() for lines in rows.values() for label in lines))
     return Drawing(
         _path(study, name, scenarios),
         f"Measured {what} against {numbers}",
-        f"Measured {what} against {numbers}. Mean over seeds; bars: standard deviation over seeds. Points "
-        "that were not run are not there.",
-        figures.sweep_size(len(panels), len(measures)),
+        f"Measured {what} against {numbers}. Mean over seeds; bars or shading: standard deviation over "
+        "seeds. Points that were not run are not there.",
+        figures.sweep_size(len(panels), len(measures), len(labels)),
         partial(figures.sweep, panels),
+        partial(figures.sweep_data, panels),
+        labels,
     )
 
 
@@ -227,6 +242,12 @@ def _lines(
         for label, points in found.items()
     }
     return {label: table for label, table in tables.items() if len(table) > 1}
+
+
+def _symbol(over: str) -> str:
+    """The number's own name; `lambda` is a word of Python, so that it is `lam` in code."""
+    name = over.rpartition(".")[2]
+    return "lambda" if name == "lam" else name
 
 
 def _number(values: dict, over: str):

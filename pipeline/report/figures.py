@@ -1,6 +1,8 @@
 """Figures of measured numbers, over rounds, against a number, in pairs and as mean ranks, and of how data is
 dealt to the clients."""
+import math
 import textwrap
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -16,6 +18,7 @@ from pipeline.report.words import measure_words
 
 DASHES = ["-", (0, (5, 1.6)), (0, (1.4, 1.4))]   # tells lines apart once the colours repeat
 TITLE = 54  # letters in a line of a panel's title; more would run into the legend
+POINTS = 101                                     # rounds of a line that a page carries at most
 MOST_BANDS = 8                                   # with more lines, the bands of the seeds hide one another
 
 
@@ -82,6 +85,29 @@ def curves(columns: dict[str, dict[str, pd.DataFrame]], measures: list[str], win
         return svg(figure)
 
 
+def curve_data(
+    columns: dict[str, dict[str, pd.DataFrame]], measures: list[str], window: int = 1
+) -> list[dict]:
+    """The panels of `curves` as numbers for the page's own chart: title, unit, and {label: [[round, mean,
+    least, most], ...]} over the seeds, of at most POINTS rounds."""
+    panels = []
+    for measure, (title, histories) in product(measures, columns.items()):
+        unit = _unit(measure, alone=sum(name != "loss" for name in measures) == 1)
+        tables = {label: over_seeds(history, measure, window) for label, history in histories.items()
+                  if measure in history and history[measure].notna().any()}
+        panels.append({"title": title, "unit": unit, "x": "round", "lines": {
+            label: thinned(table.reset_index()[["round", "mean", "min", "max"]])
+            for label, table in tables.items()}})
+    return panels
+
+
+def thinned(rows: pd.DataFrame) -> list[list[float]]:
+    """At most POINTS rows, evenly chosen, with the first and the last; two decimals."""
+    at = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), POINTS)).astype(int))
+    return [[int(x), *(round(value, 2) for value in values)]
+            for x, *values in rows.iloc[at].itertuples(index=False)]
+
+
 def _line(axes, rounds: pd.DataFrame, i: int, label: str, band: bool) -> None:
     colour = list(LINES)[i % len(LINES)]
     axes.plot(
@@ -122,9 +148,9 @@ def _dress(axes, title: str, unit: str, left: bool, bottom: bool) -> None:
 
 # -- measures against a number -------------------------------------------------------------------------------
 
-def sweep_size(panels: int, rows: int) -> tuple[int, int]:
-    """Pixels (width, height) of a figure of sweeps."""
-    return 200 + 360 * panels, 50 + 240 * rows
+def sweep_size(panels: int, rows: int, labels: int) -> tuple[int, int]:
+    """Pixels (width, height) of a figure of sweeps with its legend below."""
+    return 20 + 360 * panels, 60 + 240 * rows + 18 * labels
 
 
 def sweep(panels: dict[str, dict[str, dict[str, pd.DataFrame]]]) -> str:
@@ -138,7 +164,7 @@ def sweep(panels: dict[str, dict[str, dict[str, pd.DataFrame]]]) -> str:
         dict.fromkeys(label for rows in panels.values() for lines in rows.values() for label in lines)
     )
     rows = max(len(measures) for measures in panels.values())
-    width, height = sweep_size(len(panels), rows)
+    width, height = sweep_size(len(panels), rows, len(labels))
     with rc_context(STYLE):
         figure = Figure(figsize=(width / PIXELS, height / PIXELS), layout="constrained")
         grid = figure.subplots(rows, len(panels), squeeze=False, sharex="col", sharey="row")
@@ -152,8 +178,18 @@ def sweep(panels: dict[str, dict[str, dict[str, pd.DataFrame]]]) -> str:
                 axes.set_xlabel(name if row == rows - 1 else "")
                 axes.grid(axis="y", color=FAINT, linewidth=0.5, alpha=0.6)
                 axes.tick_params(length=3)
-        legend(figure, grid.flat)
+        legend(figure, grid.flat, below=True)
         return svg(figure)
+
+
+def sweep_data(panels: dict[str, dict[str, dict[str, pd.DataFrame]]]) -> list[dict]:
+    """The panels of `sweep` as numbers, as `curve_data` gives them: [[x, mean, mean - std, mean + std],
+    ...]."""
+    def rows(table: pd.DataFrame) -> list[list[float]]:
+        return [[x, round(mean, 2), round(mean - std, 2), round(mean + std, 2)]
+                for x, mean, std in table[["x", "mean", "std"]].fillna(0).itertuples(index=False)]
+    return [{"title": "", "unit": words, "x": name, "lines": {label: rows(lines[label]) for label in lines}}
+            for name, measures in panels.items() for words, lines in measures.items()]
 
 
 def _sweep_line(axes, table: pd.DataFrame, i: int, label: str) -> None:
@@ -181,10 +217,19 @@ def _sweep_line(axes, table: pd.DataFrame, i: int, label: str) -> None:
 
 
 def _number_axis(axes, numbers: list[float]) -> None:
-    """A tick at every number; a logarithmic axis where they span more than a power of ten."""
+    """A tick at every number, with words where there is room for them; a logarithmic axis where they span
+    more than a power of ten."""
+    place: Callable[[float], float] = float
     if numbers[0] > 0 and numbers[-1] / numbers[0] > 10:
         axes.set_xscale("log")
-    axes.set_xticks(numbers, [f"{x:g}" for x in numbers])
+        place = math.log10
+    room, last = (place(numbers[-1]) - place(numbers[0])) / 9, -math.inf
+    words = []
+    for number in numbers:
+        free = place(number) - last >= room
+        words.append(f"{number:g}" if free else "")
+        last = place(number) if free else last
+    axes.set_xticks(numbers, words)
     axes.xaxis.set_minor_locator(NullLocator())
 
 

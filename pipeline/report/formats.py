@@ -8,8 +8,9 @@ import jinja2
 
 from pipeline.report.judgement import MEANINGS, ordinal
 from pipeline.report.panels import Value
+from pipeline.report.scatter import along
 from pipeline.report.told import numbers, value_words
-from pipeline.report.words import measure_words
+from pipeline.report.words import address, measure_words, signed
 from pipeline.schema import ROOT
 
 TEMPLATES = ROOT / "reports" / "templates"
@@ -247,6 +248,7 @@ def environment(kind: str) -> jinja2.Environment:
     made.filters.update(
         FILTERS.get(kind, {}), ordinal=ordinal, measure=measure_words, words=value_words, numbers=numbers
     )
+    made.filters.update(address=address, along=along, signed=signed)
     made.globals.update(WIDE=WIDE, DASH=DASH, MEANINGS=MEANINGS)
     return made
 

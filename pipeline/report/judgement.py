@@ -7,15 +7,15 @@ from statistics import fmean
 import numpy as np
 from scipy import stats
 
-from pipeline.cells.results import lower_is_better
+from pipeline.cells.results import lower_is_better, summarise
 from pipeline.report.claims import Spot
 from pipeline.report.evidence import Evidence
 from pipeline.report.judging import ENOUGH
+from pipeline.report.measures import in_points
 from pipeline.report.statistics import ALPHA, holm
 from pipeline.report.verdicts import (
     CONFIRMED,
     CONTRADICTED,
-    HOLDS,
     OPEN,
     TESTED,
     UNDECIDED,
@@ -99,6 +99,10 @@ class Order:
     winner: str                                   # best in print
     place: int | None  # of the winner among the measured ones; None where it has not run
     seeds: int                                    # of the run that has the fewest
+    # (method, mean, standard deviation over seeds or None), best first
+    ranking: tuple[tuple[str, float, float | None], ...] = ()
+    best: float = 0.0                             # the published number of the winner
+    unit: str = " %"                              # behind the numbers
 
     @property
     def correlation(self) -> str:
@@ -210,25 +214,6 @@ class Judgement:
         return order.winner
 
     @property
-    def brief(self) -> str:
-        """For an overview: claims that hold of those that were tested, and the mean rank correlation."""
-        tested = [verdict for verdict in self.verdicts if verdict.tested]
-        soft, parts = sum(verdict.indicative for verdict in tested), []
-        if tested:
-            held = sum(verdict.word == HOLDS for verdict in tested)
-            parts.append(f"{held} of {len(tested)} tested {_claims(len(tested))} {_verb(len(tested), 'hold')}"
-                         + (f" ({soft} indicative)" if soft else ""))
-        if len(tested) < len(self.verdicts):
-            parts.append(
-                f"{len(self.verdicts) - len(tested)} of {len(self.verdicts)} claims without an answer"
-            )
-        if self.firm:
-            parts.append(self.firm)
-        if self._correlation:
-            parts.append(f"Kendall's τ of the orders {self._correlation}")
-        return "; ".join(parts) + "." if parts else ""
-
-    @property
     def summary(self) -> str:
         """All of it in a line; empty for a table without claims and without an order."""
         text = "; ".join(filter(None, (self.shares, self.firm if self.several else "", self.ranking)))
@@ -313,8 +298,11 @@ def _order(title: str, spots: list[Spot], evidence: Evidence) -> Order | None:
     if best in means:
         place = 1 + sum((value < means[best]) if lower else (value > means[best]) for value in means.values())
     tau, p = (None, None) if np.isnan(tau) else (float(tau), float(p))
+    ranking = [(method_words(spot.method), mean, summarise([*measured[spot].values()]).std)
+               for spot, mean in sorted(means.items(), key=lambda item: item[1] if lower else -item[1])]
     return Order(title, tau, p, len(means), len(spots), method_words(best.method), place,
-                 min(map(len, measured.values())))
+                 min(map(len, measured.values())), tuple(ranking), printed[best],
+                 " %" if in_points(sources[spots[0]][1]) else "")
 
 
 def _title(at: tuple[str, str, str], groups: Iterable[tuple[str, str, str]]) -> str:

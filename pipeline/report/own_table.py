@@ -25,10 +25,10 @@ class OwnTable:
     panel: Panel
     done: int
     planned: int
-    best: str                                    # "FedCRL 93.10", empty when nothing was run
+    ranking: list[tuple[str, float]]             # (method, headline measure), best first
     told: list[tuple[str, list[Told]]]           # (methods, their readings)
     note: str  # which methods end about where they began, and which were computed otherwise than most
-    headline: str                                # measure of `best` and of the curves
+    headline: str                                # measure of the ranking and of the curves
     curves: Drawing | None
     histogram: str
 
@@ -51,7 +51,7 @@ def own_table(study: Study, scenario: str, texts: list[str]) -> OwnTable:
     for i, measure in enumerate(measures):
         mark([row.values[i] for row in rows], lower_is_better(measure))
     headline = next((result["headline"] for result in done.values()), "average")
-    best = max(done, key=lambda cell: summarise(done[cell]["measures"][headline]).mean, default=None)
+    means = [(names[cell], summarise(result["measures"][headline]).mean) for cell, result in done.items()]
     still = [names[cell] for cell in done if _rise(study, cell) < RISE]
     notes = [f"Less than {RISE} points above round 0: {', '.join(still)}." if still else "",
              study.computed_otherwise(done)]
@@ -62,16 +62,16 @@ def own_table(study: Study, scenario: str, texts: list[str]) -> OwnTable:
         Panel("", ["method"], merge_heads([_head(m) for m in measures] + FACTS), rows),
         done=len(done),
         planned=len(runs),
-        best=f"{names[best]} {summarise(done[best]['measures'][headline]).mean:.2f}" if best else "",
+        ranking=sorted(means, key=lambda item: item[1] if lower_is_better(headline) else -item[1]),
         told=by_row(study.paper, {cell.method: found for cell, found in told.items()}),
         note=" ".join(filter(None, notes)),
         headline=headline,
-        curves=_curves(study, scenario, list(done), headline) if done else None,
+        curves=over_rounds(study, scenario, list(done), headline) if done else None,
         histogram=_histogram(study, scenario),
     )
 
 
-def _curves(study: Study, scenario: str, cells: list[Cell], headline: str) -> Drawing:
+def over_rounds(study: Study, scenario: str, cells: list[Cell], headline: str) -> Drawing:
     """The headline accuracy of every method over the rounds, as measured."""
     caption = (
         f"Measured accuracy ({measure_words(headline)}) after each round; round 0 is the state before the "

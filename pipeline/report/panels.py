@@ -8,6 +8,7 @@ from pipeline.report.words import minus
 from pipeline.schema import Cell
 
 RANKS = ("*", "†", "‡")                       # best, second, third of a column
+FULL = 15.0  # points between measured and published at which the colour is full
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,10 @@ class Value:
     signed: bool = False              # a difference, shown with its sign
     text: str = ""
     cell: Cell | None = None          # of a measured number: the run that it comes from
-    target: str = ""                  # of a missing one: what `dvc repro` takes to measure it
+    target: str = ""                  # of a missing one: what `fedrepro run` takes to measure it
     problem: str = ""                 # of a missing one: why the result that is there cannot be used
     order: float | None = None        # of a text: the number that it sorts by
+    measure: str = ""                 # of a measured number: its name in result.json
 
     @property
     def mean(self) -> str:
@@ -55,6 +57,12 @@ class Value:
         return minus(f"{float(f'{self.number.mean:.2f}') - self.printed:+.2f}")
 
     @property
+    def tint(self) -> tuple[str, float]:
+        """How the difference to the print is coloured: above or below, and how fully, 0 to 1."""
+        apart = float(self.apart.replace("−", "-") or 0)
+        return ("up" if apart > 0 else "down" if apart < 0 else ""), round(min(abs(apart) / FULL, 1.0), 2)
+
+    @property
     def page(self) -> str:
         """Where the run is described, from reports/."""
         return f"runs/{self.cell.paper}/{self.cell.scenario}.html#{self.cell.method}" if self.cell else ""
@@ -69,7 +77,7 @@ class Value:
         """Why there is no number, and what would give one."""
         if self.problem:
             return f"not shown: {self.problem}"
-        return f"not run: dvc repro {self.target}" if self.target else "not run"
+        return f"not run: fedrepro run {self.target}" if self.target else "not run"
 
 
 @dataclass(frozen=True)
@@ -92,6 +100,10 @@ class Row:
     def hint(self) -> str:
         """Its readings, short."""
         return "; ".join(f"{told.number}: {told.reading.run}" for told in self.told)
+
+    @property
+    def measured(self) -> bool:
+        return any(value.state == "measured" for value in self.values)
 
     @property
     def comparable(self) -> bool:
@@ -117,6 +129,17 @@ class Panel:
     @property
     def width(self) -> int:
         return sum(head.span for head in self.heads[-1])
+
+    @property
+    def measured(self) -> bool:
+        return any(row.measured for row in self.rows)
+
+    @property
+    def waits(self) -> list[bool]:
+        """Of every column whether it has no number of ours although others of the panel have."""
+        columns = zip(*(row.values for row in self.rows))
+        return [self.measured and not any(value.state in ("measured", "text") for value in column)
+                for column in columns]
 
     @property
     def breaks(self) -> list[int]:

@@ -30,7 +30,7 @@ def corruptions(key: str, root: Path = ROOT) -> Picture | None:
     path = Path("papers", key, "figures", "corruptions.png")
     if not (root / path).exists():
         return None
-    size, info = _opened(root / path, "dvc repro contact_sheet")
+    size, info = _opened(root / path, "fedrepro run contact_sheet")
     frost = info.get(FROST, "")
     source = (
         f"The frost comes from {frost}."

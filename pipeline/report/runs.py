@@ -1,5 +1,6 @@
 """Where a measured number comes from: a page per scenario that was run, with a section per method."""
 import dataclasses
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from pipeline.report.words import bytes_words, measure_words
 from pipeline.schema import Cell, Scenario
 
 WIDTH, HEIGHT = 600, 120                         # of a curve, in units of its own
+CODE = re.compile(r"^repository-code:\s*[\"']?(https://[^\s\"']+)", re.MULTILINE)      # in CITATION.cff
 HOOKS = {
     "pre": "that a client has at the end of a round, before the next local training",
     "post": "after the round's local training",
@@ -32,6 +34,7 @@ class Curve:
     low: float
     high: float
     rounds: int
+    first: int                                   # the first round that was evaluated
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,7 @@ class Run:
     readings: list[Reading]
     hyper: list[Setting]                                  # every hyper-parameter with its source
     recorded: bool                                        # whether the result itself has the defaults
+    commit: str                                           # address of the commit; empty where it is unknown
 
     @property
     def file(self) -> str:
@@ -105,6 +109,7 @@ def _run(study: Study, cell: Cell, result: dict) -> Run:
         readings_of(cell, root, ran(result)),
         hyper_parameters(cell, root, ran(result)),
         "resolved" in result,
+        f"{repository(root)}/commit/{git['commit']}" if (git := result["git"]) and repository(root) else "",
     )
 
 
@@ -136,6 +141,14 @@ def _facts(cell: Cell, result: dict, root: Path) -> list[tuple[str, str]]:
         ("digest of code and parameters", result["digest"]),
     ]
     return [(name, text) for name, text in facts if text]
+
+
+def repository(root: Path) -> str:
+    """Address of this repository as CITATION.cff has it; empty where it has none. A clone's remote would give
+    other pages on every machine."""
+    path = root / "CITATION.cff"
+    found = CODE.search(path.read_text(encoding="utf-8")) if path.exists() else None
+    return found[1].rstrip("/") if found else ""
 
 
 def _set(data: dict) -> str:
@@ -188,6 +201,7 @@ def _curve(table: pd.DataFrame, measure: str) -> Curve | None:
         float(low),
         float(high),
         int(last),
+        int(first),
     )
 
 

@@ -11,6 +11,7 @@ from pipeline.report.words import method_words, option_words, pretty, setting_wo
 from pipeline.schema import Table
 
 BLANK = {"", "n/a"}
+SWITCH = {"0", "1", None}                         # values of a component that is there or not
 
 
 @dataclass(frozen=True)
@@ -138,8 +139,8 @@ class Titles:
 
 
 def stub_of(names: list[str], row: str, words: list[str]) -> tuple[list[str], list[list[str]]]:
-    """(headings, texts of each row): `words`, or for an ablation, as the paper shows it, a check mark per
-    component."""
+    """(headings, texts of each row): `words`, or for an ablation a name and, as the paper shows it, a check
+    mark per component."""
     variants = [variant(name) for name in names]
     keys = list(dict.fromkeys(key for _, options in variants for key in options))
     values = {key: [options.get(key) for _, options in variants] for key in keys}
@@ -147,10 +148,25 @@ def stub_of(names: list[str], row: str, words: list[str]) -> tuple[list[str], li
     if not keys or not all(options for _, options in variants) or len({base for base, _ in variants}) > 1:
         return [row], [[text] for text in words]
     columns = [_checks(values[key]) for key in keys]
-    return [option_words(key) for key in keys], [list(texts) for texts in zip(*columns)]
+    switches = [key for key in keys if set(values[key]) <= SWITCH]
+    names = [combination(base, {key: options.get(key) for key in switches},
+                         {key: options.get(key) for key in keys if key not in switches})
+             for base, options in variants]
+    return [row, *(option_words(key) for key in keys)], [list(texts) for texts in zip(names, *columns)]
+
+
+def combination(base: str, switches: dict[str, str | None], others: dict[str, str | None]) -> str:
+    """An ablation's row as a name: `none`, `compactness alone`, `HFL + Aug`, `FedLSA, complete`; what is no
+    switch (0 or 1) is named with its value."""
+    on = [option_words(key) for key, value in switches.items() if value == "1"]
+    if switches and len(on) == len(switches):
+        name = f"{base}, complete"
+    else:
+        name = " + ".join(on) + (" alone" if len(on) == 1 else "") if on else "none" if switches else ""
+    return ", ".join(filter(None, [name, *(f"{option_words(key)} {value}" for key, value in others.items())]))
 
 
 def _checks(values: list[str | None]) -> list[str]:
-    if set(values) <= {"0", "1", None}:
+    if set(values) <= SWITCH:
         return ["✓" if value == "1" else "" for value in values]
     return [value or "" for value in values]

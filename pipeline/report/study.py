@@ -59,6 +59,10 @@ class Study:
     def cell(self, scenario: str, method: str) -> Cell:
         return Cell(self.key, scenario, method)
 
+    def target(self, cell: Cell) -> str:
+        """What `fedrepro run` takes to measure a cell; empty where it has no stage."""
+        return str(cell) if cell.stage(self.paper) else ""
+
     def asked(self, scenario: str) -> dict[Cell, dict | None]:
         """The planned cells of a scenario with their results; None where a cell has not run."""
         return {cell: self.results.get(cell) for cell in self.planned if cell.scenario == scenario}

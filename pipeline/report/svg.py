@@ -53,17 +53,17 @@ def _without_trailing_spaces(text: str) -> str:
     return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
 
 
-def legend(figure: Figure, panels) -> None:
-    """Put a legend at the side of the plot, in the order in which the lines end in the first panel that has
-    them."""
+def legend(figure: Figure, panels, below: bool = False) -> None:
+    """Put a legend at the side of the plot or below it, in the order in which the lines end in the first
+    panel that has them."""
     found: dict[str, tuple[int, float, Line2D]] = {}
     for panel, axes in enumerate(panels):
         # This skips the caps of error bars.
         for line in (line for line in axes.get_lines() if not line.get_label().startswith("_")):
             found.setdefault(line.get_label(), (panel, -line.get_ydata()[-1], line))
     order = sorted(found, key=lambda label: found[label][:2])
-    legend = figure.legend([found[label][2] for label in order], order, loc="outside right upper",
-                           frameon=False, handlelength=3)
+    legend = figure.legend([found[label][2] for label in order], order, frameon=False, handlelength=3,
+                           loc="outside lower left" if below else "outside right upper")
     for line in legend.legend_handles:
         if isinstance(line, Line2D) and line.get_linestyle() != "None":
             line.set_marker("")  # a marker would hide the gaps that distinguish the dashes

@@ -30,7 +30,7 @@ from pipeline.report.shape import Place, Shape, Titles, places_of, row_names, sh
 from pipeline.report.standings import Standing
 from pipeline.report.study import Study
 from pipeline.report.told import Told, by_row
-from pipeline.report.words import measure_words, method_words, pretty
+from pipeline.report.words import measure_words, method_words, pretty, waiting_words
 from pipeline.schema import DELTA, Cell, Table
 
 DOUBT = re.compile("inconsistency|oddity|likely|filled from")
@@ -39,6 +39,15 @@ MARKS = re.compile("mark|arrow|sign [+-]")
 # heading of the column that says whether a client's model is scored before or after local training
 SCORED = "scored"
 HOOKS = {"pre": "before", "post": "after"}    # local training
+
+
+@dataclass(frozen=True)
+class Note:
+    """What differs from the paper in a scenario."""
+    scenario: str
+    title: str
+    texts: list[str]
+    mark: str                         # D1: how the tables refer to it
 
 
 @dataclass
@@ -51,8 +60,7 @@ class TableView:
     panels: list[Panel]
     measured: int                     # positions with a measured number
     fillable: int                     # positions that runs fill, measured ones included
-    waiting: int                      # cells that have not run
-    example: str  # DVC target of the first cell that has not run, empty where there is none
+    left: list[Cell]                  # that have a stage and have not run
     problems: list[str]               # results that cannot be used
     remarks: list[str]                # what is wrong or uncertain in the published numbers
     baseline: str                     # what a delta column is against
@@ -61,9 +69,14 @@ class TableView:
     scenarios: list[str]              # that a measured number comes from
     told: list[tuple[str, list[Told]]]        # (methods, their readings)
     judgement: Judgement = field(default_factory=lambda: Judgement([], []))
-    # (scenario in words, what differs from the paper)
-    deviations: list[tuple[str, str]] = field(default_factory=list)
+    deviations: list[Note] = field(default_factory=list)    # of its scenarios
     standing: Standing | None = None    # mean ranks of the methods over its scenarios
+    hours: float | None = None          # of one process for what is left; None where nobody can say
+
+    @property
+    def waits(self) -> str:
+        """`9 cells, about 137 hours of one process`; empty where nothing is left."""
+        return waiting_words(len(self.left), self.hours) if self.left else ""
 
     @property
     def heading(self) -> str:
@@ -83,6 +96,7 @@ class Filler:
     def __init__(self, study: Study, table: Table):
         self.study, self.table = study, table
         self.results = study.results
+        self.left: dict[Cell, None] = {}             # asked for and not run, in order
 
     def measure(self, setting: str, place: Place, label: str) -> str | None:
         """The measure that a position shows; None where it shows none."""
@@ -100,11 +114,13 @@ class Filler:
         if cell in self.results:
             measured = [*numbers(cell, self.results[cell], measure, self.study.root).values()]
             return (
-                Value("measured", summarise(measured), cell=cell)
+                Value("measured", summarise(measured), cell=cell, measure=measure)
                 if measured
                 else Value("missing", problem=_unmeasured(cell, measure))
             )
-        target, problem = cell.stage(self.study.paper), self.study.problems.get(cell, "")
+        target, problem = self.study.target(cell), self.study.problems.get(cell, "")
+        if target:
+            self.left[cell] = None
         return (
             Value("missing", target=target, problem=problem)
             if target or printed or problem
@@ -306,8 +322,7 @@ def table_view(key: str, study: Study) -> TableView:
         note=" ".join(filter(None, [table.note, study.computed_otherwise(shown)])), panels=panels,
         measured=sum(value.state == "measured" for value in counted),
         fillable=sum(value.state != "outside" for value in counted),
-        waiting=len({value.target for value in counted if value.state == "missing" and value.target}),
-        example=next((value.target for value in counted if value.state == "missing" and value.target), ""),
+        left=list(filler.left),
         problems=list(dict.fromkeys(value.problem for value in counted if value.problem)),
         remarks=remarks_of(records),
         baseline=_baseline_words(records, table),

@@ -67,9 +67,33 @@ class Verdict:
 
     @property
     def words(self) -> str:
-        """Direction and size as two words."""
-        size = f"; size {self.size}" if self.size else ""
-        return self.word + (" (indicative)" if self.indicative else "") + size
+        """The verdict; of a claim that names a size its direction and its size, each with a verdict."""
+        return "; ".join(f"{what} {word}".strip() for what, word in self.parts)
+
+    @property
+    def parts(self) -> list[tuple[str, str]]:
+        """[("direction", "holds"), ("size", "contradicted")], or the one verdict without a name."""
+        word = self.word + (" (indicative)" if self.indicative else "")
+        return [("direction", word), ("size", self.size)] if self.size else [("", word)]
+
+    @property
+    def scaled(self) -> bool:
+        """Whether the difference is one of percent points, which the claims' common scale can show."""
+        return self.points and self.point is not None and self.claim.expected.kind not in ("rank", "value")
+
+    @property
+    def quote(self) -> str:
+        """`Measured +4.01 [+2.50, +5.22] over 3 seeds, published +7.02: the direction holds, the size is
+        contradicted.`; empty where nothing was compared."""
+        if not self.tested or not self.measured:
+            return ""
+        seeds = f" over {self.seeds} seeds" if self.seeds > 1 else " with one seed"
+        printed = f", published {self.published}" if self.published else ""
+        says = {HOLDS: "holds", FAILS: "fails", UNDECIDED: "is undecided"}[self.word]
+        soft = ", as far as one number without an interval can say" if self.indicative else ""
+        size = f", the size is {self.size}" if self.size else ""
+        what = "the direction" if self.size else "the claim"
+        return f"Measured {self.measured}{seeds}{printed}: {what} {says}{size}{soft}."
 
     @property
     def measured(self) -> str:

@@ -49,6 +49,7 @@ GROUPS = {
     "clean": "clean test",
     "corrupted": "corrupted test",
 }
+NUMBERS = "no one two three four five six seven eight nine ten eleven twelve".split()
 _GREEK = re.compile(rf"(?<![A-Za-z])({'|'.join(GREEK)})(?![A-Za-z])")
 _OUTSIDE = re.compile(r",(?![^(\[]*[)\]])")               # a comma that no bracket encloses
 _VARIANT = re.compile(r"(?P<base>[^\[]+)\[(?P<options>.*)\]")
@@ -112,6 +113,19 @@ def minus(number: str) -> str:
     return number.replace("-", "−")
 
 
+def signed(number: float, digits: int = 2) -> str:
+    """`+0.41`, `−7.23`."""
+    return minus(f"{number:+.{digits}f}")
+
+
+def address(link: str) -> str:
+    """`https://arxiv.org/abs/2404.09259` -> `arXiv:2404.09259`, a DOI likewise; others without `https://`."""
+    for start, name in (("https://arxiv.org/abs/", "arXiv:"), ("https://doi.org/", "doi:")):
+        if link.startswith(start):
+            return name + link.removeprefix(start)
+    return link.removeprefix("https://")
+
+
 def listed(names: Iterable[str]) -> str:
     """`A`, `A and B`, `A, B and C`."""
     *first, last = names
@@ -128,6 +142,24 @@ def hours_words(hours: float) -> str:
     if hours < 1:
         return f"{max(60 * hours, 1):.0f} minutes"
     return f"{hours:,.0f} hours" if hours >= 10 else f"{hours:.1f} hours"
+
+
+def counted(count: int, noun: str) -> str:
+    """`one cell`, `9 cells`, `no claim`: words up to twelve."""
+    return f"{spelt(count)} {noun}{'' if count < 2 else 's'}"
+
+
+def spelt(count: int) -> str:
+    """`three`, `770`: words up to twelve."""
+    return NUMBERS[count] if count < len(NUMBERS) else f"{count:,}"
+
+
+def waiting_words(cells: int, hours: float | None) -> str:
+    """`9 cells, about 137 hours`, of one process; years where there are many."""
+    if hours is None:
+        return counted(cells, "cell")
+    years = hours / 8766
+    return f"{counted(cells, 'cell')}, about {f'{years:.1f} years' if years >= 1 else hours_words(hours)}"
 
 
 def bytes_words(count: int) -> str:

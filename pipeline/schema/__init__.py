@@ -40,6 +40,7 @@ from pipeline.schema.paper import (
     Communication,
     Figure,
     Grid,
+    Links,
     Miniature,
     Paper,
     Source,

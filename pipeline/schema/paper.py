@@ -192,6 +192,17 @@ class Miniature:
 
 
 @dataclass(frozen=True)
+class Links:
+    """Addresses for the pages: of the paper (DOI or arXiv), and of its authors' code where there is any."""
+    paper: str = ""
+    code: str = ""
+
+    def __post_init__(self):
+        if wrong := [link for link in (self.paper, self.code) if link and not link.startswith("https://")]:
+            raise ValueError(f"{wrong[0]!r} is no address that begins with https://")
+
+
+@dataclass(frozen=True)
 class Paper:
     """papers/<paper>/paper.yaml: the paper as data."""
     name: str                                         # as the paper spells its method, for headings: "FCCL+"
@@ -206,6 +217,7 @@ class Paper:
     grids: dict[Name, Grid]
     tables: dict[Name, Table]
     figures: dict[Name, Figure] = field(default_factory=dict)
+    links: Links = field(default_factory=Links)
     # Scenarios that are in no table of the paper, such as smaller ones; each gets a table of its own.
     beside: list[str] = field(default_factory=list)
     miniature: Miniature | None = None

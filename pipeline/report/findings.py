@@ -1,0 +1,167 @@
+"""What was found, in sentences that a page begins with: who comes first here and in print, which claims hold,
+and what other settings change. Every word is computed."""
+from collections import Counter
+from collections.abc import Sequence
+from statistics import fmean
+
+from pipeline.cells.results import lower_is_better
+from pipeline.report.judgement import Judgement, Order
+from pipeline.report.measures import in_points
+from pipeline.report.own_table import OwnTable
+from pipeline.report.panels import Value
+from pipeline.report.tables import TableView
+from pipeline.report.verdicts import CONTRADICTED, FAILS, HOLDS, UNDECIDED, UNTESTED, WAITS, Verdict
+from pipeline.report.words import counted, listed, minus, spelt, waiting_words
+from pipeline.schema import Paper
+
+PLACES = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth".split()
+NAMED = 4                                         # columns whose winners are named one by one
+
+
+def findings(paper: Paper, tables: Sequence[TableView], again: dict[str, tuple[str, str]],
+             judgement: Judgement, own: Sequence[OwnTable], left: tuple[int, float | None]) -> list[str]:
+    """Who comes first, what became of the claims, and what other settings change, a paragraph each.
+
+    again: tables that measure another one's numbers in other settings; left: cells of the paper's tables that
+    wait, and their hours.
+    """
+    orders = [order for table in tables if table.key not in again for order in table.judgement.orders]
+    measured = sum(table.measured for table in tables if table.key not in again)
+    if orders:
+        lead = _first(orders)
+    elif measured:
+        lead = f"{_capital(counted(measured, 'number'))} of its tables measured, too few for an order."
+    else:
+        lead = f"Nothing is measured at the paper's own settings yet: {waiting_words(*left)} of one process."
+    others = [*_elsewhere(paper, tables, again), *(_beside(paper, table) for table in own)]
+    return [text for text in (lead, claims(judgement.verdicts), " ".join(filter(None, others))) if text]
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def nth(place: int) -> str:
+    return PLACES[place - 1] if place <= len(PLACES) else f"number {place}"
+
+
+# -- who comes first -----------------------------------------------------------------------------------------
+
+def _first(orders: list[Order]) -> str:
+    """The first method here and in print, of one column in full, of several in a list."""
+    if len(orders) == 1:
+        return _winner(orders[0])
+    same = [order for order in orders if order.place == 1]
+    named = "; ".join(f"{order.title}: {order.ranking[0][0]}" for order in orders[:NAMED])
+    more = f" and {len(orders) - NAMED} more" if len(orders) > NAMED else ""
+    return (f"In {spelt(len(same))} of {counted(len(orders), 'column')} the method that is best in print "
+            f"comes first here, too ({named}{more}).")
+
+
+def _winner(order: Order) -> str:
+    (name, mean, std), *rest = order.ranking
+    if order.place == 1:
+        gap = abs(mean - rest[0][1])
+        than = "less" if std is not None and gap < std else "more"
+        spread = "" if std is None else f", which is {than} than its seeds differ (± {std:.2f})"
+        return (f"On {order.title}, {name} comes first here, as in print: {mean:.2f}{order.unit}, {gap:.2f} "
+                f"from {rest[0][0]}{spread}.")
+    means = {method: number for method, number, _ in order.ranking}
+    place = "has not run"
+    if order.place is not None:
+        place = f"comes {nth(order.place)} with {means[order.winner]:.2f}{order.unit}"
+    return (f"On {order.title}, {name} comes first here with {mean:.2f}{order.unit}; {order.winner}, first "
+            f"in print with {order.best:.2f}{order.unit}, {place}.")
+
+
+# -- claims --------------------------------------------------------------------------------------------------
+
+def claims(verdicts: Sequence[Verdict]) -> str:
+    """`Of ten claims tested with several seeds three hold, none fails and seven are undecided; 16 claims wait
+    for runs.`; empty where the paper has none."""
+    firm = [verdict for verdict in verdicts if verdict.tested and not verdict.indicative]
+    soft = [verdict for verdict in verdicts if verdict.indicative]
+    parts = []
+    if len(firm) == 1:
+        word = {HOLDS: "holds", FAILS: "fails", UNDECIDED: "is undecided"}[firm[0].word]
+        parts.append(f"the one claim tested with several seeds {word}: {firm[0].claim.text}")
+    elif firm:
+        parts.append(f"of {counted(len(firm), 'claim')} tested with several seeds {_words(firm)}")
+    if soft:
+        agree = sum(verdict.word == HOLDS for verdict in soft)
+        parts.append(f"{spelt(agree)} of {spelt(len(soft))} tested by a single number "
+                     f"{_verb(agree, 'point')} the claimed way")
+    count = Counter(verdict.word for verdict in verdicts)
+    if waiting := count[WAITS]:
+        parts.append(f"{counted(waiting, 'claim')} {_verb(waiting, 'wait')} for runs")
+    if untested := count[UNTESTED]:
+        parts.append(f"{spelt(untested)} cannot be tested by a run")
+    return _capital("; ".join(parts)) + "." if parts else ""
+
+
+def _words(verdicts: Sequence[Verdict]) -> str:
+    held, failed, open_ = ([verdict for verdict in verdicts if verdict.word == word]
+                           for word in (HOLDS, FAILS, UNDECIDED))
+    refuted = sum(verdict.size == CONTRADICTED for verdict in held)
+    size = f" ({spelt(refuted)} of them in direction, not in size)" if refuted else ""
+    none = "none" if not held else spelt(len(held))
+    parts = [f"{none} {_verb(len(held) or 1, 'hold')}{size}",
+             f"{spelt(len(failed))} {_verb(len(failed), 'fail')}" if failed else "none fails"]
+    parts += [f"{spelt(len(open_))} {'is' if len(open_) == 1 else 'are'} undecided"] if open_ else []
+    return listed(parts)
+
+
+def _verb(count: int, verb: str) -> str:
+    return f"{verb}s" if count == 1 else verb
+
+
+# -- other settings ------------------------------------------------------------------------------------------
+
+def _elsewhere(paper: Paper, tables: Sequence[TableView], again: dict[str, tuple[str, str]]) -> list[str]:
+    """A sentence for each table that measures another one's numbers again: who comes first, and whether the
+    numbers lie nearer to the print."""
+    whole, found = {table.key: table for table in tables}, []
+    for table in (table for table in tables if table.key in again and table.judgement.orders):
+        order = table.judgement.orders[0]
+        names = [name for name, _, _ in order.ranking]
+        own = _place(paper.name, names)
+        near, far = distance(table), distance(whole[again[table.key][0]])
+        points = f"{near:.1f} points from the print on average" if near is not None else ""
+        if near is not None and far is not None:
+            points += f" instead of {far:.1f}"
+        seeds = " (one seed)" if order.seeds == 1 else ""
+        found.append(f"{table.title}{seeds}: {names[0]} comes first{own}{'; ' if points else ''}{points}.")
+    return found
+
+
+def _beside(paper: Paper, table: OwnTable) -> str:
+    """Who comes first in a setting of our own, if the paper's method is not the only one."""
+    names = [name for name, _ in table.ranking]
+    if len({name.partition(" (")[0] for name in names}) < 2:
+        return ""
+    return (f"{table.title} (not comparable with the print): {names[0]} comes first with "
+            f"{table.ranking[0][1]:.1f} %{_place(paper.name, names)}.")
+
+
+def _place(name: str, names: Sequence[str]) -> str:
+    """`, FedLSA second of nine`; empty where it is first or not there."""
+    return f", {name} {nth(names.index(name) + 1)} of {spelt(len(names))}" if name in names[1:] else ""
+
+
+def distance(table: TableView) -> float | None:
+    """Mean distance in points of the measured accuracies of a table from the printed ones."""
+    apart = [abs(float(value.apart.replace("−", "-"))) for value in accuracies(table)]
+    return fmean(apart) if apart else None
+
+
+def accuracies(table: TableView) -> list[Value]:
+    """The measured values of a table that are percentages with a printed number beside them."""
+    return [value for panel in table.panels for row in panel.rows for value in row.values
+            if value.apart and in_points(value.measure) and not lower_is_better(value.measure)]
+
+
+def overall(papers: Sequence[tuple[int, int]], verdicts: Sequence[Verdict]) -> str:
+    """The first sentence of the overview. papers: (measured, planned) cells of each."""
+    done, planned, some = sum(d for d, _ in papers), sum(n for _, n in papers), sum(d > 0 for d, _ in papers)
+    return minus(f"{done} of {planned} cells of the papers' tables are measured so far, for {spelt(some)} of "
+                 f"the {spelt(len(papers))} papers. {claims(verdicts)}")

@@ -1,0 +1,174 @@
+"""Headless Chromium for the tests of the pages, and a small rendered repository to open."""
+import fcntl
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+
+import pytest
+from reporting import BALANCED, found, write_run, write_sheet
+
+from pipeline.report import render
+from pipeline.schema import papers
+
+PAPERS = papers()
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None
+)
+# No sandbox because a container's root has none; the others keep a fresh profile from calling home.
+HEADLESS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-sync",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--hide-scrollbars",
+    "--remote-debugging-pipe",
+]
+
+
+class Browser:
+    """Headless Chromium over its debugging pipe: a message is one JSON text and a zero byte."""
+
+    def __init__(self, profile):
+        (inbox, self.out), (self.inward, outbox) = os.pipe(), os.pipe()
+        # it reads from 3 and writes to 4
+        theirs = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (inbox, outbox)]
+        command = [
+            "bash",
+            "-c",
+            f'exec "$@" 3<&{theirs[0]} 4>&{theirs[1]}',
+            "bash",
+            CHROMIUM,
+            *HEADLESS,
+            f"--user-data-dir={profile}",
+            "about:blank",
+        ]
+        self.process = subprocess.Popen(
+            command,
+            pass_fds=theirs,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        for end in (inbox, outbox, *theirs):
+            os.close(end)
+        self.number, self.rest, self.events, self.session = 0, b"", [], {}
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self.session = {
+            "sessionId": self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        }
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method, **parameters):
+        self.number += 1
+        os.write(
+            self.out,
+            json.dumps({"id": self.number, "method": method, "params": parameters} | self.session).encode()
+            + b"\0",
+        )
+        while (message := self.next()).get("id") != self.number:
+            self.events.append(message)
+        assert "error" not in message, message
+        return message["result"]
+
+    def next(self):
+        while b"\0" not in self.rest:
+            ready, _, _ = select.select([self.inward], [], [], 120)
+            assert ready and (more := os.read(self.inward, 1 << 20)), "the browser has gone, or says nothing"
+            self.rest += more
+        message, _, self.rest = self.rest.partition(b"\0")
+        return json.loads(message)
+
+    def open(self, path, width=1280, night=False):
+        """Load a page and wait for its pictures; returns what went wrong: console errors, exceptions, files
+        that did not load."""
+        self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
+        )
+        self.call(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": "dark" if night else "light"}],
+        )
+        self.events.clear()
+        self.call("Page.navigate", url=path.as_uri())
+        while not any(event["method"] == "Page.loadEventFired" for event in self.events):
+            self.events.append(self.next())
+        self.run(
+            "Promise.all([...document.images].map(image => { image.loading = 'eager'; return "
+            "image.decode().catch(() => 0); }))"
+        )
+        bad = ("Runtime.exceptionThrown", "Network.loadingFailed")
+        return [
+            event
+            for event in self.events
+            if event["method"] in bad
+            or event["method"] == "Log.entryAdded"
+            and event["params"]["entry"]["level"] == "error"
+            or event["method"] == "Runtime.consoleAPICalled"
+            and event["params"]["type"] in ("error", "assert")
+        ]
+
+    def run(self, code):
+        found = self.call("Runtime.evaluate", expression=code, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in found, found["exceptionDetails"]
+        return found["result"].get("value")
+
+    def close(self):
+        for end in (self.out, self.inward):
+            os.close(end)
+        try:
+            os.killpg(self.process.pid, signal.SIGTERM)
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine (Debian: apt install chromium)")
+    found = Browser(tmp_path_factory.mktemp("profile"))
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """A repository with runs, a claim and a contact sheet, rendered."""
+    folder = found(tmp_path_factory.mktemp("site"))
+    for paper in ("fedcrl", "rahfl"):
+        for method, measures in BALANCED.items():
+            write_run(folder, f"balanced/{method}", measures, paper)
+            write_run(folder, f"mini/{method}", measures, paper)
+        write_run(
+            folder,
+            "balanced/fedprox",
+            {"M": [95.0], "average": [70.0], "weighted": [9.0], "clients_std": [0.5]},
+            paper,
+        )
+    write_sheet(folder, "somewhere")
+    (folder / "papers/fedcrl/claims.csv").write_text(CLAIMS)
+    (folder / "reports").mkdir()
+    (folder / "reports/noise.csv").write_text(
+        "cell,setting,accuracy\nfedcrl/mini/fedavg,default,54.5\nfedcrl/mini/fedavg,avx2,60.2\n"
+    )
+    render(root=folder)
+    return folder
+
+
+CLAIMS = """id,claim,left,right,expected,where,slip
+C1,Ours is above FedAvg,table=1|column=Avg|method=Ours,table=1|column=Avg|method=FedAvg,>0,Table 1,
+C2,Ours is 4.44 above FedAvg,table=1|column=Avg|method=Ours,table=1|column=Avg|method=FedAvg,=4.44,Table 1,
+C3,the curves look good,,,text,Fig. 3,
+"""
+PAGES = ["index", "across", *PAPERS, "runs/fedcrl/balanced", "runs/rahfl/mini", "runs/fedcrl/miniature"]

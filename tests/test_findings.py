@@ -1,0 +1,71 @@
+"""What a page says first: sentences that follow from orders and verdicts, and where its points lie."""
+import pytest
+
+from pipeline.report import findings, scatter
+from pipeline.report.claims import Claim, Expected, Number
+from pipeline.report.hues import keys
+from pipeline.report.judgement import Order
+from pipeline.report.scatter import LEFT, SIDE, TOP, against_cost
+from pipeline.report.verdicts import CONTRADICTED, FAILS, HOLDS, UNDECIDED, UNTESTED, WAITS, Verdict
+
+RANKING = (("A", 61.0, 2.0), ("B", 60.5, 1.0), ("C", 50.0, 1.0))
+
+
+def order(winner, place, ranking=RANKING, title="Digits"):
+    return Order(title, 0.5, 0.1, 3, 3, winner, place, 3, ranking, 70.25)
+
+
+def verdict(word, size="", low=1.0, text="A is best"):
+    return Verdict(Claim("x", text, Expected("bound", 0, ">"), "", "", Number(0)), word, low=low, size=size)
+
+
+@pytest.mark.parametrize("found, said", [
+    ([order("A", 1)],
+     "On Digits, A comes first here, as in print: 61.00 %, 0.50 from B, which is less than its seeds differ "
+     "(± 2.00)."),
+    ([order("A", 1, tuple((n, m, None) for n, m, _ in RANKING))],
+     "On Digits, A comes first here, as in print: 61.00 %, 0.50 from B."),
+    ([order("C", 3)],
+     "On Digits, A comes first here with 61.00 %; C, first in print with 70.25 %, comes third with 50.00 %."),
+    ([order("D", None)],
+     "On Digits, A comes first here with 61.00 %; D, first in print with 70.25 %, has not run."),
+    ([order("A", 1), order("B", 2, title="PACS")],
+     "In one of two columns the method that is best in print comes first here, too (Digits: A; PACS: A)."),
+])
+def test_who_comes_first_here_and_in_print(found, said):
+    assert findings._first(found) == said
+
+
+@pytest.mark.parametrize("words, said", [
+    ([verdict(HOLDS), verdict(HOLDS, CONTRADICTED), verdict(UNDECIDED)],
+     "Of three claims tested with several seeds two hold (one of them in direction, not in size), none fails "
+     "and one is undecided."),
+    ([verdict(FAILS), verdict(FAILS)], "Of two claims tested with several seeds none holds and two fail."),
+    ([verdict(FAILS), verdict(WAITS)],
+     "The one claim tested with several seeds fails: A is best; one claim waits for runs."),
+    ([verdict(HOLDS, low=None), verdict(FAILS, low=None), verdict(UNTESTED)],
+     "One of two tested by a single number points the claimed way; one cannot be tested by a run."),
+    ([], ""),
+])
+def test_what_became_of_the_claims(words, said):
+    assert findings.claims(words) == said
+
+
+def test_a_method_keeps_its_colour_and_no_two_look_alike():
+    names = ["M1", "FedAvg", *(f"M{i}" for i in range(2, 20)), "Ours"]
+    found = {key.name: key for key in keys(names, "Ours")}
+    assert (found["Ours"].hue, found["FedAvg"].hue) == (1, 2)
+    assert len({(key.hue, key.shape) for key in found.values()}) == len(found)
+    assert found["M1"] == next(key for key in keys(["M1"], "Ours"))
+
+
+def test_the_front_joins_what_no_other_beats_in_both():
+    points = {"cheap": (1.0, 50.0), "worse": (10.0, 40.0), "good": (10.0, 70.0), "dear": (99.0, 70.0)}
+    chart = against_cost("", "kB", [(name, *at, "") for name, at in points.items()], "good")
+    assert [chart.keys[dot.key].name for dot in chart.front] == ["cheap", "good"]
+    assert all(LEFT <= dot.x <= LEFT + SIDE and TOP <= dot.y <= TOP + SIDE for dot in chart.dots)
+    assert [text for _, text in chart.x_ticks] == ["1", "10", "100"]
+
+
+def test_a_scale_has_few_round_ticks():
+    assert scatter._span([10.2, 69.0]) == (10, 70, 10) and scatter._span([93.5, 98.9]) == (93, 99, 1)
