@@ -9,7 +9,6 @@ from pathlib import Path
 
 import yaml
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from repository import copy_of_the_repository
 
 CELL = "tiny/mini/fedavg"
@@ -85,6 +84,17 @@ def outcome(folder: Path) -> dict[str, str]:
     found["runs"] = json.dumps(tracked(folder))
     found["untracked"] = _git(folder, "status", "--porcelain", "--untracked-files=all")
     return found
+
+
+def compare(folder: Path, expected: dict[str, str]) -> str:
+    """Finish what was begun; what then is not as expected, or ""."""
+    try:
+        finish(folder)
+        found = outcome(folder)
+    except (RuntimeError, subprocess.TimeoutExpired, OSError, ValueError) as error:
+        return f"afterwards: {error}"
+    names = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
+    return f"different: {', '.join(names)}" if names else ""
 
 
 def tracked(folder: Path) -> list:

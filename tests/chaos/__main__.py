@@ -1,0 +1,70 @@
+"""Destroys things at random and looks whether the results are what they would have been.
+
+    python tests/chaos kills --count 200 --seed 1        SIGKILL at random moments of every command
+    python tests/chaos faults --count 100                the n-th file operation of a command fails
+    python tests/chaos inputs --count 1000               a file that is read is changed at random
+    python tests/chaos --seconds 120                     all three, each for a third of the time
+
+All of it happens in small repositories in a temporary folder. `--seed` repeats a campaign. What went wrong is a line
+on the terminal, and the exit code is 1.
+"""
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
+import faults
+import inputs
+import kills
+import project
+
+KINDS = {"kills": kills.chain, "faults": faults.fault, "inputs": inputs.changes}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python tests/chaos", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("kinds", nargs="*", choices=[*KINDS, []], metavar="kind", help=", ".join(KINDS))
+    parser.add_argument("--count", type=float, default=float("inf"), help="so many of each kind")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin nothing new after so long")
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    arguments = parser.parse_args()
+    if min(arguments.count, arguments.seconds) == float("inf"):
+        parser.error("say how much: --count or --seconds")
+    kinds = arguments.kinds or list(KINDS)
+    print(f"seed {arguments.seed}", flush=True)
+    with tempfile.TemporaryDirectory() as place:
+        fresh, whole = project.make(Path(place) / "fresh"), Path(place) / "whole"
+        shutil.copytree(fresh, whole, symlinks=True)
+        project.finish(whole)
+        expected = project.outcome(whole)
+        wrong = [
+            campaign(kind, arguments.count, arguments.seconds / len(kinds), random.Random(arguments.seed),
+                     Path(place), (fresh, whole), expected)
+            for kind in kinds
+        ]
+    return 1 if any(wrong) else 0
+
+
+def campaign(kind: str, count: float, seconds: float, draw: random.Random, place: Path,
+             bases: tuple[Path, Path], expected: dict[str, str]) -> int:
+    """How often something was wrong; prints what."""
+    began, done, wrong = time.monotonic(), 0, 0
+    while done < count and time.monotonic() - began < seconds:
+        folder = place / kind
+        shutil.copytree(draw.choice(bases) if kind != "inputs" else bases[1], folder, symlinks=True)
+        steps, said = KINDS[kind](folder, draw, expected)
+        done, wrong = done + steps, wrong + bool(said)
+        print(f"{kind}: {done}, {wrong} wrong; {time.monotonic() - began:.0f} s", *filter(None, [said]),
+              sep="\n     ", flush=True)
+        shutil.rmtree(folder)
+    return wrong
+
+
+if __name__ == "__main__":
+    sys.exit(main())
