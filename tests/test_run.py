@@ -16,6 +16,9 @@ import pytest
 import yaml
 
 from pipeline.commands import keeping, schedule
+from pipeline.commands import run as command
+from pipeline.errors import ParamError
+from pipeline.schema import Cell
 
 ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENT = {
@@ -133,6 +136,31 @@ def test_a_change_re_runs_what_depends_on_it_and_force_everything(diamond):
 @pytest.mark.parametrize("target, nearest", [("lefd", "left"), ("sub/dvc.yaml:lost", "sub/dvc.yaml:last")])
 def test_an_unknown_stage_is_one_line(diamond, target, nearest):
     assert run(diamond, target, expect=2) == f"error: unknown stage {target!r} (nearest: {nearest!r})\n"
+
+
+def test_of_many_stages_few_are_named(tmp_path):
+    folder = repository(tmp_path, **{f"stage{k}": stub(f"stage{k}", "in") for k in range(12)})
+    line, = run(folder, "xyz", expect=2).splitlines()
+    assert line.startswith("error: unknown stage 'xyz' ('stage") and line.count("'stage") == 5
+    assert "and 7 others" in line
+
+
+def test_cells_are_checked_before_the_first_stage_runs(tmp_path, monkeypatch):
+    trained = {"cmd": "touch ran", "deps": ["one.txt"], "outs": ["papers/nopaper/runs/mini/m/result.json"]}
+    folder = repository(tmp_path, one=stub("one", "in"), two=trained)
+    assert run(folder, expect=2).startswith("error: unknown paper 'nopaper'") and ran(folder) == []
+    cell = Cell.parse("fedlsa/mini/fedprox")
+    command.check_cells([cell])
+    scenario = cell.resolve()[0]
+    for method, message in (
+        (("fedpox", {}), "methods.fedprox: unknown method 'fedpox' .nearest: 'fedprox'"),
+        (("fedprox", {"mue": 0.1}), "methods.fedprox: unknown key 'mue' .nearest: 'mu'"),
+        (("fedprox", {"mu": "much"}), "methods.fedprox.mu: expected "),
+        (("fedmd", {}), "methods.fedprox: fedmd needs .*, which the scenario 'mini' does not offer"),
+    ):
+        monkeypatch.setattr(Cell, "resolve", lambda self, method=method: (scenario, *method))
+        with pytest.raises(ParamError, match=message):
+            command.check_cells([cell])
 
 
 def test_a_failed_stage_stops_only_what_needs_it(tmp_path):
@@ -271,8 +299,9 @@ def test_a_lock_file_outlives_a_kill_at_its_writing(tmp_path, share, wrong):
     whole = (folder / "dvc.lock").read_bytes()
     (folder / "in.txt").write_text("2\n")
     ran(folder)
+    copy = folder / ".cells/locks/dvc.lock"
     assert torn(folder, share, "pipeline", "run", "one") == 1
-    assert ran(folder) == ["one"] and (folder / "dvc.lock").read_bytes() == whole
+    assert ran(folder) == ["one"] and (folder / "dvc.lock").read_bytes() == whole == copy.read_bytes()
     assert torn(folder, share, "dvc", "repro", "one") == -9 and (folder / "dvc.lock").read_bytes() != whole
     ran(folder)
     said = run(folder)
@@ -367,12 +396,12 @@ def test_former_outputs_outlive_a_forced_run(tmp_path, how):
             "outs": [{name: {"cache": False}} for name in ("out", "two.txt", "last.txt")],
         },
     )
-    command = [*RUN, "--force"]
+    forced = [*RUN, "--force"]
     first = {**ENVIRONMENT, "MARK": "former", "THEN": "true"}
-    assert subprocess.run(command, cwd=folder, env=first, capture_output=True).returncode == 0
+    assert subprocess.run(forced, cwd=folder, env=first, capture_output=True).returncode == 0
     (folder / "begun").unlink()
     second = {**ENVIRONMENT, "MARK": "later", "THEN": "false" if how == "failed" else "sleep 67.125"}
-    process = subprocess.Popen(command, cwd=folder, env=second, stdout=subprocess.PIPE)
+    process = subprocess.Popen(forced, cwd=folder, env=second, stdout=subprocess.PIPE)
     wait_for((folder / "begun").exists)
     if how != "failed":
         process.send_signal(how)

@@ -43,7 +43,7 @@ def mend_held_locks(root: Path = ROOT) -> list[str]:
 
 def _mend(path: Path, root: Path) -> str:
     name = path.relative_to(root)
-    kept = root / ".cells" / "locks" / name
+    kept = _copy(name, root)
     content, copy = path.read_bytes(), _read(kept)
     if content == copy or b"\n<<<<<<< " in content:   # a conflict of git's is the user's to solve
         return ""
@@ -58,6 +58,10 @@ def _mend(path: Path, root: Path) -> str:
         return f"{name} {wrong}, as a killed DVC leaves it: removed; its stages run again"
     files.write_bytes(path, better)
     return f"{name} {wrong}, as a killed DVC leaves it: replaced by {'its copy' if copy else 'that of git'}"
+
+
+def _copy(name: Path, root: Path) -> Path:
+    return root / ".cells" / "locks" / name
 
 
 def damage(content: bytes, copy: bytes | None = None) -> str:
@@ -177,16 +181,22 @@ def alive(pid: int) -> bool:
 # -- DVC -----------------------------------------------------------------------------------------------------
 
 def dvc() -> None:
-    """The command `dvc`, whose YAML files are whole or absent: they get their name once they are written."""
+    """The command `dvc`, whose YAML files are whole or absent: they get their name once they are written. A
+    lock file is copied at once."""
     import io
 
     from dvc.cli import main
+    from dvc.repo import Repo
     from dvc.utils.serialize import _common, _yaml
+
+    root = Path(Repo.find_root())
 
     def write(path, data, dumper, fs=None, **options) -> None:
         text = io.StringIO()
         dumper(data, text, **options)
         files.write_text(Path(path), text.getvalue())
+        if os.path.basename(path) == "dvc.lock":
+            files.write_text(_copy(Path(os.path.relpath(path, root)), root), text.getvalue())
 
     _common._dump_data = _yaml._dump_data = write
     sys.argv[0] = "dvc"                               # for its list of who reads and writes what

@@ -192,11 +192,10 @@ class Schedule:
             yield task
 
     def end(self) -> None:
-        """Put the former outputs of what was stopped back, and copy the lock files."""
+        """Put the former outputs of what was stopped back."""
         for task in self.of(RUNNING):
             done = task.process is not None and task.process.wait() == 0
             keeping.put_back(task.kept, when=keeping.NEVER if done else keeping.ALWAYS)
-        keeping.mend_locks(Path(self.repo.root_dir))
 
     def of(self, *states: str) -> list[Task]:
         """The tasks in one of the states."""

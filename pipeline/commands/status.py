@@ -45,7 +45,7 @@ LEFT = (STALE, FAILED, MISSING)
 # The scenarios that the miniatures use -> the name under which their table is listed.
 MINIATURES = {MINIATURE: "miniature", ACROSS: "across papers"}
 FROZEN = 192                                          # numbers of an image's features (vit_tiny)
-NAME = 21                                             # columns of a name; a longer one has a line of its own
+NAME = 20                                             # columns of a name; a longer one has a line of its own
 INDEX_TEST = 0.2  # share of a domain whose test part is index mod 10 in {8, 9}
 
 
@@ -381,7 +381,7 @@ def lines(overviews: dict[str, Overview], rates: list[Rate]) -> Iterator[str]:
 def _row(name: str, counts: tuple, left: str) -> str:
     columns = "".join(f"{count:>{width}}" for count, width in zip(counts, (5, 5, 6, 7, 8, 9), strict=True))
     name = name if len(name) <= NAME else f"{name}\n{'':<{NAME}}"
-    return f"{name:<{NAME}}{columns} {left:>18}".rstrip()
+    return f"{name:<{NAME}}{columns} {left:>19}".rstrip()
 
 
 def _counted(name: str, statuses: list[Status]) -> str:
