@@ -1,45 +1,45 @@
-# make repro   install what is pinned, train the miniatures in reproduction/, compare with the committed numbers, which stay as they
-#              are, and say where the reports are; JOBS=2 for two stages at once (default: the cores), FORCE=1 to run every stage again
-# make test    install what the tests need and run them
-# make check  ruff and mypy
-# make ui      open MLflow on http://127.0.0.1:5000
-# make lock    renew the pins
+# `make` alone prints this list. The locks hold hashes: nothing is installed whose hash is not in git.
 SHELL := /bin/bash
 PYTHON ?= python3
-UV_PIN := uv==0.13.8
+UV ?= 0.13.8
 BIN := .venv/bin
 # Stages call `python`; they get this environment's. One thread per process: workers share the cores, not a matrix.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export OMP_NUM_THREADS ?= 1
 # Imports are slow without bytecode; Python writes it for what is used, which is a small part of what is installed.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: repro test check ui lock install clean
+.PHONY: help repro test check ui lock install docs clean
 COMPILE := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --override overrides.txt
+
+help:            ## this list
+	@echo 'FedRepro: five federated-learning papers, from public data to their own tables'; echo
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@echo; echo '  make PYTHON=python3.12 ...   with another Python (3.11 to 3.13)'
 
 JOBS ?=
 FORCE ?=
-repro: $(BIN)/.installed
+repro: $(BIN)/.installed         ## the miniatures anew in reproduction/, beside those in git; JOBS=2 at once, FORCE=1 all again
 	fedrepro reproduce $(if $(JOBS),--jobs $(JOBS)) $(if $(FORCE),--force)
 
-test: $(BIN)/.installed-test
+test: $(BIN)/.installed-test     ## the tests
 	python -m pytest -q -n auto --dist loadfile
 
-check: $(BIN)/.installed-test
+check: $(BIN)/.installed-test    ## ruff, mypy, and whether the papers' dvc.yaml are as written
 	ruff check .
 	mypy
 	fedrepro sync --check
 
-ui: $(BIN)/.installed
+ui: $(BIN)/.installed            ## MLflow on the runs; PORT=5050 for another than 5000, which on macOS is AirPlay's
 	fedrepro ui --port $${PORT:-5000}
 
-install: $(BIN)/.installed
+install: $(BIN)/.installed       ## what requirements.lock pins, into .venv
 
 $(BIN)/uv:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
 	  { echo "error: FedRepro needs Python 3.11 to 3.13, found $$($(PYTHON) --version 2>&1); try make PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -m venv .venv || { rm -rf .venv; \
 	  echo "error: $(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(UV_PIN)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r requirements-uv.lock
 
 $(BIN)/.installed: requirements.lock pyproject.toml | $(BIN)/uv
 	$(BIN)/uv pip install --python $(BIN)/python --no-deps --require-hashes -r requirements.lock
@@ -50,9 +50,19 @@ $(BIN)/.installed-test: requirements-test.lock $(BIN)/.installed
 	$(BIN)/uv pip install --python $(BIN)/python --no-deps --require-hashes -r requirements-test.lock
 	@touch $@
 
-lock: | $(BIN)/uv
+docs: $(BIN)/.installed-docs     ## the documentation as a site, site/index.html
+	mkdocs build --strict --quiet
+
+$(BIN)/.installed-docs: requirements-docs.lock | $(BIN)/uv
+	$(BIN)/uv pip install --python $(BIN)/python --no-deps --require-hashes -r requirements-docs.lock
+	@touch $@
+
+lock: | $(BIN)/uv                ## renew the pins; UV=<version> for another uv
+	echo uv==$(UV) | $(BIN)/uv pip compile $(COMPILE) - -o requirements-uv.lock
 	$(BIN)/uv pip compile $(COMPILE) --extra pipeline pyproject.toml -o requirements.lock
 	$(BIN)/uv pip compile $(COMPILE) --extra pipeline --extra test --extra check pyproject.toml -c requirements.lock -o requirements-test.lock
+	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")' | \
+	  $(BIN)/uv pip compile $(COMPILE) - -c requirements-test.lock -o requirements-docs.lock
 
-clean:
-	rm -rf .venv .cells reproduction data/*/ papers/*/partitions mlflow.db mlartifacts
+clean:           ## remove everything that is not in git and can be made again
+	rm -rf .venv .cells reproduction site data/*/ papers/*/partitions mlflow.db* mlartifacts

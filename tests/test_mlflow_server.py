@@ -1,5 +1,5 @@
 """A real MLflow server on loopback: a cell logged through `pipeline.cells.tracking`, read back, and compared
-in a browser."""
+in a browser, by the links that `fedrepro ui` prints, too."""
 import json
 import os
 import re
@@ -11,17 +11,20 @@ import sys
 import time
 import urllib.request
 from html import unescape
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
 from pipeline.cells import results, tracking
+from pipeline.commands import ui
 from pipeline.schema import ROOT, Cell
 
 CELLS = [Cell("fedcrl", "mini", "fedavg"), Cell("fedcrl", "mini", "fedcrl")]
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None
 )
+NO_CHROMIUM = "no Chromium on this machine (Debian: apt install chromium)"
 # No sandbox because a container's root has none; the others keep a fresh profile from calling home.
 HEADLESS = [
     "--headless",
@@ -118,14 +121,44 @@ def stop(process: subprocess.Popen) -> None:
     process.wait()
 
 
+def text_of(address: str, wanted: str, folder: Path) -> str:
+    """The text of a page in a browser, as soon as it shows `wanted`."""
+    page = ""
+    for budget in (20_000, 60_000):  # a machine that is busy needs longer to draw
+        with subprocess.Popen(
+            [
+                CHROMIUM,
+                *HEADLESS,
+                f"--user-data-dir={folder}/{budget}",
+                f"--virtual-time-budget={budget}",
+                "--dump-dom",
+                address,
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        ) as browser:
+            try:
+                page = unescape(browser.communicate(timeout=240)[0])
+            finally:
+                stop(browser)
+        if wanted in page:
+            break
+    return re.sub(r"<[^>]*>", "\n", page)
+
+
 @pytest.fixture(scope="module")
 def logged(server, tmp_path_factory):
-    """(client, experiment, runs by name) after two committed miniature cells were imported."""
+    """(client, experiment, runs by name, results, repository) after two committed miniature cells were
+    imported."""
     import mlflow
     root = tmp_path_factory.mktemp("root")
     for name in (
         "params.yaml",
         "papers/fedcrl/paper.yaml",
+        *(str(path.relative_to(ROOT)) for path in ROOT.glob("papers/fedcrl/published/*.csv")),
         *(
             f"papers/{c.paper}/runs/mini/{c.method}/{f}"
             for c in CELLS
@@ -149,11 +182,12 @@ def logged(server, tmp_path_factory):
             experiment,
             {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])},
             results.collect(root),
+            root,
         )
 
 
 def test_the_client_reads_back_what_was_logged(logged):
-    client, experiment, runs, measured = logged
+    client, experiment, runs, measured, _ = logged
     assert set(runs) == {
         f"mini/{cell.method}/seed {seed}" for cell, result in measured.items() for seed in result["seeds"]
     }
@@ -187,7 +221,7 @@ def test_the_client_reads_back_what_was_logged(logged):
 
 
 def test_a_column_block_of_a_table_is_one_search(logged):
-    client, experiment, runs, measured = logged
+    client, experiment, runs, measured, _ = logged
     found = client.search_runs(
         [experiment.experiment_id],
         "tags.scenario = 'mini' and tags.seed = '0'",
@@ -197,36 +231,53 @@ def test_a_column_block_of_a_table_is_one_search(logged):
     assert [run.data.tags["method"] for run in found] == [cell.method for cell in best]
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine (Debian: apt install chromium)")
+@pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM)
 def test_the_compare_page_shows_the_methods_side_by_side(logged, server, tmp_path):
-    _, experiment, runs, measured = logged
+    _, experiment, runs, measured, _ = logged
     address = (f"{server}/#/compare-runs?runs={quote(json.dumps([run.info.run_id for run in runs.values()]))}"
                f"&experiments={quote(json.dumps([experiment.experiment_id]))}")
-    page = ""
-    for budget in (20_000, 60_000):  # a machine that is busy needs longer to draw
-        with subprocess.Popen(
-            [
-                CHROMIUM,
-                *HEADLESS,
-                f"--user-data-dir={tmp_path}/{budget}",
-                f"--virtual-time-budget={budget}",
-                "--dump-dom",
-                address,
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-        ) as browser:
-            try:
-                page = unescape(browser.communicate(timeout=240)[0])
-            finally:
-                stop(browser)
-        if "reported/weighted" in page:
-            break
-    shown = re.sub(r"<[^>]*>", "\n", page)
+    shown = text_of(address, "reported/weighted", tmp_path)
     assert f"Comparing {len(runs)} Runs from 1 Experiment" in shown
     assert all(name in shown for name in runs) and "reported/weighted" in shown
     for result in measured.values():                                # MLflow shows four digits
         assert all(f"{value:.4g}" in shown for value in result["measures"]["weighted"])
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM)
+def test_the_links_of_ui_show_cells_with_their_means(logged, server, tmp_path, monkeypatch, capsys):
+    _, _, _, measured, root = logged
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
+    assert ui.ui("fedcrl", 5000, root) == 0
+    links = dict(re.findall(r"^  (.+?) +(http\S+)$", capsys.readouterr().out, re.MULTILINE))
+    shown = text_of(links["all runs"], "Group: fedcrl/mini/fedcrl", tmp_path)
+    for cell, result in measured.items():
+        mean = sum(result["measures"]["weighted"]) / len(result["seeds"])
+        assert f"Group: {cell}" in shown and f"{mean:.3f}"[:5] in shown
+    shown = text_of(links["miniature"], "Group: FedCRL", tmp_path)
+    assert "Group: FedAvg" in shown and "reported" in shown
+
+
+def test_ui_serves_on_the_next_free_port_and_ends_whole(logged, tmp_path):
+    *_, root = logged
+    code = "import sys; from pathlib import Path; from pipeline.commands import ui; " \
+           "sys.exit(ui.ui(None, int(sys.argv[1]), Path(sys.argv[2])))"
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db"}
+    with socket.socket() as taken, open(tmp_path / "said", "w+") as output:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        command = [sys.executable, "-c", code, str(port), str(root)]
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=output, stderr=output, start_new_session=True
+        )
+        try:
+            deadline = time.monotonic() + 240
+            while "Ctrl-C" not in (said := (tmp_path / "said").read_text()):
+                assert process.poll() is None and time.monotonic() < deadline, said
+                time.sleep(0.2)
+            free = int(re.search(rf"port {port} is in use; (\d+) instead", said)[1])
+            assert f"MLflow: http://127.0.0.1:{free}\n" in said and answers(f"http://127.0.0.1:{free}/health")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=60) == 0 and not answers(f"http://127.0.0.1:{free}/health")
+        finally:
+            stop(process)

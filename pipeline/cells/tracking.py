@@ -44,9 +44,14 @@ def import_results(root: Path = ROOT) -> tuple[int, int]:
     import waits for another."""
     new = old = 0
     with _locked(root, "import"):
-        store = Store(root)
-        for cell, result in results.collect(root).items():
-            missing = [k for k, seed in enumerate(result["seeds"]) if not store.known(result, seed)]
+        store, found = Store(root), results.collect(root)
+        there = {paper: store.finished(paper) for paper in {cell.paper for cell in found}}
+        for cell, result in found.items():
+            missing = [
+                k
+                for k, seed in enumerate(result["seeds"])
+                if (result["self"], str(seed)) not in there[cell.paper]
+            ]
             old += len(result["seeds"]) - len(missing)
             history = results.history(cell, root) if missing else None
             for k in missing:
@@ -103,13 +108,8 @@ class Follower:
             action()
         except Exception as error:                    # whatever MLflow, SQLite or the network raises
             self.failed = True
-            print(
-                f"warning: MLflow at {uri(self.root)} does not answer ({_first_line(error)}); training goes "
-                "on, "
-                "`fedrepro import` brings the runs in later",
-                file=sys.stderr,
-                flush=True,
-            )
+            print(f"warning: {no_answer(error, self.root)}; training goes on, `fedrepro import` brings the "
+                  "runs in later", file=sys.stderr, flush=True)
 
 
 class Store:
@@ -144,15 +144,11 @@ class Store:
                 return found.experiment_id
             raise
 
-    def known(self, result: dict, seed: int) -> bool:
-        """Is this seed of this very result logged to its end?"""
-        return bool(
-            self._search(
-                result["paper"],
-                f"tags.`fedrepro.result` = '{result['self']}' and tags.seed = '{seed}'"
-                " and attributes.status = 'FINISHED'",
-            )
-        )
+    def finished(self, paper: str) -> dict[tuple[str, str], str]:
+        """(result, seed) of every run that is logged to its end -> its id."""
+        runs = self._search(paper, "attributes.status = 'FINISHED'")
+        return {(run.data.tags.get("fedrepro.result", ""), run.data.tags.get("seed", "")): run.info.run_id
+                for run in runs}
 
     def start(self, cell: Cell, seed: int, values: dict, started: int, status: str) -> str:
         """A new run named scenario/method/seed; an unfinished one that a killed process of this working copy
@@ -206,7 +202,7 @@ class Store:
             self.client.log_batch(run, metrics=metrics[first:first + BATCH])
 
     def complete(self, run: str, cell: Cell, result: dict, k: int, ended: int) -> None:
-        """Reported numbers, provenance tags and files; last of all the status, which `known` looks for."""
+        """Reported numbers, provenance tags and files; last of all the status, which `finished` looks for."""
         reported = [
             self.entities.Metric(f"reported/{name}", values[k], ended, 0)         # no step: drawn as bars
             for name, values in result["measures"].items()
@@ -250,7 +246,13 @@ class Store:
         self.complete(run, cell, result, k, started + int(1000 * seconds))
 
     def _search(self, paper: str, query: str) -> list:
-        return self.client.search_runs([self.experiment(paper)], query, max_results=50)
+        found: list = []
+        page: str | None = None
+        while page is None or page:
+            runs = self.client.search_runs([self.experiment(paper)], query, page_token=page)
+            found += runs
+            page = runs.token or ""
+        return found
 
 
 def _scenario_values(cell: Cell, root: Path) -> dict:
@@ -362,8 +364,10 @@ def _locked(root: Path, purpose: str):
         yield
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+def no_answer(error: Exception, root: Path = ROOT) -> str:
+    """That MLflow does not answer, and why, in one line."""
+    why = (str(error).splitlines() or [type(error).__name__])[0][:200]
+    return f"MLflow at {uri(root)} does not answer ({why})"
 
 
 def say_import() -> int:
@@ -374,11 +378,7 @@ def say_import() -> int:
     except FedReproError:
         raise
     except Exception as error:
-        print(
-            f"warning: MLflow at {uri()} does not answer ({_first_line(error)}); call this again when it "
-            "does",
-            file=sys.stderr,
-        )
+        print(f"warning: {no_answer(error)}; call this again when it does", file=sys.stderr)
         return 0
     print(f"MLflow at {uri()}: {new} new runs, {old} already there")
     return 0

@@ -212,25 +212,19 @@ def report(paper: str | None) -> int:
     return 0
 
 
-@main.command(epilog=example("fedrepro ui --port 5050"))
-@click.option("--port", type=int, default=5000, show_default=True, help="On 127.0.0.1.")
-def ui(port: int) -> int:
-    """Open MLflow on the runs of this repository."""
-    from pipeline.cells.tracking import uri
+@main.command(short_help="Open MLflow on the runs.",
+              epilog=example("fedrepro ui", "fedrepro ui fedlsa --port 5050"))
+@click.argument("paper", required=False, shell_complete=_papers)
+@click.option("--port", type=click.IntRange(1024, 65535), default=5000, show_default=True,
+              help="On 127.0.0.1; where it is in use, the next free one.")
+def ui(paper: str | None, port: int) -> int:
+    """Open MLflow on the runs of all papers, or of PAPER.
 
-    command = [
-        sys.executable,
-        "-m",
-        "mlflow",
-        "ui",
-        "--backend-store-uri",
-        uri(),
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-    ]
-    os.execve(sys.executable, command, os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"})
+    Prints a link to every paper's runs, grouped by cell, and one to each comparison of a table's methods, and
+    opens the first where there is a browser. Ctrl-C ends it.
+    """
+    from pipeline.commands import ui as command
+    return command.ui(paper, port)
 
 
 @main.command("import", short_help="Bring finished seeds into MLflow.",

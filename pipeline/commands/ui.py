@@ -1,0 +1,176 @@
+"""`fedrepro ui`: MLflow on the runs of this repository, and links to what one wants to see there.
+
+A link names a view that is kept as a tag of the experiment, as MLflow's own button Share does: which runs,
+which columns, how they are grouped and sorted.
+"""
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+import webbrowser
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from pipeline.cells import results, tracking
+from pipeline.commands.status import table_cells
+from pipeline.errors import FedReproError
+from pipeline.schema import MINIATURE, ROOT, Cell, Paper, load_paper, papers
+
+HOST = "127.0.0.1"                                    # MLflow asks for no password
+PATIENCE = 180.0                                      # seconds that the server may take to start
+COLUMNS = 6                                           # measures in a view at most
+LONGEST = 5000                                        # characters that MLflow takes in a tag
+Results = dict[Cell, dict]
+
+
+def ui(paper: str | None, port: int, root: Path = ROOT) -> int:
+    """Bring in what MLflow does not know yet, print the links and serve until Ctrl-C; returns the exit code.
+    A server that MLFLOW_TRACKING_URI names is not started, only linked to."""
+    keys = [paper] if paper else list(papers(root))
+    for key in keys:
+        load_paper(key, root)                         # an unknown one is said
+    try:
+        click.echo("Bringing results into MLflow that it does not know yet")
+        tracking.import_results(root)
+        links = {key: dict(views(key, root)) for key in keys}
+    except FedReproError:
+        raise
+    except Exception as error:                        # whatever MLflow, SQLite or the network raises
+        raise FedReproError(tracking.no_answer(error, root)) from error
+    if (address := tracking.uri(root)).startswith("http"):
+        _show(links, address.rstrip("/"), root)
+        return 0
+    return _serve(links, free_port(port), root)
+
+
+# -- views ---------------------------------------------------------------------------------------------------
+
+def views(key: str, root: Path = ROOT) -> Iterator[tuple[str, str]]:
+    """(what it shows, path of the link) of a paper's views, which are written into its experiment: all runs
+    grouped by cell, then the methods of each table side by side, where two or more are measured."""
+    found = {cell: result for cell, result in results.collect(root).items() if cell.paper == key}
+    if not found:
+        return
+    store = tracking.Store(root)
+    runs, experiment = store.finished(key), store.experiment(key)
+    shown = {"all runs": view(found, "", "cell", "attributes.start_time")}
+    for title, cells in comparisons(key, load_paper(key, root), found, root).items():
+        some = {cell: found[cell] for cell in cells}
+        ids = [runs[result["self"], str(seed)] for result in some.values() for seed in result["seeds"]]
+        order = f"metrics.`{columns(some)[0]}`"
+        exact = view(some, f"attributes.run_id IN ({', '.join(map(repr, ids))})", "label", order)
+        rough = view(some, f"tags.scenario = '{cells[0].scenario}'", "label", order)
+        shown[title] = exact if len(json.dumps(exact)) < LONGEST else rough
+    for title, document in shown.items():
+        name = re.sub(r"[^a-z0-9]+", "-", title.lower())
+        store.client.set_experiment_tag(experiment, f"mlflow.sharedViewState.{name}", json.dumps(document))
+        mode = "" if title == "all runs" else "&compareRunsMode=CHART"
+        yield title, (f"/#/experiments/{experiment}/runs?workflowType=machine_learning"
+                      f"&viewStateShareKey={name}{mode}")
+
+
+def comparisons(key: str, paper: Paper, found: Results, root: Path) -> dict[str, list[Cell]]:
+    """Title -> measured cells that stand side by side: the miniature, and each scenario of each table."""
+    groups: dict[str, list[Cell]] = {"miniature": [cell for cell in found if cell.scenario == MINIATURE]}
+    for table in paper.tables.values():
+        for cell in table_cells(key, paper, table, root):
+            groups.setdefault(f"table {table.number}, {cell.scenario}", []).append(cell)
+    for scenario in paper.beside:
+        groups[scenario] = [cell for cell in found if cell.scenario == scenario]
+    measured = {title: [cell for cell in cells if cell in found] for title, cells in groups.items()}
+    return {title: cells for title, cells in measured.items() if len(cells) > 1}
+
+
+def view(found: Results, query: str, group: str, order: str) -> dict:
+    """What MLflow keeps of a table of runs."""
+    metrics = [f"metrics.`{name}`" for name in columns(found)]
+    name = "attributes.`Run Name`"
+    return {
+        "searchFilter": query,
+        "orderByKey": order,
+        "orderByAsc": False,
+        "selectedColumns": metrics,
+        "columnOrder": [name, *metrics],
+        "columnWidths": {name: 330, **dict.fromkeys(metrics, 150)},
+        "groupBy": {"aggregateFunction": "average", "groupByKeys": [{"mode": "tag", "groupByData": group}]},
+        "runsHiddenMode": "SHOW_ALL",
+    }
+
+
+def columns(found: Results) -> list[str]:
+    """Metrics worth a column: the headlines, then the other measures that most cells report."""
+    headlines = [result["headline"] for result in found.values()]
+    counts: dict[str, int] = {}
+    for result in found.values():
+        for name in result["measures"]:
+            if "." not in name and name != "loss":
+                counts[name] = counts.get(name, 0) + 1
+    others = sorted(counts, key=lambda name: -counts[name])
+    return [f"reported/{name}" for name in list(dict.fromkeys([*headlines, *others]))[:COLUMNS]]
+
+
+# -- the server ----------------------------------------------------------------------------------------------
+
+def free_port(first: int) -> int:
+    """The port, or the next one on which nothing answers, which is said."""
+    for port in range(first, min(first + 100, 65536)):
+        with socket.socket() as probe:
+            if probe.connect_ex((HOST, port)):
+                if port != first:
+                    click.echo(f"port {first} is in use; {port} instead")
+                return port
+    raise FedReproError(f"ports {first} to {port} of {HOST} are all in use: give another with --port")
+
+
+def _serve(links: dict[str, dict[str, str]], port: int, root: Path) -> int:
+    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", tracking.uri(root),
+               "--host", HOST, "--port", str(port), "--workers", "1",
+               "--uvicorn-opts", "--log-level warning"]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    server = subprocess.Popen(command, cwd=root, start_new_session=True,
+                              env=os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"})
+    try:
+        begun = time.monotonic()
+        while not _answers(f"http://{HOST}:{port}/health"):
+            if server.poll() is not None or time.monotonic() - begun > PATIENCE:
+                raise FedReproError(f"MLflow's server did not start on {HOST}:{port}; above is what it said")
+            time.sleep(0.3)
+        _show(links, f"http://{HOST}:{port}", root)
+        click.echo("Ctrl-C ends it")
+        return server.wait()
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        if server.poll() is None:
+            os.killpg(server.pid, signal.SIGTERM)
+            server.wait()
+
+
+def _answers(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(address, timeout=5) as reply:
+            return reply.status == 200
+    except OSError:
+        return False
+
+
+def _show(links: dict[str, dict[str, str]], address: str, root: Path) -> None:
+    """Print the links; open the first in a browser, where somebody sits before one."""
+    every = [path for paper in links.values() for path in paper.values()]
+    click.echo(f"\nMLflow: {address}" + ("" if every else "; no runs yet: fedrepro run"))
+    for key, paper in links.items():
+        if paper:
+            click.echo(f"\n{load_paper(key, root).name}")
+        for title, path in paper.items():
+            click.echo(f"  {title:<{max(map(len, paper))}}  {address}{path}")
+    click.echo()
+    screen = sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if every and screen and sys.stdout.isatty():
+        webbrowser.open(address + every[0])
