@@ -5,8 +5,8 @@
     python tests/chaos inputs --count 1000               a file that is read is changed at random
     python tests/chaos --seconds 120                     all three, each for a third of the time
 
-All of it happens in small repositories in a temporary folder. `--seed` repeats a campaign. What went wrong is a line
-on the terminal, and the exit code is 1.
+All of it happens in small repositories in a temporary folder. `--seed` repeats a campaign. What went wrong is
+a line on the terminal, and the exit code is 1.
 """
 import argparse
 import random

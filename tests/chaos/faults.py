@@ -1,5 +1,5 @@
-"""The n-th file operation of a command fails (no space left, input/output error, read-only file system), once or
-from there on. Wrong is a traceback, and what is not as expected after the same command was run again."""
+"""The n-th file operation of a command fails (no space left, input/output error, read-only file system), once
+or from there on. Wrong is a traceback, and what is not as expected after the same command was run again."""
 import errno
 import random
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""A file that is read is changed at random, and everything is read: parameters, the paper, data, partition, what
-seeds keep, results, pages. Wrong is anything but one line of refusal or, where a change is allowed to mean
-something (a parameter, a printed number), pages that show it: a traceback, ten seconds of computing without an
-end, an altered number in data, partition, result or kept seed that is taken as it stands."""
+"""A file that is read is changed at random, and everything is read: parameters, the paper, data, partition,
+what seeds keep, results, pages. Wrong is anything but one line of refusal or, where a change is allowed to
+mean something (a parameter, a printed number), pages that show it: a traceback, ten seconds of computing
+without an end, an altered number in data, partition, result or kept seed that is taken as it stands."""
 import os
 import pickle
 import random
@@ -72,13 +72,14 @@ def _changed(path: Path, content: bytes, draw: random.Random) -> bytes:
 
 
 def _sealed(path: Path) -> bool:
-    """Whether a hash over the changed file may be computed anew: that of result.json, whose numbers have ranges.
-    The others are guarded against damage alone."""
+    """Whether a hash over the changed file may be computed anew: that of result.json, whose numbers have
+    ranges. The others are guarded against damage alone."""
     return False
 
 
 def _in_a_child(folder: Path) -> dict[str, object] | str:
-    """What is read, in a process of its own: {what: content}, None where it was refused; or what went wrong."""
+    """What is read, in a process of its own: {what: content}, None where it was refused; or what went
+    wrong."""
     receiver, sender = os.pipe()
     if not (child := os.fork()):
         os.close(receiver)

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import yaml
-
 from repository import copy_of_the_repository
 
 CELL = "tiny/mini/fedavg"
