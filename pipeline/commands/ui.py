@@ -21,7 +21,7 @@ import click
 from pipeline.cells import results, tracking
 from pipeline.commands.status import table_cells
 from pipeline.errors import FedReproError
-from pipeline.schema import MINIATURE, ROOT, Cell, Paper, load_paper, papers
+from pipeline.schema import MINIATURE, ROOT, Cell, load_paper, papers
 
 HOST = "127.0.0.1"                                    # MLflow asks for no password
 PATIENCE = 180.0                                      # seconds that the server may take to start
@@ -39,7 +39,11 @@ def ui(paper: str | None, port: int, root: Path = ROOT) -> int:
     try:
         click.echo("Bringing results into MLflow that it does not know yet")
         tracking.import_results(root)
-        links = {key: dict(views(key, root)) for key in keys}
+        store, found = tracking.Store(root), results.collect(root)
+        links = {
+            key: dict(views(key, {cell: found[cell] for cell in found if cell.paper == key}, store))
+            for key in keys
+        }
     except FedReproError:
         raise
     except Exception as error:                        # whatever MLflow, SQLite or the network raises
@@ -52,16 +56,14 @@ def ui(paper: str | None, port: int, root: Path = ROOT) -> int:
 
 # -- views ---------------------------------------------------------------------------------------------------
 
-def views(key: str, root: Path = ROOT) -> Iterator[tuple[str, str]]:
+def views(key: str, found: Results, store: tracking.Store) -> Iterator[tuple[str, str]]:
     """(what it shows, path of the link) of a paper's views, which are written into its experiment: all runs
     grouped by cell, then the methods of each table side by side, where two or more are measured."""
-    found = {cell: result for cell, result in results.collect(root).items() if cell.paper == key}
     if not found:
         return
-    store = tracking.Store(root)
     runs, experiment = store.finished(key), store.experiment(key)
     shown = {"all runs": view(found, "", "cell", "attributes.start_time")}
-    for title, cells in comparisons(key, load_paper(key, root), found, root).items():
+    for title, cells in comparisons(key, found, store.root).items():
         some = {cell: found[cell] for cell in cells}
         ids = [runs[result["self"], str(seed)] for result in some.values() for seed in result["seeds"]]
         order = f"metrics.`{columns(some)[0]}`"
@@ -76,8 +78,9 @@ def views(key: str, root: Path = ROOT) -> Iterator[tuple[str, str]]:
                       f"&viewStateShareKey={name}{mode}")
 
 
-def comparisons(key: str, paper: Paper, found: Results, root: Path) -> dict[str, list[Cell]]:
+def comparisons(key: str, found: Results, root: Path) -> dict[str, list[Cell]]:
     """Title -> measured cells that stand side by side: the miniature, and each scenario of each table."""
+    paper = load_paper(key, root)
     groups: dict[str, list[Cell]] = {"miniature": [cell for cell in found if cell.scenario == MINIATURE]}
     for table in paper.tables.values():
         for cell in table_cells(key, paper, table, root):

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import yaml
-from repository import copy_of_the_repository
 
+ROOT = Path(__file__).resolve().parents[2]
 CELL = "tiny/mini/fedavg"
 STAGES = ("sources", "data", "results", "track", "report")       # of the root; the rest serves other papers
 VOLATILE = ("started", "seconds", "memory", "git", "self")        # of result.json: when and how fast
@@ -31,8 +31,9 @@ COMMANDS = {
 
 
 def make(folder: Path) -> Path:
-    """The repository, as a commit, with nothing run yet."""
-    copy_of_the_repository(folder)
+    """The last commit of this repository with one paper of its own, with nothing run yet."""
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(folder)], check=True)
+    shutil.rmtree(folder / ".git")
     for old in [*folder.glob("papers/*/"), folder / "reports/curves", folder / "reports/inputs"]:
         shutil.rmtree(old, ignore_errors=True)
     for old in ("dvc.lock", "data/dvc.lock", "reports/noise.csv"):
