@@ -27,4 +27,4 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     known = [str(k) for k in known]
     near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
     hint = f"nearest: {near[0]!r}" if near else "known: " + (", ".join(map(repr, sorted(known))) or "none")
-    return f"unknown {kind} {str(name)!r} ({hint})"
+    return f"unknown {kind} {str(name)!r:.80} ({hint})"

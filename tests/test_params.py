@@ -1,20 +1,27 @@
 """Bad parameters: one line that names file and key, with the nearest known name."""
 import dataclasses
 import shutil
+from functools import reduce
 
 import pytest
 import yaml
+from reporting import PAPER, found
+from repository import edit
 
 from pipeline import methods
+from pipeline.cells.checks import check_environment
+from pipeline.commands.sync import written
 from pipeline.errors import ParamError
 from pipeline.report.across import excluded
 from pipeline.schema import (
     ROOT,
     Cell,
+    Data,
     Dirichlet,
     Domains,
     Miniature,
     Optimiser,
+    Paper,
     Partition,
     Scenario,
     check,
@@ -112,12 +119,89 @@ def test_client_names_of_models_and_sizes_agree():
 
 @pytest.mark.parametrize("text, message", [
     ("a: 1\na: 2\n", "x.yaml:2: the key .a. is given twice"),
-    ("a: [1, 2\n", "x.yaml:.*expected .,. or .\]."),
-    ("a: !!python/object/apply:os.system ['true']\n", "x.yaml:1: could not determine a constructor")])
+    ("a: [1, 2\n", "x.yaml:.*expected .,. or .."),
+    ("a: !!python/object/apply:os.system ['true']\n", "x.yaml:1: could not determine a constructor"),
+    ("a: 1\nb: 2024-13-45\n", "x.yaml:2: '2024-13-45' is no timestamp"),
+    ("a: !!timestamp x\n", "x.yaml:1: 'x' is no timestamp"),
+    ("a: !!bool x\n", "x.yaml:1: 'x' is no bool"),
+    ("a: !!int x\n", "x.yaml:1: 'x' is no int"),
+    (f"a: {'9' * 5000}\n", "x.yaml:1: '9+ is no int"),
+    (f"a: {10**18 * 10}\n", "x.yaml:1: '10+' is no int"),
+    ("a: " + "[" * 100_000, "x.yaml:1: more than 50 levels"),
+    ("a: &a [*a]\n", "x.yaml:1: .a is inside itself"),
+    ("[]\n", r"x.yaml: expected a mapping, found \[\]"),
+    ("a: \x00\n", "x.yaml: .*characters are not allowed")])
 def test_bad_yaml(tmp_path, text, message):
     (tmp_path / "x.yaml").write_text(text)
-    with pytest.raises(ParamError, match=message):
+    with pytest.raises(ParamError, match=message) as raised:
         read_yaml(tmp_path / "x.yaml")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("first, further", [("[x]", "[{}]"), ("{k: 1}", "{{<<: [{}]}}")])
+def test_aliases_of_aliases_are_counted_before_they_are_written_out(tmp_path, first, further):
+    """Ten levels of nine aliases each: 3.5 thousand million values in 1 kB."""
+    lines = [f"a{i}: &a{i} " + further.format(", ".join([f"*a{i - 1}"] * 9)) for i in range(1, 11)]
+    (tmp_path / "x.yaml").write_text("\n".join([f"a0: &a0 {first}", *lines]))
+    with pytest.raises(ParamError, match="x.yaml:[4-7]: more than 100,000 values, aliases too"):
+        read_yaml(tmp_path / "x.yaml")
+
+
+HOSTILE = ["x; touch PWNED; #", "x/../../../ESCAPED", "..", "", "-rf", "a.b", "a\n", "a" * 101]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_name_becomes_no_path_and_no_command(name):
+    for part in ("scenarios", "methods", "grids", "tables", "figures"):
+        paper = PAPER | {part: {**PAPER[part], name: next(iter(PAPER[part].values()))}}
+        with pytest.raises(ParamError, match=f"f: {part}: must be a name of letters"):
+            check(Paper, paper, "f:")
+    with pytest.raises(ParamError, match="expected <paper>/<scenario>/<method>"):
+        Cell.parse(f"fedcrl/mini/{name}")
+    with pytest.raises(ParamError):
+        check(Data, {"set": name}, "f: data")
+
+
+@pytest.mark.parametrize("place, value, message", [
+    ("methods.ours.label", 5, "expected str, found 5"),
+    ("methods.ours.algorithm", "a/b", "must be a name"),
+    ("methods.ours.scenarios", 5, "expected a mapping"),
+    ("scenarios.mini", SCENARIO, "the miniature has this name"),
+    ("tables.table1.published", "../x.csv", "must be a name"),
+    ("title", "a\x07", "holds the control character U.0007")])
+def test_what_a_paper_may_not_hold_is_named(tmp_path, place, value, message):
+    def put(paper):
+        *parents, last = place.split(".")
+        reduce(dict.__getitem__, parents, paper)[last] = value
+    edit(found(tmp_path) / "papers/fedcrl/paper.yaml", put)
+    with pytest.raises(ParamError, match=f"papers/fedcrl/paper.yaml: {place}: {message}"):
+        load_paper("fedcrl", tmp_path)
+
+
+def test_a_data_set_that_is_none_names_the_nearest(tmp_path):
+    edit(
+        found(tmp_path) / "papers/fedcrl/paper.yaml",
+        lambda paper: paper["scenarios"]["balanced"]["data"].update(set="digit_domain"),
+    )
+    with pytest.raises(ParamError, match="balanced.data.set: unknown data set 'digit_domain' "
+                                         ".nearest: 'digit_domains'"):
+        written(tmp_path)
+
+
+@pytest.mark.parametrize("name, value, message", [
+    ("DEVICE", "gpu", "torch has no device 'gpu' here"),
+    ("EXECUTOR", "stack", "unknown executor 'stack' .nearest: 'stacked'"),
+    ("PRECISION", "fp33", "unknown precision 'fp33' .nearest: 'fp32'"),
+    ("WORKERS", "zero", "expected a whole number, found 'zero'"),
+    ("WORKERS", "0", "must be at least 1, found 0"),
+    ("CHECKPOINT_SECONDS", "often", "expected a number, found 'often'"),
+    ("CHECKPOINT_SECONDS", "nan", "must be finite, found nan"),
+    ("TRACKING", "of", "unknown value 'of' .nearest: 'off'"),
+    ("MIRROR", "/nowhere", "/nowhere is not a folder")])
+def test_a_variable_that_cannot_be_used_is_named(monkeypatch, name, value, message):
+    monkeypatch.setenv(f"FEDREPRO_{name}", value)
+    with pytest.raises(ParamError, match=f"FEDREPRO_{name}: {message}"):
+        check_environment()
 
 
 def test_merge_keys_work_and_may_be_overridden(tmp_path):

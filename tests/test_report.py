@@ -23,10 +23,10 @@ from pipeline.report.claims import parse_expected
 from pipeline.report.communication import worst_tenth
 from pipeline.report.context import page
 from pipeline.report.figures import over_seeds, trailing_mean
-from pipeline.report.formats import markdown, tex
+from pipeline.report.formats import markdown, markdown_code, tex
 from pipeline.report.judgement import variants
 from pipeline.report.panels import Value, compare, mark, merge_heads, rank
-from pipeline.report.published import read_published
+from pipeline.report.published import printed_number, read_published
 from pipeline.report.shape import combination
 from pipeline.report.study import Study, studies
 from pipeline.report.tables import table_view
@@ -132,17 +132,57 @@ DAMAGES = {
         lambda path: _rewrite(path, lambda d: d.update(seeds=2)),
         "ours/result.json: seeds: expected a list, found 2; another version",
     ),
+    "emptied": (
+        lambda path: _rewrite(path, lambda d: d.update(versions={})),
+        "ours/result.json: the key 'versions.torch' is missing",
+    ),
+    "out of range": (
+        lambda path: _rewrite(path, lambda d: d["measures"].update(average=[1.18e21, 66.5])),
+        "ours/result.json: measures.average[0]: must be at most 100, found 1.18e+21",
+    ),
+    "negative": (
+        lambda path: _rewrite(path, lambda d: d.update(seconds=[-1.0, 1.0])),
+        "ours/result.json: seconds[0]: must be at least 0, found -1.0",
+    ),
+    "huge": (
+        lambda path: _rewrite(path, lambda d: d["traffic"].update(up=10**400)),
+        "ours/result.json: traffic.up: must be finite, found 1000",
+    ),
+    "without headline": (
+        lambda path: _rewrite(path, lambda d: d.update(headline="averag")),
+        "ours/result.json: measures: unknown headline 'averag' (nearest: 'average')",
+    ),
     "seeds": (
         lambda path: _rewrite(path, lambda d: d.update(seeds=[0])),
         "ours/result.json: 2 values of 'M' for 1 seeds",
     ),
     "history cut": (
-        lambda path: _tail(path.parent / "history.csv"),
+        lambda path: _lines(path.parent / "history.csv", lambda lines: lines[:4]),
         "ours/history.csv: no row of seed 1, although result.json has 2 rounds",
     ),
     "history altered": (
         lambda path: _swap(path.parent / "history.csv", "66.5", "69.5"),
         "ours/history.csv: the last rounds of seed 0 give average 69.5",
+    ),
+    "history without a round": (
+        lambda path: _lines(path.parent / "history.csv", lambda lines: [*lines[:2], *lines[3:]]),
+        "ours/history.csv: seed 0 lacks rounds, or has some twice",
+    ),
+    "history without rows": (
+        lambda path: _lines(path.parent / "history.csv", lambda lines: lines[:1]),
+        "ours/history.csv: no row of seed 0",
+    ),
+    "history without a column": (
+        lambda path: _swap(path.parent / "history.csv", "average", "averag"),
+        "ours/history.csv: the column 'average' is missing",
+    ),
+    "history in words": (
+        lambda path: _swap(path.parent / "history.csv", "66.5", "7x.1"),
+        "ours/history.csv:4: average: '7x.1' is not a number",
+    ),
+    "history out of range": (
+        lambda path: _swap(path.parent / "history.csv", "66.5", "166.5"),
+        "ours/history.csv:4: average: 166.5 is not between 0 and 100",
     ),
     "history gone": (lambda path: (path.parent / "history.csv").unlink(), "ours/history.csv: no such file"),
     "metrics cut": (
@@ -156,8 +196,8 @@ DAMAGES = {
 }
 
 
-def _tail(path):
-    path.write_text("\n".join(path.read_text().splitlines()[:4]) + "\n")
+def _lines(path, change):
+    path.write_text("\n".join(change(path.read_text().splitlines())) + "\n")
 
 
 def _swap(path, old, new):
@@ -574,6 +614,51 @@ def test_missing_or_wrong_published_table_is_named(root):
     path.unlink()
     with pytest.raises(ParamError, match="table1.csv: no such file"):
         page(Study.of("fedcrl", {}, root))
+
+
+@pytest.mark.parametrize("old, new, message", [
+    ("42.22", "7x.1", ":3: value: '7x.1' is not a number"),
+    ("42.22", "O7.1", ":3: value: 'O7.1' is not a number"),
+    ("42.22", "nan", None),                           # a name
+    ("42.22,,", "42.22,,likely=4.5.6", ":3: note: '4.5.6' is not a number"),
+    ("42.22,,", "42.22,x,", ":3: std: 'x' is not a number"),
+    ("42.22,", "42.22", ":3: 8 fields, the columns are 9"),
+    ("42.22", "42.22\0", ":3: holds the control character U.0000"),
+    ("42.22", "\udcff", ":3: not UTF-8: byte 0xff"),
+    ("42.22", "4" * 200_000, ":3: field larger than field limit"),
+    ("Avg,FedAvg", "M,FedAvg", ":3: even,public=a, Digits, M, FedAvg stands in line 2 already")])
+def test_a_published_value_that_is_none_is_named(root, old, new, message):
+    path = root / "papers/fedcrl/published/table1.csv"
+    content = path.read_bytes().replace(old.encode(), new.encode("utf-8", "surrogateescape"), 1)
+    path.write_bytes(content)
+    table = load_paper("fedcrl", root).tables["table1"]
+    if message:
+        with pytest.raises(ParamError, match=f"papers/fedcrl/published/table1.csv{message}"):
+            read_published("fedcrl", table, root)
+    else:
+        assert printed_number(read_published("fedcrl", table, root)[1]) is None
+    for empty in ("", "\n"):
+        path.write_text(empty)
+        with pytest.raises(ParamError, match="table1.csv: is empty, the columns must be paper,table"):
+            read_published("fedcrl", table, root)
+
+
+def test_a_dollar_or_a_line_break_in_a_label_is_text(measured):
+    def change(paper):
+        paper["methods"]["ours"]["label"], paper["title"] = "$\\frac{$ x^", "one\n\ntwo"
+
+    edit(measured / "papers/fedcrl/paper.yaml", change)
+    render(["fedcrl"], measured)
+    assert "$\\frac{$" in (measured / "reports/figures/fedcrl-mini.svg").read_text()
+    assert "one two" in (measured / "reports/fedcrl.tex").read_text()
+    check_tex((measured / "reports/fedcrl.tex").read_text())
+
+
+def test_curves_of_a_cut_history_are_refused(measured):
+    found = results.collect(measured)
+    _lines(measured / OURS / "history.csv", lambda lines: lines[:1])
+    with pytest.raises(FedReproError, match="ours/history.csv: no row of seed 0"):
+        results.curves(found, measured)
 
 
 def test_a_study_has_what_is_asked_of_its_paper_and_papers_come_in_their_order(measured):
@@ -1024,6 +1109,8 @@ def test_tex_escapes_everything_special():
 
 def test_markdown_escapes_tables_and_html():
     assert markdown("|B_0| <b>*") == r"\|B\_0\| \<b\>\*"
+    assert markdown("a\n\n# b") == "a # b"
+    assert markdown_code("x") == "`x`" and markdown_code("`<b>`|\n") == r"`` `<b>`\|  ``"
 
 
 def test_tex_is_balanced(measured):

@@ -44,7 +44,7 @@ KEYS: dict[str, Any] = {
     "versions": dict[str, str], "started": str, "seconds": list[NonNegative], "git": dict[str, Any],
     "digest": str}
 INSIDE = {"traffic": ("up", "down", "bytes"), "data": (DATA := ("set", "source", "digest", "deviation")),
-          "public": DATA, "versions": ("torch",), "git": ("commit",)}     # where they are not empty
+          "public": DATA, "versions": ("torch",), "git": ("commit",)}
 ROUNDED = 0.002  # largest gap between the mean of numbers with four decimals and the rounded mean
 
 
@@ -106,7 +106,8 @@ def _check_values(document: dict) -> None:
         if key not in document:
             raise FedReproError(f"the key {key!r} is missing")
         value = check(kind, document[key], key)
-        if lost := [name for name in INSIDE.get(key, ()) if value and name not in value]:
+        inside = INSIDE.get(key, ()) if value or key not in ("public", "git") else ()
+        if lost := [name for name in inside if name not in value]:
             raise FedReproError(f"the key {key + '.' + lost[0]!r} is missing")
     seeds, measures = document["seeds"], document["measures"]
     if not seeds or len(set(seeds)) != len(seeds):
@@ -247,8 +248,10 @@ def history(cell: Cell, root: Path = ROOT) -> pd.DataFrame:
         if not table.empty and not is_integer_dtype(table[name]):
             raise FedReproError(f"{shorten(path)}: the column {name!r} must hold whole numbers")
     for name in table.select_dtypes(exclude="number") if len(table) else ():
-        line, text = next((at, text) for at, text in table[name].items() if not isinstance(text, float))
-        raise FedReproError(f"{shorten(path)}:{line + 2}: {name}: {text!r:.80} is not a number")
+        words = table[name][pd.to_numeric(table[name], errors="coerce").isna() & table[name].notna()]
+        for line, text in words.items():
+            raise FedReproError(f"{shorten(path)}:{line + 2}: {name}: {text!r:.80} is not a number")
+        raise FedReproError(f"{shorten(path)}: {name}: not a column of numbers")
     percent = [is_percent(str(name)) and name not in ("seed", "round") for name in table]
     values = table.to_numpy(float)
     wrong = np.isinf(values) | np.where(percent, (values < 0) | (values > 100), False)

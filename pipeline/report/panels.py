@@ -164,6 +164,8 @@ def result_path(cell: Cell) -> str:
 
 def merge_heads(levels: list[list[str]]) -> list[list[Head]]:
     """Header rows from each column's texts: neighbours that agree down to a level share one cell there."""
+    if not levels:
+        return [[]]
     rows = []
     for depth in range(len(levels[0])):
         if depth == len(levels[0]) - 1:

@@ -276,10 +276,10 @@ class Body:
         block = [place for place in block if self.filler.measure(place.setting, place, "") not in COSTS]
         for name in self.names:
             baseline = self.baseline(name, delta)
-            other = self.values.get((baseline, block[-1]), Value("outside"))
-            self.values[name, delta] = (
-                difference(self.values[name, block[-1]], other) if name != baseline else Value("outside")
-            )
+            self.values[name, delta] = Value("outside")
+            if block and name != baseline:
+                other = self.values.get((baseline, block[-1]), Value("outside"))
+                self.values[name, delta] = difference(self.values[name, block[-1]], other)
 
 
 # -- the whole table -----------------------------------------------------------------------------------------
