@@ -28,6 +28,8 @@ from pipeline.commands.schedule import (
     Task,
     UnknownStage,
 )
+from pipeline.engines import Engine, engine
+from pipeline.engines.local import Local
 from pipeline.errors import FedReproError, unknown
 from pipeline.schema import ACROSS, MINIATURE, Cell, load_paper, papers
 
@@ -36,8 +38,9 @@ SECONDS_BETWEEN_TABLES = 0.5
 TAIL = 8                                 # lines of the log of a failed stage
 
 
-def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = False) -> int:
-    """Run the stages; returns the exit code."""
+def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = False, on: str = "local",
+         **options: str) -> int:
+    """Run the stages; returns the exit code. `on` and `options`: see `pipeline.engines.engine`."""
     chosen = [target for stage in stages for target in targets(stage)]
     try:
         from dvc.exceptions import DvcException
@@ -55,7 +58,13 @@ def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = Fals
         raise FedReproError(f"{error}{': ' * bool(error.__cause__)}{cause}") from None
     except KeyboardInterrupt:
         return 130
-    return run(schedule, jobs or cores())
+    jobs = jobs or cores()
+    here = Local(lambda: Group(schedule.repo.lock.lockfile), jobs if on == "local" else cores())
+    where = engine(on, here, jobs, options)
+    if options.get("cancel"):
+        print(f"{where.cancel(schedule.tasks)} jobs cancelled")
+        return 0
+    return run(schedule, jobs, where)
 
 
 def targets(name: str) -> list[str]:
@@ -76,15 +85,14 @@ def targets(name: str) -> list[str]:
     return [name]
 
 
-def run(schedule: Schedule, jobs: int) -> int:
+def run(schedule: Schedule, jobs: int, engine: Engine) -> int:
     """Run what has changed, at most `jobs` stages at once; returns the exit code."""
-    group = Group(schedule.repo.lock.lockfile)
     stopped: list[int] = []
 
     # Sets a flag: an exception could interrupt DVC while it writes a file in this process.
     def stop(number, frame) -> None:
         if stopped:
-            group.kill()                 # on the second signal
+            engine.kill()                # on the second signal
         stopped.append(number)
 
     before = {
@@ -94,16 +102,19 @@ def run(schedule: Schedule, jobs: int) -> int:
         with _display(schedule, jobs) as display:
             while not stopped and schedule.of(WAITING, READY, RUNNING):
                 schedule.check(SECONDS_BETWEEN_TABLES)
-                schedule.launch(jobs, group)
+                schedule.launch(engine)
+                engine.poll()
                 for task in schedule.poll():
                     display.ended(task)
                 display.show()
                 if schedule.of(RUNNING):
                     time.sleep(0.1)
     finally:
-        group.close()
+        left = engine.close()
         for number, handler in before.items():
             signal.signal(number, handler)
+    if left:
+        print(left, flush=True)
     return _summary(schedule, display, bool(stopped))
 
 
@@ -186,9 +197,10 @@ class Plain:
         rows = []
         for task in self.schedule.of(RUNNING):
             state = self._state(task)
+            where = task.process.where if task.process else ""
             rows.append(
                 (
-                    task.name,
+                    f"{task.name} ({where})" if where else task.name,
                     f"seed {state['seed']}, round {state['round']}/{state['rounds']}"
                     if "round" in state
                     else "",

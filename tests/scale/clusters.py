@@ -1,0 +1,118 @@
+"""Clusters on this machine: real daemons on loopback, ended by their process ids."""
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+CONFIGURATION = """\
+ClusterName=mini
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={port}
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+AuthInfo=socket={at}/munge/socket,cred_expire=5
+CryptoType=crypto/munge
+StateSaveLocation={at}/state
+SlurmdSpoolDir={at}/spool-%n
+SlurmctldPidFile={at}/slurmctld.pid
+SlurmdPidFile={at}/slurmd-%n.pid
+SlurmctldLogFile={at}/slurmctld.log
+SlurmdLogFile={at}/slurmd-%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SchedulerParameters=sched_interval=2,bf_interval=2
+SchedulerType=sched/backfill
+SlurmdTimeout=10
+KillWait=5
+ReturnToService=2
+JobRequeue=1
+MpiDefault=none
+MaxArraySize={largest}
+AccountingStorageType=accounting_storage/none
+"""
+NODE = ("NodeName=n{n} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=1 Boards=1 SocketsPerBoard=1 "
+        "CoresPerSocket=1 ThreadsPerCore=1 RealMemory=4000\n")
+
+
+class Slurm:
+    """A SLURM cluster of one-core nodes. `cred_expire` is short, because a requeued job is held for so long."""
+
+    def __init__(self, at: Path, nodes: int = 2, largest: int = 1001):
+        self.at, self.nodes = at, nodes
+        self.variables = {"SLURM_CONF": str(at / "slurm.conf")}
+        host, port = socket.gethostname().split(".")[0], 20000 + secrets.randbelow(9000)
+        values = {"host": host, "user": psutil.Process().username(), "at": at, "largest": largest}
+        text = CONFIGURATION.format(port=port, **values)
+        text += "".join(NODE.format(n=n, host=host, port=port + n) for n in range(1, nodes + 1))
+        (at / "slurm.conf").write_text(text + "PartitionName=main Nodes=ALL Default=YES MaxTime=1-0 State=UP\n")
+
+    def start(self) -> None:
+        for folder in ("munge", "state"):
+            (self.at / folder).mkdir(mode=0o700)
+        munge = self.at / "munge"
+        (munge / "key").write_bytes(secrets.token_bytes(1024))
+        (munge / "key").chmod(0o600)
+        self._run("munged", "--force", f"--key-file={munge}/key", f"--socket={munge}/socket",
+                  f"--pid-file={self.at}/munged.pid", f"--log-file={munge}/log", f"--seed-file={munge}/seed")
+        self._run("slurmctld")
+        for n in range(1, self.nodes + 1):
+            self.add(f"n{n}")
+        wait_for(lambda: self._run("sinfo", "-h", "-t", "idle", "-o", "%D").strip() == str(self.nodes), 30)
+
+    def add(self, node: str) -> None:
+        """Start a node, or one that was killed once more."""
+        (self.at / f"spool-{node}").mkdir(exist_ok=True)
+        self._run("slurmd", "-N", node)
+
+    def kill(self, node: str) -> None:
+        """As if its power went: its daemon, and the daemons of its jobs' steps with all that they started."""
+        victims = [psutil.Process(int((self.at / f"slurmd-{node}.pid").read_text()))]
+        jobs = self._run("squeue", "-h", "-w", node, "-t", "R", "-o", "%A").split()
+        for process in psutil.process_iter(["cmdline"]):
+            line = " ".join(process.info["cmdline"] or [])
+            if any(line.startswith(f"slurmstepd: [{job}.") for job in jobs):
+                victims += [process, *process.children(recursive=True)]
+        for process in victims:
+            process.kill()
+
+    def running(self) -> dict[str, str]:
+        """Job -> node of what runs."""
+        lines = self._run("squeue", "-h", "-r", "-t", "R", "-o", "%i %N").splitlines()
+        return dict(line.split() for line in lines if len(line.split()) == 2)
+
+    def stop(self) -> None:
+        for file in (self.at / "slurmctld.pid", *self.at.glob("slurmd-*.pid"), self.at / "munged.pid"):
+            if file.exists() and file.read_text().strip():
+                end(int(file.read_text()))
+
+    def _run(self, *command: str) -> str:
+        program = shutil.which(command[0]) or f"/usr/sbin/{command[0]}"
+        return subprocess.run([program, *command[1:]], env={**os.environ, **self.variables}, check=True,
+                              stdout=subprocess.PIPE, text=True, timeout=60).stdout
+
+
+def end(pid: int) -> None:
+    """Terminate a process and wait for it."""
+    try:
+        process = psutil.Process(pid)
+        process.send_signal(signal.SIGTERM)
+        process.wait(10)
+    except psutil.NoSuchProcess:
+        pass
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, condition
+        time.sleep(0.2)
