@@ -42,6 +42,9 @@ def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = Fals
          **options: str) -> int:
     """Run the stages; returns the exit code. `on` and `options`: see `pipeline.engines.engine`."""
     chosen = [target for stage in stages for target in targets(stage)]
+    jobs = jobs or cores()
+    here = Local(lambda: Group(schedule.repo.lock.lockfile), jobs if on == "local" else cores())
+    where = engine(on, here, jobs, options)
     try:
         from dvc.exceptions import DvcException
     except ImportError:
@@ -58,11 +61,9 @@ def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = Fals
         raise FedReproError(f"{error}{': ' * bool(error.__cause__)}{cause}") from None
     except KeyboardInterrupt:
         return 130
-    jobs = jobs or cores()
-    here = Local(lambda: Group(schedule.repo.lock.lockfile), jobs if on == "local" else cores())
-    where = engine(on, here, jobs, options)
     if options.get("cancel"):
-        print(f"{where.cancel(schedule.tasks)} jobs cancelled")
+        ended = where.cancel(schedule.tasks)
+        print(f"{ended} {'job' if ended == 1 else 'jobs'} cancelled")
         return 0
     return run(schedule, jobs, where)
 

@@ -1,4 +1,5 @@
 """What clusters share: cells go there, other stages stay here; what comes back is recorded in bulk."""
+import itertools
 import json
 import os
 import re
@@ -18,6 +19,7 @@ from pipeline.schema import Cell
 SECONDS_BETWEEN_LOOKS = 1.0              # at the folders of deliveries
 SECONDS_BETWEEN_POLLS = 5.0              # of the cluster's queue
 GRACE = 30.0  # seconds until a job that the queue forgot counts as failed: its files may come late
+AT_ONCE = 20                             # cells that are recorded before the display is shown again
 PASSED_ON = ("FEDREPRO_DEVICE", "FEDREPRO_EXECUTOR", "FEDREPRO_PRECISION", "FEDREPRO_CHECKPOINT_SECONDS")
 
 
@@ -192,8 +194,9 @@ class Cluster:
 
     def _record(self) -> None:
         """Record what has been handed over since the last time."""
-        arrived = {job.task: (job, path) for job in self.sent
-                   if job.code is None and (path := delivered(job.order, self.root))}
+        back = ((job, path) for job in self.sent
+                if job.code is None and (path := delivered(job.order, self.root)))
+        arrived = {job.task: (job, path) for job, path in itertools.islice(back, AT_ONCE)}
         if not arrived:
             return
         ahead = [clock_ahead(found) for job, path in arrived.values() if (found := _read(path))]

@@ -1,7 +1,6 @@
 """Makes results of what clusters have trained, many cells in one process: the files of each, then DVC's
-lock files."""
+lock files, once for all."""
 from collections import defaultdict
-from collections.abc import Iterable
 from pathlib import Path
 
 from pipeline.engines import Task
@@ -10,7 +9,7 @@ from pipeline.errors import FedReproError
 from pipeline.schema import Cell
 
 
-def record(arrived: Iterable[tuple[Task, Order, Path]], root: Path) -> dict[Task, str]:
+def record(arrived: list[tuple[Task, Order, Path]], root: Path) -> dict[Task, str]:
     """Check every delivery, write its result and enter it into dvc.lock; returns the error of each stage, one
     line, empty where it is recorded. Nothing is returned while another process holds DVC's lock."""
     from dvc.exceptions import DvcException
@@ -20,7 +19,6 @@ def record(arrived: Iterable[tuple[Task, Order, Path]], root: Path) -> dict[Task
     from pipeline.cells import training  # with torch: seconds, once
     errors: dict[Task, str] = {}
     by_file = defaultdict(list)
-    arrived = list(arrived)
     try:
         with lock_repo(arrived[0][0].stage.repo):
             for task, order, path in arrived:

@@ -45,7 +45,7 @@ NODE = ("NodeName=n{n} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=1
 
 
 class Slurm:
-    """A SLURM cluster of one-core nodes. `cred_expire` is short, because a requeued job is held for so long."""
+    """A SLURM cluster of one-core nodes. A requeued job is held for `cred_expire`, so that is short."""
 
     def __init__(self, at: Path, nodes: int = 2, largest: int = 1001):
         self.at, self.nodes = at, nodes
@@ -54,7 +54,8 @@ class Slurm:
         values = {"host": host, "user": psutil.Process().username(), "at": at, "largest": largest}
         text = CONFIGURATION.format(port=port, **values)
         text += "".join(NODE.format(n=n, host=host, port=port + n) for n in range(1, nodes + 1))
-        (at / "slurm.conf").write_text(text + "PartitionName=main Nodes=ALL Default=YES MaxTime=1-0 State=UP\n")
+        text += "PartitionName=main Nodes=ALL Default=YES MaxTime=1-0 State=UP\n"
+        (at / "slurm.conf").write_text(text)
 
     def start(self) -> None:
         for folder in ("munge", "state"):

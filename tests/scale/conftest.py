@@ -1,5 +1,6 @@
-"""Real servers on this machine, as root from Debian's and Python's packages; a test whose packages are missing
-is skipped with the reason. `make test-scale` installs what they need."""
+"""Real servers on this machine, as root from Debian's and Python's packages; a test whose packages are
+missing is skipped with the reason. `make test-scale` installs what they need."""
+import os
 import shutil
 import subprocess
 import sys
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from clusters import Slurm
-from repository import ROOT, copy_of_the_repository, edit
+from repository import copy_of_the_repository, edit
 
 CELLS = ["fedcrl/mini/local", "fedcrl/mini/fedavg", "fedcrl/mini/fedprox"]
 
@@ -25,7 +26,8 @@ def prepared(tmp_path_factory) -> Path:
         document["miniature"]["scenario"]["training"]["rounds"] = 10
         document["miniature"]["scenario"]["evaluation"]["last"] = 2
     edit(copy / "papers/fedcrl/paper.yaml", shorten)
-    fedrepro(copy, "run", "papers/fedcrl/dvc.yaml:partition-mini", "papers/fedcrl/dvc.yaml:sources", "sources")
+    paper = "papers/fedcrl/dvc.yaml"
+    fedrepro(copy, "run", f"{paper}:partition-mini", f"{paper}:sources", "sources")
     return copy
 
 
@@ -71,11 +73,7 @@ def fedrepro(project: Path, *arguments: str, expect: int = 0, **environment: str
 
 
 def surroundings(**environment: str) -> dict[str, str]:
-    import os
     return {**os.environ, "OMP_NUM_THREADS": "1", "DVC_NO_ANALYTICS": "1", "FEDREPRO_MIRROR": "",
             "MLFLOW_TRACKING_URI": "", "FEDREPRO_TRACKING": "off", "FEDREPRO_CHECKPOINT_SECONDS": "1",
             "PYTHONPATH": "", "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             **environment}
-
-
-__all__ = ["CELLS", "ROOT", "fedrepro", "surroundings"]
