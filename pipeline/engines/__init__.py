@@ -20,6 +20,7 @@ class Task(Protocol):
     log: Path
     cell: str | None
     workers: int
+    upstream: list
 
     @property
     def events(self) -> Path: ...
@@ -59,7 +60,7 @@ class Engine(Protocol):
         """The same at once, for an impatient user."""
 
 
-def engine(on: str, local: Engine, jobs: int, options: dict[str, str]) -> Engine:
+def engine(on: str, local: Engine, jobs: int | None, options: dict[str, str]) -> Engine:
     """The engine of that name. `options`: --slurm as text, --address, --gpus; ParamError for one that it does
     not take, FedReproError where its package or its cluster is missing."""
     if on not in ENGINES:

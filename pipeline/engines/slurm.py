@@ -25,6 +25,7 @@ from pipeline.schema import ROOT
 OPTIONS = ("account", "constraint", "cpus-per-task", "exclude", "gpus-per-node", "gres", "licenses", "mem",
            "mem-per-cpu", "mem-per-gpu", "nice", "nodelist", "partition", "qos", "reservation", "time")
 MINUTES = 24 * 60                        # where --slurm names no time
+AT_ONCE = 256                            # tasks of a submission, where --jobs names no number
 NOTICE = 90                              # seconds before the time limit at which a task is told to requeue
 TIME_OUTS = 10_000                       # how often a task may be requeued for its time limit
 
@@ -43,9 +44,9 @@ class Train(submitit.helpers.Checkpointable):
 class Slurm(Cluster):
     """A SLURM cluster. `jobs`: tasks of a submission that run at once; `options`: as --slurm takes them."""
 
-    def __init__(self, local: Engine, jobs: int, options: str, root: Path = ROOT):
+    def __init__(self, local: Engine, jobs: int | None, options: str, root: Path = ROOT):
         super().__init__(local, root)
-        self.jobs, self.options = jobs, parse(options)
+        self.jobs, self.options = jobs or AT_ONCE, parse(options)
         configuration = dict(re.findall(r"^(\w+)\s+= (.*?)\s*$", _ask("scontrol", "show", "config"), re.M))
         self.title = f"slurm cluster {configuration.get('ClusterName', '')!r}"
         self.largest = int(configuration.get("MaxArraySize", 1001))

@@ -117,3 +117,45 @@ def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
     while not condition():
         assert time.monotonic() < deadline, condition
         time.sleep(0.2)
+
+
+class Ray:
+    """A Ray cluster: a head without cores and two nodes of one. Only in a network namespace of its own, since
+    Ray turns 127.0.0.1 into the address of the first network card."""
+
+    def __init__(self, at: Path, program: str, port: int = 26379):
+        self.at, self.program, self.address = at, program, f"127.0.0.1:{port}"
+        health = {"period_ms": 1000, "failure_threshold": 3, "initial_delay_ms": 1000}
+        self.variables = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_METRICS_COLLECTION": "1",
+                          **{f"RAY_health_check_{name}": str(value) for name, value in health.items()}}
+
+    def start(self) -> None:
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+        self._start("--head", f"--port={self.address.split(':')[1]}", "--num-cpus=0",
+                    "--include-dashboard=false", "--object-store-memory=200000000", f"--temp-dir={self.at}")
+        for n in (1, 2):
+            self._start(f"--address={self.address}", "--num-cpus=1", f'--resources={{"n{n}": 1}}',
+                        "--object-store-memory=100000000", f"--min-worker-port={11000 + n * 1000}",
+                        f"--max-worker-port={11900 + n * 1000}")
+
+    def kill(self, node: str) -> None:
+        """As if its power went: its raylet and all that it started."""
+        for process in self._processes():
+            if any(part.startswith(f"--static_resource_list={node},") for part in process.info["cmdline"]):
+                for victim in [process, *process.children(recursive=True)]:
+                    victim.kill()
+                return
+        raise AssertionError(f"no raylet of {node}")
+
+    def stop(self) -> None:
+        for process in self._processes():
+            process.kill()
+
+    def _start(self, *options: str) -> None:
+        command = [self.program, "start", "--node-ip-address=127.0.0.1", "--disable-usage-stats", *options]
+        subprocess.run(command, cwd="/", env={**os.environ, **self.variables}, check=True, timeout=120,
+                       stdout=subprocess.DEVNULL)
+
+    def _processes(self) -> list[psutil.Process]:
+        return [process for process in psutil.process_iter(["cmdline"])
+                if str(self.at) in " ".join(process.info["cmdline"] or [])]
