@@ -125,21 +125,28 @@ class _Store:
         fail."""
         if paper not in self.experiments:
             with _locked(self.root):
-                found = self.client.get_experiment_by_name(paper)
-                local = None if uri(self.root).startswith("http") else (self.root / "mlartifacts").as_uri()
-                self.experiments[paper] = (
-                    found.experiment_id
-                    if found
-                    else self.client.create_experiment(
-                        paper,
-                        artifact_location=local,
-                        tags={
-                            "mlflow.experimentKind": "custom_model_development",
-                            "mlflow.note.content": NOTE.format(title=load_paper(paper, self.root).title),
-                        },
-                    )
-                )
+                self.experiments[paper] = self._found(paper) or self._made(paper)
         return self.experiments[paper]
+
+    def _found(self, paper: str) -> str | None:
+        found = self.client.get_experiment_by_name(paper)
+        return found.experiment_id if found else None
+
+    def _made(self, paper: str) -> str:
+        local = None if uri(self.root).startswith("http") else (self.root / "mlartifacts").as_uri()
+        try:
+            return self.client.create_experiment(
+                paper,
+                artifact_location=local,
+                tags={
+                    "mlflow.experimentKind": "custom_model_development",
+                    "mlflow.note.content": NOTE.format(title=load_paper(paper, self.root).title),
+                },
+            )
+        except Exception:                             # another machine was faster
+            if found := self._found(paper):
+                return found
+            raise
 
     def known(self, result: dict, seed: int) -> bool:
         """Is this seed of this very result logged to its end?"""
@@ -268,7 +275,8 @@ def _locked(root: Path):
     folder = root / ".cells"
     folder.mkdir(exist_ok=True)
     with open(folder / "mlflow.lock", "w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        with contextlib.suppress(OSError):            # a shared file system without locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
 

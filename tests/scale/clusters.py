@@ -1,4 +1,5 @@
 """Clusters on this machine: real daemons on loopback, ended by their process ids."""
+import contextlib
 import os
 import secrets
 import shutil
@@ -6,6 +7,7 @@ import signal
 import socket
 import subprocess
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -159,3 +161,51 @@ class Ray:
     def _processes(self) -> list[psutil.Process]:
         return [process for process in psutil.process_iter(["cmdline"])
                 if str(self.at) in " ".join(process.info["cmdline"] or [])]
+
+
+class S3:
+    """SeaweedFS as an S3 server on loopback, with a bucket `fedrepro`."""
+    access = {"AWS_ACCESS_KEY_ID": "fedrepro", "AWS_SECRET_ACCESS_KEY": "fedrepro-secret",
+              "AWS_DEFAULT_REGION": "us-east-1"}
+
+    def __init__(self, at: Path, weed: str):
+        port = 20000 + secrets.randbelow(5000)
+        self.url = f"http://127.0.0.1:{port}"
+        ports = {"s3": port, "master": port + 5001, "volume": port + 5002, "filer": port + 5003}
+        with open(at / "log", "wb") as log:
+            self.process = subprocess.Popen(
+                [weed, "mini", f"-dir={at}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-admin.ui=false",
+                 "-webdav=false", *[f"-{name}.port={number}" for name, number in ports.items()]],
+                env={**os.environ, **self.access, "S3_BUCKET": "fedrepro"}, stdout=log, stderr=log)
+        wait_for(lambda: answers(self.url + "/healthz"), 60)
+
+    def stop(self) -> None:
+        end(self.process.pid)
+
+
+class Postgres:
+    """A PostgreSQL server on loopback with a database `mlflow`; it runs as the user postgres, since root may
+    not."""
+
+    def __init__(self, at: Path, binaries: Path):
+        self.at, self.binaries, self.port = at, binaries, 20000 + secrets.randbelow(9000)
+        at.chmod(0o777)
+        self._run("initdb", "-D", f"{at}/db", "-A", "trust")
+        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={at}"
+        self._run("pg_ctl", "-D", f"{at}/db", "-w", "-l", f"{at}/log", "-o", options, "start")
+        self._run("createdb", "-h", "127.0.0.1", "-p", str(self.port), "mlflow")
+        self.url = f"postgresql+psycopg2://postgres@127.0.0.1:{self.port}/mlflow"
+
+    def stop(self) -> None:
+        self._run("pg_ctl", "-D", f"{self.at}/db", "-m", "fast", "stop")
+
+    def _run(self, program: str, *arguments: str) -> None:
+        subprocess.run(["runuser", "-u", "postgres", "--", str(self.binaries / program), *arguments], cwd="/",
+                       check=True, timeout=60, stdout=subprocess.DEVNULL)
+
+
+def answers(url: str) -> bool:
+    """Does a server answer there?"""
+    with contextlib.suppress(OSError):
+        return urllib.request.urlopen(url, timeout=5).status == 200
+    return False
