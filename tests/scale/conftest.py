@@ -15,20 +15,7 @@ CELLS = ["fedcrl/mini/local", "fedcrl/mini/fedavg", "fedcrl/mini/fedprox"]
 
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory) -> Path:
-    """A DVC repository with a short miniature of FedCRL, partitioned; nothing of it is trained."""
-    copy = copy_of_the_repository(tmp_path_factory.mktemp("project") / "checkout")
-    (copy / ".dvc" / "config").write_text("[core]\n    no_scm = True\n")
-    (copy / "equivalents.yaml").write_text("entries: []\n")            # of another history
-    for folder in ("runs", "metrics", "representations"):
-        shutil.rmtree(copy / "papers/fedcrl" / folder, ignore_errors=True)
-
-    def shorten(document):
-        document["miniature"]["scenario"]["training"]["rounds"] = 10
-        document["miniature"]["scenario"]["evaluation"]["last"] = 2
-    edit(copy / "papers/fedcrl/paper.yaml", shorten)
-    paper = "papers/fedcrl/dvc.yaml"
-    fedrepro(copy, "run", f"{paper}:partition-mini", f"{paper}:sources", "sources")
-    return copy
+    return prepare(tmp_path_factory.mktemp("project") / "checkout")
 
 
 @pytest.fixture(scope="session")
@@ -42,6 +29,23 @@ def undisturbed(prepared, tmp_path_factory) -> Path:
 @pytest.fixture
 def project(prepared, tmp_path_factory) -> Path:
     return copied(prepared, tmp_path_factory)
+
+
+def prepare(target: Path) -> Path:
+    """A DVC repository with a short miniature of FedCRL, partitioned; nothing of it is trained."""
+    copy = copy_of_the_repository(target)
+    (copy / ".dvc" / "config").write_text("[core]\n    no_scm = True\n")
+    (copy / "equivalents.yaml").write_text("entries: []\n")            # of another history
+    for folder in ("runs", "metrics", "representations"):
+        shutil.rmtree(copy / "papers/fedcrl" / folder, ignore_errors=True)
+
+    def shorten(document):
+        document["miniature"]["scenario"]["training"]["rounds"] = 10
+        document["miniature"]["scenario"]["evaluation"]["last"] = 2
+    edit(copy / "papers/fedcrl/paper.yaml", shorten)
+    paper = "papers/fedcrl/dvc.yaml"
+    fedrepro(copy, "run", f"{paper}:partition-mini", f"{paper}:sources", "sources")
+    return copy
 
 
 def copied(project: Path, factory) -> Path:
@@ -67,7 +71,7 @@ def slurm(tmp_path_factory):
 
 def fedrepro(project: Path, *arguments: str, expect: int = 0, **environment: str) -> str:
     done = subprocess.run([sys.executable, "-m", "pipeline", *arguments], cwd=project, capture_output=True,
-                          text=True, env=surroundings(**environment), timeout=200)
+                          text=True, env=surroundings(**environment), timeout=600)
     assert done.returncode == expect, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout + done.stderr
 

@@ -99,6 +99,6 @@ def access(project: Path) -> None:
 
 
 def dvc(project: Path, *arguments: str) -> None:
-    done = subprocess.run([sys.executable, "-m", "dvc", *arguments], cwd=project, timeout=200,
+    done = subprocess.run([sys.executable, "-m", "dvc", *arguments], cwd=project, timeout=600,
                           env=surroundings(**S3.access), capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
