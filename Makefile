@@ -24,7 +24,7 @@ repro: $(BIN)/.installed
 	fedrepro reproduce $(if $(JOBS),--jobs $(JOBS)) $(if $(FORCE),--force)
 
 test: $(BIN)/.installed-test
-	python -m pytest -q -n auto --dist loadfile
+	python -m pytest -q -n auto --dist loadfile --ignore tests/scale
 
 test-scale: $(BIN)/.installed-test
 	@tests/scale/install

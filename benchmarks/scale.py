@@ -26,9 +26,9 @@ CHECKPOINT = 20.0                        # seconds between checkpoints: half of 
 
 def measure() -> dict:
     """Seconds, on a cluster that this call starts and ends."""
+    from checkouts import CELLS as cells
+    from checkouts import prepare, surroundings
     from clusters import Slurm, wait_for
-    from conftest import CELLS as cells
-    from conftest import prepare, surroundings
 
     with tempfile.TemporaryDirectory() as folder:
         project = prepare(Path(folder, "checkout"))
@@ -107,7 +107,7 @@ print(json.dumps({name: round(value / 3, 2) for name, value in found.items()}))
 
 def _inside(project: Path, code: str, variables: dict[str, str]) -> str:
     """What code prints that runs in the checkout."""
-    from conftest import surroundings
+    from checkouts import surroundings
     done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True,
                           env=surroundings(**variables) | {"PYTHONPATH": str(project)})
     assert done.returncode == 0, done.stdout + done.stderr

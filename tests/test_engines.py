@@ -3,8 +3,10 @@ name. tests/scale has the real clusters."""
 import json
 import subprocess
 import sys
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from repository import CELL, forget, outputs, run
@@ -13,6 +15,7 @@ from pipeline.engines import cluster, delivery, engine
 from pipeline.engines.cluster import Cluster, Sent, State
 from pipeline.engines.delivery import Order
 from pipeline.engines.local import Local
+from pipeline.engines.node import Keeper
 from pipeline.errors import FedReproError, ParamError
 
 LOCAL = Local(lambda: None, 1)
@@ -187,6 +190,46 @@ def test_a_missing_package_is_one_line_and_nothing_of_it_is_imported_otherwise(m
         engine("slurm", LOCAL, 1, {"slurm": ""})
     code = "import sys, pipeline.commands.run; print({'submitit', 'ray', 'torch'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
+
+
+def test_what_comes_twice_stays_as_it_came_first(tmp_path):
+    """A lost machine had finished all the same: the first seed stays, its checkpoint goes."""
+    keeper = Keeper(str(tmp_path))
+    keeper.save("digest/seed-0.pt", b"half")
+    keeper.save("digest/seed-0.json", b"first")
+    keeper.save("digest/seed-0.json", b"second")
+    assert keeper.begin("cell", "n2", ["digest"]) == {"digest/seed-0.json": b"first"}
+
+
+def test_a_clock_that_is_ahead_is_noticed():
+    now = time.time()
+    assert delivery.clock_ahead({"ended": now - 3600}) == delivery.clock_ahead({"ended": now + 5}) == 0
+    assert 3590 < delivery.clock_ahead({"ended": now + 3600}) <= 3600
+
+
+def test_arrays_stay_below_the_largest_that_the_cluster_takes(tmp_path, monkeypatch):
+    """Five cells where arrays hold two, each array with a folder of its own and its share of --jobs."""
+    slurm = pytest.importorskip("pipeline.engines.slurm", reason="submitit is not installed")
+    arrays = []
+
+    class Executor:
+        def __init__(self, folder, **options):
+            self.folder = folder
+
+        def update_parameters(self, **options):
+            self.options = options
+
+        def map_array(self, function, *lists):
+            arrays.append((self.folder, len(lists[0]), self.options["slurm_array_parallelism"]))
+            return [SimpleNamespace(job_id=f"{len(arrays)}_{k}") for k in range(len(lists[0]))]
+    configuration = "ClusterName = mini\nMaxArraySize            = 2\n"
+    monkeypatch.setattr(slurm, "_ask", lambda *command: configuration)
+    monkeypatch.setattr(slurm.submitit, "AutoExecutor", Executor)
+    one = slurm.Slurm(LOCAL, 5, "mem=1G", tmp_path)
+    jobs = [Sent(Stage(tmp_path, CELL), Order(CELL, "fp32", {}, {}), tmp_path / "mark") for _ in range(5)]
+    one.send(jobs)
+    assert [array[1:] for array in arrays] == [(2, 2), (2, 2), (1, 1)]
+    assert len({folder for folder, *_ in arrays}) == 3 and [job.id for job in jobs][-1] == "3_0"
 
 
 def test_options_of_sbatch():

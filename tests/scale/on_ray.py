@@ -6,8 +6,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from checkouts import surroundings
 from clusters import Ray, wait_for
-from conftest import surroundings
 
 
 def main(checkout: Path, at: Path, *cells: str) -> None:

@@ -5,9 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import CELLS, fedrepro, surroundings
+from checkouts import CELLS, clean, fedrepro, result, surroundings
 from repository import outputs
-from test_slurm import clean, result
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from checkouts import CELLS, fedrepro, surroundings
 from clusters import S3, Postgres, answers, end, wait_for
-from conftest import CELLS, fedrepro, surroundings
 from reporting import BALANCED, found, write_run
 from repository import ROOT
 

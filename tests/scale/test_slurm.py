@@ -1,12 +1,11 @@
 """Cells on a real SLURM cluster of this machine."""
-import json
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+from checkouts import CELLS, clean, fedrepro, result, surroundings
 from clusters import wait_for
-from conftest import CELLS, fedrepro, surroundings
 from repository import outputs
 
 OPTIONS = ["--on", "slurm", "--slurm", "partition=main,mem=1500M,time=20", "--jobs", "8"]
@@ -54,15 +53,3 @@ def test_cancelled_jobs_are_gone_and_the_rest_is_one_line(slurm, project):
 
 def submissions(project: Path) -> list[Path]:
     return list((project / ".cells" / "slurm").iterdir())
-
-
-def result(project: Path, cell: str) -> dict:
-    paper, scenario, method = cell.split("/")
-    return json.loads((project / f"papers/{paper}/runs/{scenario}/{method}/result.json").read_text())
-
-
-def clean(project: Path) -> bool:
-    stages = [f"papers/fedcrl/dvc.yaml:mini@{cell.rpartition('/')[2]}" for cell in CELLS]
-    done = subprocess.run([sys.executable, "-m", "dvc", "status", "--json", *stages], cwd=project,
-                          env=surroundings(), capture_output=True, text=True, check=True)
-    return json.loads(done.stdout) == {}
