@@ -19,7 +19,7 @@ from pipeline.schema import Cell
 SECONDS_BETWEEN_LOOKS = 1.0              # at the folders of deliveries
 SECONDS_BETWEEN_POLLS = 5.0              # of the cluster's queue
 GRACE = 30.0  # seconds until a job that the queue forgot counts as failed: its files may come late
-AT_ONCE = 20                             # cells that are recorded before the display is shown again
+AT_ONCE = 50  # cells that are recorded together: writing a long dvc.lock takes seconds, once for all of them
 PASSED_ON = ("FEDREPRO_DEVICE", "FEDREPRO_EXECUTOR", "FEDREPRO_PRECISION", "FEDREPRO_CHECKPOINT_SECONDS")
 
 
