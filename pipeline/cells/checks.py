@@ -28,7 +28,9 @@ def check_environment() -> None:
     """ParamError naming the first variable whose value cannot be used. torch is imported only where one of
     those is set that it must judge."""
     for name, (kind, bounds) in NUMBERS.items():
-        if (text := os.environ.get(name)) is not None:
+        if not (text := os.environ.get(name)):
+            os.environ.pop(name, None)            # an empty variable is none
+        else:
             try:
                 number = kind(text)
             except ValueError:

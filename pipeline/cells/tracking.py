@@ -360,7 +360,8 @@ def _locked(root: Path, purpose: str):
     base = _database(root) or root / ".cells" / "mlflow"
     base.parent.mkdir(exist_ok=True)
     with open(base.with_name(f"{base.name}.{purpose}"), "w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        with contextlib.suppress(OSError):            # a shared file system without locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
 

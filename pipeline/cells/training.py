@@ -1,6 +1,7 @@
 """Trains a cell: every seed in its own process, with checkpoints, from parameters and partition to result
 files."""
 import dataclasses
+import errno
 import fcntl
 import math
 import multiprocessing
@@ -42,6 +43,7 @@ from pipeline.sealing import seal
 
 CHECKPOINT_SECONDS = 20.0
 FORCE = "FEDREPRO_FORCE"          # set: what earlier runs of the cell have kept is not used
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)     # of some shared file systems
 BYTES = 4                                                     # of a float32 scalar on the wire
 
 
@@ -62,13 +64,39 @@ class Job:
         return Kept(self.folder, self.seed)
 
 
-def train_cell(cell: Cell, root: Path = ROOT) -> dict:
-    """Train the missing seeds of the cell and write its metrics, history.csv and result.json; returns the
-    result.
+@dataclass(frozen=True)
+class Plan:
+    """What training a cell comes down to: its parameters, what each seed trains on, and a job for each."""
+    cell: Cell
+    scenario: Scenario
+    algorithm: str
+    hyper: dict
+    method: Any
+    metas: list[dict]
+    jobs: list[Job]
+    root: Path
 
-    FEDREPRO_WORKERS (default: the cores) seeds run at once. A run that was killed goes on from its
-    checkpoints.
-    """
+    def result(self) -> dict:
+        """result.json of the finished seeds."""
+        resolved = dataclasses.asdict(self.method)
+        return summarise(self.cell, self.scenario, self.algorithm, self.hyper, resolved, self.runs(),
+                         self.metas, self.jobs[0].digest, self.root)
+
+    def write(self, result: dict) -> None:
+        """The files of a result, where DVC and the reports look for them."""
+        _write(self.cell, result, self.runs(), self.jobs[0].kept.pictures, self.root)
+
+    def runs(self) -> list[dict]:
+        """What every seed found. TrainingError for one that is not finished, or was damaged since."""
+        found = [job.kept.run() for job in self.jobs]
+        if None in found:
+            raise TrainingError(f"{self.cell}: seed {self.jobs[found.index(None)].seed} is not finished")
+        return [run for run in found if run is not None]
+
+
+def plan(cell: Cell, root: Path = ROOT, precise: str | None = None, executor: str | None = None) -> Plan:
+    """How the cell is to be trained, or was, with this precision and executor; by default those of this
+    process."""
     scenario, algorithm, hyper = cell.resolve(root)
     where = f"papers/{cell.paper}/paper.yaml: methods.{cell.method}"
     method = methods.load(algorithm, hyper, where, cell.paper, root)
@@ -79,18 +107,27 @@ def train_cell(cell: Cell, root: Path = ROOT) -> dict:
         )
     verify(cell, root)
     metas = [inputs(cell, seed, root) for seed in scenario.seeds]
+    chosen = precise or precision(), executor or executor_name(default_device())
     jobs = [
-        Job(
-            cell,
-            seed,
-            provenance.cell_digest(cell, meta["digest"], precision(), root, executor_name(default_device())),
-            root,
-        )
+        Job(cell, seed, provenance.cell_digest(cell, meta["digest"], chosen[0], root, chosen[1]), root)
         for seed, meta in zip(scenario.seeds, metas)
     ]
+    return Plan(cell, scenario, algorithm, hyper, method, metas, jobs, root)
+
+
+def train_cell(cell: Cell, root: Path = ROOT, write: bool = True) -> dict:
+    """Train the missing seeds of the cell and write its metrics, history.csv and result.json; returns the
+    result. Without `write` the seeds stay in .cells/<digest>, and `Plan.write` makes the files of them.
+
+    FEDREPRO_WORKERS (default: the cores) seeds run at once. A run that was killed goes on from its
+    checkpoints.
+    """
+    planned = plan(cell, root)
+    jobs, scenario = planned.jobs, planned.scenario
     with _only_one(jobs[0].folder, cell), _marked(jobs[0].folder / "error.json", cell):
         progress = Progress(cell, scenario)
-        follower = tracking.Follower(cell, {"hyper": hyper, "scenario": dataclasses.asdict(scenario)}, root)
+        values = {"hyper": planned.hyper, "scenario": dataclasses.asdict(scenario)}
+        follower = tracking.Follower(cell, values, root)
 
         def report(row: dict) -> None:
             progress.report(row)
@@ -100,18 +137,14 @@ def train_cell(cell: Cell, root: Path = ROOT) -> dict:
             for job in jobs:
                 job.kept.forget()
         else:
-            for seed in adopt([job.kept for job in jobs], cell, metas, root):
+            for seed in adopt([job.kept for job in jobs], cell, planned.metas, root):
                 progress.say(f"seed {seed} is in git and stays as it is")
-        found = {}
         for finished in _train_seeds(jobs, report):
-            found[finished["seed"]] = finished
             progress.seed_done(finished)
-        runs = [found[job.seed] for job in jobs]
-        result = summarise(
-            cell, scenario, algorithm, hyper, dataclasses.asdict(method), runs, metas, jobs[0].digest, root
-        )
-        _write(cell, result, runs, jobs[0].kept.pictures, root)
-        follower.finish(result)
+        result = planned.result()
+        if write:
+            planned.write(result)
+            follower.finish(result)
         progress.cell_done(result)
     return result
 
@@ -342,6 +375,14 @@ def _only_one(folder: Path, cell: Cell):
                 f"{cell}: another process is training this cell; waiting for it", file=sys.stderr, flush=True
             )
             fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+            print(
+                f"warning: {folder}: this file system has no locks; see that nothing else trains {cell}",
+                file=sys.stderr,
+                flush=True,
+            )
         yield
 
 

@@ -93,11 +93,19 @@ def main() -> None:
 
 @main.command(short_help="Run what has changed, several stages at once.",
               epilog=example("fedrepro run", "fedrepro run fedlsa/mini/fedavg --jobs 2",
-                             "fedrepro run 'papers/fedlsa/dvc.yaml:main@*'"))
+                             "fedrepro run 'papers/fedlsa/dvc.yaml:main@*'",
+                             "fedrepro run fedcrl --on slurm --slurm partition=gpu,gres=gpu:1 -j 64",
+                             "fedrepro run fedcrl --on ray --address 10.0.0.1:6379 --gpus 0.25"))
 @click.argument("stages", nargs=-1, shell_complete=_cells)
 @JOBS
 @FORCE
-def run(stages: tuple[str, ...], jobs: int | None, force: bool) -> int:
+@click.option("--on", default="local", metavar="ENGINE", help="Where cells are trained: local, slurm or ray.")
+@click.option("--slurm", default="", metavar="OPTION=VALUE,...", help="Options of sbatch, such as "
+                                                                      "partition=gpu,gres=gpu:1.")
+@click.option("--address", default="", metavar="HOST:PORT", help="Of Ray's head node.")
+@click.option("--gpus", default="", metavar="SHARE", help="Of a GPU for each cell on Ray, such as 0.25.")
+@click.option("--cancel", is_flag=True, help="End what earlier calls left on the cluster of these stages.")
+def run(stages: tuple[str, ...], jobs: int | None, force: bool, on: str, **options) -> int:
     """Run what has changed, as `dvc repro` does, with several stages at once.
 
     STAGES are what `dvc repro --glob` takes, or a cell (fedlsa/mini/fedavg), a paper (fedlsa), `mini` or
@@ -105,7 +113,7 @@ def run(stages: tuple[str, ...], jobs: int | None, force: bool) -> int:
     and the reports.
     """
     from pipeline.commands import run as command
-    return command.main(stages, jobs, force)
+    return command.main(stages, jobs, force, on, **options)
 
 
 @main.command(short_help="What of every table is done and left, and for how long.",

@@ -16,6 +16,7 @@ from typing import Literal
 
 from pipeline.cells.checks import check_environment
 from pipeline.cells.progress import clock
+from pipeline.commands.group import Group
 from pipeline.commands.schedule import (
     DONE,
     FAILED,
@@ -24,11 +25,12 @@ from pipeline.commands.schedule import (
     SKIPPED,
     UNCHANGED,
     WAITING,
-    Group,
     Schedule,
     Task,
     UnknownStage,
 )
+from pipeline.engines import Engine, engine
+from pipeline.engines.local import Local
 from pipeline.errors import NO_REPOSITORY, FedReproError, ParamError, unknown
 from pipeline.schema import ACROSS, MINIATURE, Cell, load_paper, papers
 
@@ -38,10 +40,13 @@ FEW = 5                                  # names of stages in an error
 TAIL = 8                                 # lines of the log of a failed stage
 
 
-def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = False) -> int:
-    """Run the stages; returns the exit code."""
+def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = False, on: str = "local",
+         **options: str) -> int:
+    """Run the stages; returns the exit code. `on` and `options`: see `pipeline.engines.engine`."""
     check_environment()
     chosen = [target for stage in stages for target in targets(stage)]
+    here = Local(lambda: Group(schedule.repo.lock.lockfile), jobs if jobs and on == "local" else cores())
+    where = engine(on, here, jobs, options)
     try:
         from dvc.exceptions import DvcException
     except ImportError:
@@ -64,7 +69,11 @@ def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = Fals
         raise FedReproError(f"{error}{': ' * bool(error.__cause__)}{cause}") from None
     except KeyboardInterrupt:
         return 130
-    return run(schedule, jobs or cores())
+    if options.get("cancel"):
+        ended = where.cancel(schedule.tasks)
+        print(f"{ended} {'job' if ended == 1 else 'jobs'} cancelled")
+        return 0
+    return run(schedule, jobs or cores(), where)
 
 
 def targets(name: str) -> list[str]:
@@ -98,16 +107,15 @@ def check_cells(cells: Iterable[Cell]) -> None:
                              "does not offer")
 
 
-def run(schedule: Schedule, jobs: int) -> int:
+def run(schedule: Schedule, jobs: int, engine: Engine) -> int:
     """Run what has changed, at most `jobs` stages at once; returns the exit code."""
-    group = Group(schedule.repo.lock.lockfile)
     stopped: list[int] = []
     unchecked = [Cell.parse(task.cell) for task in schedule.tasks if task.cell]
 
     # Sets a flag: an exception could interrupt DVC while it writes a file in this process.
     def stop(number, frame) -> None:
         if stopped:
-            group.kill()                 # on the second signal
+            engine.kill()                # on the second signal
         stopped.append(number)
 
     before = {
@@ -120,17 +128,20 @@ def run(schedule: Schedule, jobs: int) -> int:
                 if unchecked and schedule.of(READY):
                     check_cells(unchecked)
                     unchecked = []
-                schedule.launch(jobs, group)
+                schedule.launch(engine)
+                engine.poll()
                 for task in schedule.poll():
                     display.ended(task)
                 display.show()
                 if schedule.of(RUNNING) or schedule.blocked():
                     time.sleep(0.1)
     finally:
-        group.close()
+        left = engine.close()
         schedule.end()
         for number, handler in before.items():
             signal.signal(number, handler)
+    if left:
+        print(left, flush=True)
     return _summary(schedule, display, bool(stopped))
 
 
@@ -218,9 +229,10 @@ class Plain:
         rows = []
         for task in self.schedule.of(RUNNING):
             state = self._state(task)
+            where = task.process.where if task.process else ""
             rows.append(
                 (
-                    task.name,
+                    f"{task.name} ({where})" if where else task.name,
                     f"seed {state['seed']}, round {state['round']}/{state['rounds']}"
                     if "round" in state
                     else "",

@@ -7,16 +7,16 @@ import json
 import logging
 import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.commands import keeping
-from pipeline.commands.group import Group
+
+if TYPE_CHECKING:
+    from pipeline.engines import Engine, Job
 
 SECONDS_TO_ASK_AGAIN = 2.0
 TAIL = 20  # lines of a log, in which DVC's last words are
@@ -43,7 +43,7 @@ class Task:
     state: str = WAITING
     upstream: list["Task"] = field(default_factory=list)
     downstream: list["Task"] = field(default_factory=list)
-    process: subprocess.Popen | None = None
+    process: "Job | None" = None
     workers: int = 1                     # cores that it was given
     begun: float = 0.0
     seconds: float = 0.0                 # how long it took
@@ -159,10 +159,12 @@ class Schedule:
             changed = True
         task.state = READY if self.force or changed else UNCHANGED
 
-    def launch(self, jobs: int, group: "Group") -> None:
-        """Start what is ready, the longest first; cores that are left over become workers of a training
-        stage."""
-        free = jobs - sum(task.workers for task in self.of(RUNNING))
+    def launch(self, engine: "Engine") -> None:
+        """Start what is ready, the longest first; cores of this machine that are left over become workers of
+        a training stage."""
+        for task in filter(engine.far, sorted(self.of(READY), key=lambda task: -task.rank)):
+            self._start(task, engine)
+        free = engine.cores - sum(task.workers for task in self.of(RUNNING) if not engine.far(task))
         ready = sorted(self.of(READY), key=lambda task: -task.rank)
         candidates = len(ready) + len(list(self._unchecked()))
         most = max((len(task.known) for task in self.tasks), default=0)
@@ -172,7 +174,7 @@ class Schedule:
             task.workers = min(max(1, free // candidates), len(task.known) or most or 1) if task.cell else 1
             free -= task.workers
             candidates -= 1
-            self._start(task, group)
+            self._start(task, engine)
 
     def poll(self) -> Iterator[Task]:
         """The stages that ended since the last call. What needs a failed one is skipped."""
@@ -276,33 +278,10 @@ class Schedule:
             and all(needed.state in (DONE, UNCHANGED) for needed in task.upstream)
         )
 
-    def _start(self, task: Task, group: "Group") -> None:
-        task.log.parent.mkdir(parents=True, exist_ok=True)
-        task.events.unlink(missing_ok=True)
-        keeping.keep((Path(out.fs_path) for out in task.stage.outs), task.kept)
-        workers = min(task.workers, int(os.environ.get("FEDREPRO_WORKERS") or task.workers))
-        environment = {
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "FEDREPRO_WORKERS": str(workers),
-            "FEDREPRO_EVENTS": str(task.events),
-            **({"FEDREPRO_FORCE": "1"} if self.force else {}),
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
-            "PYTHONUNBUFFERED": "1",
-            "DVC_NO_ANALYTICS": "1",
-        }
-        command = [
-            sys.executable,
-            "-m",
-            "pipeline.commands.keeping",
-            "--wait-for-lock",
-            "repro",
-            "--single-item",
-            *["--force"] * self.force,
-            task.name,
-        ]
-        with open(task.log, "wb") as log:
-            task.process = group.start(command, log, environment)
+    def _start(self, task: Task, engine: "Engine") -> None:
+        if not engine.far(task):         # DVC deletes them first; what comes back from elsewhere is renamed
+            keeping.keep((Path(out.fs_path) for out in task.stage.outs), task.kept)
+        task.process = engine.submit(task, self.force)
         task.state, task.begun = RUNNING, time.monotonic()
 
 

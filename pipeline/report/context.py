@@ -270,9 +270,25 @@ def notes(study: Study) -> list[Note]:
     return found
 
 
+def _machines(study: Study, runs: dict[Cell, dict]) -> list[str]:
+    """That cells come from processors or devices which round differently; nothing where all are alike."""
+    found: dict[str, list[str]] = {}
+    for cell, run in runs.items():
+        for made in run.get("machines", [run["versions"]]):
+            processor = "portable CPUs" if made.get("arithmetic") else made.get("processor", "unknown CPU")
+            methods = found.setdefault(processor if run["device"] == "cpu" else run["device"], [])
+            if study.label(cell.method) not in methods:
+                methods.append(study.label(cell.method))
+    if len(found) < 2:
+        return []
+    told = "; ".join(f"{', '.join(methods)} on {name}" for name, methods in found.items())
+    return [f"the cells were trained on {len(found)} kinds of machine, which round sums differently: {told}"]
+
+
 def _of_runs(study: Study, scenario: str) -> list[str]:
     """How the data and the finished runs of a scenario differ from what the paper asks for."""
-    runs, texts = study.runs.get(scenario, {}), []
+    runs = study.runs.get(scenario, {})
+    texts = _machines(study, runs)
     differ: dict[str, list[str]] = {}
     for cell, run in runs.items():
         for data in filter(None, (run["data"], run["public"])):

@@ -1,0 +1,108 @@
+"""What a worker hands over when it has trained a cell: `.cells/<digest>/delivered.json`, sealed, with the
+hash of every seed's files. Nothing is recorded that is not sealed, whole and of today's parameters."""
+import contextlib
+import json
+import time
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from pipeline import files
+from pipeline.cells import provenance
+from pipeline.cells.inputs import inputs
+from pipeline.errors import FedReproError, TrainingError
+from pipeline.schema import ROOT, Cell
+from pipeline.sealing import is_sealed, seal
+
+NAME = "delivered.json"
+EXECUTORS = ("sequential", "stacked")
+PACKAGES = ("torch", "torchvision", "numpy", "pandas")
+AHEAD = 60.0                             # seconds that another machine's clock may be ahead
+
+
+@dataclass(frozen=True)
+class Order:
+    """A cell to be trained elsewhere: the digests that it has here, with each executor, and this machine's
+    versions of what makes numbers."""
+    cell: str
+    precision: str
+    digests: dict[str, str]
+    versions: dict[str, str]
+
+    @classmethod
+    def of(cls, cell: Cell, precision: str, root: Path = ROOT) -> "Order":
+        """Today's, computed without torch."""
+        partition = inputs(cell, cell.resolve(root)[0].seeds[0], root)["digest"]
+        digests = {name: provenance.cell_digest(cell, partition, precision, root, name) for name in EXECUTORS}
+        return cls(str(cell), precision, digests, versions())
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that make numbers, without a build's suffix: `2.9.1+cpu` computes as `2.9.1`."""
+    found = dict.fromkeys(PACKAGES, "none")
+    for name in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name).partition("+")[0]
+    return found
+
+
+def deliver(plan, result: dict) -> None:
+    """Seal what a worker has trained: `plan` and `result` are those of `pipeline.cells.training`."""
+    cells = plan.root / ".cells"
+    written = [path for job in plan.jobs for path in (job.kept.finished, job.kept.pictures)]
+    files.write_json(
+        plan.jobs[0].folder / NAME,
+        seal(
+            {
+                "cell": str(plan.cell),
+                "digest": result["digest"],
+                "precision": result["precision"],
+                "executor": result["executor"],
+                "files": {path.relative_to(cells).as_posix(): files.sha256(path) for path in written},
+                "ended": time.time(),
+            }
+        ),
+    )
+
+
+def delivered(order: Order, root: Path = ROOT) -> Path | None:
+    """Where a worker has handed the cell over, with today's parameters."""
+    folders = [root / ".cells" / digest for digest in order.digests.values()]
+    return next((folder / NAME for folder in folders if (folder / NAME).exists()), None)
+
+
+def check(path: Path, order: Order, root: Path = ROOT) -> dict:
+    """The delivery, if it is whole, unaltered and of the order. Else TrainingError, and what is damaged steps
+    aside (`.refused`), so that the next call trains it again."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        sealed = is_sealed(found)
+    except (ValueError, KeyError, TypeError):
+        sealed = False
+    if not sealed:
+        raise _refused(path, order, "is cut short or was altered")
+    if found["cell"] != order.cell or found["digest"] != order.digests.get(found["executor"]):
+        raise _refused(path, order, f"is of {found['cell']} with other parameters than today's")
+    for name, digest in found["files"].items():
+        part = root / ".cells" / name
+        if not part.exists() or files.sha256(part) != digest:
+            _aside(part)
+            raise _refused(path, order, f"names {name}, which is missing, cut short or was altered")
+    return found
+
+
+def clock_ahead(found: dict) -> float:
+    """Seconds that the worker's clock is ahead of ours; 0 where that is little."""
+    ahead = found["ended"] - time.time()
+    return ahead if ahead > AHEAD else 0.0
+
+
+def _refused(path: Path, order: Order, why: str) -> FedReproError:
+    _aside(path)
+    return TrainingError(f"{order.cell}: refused: {path.parent.name[:12]}/{path.name} {why}; the next call "
+                         "trains what is missing")
+
+
+def _aside(path: Path) -> None:
+    if path.exists():
+        path.replace(path.with_name(path.name + ".refused"))

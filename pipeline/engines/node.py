@@ -1,0 +1,152 @@
+"""What runs on Ray's machines, sent there by value: it may import nothing of ours, and shares no file system
+with the user's machine.
+
+`Keeper` is the one door to the user's `.cells`; `train` unpacks code and data, runs the worker of
+pipeline/engines/worker.py as a process, and sends on what it saves.
+"""
+import ctypes
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from pathlib import Path
+
+SECONDS = 0.5                            # between two looks at what the worker has saved
+
+
+class Keeper:
+    """On the user's machine: holds what cells have saved where no dying node takes it along."""
+
+    def __init__(self, root: str):
+        self.cells = Path(root) / ".cells"
+        self.nodes: dict[str, list[str]] = {}
+
+    def begin(self, key: str, node: str, folders: list[str]) -> dict[str, bytes]:
+        """A cell begins, or begins again, on a node; what is there of it."""
+        self.nodes.setdefault(key, []).append(node)
+        found = [path for name in folders for path in (self.cells / name).glob("seed-*")]
+        return {f"{path.parent.name}/{path.name}": path.read_bytes() for path in found}
+
+    def save(self, name: str, data: bytes) -> None:
+        """A file of `.cells`, whole or absent. A finished seed that comes twice stays as it came first; its
+        checkpoint goes."""
+        path = self.cells / name
+        if path.suffix == ".json" and path.name.startswith("seed-"):
+            path.with_suffix(".pt").unlink(missing_ok=True)
+            if path.exists():
+                return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+        temporary.write_bytes(data)
+        os.replace(temporary, path)
+
+    def tell(self, path: str, data: bytes) -> None:
+        """More of a cell's log or events."""
+        with open(path, "ab") as file:
+            file.write(data)
+
+    def begun(self) -> dict[str, list[str]]:
+        """Cell -> the nodes on which it began, one after another."""
+        return self.nodes
+
+
+def train(order: dict, folders: list[str], logs: list[str], code: list, inputs: dict, keeper,
+          environment: dict[str, str]) -> tuple[int, str]:
+    """Train a cell; returns the exit code and what went wrong here, as text: an exception may not be readable
+    elsewhere. `code` holds a reference to an archive, `inputs` path in the repository -> (hash, reference):
+    Ray fetches what it is given bare, wanted or not."""
+    import ray
+
+    try:
+        with tempfile.TemporaryDirectory(prefix="fedrepro-") as folder:
+            root = Path(folder)
+            _unpack(ray.get(code[0]), root)
+            for path, (digest, archive) in inputs.items():
+                (root / path).parent.mkdir(parents=True, exist_ok=True)
+                (root / path).symlink_to(_stored(digest, archive))
+            node = ray.util.get_node_ip_address()
+            for name, data in ray.get(keeper.begin.remote(order["cell"], node, folders)).items():
+                (root / ".cells" / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / ".cells" / name).write_bytes(data)
+            return _worked(order, root, logs, keeper, environment), ""
+    except Exception as error:
+        return 1, f"error: {type(error).__name__}: {' '.join(str(error).split())[:500]}"
+
+
+def _worked(order: dict, root: Path, logs: list[str], keeper, environment: dict[str, str]) -> int:
+    """Run the worker, and send on what it writes while it does."""
+    import ray
+
+    ours = [root / "log", root / "events"]
+    values = {**os.environ, "FEDREPRO_EVENTS": str(ours[1]), "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(root),
+              **environment}
+    command = [sys.executable, "-m", "pipeline.engines.worker", json.dumps(order)]
+    offsets, sent = [0, 0], _stamps(root)
+    with open(ours[0], "ab") as said:
+        process = subprocess.Popen(command, cwd=root, env=values, stdin=subprocess.DEVNULL, stdout=said,
+                                   stderr=subprocess.STDOUT, preexec_fn=_end_with_the_parent)
+    try:
+        while True:
+            ended = process.poll() is not None
+            for path, stamp in _stamps(root).items():
+                if sent.get(path) != stamp and path.exists():
+                    name = path.relative_to(root / ".cells").as_posix()
+                    ray.get(keeper.save.remote(name, path.read_bytes()))
+                    sent[path] = stamp
+            for at, (path, theirs) in enumerate(zip(ours, logs)):
+                data = path.read_bytes()[offsets[at]:] if path.exists() else b""
+                if data:
+                    ray.get(keeper.tell.remote(theirs, data))
+                    offsets[at] += len(data)
+            if ended:
+                return process.returncode
+            time.sleep(SECONDS)
+    finally:
+        process.kill()
+
+
+def _stamps(root: Path) -> dict[Path, tuple[int, int]]:
+    """The files of `.cells` that matter elsewhere, and when they were written. The delivery is looked for
+    first and sent last: all that it names must be there when it arrives."""
+    kinds = [list(root.glob(f".cells/*/{kind}")) for kind in ("delivered.json", "error.json", "seed-*")]
+    stamps = {}
+    for path in (path for found in reversed(kinds) for path in found):
+        try:
+            stamps[path] = (path.stat().st_mtime_ns, path.stat().st_size)
+        except FileNotFoundError:        # a checkpoint goes when its seed is finished
+            continue
+    return stamps
+
+
+def _stored(digest: str, archive) -> Path:
+    """An input on this machine's disk, unpacked once for all cells that need it."""
+    import ray
+
+    place = Path(tempfile.gettempdir(), f"fedrepro-inputs-{os.getuid()}")
+    place.mkdir(mode=0o700, exist_ok=True)
+    if not (place / digest).exists():
+        with tempfile.TemporaryDirectory(dir=place) as folder:
+            _unpack(ray.get(archive), Path(folder))
+            (unpacked,) = Path(folder).iterdir()
+            try:
+                unpacked.rename(place / digest)
+            except OSError:              # another cell was faster
+                if not (place / digest).exists():
+                    raise
+    return place / digest
+
+
+def _unpack(data: bytes, folder: Path) -> None:
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        archive.extractall(folder, filter="data")
+
+
+def _end_with_the_parent() -> None:
+    """A worker whose node dies must not train on (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)            # PR_SET_PDEATHSIG

@@ -1,0 +1,176 @@
+"""Cells as tasks of a Ray cluster, without a shared file system. This process runs on a machine of the
+cluster, such as its head.
+
+Code and data travel through Ray's object store; checkpoints and results come back as they are saved, into
+this machine's `.cells`. A cell whose node dies goes on elsewhere. Tasks end with this process.
+"""
+import hashlib
+import io
+import re
+import socket
+import tarfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import cloudpickle
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from pipeline.cells import provenance
+from pipeline.cells.inputs import inputs
+from pipeline.engines import Engine, Task, node
+from pipeline.engines.cluster import Cluster, Sent, State
+from pipeline.engines.delivery import EXECUTORS, Order
+from pipeline.errors import FedReproError, ParamError
+from pipeline.schema import ROOT, Cell
+
+CODE = ("pipeline", "stages", "params.yaml", "equivalents.yaml", "sources.yaml", "papers/*/paper.yaml",
+        "papers/*/sources.yaml", "papers/*/methods")
+RETRIES = 100                            # of a task whose node dies
+
+
+class Ray(Cluster):
+    """A Ray cluster. `jobs`: cells at once, None for as many as it takes; `gpus`: share of a GPU for each."""
+
+    def __init__(self, local: Engine, jobs: int | None, address: str, gpus: str, root: Path = ROOT):
+        super().__init__(local, root)
+        self.title, self.jobs = f"ray cluster {address}", jobs
+        self.share = _share(gpus)
+        _reach(address)
+        try:
+            ray.init(address=address, logging_level="ERROR", log_to_driver=False)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise FedReproError(f"--on ray: {address}: {' '.join(str(error).split())[:300]}") from None
+        if self.share > ray.cluster_resources().get("GPU", 0):
+            raise FedReproError(f"--gpus {gpus}: the cluster at {address} has "
+                                f"{ray.cluster_resources().get('GPU', 0):g} GPUs")
+        cloudpickle.register_pickle_by_value(node)
+        # Pinned here: elsewhere it could be put on a node that dies.
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        self.keeper = ray.remote(node.Keeper).options(num_cpus=0, scheduling_strategy=here).remote(str(root))
+        self.task = ray.remote(node.train).options(num_cpus=1, num_gpus=self.share, max_retries=RETRIES)
+        self.code = ray.put(_packed(root, [path for pattern in CODE for path in sorted(root.glob(pattern))]))
+        self.archives: dict[Path, tuple[str, Any]] = {}
+        self.waiting: list[Sent] = []
+        self.running: dict[Any, Sent] = {}
+
+    def send(self, jobs: list[Sent]) -> None:
+        """Ray takes them as room is; `jobs` at once."""
+        for job in jobs:
+            job.id = job.name = job.order.cell
+        self.waiting += jobs
+        self._start()
+
+    def poll(self) -> None:
+        if self.running:
+            done, _ = ray.wait(list(self.running), num_returns=len(self.running), timeout=0)
+            for reference in done:
+                self._ended(self.running.pop(reference), reference)
+        self._start()
+        super().poll()
+
+    def states(self) -> dict[tuple[str, str], State]:
+        """Of this process's own tasks: there are no others."""
+        begun = ray.get(self.keeper.begun.remote())
+        return {(job.id, job.name): State(_where(begun.get(job.id, [])))
+                for job in [*self.waiting, *self.running.values()]}
+
+    def end(self, jobs: list[tuple[str, str]]) -> None:
+        """None outlives a call."""
+
+    def close(self) -> str:
+        """Tasks end with this process, so nothing is left to attach to."""
+        for job in [*self.waiting, *self.running.values()]:
+            job.mark.unlink(missing_ok=True)
+        left = super().close()
+        ray.shutdown()
+        return left
+
+    def farewell(self, jobs: int) -> str:
+        return f"{jobs} cells stop at {self.title}: the same command goes on from their checkpoints"
+
+    def _start(self) -> None:
+        while self.waiting and (self.jobs is None or len(self.running) < self.jobs):
+            job = self.waiting.pop(0)
+            logs = [str(job.task.log), str(job.task.events)]
+            needed = {path.relative_to(self.root).as_posix(): self._archive(path)
+                      for path in _made_before(job.task)}
+            environment = self.environment() | {"FEDREPRO_WORKERS": "1"}
+            reference = self.task.remote(asdict(job.order), _folders(job.order, self.root), logs, [self.code],
+                                         needed, self.keeper, environment)
+            self.running[reference] = job
+
+    def _ended(self, job: Sent, reference) -> None:
+        """What has been handed over is recorded by the next look; all else has failed."""
+        try:
+            code, said = ray.get(reference)
+        except ray.exceptions.RayError as error:
+            code, said = 1, f"error: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        if code:
+            job.fail(*[said] * bool(said), f"ERROR: failed to run: {self.title}: exit code {code}")
+
+    def _archive(self, path: Path) -> tuple[str, Any]:
+        if path not in self.archives:
+            data = _packed(path.parent, [path])
+            self.archives[path] = hashlib.sha256(data).hexdigest(), ray.put(data)
+        return self.archives[path]
+
+
+def _share(gpus: str) -> float:
+    try:
+        share = float(gpus or 0)
+    except ValueError:
+        share = -1.0
+    if share < 0:
+        raise ParamError(f"--gpus {gpus}: expected a share of a GPU, such as 0.25")
+    return share
+
+
+def _reach(address: str) -> None:
+    """Ray itself would try for minutes."""
+    found = re.fullmatch(r"([\w.-]+):(\d+)", address)
+    if not found:
+        raise ParamError(f"--address {address or 'is missing'}: expected HOST:PORT of Ray's head node")
+    try:
+        socket.create_connection((found[1], int(found[2])), timeout=10).close()
+    except OSError as error:
+        raise FedReproError(f"--on ray: no cluster at {address}: {error.strerror or error}") from None
+
+
+def _where(nodes: list[str]) -> str:
+    again = f", requeued {len(nodes) - 1}x" if len(nodes) > 1 else ""
+    return f"on {nodes[-1]}{again}" if nodes else "queued"
+
+
+def _made_before(task: Task) -> list[Path]:
+    """Data and partitions, made by the stages that the cell needs."""
+    found: dict[Path, None] = {}
+    waiting = list(task.upstream)
+    while waiting:
+        needed = waiting.pop()
+        waiting += needed.upstream
+        found |= {Path(out.fs_path): None for out in needed.stage.outs if Path(out.fs_path).is_dir()}
+    return list(found)
+
+
+def _folders(order: Order, root: Path) -> list[str]:
+    """The folders of `.cells` in which seeds of the cell may lie."""
+    cell = Cell.parse(order.cell)
+    partitions = {inputs(cell, seed, root)["digest"] for seed in cell.resolve(root)[0].seeds}
+    return [provenance.cell_digest(cell, partition, order.precision, root, executor)
+            for partition in partitions for executor in EXECUTORS]
+
+
+def _packed(base: Path, paths: list[Path]) -> bytes:
+    """A tar archive, the same for the same content."""
+    def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        entry.mtime = entry.uid = entry.gid = 0
+        entry.uname = entry.gname = ""
+        return None if "__pycache__" in entry.name else entry
+
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as archive:
+        for path in paths:
+            archive.add(path, path.relative_to(base).as_posix(), filter=plain)
+    return data.getvalue()

@@ -1,0 +1,163 @@
+"""Cells as array tasks of a SLURM cluster, through submitit. The checkout lies on a file system that all
+nodes share; this process runs where `sbatch` does.
+
+A task that loses its node, is preempted or comes near its time limit is requeued and goes on from its
+checkpoints. That a cell has ended is seen by its delivery in `.cells`, not by asking the cluster's
+accounting.
+"""
+import math
+import re
+import secrets
+import subprocess
+from dataclasses import asdict
+from pathlib import Path
+
+import submitit
+from submitit.core.utils import FailedJobError, FailedSubmissionError
+
+from pipeline.engines import Engine
+from pipeline.engines.cluster import Cluster, Sent, State
+from pipeline.engines.worker import run
+from pipeline.errors import FedReproError, ParamError, unknown
+from pipeline.schema import ROOT
+
+# What --slurm may name: options of sbatch, as its manual describes them.
+OPTIONS = ("account", "constraint", "cpus-per-task", "exclude", "gpus-per-node", "gres", "licenses", "mem",
+           "mem-per-cpu", "mem-per-gpu", "nice", "nodelist", "partition", "qos", "reservation", "time")
+MINUTES = 24 * 60                        # where --slurm names no time
+AT_ONCE = 256                            # tasks of a submission, where --jobs names no number
+NOTICE = 90                              # seconds before the time limit at which a task is told to requeue
+TIME_OUTS = 10_000                       # how often a task may be requeued for its time limit
+
+
+class Train(submitit.helpers.Checkpointable):
+    """A cell; requeued as it is, since its checkpoints are in `.cells`."""
+
+    def __init__(self, root: Path, environment: dict[str, str]):
+        self.root, self.environment = root, environment
+
+    def __call__(self, order: dict, log: Path, events: Path) -> int:
+        """Train the cell; the exit code of the process that does."""
+        return run(order, self.root, log, events, self.environment)
+
+
+class Slurm(Cluster):
+    """A SLURM cluster. `jobs`: tasks of a submission that run at once; `options`: as --slurm takes them."""
+
+    def __init__(self, local: Engine, jobs: int | None, options: str, root: Path = ROOT):
+        super().__init__(local, root)
+        self.jobs, self.options = jobs or AT_ONCE, parse(options)
+        configuration = dict(re.findall(r"^(\w+)\s+= (.*?)\s*$", _ask("scontrol", "show", "config"), re.M))
+        self.title = f"slurm cluster {configuration.get('ClusterName', '')!r}"
+        self.largest = int(configuration.get("MaxArraySize", 1001))
+        partition = self.options.get("partition")
+        if partition and not _ask("sinfo", "-h", "-p", partition, "-o", "%P"):
+            known = [name.strip("*") for name in _ask("sinfo", "-h", "-o", "%P").split()]
+            raise ParamError(f"--slurm: {unknown('partition', partition, known)}")
+
+    def send(self, jobs: list[Sent]) -> None:
+        """Arrays below MaxArraySize, each with a folder of its own: a re-created cluster uses ids again, and
+        submitit would find other cells' files under them."""
+        for first in range(0, len(jobs), self.largest):
+            chunk, name = jobs[first:first + self.largest], f"fedrepro-{secrets.token_hex(4)}"
+            folder = self.root / ".cells" / "slurm" / name
+            executor = submitit.AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=TIME_OUTS)
+            limit = minutes(self.options["time"]) if "time" in self.options else MINUTES
+            executor.update_parameters(
+                slurm_job_name=name,
+                timeout_min=limit,
+                slurm_array_parallelism=math.ceil(self.jobs * len(chunk) / len(jobs)),
+                slurm_signal_delay_s=min(NOTICE, limit * 20),
+                slurm_additional_parameters={
+                    "requeue": True, "open-mode": "append", "chdir": str(self.root),
+                    **{name: value for name, value in self.options.items() if name != "time"}},
+            )
+            environment = self.environment() | {"FEDREPRO_WORKERS": self.options.get("cpus-per-task", "1")}
+            try:
+                sent = executor.map_array(
+                    Train(self.root, environment),
+                    [asdict(job.order) for job in chunk],
+                    [job.task.log for job in chunk],
+                    [job.task.events for job in chunk],
+                )
+            except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError) as error:
+                reason = _last(str(getattr(error, "stderr", None) or error))
+                for job in chunk:
+                    job.fail(f"error: {self.title} refuses the job: {reason}")
+                continue
+            for job, one in zip(chunk, sent):
+                job.id, job.name = one.job_id, name
+
+    def states(self) -> dict[tuple[str, str], State]:
+        """From squeue, which lists what has not ended."""
+        fields = "JobArrayID:|,Name:|,StateCompact:|,NodeList:|,RestartCnt:|,Reason:|"
+        found = {}
+        for line in _ask("squeue", "--me", "-h", "-r", "-O", fields).splitlines():
+            number, name, state, nodes, restarts, reason = (part.strip() for part in line.split("|")[:6])
+            again = f", requeued {restarts}x" if int(restarts or 0) else ""
+            waits = f" ({reason})" if reason not in ("", "None", "Priority", "Resources") else ""
+            found[number, name] = State((f"on {nodes}" if state == "R" else f"queued{waits}") + again)
+        return found
+
+    def end(self, jobs: list[tuple[str, str]]) -> None:
+        """scancel."""
+        _ask("scancel", *[number for number, _ in jobs])
+
+    def last_words(self, job: Sent) -> list[str]:
+        """The end of the task's own output, as where the node has no Python."""
+        lines = []
+        for path in (self.root / ".cells" / "slurm" / job.name).glob(f"{job.id}_*_log.err"):
+            lines += path.read_text(encoding="utf-8", errors="replace").splitlines()[-5:]
+        return lines
+
+
+def parse(text: str) -> dict[str, str]:
+    """`partition=gpu,gres=gpu:1,nodelist=n1,n2` -> options of sbatch; a comma is part of a value unless
+    another option follows it."""
+    found = {}
+    for part in re.split(r",(?=[\w-]+=)", text) if text else []:
+        name, equals, value = part.partition("=")
+        name = name.strip().replace("_", "-")
+        if not equals or not value:
+            raise ParamError(f"--slurm: {part!r}: expected option=value, such as partition=gpu")
+        if name not in OPTIONS:
+            raise ParamError(f"--slurm: {unknown('option', name, OPTIONS)}")
+        found[name] = value
+    if "time" in found:
+        minutes(found["time"])
+    return found
+
+
+def minutes(text: str) -> int:
+    """A time as sbatch takes it: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S."""
+    match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
+    if not match:
+        raise ParamError(f"--slurm: time={text}: expected minutes, 24:00:00 or 2-12:00:00")
+    days, *rest = match.groups()
+    first, second, third = (int(part or 0) for part in rest)
+    if days is not None:
+        seconds = (int(days) * 24 + first) * 3600 + second * 60 + third
+    elif rest[2] is not None:
+        seconds = first * 3600 + second * 60 + third
+    else:
+        seconds = first * 60 + second
+    return max(math.ceil(seconds / 60), 1)
+
+
+def _ask(*command: str) -> str:
+    """What a command of SLURM prints; FedReproError where it is missing or its cluster does not answer."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    except FileNotFoundError:
+        raise FedReproError(
+            f"--on slurm: no {command[0]} here; run this where jobs are submitted, such as on the "
+            "cluster's login node"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise FedReproError(f"--on slurm: {command[0]} does not answer within a minute") from None
+    except subprocess.CalledProcessError as error:
+        raise FedReproError(f"--on slurm: {command[0]}: {_last(error.stderr)}") from None
+
+
+def _last(text: str) -> str:
+    return (text.strip().splitlines() or ["no answer"])[-1]

@@ -1,0 +1,211 @@
+"""Clusters on this machine: real daemons on loopback, ended by their process ids."""
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+CONFIGURATION = """\
+ClusterName=mini
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={port}
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+AuthInfo=socket={at}/munge/socket,cred_expire=5
+CryptoType=crypto/munge
+StateSaveLocation={at}/state
+SlurmdSpoolDir={at}/spool-%n
+SlurmctldPidFile={at}/slurmctld.pid
+SlurmdPidFile={at}/slurmd-%n.pid
+SlurmctldLogFile={at}/slurmctld.log
+SlurmdLogFile={at}/slurmd-%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SchedulerParameters=sched_interval=2,bf_interval=2
+SchedulerType=sched/backfill
+SlurmdTimeout=10
+KillWait=5
+ReturnToService=2
+JobRequeue=1
+MpiDefault=none
+MaxArraySize={largest}
+AccountingStorageType=accounting_storage/none
+"""
+NODE = ("NodeName=n{n} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=1 Boards=1 SocketsPerBoard=1 "
+        "CoresPerSocket=1 ThreadsPerCore=1 RealMemory=4000\n")
+
+
+class Slurm:
+    """A SLURM cluster of one-core nodes. A requeued job is held for `cred_expire`, so that is short."""
+
+    def __init__(self, at: Path, nodes: int = 2, largest: int = 1001):
+        self.at, self.nodes = at, nodes
+        self.variables = {"SLURM_CONF": str(at / "slurm.conf")}
+        host, port = socket.gethostname().split(".")[0], 20000 + secrets.randbelow(9000)
+        values = {"host": host, "user": psutil.Process().username(), "at": at, "largest": largest}
+        text = CONFIGURATION.format(port=port, **values)
+        text += "".join(NODE.format(n=n, host=host, port=port + n) for n in range(1, nodes + 1))
+        text += "PartitionName=main Nodes=ALL Default=YES MaxTime=1-0 State=UP\n"
+        (at / "slurm.conf").write_text(text)
+
+    def start(self) -> None:
+        for folder in ("munge", "state"):
+            (self.at / folder).mkdir(mode=0o700)
+        munge = self.at / "munge"
+        (munge / "key").write_bytes(secrets.token_bytes(1024))
+        (munge / "key").chmod(0o600)
+        self._run("munged", "--force", f"--key-file={munge}/key", f"--socket={munge}/socket",
+                  f"--pid-file={self.at}/munged.pid", f"--log-file={munge}/log", f"--seed-file={munge}/seed")
+        self._run("slurmctld")
+        for n in range(1, self.nodes + 1):
+            self.add(f"n{n}")
+        wait_for(lambda: self._run("sinfo", "-h", "-t", "idle", "-o", "%D").strip() == str(self.nodes), 30)
+
+    def add(self, node: str) -> None:
+        """Start a node, or one that was killed once more."""
+        (self.at / f"spool-{node}").mkdir(exist_ok=True)
+        self._run("slurmd", "-N", node)
+
+    def kill(self, node: str) -> None:
+        """As if its power went: its daemon, and the daemons of its jobs' steps with all that they started."""
+        victims = [psutil.Process(int((self.at / f"slurmd-{node}.pid").read_text()))]
+        jobs = self._run("squeue", "-h", "-w", node, "-t", "R", "-o", "%A").split()
+        for process in psutil.process_iter(["cmdline"]):
+            line = " ".join(process.info["cmdline"] or [])
+            if any(line.startswith(f"slurmstepd: [{job}.") for job in jobs):
+                victims += [process, *process.children(recursive=True)]
+        for process in victims:
+            process.kill()
+
+    def running(self) -> dict[str, str]:
+        """Job -> node of what runs."""
+        lines = self._run("squeue", "-h", "-r", "-t", "R", "-o", "%i %N").splitlines()
+        return dict(line.split() for line in lines if len(line.split()) == 2)
+
+    def stop(self) -> None:
+        for file in (self.at / "slurmctld.pid", *self.at.glob("slurmd-*.pid"), self.at / "munged.pid"):
+            if file.exists() and file.read_text().strip():
+                end(int(file.read_text()))
+
+    def _run(self, *command: str) -> str:
+        program = shutil.which(command[0]) or f"/usr/sbin/{command[0]}"
+        return subprocess.run([program, *command[1:]], env={**os.environ, **self.variables}, check=True,
+                              stdout=subprocess.PIPE, text=True, timeout=60).stdout
+
+
+def end(pid: int) -> None:
+    """Terminate a process and wait for it."""
+    try:
+        process = psutil.Process(pid)
+        process.send_signal(signal.SIGTERM)
+        process.wait(10)
+    except psutil.NoSuchProcess:
+        pass
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, condition
+        time.sleep(0.2)
+
+
+class Ray:
+    """A Ray cluster: a head without cores and two nodes of one. Only in a network namespace of its own, since
+    Ray turns 127.0.0.1 into the address of the first network card."""
+
+    def __init__(self, at: Path, program: str, port: int = 26379):
+        self.at, self.program, self.address = at, program, f"127.0.0.1:{port}"
+        health = {"period_ms": 1000, "failure_threshold": 3, "initial_delay_ms": 1000}
+        self.variables = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_METRICS_COLLECTION": "1",
+                          **{f"RAY_health_check_{name}": str(value) for name, value in health.items()}}
+
+    def start(self) -> None:
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+        self._start("--head", f"--port={self.address.split(':')[1]}", "--num-cpus=0",
+                    "--include-dashboard=false", "--object-store-memory=200000000", f"--temp-dir={self.at}")
+        for n in (1, 2):
+            self._start(f"--address={self.address}", "--num-cpus=1", f'--resources={{"n{n}": 1}}',
+                        "--object-store-memory=100000000", f"--min-worker-port={11000 + n * 1000}",
+                        f"--max-worker-port={11900 + n * 1000}")
+
+    def kill(self, node: str) -> None:
+        """As if its power went: its raylet and all that it started."""
+        for process in self._processes():
+            if any(part.startswith(f"--static_resource_list={node},") for part in process.info["cmdline"]):
+                for victim in [process, *process.children(recursive=True)]:
+                    victim.kill()
+                return
+        raise AssertionError(f"no raylet of {node}")
+
+    def stop(self) -> None:
+        for process in self._processes():
+            process.kill()
+
+    def _start(self, *options: str) -> None:
+        command = [self.program, "start", "--node-ip-address=127.0.0.1", "--disable-usage-stats", *options]
+        subprocess.run(command, cwd="/", env={**os.environ, **self.variables}, check=True, timeout=120,
+                       stdout=subprocess.DEVNULL)
+
+    def _processes(self) -> list[psutil.Process]:
+        return [process for process in psutil.process_iter(["cmdline"])
+                if str(self.at) in " ".join(process.info["cmdline"] or [])]
+
+
+class S3:
+    """SeaweedFS as an S3 server on loopback, with a bucket `fedrepro`."""
+    access = {"AWS_ACCESS_KEY_ID": "fedrepro", "AWS_SECRET_ACCESS_KEY": "fedrepro-secret",
+              "AWS_DEFAULT_REGION": "us-east-1"}
+
+    def __init__(self, at: Path, weed: str):
+        port = 20000 + secrets.randbelow(5000)
+        self.url = f"http://127.0.0.1:{port}"
+        ports = {"s3": port, "master": port + 5001, "volume": port + 5002, "filer": port + 5003}
+        with open(at / "log", "wb") as log:
+            self.process = subprocess.Popen(
+                [weed, "mini", f"-dir={at}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-admin.ui=false",
+                 "-webdav=false", *[f"-{name}.port={number}" for name, number in ports.items()]],
+                env={**os.environ, **self.access, "S3_BUCKET": "fedrepro"}, stdout=log, stderr=log)
+        wait_for(lambda: answers(self.url + "/healthz"), 60)
+
+    def stop(self) -> None:
+        end(self.process.pid)
+
+
+class Postgres:
+    """A PostgreSQL server on loopback with a database `mlflow`; it runs as the user postgres, since root may
+    not."""
+
+    def __init__(self, at: Path, binaries: Path):
+        self.at, self.binaries, self.port = at, binaries, 20000 + secrets.randbelow(9000)
+        at.chmod(0o777)
+        self._run("initdb", "-D", f"{at}/db", "-A", "trust")
+        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={at}"
+        self._run("pg_ctl", "-D", f"{at}/db", "-w", "-l", f"{at}/log", "-o", options, "start")
+        self._run("createdb", "-h", "127.0.0.1", "-p", str(self.port), "mlflow")
+        self.url = f"postgresql+psycopg2://postgres@127.0.0.1:{self.port}/mlflow"
+
+    def stop(self) -> None:
+        self._run("pg_ctl", "-D", f"{self.at}/db", "-m", "fast", "stop")
+
+    def _run(self, program: str, *arguments: str) -> None:
+        subprocess.run(["runuser", "-u", "postgres", "--", str(self.binaries / program), *arguments], cwd="/",
+                       check=True, timeout=60, stdout=subprocess.DEVNULL)
+
+
+def answers(url: str) -> bool:
+    """Does a server answer there?"""
+    with contextlib.suppress(OSError):
+        return urllib.request.urlopen(url, timeout=5).status == 200
+    return False

@@ -1,0 +1,35 @@
+"""`unshare -n python on_ray.py CHECKOUT FOLDER CELL...`: cells on a Ray cluster of two nodes, one of which
+dies; prints what `fedrepro run` said."""
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from checkouts import surroundings
+from clusters import Ray, wait_for
+
+
+def main(checkout: Path, at: Path, *cells: str) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:                # sockets' names must be short
+        cluster = Ray(Path(short), str(Path(sys.executable).with_name("ray")))
+        try:
+            cluster.start()
+            command = [sys.executable, "-m", "pipeline", "run", *cells, "--on", "ray"]
+            command += ["--address", cluster.address]
+            with open(at / "said", "w") as said:
+                process = subprocess.Popen(command, cwd=checkout, stdout=said, stderr=subprocess.STDOUT,
+                                           env=surroundings(**cluster.variables))
+            wait_for(lambda: len(list(checkout.glob(".cells/*/seed-*.pt"))) >= 2, 300)
+            killed = time.monotonic()
+            cluster.kill("n2")
+            wait_for(lambda: "requeued" in (at / "said").read_text() or process.poll() is not None, 200)
+            print(f"again after {time.monotonic() - killed:.1f} s")
+            process.wait(500)
+            print((at / "said").read_text(), f"exit {process.returncode}")
+        finally:
+            cluster.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])

