@@ -3,7 +3,8 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from pipeline.errors import FedReproError
+from pipeline.errors import FedReproError, ParamError
+from pipeline.schema import Spelling
 
 
 def stage(function: Callable, *names: str, **optional: str) -> None:
@@ -17,7 +18,11 @@ def stage(function: Callable, *names: str, **optional: str) -> None:
     for name, text in optional.items():
         parser.add_argument(name, nargs="?", help=text)
     try:
-        function(**vars(parser.parse_args()))
+        arguments = vars(parser.parse_args())
+        for name, value in arguments.items():             # each becomes part of a path
+            if problem := next(filter(None, map(Spelling().problem, (value or "x").split("/"))), None):
+                raise ParamError(f"{name} {value!r:.80}: {problem}")
+        function(**arguments)
     except FedReproError as error:
         sys.exit(_fail(f"error: {error}"))
     except OSError as error:
