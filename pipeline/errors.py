@@ -2,6 +2,7 @@
 import difflib
 from collections.abc import Iterable
 
+MOST = 24                                             # names that a message lists
 NO_REPOSITORY = ("this folder is not a git repository, which DVC needs: clone FedRepro with git instead of "
                  "downloading an archive")
 
@@ -26,5 +27,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """`unknown method 'fedporx' (nearest: 'fedprox')`: what was not found and what is closest to it."""
     known = [str(k) for k in known]
     near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
-    hint = f"nearest: {near[0]!r}" if near else "known: " + (", ".join(map(repr, sorted(known))) or "none")
+    more = f" and {len(known) - MOST} more" if len(known) > MOST else ""
+    listed = ", ".join(map(repr, sorted(known)[:MOST])) or "none"
+    hint = f"nearest: {near[0]!r}" if near else f"known: {listed}{more}"
     return f"unknown {kind} {str(name)!r:.80} ({hint})"

@@ -4,7 +4,8 @@ import sys
 from collections.abc import Callable
 
 from pipeline.commands import keeping
-from pipeline.errors import FedReproError
+from pipeline.errors import FedReproError, ParamError
+from pipeline.schema import Spelling
 
 
 def stage(function: Callable, *names: str, **optional: str) -> None:
@@ -21,6 +22,9 @@ def stage(function: Callable, *names: str, **optional: str) -> None:
     try:
         for line in keeping.mend_locks():                          # DVC rewrites one when the stage has ended
             print(f"warning: {line}", file=sys.stderr, flush=True)
+        for name, value in arguments.items():             # each becomes part of a path
+            if problem := next(filter(None, map(Spelling().problem, (value or "x").split("/"))), None):
+                raise ParamError(f"{name} {value!r:.80}: {problem}")
         function(**arguments)
     except FedReproError as error:
         sys.exit(_fail(f"error: {error}"))

@@ -109,6 +109,8 @@ def _check_values(document: dict) -> None:
         inside = INSIDE.get(key, ()) if value or key not in ("public", "git") else ()
         if lost := [name for name in inside if name not in value]:
             raise FedReproError(f"the key {key + '.' + lost[0]!r} is missing")
+    if document["git"]:
+        check(str, document["git"]["commit"], "git.commit")
     seeds, measures = document["seeds"], document["measures"]
     if not seeds or len(set(seeds)) != len(seeds):
         raise FedReproError(f"seeds: must be different whole numbers, found {seeds}")

@@ -26,7 +26,7 @@ import yaml
 from pipeline import files
 from pipeline.cells import arithmetic, ledger, provenance
 from pipeline.cells.progress import clock
-from pipeline.errors import NO_REPOSITORY, FedReproError, unknown
+from pipeline.errors import NO_REPOSITORY, FedReproError, ParamError, unknown
 from pipeline.schema import ROOT, Cell
 from pipeline.sealing import content_hash
 
@@ -73,6 +73,8 @@ def certify(
     begun, what = time.monotonic(), set(what)
     _check_names(what, root)
     commit = _clean_commit(root)
+    if since and since.startswith("-"):               # git would take it for an option
+        raise ParamError(f"--from {since!r:.80}: not a commit")
     rows, lost = stale(what, since, valid_too, root)
     for line in lost:
         print(f"stale: {line}", file=sys.stderr)

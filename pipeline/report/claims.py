@@ -308,7 +308,7 @@ def read_claims(printed: Printed) -> list[Claim]:
         try:
             claims[row["id"]] = parse_claim(row, printed)
         except ValueError as error:
-            raise ParamError(f"{where}: {error}") from None
+            raise ParamError(f"{where}: {str(error):.300}") from None
         except RecursionError:
             raise ParamError(f"{where}: brackets are nested too deeply") from None
     return list(claims.values())
