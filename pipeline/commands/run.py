@@ -45,7 +45,7 @@ def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = Fals
     """Run the stages; returns the exit code. `on` and `options`: see `pipeline.engines.engine`."""
     check_environment()
     if force and on != "local":
-        raise ParamError("--force: a cluster trains what is missing; what is to be trained again is trained here")
+        raise ParamError("--force: a cluster trains what is missing; train again on this machine")
     chosen = [target for stage in stages for target in targets(stage)]
     here = Local(lambda: Group(schedule.repo.lock.lockfile), jobs if jobs and on == "local" else cores())
     where = engine(on, here, jobs, options)
