@@ -84,8 +84,8 @@ def project(tmp_path) -> Path:
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pipeline "$@"\n')
     command.chmod(0o755)
     (copy / "tests").mkdir()
-    for name in ("federation.py", "conftest.py", "reporting.py", "repository.py", "pretend_card.py",
-                 "on_a_card.py"):
+    for name in ("federation.py", "conftest.py", "browsing.py", "reporting.py", "repository.py",
+                 "pretend_card.py", "on_a_card.py"):
         (copy / "tests" / name).write_text((ROOT / "tests" / name).read_text())
 
     def shorten(document):
