@@ -146,12 +146,13 @@ def _temporary(target: Path, kind: str = "new") -> Path:
     left_over = re.compile(rf"\.{re.escape(target.name)}\.(\d+)\.{kind}")
     for left in target.parent.iterdir():
         found = left_over.fullmatch(left.name)
-        if found and (int(found[1]) == os.getpid() or not _alive(int(found[1]))):
+        if found and (int(found[1]) == os.getpid() or not alive(int(found[1]))):
             shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
     return target.with_name(f".{target.name}.{os.getpid()}.{kind}")
 
 
-def _alive(process: int) -> bool:
+def alive(process: int) -> bool:
+    """Is there a process of this number on this machine?"""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -1,6 +1,8 @@
 """MLflow: a run per seed, replayed once, live where a cell lasts, and never in the way of training."""
 import contextlib
 import json
+import os
+import platform
 import shutil
 import signal
 import socket
@@ -112,6 +114,25 @@ def test_a_lasting_cell_is_followed_live_and_then_known(root, monkeypatch):
     again.finish(seal({**result, "seeds": [5], "seconds": [1.0]}))
     live = [run for run in runs_of(root) if run.data.tags["seed"] == "5"]
     assert [run.info.status for run in live] == ["FINISHED"]
+
+
+def test_an_import_removes_what_killed_trainings_left_and_leaves_those_that_live(root):
+    """A training that is killed and whose former result comes back is not trained again."""
+    store = tracking.Store(root)
+    dead = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True
+    )
+    here = platform.node()
+    of = {"dead": f"{here}:{int(dead.stdout)}", "alive": f"{here}:{os.getppid()}", "elsewhere": "other:1"}
+    for seed, (name, process) in enumerate(of.items(), start=90):
+        run = store.start(CELL, seed, {}, 0)
+        store.client.set_tag(run, "fedrepro.process", process)
+        store.client.set_tag(run, "left", name)
+    tracking.import_results(root)
+    assert {run.data.tags["left"] for run in runs_of(root) if "left" in run.data.tags} == {
+        "alive",
+        "elsewhere",
+    }
 
 
 def test_a_short_cell_never_touches_mlflow(tmp_path):

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import fcntl
 import os
+import platform
 import sqlite3
 import sys
 import time
@@ -46,6 +47,8 @@ def import_results(root: Path = ROOT) -> tuple[int, int]:
     with _locked(root, "import"):
         store, found = Store(root), results.collect(root)
         there = {paper: store.finished(paper) for paper in {cell.paper for cell in found}}
+        for paper in there:
+            store.remove_unfinished(paper)
         for cell, result in found.items():
             missing = [
                 k
@@ -89,7 +92,7 @@ class Follower:
         self.store = store = self.store or Store(self.root)
         for seed, points in self.waiting.items():
             if points and seed not in self.runs:
-                self.runs[seed] = store.start(self.cell, seed, self.values, points[0][0], status="RUNNING")
+                self.runs[seed] = store.start(self.cell, seed, self.values, points[0][0])
             if points:
                 store.curves(self.runs[seed], points)
                 points.clear()
@@ -150,15 +153,20 @@ class Store:
         return {(run.data.tags.get("fedrepro.result", ""), run.data.tags.get("seed", "")): run.info.run_id
                 for run in runs}
 
-    def start(self, cell: Cell, seed: int, values: dict, started: int, status: str) -> str:
-        """A new run named scenario/method/seed; an unfinished one that a killed process of this working copy
-        left is removed first. Others' may still train."""
-        for left in self._search(
-            cell.paper,
-            f"tags.cell = '{cell}' and tags.seed = '{seed}' and attributes.status = 'RUNNING'"
-            f" and tags.`fedrepro.checkout` = '{self.checkout}'",
+    def remove_unfinished(self, paper: str, which: str = "") -> None:
+        """Remove the runs that processes of this working copy left when they were killed. Others' runs, and
+        those whose process lives, may still train."""
+        for run in self._search(
+            paper, f"attributes.status = 'RUNNING' and tags.`fedrepro.checkout` = '{self.checkout}'{which}"
         ):
-            self.client.delete_run(left.info.run_id)
+            host, _, process = run.data.tags.get("fedrepro.process", "").rpartition(":")
+            ours = process == str(os.getpid())
+            if not process or host == platform.node() and (ours or not files.alive(int(process))):
+                self.client.delete_run(run.info.run_id)
+
+    def start(self, cell: Cell, seed: int, values: dict, started: int) -> str:
+        """A new run named scenario/method/seed; one that a killed process left is removed first."""
+        self.remove_unfinished(cell.paper, f" and tags.cell = '{cell}' and tags.seed = '{seed}'")
         paper = load_paper(cell.paper, self.root)
         tables = [
             t.number
@@ -173,6 +181,7 @@ class Store:
             "seed": str(seed),
             "cell": str(cell),
             "fedrepro.checkout": self.checkout,
+            "fedrepro.process": f"{platform.node()}:{os.getpid()}",
             "table": ", ".join(tables)
             or {MINIATURE: "miniature", ACROSS: "across papers"}.get(cell.scenario, ""),
         }
@@ -239,7 +248,6 @@ class Store:
             seed,
             {"hyper": result["hyper"], "scenario": _scenario_values(cell, self.root)},
             started,
-            "FINISHED",
         )
         step = 1000 * seconds / max(len(rows) - 1, 1)
         self.curves(run, [(started + int(i * step), row) for i, row in enumerate(rows)])
