@@ -131,6 +131,14 @@ DAMAGES = {
         lambda path: _rewrite(path, lambda d: d.update(seeds=2)),
         "ours/result.json: seeds: expected a list, found 2; another version",
     ),
+    "renamed": (
+        lambda path: _rewrite(path, lambda d: d.update(method="fedavg")),
+        "ours/result.json: 'cell' is 'fedcrl/balanced/ours', which paper, scenario and method are not",
+    ),
+    "clients": (
+        lambda path: _rewrite(path, lambda d: d["clients"][0].pop()),
+        "ours/result.json: clients: not the same number for every seed",
+    ),
     "emptied": (
         lambda path: _rewrite(path, lambda d: d.update(versions={})),
         "ours/result.json: the key 'versions.torch' is missing",

@@ -125,6 +125,10 @@ def _check_values(document: dict) -> None:
                 check(list[Percent], values, f"{part}.{name}")
         _check_length(document[part], seeds)
     _check_length({key: document[key] for key in ("clients", "seconds")}, seeds)
+    if len(set(map(len, document["clients"]))) > 1:
+        raise FedReproError("clients: not the same number for every seed")
+    if document["cell"] != "/".join(document[key] for key in ("paper", "scenario", "method")):
+        raise FedReproError(f"'cell' is {document['cell']!r:.80}, which paper, scenario and method are not")
 
 
 def _check_length(values: dict[str, list], seeds: list[int]) -> None:
