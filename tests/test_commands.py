@@ -123,6 +123,13 @@ def test_cells_and_papers_are_completed(words, incomplete, expected):
 
 # -- sync --------------------------------------------------------------------------------------------------
 
+@pytest.mark.parametrize("command", [
+    ["stages.contact_sheet", "../../x"], ["stages.data", "a;b"], ["stages.figures", "fedlsa", "x/../../y"]])
+def test_what_a_stage_takes_becomes_no_other_path(command):
+    done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2 and re.fullmatch("error: .*: must be a name of letters.*\n", done.stderr)
+
+
 def test_committed_stages_are_what_would_be_written():
     assert fedrepro("sync", "--check") == [] and len(written()) >= len(papers())
 

@@ -132,6 +132,14 @@ DAMAGES = {
         lambda path: _rewrite(path, lambda d: d.update(seeds=2)),
         "ours/result.json: seeds: expected a list, found 2; another version",
     ),
+    "renamed": (
+        lambda path: _rewrite(path, lambda d: d.update(method="fedavg")),
+        "ours/result.json: 'cell' is 'fedcrl/balanced/ours', which paper, scenario and method are not",
+    ),
+    "clients": (
+        lambda path: _rewrite(path, lambda d: d["clients"][0].pop()),
+        "ours/result.json: clients: not the same number for every seed",
+    ),
     "emptied": (
         lambda path: _rewrite(path, lambda d: d.update(versions={})),
         "ours/result.json: the key 'versions.torch' is missing",
@@ -163,6 +171,14 @@ DAMAGES = {
     "history altered": (
         lambda path: _swap(path.parent / "history.csv", "66.5", "69.5"),
         "ours/history.csv: the last rounds of seed 0 give average 69.5",
+    ),
+    "another mean": (
+        lambda path: _rewrite(path, lambda d: d["last5"].update(average=[66.5, 66.5])),
+        "ours/history.csv: the last rounds of seed 0 give average 33.25",
+    ),
+    "history with a short line": (
+        lambda path: _swap(path.parent / "history.csv", "0,1,1.0,", "0,1,"),
+        "ours/history.csv:3: not as many fields as the header has",
     ),
     "history without a round": (
         lambda path: _lines(path.parent / "history.csv", lambda lines: [*lines[:2], *lines[3:]]),
@@ -622,6 +638,7 @@ def test_missing_or_wrong_published_table_is_named(root):
     ("42.22", "nan", None),                           # a name
     ("42.22,,", "42.22,,likely=4.5.6", ":3: note: '4.5.6' is not a number"),
     ("42.22,,", "42.22,x,", ":3: std: 'x' is not a number"),
+    ("fedcrl,1,", "fedccl,1,", ":2: paper: 'fedccl' is not 'fedcrl'"),
     ("42.22,", "42.22", ":3: 8 fields, the columns are 9"),
     ("42.22", "42.22\0", ":3: holds the control character U.0000"),
     ("42.22", "\udcff", ":3: not UTF-8: byte 0xff"),

@@ -4,6 +4,7 @@ A cell leaves `papers/<paper>/runs/<scenario>/<method>/` with result.json (every
 sealed by its own hash) and history.csv (one row per seed and evaluated round), and
 `papers/<paper>/metrics/<scenario>/<method>.json` (a few flat keys, for DVC).
 """
+import io
 import json
 import math
 import statistics
@@ -35,10 +36,12 @@ COLUMNS = ["paper", "scenario", "method", "measure", "mean", "std", "seeds"]
 FIRST = ("average", "weighted", "clients_std")    # the order in which a reader wants the measures
 LOWER_IS_BETTER = ("clients_std", "loss", "traffic", "memory", "seconds")
 Percent = Annotated[float, Range(low=0, high=100)]
+Measures = dict[str, list[Finite]]                # of every seed
+MEANS = {"final": 1, "last3": 3, "last5": 5}      # further means over the last so many rounds
 KEYS: dict[str, Any] = {
     "cell": str, "paper": str, "scenario": str, "method": str, "label": str, "algorithm": str,
     "hyper": dict[str, Any], "seeds": list[Whole], "rounds": Count, "hook": Literal["pre", "post"],
-    "last": Count, "headline": str, "measures": dict[str, list[Finite]],
+    "last": Count, "headline": str, "measures": Measures, **dict.fromkeys(MEANS, Measures),
     "clients": list[list[Percent | None]], "traffic": dict[str, NonNegative], "data": dict[str, str],
     "public": dict[str, str] | None, "partition": str, "warnings": list[str], "device": str,
     "versions": dict[str, str], "started": str, "seconds": list[NonNegative], "git": dict[str, Any],
@@ -111,17 +114,27 @@ def _check_values(document: dict) -> None:
             raise FedReproError(f"the key {key + '.' + lost[0]!r} is missing")
     if document["git"]:
         check(str, document["git"]["commit"], "git.commit")
-    seeds, measures = document["seeds"], document["measures"]
+    seeds = document["seeds"]
     if not seeds or len(set(seeds)) != len(seeds):
-        raise FedReproError(f"seeds: must be different whole numbers, found {seeds}")
-    if document["headline"] not in measures:
-        raise FedReproError(f"measures: {unknown('headline', document['headline'], measures)}")
-    for what, values in {**measures, "clients": document["clients"], "seconds": document["seconds"]}.items():
-        if len(values) != len(seeds):
-            raise FedReproError(f"{len(values)} values of {what!r} for {len(seeds)} seeds")
-    for name, values in measures.items():
-        if is_percent(name):
-            check(list[Percent], values, f"measures.{name}")
+        raise FedReproError(f"seeds: must be different whole numbers, found {seeds!s:.80}")
+    for part in ("measures", *MEANS):
+        if document["headline"] not in document[part]:
+            raise FedReproError(f"{part}: {unknown('headline', document['headline'], document[part])}")
+        for name, values in document[part].items():
+            if is_percent(name):
+                check(list[Percent], values, f"{part}.{name}")
+        _check_length(document[part], seeds)
+    _check_length({key: document[key] for key in ("clients", "seconds")}, seeds)
+    if len(set(map(len, document["clients"]))) > 1:
+        raise FedReproError("clients: not the same number for every seed")
+    if document["cell"] != "/".join(document[key] for key in ("paper", "scenario", "method")):
+        raise FedReproError(f"'cell' is {document['cell']!r:.80}, which paper, scenario and method are not")
+
+
+def _check_length(values: dict[str, list], seeds: list[int]) -> None:
+    for name, found in values.items():
+        if len(found) != len(seeds):
+            raise FedReproError(f"{len(found)} values of {name!r} for {len(seeds)} seeds")
 
 
 def is_percent(measure: str) -> bool:
@@ -185,11 +198,13 @@ def _check_history(cell: Cell, result: dict, root: Path) -> None:
     """The history must hold every round of every seed, and the reported numbers must be the means over the
     last rounds."""
     path, table = shorten(cell.folder(root) / "history.csv"), history(cell, root)
-    if lost := [name for name in result["measures"] if name not in table]:
+    means = {"measures": result["last"], **MEANS}
+    names = dict.fromkeys(name for part in means for name in result[part])
+    if lost := [name for name in ("loss", *names) if name not in table]:
         raise FedReproError(
             f"{path}: the column {lost[0]!r} is missing; the file was altered, run the cell again"
         )
-    values = {name: table[name].to_numpy() for name in result["measures"]}
+    values = {name: table[name].to_numpy() for name in names}
     for at, seed in enumerate(result["seeds"]):
         here = (table["seed"] == seed).to_numpy()
         rows = table[here]
@@ -204,14 +219,15 @@ def _check_history(cell: Cell, result: dict, root: Path) -> None:
                 f"{path}: seed {seed} lacks rounds, or has some twice; the file was altered, run the cell "
                 "again"
             )
-        for name, measured in result["measures"].items():
-            column = values[name][here]
-            reported = column[~np.isnan(column)][-result["last"]:]
-            mean = reported.mean() if len(reported) else math.nan
-            if not abs(mean - measured[at]) <= ROUNDED:
+        columns = {name: column[here & ~np.isnan(column)] for name, column in values.items()}
+        for name, measured, last in (
+            (name, found[at], last) for part, last in means.items() for name, found in result[part].items()
+        ):
+            mean = columns[name][-last:].mean() if len(columns[name]) else math.nan
+            if not abs(mean - measured) <= ROUNDED:
                 raise FedReproError(
                     f"{path}: the last rounds of seed {seed} give {name} {mean:.4f}, result.json says "
-                    f"{measured[at]}; the file was cut or altered, run the cell again"
+                    f"{measured}; the file was cut or altered, run the cell again"
                 )
 
 
@@ -239,11 +255,15 @@ def history(cell: Cell, root: Path = ROOT) -> pd.DataFrame:
     """
     path = cell.folder(root) / "history.csv"
     try:
-        table = pd.read_csv(path)
+        text = path.read_text(encoding="utf-8")
+        table = pd.read_csv(io.StringIO(text))
     except FileNotFoundError:
         raise FedReproError(f"{shorten(path)}: no such file, although the cell has a result.json") from None
     except (ValueError, OverflowError) as error:      # pandas' own errors and UnicodeDecodeError among them
         raise FedReproError(f"{shorten(path)}: not a table: {' '.join(str(error).split())}") from None
+    for line, row in enumerate(lines := text.splitlines(), 1):
+        if row.count(",") != lines[0].count(","):
+            raise FedReproError(f"{shorten(path)}:{line}: not as many fields as the header has")
     for name in ("seed", "round"):
         if name not in table:
             raise FedReproError(f"{shorten(path)}: the column {name!r} is missing")

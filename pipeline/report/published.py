@@ -28,7 +28,7 @@ def read_published(paper: str, table: Table, root: Path = ROOT) -> list[dict[str
         raise ParamError(f"{shorten(path)}: no rows")
     places: dict[tuple[str, ...], int] = {}
     for line, row in rows:
-        if problem := _problem(row):
+        if problem := _problem(row, paper):
             raise ParamError(f"{shorten(path)}:{line}: {problem}")
         place = tuple(row[field] for field in PLACE)
         if (first := places.setdefault(place, line)) != line:
@@ -36,8 +36,10 @@ def read_published(paper: str, table: Table, root: Path = ROOT) -> list[dict[str
     return [row for _, row in rows]
 
 
-def _problem(row: dict[str, str]) -> str | None:
-    """What is wrong with a row; None where nothing is."""
+def _problem(row: dict[str, str], paper: str) -> str | None:
+    """What is wrong with a row of a paper; None where nothing is."""
+    if row["paper"] != paper:
+        return f"paper: {row['paper']!r:.80} is not {paper!r}"
     likely = LIKELY.search(row["note"])
     for field, text, form in (
         ("value", row["value"], PRINTED),

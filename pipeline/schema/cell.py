@@ -33,7 +33,7 @@ class Cell:
         parts = text.split("/")
         if len(parts) != 3 or any(map(Spelling().problem, parts)):
             raise ParamError(
-                f"cell {text!r}: expected <paper>/<scenario>/<method>, such as fedcrl/mini/fedprox"
+                f"cell {text!r:.80}: expected <paper>/<scenario>/<method>, such as fedcrl/mini/fedprox"
             )
         return cls(*parts)
 
