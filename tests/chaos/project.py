@@ -98,13 +98,16 @@ def compare(folder: Path, expected: dict[str, str]) -> str:
 
 
 def tracked(folder: Path) -> list:
-    """Every finished run in MLflow: paper, cell and seed, with the number of its logged rounds."""
-    code = (
-        "import json, mlflow; c = mlflow.MlflowClient(); e = [x.experiment_id for x in "
-        "c.search_experiments()]; "
-        "print(json.dumps(sorted([r.info.status, r.info.run_name, "
-        "len(r.data.metrics)] for r in c.search_runs(e))))"
-    )
+    """What MLflow knows of every seed: status, name and number of metrics; and how many runs it has of a
+    result's seed beyond one. (A cell that is trained twice to its end is two results.)"""
+    code = """
+import collections, json, mlflow
+client = mlflow.MlflowClient()
+runs = client.search_runs([found.experiment_id for found in client.search_experiments()])
+names = sorted({(run.info.status, run.info.run_name, len(run.data.metrics)) for run in runs})
+of = collections.Counter((run.data.tags.get("fedrepro.result"), run.data.tags["seed"]) for run in runs)
+print(json.dumps([names, sum(of.values()) - len(of)]))
+"""
     said = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True
     )
