@@ -97,6 +97,8 @@ def test_clients_and_data_of_the_partition_are_the_scenarios(mended):
     meta = json.loads((mended / PARTS / "meta.json").read_text())
     for said, changed in (
         ("other clients than", meta | {"clients": [["x", "all"], *meta["clients"][1:]]}),
+        ("pairs of names", meta | {"clients": [["0"], *meta["clients"][1:]]}),
+        ("pairs of names", meta | {"warnings": [7]}),
         ("was altered", meta | {"data": meta["data"] | {"digest": "0" * 64}}),
         ("not a", meta | {"data": None, "clients": None}),
         ("not a complete partition", [meta]),

@@ -4,6 +4,7 @@ PFLlib's rules, FedLSA and FedCCL with FPL's and FedPCL's counts, FCCL+ Table 5,
 Every function works on index arrays. `Pool` is what a partition may use; `Parts` is what it gives.
 """
 import hashlib
+import itertools
 import json
 import math
 import zipfile
@@ -473,6 +474,13 @@ def read(folder: Path) -> tuple[Parts, dict]:
 def verify(folder: Path) -> tuple[Parts, dict]:
     """As `read`, and recompute the digest. Raises ParamError also where the partition was altered."""
     parts, meta = read(folder)
+    texts = [*itertools.chain(*parts.clients), *parts.domain_test, *parts.warnings]
+    if any(len(client) != 2 for client in parts.clients) or not all(isinstance(text, str) for text in texts):
+        raise ParamError(
+            f"{shorten(folder / 'meta.json')}: expected clients as pairs of names, and texts; run the "
+            "partition "
+            "stage of this scenario again"
+        )
     try:
         arrays = to_arrays(parts)
         sources = [(meta[key] or {}).get("digest", "") for key in ("data", "public")]
