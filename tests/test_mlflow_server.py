@@ -259,8 +259,12 @@ def test_the_links_of_ui_show_cells_with_their_means(logged, server, tmp_path, m
 
 def test_ui_serves_on_the_next_free_port_and_ends_whole(logged, tmp_path):
     *_, root = logged
-    code = "import sys; from pathlib import Path; from pipeline.commands import ui; " \
-           "sys.exit(ui.ui(None, int(sys.argv[1]), Path(sys.argv[2])))"
+    # A shell has its background processes ignore Ctrl-C, and so what they start.
+    code = (
+        "import signal, sys; from pathlib import Path; from pipeline.commands import ui; "
+        "signal.signal(signal.SIGINT, signal.default_int_handler); sys.exit(ui.ui(None, int(sys.argv[1]), "
+        "Path(sys.argv[2])))"
+    )
     environment = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db"}
     with socket.socket() as taken, open(tmp_path / "said", "w+") as output:
         taken.bind(("127.0.0.1", 0))

@@ -49,5 +49,5 @@ def work(order: str) -> None:
 
 
 if __name__ == "__main__":
-    from stages._stage import stage
-    stage(work, "order")
+    from stages._stage import guarded
+    guarded(lambda: work(sys.argv[1]))
