@@ -109,7 +109,7 @@ def end(pid: int) -> None:
     try:
         process = psutil.Process(pid)
         process.send_signal(signal.SIGTERM)
-        process.wait(10)
+        process.wait(120)
     except psutil.NoSuchProcess:
         pass
 
