@@ -109,7 +109,10 @@ def end(pid: int) -> None:
     try:
         process = psutil.Process(pid)
         process.send_signal(signal.SIGTERM)
-        process.wait(120)
+        try:
+            process.wait(30)
+        except psutil.TimeoutExpired:             # it finishes what it does first
+            process.kill()
     except psutil.NoSuchProcess:
         pass
 
