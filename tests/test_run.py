@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pipeline.cells.checks import runnable
 from pipeline.commands import keeping, schedule
-from pipeline.commands import run as command
 from pipeline.errors import ParamError
 from pipeline.schema import Cell
 
@@ -150,7 +150,7 @@ def test_cells_are_checked_before_the_first_stage_runs(tmp_path, monkeypatch):
     folder = repository(tmp_path, one=stub("one", "in"), two=trained)
     assert run(folder, expect=2).startswith("error: unknown paper 'nopaper'") and ran(folder) == []
     cell = Cell.parse("fedlsa/mini/fedprox")
-    command.check_cells([cell])
+    runnable(cell)
     scenario = cell.resolve()[0]
     for method, message in (
         (("fedpox", {}), "methods.fedprox: unknown method 'fedpox' .nearest: 'fedprox'"),
@@ -158,9 +158,9 @@ def test_cells_are_checked_before_the_first_stage_runs(tmp_path, monkeypatch):
         (("fedprox", {"mu": "much"}), "methods.fedprox.mu: expected "),
         (("fedmd", {}), "methods.fedprox: fedmd needs .*, which the scenario 'mini' does not offer"),
     ):
-        monkeypatch.setattr(Cell, "resolve", lambda self, method=method: (scenario, *method))
+        monkeypatch.setattr(Cell, "resolve", lambda self, root, method=method: (scenario, *method))
         with pytest.raises(ParamError, match=message):
-            command.check_cells([cell])
+            runnable(cell)
 
 
 def test_a_failed_stage_stops_only_what_needs_it(tmp_path):

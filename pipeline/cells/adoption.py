@@ -15,8 +15,8 @@ from pipeline.sealing import is_sealed
 
 
 def adopt(seeds: list[Kept], cell: Cell, metas: list[dict], root: Path = ROOT) -> list[int]:
-    """Finish every seed of this cell in git's last commit that was trained by
-    today's code and parameters, on today's partition and on a CPU; returns those seeds. Where the committed
+    """Finish every seed of this cell in git's last commit that was trained by today's code and parameters, on
+    today's partition and on a CPU; returns those seeds. Where the committed
     result already has all seeds, nothing is taken over: the cell is to be trained again.
 
     DVC deletes a stage's results before it runs, so they are read from git. The representations are not in

@@ -1,11 +1,22 @@
-"""What is checked before anything is run: the environment variables, and the data sets that a paper names."""
+"""What is checked before anything is run: environment variables, data sets that a paper names, methods."""
 import os
 from pathlib import Path
 from typing import Any
 
 from pipeline.data.registry import REGISTRY
 from pipeline.errors import ParamError, unknown
-from pipeline.schema import ACROSS, MINIATURE, ROOT, Count, NonNegative, check, load_paper
+from pipeline.schema import (
+    ACROSS,
+    MINIATURE,
+    NEEDS,
+    ROOT,
+    Cell,
+    Count,
+    NonNegative,
+    Scenario,
+    check,
+    load_paper,
+)
 
 NUMBERS: dict[str, tuple[type, Any]] = {
     "FEDREPRO_WORKERS": (int, Count),
@@ -22,6 +33,21 @@ def check_sets(paper: str, root: Path = ROOT) -> None:
                 raise ParamError(
                     f"papers/{paper}/paper.yaml: {at}.{part}.set: {unknown('data set', named.set, REGISTRY)}"
                 )
+
+
+def runnable(cell: Cell, root: Path = ROOT) -> tuple[Scenario, str, dict, Any]:
+    """(scenario, algorithm, hyper-parameters, method) of a cell. ParamError for a method that is not there,
+    for its hyper-parameters, and for a scenario that lacks what it needs."""
+    from pipeline import methods  # a second, for torch
+    scenario, algorithm, hyper = cell.resolve(root)
+    where = f"papers/{cell.paper}/paper.yaml: methods.{cell.method}"
+    method = methods.load(algorithm, hyper, where, cell.paper, root)
+    if lacking := sorted(method.needs - scenario.offers):
+        raise ParamError(
+            f"{where}: {algorithm} needs {lacking[0]}, which the scenario {cell.scenario!r} does not offer; "
+            f"what would give it: {NEEDS[lacking[0]]}"
+        )
+    return scenario, algorithm, hyper, method
 
 
 def check_environment() -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from multiprocessing import connection, get_context
 from multiprocessing.context import ForkContext, SpawnContext
 from multiprocessing.process import BaseProcess
@@ -29,6 +29,7 @@ import torch
 from pipeline import files, methods
 from pipeline.cells import evaluation, provenance, tracking
 from pipeline.cells.adoption import adopt
+from pipeline.cells.checks import runnable
 from pipeline.cells.inputs import inputs, partition_folder, verify
 from pipeline.cells.kept import Kept
 from pipeline.cells.loading import load, load_world
@@ -37,8 +38,8 @@ from pipeline.engine.handle import Handle
 from pipeline.engine.state import Clients, pack, unpack
 from pipeline.engine.trained import Trained, Watch
 from pipeline.engine.world import World, default_device, executor_module, executor_name, precision
-from pipeline.errors import FedReproError, ParamError, TrainingError
-from pipeline.schema import NEEDS, ROOT, Cell, Scenario, load_paper
+from pipeline.errors import FedReproError, TrainingError
+from pipeline.schema import ROOT, Cell, Scenario, load_paper
 from pipeline.sealing import seal
 
 CHECKPOINT_SECONDS = 20.0
@@ -79,13 +80,14 @@ class Plan:
     def result(self) -> dict:
         """result.json of the finished seeds."""
         resolved = dataclasses.asdict(self.method)
-        return summarise(self.cell, self.scenario, self.algorithm, self.hyper, resolved, self.runs(),
+        return summarise(self.cell, self.scenario, self.algorithm, self.hyper, resolved, self.runs,
                          self.metas, self.jobs[0].digest, self.root)
 
     def write(self, result: dict) -> None:
         """The files of a result, where DVC and the reports look for them."""
-        _write(self.cell, result, self.runs(), self.jobs[0].kept.pictures, self.root)
+        _write(self.cell, result, self.runs, self.jobs[0].kept.pictures, self.root)
 
+    @cached_property
     def runs(self) -> list[dict]:
         """What every seed found. TrainingError for one that is not finished, or was damaged since."""
         found = [job.kept.run() for job in self.jobs]
@@ -97,14 +99,7 @@ class Plan:
 def plan(cell: Cell, root: Path = ROOT, precise: str | None = None, executor: str | None = None) -> Plan:
     """How the cell is to be trained, or was, with this precision and executor; by default those of this
     process."""
-    scenario, algorithm, hyper = cell.resolve(root)
-    where = f"papers/{cell.paper}/paper.yaml: methods.{cell.method}"
-    method = methods.load(algorithm, hyper, where, cell.paper, root)
-    if lacking := sorted(method.needs - scenario.offers):
-        raise ParamError(
-            f"{where}: {algorithm} needs {lacking[0]}, which the scenario {cell.scenario!r} does not offer; "
-            f"what would give it: {NEEDS[lacking[0]]}"
-        )
+    scenario, algorithm, hyper, method = runnable(cell, root)
     verify(cell, root)
     metas = [inputs(cell, seed, root) for seed in scenario.seeds]
     chosen = precise or precision(), executor or executor_name(default_device())

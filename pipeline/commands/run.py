@@ -11,10 +11,10 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
-from pipeline.cells.checks import check_environment
+from pipeline.cells.checks import check_environment, runnable
 from pipeline.cells.progress import clock
 from pipeline.commands.group import Group
 from pipeline.commands.schedule import (
@@ -96,19 +96,6 @@ def targets(name: str) -> list[str]:
     return [name]
 
 
-def check_cells(cells: Iterable[Cell]) -> None:
-    """ParamError for what a training would refuse, hours of other stages later perhaps: a method that is not
-    there, its hyper-parameters, a scenario that lacks what it needs."""
-    from pipeline import methods  # a second, for torch
-
-    for cell in cells:
-        scenario, algorithm, hyper = cell.resolve()
-        where = f"papers/{cell.paper}/paper.yaml: methods.{cell.method}"
-        if lacking := sorted(methods.load(algorithm, hyper, where, cell.paper).needs - scenario.offers):
-            raise ParamError(f"{where}: {algorithm} needs {lacking[0]}, which the scenario {cell.scenario!r} "
-                             "does not offer")
-
-
 def run(schedule: Schedule, jobs: int, engine: Engine) -> int:
     """Run what has changed, at most `jobs` stages at once; returns the exit code."""
     stopped: list[int] = []
@@ -128,7 +115,8 @@ def run(schedule: Schedule, jobs: int, engine: Engine) -> int:
             while not stopped and schedule.of(WAITING, READY, RUNNING):
                 schedule.check(SECONDS_BETWEEN_TABLES)
                 if unchecked and schedule.of(READY):
-                    check_cells(unchecked)
+                    for cell in unchecked:           # now, not hours of other stages later
+                        runnable(cell)
                     unchecked = []
                 schedule.launch(engine)
                 engine.poll()

@@ -19,7 +19,6 @@ from pipeline.data import partition, store
 from pipeline.errors import FedReproError
 from pipeline.report import render
 from pipeline.schema import Cell, load_paper, load_params
-from pipeline.sealing import seal
 
 CELL = Cell("tiny", "mini", "fedavg")
 CHANGES = 25                                      # of one repository
@@ -67,14 +66,8 @@ def _changed(path: Path, content: bytes, draw: random.Random) -> bytes:
     if path.suffix == ".yaml":
         return mutate.altered_yaml(content, draw)
     if path.suffix == ".json":
-        return mutate.altered_json(content, draw, seal if draw.random() < 0.3 and _sealed(path) else None)
+        return mutate.altered_json(content, draw)
     return mutate.altered_csv(content, draw) if path.suffix == ".csv" else mutate.damaged(content, draw)
-
-
-def _sealed(path: Path) -> bool:
-    """Whether a hash over the changed file may be computed anew: that of result.json, whose numbers have
-    ranges. The others are guarded against damage alone."""
-    return False
 
 
 def _in_a_child(folder: Path) -> dict[str, object] | str:
