@@ -1,5 +1,6 @@
 """The errors that a user can mend. A stage prints them as one line and exits with 2."""
 import difflib
+import re
 from collections.abc import Iterable
 
 MOST = 24                                             # names that a message lists
@@ -21,6 +22,14 @@ class DataError(FedReproError):
 
 class TrainingError(FedReproError):
     """Training cannot go on: the loss is no longer finite, or a method does not fit the scenario."""
+
+
+def conflict(text: str) -> str:
+    """`:20: a merge conflict of git's ...` of a text that holds one; else nothing."""
+    if not (found := re.search(r"^<<<<<<< ", text, re.M)):
+        return ""
+    line = text.count("\n", 0, found.start()) + 1
+    return f":{line}: a merge conflict of git's; keep one of its two parts and delete the marks"
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:

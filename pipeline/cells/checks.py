@@ -12,6 +12,7 @@ from pipeline.schema import (
     ROOT,
     Cell,
     Count,
+    Domains,
     NonNegative,
     Scenario,
     check,
@@ -25,7 +26,8 @@ NUMBERS: dict[str, tuple[type, Any]] = {
 
 
 def check_sets(paper: str, root: Path = ROOT) -> None:
-    """ParamError for a data set that a scenario of the paper names and that no one has, with the nearest."""
+    """ParamError for a data set or a domain that a scenario of the paper names and that no one has, with the
+    nearest."""
     for key, scenario in load_paper(paper, root).scenarios.items():
         at = "miniature.scenario" if key in (MINIATURE, ACROSS) else f"scenarios.{key}"
         for part in ("data", "public"):
@@ -33,12 +35,22 @@ def check_sets(paper: str, root: Path = ROOT) -> None:
                 raise ParamError(
                     f"papers/{paper}/paper.yaml: {at}.{part}.set: {unknown('data set', named.set, REGISTRY)}"
                 )
+        domains = REGISTRY[scenario.data.set].domains
+        printed = scenario.data.domains or dict(zip(domains, domains))
+        clients = scenario.partition.clients if isinstance(scenario.partition, Domains) else {}
+        for where, names, known in (("data.domains", printed.values(), domains),
+                                    ("partition.clients", clients, printed)):
+            for name in names:
+                if name not in known:
+                    raise ParamError(
+                        f"papers/{paper}/paper.yaml: {at}.{where}: {unknown('domain', name, known)}"
+                    )
 
 
 def runnable(cell: Cell, root: Path = ROOT) -> tuple[Scenario, str, dict, Any]:
     """(scenario, algorithm, hyper-parameters, method) of a cell. ParamError for a method that is not there,
     for its hyper-parameters, and for a scenario that lacks what it needs."""
-    from pipeline import methods  # a second, for torch
+    from pipeline import methods, models  # a second, for torch
     scenario, algorithm, hyper = cell.resolve(root)
     where = f"papers/{cell.paper}/paper.yaml: methods.{cell.method}"
     method = methods.load(algorithm, hyper, where, cell.paper, root)
@@ -47,6 +59,12 @@ def runnable(cell: Cell, root: Path = ROOT) -> tuple[Scenario, str, dict, Any]:
             f"{where}: {algorithm} needs {lacking[0]}, which the scenario {cell.scenario!r} does not offer; "
             f"what would give it: {NEEDS[lacking[0]]}"
         )
+    for network in scenario.networks:
+        if network.name not in models.NAMES:
+            raise ParamError(
+                f"papers/{cell.paper}/paper.yaml: scenario {cell.scenario!r} with {cell.method}: "
+                f"{unknown('model', network.name, models.NAMES)}"
+            )
     return scenario, algorithm, hyper, method
 
 

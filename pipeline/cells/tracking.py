@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import fcntl
 import os
+import re
 import platform
 import sqlite3
 import sys
@@ -375,7 +376,8 @@ def _locked(root: Path, purpose: str):
 
 def no_answer(error: Exception, root: Path = ROOT) -> str:
     """That MLflow does not answer, and why, in one line."""
-    why = (str(error).splitlines() or [type(error).__name__])[0][:200]
+    refused = re.search(r"\[Errno -?\d+\] ([\w ]+)", str(error))
+    why = refused[1] if refused else (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
     return f"MLflow at {uri(root)} does not answer ({why})"
 
 

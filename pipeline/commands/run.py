@@ -7,11 +7,13 @@ without one, all of ./dvc.yaml. A failed stage stops only what needs it; the exi
 import difflib
 import json
 import os
+import re
 import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal
 
 from pipeline.cells.checks import check_environment, runnable
@@ -29,13 +31,15 @@ from pipeline.commands.schedule import (
     Task,
     UnknownStage,
 )
+from pipeline.commands.sync import sync
 from pipeline.engines import Engine, engine
 from pipeline.engines.local import Local
-from pipeline.errors import NO_REPOSITORY, FedReproError, ParamError, unknown
-from pipeline.schema import ACROSS, MINIATURE, Cell, load_paper, papers
+from pipeline.errors import NO_REPOSITORY, FedReproError, ParamError, conflict, unknown
+from pipeline.schema import ACROSS, MINIATURE, ROOT, Cell, load_paper, papers, shorten
 
 SECONDS_BETWEEN_LINES = 10.0             # without a terminal
 SECONDS_BETWEEN_TABLES = 0.5
+PROJECT = "dvc.yaml"                     # what is run without a target
 FEW = 5                                  # names of stages in an error
 TAIL = 8                                 # lines of the log of a failed stage
 
@@ -47,6 +51,12 @@ def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = Fals
     if force and on != "local":
         raise ParamError("--force: a cluster trains what is missing; train again on this machine")
     chosen = [target for stage in stages for target in targets(stage)]
+    if Path.cwd().is_relative_to(ROOT) and (other := sync(check=True)):
+        raise FedReproError(f"{shorten(other[0])}: not as paper.yaml says; `fedrepro sync` writes it")
+    if not chosen and not Path(PROJECT).exists():
+        raise FedReproError(
+            f"this folder has no {PROJECT}: name a paper, a cell or `{MINIATURE}`, or go to the root folder"
+        )
     here = Local(lambda: Group(schedule.repo.lock.lockfile), jobs if jobs and on == "local" else cores())
     where = engine(on, here, jobs, options)
     try:
@@ -58,17 +68,14 @@ def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = Fals
     except UnknownStage as error:
         target, names = error.args
         groups = sorted({name.split("@")[0] for name in names})
-        near = difflib.get_close_matches(target, names + groups, n=1, cutoff=0.5)
+        near = difflib.get_close_matches(target, [*papers(), *names, *groups], n=1, cutoff=0.5)
         if near or len(groups) <= FEW:
             raise FedReproError(unknown("stage", target, near or groups)) from None
         some = ", ".join(map(repr, difflib.get_close_matches(target, groups, n=FEW, cutoff=0.0)))
         raise FedReproError(f"unknown stage {target!r} ({some} and {len(groups) - FEW} others; "
                             "a paper, a cell or `mini` will do)") from None
-    except DvcException as error:  # the place in the file is in its cause
-        if "is not a git repository" in str(error):
-            raise FedReproError(NO_REPOSITORY) from None
-        cause = " ".join(str(error.__cause__ or "").split())
-        raise FedReproError(f"{error}{': ' * bool(error.__cause__)}{cause}") from None
+    except DvcException as error:
+        raise FedReproError(_told(error)) from None
     except KeyboardInterrupt:
         return 130
     if options.get("cancel"):
@@ -76,6 +83,20 @@ def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = Fals
         print(f"{ended} {'job' if ended == 1 else 'jobs'} cancelled")
         return 0
     return run(schedule, jobs or cores(), where)
+
+
+def _told(error: Exception) -> str:
+    """What DVC says of the whole repository, in one line; the place in a file is in its cause."""
+    said = str(error)
+    if "is not a git repository" in said:
+        return NO_REPOSITORY
+    if "not inside of a DVC repository" in said:
+        return "this folder lies in no checkout of FedRepro: go to one and call this again"
+    if (named := re.search("'(.*?)'", said)) and Path(named[1]).is_file():
+        if where := conflict(Path(named[1]).read_text(encoding="utf-8", errors="replace")):
+            return named[1] + where
+    cause = " ".join(str(error.__cause__ or "").split()).replace('in "<unicode string>", ', "")
+    return f"{said}{': ' * bool(cause)}{cause}"
 
 
 def targets(name: str) -> list[str]:

@@ -23,9 +23,11 @@ from pipeline.commands import keeping
 from pipeline.commands.schedule import Task
 from pipeline.data.registry import REGISTRY
 from pipeline.errors import FedReproError, ParamError, unknown
+from pipeline.files import read_csv
 from pipeline.schema import (
     ACROSS,
     MINIATURE,
+    PUBLISHED,
     ROOT,
     Cell,
     Dirichlet,
@@ -94,14 +96,13 @@ def table_cells(key: str, paper: Paper, table: Table, root: Path = ROOT) -> list
     """The cells whose numbers a table prints, in its order."""
     path = root / "papers" / key / "published" / table.published
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            records = list(csv.DictReader(file))
-    except OSError:
+        records = read_csv(path, PUBLISHED)
+    except FileNotFoundError:
         raise ParamError(
             f"papers/{key}/published/{table.published}: no such file, although paper.yaml names it"
         ) from None
     found: dict[Cell, None] = {}
-    for record in records:
+    for _, record in records:
         block, method = (
             table.block(record["setting"], record["dataset"], record["method"]),
             paper.method_of(table, record["method"]),
