@@ -7,8 +7,8 @@ import contextlib
 import dataclasses
 import fcntl
 import os
-import re
 import platform
+import re
 import sqlite3
 import sys
 import time

@@ -95,7 +95,7 @@ def _told(error: Exception) -> str:
     if (named := re.search("'(.*?)'", said)) and Path(named[1]).is_file():
         if where := conflict(Path(named[1]).read_text(encoding="utf-8", errors="replace")):
             return named[1] + where
-    cause = " ".join(str(error.__cause__ or "").split()).replace('in "<unicode string>", ', "")
+    cause = " ".join(str(error.__cause__ or "").split()).replace('in "<unicode string>",', "at")
     return f"{said}{': ' * bool(cause)}{cause}"
 
 
