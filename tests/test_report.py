@@ -812,6 +812,16 @@ def test_measured_tables_come_first_and_the_miniature_last(measured, kind):
     assert places == sorted(places)
 
 
+def test_a_commit_is_a_link_where_the_address_of_the_repository_is_known(measured):
+    path, commit = measured / "reports/runs/fedcrl/balanced.html", "c" * 40
+    (measured / "CITATION.cff").write_text("title: FedRepro\n")
+    render(["fedcrl"], measured)
+    assert f"<dd>{commit} with" in path.read_text() and "/commit/" not in path.read_text()
+    (measured / "CITATION.cff").write_text("title: FedRepro\nrepository-code: https://example.org/fedrepro/\n")
+    render(["fedcrl"], measured)
+    assert f'<a href="https://example.org/fedrepro/commit/{commit}">{commit} with' in path.read_text()
+
+
 def test_the_miniature_with_the_facts_of_its_runs(measured):
     render(["fedcrl"], measured)
     text = unlinked((measured / "reports/fedcrl.md").read_text())
