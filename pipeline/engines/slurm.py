@@ -30,7 +30,7 @@ OPTIONS = ("account", "constraint", "cpus-per-task", "exclude", "gpus-per-node",
 MINUTES = 24 * 60                        # where --slurm names no time
 AT_ONCE = 256                            # tasks of a submission, where --jobs names no number
 NOTICE = 90                              # seconds before the time limit at which a task is told to requeue
-FULL = "MaxSubmitJob"                     # of the reasons why sbatch refuses: this user's jobs are many enough
+FULL = "MaxSubmitJob"                    # of sbatch's reasons: this user's jobs are as many as may be
 TIME_OUTS = 10_000                       # how often a task may be requeued for its time limit
 
 
@@ -75,8 +75,8 @@ class Slurm(Cluster):
         return []
 
     def _submit(self, jobs: list[Sent], at_once: int) -> str:
-        """One array, in a folder of its own: a re-created cluster uses ids again, and submitit would find other
-        cells' files under them. Why the cluster refuses, else ''."""
+        """One array, in a folder of its own: a re-created cluster uses ids again, and submitit would find
+        other cells' files under them. Why the cluster refuses, else ''."""
         name = f"fedrepro-{secrets.token_hex(4)}"
         folder = self.root / ".cells" / "slurm" / name
         executor = submitit.AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=TIME_OUTS)

@@ -71,7 +71,7 @@ def test_what_a_limit_of_jobs_refuses_follows_when_a_job_has_ended(slurm, projec
     said = fedrepro(project, "run", *CELLS, *OPTIONS, **slurm.variables, PATH=path,
                     REAL_SBATCH=shutil.which("sbatch"))
     assert "waits for room in the queue" in said and "3 of" in said
-    assert "sbatch: error" not in said and len(submissions(project)) >= 6        # of 3, 1, 2, 1, 1 and 1 cells
+    assert "sbatch: error" not in said and len(submissions(project)) >= 6       # of 3, 1, 2, 1, 1 and 1 cells
     assert clean(project) and not list(project.glob(".cells/jobs/*.json"))
 
 
