@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipeline.cells import provenance
+from pipeline.cells.arithmetic import kinds
 from pipeline.cells.inputs import inputs
 from pipeline.commands import keeping
 from pipeline.commands.schedule import Task
@@ -70,6 +71,7 @@ class Status:
     error: str = ""
     hours: float | None = None  # of one process; None where nothing is left or no estimate is possible
     like: bool = True                                 # the estimate comes from the same networks and data set
+    machines: tuple[str, ...] = ()                    # kinds of machine that a finished cell was trained on
 
     def document(self) -> dict:
         """As JSON."""
@@ -140,7 +142,7 @@ def _status(
     cell: Cell, stage: str, result: dict | None, errors: "Failures", rates: list[Rate], root: Path
 ) -> Status:
     if result is not None and not stale(cell, result, root):
-        return Status(DONE, stage)
+        return Status(DONE, stage, machines=kinds(result))
     if not stage:
         return Status(UNPLANNED if result is None else STALE)
     error = errors.of(cell, stage)
@@ -375,8 +377,19 @@ def lines(overviews: dict[str, Overview], rates: list[Rate]) -> Iterator[str]:
             for cell, status in found.cells.items()
             if status.state == FAILED
         )
+    yield from _mixed(overviews)
     yield from _legend(overviews, rates)
     yield from _advice(overviews)
+
+
+def _mixed(overviews: dict[str, Overview]) -> Iterator[str]:
+    """A line for each table whose cells were trained on machines that round differently."""
+    for key, found in overviews.items():
+        for name, cells in found.tables.items():
+            count = Counter(kind for cell in cells for kind in found.cells[cell].machines)
+            if len(count) > 1:
+                told = ", ".join(f"{cells} on {kind}" for kind, cells in count.most_common())
+                yield f"{key}, {name}: mixed machines, which round differently: {told}"
 
 
 def _row(name: str, counts: tuple, left: str) -> str:
