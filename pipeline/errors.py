@@ -3,6 +3,8 @@ import difflib
 import re
 from collections.abc import Iterable
 
+NOT_INSTALLED = ("the package {!r} is not installed in this Python, {}: `make install` once, then "
+                 "`source .venv/bin/activate`")
 MOST = 24                                             # names that a message lists
 NO_REPOSITORY = ("this folder is not a git repository, which DVC needs: clone FedRepro with git instead of "
                  "downloading an archive")
