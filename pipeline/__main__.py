@@ -6,6 +6,7 @@ from pipeline.errors import NOT_INSTALLED
 try:
     from pipeline.commands.cli import main
 except ModuleNotFoundError as error:                     # click: another Python than the environment's
-    sys.exit(f"error: {NOT_INSTALLED.format(error.name, sys.executable)}")
+    print(f"error: {NOT_INSTALLED.format(error.name, sys.executable)}", file=sys.stderr)
+    sys.exit(2)
 
 main(prog_name="fedrepro")

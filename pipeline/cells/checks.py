@@ -17,6 +17,8 @@ from pipeline.schema import (
     Scenario,
     check,
     load_paper,
+    method_names,
+    planned,
 )
 
 NUMBERS: dict[str, tuple[type, Any]] = {
@@ -25,9 +27,16 @@ NUMBERS: dict[str, tuple[type, Any]] = {
 }
 
 
-def check_sets(paper: str, root: Path = ROOT) -> None:
-    """ParamError for a data set or a domain that a scenario of the paper names and that no one has, with the
+def check_names(paper: str, root: Path = ROOT) -> None:
+    """ParamError for a data set, a domain or an algorithm that the paper names and that no one has, with the
     nearest."""
+    known = method_names(paper, root)
+    for method in dict.fromkeys(cell.method for cell in planned(paper, root)):
+        algorithm = (load_paper(paper, root).methods[method] or {}).get("algorithm", method)
+        if algorithm not in known:
+            raise ParamError(
+                f"papers/{paper}/paper.yaml: methods.{method}: {unknown('method', algorithm, known)}"
+            )
     for key, scenario in load_paper(paper, root).scenarios.items():
         at = "miniature.scenario" if key in (MINIATURE, ACROSS) else f"scenarios.{key}"
         for part in ("data", "public"):
