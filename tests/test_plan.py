@@ -6,12 +6,13 @@ import shutil
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from reporting import write_run
 
 from pipeline.cells import provenance
 from pipeline.commands import plan
+from pipeline.commands.cli import main
 from pipeline.commands.plan import Need, Price, choose, hours_of
-from pipeline.errors import ParamError
 from pipeline.files import write_json
 from pipeline.report.claims import COLUMNS
 from pipeline.schema import ROOT, Cell, load_paper
@@ -181,9 +182,13 @@ def test_numbers_of_figures_come_with_the_stages_that_compute_them():
     assert plan._figure(cell, "figure2.uniformity") == "papers/fedlsa/dvc.yaml:figure2@digits-fedlsa"
 
 
-@pytest.mark.parametrize("budget, wanted, message", [
-    (float("nan"), [], "HOURS: expected a number of hours, found nan"),
-    (1.0, ["fedclr"], "unknown paper 'fedclr' .nearest: 'fedcrl'")])
-def test_bad_input_is_one_line(root, budget, wanted, message):
-    with pytest.raises(ParamError, match=message):
-        plan.plan(budget, wanted, root=root)
+@pytest.mark.parametrize("words, message", [
+    ("nan", "HOURS: expected a number of hours, found nan"),
+    ("0", "Invalid value for 'HOURS': 0.0 is not in the range x>0"),
+    ("ten", "Invalid value for 'HOURS'"),
+    ("1 fedclr", "unknown paper 'fedclr' (nearest: 'fedcrl')"),
+    ("", "Missing argument 'HOURS'")])
+def test_bad_input_is_one_line(words, message):
+    done = CliRunner().invoke(main, ["plan", *words.split()])
+    assert done.exit_code == 2 and done.output.count("\n") == 1
+    assert done.output.startswith("error: ") and message in done.output

@@ -3,6 +3,7 @@ import dataclasses
 import hashlib
 import json
 import shutil
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from pipeline.cells.inputs import inputs
 from pipeline.commands import hours, status
 from pipeline.errors import ParamError
 from pipeline.files import write_json, write_text
+from pipeline.methods._adversarial import AdversarialTraining
 from pipeline.models import NAMES, build
 from pipeline.schema import ROOT, Cell, Model, load_paper, load_params, planned
 
@@ -312,6 +314,32 @@ def test_every_clients_network_and_the_public_images_count(root):
     assert alone.whole == pytest.approx(local + tests)
     assert shown.whole - alone.whole == pytest.approx(3 * (cnn + lenet) * 50 * 2 * 10)
     assert alone.step == pytest.approx(16 * (100 * cnn + 10 * lenet) / 110)
+
+
+def test_a_method_is_slower_elsewhere_if_it_was_so_in_every_comparison(root):
+    finish(root, AVG)
+    [rate] = hours.rates_of(status.read_results(root), root)
+    rates = [dataclasses.replace(rate, data=data, algorithm=algorithm, seconds=rate.seconds * seconds)
+             for data, algorithm, seconds in [("one", "fedavg", 1), ("one", "fedprox", 4),
+                                              ("two", "fedavg", 1), ("two", "fedprox", 3)]]
+    alone = statistics.median([1, 4, 1, 3]) * 72 / 3600
+    assert hours.estimate(AVG, rates, root)[0] == pytest.approx(alone)               # and never faster
+    assert hours.estimate(PROX, rates, root)[0] == pytest.approx(3 * alone)
+    once = [dataclasses.replace(one, data="three", seconds=rate.seconds) for one in rates[:2]]
+    assert hours._slower("fedprox", rates + once) == 1
+
+
+def test_adversarial_training_attacks_every_image(root):
+    cell = Cell("fedccl", "mini", "fedavg-plus")
+    scenario, _, hyper = cell.resolve()
+    plain, attacked = (hours.work(cell, scenario, name).whole for name in ("fedavg", "fedavg_plus"))
+    tests = hours.images_of(cell, scenario).test
+    images = sum(hours.images_of(cell, scenario).train.values())
+    training = scenario.training.rounds * scenario.training.local_epochs * 3 * images
+    scored = tests * (scenario.training.rounds + 3 * 3 * (1 + scenario.evaluation.attack.steps))
+    assert attacked / plain == pytest.approx(((1 + hyper["steps"]) * training + scored) / (training + scored))
+    mnist = Cell("fedccl", "mnist-adversarial", "fedavg-plus")
+    assert hours._attack_steps(mnist, "fedavg_plus", ROOT) == AdversarialTraining.steps
 
 
 def count(name: str, channels: int, side: int) -> int:

@@ -2,7 +2,7 @@
 
 Counted are three passes of every network over its client's images (one forward, two backward) in every local
 epoch, three over the public images where the method uses them, one over the test images after a round, and
-the attacks on these. What a method does besides, such as a teacher's forward pass, is not counted.
+those of attacks. What a method does besides, such as views of AugMix, shows in its measured cells alone.
 
 operations.csv has those of one forward pass of one image by every network, at its default widths with ten
 classes: the multiply-adds, and WRITTEN for every number that a layer puts out, since depthwise convolutions
@@ -34,6 +34,7 @@ from pipeline.schema import (
 )
 
 TABLE = Path(__file__).with_name("operations.csv")
+METHODS = ROOT / "pipeline" / "methods"
 WRITTEN = 100  # multiply-adds that take as long as one number written: so nine networks fit on one core
 PASSES = 3  # of a training step, in forward passes: the gradients of activations and of weights cost one each
 NEAR = 0.5  # orders of magnitude that a cell's step may be farther than the nearest one's
@@ -95,7 +96,8 @@ def estimate(cell: Cell, rates: list[Rate], root: Path = ROOT) -> tuple[float | 
     measured.
 
     Of those the same algorithm's count, where there are any. Otherwise it is the cells whose training steps
-    are nearest in size: the smaller a step, the more of its time is overhead.
+    are nearest in size, since the smaller a step, the more of its time is overhead; and the algorithm is
+    taken to be slower than others where it was so in each of its comparisons.
     """
     try:
         scenario, algorithm, _ = cell.resolve(root)
@@ -105,12 +107,26 @@ def estimate(cell: Cell, rates: list[Rate], root: Path = ROOT) -> tuple[float | 
     if ahead is None or not rates:
         return None, False
     same = [rate for rate in rates if (rate.networks, rate.data) == (mine, scenario.data.set)]
-    known = [rate for rate in same if rate.algorithm == algorithm] or same or rates
+    own = [rate for rate in same if rate.algorithm == algorithm]
+    known = own or same or rates
     far = [abs(math.log10(rate.step / ahead.step)) for rate in known]
     seconds = statistics.median(
         rate.seconds for rate, one in zip(known, far, strict=True) if one <= min(far) + NEAR
     )
-    return seconds * ahead.whole * len(scenario.seeds) / 3600, bool(same)
+    factor = 1.0 if own else _slower(algorithm, rates)
+    return factor * seconds * ahead.whole * len(scenario.seeds) / 3600, bool(same)
+
+
+def _slower(algorithm: str, rates: list[Rate]) -> float:
+    """Speed of the others over its own, of the same networks, data and steps, where the two are closest; 1
+    where it was faster once, or never compared."""
+    groups: dict[tuple, tuple[list[float], list[float]]] = {}
+    for rate in rates:
+        groups.setdefault((rate.networks, rate.data, rate.step), ([], []))[
+            rate.algorithm == algorithm].append(rate.seconds)
+    found = [statistics.median(own) / statistics.median(others)
+             for others, own in groups.values() if own and others]
+    return max(min(found, default=1.0), 1.0)
 
 
 # -- operations ----------------------------------------------------------------------------------------------
@@ -130,11 +146,12 @@ def work(cell: Cell, scenario: Scenario, algorithm: str, root: Path = ROOT) -> W
     # Elsewhere all clients share the model that is scored, or each has test images of its own.
     alone = scored.tests == "cross" or (scored.tests != "clients" and scenario.models)
     tests = images.test * (every if alone else mean)
-    whole = PASSES * epoch * (training.local_epochs * training.rounds + (training.pretraining or 0))
+    learnt = epoch * (1 + _attack_steps(cell, algorithm, root))
+    whole = PASSES * (learnt * training.local_epochs * training.rounds + epoch * (training.pretraining or 0))
     whole += tests * training.rounds / scored.every
     if scored.attack:
         whole += PASSES * tests * (1 + scored.attack.steps) * min(scored.last, training.rounds)
-    if (public := scenario.public) and uses_public(algorithm, cell.paper, root):
+    if (public := scenario.public) and _uses_public(_source(algorithm, cell.paper, root)):
         whole += PASSES * every * public.size * public.epochs * training.rounds
     return Work(whole, training.batch_size * epoch / sum(images.train.values()))
 
@@ -156,19 +173,28 @@ def _table() -> dict[tuple[str, int], dict[int, int]]:
                 for row in csv.DictReader(file)}
 
 
-def uses_public(algorithm: str, paper: str, root: Path = ROOT) -> bool:
-    """Whether the method, or one that it is built on, says that it needs public data; read from its source
-    text."""
-    file = method_file(algorithm, paper, root)
-    return file is not None and _names_public(file)
+def _attack_steps(cell: Cell, algorithm: str, root: Path) -> int:
+    """Steps of the attack on every training image, of adversarial training; 0 of all other methods."""
+    if "pipeline.methods._adversarial" not in _source(algorithm, cell.paper, root):
+        return 0
+    default = re.findall(r"^    steps: Count = (\d+)", _text(METHODS / "_adversarial.py"), re.MULTILINE)
+    return int(cell.resolve(root)[2].get("steps", default[0]))
+
+
+def _uses_public(text: str) -> bool:
+    """Whether a method, or one that it is built on, says that it needs public data."""
+    bases = re.findall(r"^from pipeline\.methods\.(\w+) import", text, re.MULTILINE)
+    return '"public data"' in text or any(_uses_public(_text(METHODS / f"{base}.py")) for base in bases)
 
 
 @cache
-def _names_public(file: Path) -> bool:
-    text = file.read_text(encoding="utf-8") if file.is_file() else ""
-    bases = re.findall(r"^from pipeline\.methods\.(\w+) import", text, re.MULTILINE)
-    home = ROOT / "pipeline" / "methods"
-    return '"public data"' in text or any(_names_public(home / f"{base}.py") for base in bases)
+def _source(algorithm: str, paper: str, root: Path) -> str:
+    """A method's source text, which is read instead of imported."""
+    return _text(method_file(algorithm, paper, root))
+
+
+def _text(file: Path | None) -> str:
+    return file.read_text(encoding="utf-8") if file and file.is_file() else ""
 
 
 # -- images --------------------------------------------------------------------------------------------------

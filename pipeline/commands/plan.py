@@ -76,12 +76,12 @@ class Outlay:
 def hours_of(runs: Iterable[Run], prices: dict[Cell, Price]) -> float:
     """Of one process. All cells of a scenario that are trained have as many seeds as the one with the most,
     since `seeds` is the scenario's."""
-    seeds: dict[tuple[str, str], int] = {}
-    cells = set()
-    for cell, seed in runs:
-        cells.add(cell)
-        seeds[cell.paper, cell.scenario] = max(seeds.get((cell.paper, cell.scenario), 0), seed + 1)
-    return sum(prices[cell].hours * (seeds[cell.paper, cell.scenario] - prices[cell].have) for cell in cells)
+    most: dict[tuple[str, str], int] = {}
+    cells = {}
+    for run in runs:
+        cells[run[0]] = name = _scenario(run)
+        most[name] = max(most.get(name, 0), run[1] + 1)
+    return math.fsum(prices[cell].hours * (most[name] - prices[cell].have) for cell, name in cells.items())
 
 
 def choose(needs: Sequence[Need], prices: dict[Cell, Price], budget: float) -> list[Bundle]:
@@ -93,43 +93,47 @@ def choose(needs: Sequence[Need], prices: dict[Cell, Price], budget: float) -> l
                   for some in combinations(sets, count)]
         fits = [runs for runs in unions if hours_of(runs, prices) <= budget]
         best = max(fits, key=lambda runs: (_value(needs, runs), -hours_of(runs, prices)))
-        sets = [runs for runs in sets if runs <= best]
-    else:
-        sets += _scenarios(sets)
-    return _greedy(needs, sets, prices, budget)
+        return _greedy(needs, [runs for runs in sets if runs <= best], prices, math.inf)
+    return _greedy(needs, sets + _whole_scenarios(sets), prices, budget)
 
 
 def _greedy(needs: Sequence[Need], sets: list[frozenset[Run]], prices: dict[Cell, Price],
             budget: float) -> list[Bundle]:
+    taken: dict[tuple[str, str], set[Run]] = {}       # by scenario, on whose runs alone a price depends
     have: frozenset[Run] = frozenset()
     found: list[Bundle] = []
+    spent = 0.0
     while True:
-        spent, settled = hours_of(have, prices), _value(needs, have)
-        options = []
-        for runs in sets:
-            cost = hours_of(have | runs, prices)
-            if not runs <= have and cost <= budget:
-                gain = _value(needs, have | runs) - settled
-                options.append((-gain / max(cost - spent, 1e-9), cost, _name(runs), runs))
+        left, options = [need for need in needs if not need.runs <= have], []
+        for runs in (runs for runs in sets if not runs <= have):
+            beside = set().union(*(taken.get(name, ()) for name in {_scenario(run) for run in runs}))
+            cost = hours_of(beside | runs, prices) - hours_of(beside, prices)
+            if spent + cost <= budget:
+                options.append((-_value(left, have | runs) / max(cost, 1e-9), cost, runs))
         if not options:
             return found
-        *_, runs = min(options, key=lambda option: option[:3])
-        new = [need for need in needs if need.runs <= have | runs and not need.runs <= have]
+        _, cost, runs = min(options, key=lambda option: option[:2])
         cells = sorted({cell for cell, _ in runs - have}, key=str)
-        found.append(Bundle(new, cells, hours_of(have | runs, prices) - spent))
-        have |= runs
+        for run in runs:
+            taken.setdefault(_scenario(run), set()).add(run)
+        have, spent, sets = have | runs, spent + cost, [runs for *_, runs in options]
+        found.append(Bundle([need for need in left if need.runs <= have], cells, cost))
 
 
 def _value(needs: Sequence[Need], runs: frozenset[Run]) -> float:
     return sum(need.value for need in needs if need.runs <= runs)
 
 
-def _scenarios(sets: list[frozenset[Run]]) -> list[frozenset[Run]]:
+def _scenario(run: Run) -> tuple[str, str]:
+    return run[0].paper, run[0].scenario
+
+
+def _whole_scenarios(sets: list[frozenset[Run]]) -> list[frozenset[Run]]:
     """All that is wanted of each scenario, whose claims share cells: together they may be worth more than
     one by one."""
     found: dict[tuple[str, str], set[Run]] = {}
     for runs in sets:
-        scenarios = {(cell.paper, cell.scenario) for cell, _ in runs}
+        scenarios = {_scenario(run) for run in runs}
         if len(scenarios) == 1:
             found.setdefault(scenarios.pop(), set()).update(runs)
     return [frozenset(runs) for runs in found.values()]
