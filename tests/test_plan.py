@@ -139,7 +139,7 @@ def finish(root, method, average):
 def test_only_claims_that_wait_or_could_be_decided_are_offered(claimed):
     found = plan.outlay(["fedcrl"], claimed)
     assert [need.claim for need in found.needs] == [
-        "FEDCRL waits, : Ours is above FedProx", "FEDCRL best, : Ours is best"]
+        "FEDCRL waits: Ours is above FedProx", "FEDCRL best: Ours is best"]
     assert {need.runs for need in found.needs} == {frozenset({(FEDPROX, 0), (FEDPROX, 1)})}
     assert hours_of(found.needs[0].runs, found.prices) == pytest.approx(2.0)
     assert not found.without
@@ -167,7 +167,7 @@ def test_what_is_printed(claimed, capsys):
     assert plan.plan(5.0, ["fedcrl"], 2, claimed) == 0
     text = capsys.readouterr().out
     assert text.startswith("Two claims for about 2.0 hours of one process, of 10 hours (2 processes")
-    assert " 1. 2.0 hours, two claims\n    FEDCRL waits, : Ours is above FedProx\n" in text
+    assert " 1. 2.0 hours, two claims\n    FEDCRL waits: Ours is above FedProx\n" in text
     assert "\n  fedrepro run --jobs 2 fedcrl/balanced/fedprox\n" in text
     assert plan.plan(1.0, ["fedcrl"], root=claimed) == 0
     assert "Too little for any claim. The cheapest takes 2.0 hours:" in capsys.readouterr().out

@@ -35,7 +35,9 @@ from pipeline.schema import (
 
 TABLE = Path(__file__).with_name("operations.csv")
 METHODS = ROOT / "pipeline" / "methods"
-WRITTEN = 100  # multiply-adds that take as long as one number written: so nine networks fit on one core
+# Multiply-adds that take as long as one number written. So the training steps of seven networks at 32 pixels
+# come out within a fifth of their CPU seconds on one core; by multiply-adds alone they are up to 5 times apart.
+WRITTEN = 100
 PASSES = 3  # of a training step, in forward passes: the gradients of activations and of weights cost one each
 NEAR = 0.5  # orders of magnitude that a cell's step may be farther than the nearest one's
 INDEX_TEST = 0.2  # share of a domain whose test part is index mod 10 in {8, 9}
@@ -110,16 +112,15 @@ def estimate(cell: Cell, rates: list[Rate], root: Path = ROOT) -> tuple[float | 
     own = [rate for rate in same if rate.algorithm == algorithm]
     known = own or same or rates
     far = [abs(math.log10(rate.step / ahead.step)) for rate in known]
-    seconds = statistics.median(
-        rate.seconds for rate, one in zip(known, far, strict=True) if one <= min(far) + NEAR
-    )
+    most = min(far) + NEAR
+    seconds = statistics.median(rate.seconds for rate, one in zip(known, far, strict=True) if one <= most)
     factor = 1.0 if own else _slower(algorithm, rates)
     return factor * seconds * ahead.whole * len(scenario.seeds) / 3600, bool(same)
 
 
 def _slower(algorithm: str, rates: list[Rate]) -> float:
-    """Speed of the others over its own, of the same networks, data and steps, where the two are closest; 1
-    where it was faster once, or never compared."""
+    """How many times as long as others it takes for the same networks, data and steps, in the comparison
+    where that is least; 1 where it was faster once, or never compared."""
     groups: dict[tuple, tuple[list[float], list[float]]] = {}
     for rate in rates:
         groups.setdefault((rate.networks, rate.data, rate.step), ([], []))[
@@ -178,7 +179,8 @@ def _attack_steps(cell: Cell, algorithm: str, root: Path) -> int:
     if "pipeline.methods._adversarial" not in _source(algorithm, cell.paper, root):
         return 0
     default = re.findall(r"^    steps: Count = (\d+)", _text(METHODS / "_adversarial.py"), re.MULTILINE)
-    return int(cell.resolve(root)[2].get("steps", default[0]))
+    given = cell.resolve(root)[2].get("steps")
+    return given if isinstance(given, int) else int(default[0])
 
 
 def _uses_public(text: str) -> bool:

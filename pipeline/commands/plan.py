@@ -173,12 +173,13 @@ def _add(found: Outlay, verdict: Verdict, evidence: Evidence, cells: dict[Cell, 
             why = "need cells whose length is not known"
         else:
             found.prices[cell] = price
+    if not why and seeds:
+        stages = dict.fromkeys(_figure(*source) for source in _sources(verdict.claim, evidence))
+        need = Need.of(_words(verdict.claim, evidence), seeds, found.prices, value, filter(None, stages))
+        found.needs += [need] if need.runs else []
+        why = "" if need.runs else "have the seeds that would do, but not in common"
     if why:
         found.without[why] += 1
-    elif seeds:
-        stages = dict.fromkeys(_figure(*source) for source in _sources(verdict.claim, evidence))
-        found.needs.append(Need.of(_words(verdict.claim, evidence), seeds, found.prices, value,
-                                   filter(None, stages)))
 
 
 def _wanted(verdict: Verdict, evidence: Evidence, cells: dict[Cell, status.Status],
@@ -229,8 +230,8 @@ def _seeds(cell: Cell, root: Path) -> int:
 
 
 def _words(claim: Claim, evidence: Evidence) -> str:
-    return textwrap.shorten(f"{evidence.paper.name} {claim.id}, {claim.where}: {claim.text}", WIDTH - 5,
-                            placeholder=" ...")
+    place = ", ".join(filter(None, (f"{evidence.paper.name} {claim.id}", claim.where)))
+    return textwrap.shorten(f"{place}: {claim.text}", WIDTH - 11, placeholder=" ...")
 
 
 # -- what is printed -----------------------------------------------------------------------------------------

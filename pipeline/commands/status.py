@@ -273,8 +273,8 @@ def _legend(overviews: dict[str, Overview], rates: list[Rate]) -> Iterator[str]:
             else "Hours: unknown, nothing was measured yet."
         )
         if any(s.state in LEFT and not s.like and s.hours is not None for s in every):
-            yield ("~: with cells whose networks and data set were never measured; by the operations of their "
-                   "training\n   and tests, at the speed of the measured cells whose steps are nearest in size.")
+            yield "~: with cells whose networks and data set were never measured: by their operations, at the"
+            yield "   speed of the measured cells whose training steps are nearest in size."
         if rates and any(s.state in LEFT and s.hours is None for s in every):
             yield "+ cells: these have data whose size is known only once it is there."
     if any(status.state == UNPLANNED for status in every):
