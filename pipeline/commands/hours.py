@@ -36,7 +36,7 @@ from pipeline.schema import (
 TABLE = Path(__file__).with_name("operations.csv")
 METHODS = ROOT / "pipeline" / "methods"
 # Multiply-adds that take as long as one number written. So the training steps of seven networks at 32 pixels
-# come out within a fifth of their CPU seconds on one core; by multiply-adds alone they are up to 5 times apart.
+# come out within a fifth of their CPU seconds on one core; by multiply-adds alone they are 5 times apart.
 WRITTEN = 100
 PASSES = 3  # of a training step, in forward passes: the gradients of activations and of weights cost one each
 NEAR = 0.5  # orders of magnitude that a cell's step may be farther than the nearest one's
