@@ -128,6 +128,18 @@ def status(papers: tuple[str, ...], as_json: bool, stages: str | None) -> int:
     return command.status(papers, as_json, stages)
 
 
+@main.command(short_help="Which cells settle the most claims in so many hours.",
+              epilog=example("fedrepro plan 10", "fedrepro plan 24 fedlsa fedccl --jobs 2"))
+@click.argument("hours", type=click.FloatRange(min=0, min_open=True))
+@click.argument("papers", nargs=-1, shell_complete=_papers)
+@click.option("--jobs", "-j", type=click.IntRange(min=1), help="Processes that have so many hours each; "
+                                                                 "default: 1.")
+def plan(hours: float, papers: tuple[str, ...], jobs: int | None) -> int:
+    """Which cells settle the most claims in so many HOURS of training, and the command that trains them."""
+    from pipeline.commands import plan as command
+    return command.plan(hours, papers, jobs)
+
+
 @main.command(short_help="What a number is, where it comes from, and its state.",
               epilog=example("fedrepro explain fedcrl 'table II' CIFAR-10 FedProx",
                              "fedrepro explain fedlsa/mini/fedavg"))
