@@ -35,6 +35,7 @@ from pipeline.cells.inputs import inputs, partition_folder, verify
 from pipeline.cells.kept import FORCE, Kept
 from pipeline.cells.loading import load, load_world
 from pipeline.cells.progress import Progress
+from pipeline.devices import keep_memory
 from pipeline.engine.handle import Handle
 from pipeline.engine.state import Clients, pack, unpack
 from pipeline.engine.trained import Trained, Watch
@@ -119,6 +120,7 @@ def train_cell(cell: Cell, root: Path = ROOT, write: bool = True) -> dict:
     """
     planned = plan(cell, root)
     jobs, scenario = planned.jobs, planned.scenario
+    keep_memory()
     with _only_one(jobs[0].folder, cell), _marked(jobs[0].folder / "error.json", cell):
         progress = Progress(cell, scenario)
         values = {"hyper": planned.hyper, "scenario": dataclasses.asdict(scenario)}
