@@ -299,7 +299,13 @@ def image_epochs(cell: Cell, scenario: Scenario, root: Path = ROOT) -> float | N
     """Training images times local epochs times rounds of one seed; None where the size of the data is not
     known."""
     images = training_images(cell, scenario, root)
-    return images and images * scenario.training.local_epochs * scenario.training.rounds
+    return images and images * scenario.training.local_epochs * scenario.training.rounds * _share(scenario)
+
+
+def _share(scenario: Scenario) -> float:
+    """Of the clients, those that train in a round."""
+    wanted = scenario.training.participation
+    return 1 if wanted is None else wanted / scenario.clients if isinstance(wanted, int) else wanted
 
 
 def training_images(cell: Cell, scenario: Scenario, root: Path = ROOT) -> float | None:
