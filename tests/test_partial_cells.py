@@ -67,7 +67,7 @@ def test_the_two_executors_agree(partial):
 def test_stopped_after_the_second_round_and_resumed(partial, method, monkeypatch):
     monkeypatch.setenv("FEDREPRO_CHECKPOINT_SECONDS", "0")
     cell = Cell("fedcrl", "across" if method == "scaffold" else "mini", method)
-    if method == "scaffold":                                      # Adam's miniature: it needs a rate of its own
+    if method == "scaffold":                                  # the miniature has Adam, which it cannot take
         monkeypatch.setitem(load_paper("fedcrl", partial).methods, method, {"lr": 0.05})
     whole = train_seed(Job(cell, 0, f"whole-{method}", partial))
     job = Job(cell, 0, f"stopped-{method}", partial)
