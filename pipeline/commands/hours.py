@@ -142,12 +142,14 @@ def work(cell: Cell, scenario: Scenario, algorithm: str, root: Path = ROOT) -> W
     if images is None:
         return None
     each, mean = dict(zip(scenario.models or {}, forward)), statistics.fmean(forward)
-    every = sum(forward) if scenario.models else mean * _clients(scenario)       # one image, by every client
+    every = sum(forward) if scenario.models else mean * scenario.clients       # one image, by every client
     epoch = sum(count * each.get(client, mean) for client, count in images.train.items())
     # Elsewhere all clients share the model that is scored, or each has test images of its own.
     alone = scored.tests == "cross" or (scored.tests != "clients" and scenario.models)
     tests = images.test * (every if alone else mean)
     learnt = epoch * (1 + _attack_steps(cell, algorithm, root))
+    if (wanted := training.participation) is not None:
+        learnt *= wanted / scenario.clients if isinstance(wanted, int) else wanted
     whole = PASSES * (learnt * training.local_epochs * training.rounds + epoch * (training.pretraining or 0))
     whole += tests * training.rounds / scored.every
     if scored.attack:
@@ -218,13 +220,6 @@ def images_of(cell: Cell, scenario: Scenario, root: Path = ROOT) -> Images | Non
     if kind == "pooled" and scenario.corruption is not None:
         test *= 2                                     # as they are, and corrupted
     return Images(train, test) if sum(train.values()) else None
-
-
-def _clients(scenario: Scenario) -> int:
-    cut = scenario.partition
-    if isinstance(cut, (Dirichlet, Pathological)):
-        return cut.clients
-    return len(cut.sizes) if isinstance(cut, Subset) else sum(cut.clients.values())
 
 
 def _training_images(scenario: Scenario) -> dict[str, float]:

@@ -58,7 +58,7 @@ class Sequential:
             run = partial(self._descend, phase.loss)
         elif phase.step is not None:
             run = partial(self._step, phase.step)
-        results = [run(phase, k, client) for k, client in enumerate(self.clients)]
+        results = [run(phase, k, client) for k, client in enumerate(phase.clients)]
         return Trained(
             Clients(model for model, *_ in results),
             [loss for _, loss, *_ in results],

@@ -89,7 +89,7 @@ class Stacked:
 
     def run(self, phase: Phase) -> Trained:
         """As Sequential.run, with the same batches, dropout masks and arithmetic up to the order of sums."""
-        return self.run_all([phase], [self.clients])[0]
+        return self.run_all([phase], [phase.clients])[0]
 
     def run_all(self, phases: list[Phase], clients: list[Sequence[Client]]) -> list[Trained]:
         """One phase of each of several seeds, with its clients; those that run the same code on values of the
@@ -182,7 +182,7 @@ class Stacked:
     def _gather(self, clients: Iterable[Client]) -> None:
         """Append these clients' data to the pool if they are not in it; seeds that share a partition share
         its clients."""
-        new = [client for client in dict.fromkeys(clients) if client not in self.starts]
+        new = [c for c in dict.fromkeys(clients) if c not in self.starts and len(c.labels)]
         if new:
             parts = [
                 *([self._pool] if self._pool else []),

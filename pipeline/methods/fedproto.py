@@ -32,6 +32,11 @@ class FedProto(Method):
     averaging" (FedCCL, FedLSA) the models are averaged too, and the global classifier predicts. Prototypes
     are computed after local training, in evaluation mode. The first round is plain cross-entropy.
     """
+
+    @property
+    def can(self) -> frozenset[str]:
+        return frozenset({"unseen clients"} if self.candidates == "all" else ())
+
     lam: NonNegative = 1.0                # released code: 1 for MNIST and FEMNIST, 0.1 for CIFAR-10
     averaging: bool = False
     weighted: bool = False                # owners by their samples of the class; the code has the plain mean
@@ -76,6 +81,12 @@ class FedProto(Method):
 
     def deployed(self, state: State, world: World) -> Clients:
         return world.everyone(state.model) if self.averaging else state.models
+
+    def adapted(self, state: State, world: World) -> Clients:
+        """A new model that trains with the prototypes; where models are averaged, the global one."""
+        if self.averaging:
+            return self.deployed(state, world)
+        return world.local_epochs(world.new_models(), self.loss, shared=state.prototypes).models
 
     def scores(self, model: Handle, images: Tensor, state: State) -> Tensor:
         by = self.prediction or ("classifier" if self.averaging else "prototype")

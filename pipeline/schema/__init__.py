@@ -48,6 +48,7 @@ from pipeline.schema.paper import (
     Table,
 )
 from pipeline.schema.scenario import (
+    DEMANDS,
     NEEDS,
     Attack,
     Data,
