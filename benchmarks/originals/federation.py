@@ -4,6 +4,7 @@ Four clients of unequal size, each with some of the classes only; images 1 x 8 x
 a convolution and a hidden layer. All in float64: another order of sums then shows at 1e-16, and no other formula
 can hide behind rounding.
 """
+import ast
 import copy
 import math
 import sys
@@ -14,11 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from pipeline import keys, methods
 from pipeline.engine import world as engine
+from pipeline.engine.handle import Batch
 from pipeline.engine.phase import Client, order
 from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import World
@@ -96,6 +99,8 @@ def world(
     *,
     widths: Sequence[int] | None = None,
     batchnorm: bool = False,
+    public: tuple[Tensor, Public] | None = None,
+    test: Batch | None = None,
     **training: Any,
 ) -> World:
     """The federation for our engine. widths: those of the clients' representations, where they differ."""
@@ -107,10 +112,9 @@ def world(
         Client(f"client {k}", "only", Model(str(widths[k] if widths else WIDTH)), *part)
         for k, part in enumerate(parts)
     ]
-    public = training.pop("public", None)
     settings = {"rounds": ROUNDS, "batch_size": BATCH, "local_epochs": EPOCHS} | training
     settings.setdefault("optimiser", Optimiser("sgd", RATE))
-    return World(clients, Training(**settings), CLASSES, SEED, public=public)
+    return World(clients, Training(**settings), CLASSES, SEED, public=public, test=test)
 
 
 @dataclass
@@ -200,6 +204,15 @@ def package(name: str, folder: Path) -> None:
     module = types.ModuleType(name)
     module.__path__ = [str(folder)]
     sys.modules[name] = module
+
+
+def definitions(file: Path, *names: str, **given: Any) -> types.SimpleNamespace:
+    """The named functions and classes of a file that cannot be imported for what else it does or needs; `given`:
+    what they use of the rest of it."""
+    wanted = [node for node in ast.parse(file.read_text()).body if getattr(node, "name", None) in names]
+    space = {"torch": torch, "nn": nn, "F": torch.nn.functional, "np": np, "copy": copy, "__name__": file.stem} | given
+    exec(compile(ast.Module(wanted, []), str(file), "exec"), space)
+    return types.SimpleNamespace(**space)
 
 
 # -- comparing -----------------------------------------------------------------------------------------------
