@@ -1,4 +1,5 @@
 """FangXiuwen/AugHFL, the authors' code: the rounds of HHF/AugHFL.py."""
+
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,6 +8,7 @@ from benchmarks.originals.script import SGD, Pair, Script, ViewFeed, federation_
 from pipeline.methods.aughfl import AugHFL
 
 REPOSITORY, MARK = "FangXiuwen/AugHFL", "HHF/AugHFL.py"
+TRAINED = "clients' models"
 folder = Path()
 
 
@@ -31,24 +33,24 @@ def aughfl(table: Table) -> None:
     AugHFL.mixed = lambda self, pixels, numbers: views(pixels, numbers)[1:]
     AugHFL.views = lambda self, pixels, numbers: views(pixels, numbers)
     federation = federation_of()
-    without, theirs = ours("local", federation), None
-    for options, differs, remark in (
-        ({"released_bug": True}, "", ""),
-        ({}, "their error", "ours by default has the paper's weighted KL; theirs cuts a client's log-probabilities to "
-         "[1e-7, 1], where none lies, so that its public loss has no gradient"),
-    ):
-        run = ours("aughfl", federation, public_optimiser="sgd", **options)
-        if theirs is None:
-            nets = [Pair(model) for model in run.models[0]]
-            feeds = [ViewFeed(federation, k, views) for k in range(len(nets))]
-            public = OwnViews(federation, lambda pixels, numbers: views(pixels, numbers)[1:])
-            theirs = script.run(
-                federation, nets, feeds, public, Corruption_Type=None, Corrupt_rate=0, test_dataset=None,
-                Test_Corrupt_rate=0,
-                get_augmix_private_dataloader=lambda dataidxs=None, **_: (feeds[dataidxs], None, range(10), None),
-            )
-        table.add("aughfl", "clients' models", run.models[1:], theirs, without=without.models[1:], differs=differs,
-                  remark="; ".join(filter(None, [SGD, "noise in AugMix's place", remark])), **options)
+    without, released = (
+        ours("local", federation),
+        ours("aughfl", federation, public_optimiser="sgd", released_bug=True),
+    )
+    nets = [Pair(model) for model in released.models[0]]
+    feeds = [ViewFeed(federation, k, views) for k in range(len(nets))]
+    public = OwnViews(federation, lambda pixels, numbers: views(pixels, numbers)[1:])
+    loader = {"get_augmix_private_dataloader": lambda dataidxs, **_: (feeds[dataidxs], None, range(10), None)}
+    nothing = {"Corruption_Type": None, "Corrupt_rate": 0, "test_dataset": None, "Test_Corrupt_rate": 0}
+    theirs = script.run(federation, nets, feeds, public, **loader, **nothing)
+    same = f"{SGD}; noise in AugMix's place"
+    why = (
+        f"{same}; ours by default has the paper's weighted KL; theirs cuts a client's log-probabilities to "
+        "[1e-7, 1], where none lies, so that its public loss has no gradient"
+    )
+    table.add("aughfl", TRAINED, released, theirs, without=without, remark=same, released_bug=True)
+    run = ours("aughfl", federation, public_optimiser="sgd")
+    table.add("aughfl", TRAINED, run, theirs, without=without, differs="their error", remark=why)
 
 
 CASES = (aughfl,)

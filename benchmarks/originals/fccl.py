@@ -1,5 +1,6 @@
-"""WenkeHuang/FCCL, fccl+: the code of the journal's FCCL+, FCCL and FedDF, among networks of several widths with
+"""WenkeHuang/FCCL, fccl+: the journal's code of FCCL+, FCCL and FedDF, among networks of several widths with
 BatchNorm."""
+
 import copy
 import importlib
 from pathlib import Path
@@ -38,7 +39,7 @@ def feddf(table: Table) -> None:
     federation = federation_of()
     run, without = ours("feddf", federation), ours("local", federation)
     theirs = Theirs(kind("feddf", "FedDF"), federation, begun(run), RATE).train(public=True)
-    table.add("feddf", TRAINED, run.models[1:], theirs.models, without=without.models[1:], remark=SGD)
+    table.add("feddf", TRAINED, run, theirs.models, without=without, remark=SGD)
 
 
 def fcclplus(table: Table) -> None:
@@ -54,8 +55,17 @@ def fcclplus(table: Table) -> None:
             theirs = Theirs(kind("fcclplus", "FCCLPLUS"), federation, begun(run), RATE)
             theirs.model.ini()
             theirs.train(public=True)
-        table.add("fcclplus", TRAINED, run.models[1:], theirs.models, without=without.models[1:], differs=differs,
-                  remark=remark, **options, **more)
+        table.add(
+            "fcclplus",
+            TRAINED,
+            run,
+            theirs.models,
+            without=without,
+            differs=differs,
+            remark=remark,
+            **options,
+            **more,
+        )
 
 
 def fccl(table: Table) -> None:
@@ -66,7 +76,7 @@ def fccl(table: Table) -> None:
     theirs.model.intr_nets_list = copy.deepcopy(theirs.model.nets_list)
     theirs.model.prev_nets_list = copy.deepcopy(theirs.model.nets_list)
     theirs.train(public=True)
-    table.add("fccl", TRAINED, run.models[1:], theirs.models, without=without.models[1:], remark=SGD, **options)
+    table.add("fccl", TRAINED, run, theirs.models, without=without, remark=SGD, **options)
 
 
 CASES = (feddf, fcclplus, fccl)

@@ -1,4 +1,5 @@
 """MediaBrain-SJTU/FedDG-GA, the authors' code: its adjustment of the weights."""
+
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,14 @@ def fedga(table: Table) -> None:
         theirs.append(torch.tensor([found[k] for k in range(3)]))
         mine.append(adjusted_weights(torch.tensor(start), torch.tensor(sign * (after - before)), 0.2))
         starts.append(torch.tensor(start))
-    table.add("fedga", "weights of three sites after an adjustment, 40 draws", mine, theirs, without=starts,
-              remark="the local step is FedAvg's")
+    table.add(
+        "fedga",
+        "weights of three sites after an adjustment, 40 draws",
+        mine,
+        theirs,
+        without=starts,
+        remark="the local step is FedAvg's",
+    )
 
 
 CASES = (fedga,)

@@ -1,5 +1,6 @@
-"""What WenkeHuang's repositories share: a model class with clients' networks in nets_list, whose loc_update (and
-col_update, on public images) is a round."""
+"""What WenkeHuang's repositories share: a model class with the clients' networks in nets_list, whose
+loc_update (and col_update, on public images) is a round."""
+
 import copy
 import sys
 import types
@@ -35,30 +36,35 @@ def prepare(folder: Path) -> None:
     for name in ("models", "models.utils", "utils"):
         package(name, folder.joinpath(*name.split(".")))
     arguments = types.ModuleType("utils.args")
-    arguments.ArgumentParser = ArgumentParser                 # type: ignore[attr-defined]
+    arguments.ArgumentParser = ArgumentParser  # type: ignore[attr-defined]
     arguments.add_management_args = arguments.add_experiment_args = None  # type: ignore[attr-defined]
     sys.modules["utils.args"] = arguments
     import models.utils.federated_model as base  # type: ignore[import-not-found]
+
     base.get_device = lambda device_id: torch.device("cpu")
     base.create_if_not_exists = lambda folder: None
 
 
 def steps_of_sgd(module: Any) -> None:
-    """Plain SGD where a module has Adam, as on our side: the first step of a new Adam, lr g / (|g| + 1e-8), blows
-    rounding up where g is nearly 0."""
+    """Plain SGD where a module has Adam, as on our side: the first step of a new Adam, lr g / (|g| + 1e-8),
+    blows rounding up where g is nearly 0."""
+
     def adam(parameters: Any, lr: float, weight_decay: float = 0.0) -> optim.SGD:
         return optim.SGD(parameters, lr, weight_decay=1e-5)
+
     module.optim = types.SimpleNamespace(Adam=adam, SGD=optim.SGD)
 
 
 def arrays_of_tensors(module: Any) -> None:
     """Where a module makes an array of a list of tensors it means one of objects, as NumPy once did."""
+
     def array(values: Any) -> np.ndarray:
         if not (isinstance(values, list) and isinstance(values[0], torch.Tensor)):
             return np.array(values)
         made = np.empty(len(values), object)
         made[:] = values
         return made
+
     module.np = types.SimpleNamespace(array=array, unique=np.unique, where=np.where, mean=np.mean)
 
 
@@ -71,7 +77,7 @@ class Theirs:
         self.model.random_state = types.SimpleNamespace(choice=lambda all, count, replace: np.array(all))
         self.model._draw_heatmap = lambda *_: None
         self.feeds = [Feed(world, k, BATCH) for k in range(len(models))]
-        for feed in self.feeds:                               # by which theirs weighs the clients
+        for feed in self.feeds:  # by which theirs weighs the clients
             feed.sampler = types.SimpleNamespace(indices=np.arange(len(feed.client.labels)))
         self.model.trainloaders = self.feeds
         self.models: list = []

@@ -1,16 +1,17 @@
 """The federation that an original and FedRepro both train, from equal weights and on equal batches.
 
-Four clients of unequal size, each with some of the classes only; images 1 x 8 x 8 with a pattern for each class;
-a convolution and a hidden layer. All in float64: another order of sums then shows at 1e-16, and no other formula
-can hide behind rounding.
+Four clients of unequal size, each with some of the classes only; images 1 x 8 x 8 with a pattern for each
+class; a convolution and a hidden layer. All in float64: another order of sums then shows at 1e-16, and no
+other formula can hide behind rounding.
 """
+
 import ast
 import copy
 import math
 import sys
 import types
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,11 +42,12 @@ torch.set_num_threads(1)
 
 # -- networks ------------------------------------------------------------------------------------------------
 
-def features(batchnorm: bool, width: int) -> nn.Sequential:
+
+def features(batchnorm: bool, width: int, probabilistic: bool = False) -> nn.Sequential:
+    """probabilistic: a mean and a spread of every number, behind which is no ReLU (FedSR)."""
     middle = [nn.BatchNorm2d(3)] if batchnorm else []
-    return nn.Sequential(
-        nn.Conv2d(1, 3, 3), *middle, nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(1), nn.Linear(27, width), nn.ReLU()
-    )
+    last = [nn.Linear(27, 2 * width)] if probabilistic else [nn.Linear(27, width), nn.ReLU()]
+    return nn.Sequential(nn.Conv2d(1, 3, 3), *middle, nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(1), *last)
 
 
 class Net(nn.Module):
@@ -54,9 +56,12 @@ class Net(nn.Module):
     def __init__(self, model: Mapping[str, Tensor]):
         super().__init__()
         width = model["head.weight"].shape[1]
-        layers = features("features.1.running_mean" in model, width)
+        twice = model.get("features.4.bias", model["head.weight"][0]).numel() == 2 * width
+        layers = features("features.1.running_mean" in model, width, twice)
         # Some originals find BatchNorm by a name with bn in it.
-        names = [("bn" if isinstance(one, nn.BatchNorm2d) else "layer") + str(i) for i, one in enumerate(layers)]
+        names = [
+            ("bn" if isinstance(one, nn.BatchNorm2d) else "layer") + str(i) for i, one in enumerate(layers)
+        ]
         self.base = nn.Sequential(OrderedDict(zip(names, layers)))
         self.head = nn.Linear(width, CLASSES)
         renamed = {f"features.{i}.": f"base.{name}." for i, name in enumerate(names)} | {"head.": "head."}
@@ -82,6 +87,7 @@ class Net(nn.Module):
 
 # -- our side ------------------------------------------------------------------------------------------------
 
+
 def data(sizes: Sequence[int] = SIZES, held: Sequence[Sequence[int]] = HELD) -> list[tuple[Tensor, Tensor]]:
     """(images, labels) of every client; each holds all of its classes, and its images are shifted."""
     patterns = torch.randn(CLASSES, 1, 8, 8, generator=torch.Generator().manual_seed(11))
@@ -99,13 +105,14 @@ def world(
     *,
     widths: Sequence[int] | None = None,
     batchnorm: bool = False,
+    probabilistic: bool = False,
     public: tuple[Tensor, Public] | None = None,
     test: Batch | None = None,
     **training: Any,
 ) -> World:
     """The federation for our engine. widths: those of the clients' representations, where they differ."""
     engine.build = lambda model, *_: Network(  # type: ignore[attr-defined]
-        features(batchnorm, int(model.name)), nn.Linear(int(model.name), CLASSES)
+        features(batchnorm, int(model.name), probabilistic), nn.Linear(int(model.name), CLASSES)
     )
     parts = data() if parts is None else parts
     clients = [
@@ -120,6 +127,7 @@ def world(
 @dataclass
 class Ours:
     """What our method did: its state and the models that it deploys, at first and after every round."""
+
     method: Method
     states: list[State]
     models: list[Clients]
@@ -130,13 +138,13 @@ class Ours:
         return self.states[0].get("model", self.models[0][0])
 
 
-def ours(name: str, world: World, begin: Callable[[State], State] = lambda s: s, **options: Any) -> Ours:
-    """Our method's rounds. begin: changes the first state to what an original begins with."""
+def ours(name: str, world: World, **options: Any) -> Ours:
+    """Our method's rounds."""
     method = methods.load(name, options, "against_originals")
     found = Ours(method, [], [])
     for number in range(ROUNDS + 1):
         now = world.at(number)
-        state = method.round(state, now) if number else begin(method.init(now))
+        state = method.round(found.states[-1], now) if number else method.init(now)
         found.states.append(state)
         found.models.append(method.deployed(state, now))
     return found
@@ -144,7 +152,7 @@ def ours(name: str, world: World, begin: Callable[[State], State] = lambda s: s,
 
 # -- what an original gets -----------------------------------------------------------------------------------
 
-Pass = tuple[str, int, int]                                   # stream, round, epoch: the key of our batches
+Pass = tuple[str, int, int]  # stream, round, epoch: the key of our batches
 
 
 def local(round: int, epochs: int = EPOCHS) -> list[Pass]:
@@ -153,7 +161,7 @@ def local(round: int, epochs: int = EPOCHS) -> list[Pass]:
 
 
 class Feed:
-    """Stands for a client's data loader: every pass has the batches of the next of our passes that are planned;
+    """Stands for a client's data loader: every pass has the batches of the next of our passes in its plan;
     without a plan (prototypes, statistics) the images come class by class."""
 
     def __init__(self, world: World, k: int, size: int = BATCH):
@@ -169,7 +177,7 @@ class Feed:
         if self.plan:
             stream, round, epoch = self.plan.popleft()
             key = types.SimpleNamespace(key=(self.world.seed, stream, round))
-            chosen = order(key, self.client, epoch)           # type: ignore[arg-type]
+            chosen = order(key, self.client, epoch)  # type: ignore[arg-type]
         for part in chosen.split(self.size):
             yield self.client.images[part].contiguous(), self.client.labels[part]
 
@@ -195,7 +203,9 @@ class PublicFeed:
 
 def public_images(n: int = 28) -> tuple[Tensor, Public]:
     """Unlabelled images, more than three batches of them."""
-    return 1.5 * torch.randn(n, 1, 8, 8, generator=torch.Generator().manual_seed(5)), Public("made up", n, BATCH)
+    return 1.5 * torch.randn(n, 1, 8, 8, generator=torch.Generator().manual_seed(5)), Public(
+        "made up", n, BATCH
+    )
 
 
 def package(name: str, folder: Path) -> None:
@@ -207,21 +217,29 @@ def package(name: str, folder: Path) -> None:
 
 
 def definitions(file: Path, *names: str, **given: Any) -> types.SimpleNamespace:
-    """The named functions and classes of a file that cannot be imported for what else it does or needs; `given`:
-    what they use of the rest of it."""
+    """The named functions and classes of a file that cannot be imported for what else it does or needs;
+    `given`: what they use of the rest of it."""
     wanted = [node for node in ast.parse(file.read_text()).body if getattr(node, "name", None) in names]
-    space = {"torch": torch, "nn": nn, "F": torch.nn.functional, "np": np, "copy": copy, "__name__": file.stem} | given
+    space = {
+        "torch": torch,
+        "nn": nn,
+        "F": torch.nn.functional,
+        "np": np,
+        "copy": copy,
+        "__name__": file.stem,
+    } | given
     exec(compile(ast.Module(wanted, []), str(file), "exec"), space)
     return types.SimpleNamespace(**space)
 
 
 # -- comparing -----------------------------------------------------------------------------------------------
 
+
 def learned(model: Any) -> list[Tensor]:
     """What gradients move of a model, ours or theirs, features first."""
     if isinstance(model, nn.Module):
         return list(model.parameters())
-    if isinstance(model, Mapping):                            # of a layer first the weight
+    if isinstance(model, Mapping):  # of a layer first the weight
         names = sorted(model, key=lambda name: (name.rpartition(".")[0], name.endswith("bias")))
         return [model[name] for name in names if name.endswith(("weight", "bias"))]
     return list(model)
@@ -242,6 +260,7 @@ def apart(a: Any, b: Any) -> float:
 class Row:
     """One comparison. effect: how far what is compared lies from what it would be without the method's own
     idea, beside which a difference is to be read. verdict: equal, or why it is not."""
+
     method: str
     compared: str
     difference: float
@@ -257,12 +276,24 @@ class Table:
     def __init__(self):
         self.rows: list[Row] = []
 
-    def add(self, method: str, compared: str, a: Any, b: Any, *, without: Any = None, limit: float = ROUNDING,
-            differs: str = "", remark: str = "", **options: Any) -> None:
-        """Compare a (ours) with b (theirs). without: ours without the method's idea. differs: why they do, on
-        purpose ("reading") or by an error of theirs ("their error")."""
+    def add(
+        self,
+        method: str,
+        compared: str,
+        a: Any,
+        b: Any,
+        *,
+        without: Any = None,
+        limit: float = ROUNDING,
+        differs: str = "",
+        remark: str = "",
+        **options: Any,
+    ) -> None:
+        """Compare a (ours) with b (theirs). without: ours without the method's idea. Of an `Ours` the models
+        after every round are meant. differs: why they do, on purpose ("reading") or by an error of theirs
+        ("their error")."""
+        a, without = (one.models[1:] if isinstance(one, Ours) else one for one in (a, without))
         difference = apart(a, b)
         verdict = "equal" if difference <= limit else differs or "unexplained"
         effect = None if without is None else apart(a, without)
         self.rows.append(Row(method, compared, difference, verdict, effect, options or None, remark))
-

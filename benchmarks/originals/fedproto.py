@@ -1,4 +1,5 @@
 """yuetan031/FedProto, the authors' code: its local update and its two means."""
+
 import copy
 import types
 from argparse import Namespace
@@ -47,7 +48,9 @@ def fedproto(table: Table) -> None:
     """Its SGD has momentum 0.5."""
     federation = world(optimiser=Optimiser("sgd", RATE, momentum=0.5))
     without = ours("local", federation)
-    arguments = Namespace(optimizer="sgd", lr=RATE, train_ep=EPOCHS, ld=1.0, num_classes=CLASSES, verbose=False)
+    arguments = Namespace(
+        optimizer="sgd", lr=RATE, train_ep=EPOCHS, ld=1.0, num_classes=CLASSES, verbose=False
+    )
     runs = {means: ours("fedproto", federation, means=means) for means in ("last_epoch", "running", "eval")}
     nets = [Pair(runs["eval"].start) for _ in federation.clients]
     sent: Any = {}
@@ -57,7 +60,9 @@ def fedproto(table: Table) -> None:
         for k, net in enumerate(nets):
             feed = Feed(federation, k)
             feed.plan.extend(local(number))
-            self = types.SimpleNamespace(args=arguments, device="cpu", criterion=nn.NLLLoss(), trainloader=feed)
+            self = types.SimpleNamespace(
+                args=arguments, device="cpu", criterion=nn.NLLLoss(), trainloader=feed
+            )
             *_, found = code.update(self, arguments, k, sent, model=net)
             collected[k] = code.agg_func(found)
         sent = code.proto_aggregation(collected)
@@ -69,13 +74,29 @@ def fedproto(table: Table) -> None:
         ("eval", "reading", "ours by default, the paper's: a pass after training"),
     ):
         run = runs[means]
-        table.add("fedproto", "models", run.models[1:], models, without=without.models[1:], differs=differs,
-                  remark=remark, means=means)
-        table.add("fedproto", "global prototypes", [state.prototypes.vectors for state in run.states[1:]], prototypes,
-                  differs=differs, remark=remark, means=means)
+        table.add(
+            "fedproto", "models", run, models, without=without, differs=differs, remark=remark, means=means
+        )
+        table.add(
+            "fedproto",
+            "global prototypes",
+            [state.prototypes.vectors for state in run.states[1:]],
+            prototypes,
+            differs=differs,
+            remark=remark,
+            means=means,
+        )
     run = ours("fedproto_hetero", federation, space="features", means="last_epoch")
-    table.add("fedproto_hetero", "models", run.models[1:], models, without=without.models[1:], space="features",
-              means="last_epoch", remark="without the projector, which is RAHFL's")
+    table.add(
+        "fedproto_hetero",
+        "models",
+        run,
+        models,
+        without=without,
+        space="features",
+        means="last_epoch",
+        remark="without the projector, which is RAHFL's",
+    )
 
 
 CASES = (fedproto,)

@@ -1,5 +1,6 @@
-"""TsingZ0/FedTGP, the authors' code: its server's train() with its clients'. What it keeps in files is kept in
-memory here."""
+"""TsingZ0/FedTGP, the authors' code: its server's train() with its clients'. What it keeps in files is kept
+in memory here."""
+
 import copy
 import importlib
 import sys
@@ -29,10 +30,11 @@ from benchmarks.originals.federation import (
 
 REPOSITORY, MARK = "TsingZ0/FedTGP", "system/flcore/servers/servertgp.py"
 ARGUMENTS = {
-    "algorithm": "FedTGP", "auto_break": False, "batch_size": BATCH, "client_drop_rate": 0.0, "dataset": "none",
-    "device": "cpu", "eval_gap": 1, "feature_dim": WIDTH, "global_rounds": ROUNDS, "goal": "test", "join_ratio": 1.0,
-    "lamda": 4.0, "local_epochs": EPOCHS, "local_learning_rate": RATE, "margin_threthold": 100.0,
-    "num_classes": CLASSES, "random_join_ratio": False, "save_folder_name": "memory", "send_slow_rate": 0.0,
+    "algorithm": "FedTGP", "auto_break": False, "batch_size": BATCH, "client_drop_rate": 0.0, "dataset": "",
+    "device": "cpu", "eval_gap": 1, "feature_dim": WIDTH, "global_rounds": ROUNDS, "goal": "",
+    "join_ratio": 1.0, "lamda": 4.0, "local_epochs": EPOCHS, "local_learning_rate": RATE,
+    "margin_threthold": 100.0, "num_classes": CLASSES, "random_join_ratio": False,
+    "save_folder_name": "memory", "send_slow_rate": 0.0,
     "server_epochs": 20, "time_select": False, "time_threthold": 1e9, "top_cnt": 100, "train_slow_rate": 0.0,
 }  # fmt: skip
 items: dict[tuple[str, str], Any] = {}
@@ -52,10 +54,13 @@ class Enough(Exception):
 def serve(run: Ours, federation: World, repaired: bool) -> tuple[list, list]:
     """(the clients' models, the generated prototypes) after every round."""
     items.clear()
-    modules = [importlib.import_module(f"flcore.{name}") for name in ("clients.clientbase", "servers.serverbase")]
+    modules = [
+        importlib.import_module(f"flcore.{name}") for name in ("clients.clientbase", "servers.serverbase")
+    ]
     for module in modules:
-        module.read_client_data = lambda dataset, k, **_: list(zip(federation.clients[k].images,
-                                                                  federation.clients[k].labels))
+        module.read_client_data = lambda dataset, k, **_: list(
+            zip(federation.clients[k].images, federation.clients[k].labels)
+        )
     modules[0].BaseHeadSplit = lambda *_: Net(run.start)
     servers = importlib.import_module("flcore.servers.servertgp")
     server = servers.FedTGP(Namespace(**ARGUMENTS, num_clients=len(federation.clients)), 0)
@@ -71,8 +76,11 @@ def serve(run: Ours, federation: World, repaired: bool) -> tuple[list, list]:
         now = len(found[0])
         numbers.setdefault(now, keys.torch_generator("server", federation.seed, now))
         order = torch.randperm(len(pairs), generator=numbers[now])
-        return [(torch.stack([pairs[i][0] for i in part]), torch.tensor([pairs[i][1] for i in part]))
-                for part in order.split(size)]
+        return [
+            (torch.stack([pairs[i][0] for i in part]), torch.tensor([pairs[i][1] for i in part]))
+            for part in order.split(size)
+        ]
+
     servers.DataLoader = shuffled
 
     def select() -> list:
@@ -91,9 +99,11 @@ def serve(run: Ours, federation: World, repaired: bool) -> tuple[list, list]:
     for client, feed in zip(server.clients, feeds):
         client.load_train_data = lambda batch_size=None, feed=feed: feed
         if repaired:
+
             def train(train=client.train, collect=client.collect_protos) -> None:
                 train()
                 collect()
+
             client.train, client.collect_protos = train, lambda: None
     server.select_clients, server.evaluate = select, evaluate
     try:
@@ -108,15 +118,36 @@ def fedtgp(table: Table) -> None:
     run, without = ours("fedtgp", federation, **options), ours("local", federation)
     for repaired, differs, remark in (
         (True, "", "theirs with class means of the models that were just trained, as in the paper"),
-        (False, "their error", "as it stands, it sends class means of the model before the round's training, since it "
-         "saves the trained model after it has collected them"),
+        (
+            False,
+            "their error",
+            "as it stands, it sends class means of the model before the round's training, since it "
+            "saves the trained model after it has collected them",
+        ),
     ):
         models, sent = serve(run, federation, repaired)
-        table.add("fedtgp", "models", run.models[1:], models, without=without.models[1:], limit=1e-7, differs=differs,
-                  remark=remark, **options)
-        table.add("fedtgp", "generated prototypes", [state.prototypes.vectors for state in run.states[1:]], sent,
-                  without=[run.states[1].prototypes.vectors] * ROUNDS, limit=1e-7, differs=differs, remark=remark,
-                  **options)
+        table.add(
+            "fedtgp",
+            "models",
+            run,
+            models,
+            without=without,
+            limit=1e-7,
+            differs=differs,
+            remark=remark,
+            **options,
+        )
+        table.add(
+            "fedtgp",
+            "generated prototypes",
+            [state.prototypes.vectors for state in run.states[1:]],
+            sent,
+            without=[run.states[1].prototypes.vectors] * ROUNDS,
+            limit=1e-7,
+            differs=differs,
+            remark=remark,
+            **options,
+        )
 
 
 CASES = (fedtgp,)

@@ -1,5 +1,6 @@
-"""KarhouTam/FL-bench: the servers of FedAvgM and of FedAdam, FedYogi and FedAdagrad, on the changes that our clients
-send. The clients' own step is FedAvg's."""
+"""KarhouTam/FL-bench: the servers of FedAvgM and of FedAdam, FedYogi and FedAdagrad, on the changes that our
+clients send. The clients' own step is FedAvg's."""
+
 import importlib
 import sys
 import types
@@ -9,7 +10,18 @@ from typing import Any
 
 import torch
 
-from benchmarks.originals.federation import ROUNDS, SIZES, Ours, Table, World, learned, methods, ours, package, world
+from benchmarks.originals.federation import (
+    ROUNDS,
+    SIZES,
+    Ours,
+    Table,
+    World,
+    learned,
+    methods,
+    ours,
+    package,
+    world,
+)
 from pipeline.engine.state import Params
 
 REPOSITORY, MARK = "KarhouTam/FL-bench", "src/server/fedopt.py"
@@ -20,13 +32,15 @@ def prepare(checkout: Path) -> None:
     for name in ("src", "src.server"):
         package(name, checkout.joinpath(*name.split(".")))
     base, command = types.ModuleType("src.server.fedavg"), types.ModuleType("omegaconf")
-    base.FedAvgServer = object                                # type: ignore[attr-defined]
-    command.DictConfig = dict                                 # type: ignore[attr-defined]
+    base.FedAvgServer = object  # type: ignore[attr-defined]
+    command.DictConfig = dict  # type: ignore[attr-defined]
     sys.modules |= {"src.server.fedavg": base, "omegaconf": command}
 
 
-def served(run: Ours, federation: World, step: Callable[[dict, list[dict]], None]) -> list[list[torch.Tensor]]:
-    """The global model after every round, where `step` changes it by what every client's FedAvg changed in it."""
+def served(
+    run: Ours, federation: World, step: Callable[[dict, list[dict]], None]
+) -> list[list[torch.Tensor]]:
+    """The global model after every round, where `step` moves it by what every client's FedAvg changed."""
     average = methods.load("fedavg", {}, "against_originals")
     x, found = {name: value.clone().requires_grad_() for name, value in run.start.items()}, []
     for number in range(1, ROUNDS + 1):
@@ -50,11 +64,22 @@ def fedavgm(table: Table) -> None:
         if not hasattr(mine, "public_model_params"):
             mine.public_model_params = x
             mine.global_optmizer = torch.optim.SGD(list(x.values()), lr=1.0, momentum=0.7, nesterov=True)
-        packages = {k: {"weight": n, "model_params_diff": one} for k, (n, one) in enumerate(zip(SIZES, changes))}
+        packages = {
+            k: {"weight": n, "model_params_diff": one} for k, (n, one) in enumerate(zip(SIZES, changes))
+        }
         mine.aggregate_client_updates(packages)
+
     mine = server.__new__(server)
-    table.add("fedavgm", "global models", sent_by(run), served(run, federation, step),
-              without=sent_by(ours("fedavg", federation)), beta=0.7, nesterov=True, remark="its server's step alone")
+    table.add(
+        "fedavgm",
+        "global models",
+        sent_by(run),
+        served(run, federation, step),
+        without=sent_by(ours("fedavg", federation)),
+        beta=0.7,
+        nesterov=True,
+        remark="its server's step alone",
+    )
 
 
 def fedadam(table: Table) -> None:
@@ -68,9 +93,18 @@ def fedadam(table: Table) -> None:
             if not mine:
                 mine.append(optimiser(second, x, 0.8, 0.9, 0.05, 0.01))
             mine[0].step(changes, torch.tensor(SIZES) / sum(SIZES))
-        table.add("fedadam", "global models", sent_by(run), served(run, federation, step),
-                  without=sent_by(ours("fedavg", federation)), second=second, v0=0.0, **rates,
-                  remark="its server's step alone; v begins at 0 there, at tau^2 in the paper and in ours by default")
+
+        table.add(
+            "fedadam",
+            "global models",
+            sent_by(run),
+            served(run, federation, step),
+            without=sent_by(ours("fedavg", federation)),
+            second=second,
+            v0=0.0,
+            **rates,
+            remark="its server's step alone; v begins at 0 there, in the paper and in ours at tau^2",
+        )
 
 
 CASES = (fedavgm, fedadam)

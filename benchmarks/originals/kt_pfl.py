@@ -1,4 +1,5 @@
 """cugzj/KT-pFL, the authors' code: its update of the knowledge coefficients."""
+
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ code: Any = None
 
 
 class Writable:
-    """torch whose zeros ask for no gradient: the code writes into some that do, which today's torch refuses."""
+    """torch whose zeros ask for no gradient: theirs writes into some that do, which torch now refuses."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch, name)
@@ -34,12 +35,20 @@ def ktpfl(table: Table) -> None:
     c, mine, theirs, start = torch.full((4, 4), 0.25), [], [], []
     for _ in range(3):
         start.append(c)
-        targets, found = code.get_models_logits([p.numpy() for p in predictions], c.clone().requires_grad_(), 4, 0.7)
+        targets, found = code.get_models_logits(
+            [p.numpy() for p in predictions], c.clone().requires_grad_(), 4, 0.7
+        )
         c = released_coefficients(c, predictions, 0.7)
         mine += [c, torch.einsum("km,mnc->knc", c, predictions)]
         theirs += [found, targets]
-    table.add("ktpfl", "coefficients and targets, three updates", mine, theirs, update="code",
-              remark="by default ours has the paper's update of the coefficients")
+    table.add(
+        "ktpfl",
+        "coefficients and targets, three updates",
+        mine,
+        theirs,
+        update="code",
+        remark="by default ours has the paper's update of the coefficients",
+    )
 
 
 CASES = (ktpfl,)

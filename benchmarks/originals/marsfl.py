@@ -1,4 +1,5 @@
 """WenkeHuang/MarsFL: local and server updates of FedNova and FedMD."""
+
 import copy
 import importlib
 import sys
@@ -46,11 +47,17 @@ def kind(name: str) -> Any:
 
 def settings(rule: Optimiser, **own: Any) -> tuple[Namespace, Any]:
     """Its arguments and its configuration."""
-    optimiser = Namespace(type="SGD", local_train_lr=rule.lr, momentum=rule.momentum, weight_decay=rule.weight_decay,
-                          local_epoch=EPOCHS)
+    optimiser = Namespace(
+        type="SGD",
+        local_train_lr=rule.lr,
+        momentum=rule.momentum,
+        weight_decay=rule.weight_decay,
+        local_epoch=EPOCHS,
+    )
     sections = {name: Namespace(**values) for name, values in own.items()}
-    return Namespace(device_id=0, structure="heterogeneity"), Namespace(OPTIMIZER=optimiser, Local=sections,
-                                                                       Sever=sections)
+    return Namespace(device_id=0, structure="heterogeneity"), Namespace(
+        OPTIMIZER=optimiser, Local=sections, Sever=sections
+    )
 
 
 def fednova(table: Table) -> None:
@@ -64,13 +71,27 @@ def fednova(table: Table) -> None:
     for number in range(1, ROUNDS + 1):
         for feed in feeds:
             feed.plan.extend(local(number))
-        given = {"online_clients_list": range(len(nets)), "nets_list": nets, "global_net": shared,
-                 "priloader_list": feeds, "n_list": [], "a_list": [], "d_list": [], "fed_aggregation": None}
+        given = {
+            "online_clients_list": range(len(nets)),
+            "nets_list": nets,
+            "global_net": shared,
+            "priloader_list": feeds,
+            "n_list": [],
+            "a_list": [],
+            "d_list": [],
+            "fed_aggregation": None,
+        }
         theirs[0].loc_update(**given)
         theirs[1].sever_update(**given)
         found.append(copy.deepcopy(nets))
-    table.add("fednova", "global models", run.models[1:], found, without=without.models[1:],
-              remark="with momentum 0.5; theirs weighs by the number of batches, here in proportion to the samples")
+    table.add(
+        "fednova",
+        "global models",
+        run,
+        found,
+        without=without,
+        remark="with momentum 0.5; theirs weighs by the number of batches, here in proportion to the samples",
+    )
 
 
 def fedmd(table: Table) -> None:
@@ -80,21 +101,31 @@ def fedmd(table: Table) -> None:
     run = ours("fedmd", federation, second_forward=True, public_optimiser="sgd")
     without, nets = ours("local", federation), [Net(model) for model in run.models[0]]
     server, feed = kind("Sever.FedMdSever"), PublicFeed(federation)
-    server = server.__new__(server)                           # its constructor reads a data set
+    server = server.__new__(server)  # its constructor reads a data set
     torch.nn.Module.__init__(server)
     server.device, server.public_epoch, server.public_loader, server.public_lr = "cpu", 1, feed, rule.lr
-    server.args, trainer, found = Namespace(structure="heterogeneity"), kind("Local.BaseLocal")(*settings(rule)), []
+    server.args, trainer, found = (
+        Namespace(structure="heterogeneity"),
+        kind("Local.BaseLocal")(*settings(rule)),
+        [],
+    )
     for number in range(1, ROUNDS + 1):
         feed.round = number
-        server.sever_update(fed_aggregation=None, online_clients_list=range(len(nets)), priloader_list=None,
-                            global_net=None, nets_list=nets)
+        server.sever_update(
+            fed_aggregation=None,
+            online_clients_list=range(len(nets)),
+            priloader_list=None,
+            global_net=None,
+            nets_list=nets,
+        )
         for k, net in enumerate(nets):
             private = Feed(federation, k)
             private.plan.extend(local(number))
             trainer.train_net(k, net, private)
         found.append(copy.deepcopy(nets))
-    table.add("fedmd", "clients' models", run.models[1:], found, without=without.models[1:], second_forward=True,
-              public_optimiser="sgd")
+    table.add(
+        "fedmd", "clients' models", run, found, without=without, second_forward=True, public_optimiser="sgd"
+    )
 
 
 CASES = (fednova, fedmd)

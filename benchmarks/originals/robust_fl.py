@@ -1,4 +1,5 @@
 """FangXiuwen/Robust_FL, the authors' code of RHFL: the rounds of RHFL/HHF/HHF.py."""
+
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ def prepare(checkout: Path) -> None:
 
 class Measured(Feed):
     """The loader of a round is asked for twice: first to measure the client's loss, on batches of its own."""
+
     asked = 0
 
     def twice(self, round: int) -> Feed:
@@ -40,16 +42,18 @@ def rhfl(table: Table) -> None:
     def noted(space: dict) -> None:
         if "weight_with_quality" in space:
             weights.append(space["weight_with_quality"].clone())
+
     space = {
         "Client_Confidence_Reweight_Loss": "SCE", "beta": 0.5, "Noise_type": None, "Noise_rate": 0,
-        "SCELoss": lambda alpha, beta, num_classes: symmetric(alpha, beta, CLASSES), "current_mean_loss_list": [],
-        "get_dataloader": lambda dataidxs=None, **_: (feeds[dataidxs].twice(public.round), None, range(10), None),
+        "SCELoss": lambda alpha, beta, num_classes: symmetric(alpha, beta, CLASSES),
+        "current_mean_loss_list": [],
+        "get_dataloader": lambda dataidxs, **_: (feeds[dataidxs].twice(public.round), None, range(10), None),
         "Pariticpant_Params": {"loss_funnction": "SCE", "optimizer_name": "Adam", "learning_rate": 0.01},
     }  # fmt: skip
-    single, torch.Tensor.float = torch.Tensor.float, lambda self: self    # of the 1e-4 whose logarithm it takes
+    single, torch.Tensor.float = torch.Tensor.float, lambda self: self  # of the 1e-4 whose logarithm it takes
     theirs = script.run(federation, nets, feeds, public, noted, **space)
     torch.Tensor.float = single
-    table.add("rhfl", "clients' models", run.models[1:], theirs, without=without.models[1:], remark=SGD)
+    table.add("rhfl", "clients' models", run, theirs, without=without, remark=SGD)
     table.add("rhfl", "the clients' confidence weights", [s.weights for s in run.states[1:-1]], weights)
 
 

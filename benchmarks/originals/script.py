@@ -1,5 +1,6 @@
-"""Originals whose round stands in a script's main block: its statements, in their order and unchanged, run on our
-models, batches and views. Left out are evaluation, logging and saving."""
+"""Originals whose round stands in a script's main block: its statements, in their order and unchanged, run on
+our models, batches and views. Left out are evaluation, logging and saving."""
+
 import ast
 import copy
 import random
@@ -32,7 +33,14 @@ from pipeline.schema import Optimiser
 RATE = 0.01
 RULE = Optimiser("sgd", RATE, weight_decay=1e-5)
 SGD = "SGD in Adam's place on both sides"
-LEFT_OUT = ("evaluate_network", "acc_list.append", "accuracy_avg", "acc_epoch_list = []", "acc_list = []", "mkdirs")
+LEFT_OUT = (
+    "evaluate_network",
+    "acc_list.append",
+    "accuracy_avg",
+    "acc_epoch_list = []",
+    "acc_list = []",
+    "mkdirs",
+)
 
 
 class Pair(Net):
@@ -60,15 +68,19 @@ class Parallel(nn.Module):
 
 def federation_of(**more: Any) -> World:
     """An epoch a round, among networks of several widths with BatchNorm."""
-    return world(widths=WIDTHS, batchnorm=True, optimiser=RULE, public=public_images(32), local_epochs=1, **more)
+    return world(
+        widths=WIDTHS, batchnorm=True, optimiser=RULE, public=public_images(32), local_epochs=1, **more
+    )
 
 
 def noise(count: int) -> Callable[[Tensor, torch.Generator], tuple[Tensor, ...]]:
     """Views of pixels in the place of AugMix: the images and `count - 1` times noise on them, in [0, 255]."""
+
     def views(pixels: Tensor, numbers: torch.Generator) -> tuple[Tensor, ...]:
         clean = pixels.double()
         more = (30 * torch.randn(clean.shape, generator=numbers) for _ in range(count - 1))
         return clean, *((clean + one).clamp(0, 255) for one in more)
+
     return views
 
 
@@ -96,26 +108,40 @@ class Script:
 
     def __init__(self, file: Path):
         tree = ast.parse(file.read_text())
-        main = next(node for node in tree.body if isinstance(node, ast.If) and "__name__" in ast.unparse(node.test))
-        rounds = next(node for node in main.body if isinstance(node, ast.For)
-                      and ast.unparse(node.target) == "epoch_index")
+        main = next(
+            node for node in tree.body if isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
+        )
+        rounds = next(
+            node
+            for node in main.body
+            if isinstance(node, ast.For) and ast.unparse(node.target) == "epoch_index"
+        )
         functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
         body = [node for node in rounds.body if not any(word in ast.unparse(node) for word in LEFT_OUT)]
         self.functions, self.body = (
             compile(ast.Module(part, []), str(file), "exec") for part in (functions, body)
         )
 
-    def run(self, federation: World, nets: list, feeds: list[Feed], public: Any,
-            before: Callable[[dict], None] = lambda space: None, **given: Any) -> list:
+    def run(
+        self,
+        federation: World,
+        nets: list,
+        feeds: list[Feed],
+        public: Any,
+        before: Callable[[dict], None] = lambda space: None,
+        **given: Any,
+    ) -> list:
         """The networks after every round. before: what happens first in each."""
         names = ("CrossEntropyLoss", "KLDivLoss", "Module")
         layers = types.SimpleNamespace(**{name: getattr(nn, name) for name in names}, DataParallel=Parallel)
         space = {
-            "torch": torch, "nn": layers, "optim": types.SimpleNamespace(Adam=adam, SGD=optim.SGD), "F": F, "np": np,
+            "torch": torch, "nn": layers, "F": F, "np": np,
+            "optim": types.SimpleNamespace(Adam=adam, SGD=optim.SGD),
             "copy": copy, "random": random, "mean": np.mean, "exp": np.exp, "N_Participants": len(nets),
             "net_list": nets, "device": torch.device("cpu"), "device_ids": None, "public_train_dl": public,
-            "logger": types.SimpleNamespace(info=lambda *_: None), "public_train_ds": range(1), "col_loss_list": [],
-            "local_loss_list": [], "acc_list": [], "net_dataidx_map": list(range(len(nets))), "TestBatchSize": BATCH,
+            "logger": types.SimpleNamespace(info=lambda *_: None), "public_train_ds": range(1),
+            "local_loss_list": [], "acc_list": [], "net_dataidx_map": list(range(len(nets))),
+            "TestBatchSize": BATCH, "col_loss_list": [],
             "Private_Dataset_Name": "", "Private_Dataset_Dir": "", "TrainBatchSize": BATCH,
             "Pariticpant_Params": {"loss_funnction": "CE", "optimizer_name": "Adam", "learning_rate": RATE},
             "CommunicationEpoch": 10 ** 6,
@@ -138,4 +164,4 @@ def test_images() -> tuple[Tensor, Tensor]:
     return data((40,), (tuple(range(CLASSES)),))[0]
 
 
-torch.Tensor.cuda = lambda self, *_, **__: self               # theirs know no other device
+torch.Tensor.cuda = lambda self, *_, **__: self  # theirs know no other device
