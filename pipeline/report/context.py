@@ -1,13 +1,11 @@
 """What the pages show: one context per paper and one for the index, the same for every format."""
 import dataclasses
 import math
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from statistics import fmean
 from typing import TypeVar
 
-from pipeline.errors import FedReproError, ParamError, unknown
+from pipeline.errors import FedReproError
 from pipeline.report.claims import Printed, read_claims
 from pipeline.report.communication import communication
 from pipeline.report.drawings import Drawing, FigureView, figure_views
@@ -265,28 +263,11 @@ def notes(study: Study) -> list[Note]:
     found: list[Note] = []
     own = [name for name in study.paper.scenarios if name not in (MINIATURE, ACROSS)]
     for scenario in (MINIATURE, *own, ACROSS):    # the last is no page's, so that it moves no mark
-        stated = _with_numbers(study.paper.notes.get(scenario, ""), study, scenario)
+        stated = study.note(scenario)
         if texts := [text for text in dict.fromkeys([stated, *_of_runs(study, scenario)]) if text]:
             sentences = [text if text.endswith((".", "!", "?")) else f"{text}." for text in texts]
             found.append(Note(scenario, study.title(scenario), sentences, f"D{len(found) + 1}"))
     return found
-
-
-def _with_numbers(text: str, study: Study, scenario: str) -> str:
-    """A note of paper.yaml whose `{fedamp weighted}` is the mean over seeds of that measure of the scenario's
-    cell; `not yet measured` where that has not run. Raises ParamError for names that there are not."""
-    def number(found: re.Match) -> str:
-        method, measure = found.groups()
-        result = study.results.get(study.cell(scenario, method))
-        for kind, name, known in (
-            ("method", method, study.paper.methods),
-            ("measure", measure, result["measures"] if result else [measure]),
-        ):
-            if name not in known:
-                where = f"papers/{study.key}/paper.yaml: notes.{scenario}"
-                raise ParamError(f"{where}: {unknown(kind, name, known)}")
-        return f"{fmean(result['measures'][measure]):.1f}" if result else "not yet measured"
-    return re.sub(r"\{([\w-]+) ([\w.]+)\}", number, text)
 
 
 def _machines(study: Study, runs: dict[Cell, dict]) -> list[str]:
