@@ -14,7 +14,10 @@ from pipeline.models import Network
 from pipeline.schema import Model, Optimiser, Training
 
 Part = Literal["all", "features", "head"]
-Logged = dict[str, Tensor]                            # further numbers of a batch, averaged over the phase
+# Further numbers of a batch, averaged over the phase; those whose names begin with LAST_EPOCH, over its last
+# epoch alone.
+Logged = dict[str, Tensor]
+LAST_EPOCH = "last_epoch."
 Objective = Tensor | tuple[Tensor, Logged]            # what a loss gives, see `split_loss`
 Loss = Callable[[Handle, Batch, Any, Any], Objective]    # (model, batch, shared, own), see World.local_epochs
 Views = Callable[[Tensor, torch.Generator], tuple[Tensor, ...]]

@@ -13,6 +13,7 @@ from pipeline.engine.world import ClassMeans, World
 from pipeline.losses import cross_entropy
 from pipeline.methods.base import Method
 from pipeline.prototypes import (
+    Means,
     aggregate_means,
     class_sums,
     prototype_distance,
@@ -44,8 +45,7 @@ class FedProto(Method):
     prediction: Literal["prototype", "classifier"] | None = None
     # Classes that may be predicted: every class with a prototype, or those that the client trains on.
     candidates: Literal["all", "own"] = "all"
-    # eval: class means after training; running: those of the training batches (released codes).
-    means: Literal["eval", "running"] = "eval"
+    means: Means = "eval"                 # last_epoch in the authors' code, running in PFLlib
 
     @property
     def headline(self) -> Literal["pre", "post"]:
@@ -77,7 +77,7 @@ class FedProto(Method):
         fit = cross_entropy(model.head(z), batch.labels)
         if shared is not None and self.lam:
             fit = fit + self.lam * prototype_distance(z, batch.labels, **shared)
-        return fit if self.means == "eval" else (fit, class_sums(z, batch.labels, model.classes))
+        return fit if self.means == "eval" else (fit, class_sums(z, batch.labels, model.classes, self.means))
 
     def deployed(self, state: State, world: World) -> Clients:
         return world.everyone(state.model) if self.averaging else state.models
