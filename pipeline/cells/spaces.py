@@ -50,8 +50,8 @@ class Axis:
 
 def configurations(cell: Cell, count: int, root: Path = ROOT) -> list[Changes]:
     """`count` configurations of the cell's method, as changes of its row's values: first none, then a Halton
-    sequence. More of them begin with the same. The learning rate takes the same values for every method of
-    a scenario and its miniature.
+    sequence, of which more begin with the same. The learning rate takes the same values for every method of
+    a scenario.
 
     Raises ParamError for a space that names no hyper-parameter of the method, or values that it cannot have.
     """
@@ -79,11 +79,11 @@ def space(cell: Cell, root: Path = ROOT) -> dict[str, tuple[Axis, float]]:
         raise ParamError(f"{SPACES}: {unknown('section', algorithm, document)}; every tuned method needs one")
     section = dict(document[algorithm] or {})
     own = section.pop(RATE, None)
-    if own and own not in vars(method):
-        raise ParamError(f"{at}.{RATE}: {unknown('hyper-parameter', own, vars(method))}")
+    if own is not None and str(own) not in vars(method):
+        raise ParamError(f"{at}.{RATE}: {unknown('hyper-parameter', str(own), vars(method))}")
     rate = getattr(method, own) if own else None
     unit = scenario.training.optimiser.lr if rate is None else rate
-    found = {RATE if rate is None else own: (check(Axis, document[RATE], f"{SPACES}: {RATE}"), unit)}
+    found = {RATE if rate is None else own: (check(Axis, document.get(RATE), f"{SPACES}: {RATE}"), unit)}
     for name, values in section.items():
         axis = check(Axis, values, f"{at}.{name}")
         for end in axis.ends:
