@@ -39,7 +39,8 @@ NEUTRAL = {
     *(
         f"pipeline.cells.{name}"
         for name in (
-            "arithmetic", "definitions", "kept", "ledger", "progress", "provenance", "results", "tracking"
+            "arithmetic", "beginnings", "definitions", "kept", "ledger", "progress", "provenance", "results",
+            "tracking",
         )
     ),
 }
@@ -86,12 +87,14 @@ def digest_of(cell: Cell, root: Path = ROOT, executor: str = "sequential") -> st
     """Digest of the code that trains and evaluates a cell: its method, the executor, and what its scenario
     names."""
     scenario, algorithm, hyper = cell.resolve(root)
-    named = _code(root).keys & frozenset(
-        _words([dataclasses.asdict(scenario), scenario.partition.kind, hyper])
-    )
-    return _digest_of(
-        method_module(algorithm, cell.paper, root) or f"pipeline.methods.{algorithm}", executor, named, root
-    )
+    method = method_module(algorithm, cell.paper, root) or f"pipeline.methods.{algorithm}"
+    return _digest_of(method, executor, named(scenario, hyper, root), root)
+
+
+def named(scenario: Scenario, hyper: dict, root: Path = ROOT) -> frozenset[str]:
+    """The entries of registries that a scenario and its method's hyper-parameters name."""
+    values = [dataclasses.asdict(scenario), scenario.partition.kind, hyper]
+    return _code(root).keys & frozenset(_words(values))
 
 
 @cache

@@ -12,7 +12,7 @@ import signal
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -29,9 +29,10 @@ import torch
 from pipeline import files, methods
 from pipeline.cells import evaluation, provenance, tracking
 from pipeline.cells.adoption import adopt
+from pipeline.cells.beginnings import Pretraining, first_rounds
 from pipeline.cells.checks import runnable
 from pipeline.cells.inputs import inputs, partition_folder, verify
-from pipeline.cells.kept import Kept
+from pipeline.cells.kept import FORCE, Kept
 from pipeline.cells.loading import load, load_world
 from pipeline.cells.progress import Progress
 from pipeline.engine.handle import Handle
@@ -43,7 +44,6 @@ from pipeline.schema import ROOT, Cell, Scenario, load_paper
 from pipeline.sealing import seal
 
 CHECKPOINT_SECONDS = 20.0
-FORCE = "FEDREPRO_FORCE"          # set: what earlier runs of the cell have kept is not used
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)     # of some shared file systems
 BYTES = 4                                                     # of a float32 scalar on the wire
 
@@ -166,11 +166,15 @@ def train_seed(
     world, tests = load_world(job.cell, scenario, job.seed, job.root)
     executor = share(world.executor)
     begun, started = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
-    state, rows, own, spent = _resume(job, world.device)
+    beginnings = first_rounds(job.cell, job.seed, job.root)
+    others = [] if os.environ.get(FORCE) else reversed(beginnings.values())
+    state, rows, own, spent = _resume([job.kept, *others], world.device)
     if state is None:
-        world = world.at(0, watch := Watch(executor))
+        start = Pretraining(executor, job.cell, job.seed, job.root)
+        world = world.at(0, watch := Watch(start))
         state = method.init(world)
         rows = [_row(world, method, state, tests, scenario, watch.trained)[0]]
+        spent = start.seconds
     saved = time.monotonic()
     every = float(os.environ.get("FEDREPRO_CHECKPOINT_SECONDS", CHECKPOINT_SECONDS))
     for number in range(rows[-1]["round"] + 1, scenario.training.rounds + 1):
@@ -179,11 +183,15 @@ def train_seed(
         row, own = _row(world, method, state, tests, scenario, watch.trained)
         rows.append(row)
         report({"seed": job.seed, **row})
+        now = time.monotonic()
+        content = {"state": pack(state), "rows": rows, "own": own, "seconds": spent + now - begun}
         # No checkpoint after the last round: what follows needs the models that its training leaves, so a run
         # that is killed there trains the round again.
-        if number < scenario.training.rounds and time.monotonic() - saved >= every:
-            saved = time.monotonic()
-            job.kept.save({"state": pack(state), "rows": rows, "own": own, "seconds": spent + saved - begun})
+        if number < scenario.training.rounds and now - saved >= every:
+            saved = now
+            job.kept.save(content)
+        if number in beginnings:
+            beginnings[number].save(content)
     finished = {
         "seed": job.seed,
         "rows": rows,
@@ -349,12 +357,13 @@ def _receive(receiver, process, job: Job) -> tuple:
         )
 
 
-def _resume(job: Job, device: torch.device) -> tuple:
-    """(state, rows, clients' accuracies, seconds) of the last checkpoint, or (None, None, [], 0.0)."""
-    saved = job.kept.resume(device)
-    if saved is None:
-        return None, None, [], 0.0
-    return unpack(saved["state"]), saved["rows"], saved["own"], saved["seconds"]
+def _resume(places: Iterable[Kept], device: torch.device) -> tuple:
+    """(state, rows, clients' accuracies, seconds) of the first checkpoint there is, or (None, None, [],
+    0.0)."""
+    for kept in places:
+        if (saved := kept.resume(device)) is not None:
+            return unpack(saved["state"]), saved["rows"], saved["own"], saved["seconds"]
+    return None, None, [], 0.0
 
 
 @contextmanager

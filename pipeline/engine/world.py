@@ -119,18 +119,16 @@ class World:
                                 f"{', '.join(sorted({client.model.name for client in self.clients}))}")
         return self._initial(self.clients[0].model, "shared")
 
-    def new_models(self) -> Clients:
+    def new_models(self, pretraining: int = 0) -> Clients:
         """Parameters for every client: the shared ones where all hold one network, else its own draw each.
-        Where the scenario has pretraining, each has then trained alone on the cross-entropy for so many
-        epochs."""
+        Each has then trained alone on the cross-entropy for as many epochs as the scenario says, or where it
+        says nothing, as the method does."""
         if self.homogeneous:
             models = self.everyone(self.new_model())
         else:
             models = Clients(self._initial(client.model, client.name) for client in self.clients)
-        if self.training.pretraining:
-            models = self.local_epochs(
-                models, _cross_entropy, epochs=self.training.pretraining, stream="pretraining"
-            ).models
+        if epochs := self.training.pretraining or pretraining:
+            models = self.local_epochs(models, supervised, epochs=epochs, stream="pretraining").models
         return models
 
     def everyone(self, model: Params) -> Clients:
@@ -416,7 +414,8 @@ class World:
         return Params((name, value.clone()) for name, value in network.state_dict().items())
 
 
-def _cross_entropy(model: Handle, batch: Batch, shared: object, own: object) -> Tensor:
+def supervised(model: Handle, batch: Batch, shared: object, own: object) -> Tensor:
+    """The loss of pretraining: the cross-entropy of a mini-batch."""
     return cross_entropy(model(batch.images), batch.labels)
 
 
