@@ -23,6 +23,10 @@ class TrainingError(FedReproError):
     """Training cannot go on: the loss is no longer finite, or a method does not fit the scenario."""
 
 
+class WorkerError(TrainingError):
+    """A process that trained ended without a word, often because memory ran out."""
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """`unknown method 'fedporx' (nearest: 'fedprox')`: what was not found and what is closest to it."""
     known = [str(k) for k in known]

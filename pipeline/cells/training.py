@@ -40,7 +40,7 @@ from pipeline.engine.handle import Handle
 from pipeline.engine.state import Clients, pack, unpack
 from pipeline.engine.trained import Trained, Watch
 from pipeline.engine.world import World, default_device, executor_module, executor_name, precision
-from pipeline.errors import FedReproError, TrainingError
+from pipeline.errors import FedReproError, TrainingError, WorkerError
 from pipeline.schema import ROOT, Cell, Scenario, load_paper
 from pipeline.sealing import seal
 
@@ -377,7 +377,7 @@ def _receive(receiver, process, job: Job) -> tuple:
         return receiver.recv()
     except EOFError:
         process.join()
-        return "error", TrainingError(
+        return "error", WorkerError(
             f"{job.cell}, seed {job.seed}: the worker ended with exit code {process.exitcode} "
             "(-9 is often the system running out of memory); finished rounds are kept"
         )

@@ -116,6 +116,21 @@ def run(stages: tuple[str, ...], jobs: int | None, force: bool, on: str, **optio
     return command.main(stages, jobs, force, on, **options)
 
 
+@main.command(short_help="Choose hyper-parameters by validation images.",
+              epilog=example("fedrepro tune fedcrl/mini/fedprox", "fedrepro tune fedcrl --jobs 2"))
+@click.argument("what", nargs=-1, shell_complete=_cells)
+@JOBS
+@FORCE
+def tune(what: tuple[str, ...], jobs: int | None, force: bool) -> int:
+    """Choose hyper-parameters by the clients' validation images, and train with what was chosen.
+
+    WHAT is PAPER, PAPER/SCENARIO or PAPER/SCENARIO/METHOD. Without any: whatever a paper.yaml has under
+    `tuning`.
+    """
+    from pipeline.commands import tune as command
+    return command.main(what, jobs, force)
+
+
 @main.command(short_help="What of every table is done and left, and for how long.",
               epilog=example("fedrepro status", "fedrepro status fedlsa",
                              "fedrepro run $(fedrepro status fedlsa --stages 'table 2')"))
