@@ -419,6 +419,18 @@ def test_what_is_printed(root, capsys):
     }
 
 
+def test_a_table_of_mixed_machines_is_named(root, capsys):
+    """Portable processors round alike, others do not."""
+    finish(root, AVG, versions={"processor": "A avx2", "arithmetic": "portable"})
+    finish(root, MINI, versions={"processor": "A avx2"})
+    status.status(["fedcrl"], root=root)
+    assert "mixed" not in capsys.readouterr().out         # a table each
+    finish(root, AVG, machines=[{"processor": "A avx2"}, {"processor": "B"}])
+    status.status(["fedcrl"], root=root)
+    line, = (line for line in capsys.readouterr().out.splitlines() if "mixed" in line)
+    assert line == "fedcrl, table II: mixed machines, which round differently: 1 on A avx2, 1 on B"
+
+
 def test_columns_stay_apart():
     left = [status.Status("missing", "s", hours=hours, like=False) for hours in (377.4, None)]
     name, row = status._counted("  table 3, 64 pixels, one client", left * 99).splitlines()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from pipeline.errors import FedReproError, ParamError, unknown
+from pipeline.errors import NOT_INSTALLED, FedReproError, ParamError, unknown
 
 
 class Commands(click.Group):
@@ -34,6 +34,10 @@ class Commands(click.Group):
             click.echo(
                 f"error: {os.path.relpath(error.filename or '')}, line {error.lineno}: {error.msg}", err=True
             )
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] in ("pipeline", "stages", "papers"):
+                raise
+            click.echo(f"error: {NOT_INSTALLED.format(error.name, sys.executable)}", err=True)
         except OSError as error:
             if isinstance(error, BrokenPipeError):                # `| head`
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -5,7 +5,6 @@ A cell is done, stale (its result was made by other code or parameters than toda
 ended with an error), missing, or without a stage (no grid of paper.yaml holds it yet). Neither torch nor DVC
 is loaded, so that it takes only seconds. """
 import contextlib
-import csv
 import json
 import os
 import re
@@ -16,14 +15,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipeline.cells import provenance
+from pipeline.cells.arithmetic import kinds
 from pipeline.cells.inputs import inputs
 from pipeline.commands import keeping
 from pipeline.commands.hours import Rate, estimate, rates_of
 from pipeline.commands.schedule import Task
 from pipeline.errors import FedReproError, ParamError, unknown
+from pipeline.files import read_csv
 from pipeline.schema import (
     ACROSS,
     MINIATURE,
+    PUBLISHED,
     ROOT,
     Cell,
     Paper,
@@ -48,6 +50,7 @@ class Status:
     error: str = ""
     hours: float | None = None  # of one process; None where nothing is left or no estimate is possible
     like: bool = True                                 # the estimate comes from the same networks and data set
+    machines: tuple[str, ...] = ()                    # kinds of machine that a finished cell was trained on
 
     def document(self) -> dict:
         """As JSON."""
@@ -74,14 +77,13 @@ def table_cells(key: str, paper: Paper, table: Table, root: Path = ROOT) -> list
     """The cells whose numbers a table prints, in its order."""
     path = root / "papers" / key / "published" / table.published
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            records = list(csv.DictReader(file))
-    except OSError:
+        records = read_csv(path, PUBLISHED)
+    except FileNotFoundError:
         raise ParamError(
             f"papers/{key}/published/{table.published}: no such file, although paper.yaml names it"
         ) from None
     found: dict[Cell, None] = {}
-    for record in records:
+    for _, record in records:
         block, method = (
             table.block(record["setting"], record["dataset"], record["method"]),
             paper.method_of(table, record["method"]),
@@ -119,7 +121,7 @@ def _status(
     cell: Cell, stage: str, result: dict | None, errors: "Failures", rates: list[Rate], root: Path
 ) -> Status:
     if result is not None and not stale(cell, result, root):
-        return Status(DONE, stage)
+        return Status(DONE, stage, machines=kinds(result))
     if not stage:
         return Status(UNPLANNED if result is None else STALE)
     error = errors.of(cell, stage)
@@ -235,8 +237,19 @@ def lines(overviews: dict[str, Overview], rates: list[Rate]) -> Iterator[str]:
             for cell, status in found.cells.items()
             if status.state == FAILED
         )
+    yield from _mixed(overviews)
     yield from _legend(overviews, rates)
     yield from _advice(overviews)
+
+
+def _mixed(overviews: dict[str, Overview]) -> Iterator[str]:
+    """A line for each table whose cells were trained on machines that round differently."""
+    for key, found in overviews.items():
+        for name, cells in found.tables.items():
+            count = Counter(kind for cell in cells for kind in found.cells[cell].machines)
+            if len(count) > 1:
+                told = ", ".join(f"{cells} on {kind}" for kind, cells in count.most_common())
+                yield f"{key}, {name}: mixed machines, which round differently: {told}"
 
 
 def _row(name: str, counts: tuple, left: str) -> str:

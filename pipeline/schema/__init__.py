@@ -35,6 +35,7 @@ from pipeline.schema.paper import (
     DELTA,
     MINIATURE,
     PICTURE,
+    PUBLISHED,
     Block,
     Choice,
     Communication,

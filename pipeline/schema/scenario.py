@@ -216,8 +216,7 @@ class Scenario:
     def __post_init__(self):
         if (self.model is None) == (self.models is None):
             raise ValueError("give either 'model' or 'models'")
-        if not self.seeds or len(set(self.seeds)) != len(self.seeds):
-            raise ValueError(f"'seeds' must be different whole numbers, found {self.seeds}")
+        check_seeds(self.seeds)
         if (
             self.models is not None
             and isinstance(self.partition, Subset)
@@ -287,6 +286,12 @@ class Scenario:
             model=self.model and changed(self.model),
             models=self.models and {name: changed(model) for name, model in self.models.items()},
         )
+
+
+def check_seeds(seeds: list[int]) -> None:
+    """ValueError unless there is one, and each once."""
+    if not seeds or len(set(seeds)) != len(seeds):
+        raise ValueError(f"'seeds' must be different whole numbers, at least one, found {seeds}")
 
 
 def setting(scenario: Scenario, name: str) -> Any:
