@@ -26,6 +26,10 @@ class TrainingError(FedReproError):
     """Training cannot go on: the loss is no longer finite, or a method does not fit the scenario."""
 
 
+class WorkerError(TrainingError):
+    """A process that trained ended without a word, often because memory ran out."""
+
+
 def conflict(text: str) -> str:
     """`:20: a merge conflict of git's ...` of a text that holds one; else nothing."""
     if not (found := re.search(r"^<<<<<<< ", text, re.M)):

@@ -959,6 +959,22 @@ def test_provenance_and_deviations(measured):
     ]
 
 
+def test_a_note_has_its_numbers_from_the_results(measured):
+    def note(text):
+        document = PAPER | {"notes": {"balanced": text}}
+        (measured / "papers/fedcrl/paper.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
+        load_paper.cache_clear()
+        notes = page(Study.of("fedcrl", results.collect(measured), measured)).notes
+        return next(note.texts[0] for note in notes if note.scenario == "balanced")
+
+    mean = sum(BALANCED["ours"]["average"]) / len(BALANCED["ours"]["average"])
+    assert note("Ours ends at {ours average}.") == f"Ours ends at {mean:.1f}."
+    with pytest.raises(ParamError, match="paper.yaml: notes.balanced: unknown method 'our' .nearest: 'ours'"):
+        note("{our average}")
+    with pytest.raises(ParamError, match="notes.balanced: unknown measure 'averag'"):
+        note("{ours averag}")
+
+
 def test_communication_and_fairness_of_every_scenario_that_was_run(measured):
     render(["fedcrl"], measured)
     text = unlinked((measured / "reports/fedcrl.md").read_text()).partition("## Communication and fairness")[

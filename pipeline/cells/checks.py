@@ -8,6 +8,7 @@ from pipeline.data.registry import REGISTRY
 from pipeline.errors import ParamError, unknown
 from pipeline.schema import (
     ACROSS,
+    DEMANDS,
     MINIATURE,
     NEEDS,
     ROOT,
@@ -56,7 +57,7 @@ def _names(key: str, root: Path) -> Iterator[tuple[str, str, str, Collection[str
 
 def runnable(cell: Cell, root: Path = ROOT) -> tuple[Scenario, str, dict, Any]:
     """(scenario, algorithm, hyper-parameters, method) of a cell. ParamError for a method that is not there,
-    for its hyper-parameters, and for a scenario that lacks what it needs."""
+    for its hyper-parameters, and for a scenario that lacks what it needs or asks for what it cannot."""
     from pipeline import methods, models  # a second, for torch
     scenario, algorithm, hyper = cell.resolve(root)
     where = f"papers/{cell.paper}/paper.yaml: methods.{cell.method}"
@@ -65,6 +66,11 @@ def runnable(cell: Cell, root: Path = ROOT) -> tuple[Scenario, str, dict, Any]:
         raise ParamError(
             f"{where}: {algorithm} needs {lacking[0]}, which the scenario {cell.scenario!r} does not offer; "
             f"what would give it: {NEEDS[lacking[0]]}"
+        )
+    if refused := sorted(scenario.asks - method.can):
+        raise ParamError(
+            f"{where}: {algorithm} has no rule for {refused[0]}, which the scenario {cell.scenario!r} asks "
+            f"for by `{DEMANDS[refused[0]]}`"
         )
     for network in scenario.networks:
         if network.name not in models.NAMES:

@@ -63,7 +63,14 @@ TRAINING = (
     "pipeline.cells.training:summarise",
     "pipeline.cells.training:metrics",
 )
-STAGES = ("data", "features", "corrupt", "contact_sheet", "figures", "report", "results")
+# What of tuning decides which configurations are tried and which is chosen; their training is that of cells.
+TUNING = (
+    "pipeline.cells.spaces:Axis",
+    "pipeline.cells.spaces:shares",
+    "pipeline.cells.choices:means",
+    "pipeline.cells.choices:best",
+)
+STAGES = ("data", "features", "corrupt", "contact_sheet", "figures", "report", "results", "split")
 
 
 def code_digest(*entries: str, named: frozenset[str] = frozenset(), root: Path = ROOT) -> str:
@@ -192,7 +199,9 @@ def cell_digest(
 
 def stage_digests(root: Path = ROOT) -> dict[str, str]:
     """The content of sources.yaml: a digest for each kind of stage that is no cell's and no partition's."""
-    return {stage: code_digest(f"stages.{stage}", root=root) for stage in STAGES}
+    return {stage: code_digest(f"stages.{stage}", root=root) for stage in STAGES} | {
+        "tune": code_digest(*TUNING, root=root)
+    }
 
 
 def paper_digests(name: str, root: Path = ROOT) -> dict[str, dict]:

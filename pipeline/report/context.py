@@ -264,7 +264,7 @@ def notes(study: Study) -> list[Note]:
     found: list[Note] = []
     own = [name for name in study.paper.scenarios if name not in (MINIATURE, ACROSS)]
     for scenario in (MINIATURE, *own, ACROSS):    # the last is no page's, so that it moves no mark
-        stated = study.paper.notes.get(scenario, "")
+        stated = study.note(scenario)
         if texts := [text for text in dict.fromkeys([stated, *_of_runs(study, scenario)]) if text]:
             sentences = [text if text.endswith((".", "!", "?")) else f"{text}." for text in texts]
             found.append(Note(scenario, study.title(scenario), sentences, f"D{len(found) + 1}"))

@@ -205,6 +205,10 @@ def load_paper(name: str, root: Path = ROOT) -> Paper:
         known = paper.scenarios if kind == "scenario" else paper.methods
         if item not in known:
             raise ParamError(f"{shorten(path)}: {where}: {unknown(kind, item, known)}")
+    for name, tuning in paper.tuning.items():
+        if not tuning.seeds or not set(tuning.seeds) <= set(seeds := paper.scenarios[name].seeds):
+            raise ParamError(f"{shorten(path)}: tuning.{name}.seeds: must be some of the scenario's {seeds}, "
+                             f"found {tuning.seeds}")
     for name in paper.sources.settings:
         if all(setting(scenario, name) is None for scenario in paper.scenarios.values()):
             raise ParamError(f"{shorten(path)}: sources.settings.{name}: no scenario has such a value")
@@ -230,6 +234,9 @@ def _references(paper: Paper) -> Iterator[tuple[str, str, str]]:
         yield from ((part, "scenario", name) for name in getattr(paper, part))
     for part in ("methods", "others") if paper.miniature else ():
         yield from ((f"miniature.{part}", "method", name) for name in getattr(paper.miniature, part))
+    for key, tuning in paper.tuning.items():
+        yield "tuning", "scenario", key
+        yield from ((f"tuning.{key}.methods", "method", name) for name in tuning.methods)
     if paper.communication:
         yield from (("communication.counts", "method", name) for name in paper.communication.counts)
     for key, values in paper.methods.items():
