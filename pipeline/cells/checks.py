@@ -7,15 +7,19 @@ from pipeline.data.registry import REGISTRY
 from pipeline.errors import ParamError, unknown
 from pipeline.schema import (
     ACROSS,
+    DEMANDS,
     MINIATURE,
     NEEDS,
     ROOT,
     Cell,
     Count,
+    Domains,
     NonNegative,
     Scenario,
     check,
     load_paper,
+    method_names,
+    planned,
 )
 
 NUMBERS: dict[str, tuple[type, Any]] = {
@@ -24,8 +28,16 @@ NUMBERS: dict[str, tuple[type, Any]] = {
 }
 
 
-def check_sets(paper: str, root: Path = ROOT) -> None:
-    """ParamError for a data set that a scenario of the paper names and that no one has, with the nearest."""
+def check_names(paper: str, root: Path = ROOT) -> None:
+    """ParamError for a data set, a domain or an algorithm that the paper names and that no one has, with the
+    nearest."""
+    known = method_names(paper, root)
+    for method in dict.fromkeys(cell.method for cell in planned(paper, root)):
+        algorithm = (load_paper(paper, root).methods[method] or {}).get("algorithm", method)
+        if algorithm not in known:
+            raise ParamError(
+                f"papers/{paper}/paper.yaml: methods.{method}: {unknown('method', algorithm, known)}"
+            )
     for key, scenario in load_paper(paper, root).scenarios.items():
         at = "miniature.scenario" if key in (MINIATURE, ACROSS) else f"scenarios.{key}"
         for part in ("data", "public"):
@@ -33,12 +45,22 @@ def check_sets(paper: str, root: Path = ROOT) -> None:
                 raise ParamError(
                     f"papers/{paper}/paper.yaml: {at}.{part}.set: {unknown('data set', named.set, REGISTRY)}"
                 )
+        domains = REGISTRY[scenario.data.set].domains
+        printed = scenario.data.domains or dict(zip(domains, domains))
+        clients = scenario.partition.clients if isinstance(scenario.partition, Domains) else {}
+        for where, names, offered in (("data.domains", printed.values(), domains),
+                                      ("partition.clients", clients, printed)):
+            for name in names:
+                if name not in offered:
+                    raise ParamError(
+                        f"papers/{paper}/paper.yaml: {at}.{where}: {unknown('domain', name, offered)}"
+                    )
 
 
 def runnable(cell: Cell, root: Path = ROOT) -> tuple[Scenario, str, dict, Any]:
     """(scenario, algorithm, hyper-parameters, method) of a cell. ParamError for a method that is not there,
-    for its hyper-parameters, and for a scenario that lacks what it needs."""
-    from pipeline import methods  # a second, for torch
+    for its hyper-parameters, and for a scenario that lacks what it needs or asks for what it cannot."""
+    from pipeline import methods, models  # a second, for torch
     scenario, algorithm, hyper = cell.resolve(root)
     where = f"papers/{cell.paper}/paper.yaml: methods.{cell.method}"
     method = methods.load(algorithm, hyper, where, cell.paper, root)
@@ -47,6 +69,17 @@ def runnable(cell: Cell, root: Path = ROOT) -> tuple[Scenario, str, dict, Any]:
             f"{where}: {algorithm} needs {lacking[0]}, which the scenario {cell.scenario!r} does not offer; "
             f"what would give it: {NEEDS[lacking[0]]}"
         )
+    if refused := sorted(scenario.asks - method.can):
+        raise ParamError(
+            f"{where}: {algorithm} has no rule for {refused[0]}, which the scenario {cell.scenario!r} asks "
+            f"for by `{DEMANDS[refused[0]]}`"
+        )
+    for network in scenario.networks:
+        if network.name not in models.NAMES:
+            raise ParamError(
+                f"papers/{cell.paper}/paper.yaml: scenario {cell.scenario!r} with {cell.method}: "
+                f"{unknown('model', network.name, models.NAMES)}"
+            )
     return scenario, algorithm, hyper, method
 
 

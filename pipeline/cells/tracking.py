@@ -8,6 +8,7 @@ import dataclasses
 import fcntl
 import os
 import platform
+import re
 import sqlite3
 import sys
 import time
@@ -411,7 +412,8 @@ def _locked(root: Path, purpose: str):
 
 def no_answer(error: Exception, root: Path = ROOT) -> str:
     """That MLflow does not answer, and why, in one line."""
-    why = (str(error).splitlines() or [type(error).__name__])[0][:200]
+    refused = re.search(r"\[Errno -?\d+\] ([\w ]+)", str(error))
+    why = refused[1] if refused else (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
     return f"MLflow at {uri(root)} does not answer ({why})"
 
 

@@ -33,8 +33,9 @@ from pipeline.cells.beginnings import Pretraining, first_rounds
 from pipeline.cells.checks import runnable
 from pipeline.cells.inputs import inputs, partition_folder, verify
 from pipeline.cells.kept import FORCE, Kept
-from pipeline.cells.loading import load, load_world
+from pipeline.cells.loading import load, load_newcomers, load_world
 from pipeline.cells.progress import Progress
+from pipeline.devices import keep_memory
 from pipeline.engine.handle import Handle
 from pipeline.engine.state import Clients, pack, unpack
 from pipeline.engine.trained import Trained, Watch
@@ -119,6 +120,7 @@ def train_cell(cell: Cell, root: Path = ROOT, write: bool = True) -> dict:
     """
     planned = plan(cell, root)
     jobs, scenario = planned.jobs, planned.scenario
+    keep_memory()
     with _only_one(jobs[0].folder, cell), _marked(jobs[0].folder / "error.json", cell):
         progress = Progress(cell, scenario)
         values = {"hyper": planned.hyper, "scenario": dataclasses.asdict(scenario)}
@@ -181,6 +183,8 @@ def train_seed(
         world = world.at(number, watch := Watch(executor))
         state = method.round(state, world)
         row, own = _row(world, method, state, tests, scenario, watch.trained)
+        if number == scenario.training.rounds:
+            row |= _newcomers(job, scenario, method, state)
         rows.append(row)
         report({"seed": job.seed, **row})
         now = time.monotonic()
@@ -192,6 +196,7 @@ def train_seed(
             job.kept.save(content)
         if number in beginnings:
             beginnings[number].save(content)
+    world = world.whole
     finished = {
         "seed": job.seed,
         "rows": rows,
@@ -237,7 +242,10 @@ def _row(world: World, method, state, tests, scenario: Scenario,
         "round": world.round,
         "loss": None if trained is None else _rounded(trained.mean_loss(world.sizes)),
     }
+    if scenario.training.participation is not None:
+        row["participants"] = len(world.participants) if world.round else 0
     row |= {f"method.{name}": _rounded(value) for name, value in method.diagnostics(state).items()}
+    world = world.whole                                       # absent clients are scored, too
     protocol, left = scenario.evaluation, scenario.training.rounds - world.round
     if left >= protocol.last and world.round % protocol.every:
         return row, []
@@ -255,13 +263,31 @@ def _row(world: World, method, state, tests, scenario: Scenario,
             tests,
             protocol.tests,
             protocol.top,
-            lambda network, images, client: method.scores(Handle(network, client=client), images, state),
+            _scores(method, state),
         )
         if headline and protocol.attack and left < protocol.last:
             measures |= evaluation.under_attack(models, world, tests, protocol.attack)
         row |= {name if headline else f"{hook}.{name}": _rounded(value) for name, value in measures.items()}
         own = [_rounded(a) for a in accuracies] if headline else own
     return row, own
+
+
+def _newcomers(job: Job, scenario: Scenario, method, state) -> dict[str, float | None]:
+    """`unseen.*`: the measures of the clients that come after the last round, as they adapt; none where the
+    scenario has none."""
+    found = load_newcomers(job.cell, scenario, job.seed, job.root)
+    if found is None:
+        return {}
+    (world, tests), protocol = found, scenario.evaluation
+    models = method.adapted(state, world)
+    measures, _ = evaluation.measure(
+        models, world, tests, protocol.tests, protocol.top, _scores(method, state)
+    )
+    return {f"unseen.{name}": _rounded(value) for name, value in measures.items()}
+
+
+def _scores(method, state) -> evaluation.Scores:
+    return lambda network, images, client: method.scores(Handle(network, client=client), images, state)
 
 
 def _models(hook: str, method, state, world: World, trained: Trained | None) -> Clients | None:
@@ -417,7 +443,8 @@ def summarise(cell, scenario, algorithm, hyper, resolved, runs, metas, digest, r
     `resolved` with the defaults; `partition` and `digest` are the first seed's, `partitions` those of every
     seed where each has its own."""
     last = scenario.evaluation.last
-    names = [n for n in dict.fromkeys(n for run in runs for row in run["rows"] for n in row) if n != "round"]
+    names = [n for n in dict.fromkeys(n for run in runs for row in run["rows"] for n in row)
+             if n not in ("round", "participants")]
 
     def means(k: int) -> dict[str, list]:
         values = {n: [_rounded(evaluation.last_mean(run["rows"], n, k)) for run in runs] for n in names}
@@ -436,6 +463,11 @@ def summarise(cell, scenario, algorithm, hyper, resolved, runs, metas, digest, r
             "resolved": resolved,
             "seeds": scenario.seeds,
             "rounds": scenario.training.rounds,
+            **(
+                {"participants": int(runs[0]["rows"][-1]["participants"])}
+                if scenario.training.participation is not None
+                else {}
+            ),
             "hook": runs[0]["hook"],
             "last": last,
             "headline": evaluation.HEADLINE[scenario.evaluation.tests],

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import jinja2
 
-from pipeline.cells.checks import check_sets
+from pipeline.cells.checks import check_names
 from pipeline.errors import ParamError
 from pipeline.files import write_text
 from pipeline.schema import (
@@ -49,7 +49,7 @@ def written(root: Path = ROOT) -> dict[Path, str]:
     """Every dvc.yaml of the papers, as it should be."""
     texts = {}
     for key in papers(root):
-        check_sets(key, root)
+        check_names(key, root)
         folder, grids = root / "papers" / key, load_paper(key, root).grids
         texts[folder / "dvc.yaml"] = _filled(
             key, [name for name, grid in grids.items() if not grid.apart], root

@@ -24,12 +24,8 @@ from pipeline.schema import (
     MINIATURE,
     NEEDS,
     Cell,
-    Dirichlet,
-    Domains,
     Paper,
-    Pathological,
     Scenario,
-    Subset,
     method_names,
 )
 
@@ -239,7 +235,7 @@ def _about(study: Study, cells: dict[At, Cell], found: dict[At, dict]) -> str:
     training = scenario.training
     parts = [
         scenario.data.set,
-        f"{_clients(scenario)} clients",
+        f"{scenario.clients} clients",
         f"networks {_networks(scenario)}",
         f"{training.rounds} rounds of {training.local_epochs} local "
         f"epoch{'s' if training.local_epochs > 1 else ''}",
@@ -258,16 +254,6 @@ def _about(study: Study, cells: dict[At, Cell], found: dict[At, dict]) -> str:
     )
     notes = [f"Networks of their own: {own}." if own else "", study.computed_otherwise(mine)]
     return " ".join(filter(None, ["; ".join(filter(None, parts)) + ".", *notes]))
-
-
-def _clients(scenario: Scenario) -> int:
-    match scenario.partition:
-        case Dirichlet(clients=count) | Pathological(clients=count):
-            return count
-        case Domains(clients=counts):
-            return sum(counts.values())
-        case Subset(sizes=sizes):
-            return len(sizes)
 
 
 def _networks(scenario: Scenario) -> str:

@@ -35,6 +35,7 @@ from pipeline.schema.paper import (
     DELTA,
     MINIATURE,
     PICTURE,
+    PUBLISHED,
     Block,
     Choice,
     Communication,
@@ -49,6 +50,7 @@ from pipeline.schema.paper import (
     Tuning,
 )
 from pipeline.schema.scenario import (
+    DEMANDS,
     NEEDS,
     Attack,
     Data,

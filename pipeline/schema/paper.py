@@ -18,6 +18,8 @@ DELTA = "delta"                          # the printed column that subtracts the
 COMPUTED = ("embedding", "sphere", "margins", "matrix", "transfer")
 
 
+# Columns of published/*.csv.
+PUBLISHED = ["paper", "table", "setting", "dataset", "column", "method", "value", "std", "note"]
 PICTURE = "images"                       # the kind that is drawn from a scenario's data
 
 
