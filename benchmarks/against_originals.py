@@ -1,11 +1,10 @@
 """Our methods beside the public code that others wrote for them, from equal weights and on equal batches.
 
-    PYTHONPATH=. python benchmarks/against_originals.py CHECKOUT [CHECKOUT ...] [--only METHOD ...]
+    PYTHONPATH=. python benchmarks/against_originals.py CHECKOUT [CHECKOUT ...]
 
 A CHECKOUT is a clone of a repository that benchmarks/originals/ knows, whose own requirements are importable.
-Prints a table; without --only also writes what was found of these repositories into
-benchmarks/results/fidelity.json, and from there into docs/fidelity.md. The exit code is 1 where a difference
-is not explained.
+Prints a table, and writes what was found of these repositories into benchmarks/results/fidelity.json and from
+there into docs/fidelity.md. The exit code is 1 where a difference is not explained.
 """
 
 import argparse
@@ -22,7 +21,7 @@ from typing import Any
 from benchmarks.originals import NOT_COMPARED
 from pipeline.cells.provenance import machine
 from pipeline.errors import FedReproError
-from pipeline.schema import ROOT
+from pipeline.schema import ROOT, method_names
 
 RESULTS, PAGE = ROOT / "benchmarks" / "results" / "fidelity.json", ROOT / "docs" / "fidelity.md"
 BEGIN, END = "<!-- what follows is written by benchmarks/against_originals.py -->", "<!-- until here -->"
@@ -62,7 +61,7 @@ def commit(checkout: Path) -> str:
     return head.stdout.strip()
 
 
-def measure(module: str, checkout: Path, only: list[str]) -> None:
+def measure(module: str, checkout: Path) -> None:
     """The rows of one repository, as a JSON line; in a process of its own, since several have modules of one
     name."""
     warnings.filterwarnings("ignore")
@@ -73,20 +72,12 @@ def measure(module: str, checkout: Path, only: list[str]) -> None:
     original, table = importlib.import_module(f"benchmarks.originals.{module}"), Table()
     original.prepare(checkout.resolve())
     for case in original.CASES:
-        if not only or case.__name__ in only:
-            case(table)
+        case(table)
     print(json.dumps([dataclasses.asdict(row) for row in table.rows]), file=answers, flush=True)
 
 
-def measured(module: str, checkout: Path, only: list[str]) -> list[dict]:
-    words = [
-        sys.executable,
-        __file__,
-        str(checkout),
-        "--module",
-        module,
-        *(["--only", *only] if only else []),
-    ]
+def measured(module: str, checkout: Path) -> list[dict]:
+    words = [sys.executable, __file__, str(checkout), "--module", module]
     done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no word"])[-1]
@@ -132,28 +123,25 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("checkouts", nargs="+", type=Path)
-    parser.add_argument("--only", nargs="+", default=[], metavar="METHOD")
     parser.add_argument("--module", help=argparse.SUPPRESS)
     a = parser.parse_args()
     if a.module:
-        measure(a.module, a.checkouts[0], a.only)
+        measure(a.module, a.checkouts[0])
         return 0
     found: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
     unexplained = False
     for checkout in a.checkouts:
         module = identified(checkout)
-        repository, head, rows = known()[module][0], commit(checkout), measured(module, checkout, a.only)
+        repository, head, rows = known()[module][0], commit(checkout), measured(module, checkout)
         for row in rows:
             unexplained |= row["verdict"] == "unexplained"
             where = f"{row['method']:16} {repository:26}"
             print(f"{where} {row['difference']:8.1e}  {row['verdict']:12} {row['compared']}")
         executor = os.environ.get("FEDREPRO_EXECUTOR", "sequential")
         found[repository] = {"commit": head, "machine": machine(), "executor": executor, "rows": rows}
-    if not a.only:
-        from pipeline import methods
-
-        RESULTS.write_text(json.dumps(dict(sorted(found.items())), indent=1) + "\n")
-        PAGE.write_text(with_tables(PAGE.read_text(), found, methods.names()))
+    found = dict(sorted(found.items()))
+    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+    PAGE.write_text(with_tables(PAGE.read_text(), found, method_names()))
     return int(unexplained)
 
 

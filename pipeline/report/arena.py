@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from pipeline.cells.results import summarise
 from pipeline.report.panels import Panel, Row, Value, merge_heads
 from pipeline.report.ranks import Ranks
 from pipeline.report.study import Study
@@ -13,6 +12,7 @@ from pipeline.report.words import listed, minus, p_words
 from pipeline.schema import ACROSS, MINIATURE, Cell
 
 REFERENCES = ("fedavg", "local")                      # whose accuracy is the target: the first that has run
+ROUNDED = 0.00005                                     # of an accuracy in history.csv
 TUNED = ("as published, %", "tuned, %", "change", "std. over configurations")
 At = tuple[str, str]                                  # (algorithm, key of the paper)
 Judge = Callable[[Mapping[At, float]], tuple[Ranks, list[str]] | None]
@@ -40,7 +40,7 @@ def speed(minis: dict[str, Study], cells: dict[At, Cell], found: dict[At, dict],
     for key in minis:
         done = [name for name in REFERENCES if (name, key) in found]
         if done and sum(paper == key for _, paper in found) > 1:
-            targets[key] = done[0], _reported(found[done[0], key])
+            targets[key] = done[0], found[done[0], key]
     rows = []
     for label, algorithm in sorted(labels.items(), key=lambda item: item[0].lower()):
         if any((algorithm, key) in found for key in targets):
@@ -52,24 +52,26 @@ def speed(minis: dict[str, Study], cells: dict[At, Cell], found: dict[At, dict],
     names = {algorithm: label for label, algorithm in labels.items()}
     heads = merge_heads([[minis[key].name, fact] for key in targets for fact in ("rounds", "kB")])
     return Speed(Panel("", ["algorithm"], heads, rows),
-                 [f"{minis[key].name}: {accuracy:.2f} %, of {names[reference]}"
-                  for key, (reference, accuracy) in targets.items()])
+                 [f"{minis[key].name}: {fmean(_reported(result).values()):.2f} %, of {names[reference]}"
+                  for key, (reference, result) in targets.items()])
 
 
-def _reported(result: dict) -> float:
-    return summarise(result["measures"][result["headline"]]).mean
+def _reported(result: dict) -> dict[int, float]:
+    """Seed -> the accuracy that is reported."""
+    return dict(zip(result["seeds"], result["measures"][result["headline"]], strict=True))
 
 
-def _to_target(study: Study, cell: Cell | None, result: dict | None, target: float) -> list[Value]:
-    """The first round whose accuracy is at least the target, median over seeds, and what a client has sent
-    and received by then."""
+def _to_target(study: Study, cell: Cell | None, result: dict | None, reference: dict) -> list[Value]:
+    """The first round whose accuracy is at least the reference's of the same seed, median over seeds, and
+    what a client has sent and received by then."""
     if cell is None or result is None:
         return [Value("outside"), Value("outside")]
-    table = study.history(cell)
-    reached = table[(table["round"] > 0) & (table[result["headline"]] >= target - 0.005)]
-    first = reached.groupby("seed")["round"].min()
-    if len(first) < len(result["seeds"]):
-        some = f"{len(first)} of {len(result['seeds'])} seeds" if len(first) else "not reached"
+    table, targets = study.history(cell), _reported(reference)
+    aim = table["seed"].map(targets)
+    reached = table[(table["round"] > 0) & (table[result["headline"]] >= aim - ROUNDED)]
+    first, seeds = reached.groupby("seed")["round"].min(), targets.keys() & {*result["seeds"]}
+    if len(first) < len(seeds) or not seeds:
+        some = f"{len(first)} of {len(seeds)} seeds" if len(first) else "not reached"
         return [Value("text", text=some, order=result["rounds"] + 1.0), Value("outside")]
     rounds = median(first.tolist())
     sent = rounds * result["traffic"]["bytes"] / 1000
