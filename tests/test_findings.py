@@ -92,7 +92,7 @@ def test_the_findings_of_the_readme_are_those_of_the_committed_results():
     pacs, _ = of("fedlsa", "table3-64", "L01c")
     mnist, best = of("fedccl", "table4", "C07g")
     means = [mean for _, mean, _ in mnist.ranking]
-    short = pages["fedcrl"].beside
+    short = [own for own in pages["fedcrl"].beside if own.title.startswith("CIFAR-10") and own.done]
     assert (order.winner, mnist.winner, best.word, pacs.seeds) == ("FedLSA", "FedCCL", UNDECIDED, 1)
     assert not any(verdict.tested for verdict in pages["fedcrl"].judgement.verdicts)
     assert not pages["fcclplus"].done and not pages["rahfl"].done
