@@ -148,7 +148,7 @@ def status(papers: tuple[str, ...], as_json: bool, stages: str | None) -> int:
 
 
 @main.command(short_help="Which cells settle the most claims in so many hours.",
-              epilog=example("fedrepro plan 10", "fedrepro plan 24 fedlsa fedccl --jobs 2"))
+              epilog=example("fedrepro plan 10", "fedrepro plan 24 fedlsa --jobs 2"))
 @click.argument("hours", type=click.FloatRange(min=0, min_open=True))
 @click.argument("papers", nargs=-1, shell_complete=_papers)
 @click.option("--jobs", "-j", type=click.IntRange(min=1), help="Processes that have so many hours each; "
