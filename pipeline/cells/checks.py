@@ -1,5 +1,6 @@
 """What is checked before anything is run: environment variables, data sets that a paper names, methods."""
 import os
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,30 +32,27 @@ NUMBERS: dict[str, tuple[type, Any]] = {
 def check_names(paper: str, root: Path = ROOT) -> None:
     """ParamError for a data set, a domain or an algorithm that the paper names and that no one has, with the
     nearest."""
-    known = method_names(paper, root)
-    for method in dict.fromkeys(cell.method for cell in planned(paper, root)):
-        algorithm = (load_paper(paper, root).methods[method] or {}).get("algorithm", method)
-        if algorithm not in known:
-            raise ParamError(
-                f"papers/{paper}/paper.yaml: methods.{method}: {unknown('method', algorithm, known)}"
-            )
-    for key, scenario in load_paper(paper, root).scenarios.items():
-        at = "miniature.scenario" if key in (MINIATURE, ACROSS) else f"scenarios.{key}"
+    for at, kind, name, known in _names(paper, root):
+        if name not in known:
+            raise ParamError(f"papers/{paper}/paper.yaml: {at}: {unknown(kind, name, known)}")
+
+
+def _names(key: str, root: Path) -> Iterator[tuple[str, str, str, Collection[str]]]:
+    """(place, kind, name, what there is) of every name; of a set before its domains."""
+    paper, algorithms = load_paper(key, root), method_names(key, root)
+    for method in dict.fromkeys(cell.method for cell in planned(key, root)):
+        yield f"methods.{method}", "method", paper.methods[method].get("algorithm", method), algorithms
+    for name, scenario in paper.scenarios.items():
+        at = "miniature.scenario" if name in (MINIATURE, ACROSS) else f"scenarios.{name}"
         for part in ("data", "public"):
-            if (named := getattr(scenario, part)) and named.set not in REGISTRY:
-                raise ParamError(
-                    f"papers/{paper}/paper.yaml: {at}.{part}.set: {unknown('data set', named.set, REGISTRY)}"
-                )
+            if named := getattr(scenario, part):
+                yield f"{at}.{part}.set", "data set", named.set, REGISTRY
         domains = REGISTRY[scenario.data.set].domains
         printed = scenario.data.domains or dict(zip(domains, domains))
-        clients = scenario.partition.clients if isinstance(scenario.partition, Domains) else {}
-        for where, names, offered in (("data.domains", printed.values(), domains),
-                                      ("partition.clients", clients, printed)):
-            for name in names:
-                if name not in offered:
-                    raise ParamError(
-                        f"papers/{paper}/paper.yaml: {at}.{where}: {unknown('domain', name, offered)}"
-                    )
+        yield from ((f"{at}.data.domains", "domain", domain, domains) for domain in printed.values())
+        if isinstance(scenario.partition, Domains):
+            yield from ((f"{at}.partition.clients", "domain", domain, printed)
+                        for domain in scenario.partition.clients)
 
 
 def runnable(cell: Cell, root: Path = ROOT) -> tuple[Scenario, str, dict, Any]:
