@@ -129,12 +129,13 @@ def _finding(done: dict[At, Tuning], labels: dict[str, str], minis: dict[str, St
     changes = {at: after[at] - before[at] for at in done}
     most = max(changes, key=lambda at: changes[at])
     kept = sum(one.kept for one in done.values())
+    below = sum(change < 0 for change in changes.values())
     said = [
         f"Tuning changes the accuracy by {minus(f'{fmean(changes.values()):+.2f}')} points on average over "
         f"{len(done)} cells, by most for {names[most[0]]} in {minis[most[1]].name}'s miniature "
-        f"({minus(f'{changes[most]:+.2f}')}); {sum(change < 0 for change in changes.values())} of them end "
-        "below "
-        f"their published values, and {kept} keep these."
+        f"({minus(f'{changes[most]:+.2f}')}); {below} of them {'ends' if below == 1 else 'end'} below what "
+        "the "
+        f"published values give, and {kept} {'keeps' if kept == 1 else 'keep'} these."
     ]
     for key in keys:
         own = [at for at in done if at[1] == key]
