@@ -133,12 +133,13 @@ class Cluster:
 
     def poll(self) -> None:
         """Submit what has gathered since the last call brought nothing more, and see what has come back."""
-        now = time.monotonic()
         alive = sum(job.code is None for job in self.sent)
         waits = self.refused and alive >= max(self.full, 1)
-        if self.pending and not self.grown and not waits and now - self.refused >= SECONDS_BETWEEN_POLLS:
+        rested = time.monotonic() - self.refused >= SECONDS_BETWEEN_POLLS
+        if self.pending and not self.grown and not waits and rested:
             self._send()
         self.grown = False
+        now = time.monotonic()
         if now - self.looked >= SECONDS_BETWEEN_LOOKS:
             self._record()
             self.looked = time.monotonic()
