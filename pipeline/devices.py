@@ -1,6 +1,12 @@
-"""Which devices run asynchronously as CUDA's do, and how values are copied to a device."""
+"""What devices can do and how values reach them: which run asynchronously as CUDA's do, and the memory of the
+CPU."""
+import ctypes
+import sys
+
 import torch
 from torch import Tensor
+
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4          # of malloc.h, for mallopt(3)
 
 
 def runs_ahead(device: torch.device) -> bool:
@@ -14,3 +20,13 @@ def beside(values: Tensor, others: Tensor) -> Tensor:
     if values.device == others.device or not runs_ahead(others.device):
         return values.to(others.device)
     return values.pin_memory().to(others.device, non_blocking=True)
+
+
+def keep_memory() -> None:
+    """Have this process, and those that it forks, keep the memory that tensors leave instead of returning it
+    to the system: glibc maps every tensor of 32 MiB or more anew, and the system clears it page by page,
+    a fifth of the time of a ResNet at batch 256. Without effect where there is no glibc."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        for option, value in ((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, -1), (M_TOP_PAD, 64 * 2**20)):
+            mallopt(option, value)

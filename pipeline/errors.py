@@ -1,7 +1,10 @@
 """The errors that a user can mend. A stage prints them as one line and exits with 2."""
 import difflib
+import re
 from collections.abc import Iterable
 
+NOT_INSTALLED = ("the package {!r} is not installed in this Python, {}: `make install` once, then "
+                 "`source .venv/bin/activate`")
 MOST = 24                                             # names that a message lists
 NO_REPOSITORY = ("this folder is not a git repository, which DVC needs: clone FedRepro with git instead of "
                  "downloading an archive")
@@ -21,6 +24,18 @@ class DataError(FedReproError):
 
 class TrainingError(FedReproError):
     """Training cannot go on: the loss is no longer finite, or a method does not fit the scenario."""
+
+
+class WorkerError(TrainingError):
+    """A process that trained ended without a word, often because memory ran out."""
+
+
+def conflict(text: str) -> str:
+    """`:20: a merge conflict of git's ...` of a text that holds one; else nothing."""
+    if not (found := re.search(r"^<<<<<<< ", text, re.M)):
+        return ""
+    line = text.count("\n", 0, found.start()) + 1
+    return f":{line}: a merge conflict of git's; keep one of its two parts and delete the marks"
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:

@@ -1,12 +1,18 @@
 """Class prototypes: losses that use them, how clients compute them and how a server aggregates them."""
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pipeline.engine.phase import LAST_EPOCH
 from pipeline.engine.state import State
 
+# Which representations a client's class means are of: eval, of one more pass after training, in evaluation
+# mode; of the training batches, each before its step, of all local epochs (running, as PFLlib has it) or of
+# the last (last_epoch, as the codes of FedProto and FPL have it).
+Means = Literal["eval", "running", "last_epoch"]
 SMALLEST_NORM = 1e-8  # a representation of zeros has cosine 0 with everything
 
 
@@ -50,12 +56,13 @@ def prototype_distance(z: Tensor, labels: Tensor, vectors: Tensor, known: Tensor
     return (gap if known is None else torch.where(known[labels][:, None], gap, 0.0)).pow(2).mean()
 
 
-def class_sums(z: Tensor, labels: Tensor, classes: int) -> dict[str, Tensor]:
+def class_sums(z: Tensor, labels: Tensor, classes: int, over: str = "running") -> dict[str, Tensor]:
     """What a batch adds to its client's class means, per sample: `class_sum` (C, d) and `class_count` (C,). z
     (B, d) is taken as a constant. If a loss logs it, Trained.class_means gives the class means over the
-    training batches of a phase."""
+    training batches of a phase, or of its last epoch."""
     member = (labels[:, None] == torch.arange(classes, device=labels.device)).to(z.dtype)
-    return {"class_sum": member.T @ z.detach() / len(labels), "class_count": member.mean(0)}
+    prefix = LAST_EPOCH if over == "last_epoch" else ""
+    return {prefix + "class_sum": member.T @ z.detach() / len(labels), prefix + "class_count": member.mean(0)}
 
 
 def prototype_scores(z: Tensor, vectors: Tensor, known: Tensor) -> Tensor:

@@ -87,6 +87,7 @@ def short(cell: Cell, part: dict) -> list[list]:
         rows.append(row)
         own = measured or own
         found += [[f"round {number}", f"state {at}", digest] for at, digest in _digests(pack(state))]
+    world = world.whole
     for row in rows:
         found += [[f"round {row['round']}", name, value] for name, value in row.items()]
     hook = training.headline_hook(scenario, method)

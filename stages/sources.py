@@ -6,7 +6,7 @@ import yaml
 
 from pipeline import files
 from pipeline.cells import provenance
-from pipeline.cells.checks import check_sets
+from pipeline.cells.checks import check_names
 from pipeline.schema import ROOT
 from stages._stage import stage
 
@@ -17,7 +17,7 @@ def sources(paper: str | None = None) -> None:
     """Digest the code behind every cell of a paper, or behind every other kind of stage. A paper's other
     stages wait for this one, so what they could not know in time is checked here."""
     if paper:
-        check_sets(paper)
+        check_names(paper)
     digests: Mapping = provenance.paper_digests(paper) if paper else provenance.stage_digests()
     folder, what = (ROOT / "papers" / paper, "cells") if paper else (ROOT, "stages")
     files.write_text(folder / "sources.yaml", HEADER.format(what) + yaml.safe_dump(digests, sort_keys=True))

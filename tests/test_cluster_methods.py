@@ -33,6 +33,7 @@ METHODS = {
     "fedpcl-official": FedPCL(contrast="official", exclude_positive=True),
     "fpl": FPL(),
     "fpl-options": FPL(clusters="first", upcr="sum", means="running", tau=0.5),
+    "fpl-last-epoch": FPL(means="last_epoch"),
     "fedccl": FedCCL(),
     "fedccl-options": FedCCL(
         exclude_own=True, local_signals="mean", global_signals="mean", reduction="sum", tau=0.5

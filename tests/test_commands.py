@@ -1,4 +1,5 @@
-"""The command `fedrepro` as a user meets it: help, errors, sync, explain, new, and whose code it runs."""
+"""The command `fedrepro` as a user meets it: help, sync, explain, new, and whose code it runs. Bad input is
+in test_mistakes.py."""
 import csv
 import itertools
 import json
@@ -42,7 +43,7 @@ def fedrepro(*words: str, code: int = 0) -> list[str]:
     return (done.stderr if code else done.stdout).splitlines()
 
 
-# -- help and errors ---------------------------------------------------------------------------------------
+# -- help ---------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("words", [(), *NESTED], ids=" ".join)
 def test_help_is_a_screen_with_an_example(words):
@@ -71,33 +72,6 @@ def test_help_imports_nothing_large():
         check=True,
     )
     assert done.stderr.strip() == ""
-
-
-@pytest.mark.parametrize("words, message", [
-    ("stauts", "unknown command 'stauts' (nearest: 'status')"),
-    ("new papre mine", "unknown command 'papre' (nearest: 'paper')"),
-    ("status --jsn", "No such option"),
-    ("new paper", "Missing argument"),
-    ("run --jobs 0", "0 is not in the range"),
-    ("run fedlsa/mini/fedvag", "unknown method 'fedvag' (nearest: 'fedavg')"),
-    ("run fedlsa/minni/fedavg", "unknown scenario 'minni' (nearest: 'mini')"),
-    ("run fedlas/mini/fedavg", "unknown paper 'fedlas' (nearest: 'fedlsa')"),
-    ("explain fedlsa/mini/fedvag", "unknown method 'fedvag' (nearest: 'fedavg')"),
-    ("explain fedlsa", "expected a cell, <paper>/<scenario>/<method>, or a paper, a table"),
-    ("explain fedlas table", "unknown paper 'fedlas' (nearest: 'fedlsa')"),
-    ("status fedlas", "unknown paper 'fedlas' (nearest: 'fedlsa')"),
-    ("report fedlas", "unknown paper 'fedlas' (nearest: 'fedlsa')"),
-    ("certify fedlsa/mini/fedvag", "unknown measured cell, method or paper 'fedlsa/mini/fedvag' (nearest: "
-                                   "'fedlsa/mini/fedavg')"),
-    ("new paper fedlsa", "papers/fedlsa: there is such a folder already"),
-    ("new paper Mine!", "a folder's name"),
-    ("new paper across", "papers/across"),
-    ("new method fedavg", "pipeline/methods/fedavg.py: there is such a file already"),
-    ("new method ours --paper fedlas", "unknown paper 'fedlas' (nearest: 'fedlsa')"),
-    ("new method class", "a module's name")])
-def test_bad_input_is_one_line(words, message):
-    line, = fedrepro(*words.split(), code=2)
-    assert line.startswith("error: ") and message in line
 
 
 @pytest.mark.parametrize("words, incomplete, expected", [

@@ -89,13 +89,15 @@ class Pretended(Cluster):
 
     def __init__(self, root: Path, title: str = "pretended"):
         super().__init__(LOCAL, root)
-        self.title, self.batches, self.alive, self.ended = title, [], {}, []
+        self.title, self.batches, self.alive, self.ended, self.room = title, [], {}, [], 100
 
     def send(self, jobs):
-        self.batches.append(len(jobs))
-        for number, job in enumerate(jobs):
+        taken, held = jobs[:self.room], jobs[self.room:]
+        self.batches.append(len(taken))
+        for number, job in enumerate(taken):
             job.id, job.name = str(number), "batch"
             self.alive[job.id, job.name] = State("on n1")
+        return held
 
     def states(self):
         return self.alive
@@ -141,6 +143,28 @@ def test_cells_of_one_look_go_in_one_submission_and_a_later_call_attaches(tmp_pa
     assert not again.batches and attached.id == jobs[0].id and attached.poll() is None
     assert again.cancel(tasks) == len(again.ended) == 3
     assert not list(tmp_path.glob(".cells/jobs/*.json"))
+
+
+def test_what_has_no_room_waits_for_a_job_to_end_and_fails_where_none_is_left(tmp_path, orders, monkeypatch):
+    monkeypatch.setattr(cluster, "SECONDS_BETWEEN_POLLS", 0)
+    one = Pretended(tmp_path)
+    one.room = 2
+    jobs = [
+        one.submit(Stage(tmp_path, f"fedcrl/mini/{name}"), False) for name in ("local", "fedavg", "fedprox")
+    ]
+    settle(one)
+    settle(one)
+    assert one.batches == [2] and jobs[2].where == "waits for room in the queue"      # asked once alone
+    jobs[0].fail("ended")
+    one.room = 1
+    settle(one)
+    assert one.batches == [2, 1] and jobs[2].poll() is None and jobs[2].id
+    monkeypatch.setattr(cluster, "GRACE", -1)             # the cluster forgets its jobs at once
+    other, task = Pretended(tmp_path, "full"), Stage(tmp_path, "fedcrl/mini/ditto")
+    other.room = 0
+    job = other.submit(task, False)
+    settle(other)
+    assert job.poll() == 2 and "full has no room for another job of this user" in task.log.read_text()
 
 
 def test_cells_that_run_elsewhere_or_with_other_parameters_are_not_submitted_twice(tmp_path, orders):

@@ -1,12 +1,20 @@
 """What a page says first: sentences that follow from orders and verdicts, and where its points lie."""
+import math
+
 import pytest
 
+from pipeline.cells.results import survey
 from pipeline.report import findings, scatter
 from pipeline.report.claims import Claim, Expected, Number
+from pipeline.report.context import page
+from pipeline.report.findings import nth
 from pipeline.report.hues import keys
 from pipeline.report.judgement import Order
 from pipeline.report.scatter import LEFT, SIDE, TOP, against_cost
+from pipeline.report.study import studies
 from pipeline.report.verdicts import CONTRADICTED, FAILS, HOLDS, UNDECIDED, UNTESTED, WAITS, Verdict
+from pipeline.report.words import spelt
+from pipeline.schema import ROOT
 
 RANKING = (("A", 61.0, 2.0), ("B", 60.5, 1.0), ("C", 50.0, 1.0))
 
@@ -69,3 +77,36 @@ def test_the_front_joins_what_no_other_beats_in_both():
 
 def test_a_scale_has_few_round_ticks():
     assert scatter._span([10.2, 69.0]) == (10, 70, 10) and scatter._span([93.5, 98.9]) == (93, 99, 1)
+
+
+def test_the_findings_of_the_readme_are_those_of_the_committed_results():
+    pages = {key: page(study) for key, study in studies(survey()[0]).items()}
+    tables = {(key, table.key): table.judgement for key, one in pages.items() for table in one.tables}
+
+    def of(paper, table, claim):
+        order, = tables[paper, table].orders
+        return order, next(verdict for verdict in tables[paper, table].verdicts if verdict.claim.id == claim)
+
+    order, lead = of("fedlsa", "table2", "L04")
+    _, tuned = of("fedlsa", "table2-tuned", "L04")
+    pacs, _ = of("fedlsa", "table3-64", "L01c")
+    mnist, best = of("fedccl", "table4", "C07g")
+    means = [mean for _, mean, _ in mnist.ranking]
+    short = [own for own in pages["fedcrl"].beside if own.title.startswith("CIFAR-10") and own.done]
+    assert (order.winner, mnist.winner, best.word, pacs.seeds) == ("FedLSA", "FedCCL", UNDECIDED, 1)
+    assert not any(verdict.tested for verdict in pages["fedcrl"].judgement.verdicts)
+    assert not pages["fcclplus"].done and not pages["rahfl"].done
+    within = math.ceil(10 * (max(means) - min(means))) / 10
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for row in (
+        f"On Office-Caltech it comes {nth(order.place)} of {spelt(len(order.ranking))} methods, as printed, "
+        f"and lies {lead.point:.1f} points above FedAvg (95 % interval {lead.low:.1f} to {lead.high:.1f}; "
+        f"printed {lead.printed:.1f}), or {tuned.point:.1f} ({tuned.low:.1f} to {tuned.high:.1f}) with the "
+        "hyper-parameters that validation images choose. On PACS at 64 pixels, one seed, "
+        f"{spelt(pacs.place - 1)} methods come before it.",
+        f"On MNIST it comes {nth(mnist.place)} of {spelt(len(means))} methods, printed first; all "
+        f"{spelt(len(means))} lie within {within} points, and the order stays undecided.",
+        f"{spelt(len(short)).capitalize()} CIFAR-10 settings, cut down to 30 rounds, for "
+        f"{len(short[0].ranking)} methods; no verdict on the paper's claims yet.",
+    ):
+        assert f"| {row} |" in readme

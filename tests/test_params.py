@@ -9,8 +9,6 @@ from reporting import PAPER, found
 from repository import edit
 
 from pipeline import methods
-from pipeline.cells.checks import check_environment
-from pipeline.commands.sync import written
 from pipeline.errors import ParamError
 from pipeline.report.across import excluded
 from pipeline.schema import (
@@ -176,32 +174,6 @@ def test_what_a_paper_may_not_hold_is_named(tmp_path, place, value, message):
     edit(found(tmp_path) / "papers/fedcrl/paper.yaml", put)
     with pytest.raises(ParamError, match=f"papers/fedcrl/paper.yaml: {place}: {message}"):
         load_paper("fedcrl", tmp_path)
-
-
-def test_a_data_set_that_is_none_names_the_nearest(tmp_path):
-    edit(
-        found(tmp_path) / "papers/fedcrl/paper.yaml",
-        lambda paper: paper["scenarios"]["balanced"]["data"].update(set="digit_domain"),
-    )
-    with pytest.raises(ParamError, match="balanced.data.set: unknown data set 'digit_domain' "
-                                         ".nearest: 'digit_domains'"):
-        written(tmp_path)
-
-
-@pytest.mark.parametrize("name, value, message", [
-    ("DEVICE", "gpu", "torch has no device 'gpu' here"),
-    ("EXECUTOR", "stack", "unknown executor 'stack' .nearest: 'stacked'"),
-    ("PRECISION", "fp33", "unknown precision 'fp33' .nearest: 'fp32'"),
-    ("WORKERS", "zero", "expected a whole number, found 'zero'"),
-    ("WORKERS", "0", "must be at least 1, found 0"),
-    ("CHECKPOINT_SECONDS", "often", "expected a number, found 'often'"),
-    ("CHECKPOINT_SECONDS", "nan", "must be finite, found nan"),
-    ("TRACKING", "of", "unknown value 'of' .nearest: 'off'"),
-    ("MIRROR", "/nowhere", "/nowhere is not a folder")])
-def test_a_variable_that_cannot_be_used_is_named(monkeypatch, name, value, message):
-    monkeypatch.setenv(f"FEDREPRO_{name}", value)
-    with pytest.raises(ParamError, match=f"FEDREPRO_{name}: {message}"):
-        check_environment()
 
 
 def test_merge_keys_work_and_may_be_overridden(tmp_path):

@@ -33,10 +33,13 @@ from pipeline.methods.fedgh import FedGH, fit_head
 from pipeline.methods.fedpac import FedPAC, combine_heads, label_statistics, nnls
 from pipeline.methods.fedproto import FedProto
 from pipeline.methods.fedrep import FedRep
+from pipeline.methods.fedtgp import FedTGP
+from pipeline.methods.fpl import FPL
 from pipeline.methods.local import Local
 from pipeline.models import Network
 from pipeline.prototypes import (
     aggregate_means,
+    class_sums,
     cosine,
     prototype_contrast,
     prototype_distance,
@@ -926,11 +929,12 @@ def test_traffic_of_the_papers_networks(channels, side, classes, fedavg, proto, 
 # -- readings of released codes ------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("executor", ["sequential", "stacked"])
-def test_running_class_means_are_those_of_a_model_that_stands_still(executor, monkeypatch):
+@pytest.mark.parametrize("means", ["running", "last_epoch"])
+def test_class_means_in_passing_are_those_of_a_model_that_stands_still(executor, means, monkeypatch):
     """What a phase saw in passing is what a pass afterwards sees, if nothing moved in between."""
     monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
     world = image_world(sizes=(20, 0, 1, 33), optimiser=Optimiser(lr=1e-30), local_epochs=2)
-    method = FedProto(means="running")
+    method = FedProto(means=means)
     trained = world.local_epochs(world.new_models(), method.loss)
     running, after = trained.class_means(world.sizes), world.class_means(trained.models)
     torch.testing.assert_close(running.means, after.means, rtol=0, atol=1e-5)
@@ -941,6 +945,52 @@ def test_running_means_lag_behind_a_model_that_moves():
     evaluated, running = (run(FedProto(means=means), image_world()) for means in ("eval", "running"))
     assert not torch.allclose(evaluated.prototypes.vectors, running.prototypes.vectors)
     assert torch.equal(evaluated.prototypes.known, running.prototypes.known)
+
+
+@pytest.mark.parametrize("executor", ["sequential", "stacked"])
+def test_the_last_epochs_means_are_those_that_its_steps_saw(executor, monkeypatch):
+    """A batch per epoch: the last epoch's means are those of the model that the epochs before it leave, and
+    the running ones lie midway between those of both epochs."""
+    monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
+
+    def world(epochs):
+        return image_world((12, 9, 0, 1), batch_size=16, local_epochs=epochs)
+    one, two = run(FedProto(lam=0.0), world(1), 1).models, world(2)
+    first, second = two.class_means(two.new_models()).means, two.class_means(one).means
+    for means, wanted in (("last_epoch", second), ("running", (first + second) / 2)):
+        trained = two.local_epochs(two.new_models(), FedProto(means=means).loss)
+        found = trained.class_means(two.sizes)
+        torch.testing.assert_close(found.means, wanted, rtol=0, atol=1e-5)
+        assert torch.equal(found.counts, two.class_means(one).counts)
+        assert math.isfinite(trained.mean_loss(two.sizes))
+
+
+@pytest.mark.parametrize("executor", ["sequential", "stacked"])
+def test_class_means_by_hand(executor, monkeypatch):
+    """One image x = (2, 0), features W x from W = 1, a loss of z_0 + z_1 at rate 1/4: W loses (x, x) / 4, so
+    that z is (2, 0) in the first epoch, (1, -1) in the second, (0, -2) in the third."""
+    monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
+
+    def network():
+        return Network(nn.Sequential(nn.Flatten(1), nn.Linear(2, 2, bias=False)), nn.Linear(2, 2))
+    world = tiny_world(
+        monkeypatch, ([[2., 0.]], [1]), network=network, optimiser=Optimiser(lr=.25), local_epochs=3
+    )
+    start = Clients([world.new_model().joined({"features.1.weight": torch.eye(2)})])
+    for over, wanted in (("running", [1, -1]), ("last_epoch", [0, -2])):
+        def loss(model, batch, shared, own, over=over):
+            z = model.features(batch.images)
+            return z.sum(1).mean(), class_sums(z, batch.labels, model.classes, over)
+        trained = world.local_epochs(start, loss)
+        close(trained.class_means(world.sizes).means[0], [[0, 0], wanted])
+        assert trained.class_means(world.sizes).counts.tolist() == [[0, 1]]
+        assert trained.losses == pytest.approx([0])
+
+
+def test_with_one_epoch_the_last_is_all():
+    for make in (FedProto, FPL, FedTGP):
+        running, last = (run(make(means=means), image_world()) for means in ("running", "last_epoch"))
+        assert torch.equal(running.prototypes.vectors, last.prototypes.vectors)
 
 
 def test_candidates_may_be_the_classes_that_a_client_trains_on(monkeypatch):

@@ -797,10 +797,34 @@ def test_a_column_beside_the_printed_ones_and_one_for_the_hook(told):
 
 # -- the rest of the page ------------------------------------------------------------------------------------
 
-def test_miniature_comes_first_with_the_facts_of_its_runs(measured):
+@pytest.mark.parametrize("kind", ["md", "tex"])
+def test_measured_tables_come_first_and_the_miniature_last(measured, kind):
+    blocks = {"even,public=a|Digits": {"scenario": "new"}}
+    later = PAPER["tables"]["table1"] | {"title": "Later", "blocks": blocks}
+    paper = PAPER | {"scenarios": PAPER["scenarios"] | {"new": SCENARIO},
+                     "tables": {"later": later} | PAPER["tables"]}
+    (measured / "papers/fedcrl/paper.yaml").write_text(yaml.safe_dump(paper, sort_keys=False))
+    load_paper.cache_clear()
+    render(["fedcrl"], measured)
+    text = (measured / f"reports/fedcrl.{kind}").read_text()
+    places = [text.index(words) for words in ("Measured tables", "Domains", "Label skew", "Waiting", "Later",
+                                              "How it was done", "Sizes", "Deviations from", "Miniature: ")]
+    assert places == sorted(places)
+
+
+def test_a_commit_is_a_link_where_the_address_of_the_repository_is_known(measured):
+    path, commit = measured / "reports/runs/fedcrl/balanced.html", "c" * 40
+    (measured / "CITATION.cff").write_text("title: FedRepro\n")
+    render(["fedcrl"], measured)
+    assert f"<dd>{commit} with" in path.read_text() and "/commit/" not in path.read_text()
+    (measured / "CITATION.cff").write_text("title: FedRepro\nrepository-code: https://example.org/fedrepro/\n")
+    render(["fedcrl"], measured)
+    assert f'<a href="https://example.org/fedrepro/commit/{commit}">{commit} with' in path.read_text()
+
+
+def test_the_miniature_with_the_facts_of_its_runs(measured):
     render(["fedcrl"], measured)
     text = unlinked((measured / "reports/fedcrl.md").read_text())
-    assert text.index("not comparable with the paper") < text.index("### Table 1")
     assert (
         "| Ours | **66.50** ± 0.00 | **55.50** ± 0.71 | **4.50** ± 0.71 | **80.50** ± 0.71 | after | 2 | "
         "0, 1 |"
@@ -832,8 +856,8 @@ def test_a_scenario_beside_the_tables_has_one_of_its_own_and_counts_for_none_of_
     shown = page(Study.of("fedcrl", results.collect(measured), measured))
     assert (shown.done, shown.planned) == (2, 6) and (shown.beside[0].done, shown.beside[0].planned) == (1, 2)
     render(["fedcrl"], measured)
-    before, cut, tables = re.split(
-        r"## Additional runs, outside the paper's tables|## The paper's tables",
+    tables, cut, rest = re.split(
+        r"\n## Additional runs, outside the paper's tables|\n## How it was done",
         unlinked((measured / "reports/fedcrl.md").read_text()),
     )
     assert "### Cut\\_down & small\n\n2 of 500 rounds. digits: every second image.\n" in cut
@@ -843,7 +867,7 @@ def test_a_scenario_beside_the_tables_has_one_of_its_own_and_counts_for_none_of_
         and "| Ours | 12.50 ± 0.35 |" in cut
         and "31.07" not in cut
     )
-    assert "12.50" not in before and "12.50" not in tables.partition("## Communication")[0]
+    assert "12.50" not in tables and "12.50" not in rest.partition("## Communication")[0]
     assert "Cut" in (measured / "reports/fedcrl.tex").read_text()
     assert 'src="figures/fedcrl-cut.svg"' in (measured / "reports/fedcrl.html").read_text()
     for kind in ("index.md", "index.html", "fedcrl.tex"):
@@ -935,6 +959,22 @@ def test_provenance_and_deviations(measured):
     ]
 
 
+def test_a_note_has_its_numbers_from_the_results(measured):
+    def note(text):
+        document = PAPER | {"notes": {"balanced": text}}
+        (measured / "papers/fedcrl/paper.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
+        load_paper.cache_clear()
+        notes = page(Study.of("fedcrl", results.collect(measured), measured)).notes
+        return next(note.texts[0] for note in notes if note.scenario == "balanced")
+
+    mean = sum(BALANCED["ours"]["average"]) / len(BALANCED["ours"]["average"])
+    assert note("Ours ends at {ours average}.") == f"Ours ends at {mean:.1f}."
+    with pytest.raises(ParamError, match="paper.yaml: notes.balanced: unknown method 'our' .nearest: 'ours'"):
+        note("{our average}")
+    with pytest.raises(ParamError, match="notes.balanced: unknown measure 'averag'"):
+        note("{ours averag}")
+
+
 def test_communication_and_fairness_of_every_scenario_that_was_run(measured):
     render(["fedcrl"], measured)
     text = unlinked((measured / "reports/fedcrl.md").read_text()).partition("## Communication and fairness")[
@@ -1012,7 +1052,7 @@ def test_a_figure_without_runs_says_how_to_get_it(root):
         f'<p class="run">Nothing measured yet: <code>{command}</code>.</p>'
         in html.replace("&#39;", "'")
     )
-    assert f"### Figure 3: Curves\n\nNothing measured yet: `{command}`\n" in text
+    assert f"- **Figure 3**, Curves: `{command}`\n" in text
     assert not (root / "reports/figures").exists()
 
 
@@ -1151,6 +1191,7 @@ def test_markdown_escapes_tables_and_html():
     assert markdown("|B_0| <b>*") == r"\|B\_0\| \<b\>\*"
     assert markdown("a\n\n# b") == "a # b"
     assert markdown_code("x") == "`x`" and markdown_code("`<b>`|\n") == r"`` `<b>`\|  ``"
+    assert markdown_code("a | b", bar="|") == "`a | b`"
 
 
 def test_tex_is_balanced(measured):

@@ -1,6 +1,7 @@
 """Killed and resumed, for the methods that carry more than a model from round to round: the same rows, bit
 for bit."""
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,8 +14,9 @@ import yaml
 from repository import copy_of_the_repository, edit, forget, outputs, run, stage
 
 from pipeline.cells.training import Job, train_cell, train_seed
+from pipeline.engine.sequential import Sequential
 from pipeline.engine.state import unpack
-from pipeline.schema import Cell
+from pipeline.schema import Cell, load_paper
 
 ROUNDS = 5
 # What a method carries beside models, and must find again.
@@ -158,3 +160,66 @@ def test_kill_9_between_rounds(project, text):
     assert len(list(project.glob(".cells/*/seed-0.pt"))) == 1
     resumed = stage(project, "train", text, FEDREPRO_WORKERS="1", FEDREPRO_CHECKPOINT_SECONDS="0")
     assert outputs(project, text) == reference, resumed.stderr
+
+
+# -- what several runs begin with ----------------------------------------------------------------------------
+
+def trained(cell: Cell, name: str, project: Path, monkeypatch) -> tuple[dict, list]:
+    """A seed as `train_seed` returns it, and the (stream, round) of the phases that were carried out."""
+    phases = []
+
+    def noted(self, phase):
+        phases.append(phase.key[1:])
+        return RUN(self, phase)
+    monkeypatch.setattr(Sequential, "run", noted)
+    return train_seed(Job(cell, 0, name, project)), phases
+
+
+RUN = Sequential.run
+SAME = ("rows", "clients", "traffic", "hook")
+
+
+def test_methods_of_a_scenario_share_their_pretraining(project, monkeypatch):
+    """With the same bits as of one that trains alone, its loss and its seconds too; another scenario has its
+    own."""
+    shutil.rmtree(project / ".cells" / "beginnings", ignore_errors=True)
+    cells = [Cell.parse(f"rahfl/mini/{method}") for method in ("fedmd", "rhfl")]
+    monkeypatch.setenv("FEDREPRO_FORCE", "1")                    # nobody looks what is there
+    alone = [trained(cell, f"alone-{cell.method}", project, monkeypatch) for cell in cells]
+    assert all(("pretraining", 0) in phases for _, phases in alone)
+    monkeypatch.delenv("FEDREPRO_FORCE")
+    (kept,) = (project / ".cells" / "beginnings").iterdir()
+    for cell, (own, carried_out) in zip(cells, alone):
+        run, phases = trained(cell, f"shared-{cell.method}", project, monkeypatch)
+        assert phases == [key for key in carried_out if key != ("pretraining", 0)]
+        assert [run[name] for name in SAME] == [own[name] for name in SAME]
+        assert run["seconds"] >= torch.load(kept / "seed-0.pt", weights_only=True)["content"]["seconds"]
+    edit(project / "papers/rahfl/paper.yaml",
+         lambda document: document["miniature"]["scenario"]["training"].update(pretraining=2))
+    load_paper.cache_clear()
+    _, phases = trained(cells[0], "longer", project, monkeypatch)
+    assert ("pretraining", 0) in phases
+
+
+@pytest.mark.parametrize("first, second", [("few", "many"), ("many", "few")])
+def test_a_run_goes_on_where_a_shorter_or_longer_one_was(project, monkeypatch, first, second):
+    """Whichever trains first leaves its state before the first round that the shorter one reports."""
+    def add(document):
+        scenario = document["miniature"]["scenario"] | {"seeds": [0]}
+        longer = {"training": {**scenario["training"], "rounds": ROUNDS + 2}}
+        document["scenarios"] |= {"few": scenario, "many": {**scenario, **longer}}
+        scenarios = document["grids"]["main"]["scenarios"]
+        scenarios += {"few", "many"} - {*scenarios}
+    edit(project / "papers/fedlsa/paper.yaml", add)
+    load_paper.cache_clear()
+    code = "import sys; sys.path[:0] = ['.']; from stages.partition import partition; "
+    run(project, sys.executable, "-c", code + "partition('fedlsa/few'); partition('fedlsa/many')")
+    cells = {name: Cell("fedlsa", name, "fedlsa") for name in ("few", "many")}
+    monkeypatch.setenv("FEDREPRO_FORCE", "1")
+    alone, _ = trained(cells[second], f"alone-{second}", project, monkeypatch)
+    shutil.rmtree(project / ".cells" / "beginnings")
+    monkeypatch.delenv("FEDREPRO_FORCE")
+    trained(cells[first], f"first-{first}", project, monkeypatch)
+    found, phases = trained(cells[second], f"second-{first}", project, monkeypatch)
+    assert min(number for _, number in phases) == ROUNDS - 2 + 1
+    assert [found[name] for name in SAME] == [alone[name] for name in SAME]

@@ -2,6 +2,7 @@
 lock files, other processes beside it, time left."""
 import contextlib
 import ctypes
+import io
 import json
 import os
 import pty
@@ -11,12 +12,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
+from rich.console import Console
 
 from pipeline.cells.checks import runnable
 from pipeline.commands import keeping, schedule
+from pipeline.commands.run import Plain, Table
 from pipeline.errors import ParamError
 from pipeline.schema import Cell
 
@@ -242,6 +246,36 @@ def test_a_terminal_shows_a_table(tmp_path):
     assert process.wait(timeout=60) == 0
     assert "seed 0, round 3/20" in said and "61.26 %" in said and "1:05" in said
     assert "one  accuracy 70.50 %" in said and "1 of 1 stages run" in said
+
+
+@pytest.mark.parametrize("width, height", [(80, 24), (200, 50)])
+def test_a_table_of_hundreds_fits_the_terminal(tmp_path, capsys, width, height):
+    """300 cells in a cluster's queue and 64 that train, of which some have not told a round yet."""
+    tasks = []
+    for k in range(364):
+        name = f"papers/p/dvc.yaml:main@cifar100-dir-01-fedproto-{k}"
+        task = schedule.Task(None, name, tmp_path / f"{k}.log")
+        where = "queued (Priority)" if k < 300 else f"on node{k}"
+        task.state, task.process = schedule.RUNNING, SimpleNamespace(where=where)
+        if k >= 320:
+            event = {"seed": 0, "round": k, "rounds": 500, "accuracy": 40.5, "left": 5000}
+            task.events.write_text(json.dumps(event) + "\n")
+        tasks.append(task)
+    plan = SimpleNamespace(tasks=tasks, left=lambda jobs, told: 3600.0,
+                           of=lambda *states: [task for task in tasks if task.state in states])
+    console = Console(file=io.StringIO(), force_terminal=True, width=width, height=height, color_system=None)
+    table = Table(plan, 64, console)
+    with table:
+        table.draw(time.monotonic())
+        lines = console.file.getvalue().splitlines()
+    rows = [line for line in lines if "-fedproto-" in line]
+    assert len(lines) <= height and max(map(len, lines)) <= width + len("\x1b[?25l")
+    assert f"and {64 - len(rows)} more, 300 queued" in lines[-2] and "about 1:00:00 left" in lines[-1]
+    assert len(rows) == height - 7 and all("40.50 %" in line and "1:23:20" in line for line in rows[:44])
+    assert ("(on node320)" in rows[0]) == (width == 200) and "-fedproto-320" in rows[0]
+    Plain(plan, 64).draw(time.monotonic())                # without a terminal
+    said = capsys.readouterr().out
+    assert said.count("-fedproto-") == 8 and said.endswith("; 56 more, 300 queued\n")
 
 
 def test_training_says_how_far_it_is(tmp_path, monkeypatch):

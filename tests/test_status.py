@@ -1,21 +1,27 @@
 """What is done, stale, failed, missing or not planned; the hours that are left; and all of it in a moment."""
+import dataclasses
 import hashlib
 import json
 import shutil
+import statistics
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import yaml
+from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline.cells import provenance
 from pipeline.cells.inputs import inputs
-from pipeline.commands import status
+from pipeline.commands import hours, status
 from pipeline.errors import ParamError
 from pipeline.files import write_json, write_text
-from pipeline.schema import ROOT, Cell, load_paper, load_params, planned
+from pipeline.methods._adversarial import AdversarialTraining
+from pipeline.models import NAMES, build
+from pipeline.schema import ROOT, Cell, Model, load_paper, load_params, planned
 
 TRAINING = {"rounds": 10, "batch_size": 16, "local_epochs": 2, "optimiser": {"name": "adam", "lr": 0.001}}
 COMMON = {"training": TRAINING, "evaluation": {"tests": "clients"}, "seeds": [0, 1]}
@@ -126,7 +132,7 @@ def forget(root: Path) -> None:
 
 def states(root: Path) -> dict[Cell, str]:
     results = status.read_results(root)
-    found = status.overview("fedcrl", results, status.rates_of(results, root), root)
+    found = status.overview("fedcrl", results, hours.rates_of(results, root), root)
     return {cell: one.state for cell, one in found.cells.items()}
 
 
@@ -243,7 +249,7 @@ def test_a_method_of_another_paper_has_its_own_table_and_the_miniatures_partitio
     forget(root)
     cell = Cell("fedcrl", "across", "fedprox")
     write_text(root / "papers/fedcrl/runs/mini/clients.csv", "client,domain,train,test\n0,m,700,1\n")
-    assert status.training_images(cell, cell.resolve(root)[0], root) == 700
+    assert hours.images_of(cell, cell.resolve(root)[0], root) == hours.Images({"0": 700}, 1)
     found = status.overview("fedcrl", {}, [], root)
     assert found.tables["across papers"] == [cell] and found.tables["miniature"] == [MINI]
     assert found.cells[cell].stage == "papers/fedcrl/dvc.yaml:across@fedprox"
@@ -254,28 +260,107 @@ def test_a_method_of_another_paper_has_its_own_table_and_the_miniatures_partitio
     assert states(root)[cell] == "done"
 
 
-def test_hours_are_measured_seconds_per_image_and_epoch(root):
-    """36 s for 1,347.75 images x 2 epochs x 10 rounds; the other seed and FedProx as FedAvg; MNIST by 4 times
-    the pixels."""
+def test_hours_are_measured_seconds_per_operation(root):
+    """36 s for 1,347.75 images x 3 passes x 2 epochs x 10 rounds and 449.25 tests x 10; MNIST by the
+    network's operations at its size, with its 1,000 test images."""
     finish(root, AVG)
-    rates = status.rates_of(status.read_results(root), root)
-    assert [rate.seconds for rate in rates] == [pytest.approx(36 / (1797 * 0.75 * 20))]
-    assert status.estimate(PROX, rates, root) == (pytest.approx(72 / 3600), True)
+    rates = hours.rates_of(status.read_results(root), root)
+    small, large = (hours._table()["cnn4", 3][side] for side in (16, 32))
+    assert [rate.seconds for rate in rates] == [pytest.approx(36 / (1797 * 0.75 * 60 + 4492.5) / small)]
+    assert hours.estimate(PROX, rates, root) == (pytest.approx(72 / 3600), True)
     mnist = Cell("fedcrl", "mnist", "fedavg")
-    assert status.estimate(mnist, rates, root) == (pytest.approx(72 / 3600 * 4 * 3000 / (1797 * 0.75)), False)
+    per_image = 72 / 3600 * large / small / (1797 * 0.75 * 60 + 4492.5)
+    assert hours.estimate(mnist, rates, root) == (pytest.approx(per_image * (3000 * 60 + 10_000)), False)
     write_text(
-        root / "papers/fedcrl/runs/mnist/clients.csv", "client,domain,train,test\n0,m,700,1\n1,m,800,1\n"
+        root / "papers/fedcrl/runs/mnist/clients.csv", "client,domain,train,test\n0,m,700,1\n1,m,800,4\n"
     )
     # counted, not guessed
-    assert status.estimate(mnist, rates, root)[0] == pytest.approx(72 / 3600 * 4 * 1500 / (1797 * 0.75))
+    assert hours.estimate(mnist, rates, root)[0] == pytest.approx(per_image * (1500 * 60 + 50))
     finish(root, PROX, (72.0, 72.0))
-    rates = status.rates_of(status.read_results(root), root)
+    rates = hours.rates_of(status.read_results(root), root)
     # of the same method where there is one
-    assert status.estimate(MINI, rates, root)[0] == pytest.approx(72 / 3600)
-    assert status.estimate(Cell("fedcrl", "mnist", "fedprox"), rates, root)[0] == pytest.approx(
-        144 / 3600 * 4 * 1500 / (1797 * 0.75)
-    )
-    assert status.estimate(mnist, [], root) == (None, False)
+    assert hours.estimate(MINI, rates, root)[0] == pytest.approx(72 / 3600)
+    # of both, as steps of other networks or data are judged by their size
+    assert hours.estimate(mnist, rates, root)[0] == pytest.approx(1.5 * per_image * (1500 * 60 + 50))
+    assert hours.estimate(mnist, [], root) == (None, False)
+
+
+def test_far_larger_steps_are_as_fast_as_the_largest_measured(root):
+    """Of measured steps 500, 17 and 10 times smaller, the two last are within half an order of magnitude."""
+    finish(root, AVG)
+    [rate] = hours.rates_of(status.read_results(root), root)
+    other = dataclasses.replace(rate, data="other")
+    rates = [dataclasses.replace(other, step=rate.step * factor, seconds=rate.seconds * slow)
+             for factor, slow in ((2e-3, 9), (6e-2, 3), (1e-1, 1))]
+    assert hours.estimate(AVG, rates, root)[0] == pytest.approx(2 * 72 / 3600)      # the median of 3 and 1
+
+
+def test_every_clients_network_and_the_public_images_count(root):
+    """Two clients with a network each; FedMD shows the public images to both, FedAvg to none."""
+    two = COMMON | {
+        "data": {"set": "digits", "size": 32}, "models": {"a": CNN, "b": LENET},
+        "partition": {"kind": "subset", "sizes": {"a": 100, "b": 10}},
+        "public": {"set": "photo_patches", "size": 50, "epochs": 2},
+        "evaluation": {"tests": "cross", "every": 5},
+    }
+    write_text(root / "papers/fedcrl/paper.yaml", yaml.safe_dump(
+        PAPER | {"scenarios": PAPER["scenarios"] | {"balanced": two}}
+    ))
+    forget(root)
+    scenario = AVG.resolve(root)[0]
+    cnn, lenet = (hours._table()[name, 3][32] for name in ("cnn4", "lenet"))
+    local, tests = 3 * (100 * cnn + 10 * lenet) * 20, hours._test_images(scenario) * (cnn + lenet) * 2
+    alone, shown = (hours.work(AVG, scenario, name, root) for name in ("fedavg", "fedmd"))
+    assert alone.whole == pytest.approx(local + tests)
+    assert shown.whole - alone.whole == pytest.approx(3 * (cnn + lenet) * 50 * 2 * 10)
+    assert alone.step == pytest.approx(16 * (100 * cnn + 10 * lenet) / 110)
+
+
+def test_a_method_is_slower_elsewhere_if_it_was_so_in_every_comparison(root):
+    finish(root, AVG)
+    [rate] = hours.rates_of(status.read_results(root), root)
+    rates = [dataclasses.replace(rate, data=data, algorithm=algorithm, seconds=rate.seconds * seconds)
+             for data, algorithm, seconds in [("one", "fedavg", 1), ("one", "fedprox", 4),
+                                              ("two", "fedavg", 1), ("two", "fedprox", 3)]]
+    alone = statistics.median([1, 4, 1, 3]) * 72 / 3600
+    assert hours.estimate(AVG, rates, root)[0] == pytest.approx(alone)               # and never faster
+    assert hours.estimate(PROX, rates, root)[0] == pytest.approx(3 * alone)
+    once = [dataclasses.replace(one, data="three", seconds=rate.seconds) for one in rates[:2]]
+    assert hours._slower("fedprox", rates + once) == 1
+
+
+def test_adversarial_training_attacks_every_image(root):
+    cell = Cell("fedccl", "mini", "fedavg-plus")
+    scenario, _, hyper = cell.resolve()
+    plain, attacked = (hours.work(cell, scenario, name).whole for name in ("fedavg", "fedavg_plus"))
+    tests = hours.images_of(cell, scenario).test
+    images = sum(hours.images_of(cell, scenario).train.values())
+    training = scenario.training.rounds * scenario.training.local_epochs * 3 * images
+    scored = tests * (scenario.training.rounds + 3 * 3 * (1 + scenario.evaluation.attack.steps))
+    assert attacked / plain == pytest.approx(((1 + hyper["steps"]) * training + scored) / (training + scored))
+    mnist = Cell("fedccl", "mnist-adversarial", "fedavg-plus")
+    assert hours._attack_steps(mnist, "fedavg_plus", ROOT) == AdversarialTraining.steps
+
+
+def count(name: str, channels: int, side: int) -> int:
+    """Multiply-adds of torch's own counter, and 100 for each number that a layer puts out."""
+    with torch.device("meta"):
+        built = build(Model(name), channels, side, 10).eval()
+        image = torch.zeros(1, 192) if name == "vit_head" else torch.zeros(1, channels, side, side)
+    written: list[int] = []
+    for layer in built.modules():
+        if not list(layer.children()):
+            layer.register_forward_hook(lambda *seen: written.append(seen[-1].numel()))
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        built(image)
+    return counter.get_total_flops() // 2 + hours.WRITTEN * sum(written)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_operations_are_those_of_the_networks(name):
+    table = {channels: sizes for (network, channels), sizes in hours._table().items() if network == name}
+    assert table == {channels: {side: count(name, channels, side) for side in sizes}
+                     for channels, sizes in table.items()} and table
 
 
 @pytest.mark.parametrize("partition, images", [
@@ -295,7 +380,8 @@ def test_training_images_of_a_partition_that_was_never_made(root, partition, ima
     }
     write_text(root / "papers/fedcrl/paper.yaml", yaml.safe_dump(document))
     forget(root)
-    assert status.training_images(AVG, AVG.resolve(root)[0], root) == pytest.approx(images)
+    found = hours.images_of(AVG, AVG.resolve(root)[0], root)
+    assert sum(found.train.values()) == pytest.approx(images)
 
 
 def test_what_is_printed(root, capsys):
@@ -331,6 +417,18 @@ def test_what_is_printed(root, capsys):
         "state": "done",
         "stage": f"papers/fedcrl/dvc.yaml:main@{AVG.scenario}-fedavg",
     }
+
+
+def test_a_table_of_mixed_machines_is_named(root, capsys):
+    """Portable processors round alike, others do not."""
+    finish(root, AVG, versions={"processor": "A avx2", "arithmetic": "portable"})
+    finish(root, MINI, versions={"processor": "A avx2"})
+    status.status(["fedcrl"], root=root)
+    assert "mixed" not in capsys.readouterr().out         # a table each
+    finish(root, AVG, machines=[{"processor": "A avx2"}, {"processor": "B"}])
+    status.status(["fedcrl"], root=root)
+    line, = (line for line in capsys.readouterr().out.splitlines() if "mixed" in line)
+    assert line == "fedcrl, table II: mixed machines, which round differently: 1 on A avx2, 1 on B"
 
 
 def test_columns_stay_apart():

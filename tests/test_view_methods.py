@@ -422,7 +422,7 @@ def test_prototypes_of_two_clients(monkeypatch):
     near(seen.means[0], [[2, .5], [.5, 1.5], [0, 0]])
     near(seen.means[1], [[.75, 1.25], [0, 0], [1, 1]])
     assert seen.counts.tolist() == [[2, 2, 0], [2, 0, 2]]
-    for means in ("eval", "running"):
+    for means in ("eval", "running", "last_epoch"):
         found = run_one(FedProtoHetero(space="features", means=means), world).prototypes
         near(found.vectors, [[1.375, .875], [.5, 1.5], [1, 1]])
     near([prototype_distance(numbers(x), torch.tensor(y), **found) for x, y in (A, B)], [0.570312, 0.539062])
@@ -592,6 +592,7 @@ METHODS = {
     "ktpfl-code": KTpFL(update="code", tau=2.0),
     "fedproto": FedProtoHetero(),
     "fedproto-eval": FedProtoHetero(weighted=True, means="eval"),
+    "fedproto-last-epoch": FedProtoHetero(means="last_epoch"),
     "aughfl": AugHFL(),
     "aughfl-all": AugHFL(operations="all"),
     "aughfl-bug": AugHFL(released_bug=True),

@@ -1,5 +1,6 @@
 """What is checked before anything is run: environment variables, data sets that a paper names, methods."""
 import os
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -7,15 +8,19 @@ from pipeline.data.registry import REGISTRY
 from pipeline.errors import ParamError, unknown
 from pipeline.schema import (
     ACROSS,
+    DEMANDS,
     MINIATURE,
     NEEDS,
     ROOT,
     Cell,
     Count,
+    Domains,
     NonNegative,
     Scenario,
     check,
     load_paper,
+    method_names,
+    planned,
 )
 
 NUMBERS: dict[str, tuple[type, Any]] = {
@@ -24,21 +29,36 @@ NUMBERS: dict[str, tuple[type, Any]] = {
 }
 
 
-def check_sets(paper: str, root: Path = ROOT) -> None:
-    """ParamError for a data set that a scenario of the paper names and that no one has, with the nearest."""
-    for key, scenario in load_paper(paper, root).scenarios.items():
-        at = "miniature.scenario" if key in (MINIATURE, ACROSS) else f"scenarios.{key}"
+def check_names(paper: str, root: Path = ROOT) -> None:
+    """ParamError for a data set, a domain or an algorithm that the paper names and that no one has, with the
+    nearest."""
+    for at, kind, name, known in _names(paper, root):
+        if name not in known:
+            raise ParamError(f"papers/{paper}/paper.yaml: {at}: {unknown(kind, name, known)}")
+
+
+def _names(key: str, root: Path) -> Iterator[tuple[str, str, str, Collection[str]]]:
+    """(place, kind, name, what there is) of every name; of a set before its domains."""
+    paper, algorithms = load_paper(key, root), method_names(key, root)
+    for method in dict.fromkeys(cell.method for cell in planned(key, root)):
+        yield f"methods.{method}", "method", paper.methods[method].get("algorithm", method), algorithms
+    for name, scenario in paper.scenarios.items():
+        at = "miniature.scenario" if name in (MINIATURE, ACROSS) else f"scenarios.{name}"
         for part in ("data", "public"):
-            if (named := getattr(scenario, part)) and named.set not in REGISTRY:
-                raise ParamError(
-                    f"papers/{paper}/paper.yaml: {at}.{part}.set: {unknown('data set', named.set, REGISTRY)}"
-                )
+            if named := getattr(scenario, part):
+                yield f"{at}.{part}.set", "data set", named.set, REGISTRY
+        domains = REGISTRY[scenario.data.set].domains
+        printed = scenario.data.domains or dict(zip(domains, domains))
+        yield from ((f"{at}.data.domains", "domain", domain, domains) for domain in printed.values())
+        if isinstance(scenario.partition, Domains):
+            yield from ((f"{at}.partition.clients", "domain", domain, printed)
+                        for domain in scenario.partition.clients)
 
 
 def runnable(cell: Cell, root: Path = ROOT) -> tuple[Scenario, str, dict, Any]:
     """(scenario, algorithm, hyper-parameters, method) of a cell. ParamError for a method that is not there,
-    for its hyper-parameters, and for a scenario that lacks what it needs."""
-    from pipeline import methods  # a second, for torch
+    for its hyper-parameters, and for a scenario that lacks what it needs or asks for what it cannot."""
+    from pipeline import methods, models  # a second, for torch
     scenario, algorithm, hyper = cell.resolve(root)
     where = f"papers/{cell.paper}/paper.yaml: methods.{cell.method}"
     method = methods.load(algorithm, hyper, where, cell.paper, root)
@@ -47,6 +67,17 @@ def runnable(cell: Cell, root: Path = ROOT) -> tuple[Scenario, str, dict, Any]:
             f"{where}: {algorithm} needs {lacking[0]}, which the scenario {cell.scenario!r} does not offer; "
             f"what would give it: {NEEDS[lacking[0]]}"
         )
+    if refused := sorted(scenario.asks - method.can):
+        raise ParamError(
+            f"{where}: {algorithm} has no rule for {refused[0]}, which the scenario {cell.scenario!r} asks "
+            f"for by `{DEMANDS[refused[0]]}`"
+        )
+    for network in scenario.networks:
+        if network.name not in models.NAMES:
+            raise ParamError(
+                f"papers/{cell.paper}/paper.yaml: scenario {cell.scenario!r} with {cell.method}: "
+                f"{unknown('model', network.name, models.NAMES)}"
+            )
     return scenario, algorithm, hyper, method
 
 

@@ -24,6 +24,8 @@ from pipeline.errors import FedReproError
 from pipeline.schema import shorten
 from pipeline.sealing import is_sealed, seal
 
+FORCE = "FEDREPRO_FORCE"          # set: what earlier runs have kept is not used
+
 
 @dataclass(frozen=True)
 class Kept:

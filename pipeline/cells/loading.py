@@ -1,5 +1,7 @@
 """From a scenario's files to the federation of one seed: clients, test sets and public images as tensors on
 the device."""
+import dataclasses
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -14,9 +16,9 @@ from pipeline.data import corrupted, features, partition, store
 from pipeline.data.store import Stored
 from pipeline.data.tensors import to_tensor
 from pipeline.engine.handle import Batch
-from pipeline.engine.phase import Client
+from pipeline.engine.phase import Client, draw
 from pipeline.engine.world import World, default_device
-from pipeline.errors import ParamError
+from pipeline.errors import ParamError, unknown
 from pipeline.schema import ROOT, Cell, Model, Scenario
 
 
@@ -34,8 +36,54 @@ def load_world(
     cell: Cell, scenario: Scenario, seed: int, root: Path = ROOT
 ) -> tuple[World, tuple[TestSet, ...]]:
     """The federation of one seed and its test sets, on the device of FEDREPRO_DEVICE (default: a GPU if there
-    is one)."""
+    is one). Clients that the scenario keeps unseen are not in it."""
     found = load(cell, seed, root)
+    if late := _unseen(cell, scenario, seed, found):
+        found = _only(found, [k for k in range(len(found.clients)) if k not in late])
+    return _world(scenario, found, seed), found.tests
+
+
+def load_newcomers(
+    cell: Cell, scenario: Scenario, seed: int, root: Path = ROOT
+) -> tuple[World, tuple[TestSet, ...]] | None:
+    """The clients that come after the last round, as a federation of their own that stands in that round and
+    whose local epochs are the scenario's `adaptation`; None where there are none."""
+    found, training = load(cell, seed, root), scenario.training
+    if not (late := _unseen(cell, scenario, seed, found)):
+        return None
+    found = _only(found, late)
+    training = dataclasses.replace(
+        training, participation=None, local_epochs=training.adaptation or training.local_epochs
+    )
+    world = _world(dataclasses.replace(scenario, training=training), found, seed)
+    return world.at(training.rounds), found.tests
+
+
+def _unseen(cell: Cell, scenario: Scenario, seed: int, found: Federation) -> Sequence[int]:
+    """Which clients come after the last round: those named, or a draw of the seed's."""
+    wanted, names = scenario.training.unseen, [client.name for client in found.clients]
+    if wanted is None:
+        return ()
+    where = f"papers/{cell.paper}/paper.yaml: scenarios.{cell.scenario}.training.unseen"
+    if isinstance(wanted, list):
+        for name in wanted:
+            if name not in names:
+                raise ParamError(f"{where}: {unknown('client', name, names)}")
+        late: Sequence[int] = [k for k, name in enumerate(names) if name in wanted]
+    else:
+        late = draw(range(len(names)), wanted, len(names), "unseen", seed)
+    if not any(len(client.labels) for k, client in enumerate(found.clients) if k not in late):
+        raise ParamError(f"{where}: seed {seed} has no client left that trains")
+    return late
+
+
+def _only(found: Federation, chosen: Sequence[int]) -> Federation:
+    """The federation of some of the clients, each with its test part."""
+    return found._replace(clients=tuple(found.clients[k] for k in chosen),
+                          tests=tuple(found.tests[k] for k in chosen))
+
+
+def _world(scenario: Scenario, found: Federation, seed: int) -> World:
     public = None if found.public is None or scenario.public is None else (found.public, scenario.public)
     return World(
         found.clients,
@@ -47,7 +95,7 @@ def load_world(
         public=public,
         heldout=found.heldout,
         test=found.judged,
-    ), found.tests
+    )
 
 
 def load(cell: Cell, seed: int, root: Path = ROOT) -> Federation:

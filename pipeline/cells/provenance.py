@@ -39,7 +39,8 @@ NEUTRAL = {
     *(
         f"pipeline.cells.{name}"
         for name in (
-            "arithmetic", "definitions", "kept", "ledger", "progress", "provenance", "results", "tracking"
+            "arithmetic", "beginnings", "definitions", "kept", "ledger", "progress", "provenance", "results",
+            "tracking",
         )
     ),
 }
@@ -62,7 +63,14 @@ TRAINING = (
     "pipeline.cells.training:summarise",
     "pipeline.cells.training:metrics",
 )
-STAGES = ("data", "features", "corrupt", "contact_sheet", "figures", "report", "results")
+# What of tuning decides which configurations are tried and which is chosen; their training is that of cells.
+TUNING = (
+    "pipeline.cells.spaces:Axis",
+    "pipeline.cells.spaces:shares",
+    "pipeline.cells.choices:means",
+    "pipeline.cells.choices:best",
+)
+STAGES = ("data", "features", "corrupt", "contact_sheet", "figures", "report", "results", "split")
 
 
 def code_digest(*entries: str, named: frozenset[str] = frozenset(), root: Path = ROOT) -> str:
@@ -79,12 +87,14 @@ def digest_of(cell: Cell, root: Path = ROOT, executor: str = "sequential") -> st
     """Digest of the code that trains and evaluates a cell: its method, the executor, and what its scenario
     names."""
     scenario, algorithm, hyper = cell.resolve(root)
-    named = _code(root).keys & frozenset(
-        _words([dataclasses.asdict(scenario), scenario.partition.kind, hyper])
-    )
-    return _digest_of(
-        method_module(algorithm, cell.paper, root) or f"pipeline.methods.{algorithm}", executor, named, root
-    )
+    method = method_module(algorithm, cell.paper, root) or f"pipeline.methods.{algorithm}"
+    return _digest_of(method, executor, named(scenario, hyper, root), root)
+
+
+def named(scenario: Scenario, hyper: dict, root: Path = ROOT) -> frozenset[str]:
+    """The entries of registries that a scenario and its method's hyper-parameters name."""
+    values = [dataclasses.asdict(scenario), scenario.partition.kind, hyper]
+    return _code(root).keys & frozenset(_words(values))
 
 
 @cache
@@ -189,7 +199,9 @@ def cell_digest(
 
 def stage_digests(root: Path = ROOT) -> dict[str, str]:
     """The content of sources.yaml: a digest for each kind of stage that is no cell's and no partition's."""
-    return {stage: code_digest(f"stages.{stage}", root=root) for stage in STAGES}
+    return {stage: code_digest(f"stages.{stage}", root=root) for stage in STAGES} | {
+        "tune": code_digest(*TUNING, root=root)
+    }
 
 
 def paper_digests(name: str, root: Path = ROOT) -> dict[str, dict]:

@@ -8,6 +8,7 @@ import dataclasses
 import fcntl
 import os
 import platform
+import re
 import sqlite3
 import sys
 import time
@@ -20,9 +21,9 @@ from typing import Any
 import pandas as pd
 
 from pipeline import files
-from pipeline.cells import results
+from pipeline.cells import choices, results
 from pipeline.errors import FedReproError
-from pipeline.schema import ACROSS, MINIATURE, ROOT, Cell, load_paper
+from pipeline.schema import ACROSS, MINIATURE, ROOT, Cell, Trial, Tuned, load_paper
 
 LIVE_AFTER = 30.0                                     # seconds after which a cell is followed live
 FLUSH = 10.0                                          # seconds between two batches of a live run
@@ -45,8 +46,11 @@ def import_results(root: Path = ROOT) -> tuple[int, int]:
     import waits for another."""
     new = old = 0
     with _locked(root, "import"):
-        store, found = Store(root), results.collect(root)
-        there = {paper: store.finished(paper) for paper in {cell.paper for cell in found}}
+        store, tunings = Store(root), {cell: choices.read(cell, root) for cell in choices.found(root)}
+        found = results.collect(root)
+        for cell in tunings:
+            found |= choices.trained(cell, root)
+        there = {paper: store.finished(paper) for paper in {cell.paper for cell in (*found, *tunings)}}
         for paper in there:
             store.remove_unfinished(paper)
         for cell, result in found.items():
@@ -60,6 +64,11 @@ def import_results(root: Path = ROOT) -> tuple[int, int]:
             for k in missing:
                 store.replay(cell, result, k, history)
                 new += 1
+        for cell, document in tunings.items():
+            known = (document["self"], "") in there[cell.paper]
+            old, new = old + known, new + (not known)
+            if not known:
+                store.replay_tuning(cell, document)
     return new, old
 
 
@@ -73,7 +82,8 @@ class Follower:
         self.waiting: dict[int, list[tuple[int, dict]]] = defaultdict(list)     # seed -> (time stamp, row)
         self.store: Store | None = None
         self.runs: dict[int, str] = {}
-        self.failed = os.environ.get("FEDREPRO_TRACKING") == "off"
+        # A configuration becomes a run when its tuning is done, below that of the tuning.
+        self.failed = os.environ.get("FEDREPRO_TRACKING") == "off" or isinstance(cell, Trial)
 
     def report(self, row: dict) -> None:
         """A round of a seed is over: `row` is its line of history.csv and its seed."""
@@ -173,22 +183,12 @@ class Store:
             for t in paper.tables.values()
             if any(block.scenario == cell.scenario for block in t.blocks.values())
         ]
-        tags = {
-            "paper": cell.paper,
-            "scenario": cell.scenario,
-            "method": cell.method,
-            "label": paper.label(cell.method),
+        tags = self._tags(cell) | {
             "seed": str(seed),
-            "cell": str(cell),
-            "fedrepro.checkout": self.checkout,
-            "fedrepro.process": f"{platform.node()}:{os.getpid()}",
             "table": ", ".join(tables)
             or {MINIATURE: "miniature", ACROSS: "across papers"}.get(cell.scenario, ""),
         }
-        name = f"{cell.scenario}/{cell.method}/seed {seed}"
-        run = self.client.create_run(
-            self.experiment(cell.paper), start_time=started, tags=tags, run_name=name
-        ).info.run_id
+        run = self._new_run(f"{cell.scenario}/{cell.method}/seed {seed}", tags, started)
         parameters = [
             self.entities.Param(key, str(value)[:6000]) for key, value in sorted(_flat(values).items())
         ]
@@ -253,6 +253,42 @@ class Store:
         self.curves(run, [(started + int(i * step), row) for i, row in enumerate(rows)])
         self.complete(run, cell, result, k, started + int(1000 * seconds))
 
+    def replay_tuning(self, cell: Cell, document: dict) -> None:
+        """A tuning as a run, and each of its configurations as one below it; its own status is last, which
+        `finished` looks for."""
+        now, tags = int(time.time() * 1000), self._tags(cell) | {"scenario": f"{cell.scenario}-trial"}
+        name, accuracies = f"{cell.scenario}/{cell.method}", choices.means(document["configurations"])
+        parent = self._new_run(f"{name}/tuning", tags | {"fedrepro.result": document["self"]}, now)
+        children = []
+        for number, (one, mean) in enumerate(zip(document["configurations"], accuracies)):
+            below = tags | {"mlflow.parentRunId": parent, "configuration": str(number)}
+            run = self._new_run(f"{name}/configuration {number}", below, now)
+            children.append((run, one["values"], mean))
+        best = children[document["chosen"]]
+        for run, values, mean in (*children, (parent, *best[1:])):
+            self.client.log_batch(
+                run,
+                metrics=[] if mean is None else [self.entities.Metric("validation", mean, now, 0)],
+                params=[self.entities.Param(key, str(value)) for key, value in values.items()],
+            )
+            self.client.set_terminated(run, "FINISHED" if mean is not None else "FAILED", now)
+
+    def _tags(self, cell: Cell) -> dict[str, str]:
+        return {
+            "paper": cell.paper,
+            "scenario": cell.scenario,
+            "method": cell.method,
+            "label": load_paper(cell.paper, self.root).label(cell.method),
+            "cell": str(cell),
+            "fedrepro.checkout": self.checkout,
+            "fedrepro.process": f"{platform.node()}:{os.getpid()}",
+        }
+
+    def _new_run(self, name: str, tags: dict[str, str], started: int) -> str:
+        return self.client.create_run(
+            self.experiment(tags["paper"]), start_time=started, tags=tags, run_name=name
+        ).info.run_id
+
     def _search(self, paper: str, query: str) -> list:
         found: list = []
         page: str | None = None
@@ -264,7 +300,8 @@ class Store:
 
 
 def _scenario_values(cell: Cell, root: Path) -> dict:
-    scenario = load_paper(cell.paper, root).scenarios.get(cell.scenario)
+    known = load_paper(cell.paper, root).scenarios
+    scenario = cell.resolve(root)[0] if isinstance(cell, Tuned) else known.get(cell.scenario)
     return dataclasses.asdict(scenario) if scenario else {}
 
 
@@ -375,7 +412,8 @@ def _locked(root: Path, purpose: str):
 
 def no_answer(error: Exception, root: Path = ROOT) -> str:
     """That MLflow does not answer, and why, in one line."""
-    why = (str(error).splitlines() or [type(error).__name__])[0][:200]
+    refused = re.search(r"\[Errno -?\d+\] ([\w ]+)", str(error))
+    why = refused[1] if refused else (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
     return f"MLflow at {uri(root)} does not answer ({why})"
 
 

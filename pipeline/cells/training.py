@@ -12,7 +12,7 @@ import signal
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -29,21 +29,22 @@ import torch
 from pipeline import files, methods
 from pipeline.cells import evaluation, provenance, tracking
 from pipeline.cells.adoption import adopt
+from pipeline.cells.beginnings import Pretraining, first_rounds
 from pipeline.cells.checks import runnable
 from pipeline.cells.inputs import inputs, partition_folder, verify
-from pipeline.cells.kept import Kept
-from pipeline.cells.loading import load, load_world
+from pipeline.cells.kept import FORCE, Kept
+from pipeline.cells.loading import load, load_newcomers, load_world
 from pipeline.cells.progress import Progress
+from pipeline.devices import keep_memory
 from pipeline.engine.handle import Handle
 from pipeline.engine.state import Clients, pack, unpack
 from pipeline.engine.trained import Trained, Watch
 from pipeline.engine.world import World, default_device, executor_module, executor_name, precision
-from pipeline.errors import FedReproError, TrainingError
+from pipeline.errors import FedReproError, TrainingError, WorkerError
 from pipeline.schema import ROOT, Cell, Scenario, load_paper
 from pipeline.sealing import seal
 
 CHECKPOINT_SECONDS = 20.0
-FORCE = "FEDREPRO_FORCE"          # set: what earlier runs of the cell have kept is not used
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)     # of some shared file systems
 BYTES = 4                                                     # of a float32 scalar on the wire
 
@@ -119,6 +120,7 @@ def train_cell(cell: Cell, root: Path = ROOT, write: bool = True) -> dict:
     """
     planned = plan(cell, root)
     jobs, scenario = planned.jobs, planned.scenario
+    keep_memory()
     with _only_one(jobs[0].folder, cell), _marked(jobs[0].folder / "error.json", cell):
         progress = Progress(cell, scenario)
         values = {"hyper": planned.hyper, "scenario": dataclasses.asdict(scenario)}
@@ -166,24 +168,35 @@ def train_seed(
     world, tests = load_world(job.cell, scenario, job.seed, job.root)
     executor = share(world.executor)
     begun, started = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
-    state, rows, own, spent = _resume(job, world.device)
+    beginnings = first_rounds(job.cell, job.seed, job.root)
+    others = [] if os.environ.get(FORCE) else reversed(beginnings.values())
+    state, rows, own, spent = _resume([job.kept, *others], world.device)
     if state is None:
-        world = world.at(0, watch := Watch(executor))
+        start = Pretraining(executor, job.cell, job.seed, job.root)
+        world = world.at(0, watch := Watch(start))
         state = method.init(world)
         rows = [_row(world, method, state, tests, scenario, watch.trained)[0]]
+        spent = start.seconds
     saved = time.monotonic()
     every = float(os.environ.get("FEDREPRO_CHECKPOINT_SECONDS", CHECKPOINT_SECONDS))
     for number in range(rows[-1]["round"] + 1, scenario.training.rounds + 1):
         world = world.at(number, watch := Watch(executor))
         state = method.round(state, world)
         row, own = _row(world, method, state, tests, scenario, watch.trained)
+        if number == scenario.training.rounds:
+            row |= _newcomers(job, scenario, method, state)
         rows.append(row)
         report({"seed": job.seed, **row})
+        now = time.monotonic()
+        content = {"state": pack(state), "rows": rows, "own": own, "seconds": spent + now - begun}
         # No checkpoint after the last round: what follows needs the models that its training leaves, so a run
         # that is killed there trains the round again.
-        if number < scenario.training.rounds and time.monotonic() - saved >= every:
-            saved = time.monotonic()
-            job.kept.save({"state": pack(state), "rows": rows, "own": own, "seconds": spent + saved - begun})
+        if number < scenario.training.rounds and now - saved >= every:
+            saved = now
+            job.kept.save(content)
+        if number in beginnings:
+            beginnings[number].save(content)
+    world = world.whole
     finished = {
         "seed": job.seed,
         "rows": rows,
@@ -229,7 +242,10 @@ def _row(world: World, method, state, tests, scenario: Scenario,
         "round": world.round,
         "loss": None if trained is None else _rounded(trained.mean_loss(world.sizes)),
     }
+    if scenario.training.participation is not None:
+        row["participants"] = len(world.participants) if world.round else 0
     row |= {f"method.{name}": _rounded(value) for name, value in method.diagnostics(state).items()}
+    world = world.whole                                       # absent clients are scored, too
     protocol, left = scenario.evaluation, scenario.training.rounds - world.round
     if left >= protocol.last and world.round % protocol.every:
         return row, []
@@ -247,13 +263,31 @@ def _row(world: World, method, state, tests, scenario: Scenario,
             tests,
             protocol.tests,
             protocol.top,
-            lambda network, images, client: method.scores(Handle(network, client=client), images, state),
+            _scores(method, state),
         )
         if headline and protocol.attack and left < protocol.last:
             measures |= evaluation.under_attack(models, world, tests, protocol.attack)
         row |= {name if headline else f"{hook}.{name}": _rounded(value) for name, value in measures.items()}
         own = [_rounded(a) for a in accuracies] if headline else own
     return row, own
+
+
+def _newcomers(job: Job, scenario: Scenario, method, state) -> dict[str, float | None]:
+    """`unseen.*`: the measures of the clients that come after the last round, as they adapt; none where the
+    scenario has none."""
+    found = load_newcomers(job.cell, scenario, job.seed, job.root)
+    if found is None:
+        return {}
+    (world, tests), protocol = found, scenario.evaluation
+    models = method.adapted(state, world)
+    measures, _ = evaluation.measure(
+        models, world, tests, protocol.tests, protocol.top, _scores(method, state)
+    )
+    return {f"unseen.{name}": _rounded(value) for name, value in measures.items()}
+
+
+def _scores(method, state) -> evaluation.Scores:
+    return lambda network, images, client: method.scores(Handle(network, client=client), images, state)
 
 
 def _models(hook: str, method, state, world: World, trained: Trained | None) -> Clients | None:
@@ -343,18 +377,19 @@ def _receive(receiver, process, job: Job) -> tuple:
         return receiver.recv()
     except EOFError:
         process.join()
-        return "error", TrainingError(
+        return "error", WorkerError(
             f"{job.cell}, seed {job.seed}: the worker ended with exit code {process.exitcode} "
             "(-9 is often the system running out of memory); finished rounds are kept"
         )
 
 
-def _resume(job: Job, device: torch.device) -> tuple:
-    """(state, rows, clients' accuracies, seconds) of the last checkpoint, or (None, None, [], 0.0)."""
-    saved = job.kept.resume(device)
-    if saved is None:
-        return None, None, [], 0.0
-    return unpack(saved["state"]), saved["rows"], saved["own"], saved["seconds"]
+def _resume(places: Iterable[Kept], device: torch.device) -> tuple:
+    """(state, rows, clients' accuracies, seconds) of the first checkpoint there is, or (None, None, [],
+    0.0)."""
+    for kept in places:
+        if (saved := kept.resume(device)) is not None:
+            return unpack(saved["state"]), saved["rows"], saved["own"], saved["seconds"]
+    return None, None, [], 0.0
 
 
 @contextmanager
@@ -408,7 +443,8 @@ def summarise(cell, scenario, algorithm, hyper, resolved, runs, metas, digest, r
     `resolved` with the defaults; `partition` and `digest` are the first seed's, `partitions` those of every
     seed where each has its own."""
     last = scenario.evaluation.last
-    names = [n for n in dict.fromkeys(n for run in runs for row in run["rows"] for n in row) if n != "round"]
+    names = [n for n in dict.fromkeys(n for run in runs for row in run["rows"] for n in row)
+             if n not in ("round", "participants")]
 
     def means(k: int) -> dict[str, list]:
         values = {n: [_rounded(evaluation.last_mean(run["rows"], n, k)) for run in runs] for n in names}
@@ -427,6 +463,11 @@ def summarise(cell, scenario, algorithm, hyper, resolved, runs, metas, digest, r
             "resolved": resolved,
             "seeds": scenario.seeds,
             "rounds": scenario.training.rounds,
+            **(
+                {"participants": int(runs[0]["rows"][-1]["participants"])}
+                if scenario.training.participation is not None
+                else {}
+            ),
             "hook": runs[0]["hook"],
             "last": last,
             "headline": evaluation.HEADLINE[scenario.evaluation.tests],

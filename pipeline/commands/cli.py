@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from pipeline.errors import FedReproError, ParamError, unknown
+from pipeline.errors import NOT_INSTALLED, FedReproError, ParamError, unknown
 
 
 class Commands(click.Group):
@@ -34,6 +34,10 @@ class Commands(click.Group):
             click.echo(
                 f"error: {os.path.relpath(error.filename or '')}, line {error.lineno}: {error.msg}", err=True
             )
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] in ("pipeline", "stages", "papers"):
+                raise
+            click.echo(f"error: {NOT_INSTALLED.format(error.name, sys.executable)}", err=True)
         except OSError as error:
             if isinstance(error, BrokenPipeError):                # `| head`
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -116,6 +120,21 @@ def run(stages: tuple[str, ...], jobs: int | None, force: bool, on: str, **optio
     return command.main(stages, jobs, force, on, **options)
 
 
+@main.command(short_help="Choose hyper-parameters by validation images.",
+              epilog=example("fedrepro tune fedcrl/mini/fedprox", "fedrepro tune fedcrl --jobs 2"))
+@click.argument("what", nargs=-1, shell_complete=_cells)
+@JOBS
+@FORCE
+def tune(what: tuple[str, ...], jobs: int | None, force: bool) -> int:
+    """Choose hyper-parameters by the clients' validation images, and train with what was chosen.
+
+    WHAT is PAPER, PAPER/SCENARIO or PAPER/SCENARIO/METHOD. Without any: whatever a paper.yaml has under
+    `tuning`.
+    """
+    from pipeline.commands import tune as command
+    return command.main(what, jobs, force)
+
+
 @main.command(short_help="What of every table is done and left, and for how long.",
               epilog=example("fedrepro status", "fedrepro status fedlsa",
                              "fedrepro run $(fedrepro status fedlsa --stages 'table 2')"))
@@ -126,6 +145,18 @@ def status(papers: tuple[str, ...], as_json: bool, stages: str | None) -> int:
     """What of every table is done, what is left, and about how long that takes."""
     from pipeline.commands import status as command
     return command.status(papers, as_json, stages)
+
+
+@main.command(short_help="Which cells settle the most claims in so many hours.",
+              epilog=example("fedrepro plan 10", "fedrepro plan 24 fedlsa --jobs 2"))
+@click.argument("hours", type=click.FloatRange(min=0, min_open=True))
+@click.argument("papers", nargs=-1, shell_complete=_papers)
+@click.option("--jobs", "-j", type=click.IntRange(min=1), help="Processes that have so many hours each; "
+                                                                 "default: 1.")
+def plan(hours: float, papers: tuple[str, ...], jobs: int | None) -> int:
+    """Which cells settle the most claims in so many HOURS of training, and the command that trains them."""
+    from pipeline.commands import plan as command
+    return command.plan(hours, papers, jobs)
 
 
 @main.command(short_help="What a number is, where it comes from, and its state.",

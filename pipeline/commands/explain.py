@@ -26,6 +26,8 @@ def explain(what: Sequence[str], root: Path = ROOT) -> int:
         cell.resolve(root)
         print("\n".join(lines(cell, [], root)))
         return 0
+    if len(what) > 2 and what[1].lower() == "table":  # without quotes
+        what = (what[0], " ".join(what[1:3]), *what[3:])
     if len(what) < 2:
         raise ParamError(
             f"explain {what[0]}: expected a cell, <paper>/<scenario>/<method>, or a paper, a table and words "

@@ -7,11 +7,13 @@ without one, all of ./dvc.yaml. A failed stage stops only what needs it; the exi
 import difflib
 import json
 import os
+import re
 import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal
 
 from pipeline.cells.checks import check_environment, runnable
@@ -29,14 +31,19 @@ from pipeline.commands.schedule import (
     Task,
     UnknownStage,
 )
+from pipeline.commands.sync import sync
 from pipeline.engines import Engine, engine
 from pipeline.engines.local import Local
-from pipeline.errors import NO_REPOSITORY, FedReproError, ParamError, unknown
-from pipeline.schema import ACROSS, MINIATURE, Cell, load_paper, papers
+from pipeline.errors import NO_REPOSITORY, FedReproError, ParamError, conflict, unknown
+from pipeline.schema import ACROSS, MINIATURE, ROOT, Cell, load_paper, papers, shorten
 
 SECONDS_BETWEEN_LINES = 10.0             # without a terminal
 SECONDS_BETWEEN_TABLES = 0.5
+PROJECT = "dvc.yaml"                     # what is run without a target
 FEW = 5                                  # names of stages in an error
+MOST = 8                                 # stages that run, in a line
+NARROWEST = 20                           # columns of a stage's name, in 80 of a terminal
+QUEUED = ("queued", "waits")             # in a cluster's queue, or for room there
 TAIL = 8                                 # lines of the log of a failed stage
 
 
@@ -47,6 +54,12 @@ def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = Fals
     if force and on != "local":
         raise ParamError("--force: a cluster trains what is missing; train again on this machine")
     chosen = [target for stage in stages for target in targets(stage)]
+    if Path.cwd().is_relative_to(ROOT) and (other := sync(check=True)):
+        raise FedReproError(f"{shorten(other[0])}: not as paper.yaml says; `fedrepro sync` writes it")
+    if not chosen and not Path(PROJECT).exists():
+        raise FedReproError(
+            f"this folder has no {PROJECT}: name a paper, a cell or `{MINIATURE}`, or go to the root folder"
+        )
     here = Local(lambda: Group(schedule.repo.lock.lockfile), jobs if jobs and on == "local" else cores())
     where = engine(on, here, jobs, options)
     try:
@@ -58,17 +71,14 @@ def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = Fals
     except UnknownStage as error:
         target, names = error.args
         groups = sorted({name.split("@")[0] for name in names})
-        near = difflib.get_close_matches(target, names + groups, n=1, cutoff=0.5)
+        near = difflib.get_close_matches(target, [*papers(), *names, *groups], n=1, cutoff=0.5)
         if near or len(groups) <= FEW:
             raise FedReproError(unknown("stage", target, near or groups)) from None
         some = ", ".join(map(repr, difflib.get_close_matches(target, groups, n=FEW, cutoff=0.0)))
         raise FedReproError(f"unknown stage {target!r} ({some} and {len(groups) - FEW} others; "
                             "a paper, a cell or `mini` will do)") from None
-    except DvcException as error:  # the place in the file is in its cause
-        if "is not a git repository" in str(error):
-            raise FedReproError(NO_REPOSITORY) from None
-        cause = " ".join(str(error.__cause__ or "").split())
-        raise FedReproError(f"{error}{': ' * bool(error.__cause__)}{cause}") from None
+    except DvcException as error:
+        raise FedReproError(_told(error)) from None
     except KeyboardInterrupt:
         return 130
     if options.get("cancel"):
@@ -76,6 +86,20 @@ def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = Fals
         print(f"{ended} {'job' if ended == 1 else 'jobs'} cancelled")
         return 0
     return run(schedule, jobs or cores(), where)
+
+
+def _told(error: Exception) -> str:
+    """What DVC says of the whole repository, in one line; the place in a file is in its cause."""
+    said = str(error)
+    if "is not a git repository" in said:
+        return NO_REPOSITORY
+    if "not inside of a DVC repository" in said:
+        return "this folder lies in no checkout of FedRepro: go to one and call this again"
+    if (named := re.search("'(.*?)'", said)) and Path(named[1]).is_file():
+        if where := conflict(Path(named[1]).read_text(encoding="utf-8", errors="replace")):
+            return named[1] + where
+    cause = " ".join(str(error.__cause__ or "").split()).replace('in "<unicode string>",', "at")
+    return f"{said}{': ' * bool(cause)}{cause}"
 
 
 def targets(name: str) -> list[str]:
@@ -153,7 +177,8 @@ def _summary(schedule: Schedule, display: "Plain", stopped: bool) -> int:
             file=sys.stderr,
         )
     if stopped:
-        names = ", ".join(task.name for task in schedule.of(RUNNING))
+        running = [task.name for task in schedule.of(RUNNING)]
+        names = ", ".join(running[:MOST]) + f" and {len(running) - MOST} more" * (len(running) > MOST)
         print(f"stopped{': ' * bool(names)}{names}; the same command goes on from here", file=sys.stderr)
         return 130
     return 1 if count[FAILED] else 0
@@ -208,21 +233,28 @@ class Plain:
 
     def draw(self, now: float) -> None:
         """One line about what runs."""
-        rows = [
+        rows, rest = self.rows(now, MOST)
+        told = [
             ", ".join(filter(None, (name, training, accuracy, left and f"{left} left")))
-            for name, training, accuracy, _, left in self.rows(now)
+            for name, training, accuracy, _, left in rows
         ]
-        self.say(f"           {self.total(now)}; running: {'; '.join(rows)}")
+        self.say(f"           {self.total(now)}; running: {'; '.join(filter(None, (*told, rest)))}")
 
-    def rows(self, now: float) -> list[tuple[str, str, str, str, str]]:
-        """Stage, seed and round, accuracy, time so far and time left of whatever runs."""
-        rows = []
-        for task in self.schedule.of(RUNNING):
+    def rows(self, now: float, most: int, width: int = 1000) -> tuple[list[tuple[str, ...]], str]:
+        """Stage in `width` columns, seed and round, accuracy, time so far and time left of what runs: at most
+        so many rows, trainings that have told a round first; and in words what is left out. More than a few
+        that wait in a cluster's queue are only counted."""
+        running = sorted(self.schedule.of(RUNNING), key=lambda task: "round" not in self._state(task))
+        queued = [task for task in running if _where(task).startswith(QUEUED)]
+        begun = [task for task in running if task not in queued]
+        shown = [*begun, *(queued if len(queued) <= FEW else [])][:most]
+        folded = {"more": len(set(begun) - set(shown)), "queued": len(set(queued) - set(shown))}
+        rows: list[tuple[str, ...]] = []
+        for task in shown:
             state = self._state(task)
-            where = task.process.where if task.process else ""
             rows.append(
                 (
-                    f"{task.name} ({where})" if where else task.name,
+                    _fitted(task.name, _where(task), width),
                     f"seed {state['seed']}, round {state['round']}/{state['rounds']}"
                     if "round" in state
                     else "",
@@ -231,7 +263,7 @@ class Plain:
                     clock(max(state["at"] + state["left"] - now, 0)) if "left" in state else "",
                 )
             )
-        return rows
+        return rows, ", ".join(f"{count} {what}" for what, count in folded.items() if count)
 
     def total(self, now: float) -> str:
         """`7/23 stages done, 1 failed, 0:40 so far, about 1:20 left`."""
@@ -295,17 +327,32 @@ class Table(Plain):
         from rich import box
         from rich.table import Table as Grid
 
-        grid = Grid(
-            box=box.SIMPLE_HEAD, caption=self.total(now), caption_justify="left", caption_style="bold"
-        )
         columns: list[tuple[str, int, Literal["left", "right"]]] = [
-            ("stage", 24, "left"), ("training", 22, "left"),
-            ("accuracy", 8, "right"), ("time", 7, "right"), ("left", 7, "right")]
+            ("training", 22, "left"), ("accuracy", 8, "right"), ("time", 7, "right"), ("left", 7, "right")]
+        size, total = self.live.console.size, self.total(now)
+        room = max(size.width - sum(width + 3 for _, width, _ in columns) - 4, NARROWEST)
+        lines = -(-len(total) // size.width) + 6                      # of all but the rows
+        rows, rest = self.rows(now, max(size.height - lines, 1), room)
+        grid = Grid(box=box.SIMPLE_HEAD, caption=f"  and {rest}\n{total}" if rest else total,
+                    caption_justify="left", caption_style="bold")
+        grid.add_column("stage", min_width=NARROWEST, no_wrap=True)
         for title, width, side in columns:
             grid.add_column(title, justify=side, min_width=width, no_wrap=True)
-        for row in self.rows(now):
+        for row in rows:
             grid.add_row(*row)
         self.live.update(grid, refresh=True)
+
+
+def _where(task: Task) -> str:
+    return task.process.where if task.process else ""
+
+
+def _fitted(name: str, where: str, width: int) -> str:
+    """`…dir-01-fedprox (on n2)`: the end of the name, which tells cells apart, and where it runs if there is
+    room for both."""
+    place = f" ({where})" if where and width - len(where) - 3 >= min(len(name), NARROWEST) else ""
+    room = width - len(place)
+    return (name if len(name) <= room else f"…{name[1 - room:]}") + place
 
 
 def _display(schedule: Schedule, jobs: int) -> Plain:

@@ -5,12 +5,9 @@ A cell is done, stale (its result was made by other code or parameters than toda
 ended with an error), missing, or without a stage (no grid of paper.yaml holds it yet). Neither torch nor DVC
 is loaded, so that it takes only seconds. """
 import contextlib
-import csv
 import json
-import math
 import os
 import re
-import statistics
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,22 +15,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipeline.cells import provenance
+from pipeline.cells.arithmetic import kinds
 from pipeline.cells.inputs import inputs
 from pipeline.commands import keeping
+from pipeline.commands.hours import Rate, estimate, rates_of
 from pipeline.commands.schedule import Task
-from pipeline.data.registry import REGISTRY
 from pipeline.errors import FedReproError, ParamError, unknown
+from pipeline.files import read_csv
 from pipeline.schema import (
     ACROSS,
     MINIATURE,
+    PUBLISHED,
     ROOT,
     Cell,
-    Dirichlet,
-    Domains,
     Paper,
-    Pathological,
-    Scenario,
-    Subset,
     Table,
     load_paper,
     papers,
@@ -44,20 +39,7 @@ DONE, STALE, FAILED, MISSING, UNPLANNED = STATES = "done", "stale", "failed", "m
 LEFT = (STALE, FAILED, MISSING)
 # The scenarios that the miniatures use -> the name under which their table is listed.
 MINIATURES = {MINIATURE: "miniature", ACROSS: "across papers"}
-FROZEN = 192                                          # numbers of an image's features (vit_tiny)
 NAME = 20                                             # columns of a name; a longer one has a line of its own
-INDEX_TEST = 0.2  # share of a domain whose test part is index mod 10 in {8, 9}
-
-
-@dataclass(frozen=True)
-class Rate:
-    """The speed of a finished cell: seconds of one process per training image and local epoch."""
-    networks: tuple[str, ...]
-    data: str
-    pixels: int
-    algorithm: str
-    device: str
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -68,6 +50,7 @@ class Status:
     error: str = ""
     hours: float | None = None  # of one process; None where nothing is left or no estimate is possible
     like: bool = True                                 # the estimate comes from the same networks and data set
+    machines: tuple[str, ...] = ()                    # kinds of machine that a finished cell was trained on
 
     def document(self) -> dict:
         """As JSON."""
@@ -94,14 +77,13 @@ def table_cells(key: str, paper: Paper, table: Table, root: Path = ROOT) -> list
     """The cells whose numbers a table prints, in its order."""
     path = root / "papers" / key / "published" / table.published
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            records = list(csv.DictReader(file))
-    except OSError:
+        records = read_csv(path, PUBLISHED)
+    except FileNotFoundError:
         raise ParamError(
             f"papers/{key}/published/{table.published}: no such file, although paper.yaml names it"
         ) from None
     found: dict[Cell, None] = {}
-    for record in records:
+    for _, record in records:
         block, method = (
             table.block(record["setting"], record["dataset"], record["method"]),
             paper.method_of(table, record["method"]),
@@ -139,7 +121,7 @@ def _status(
     cell: Cell, stage: str, result: dict | None, errors: "Failures", rates: list[Rate], root: Path
 ) -> Status:
     if result is not None and not stale(cell, result, root):
-        return Status(DONE, stage)
+        return Status(DONE, stage, machines=kinds(result))
     if not stage:
         return Status(UNPLANNED if result is None else STALE)
     error = errors.of(cell, stage)
@@ -230,125 +212,6 @@ def _digest_today(cell: Cell, mark: dict, root: Path) -> str:
     )
 
 
-# -- how long it takes ---------------------------------------------------------------------------------------
-
-def rates_of(results: dict[Cell, dict], root: Path = ROOT) -> list[Rate]:
-    """The speed of every finished cell. Cells of unknown size or with other parameters than today's are left
-    out."""
-    found = []
-    for cell, result in results.items():
-        try:
-            scenario, algorithm, _ = cell.resolve(root)
-            work = image_epochs(cell, scenario, root)
-            seconds = statistics.fmean(result["seconds"])
-            if work and seconds > 0 and result["rounds"] == scenario.training.rounds:
-                found.append(
-                    Rate(
-                        networks(scenario),
-                        scenario.data.set,
-                        _pixels(scenario),
-                        algorithm,
-                        result["device"],
-                        seconds / work,
-                    )
-                )
-        except (KeyError, TypeError, ParamError, statistics.StatisticsError):
-            continue
-    return found
-
-
-def _pixels(scenario: Scenario) -> int:
-    """Numbers of an input: pixels, or a frozen network's features."""
-    return FROZEN if scenario.data.features != "pixels" else scenario.data.size ** 2
-
-
-def networks(scenario: Scenario) -> tuple[str, ...]:
-    """Names of the networks in use, each once."""
-    return tuple(sorted({model.name for model in scenario.networks}))
-
-
-def estimate(cell: Cell, rates: list[Rate], root: Path = ROOT) -> tuple[float | None, bool]:
-    """Hours of one process that all seeds of a cell take, and whether cells of its networks and data set were
-    measured.
-
-    Where none was, the nearest are taken (network, then algorithm, then image size) and scaled by the pixels.
-    """
-    try:
-        scenario, algorithm, _ = cell.resolve(root)
-    except ParamError:
-        return None, False
-    work, pixels, mine = image_epochs(cell, scenario, root), _pixels(scenario), networks(scenario)
-    if work is None or not rates:
-        return None, False
-    same = [r for r in rates if (r.networks, r.data) == (mine, scenario.data.set)]
-
-    def distance(rate: Rate) -> tuple:
-        scale = 0 if same else round(abs(math.log(rate.pixels / pixels)), 3)
-        return rate.networks != mine, rate.algorithm != algorithm, scale
-
-    known = same or rates
-    far = [distance(rate) for rate in known]
-    least = min(far)
-    seconds = statistics.median(
-        r.seconds * pixels / r.pixels for r, one in zip(known, far, strict=True) if one == least
-    )
-    return seconds * work * len(scenario.seeds) / 3600, bool(same)
-
-
-def image_epochs(cell: Cell, scenario: Scenario, root: Path = ROOT) -> float | None:
-    """Training images times local epochs times rounds of one seed; None where the size of the data is not
-    known."""
-    images = training_images(cell, scenario, root)
-    return images and images * scenario.training.local_epochs * scenario.training.rounds
-
-
-def training_images(cell: Cell, scenario: Scenario, root: Path = ROOT) -> float | None:
-    """All clients' training images: counted where the partition was made, else from its parameters and the
-    data set's size."""
-    try:
-        with (root / "papers" / cell.paper / "runs" / cell.partition / "clients.csv").open(
-            encoding="utf-8", newline=""
-        ) as file:
-            return sum(int(row["train"]) for row in csv.DictReader(file)) or None
-    except (OSError, KeyError, ValueError):
-        pass
-    cut, counts = scenario.partition, _counts(scenario.data.set)
-    if isinstance(cut, Subset):
-        return sum(cut.sizes.values())
-    if isinstance(cut, (Dirichlet, Pathological)):
-        train, test = (sum(part) for part in zip(*counts.values())) if counts else (0, 0)
-        whole = cut.pool == "train+test"
-        return min(train + test * whole, cut.samples or math.inf) * (cut.train_share if whole else 1) or None
-    return (
-        sum(_of_domain(cut, scenario, printed, clients, counts) for printed, clients in cut.clients.items())
-        or None
-    )
-
-
-def _counts(name: str) -> dict[str, tuple[int, int]]:
-    """(training, test) images per domain; empty where they are not known beforehand."""
-    if name not in REGISTRY:
-        return {}
-    entry = REGISTRY[name]
-    if entry.parts:
-        return {part: _counts(part)[part] for part in entry.parts if _counts(part)}
-    mirrored = os.environ.get("FEDREPRO_MIRROR") and entry.mirror and entry.mirror.counts
-    return dict(mirrored or entry.counts)
-
-
-def _of_domain(cut: Domains, scenario: Scenario, printed: str, clients: int, counts: dict) -> float:
-    classes = REGISTRY[scenario.data.set].classes if scenario.data.set in REGISTRY else 0
-    if cut.per_class:
-        return cut.per_class * classes * clients
-    all_of_it = counts.get(scenario.data.domains.get(printed, printed), (0, 0))
-    size = (
-        all_of_it[0] * {"official": 1, "index_mod_10": 1 - INDEX_TEST, "random": 1 - cut.test_share}[cut.test]
-    )
-    size = min(size, cut.samples or math.inf)
-    share = cut.share.get(printed, 0) if isinstance(cut.share, dict) else cut.share
-    return size if share is None else size * min(share * clients, 1)
-
-
 # -- what is shown -------------------------------------------------------------------------------------------
 
 def hours(statuses: list[Status]) -> tuple[float, bool, int]:
@@ -374,8 +237,19 @@ def lines(overviews: dict[str, Overview], rates: list[Rate]) -> Iterator[str]:
             for cell, status in found.cells.items()
             if status.state == FAILED
         )
+    yield from _mixed(overviews)
     yield from _legend(overviews, rates)
     yield from _advice(overviews)
+
+
+def _mixed(overviews: dict[str, Overview]) -> Iterator[str]:
+    """A line for each table whose cells were trained on machines that round differently."""
+    for key, found in overviews.items():
+        for name, cells in found.tables.items():
+            count = Counter(kind for cell in cells for kind in found.cells[cell].machines)
+            if len(count) > 1:
+                told = ", ".join(f"{cells} on {kind}" for kind, cells in count.most_common())
+                yield f"{key}, {name}: mixed machines, which round differently: {told}"
 
 
 def _row(name: str, counts: tuple, left: str) -> str:
@@ -412,8 +286,8 @@ def _legend(overviews: dict[str, Overview], rates: list[Rate]) -> Iterator[str]:
             else "Hours: unknown, nothing was measured yet."
         )
         if any(s.state in LEFT and not s.like and s.hours is not None for s in every):
-            yield ("~: with cells whose network and data set were never measured; "
-                   "the nearest cells' time per image, by pixels.")
+            yield "~: with cells whose networks and data set were never measured: by their operations, at the"
+            yield "   speed of the measured cells whose training steps are nearest in size."
         if rates and any(s.state in LEFT and s.hours is None for s in every):
             yield "+ cells: these have data whose size is known only once it is there."
     if any(status.state == UNPLANNED for status in every):

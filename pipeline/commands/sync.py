@@ -10,7 +10,7 @@ from pathlib import Path
 
 import jinja2
 
-from pipeline.cells.checks import check_sets
+from pipeline.cells.checks import check_names
 from pipeline.errors import ParamError
 from pipeline.files import write_text
 from pipeline.schema import (
@@ -19,6 +19,7 @@ from pipeline.schema import (
     MINIATURE,
     PICTURE,
     ROOT,
+    SPACES,
     Cell,
     Paper,
     Scenario,
@@ -27,7 +28,7 @@ from pipeline.schema import (
     planned,
 )
 
-TEMPLATE = "dvc.yaml.j2"
+TEMPLATE, TUNING = "dvc.yaml.j2", "tuning.yaml.j2"
 ENDS = (".csv", ".json")                              # of the files that a computed figure is drawn from
 
 
@@ -48,7 +49,7 @@ def written(root: Path = ROOT) -> dict[Path, str]:
     """Every dvc.yaml of the papers, as it should be."""
     texts = {}
     for key in papers(root):
-        check_sets(key, root)
+        check_names(key, root)
         folder, grids = root / "papers" / key, load_paper(key, root).grids
         texts[folder / "dvc.yaml"] = _filled(
             key, [name for name, grid in grids.items() if not grid.apart], root
@@ -58,17 +59,39 @@ def written(root: Path = ROOT) -> dict[Path, str]:
             for name, grid in grids.items()
             if grid.apart
         }
+        if load_paper(key, root).tuning:
+            texts[folder / "tuning" / "dvc.yaml"] = _tuning(key, root)
     return texts
 
 
-def _filled(key: str, names: list[str], root: Path, apart: bool = False) -> str:
-    environment = jinja2.Environment(
+def _tuning(key: str, root: Path) -> str:
+    paper = load_paper(key, root)
+    tunings = [
+        {
+            "scenario": name,
+            "partition": Cell(key, name, "").partition,
+            "mini": (mini := name in (MINIATURE, ACROSS)),
+            "at": "miniature.scenario" if mini else f"scenarios.{name}",
+            "extra": _extra(paper.scenarios[name]),
+            "methods": [f"{m}: {(paper.methods[m] or {}).get('algorithm', m)}" for m in tuning.methods],
+        }
+        for name, tuning in paper.tuning.items()
+    ]
+    splits = dict.fromkeys(str(one["partition"]) for one in tunings)
+    return _environment().get_template(TUNING).render(key=key, tunings=tunings, splits=splits, spaces=SPACES)
+
+
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
         trim_blocks=False,
         lstrip_blocks=True,
     )
+
+
+def _filled(key: str, names: list[str], root: Path, apart: bool = False) -> str:
     paper, folder = load_paper(key, root), root / "papers" / key
     grids = [_grid(key, name, paper, at > 0) for at, name in enumerate(names)]
     figures = [] if apart else list(_figures(key, paper, root))
@@ -84,7 +107,7 @@ def _filled(key: str, names: list[str], root: Path, apart: bool = False) -> str:
         "corruptions": not apart
         and any(scenario.corruption is not None for scenario in paper.scenarios.values()),
     }
-    return environment.get_template(TEMPLATE).render(**context, **_dependencies(key, folder, context))
+    return _environment().get_template(TEMPLATE).render(**context, **_dependencies(key, folder, context))
 
 
 def _dependencies(key: str, folder: Path, context: dict) -> dict[str, list[str]]:

@@ -52,7 +52,7 @@ class _Lockstep:
         try:
             self.outcomes |= zip(
                 places,
-                executors[0].run_all(phases, [executor.clients for executor in executors]),
+                executors[0].run_all(phases, [phase.clients for phase in phases]),
                 strict=True,
             )
         except BaseException as error:  # every waiting seed raises it, and so reports its own round

@@ -1,7 +1,7 @@
 """A local phase: what every client does with its data, and the random draws for it. Executors carry it
 out."""
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -14,7 +14,10 @@ from pipeline.models import Network
 from pipeline.schema import Model, Optimiser, Training
 
 Part = Literal["all", "features", "head"]
-Logged = dict[str, Tensor]                            # further numbers of a batch, averaged over the phase
+# Further numbers of a batch, averaged over the phase; those whose names begin with LAST_EPOCH, over its last
+# epoch alone.
+Logged = dict[str, Tensor]
+LAST_EPOCH = "last_epoch."
 Objective = Tensor | tuple[Tensor, Logged]            # what a loss gives, see `split_loss`
 Loss = Callable[[Handle, Batch, Any, Any], Objective]    # (model, batch, shared, own), see World.local_epochs
 Views = Callable[[Tensor, torch.Generator], tuple[Tensor, ...]]
@@ -31,10 +34,24 @@ class Client:
     labels: Tensor                                    # (n,)
 
 
+def without_data(client: Client) -> Client:
+    """The client as a round sees it that it is absent from."""
+    return replace(client, images=client.images[:0], labels=client.labels[:0])
+
+
+def draw(candidates: Sequence[int], wanted: float | int, of: int, *key: int | str) -> tuple[int, ...]:
+    """So many of the candidates in their order, drawn from the key: `wanted` is a share (float) of `of`
+    clients, to the nearest number, or a number (int). At least one; all where there are no more."""
+    count = max(1, wanted if isinstance(wanted, int) else round(wanted * of))
+    order = torch.randperm(len(candidates), generator=keys.torch_generator(*key)).tolist()
+    return tuple(sorted(candidates[at] for at in order[:count]))
+
+
 @dataclass
 class Phase:
     """Either `loss` (an optimiser descends it) or `step` (a rule of the method's own) over `epochs`
     passes."""
+    clients: tuple[Client, ...]                       # as the round has them: an absent one without data
     models: Clients
     loss: Loss | None
     step: Step | None

@@ -14,6 +14,7 @@ from torch import Tensor
 from pipeline.engine.handle import Draws, Handle
 from pipeline.engine.optimisers import Steps
 from pipeline.engine.phase import (
+    LAST_EPOCH,
     Client,
     Logged,
     Loss,
@@ -58,7 +59,7 @@ class Sequential:
             run = partial(self._descend, phase.loss)
         elif phase.step is not None:
             run = partial(self._step, phase.step)
-        results = [run(phase, k, client) for k, client in enumerate(self.clients)]
+        results = [run(phase, k, client) for k, client in enumerate(phase.clients)]
         return Trained(
             Clients(model for model, *_ in results),
             [loss for _, loss, *_ in results],
@@ -84,6 +85,7 @@ class Sequential:
         means = _Means()
         fixed = self._fixed_features(phase, client, network)
         for epoch in range(phase.epochs):
+            means.new_epoch()
             handle = Handle(
                 network,
                 None,
@@ -112,6 +114,7 @@ class Sequential:
         )
         names, means = set(trainable_names(network, phase.trainable)), _Means()
         for epoch in range(phase.epochs):
+            means.new_epoch()
             draws = Draws(generator("noise", phase, client, epoch))
             for batch, _ in self._batches(phase, client, network, epoch):
                 handle = Handle(network, model, names, draws)
@@ -151,7 +154,12 @@ class _Means:
     """Sample-weighted means of what the batches of a phase logged; the loss has the empty name."""
 
     def __init__(self):
-        self.sums, self.last, self.seen = {}, {}, 0
+        self.sums, self.last, self.seen, self.epochs = {}, {}, 0, 0
+
+    def new_epoch(self) -> None:
+        """Sums over the last epoch begin anew."""
+        self.sums = {name: total for name, total in self.sums.items() if not name.startswith(LAST_EPOCH)}
+        self.epochs += 1
 
     def add(self, size: int, values: Logged) -> None:
         for name, value in values.items():
@@ -161,7 +169,10 @@ class _Means:
 
     def result(self) -> tuple[float, Logged, Logged]:
         """(loss or NaN, the logged means, the last batch's logged values)."""
-        means = {name: total / self.seen for name, total in self.sums.items()}
+        means = {
+            name: total / (self.seen // self.epochs if name.startswith(LAST_EPOCH) else self.seen)
+            for name, total in self.sums.items()
+        }
         self.last.pop("", None)
         return float(means.pop("", math.nan)), means, self.last
 

@@ -26,6 +26,7 @@ from pipeline.engine.alike import alike, tensors_of, with_tensors
 from pipeline.engine.handle import Batch, Draws, Handle
 from pipeline.engine.lockstep import together  # noqa: F401  (training runs the seeds of a cell through it)
 from pipeline.engine.phase import (
+    LAST_EPOCH,
     Client,
     Logged,
     Phase,
@@ -89,7 +90,7 @@ class Stacked:
 
     def run(self, phase: Phase) -> Trained:
         """As Sequential.run, with the same batches, dropout masks and arithmetic up to the order of sums."""
-        return self.run_all([phase], [self.clients])[0]
+        return self.run_all([phase], [phase.clients])[0]
 
     def run_all(self, phases: list[Phase], clients: list[Sequence[Client]]) -> list[Trained]:
         """One phase of each of several seeds, with its clients; those that run the same code on values of the
@@ -182,7 +183,7 @@ class Stacked:
     def _gather(self, clients: Iterable[Client]) -> None:
         """Append these clients' data to the pool if they are not in it; seeds that share a partition share
         its clients."""
-        new = [client for client in dict.fromkeys(clients) if client not in self.starts]
+        new = [c for c in dict.fromkeys(clients) if c not in self.starts and len(c.labels)]
         if new:
             parts = [
                 *([self._pool] if self._pool else []),
@@ -302,6 +303,9 @@ class _Stack:
             [self._index(turn, orders) for turn in self.turns] or [torch.zeros(0, dtype=torch.int64)]
         )
         index = beside(index, self.clients[0].images)         # one copy per epoch
+        for name, total in self.sums.items():
+            if name.startswith(LAST_EPOCH):
+                total.zero_()
         for turn, chosen in zip(self.turns, index.split([len(turn.rows) * turn.size for turn in self.turns])):
             self._step(turn).take(turn, chosen)
             for row in turn.rows[:turn.active]:
@@ -335,7 +339,12 @@ class _Stack:
         """Sample-weighted means per client, and the last batch's; fetched from the device here and nowhere
         else."""
         seen = torch.tensor(self.seen, dtype=torch.float64)
-        shaped = {name: seen.view(-1, *[1] * (total.ndim - 1)) for name, total in self.sums.items()}
+        shaped = {
+            name: (seen / self.phase.epochs if name.startswith(LAST_EPOCH) else seen).view(
+                -1, *[1] * (total.ndim - 1)
+            )
+            for name, total in self.sums.items()
+        }
         return (
             {name: total.cpu() / shaped[name] for name, total in self.sums.items()},
             {name: torch.where(shaped[name] > 0, value.cpu(), math.nan) for name, value in self.last.items()},

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pipeline.engine.phase import LAST_EPOCH
 from pipeline.engine.state import Clients
 
 
@@ -50,11 +51,12 @@ class Trained:
 
     def class_means(self, sizes: Sequence[int]) -> ClassMeans:
         """As World.class_means, but of the representations computed during training, in training mode, while
-        the model changed, over all epochs of the phase: what released codes send. The loss must have logged
-        `prototypes.class_sums`."""
+        the model changed, over the epochs of the phase that `prototypes.class_sums` was told. The loss must
+        have logged these."""
         like = self.models[0]["head.weight"]
+        over = LAST_EPOCH if LAST_EPOCH + "class_sum" in self.logged else ""
         sums, counts = (
-            self.logged[name].to(like.device).nan_to_num(0) for name in ("class_sum", "class_count")
+            self.logged[over + name].to(like.device).nan_to_num(0) for name in ("class_sum", "class_count")
         )
         means = sums / torch.where(counts > 0, counts, 1.0)[..., None]
         samples = torch.tensor(sizes, device=like.device)[:, None]

@@ -14,7 +14,19 @@ from pipeline import keys
 from pipeline.data import augmentations
 from pipeline.data.tensors import Pixels
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import Client, Loss, Part, Phase, Step, Views, batches, least_batch, of_client
+from pipeline.engine.phase import (
+    Client,
+    Loss,
+    Part,
+    Phase,
+    Step,
+    Views,
+    batches,
+    draw,
+    least_batch,
+    of_client,
+    without_data,
+)
 from pipeline.engine.public import Look, Public, PublicBatch, Shown, step_together
 from pipeline.engine.state import Clients, Params, load, weighted_mean
 from pipeline.engine.trained import ClassMeans, Trained
@@ -47,10 +59,12 @@ class World:
     heldout: Batch | None  # labelled images that no client has, where a scenario sets some aside
     test: Batch | None                                        # test images under the scenario's corruption
     pixels: Pixels
+    participants: tuple[int, ...]                     # who takes part in the round; the others are absent
     executor: Any  # carries out local phases: Sequential, Stacked, or one around these
     _networks: dict[Model, Network]                           # one of each, for any client's values
     _public: Public | None
     _augmentation: Callable[[Tensor, torch.Generator], Tensor] | None
+    _whole: "World | None"                                    # where clients are absent: with their data
 
     def __init__(
         self,
@@ -75,6 +89,7 @@ class World:
             device=device,
             round=0,
             sizes=tuple(len(client.labels) for client in clients),
+            participants=tuple(range(len(clients))),
             heldout=heldout,
             test=test,
             pixels=pixels,
@@ -90,14 +105,37 @@ class World:
             _networks=networks,
             _public=None if public is None else Public(*public, pixels),
             _augmentation=AUGMENTATIONS[None if data is None else data.augmentation],
+            _whole=None,
         )
 
     def at(self, round: int, executor: Any = None) -> "World":
-        """The same federation in another round, for the trainer, which may wrap the executor in another
-        one."""
-        world = copy.copy(self)
+        """The same federation in another round, for the trainer, which may wrap the executor in another one.
+
+        Where the scenario has `participation`, the clients that take part are drawn from the key (seed,
+        round). The others are clients without data in it: no verb trains, weighs or counts them, and each
+        keeps what a verb was given for it.
+        """
+        world = copy.copy(self.whole)
         vars(world).update(round=round, executor=executor or self.executor)
+        if round and self.training.participation is not None:
+            whole, present = copy.copy(world), world._drawn(self.training.participation)
+            clients = tuple(
+                client if k in present else without_data(client) for k, client in enumerate(whole.clients)
+            )
+            sizes = tuple(len(client.labels) for client in clients)
+            vars(world).update(clients=clients, sizes=sizes, participants=present, _whole=whole)
         return world
+
+    def _drawn(self, wanted: float | int) -> tuple[int, ...]:
+        """The round's participants, among the clients with data."""
+        candidates = [k for k, n in enumerate(self.sizes) if n]
+        return draw(candidates, wanted, len(self.clients), "participants", self.seed, self.round)
+
+    @property
+    def whole(self) -> "World":
+        """The round with everyone's data: for what a server knows of all clients, such as their sizes, and
+        for scoring them."""
+        return self._whole or self
 
     @property
     def homogeneous(self) -> bool:
@@ -119,23 +157,27 @@ class World:
                                 f"{', '.join(sorted({client.model.name for client in self.clients}))}")
         return self._initial(self.clients[0].model, "shared")
 
-    def new_models(self) -> Clients:
+    def new_models(self, pretraining: int = 0) -> Clients:
         """Parameters for every client: the shared ones where all hold one network, else its own draw each.
-        Where the scenario has pretraining, each has then trained alone on the cross-entropy for so many
-        epochs."""
+        Each has then trained alone on the cross-entropy for as many epochs as the scenario says, or where it
+        says nothing, as the method does."""
         if self.homogeneous:
             models = self.everyone(self.new_model())
         else:
             models = Clients(self._initial(client.model, client.name) for client in self.clients)
-        if self.training.pretraining:
-            models = self.local_epochs(
-                models, _cross_entropy, epochs=self.training.pretraining, stream="pretraining"
-            ).models
+        if epochs := self.training.pretraining or pretraining:
+            models = self.local_epochs(models, supervised, epochs=epochs, stream="pretraining").models
         return models
 
     def everyone(self, model: Params) -> Clients:
         """The server's model at every client."""
         return Clients(model for _ in self.clients)
+
+    def renewed(self, old: Clients, new: Clients) -> Clients:
+        """The new values of the clients that take part in the round, the old ones of the absent."""
+        if len(self.participants) == len(self.clients):
+            return new
+        return Clients(new[k] if k in self.participants else old[k] for k in range(len(self.clients)))
 
     def scalars(self, part: Part = "all") -> float:
         """Floating scalars (parameters and buffers) of a model or of a part of it; mean over clients."""
@@ -233,6 +275,7 @@ class World:
         extra=None,
     ) -> Phase:
         return Phase(
+            self.clients,
             models,
             loss,
             step,
@@ -416,7 +459,8 @@ class World:
         return Params((name, value.clone()) for name, value in network.state_dict().items())
 
 
-def _cross_entropy(model: Handle, batch: Batch, shared: object, own: object) -> Tensor:
+def supervised(model: Handle, batch: Batch, shared: object, own: object) -> Tensor:
+    """The loss of pretraining: the cross-entropy of a mini-batch."""
     return cross_entropy(model(batch.images), batch.labels)
 
 

@@ -71,10 +71,13 @@ class Cluster:
         self.sent: list[Sent] = []
         self.looked = self.polled = 0.0
         self.grown = False
+        self.full = 0                    # jobs that had not ended when the cluster took no more
+        self.refused = 0.0               # when it took no more; 0: it took all
+        self.hope = 0.0                  # when one of ours last held a place that will be free
 
     # A subclass has these three.
-    def send(self, jobs: list[Sent]) -> None:
-        """Submit; sets `id` and `name` of each, or fails it."""
+    def send(self, jobs: list[Sent]) -> list[Sent]:
+        """Submit; sets `id` and `name` of each, or fails it. Those that the cluster has no room for yet."""
         raise NotImplementedError
 
     def states(self) -> dict[tuple[str, str], State]:
@@ -130,7 +133,10 @@ class Cluster:
 
     def poll(self) -> None:
         """Submit what has gathered since the last call brought nothing more, and see what has come back."""
-        if self.pending and not self.grown:
+        alive = sum(job.code is None for job in self.sent)
+        waits = self.refused and alive >= max(self.full, 1)
+        rested = time.monotonic() - self.refused >= SECONDS_BETWEEN_POLLS
+        if self.pending and not self.grown and not waits and rested:
             self._send()
         self.grown = False
         now = time.monotonic()
@@ -186,13 +192,25 @@ class Cluster:
                 **{name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}}
 
     def _send(self) -> None:
+        """What finds no room waits until a job has ended, and fails where none is left that could."""
         jobs, self.pending = self.pending, []
-        self.send(jobs)
+        held = self.send(jobs)
         for job in jobs:
-            if job.code is None:
+            if job.code is None and job.id:
                 self.sent.append(job)
                 files.write_json(job.mark, {"cell": job.order.cell, "title": self.title, "id": job.id,
                                             "name": job.name, "digests": job.order.digests})
+        now = time.monotonic()
+        self.full = sum(job.code is None for job in self.sent)
+        if self.full or not self.refused:
+            self.hope = now
+        self.refused = now if held else 0.0
+        for job in held:
+            if now - self.hope <= GRACE:             # the cluster counts a job for a while after its end
+                job.where = "waits for room in the queue"
+                self.pending.append(job)
+            else:
+                job.fail(f"error: {self.title} has no room for another job of this user")
         self.polled = time.monotonic()
 
     def _record(self) -> None:

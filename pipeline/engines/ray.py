@@ -55,12 +55,13 @@ class Ray(Cluster):
         self.waiting: list[Sent] = []
         self.running: dict[Any, Sent] = {}
 
-    def send(self, jobs: list[Sent]) -> None:
+    def send(self, jobs: list[Sent]) -> list[Sent]:
         """Ray takes them as room is; `jobs` at once."""
         for job in jobs:
             job.id = job.name = job.order.cell
         self.waiting += jobs
         self._start()
+        return []
 
     def poll(self) -> None:
         if self.running:

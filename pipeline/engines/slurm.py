@@ -5,6 +5,9 @@ A task that loses its node, is preempted or comes near its time limit is requeue
 checkpoints. That a cell has ended is seen by its delivery in `.cells`, not by asking the cluster's
 accounting.
 """
+import contextlib
+import io
+import itertools
 import math
 import re
 import secrets
@@ -27,6 +30,7 @@ OPTIONS = ("account", "constraint", "cpus-per-task", "exclude", "gpus-per-node",
 MINUTES = 24 * 60                        # where --slurm names no time
 AT_ONCE = 256                            # tasks of a submission, where --jobs names no number
 NOTICE = 90                              # seconds before the time limit at which a task is told to requeue
+FULL = "MaxSubmitJob"                    # of sbatch's reasons: this user's jobs are as many as may be
 TIME_OUTS = 10_000                       # how often a task may be requeued for its time limit
 
 
@@ -55,38 +59,51 @@ class Slurm(Cluster):
             known = [name.strip("*") for name in _ask("sinfo", "-h", "-o", "%P").split()]
             raise ParamError(f"--slurm: {unknown('partition', partition, known)}")
 
-    def send(self, jobs: list[Sent]) -> None:
-        """Arrays below MaxArraySize, each with a folder of its own: a re-created cluster uses ids again, and
-        submitit would find other cells' files under them."""
-        for first in range(0, len(jobs), self.largest):
-            chunk, name = jobs[first:first + self.largest], f"fedrepro-{secrets.token_hex(4)}"
-            folder = self.root / ".cells" / "slurm" / name
-            executor = submitit.AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=TIME_OUTS)
-            limit = minutes(self.options["time"]) if "time" in self.options else MINUTES
-            executor.update_parameters(
-                slurm_job_name=name,
-                timeout_min=limit,
-                slurm_array_parallelism=math.ceil(self.jobs * len(chunk) / len(jobs)),
-                slurm_signal_delay_s=min(NOTICE, limit * 20),
-                slurm_additional_parameters={
-                    "requeue": True, "open-mode": "append", "chdir": str(self.root),
-                    **{name: value for name, value in self.options.items() if name != "time"}},
-            )
-            environment = self.environment() | {"FEDREPRO_WORKERS": self.options.get("cpus-per-task", "1")}
-            try:
+    def send(self, jobs: list[Sent]) -> list[Sent]:
+        """Arrays below MaxArraySize; a user's limit of jobs halves them, and what has no room waits."""
+        chunks = [jobs[first:first + self.largest] for first in range(0, len(jobs), self.largest)]
+        while chunks:
+            chunk = chunks.pop(0)
+            reason = self._submit(chunk, math.ceil(self.jobs * len(chunk) / len(jobs)))
+            if FULL not in reason:
+                for job in chunk if reason else ():
+                    job.fail(f"error: {self.title} refuses the job: {_last(reason)}")
+            elif len(chunk) > 1:
+                chunks[:0] = [chunk[:len(chunk) // 2], chunk[len(chunk) // 2:]]
+            else:
+                return [*chunk, *itertools.chain(*chunks)]
+        return []
+
+    def _submit(self, jobs: list[Sent], at_once: int) -> str:
+        """One array, in a folder of its own: a re-created cluster uses ids again, and submitit would find
+        other cells' files under them. Why the cluster refuses, else ''."""
+        name = f"fedrepro-{secrets.token_hex(4)}"
+        folder = self.root / ".cells" / "slurm" / name
+        executor = submitit.AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=TIME_OUTS)
+        limit = minutes(self.options["time"]) if "time" in self.options else MINUTES
+        executor.update_parameters(
+            slurm_job_name=name,
+            timeout_min=limit,
+            slurm_array_parallelism=at_once,
+            slurm_signal_delay_s=min(NOTICE, limit * 20),
+            slurm_additional_parameters={
+                "requeue": True, "open-mode": "append", "chdir": str(self.root),
+                **{name: value for name, value in self.options.items() if name != "time"}},
+        )
+        environment = self.environment() | {"FEDREPRO_WORKERS": self.options.get("cpus-per-task", "1")}
+        try:
+            with contextlib.redirect_stderr(io.StringIO()):      # sbatch's words, which the reason holds too
                 sent = executor.map_array(
                     Train(self.root, environment),
-                    [asdict(job.order) for job in chunk],
-                    [job.task.log for job in chunk],
-                    [job.task.events for job in chunk],
+                    [asdict(job.order) for job in jobs],
+                    [job.task.log for job in jobs],
+                    [job.task.events for job in jobs],
                 )
-            except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError) as error:
-                reason = _last(str(getattr(error, "stderr", None) or error))
-                for job in chunk:
-                    job.fail(f"error: {self.title} refuses the job: {reason}")
-                continue
-            for job, one in zip(chunk, sent):
-                job.id, job.name = one.job_id, name
+        except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError, OSError) as error:
+            return str(getattr(error, "stderr", None) or error) or type(error).__name__
+        for job, one in zip(jobs, sent):
+            job.id, job.name = one.job_id, name
+        return ""
 
     def states(self) -> dict[tuple[str, str], State]:
         """From squeue, which lists what has not ended."""

@@ -17,9 +17,13 @@ class Method:
 
     `headline` is the hook of the paper's tables: `pre`, before local training (what `deployed` returns), or
     `post`, after local training and before upload (`after_training`). Both are measured. `needs`: what a
-    scenario must offer (`schema.NEEDS`). Either is a class attribute, or a property, one `return` of an
-    expression of options.
+    scenario must offer (`schema.NEEDS`). `can`: what a scenario may ask for (`schema.DEMANDS`) because the
+    paper has a rule for it; a subclass does not inherit it, since what it adds may assume that all clients
+    are there. Each is a class attribute, or a property, one `return` of an expression of options.
     """
+
+    def __init_subclass__(cls):
+        cls.can = vars(cls).get("can", Method.can)     # type: ignore[method-assign]
 
     @property
     def headline(self) -> Literal["pre", "post"]:
@@ -28,6 +32,10 @@ class Method:
     @property
     def needs(self) -> frozenset[str]:
         return frozenset({"one network"})
+
+    @property
+    def can(self) -> frozenset[str]:
+        return frozenset()
 
     def init(self, world: World) -> State:
         """What server and clients hold before the first round."""
@@ -43,8 +51,17 @@ class Method:
 
     def after_training(self, state: State, trained: Clients | None) -> Clients | None:
         """What the clients hold after the round's local training, of which `trained` are the models that its
-        last phase left; None before the first."""
+        last phase left; None before the first. Of an absent client that is the model that it began with."""
         return trained
+
+    def adapted(self, state: State, world: World) -> Clients:
+        """The models by which clients are scored that come after the last round; `world` holds them alone.
+        For methods that can do `unseen clients`. By default what they would be sent, as it is.
+
+        `world.training.local_epochs` is the scenario's `adaptation` where it has one, and so is
+        `world.training.adaptation`, for methods whose epochs are options of their own.
+        """
+        return self.deployed(state, world)
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         """Floating scalars that a client sends up and receives in a round, mean over clients."""

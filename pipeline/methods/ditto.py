@@ -20,6 +20,7 @@ class Ditto(FedAvg):
     Two passes with optimisers of their own. Both draw from the stream that FedAvg and Local draw from, so
     that w is FedAvg's for every lambda, and v is Local's for lambda 0, bit for bit.
     """
+    can = frozenset({"partial participation", "unseen clients"})
     headline = "post"
     lam: NonNegative = 1.0                # the released scripts'
     personal_epochs: Count = 1
@@ -37,6 +38,13 @@ class Ditto(FedAvg):
     def pull(self, model: Handle, batch: Batch, shared: Params, own: object) -> Tensor:
         fit, _ = split_loss(self.loss(model, batch, shared, own))
         return fit + self.lam / 2 * squared_distance(model.params, shared) if self.lam else fit
+
+    def adapted(self, state: State, world: World) -> Clients:
+        """Personal models that begin as the global one."""
+        epochs = world.training.adaptation or self.personal_epochs
+        return world.local_epochs(
+            world.everyone(state.model), self.pull, shared=state.model, epochs=epochs
+        ).models
 
     def deployed(self, state: State, world: World) -> Clients:
         return state.personal

@@ -36,15 +36,8 @@ class FCCL(MeanLogits):
     pretraining: Count = 50               # epochs of BASE (FCCL+ Sec. 4.1)
 
     def init(self, world: World) -> State:
-        models = self.start(world)
+        models = world.new_models(self.pretraining)                      # theta*
         return State(models=models, pretrained=models)
-
-    def start(self, world: World) -> Clients:
-        """theta*."""
-        models = world.new_models()
-        if world.training.pretraining:
-            return models
-        return world.local_epochs(models, super().loss, epochs=self.pretraining, stream="pretraining").models
 
     def own(self, state: State, world: World) -> Clients | None:
         return state.models if self.consensus == "conference" else None

@@ -9,6 +9,7 @@ from pipeline.methods.base import Method
 @dataclass(frozen=True)
 class FedAvg(Method):
     """w <- sum_k (n_k / sum_j n_j) w_k after every client trained from w."""
+    can = frozenset({"partial participation", "unseen clients"})
 
     def init(self, world: World) -> State:
         return State(model=world.new_model())

@@ -22,8 +22,10 @@ class FedDyn(FedAvg):
 
     In the units of the released code, v_k = -g_k / alpha_k: a pull to x - v_k; v_k <- v_k + y_k - x;
     x <- mean_k y_k + mean_k v_k. Means are uniform; alpha_k = alpha mean_j(n_j) / n_k has them minimise the
-    loss of all samples; where the scenario averages uniformly it is alpha. Running statistics are averaged.
+    loss of all samples; where the scenario averages uniformly it is alpha. The mean of the v_k is over all
+    clients, that of the y_k over those who take part. Running statistics are averaged.
     """
+    can = frozenset({"partial participation", "unseen clients"})
     alpha: Positive = 0.01                # released; the paper tunes it over 0.1, 0.01 and 0.001
     scored: Literal["sent", "mean"] = "sent"      # x, or mean_k y_k
 
@@ -42,13 +44,14 @@ class FedDyn(FedAvg):
             return state
         x, steps = part(state.model, state.drifts[0]), [weight > 0 for weight in weights]
         centres = Clients(combine([x, drift], [1, -1]) for drift in state.drifts)
-        alphas = torch.tensor(self.alphas(weights), dtype=world.clients[0].images.dtype, device=world.device)
+        everyone = client_weights(world.whole, state.model)
+        alphas = torch.tensor(self.alphas(everyone), dtype=world.clients[0].images.dtype, device=world.device)
         own = State(centre=centres, alpha=alphas)
         models = world.local_epochs(world.everyone(state.model), self.loss, own=own).models
         drifts = Clients(combine([drift, y, x], [1, 1, -1]) if step else drift
                          for drift, y, step in zip(state.drifts, models, steps))
         mean = weighted_mean(models, weights).joined(weighted_mean((part(y, x) for y in models), steps))
-        moved = combine([weighted_mean(drifts, steps), mean], [1, 1])
+        moved = combine([weighted_mean(drifts, [weight > 0 for weight in everyone]), mean], [1, 1])
         return State(model=mean.joined(moved), mean=mean, drifts=drifts)
 
     def loss(self, model: Handle, batch: Batch, shared: object, own: State) -> Tensor:

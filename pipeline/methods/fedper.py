@@ -10,6 +10,7 @@ from pipeline.methods.base import Method
 class FedPer(Method):
     """phi_k <- phi, one joint pass over (phi_k, pi_k), phi <- mean of the phi_k. The personal layers are the
     last one."""
+    can = frozenset({"partial participation", "unseen clients"})
 
     def init(self, world: World) -> State:
         models = world.new_models()
@@ -21,6 +22,15 @@ class FedPer(Method):
 
     def deployed(self, state: State, world: World) -> Clients:
         return world.everyone(state.features).joined(state.heads)
+
+    def adapted(self, state: State, world: World) -> Clients:
+        """The received features with a new head, which alone learns (Collins et al. 2021, Sec. 5)."""
+        start = world.everyone(state.features).joined(world.new_models().heads)
+        return world.local_epochs(start, self.loss, trainable="head", epochs=self.head_only(world)).models
+
+    def head_only(self, world: World) -> int:
+        """Epochs in which the head alone learns, at a client that comes after the last round."""
+        return world.training.local_epochs
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         return world.scalars("features"), world.scalars("features")

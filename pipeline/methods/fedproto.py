@@ -13,6 +13,7 @@ from pipeline.engine.world import ClassMeans, World
 from pipeline.losses import cross_entropy
 from pipeline.methods.base import Method
 from pipeline.prototypes import (
+    Means,
     aggregate_means,
     class_sums,
     prototype_distance,
@@ -32,6 +33,11 @@ class FedProto(Method):
     averaging" (FedCCL, FedLSA) the models are averaged too, and the global classifier predicts. Prototypes
     are computed after local training, in evaluation mode. The first round is plain cross-entropy.
     """
+
+    @property
+    def can(self) -> frozenset[str]:
+        return frozenset({"unseen clients"} if self.candidates == "all" else ())
+
     lam: NonNegative = 1.0                # released code: 1 for MNIST and FEMNIST, 0.1 for CIFAR-10
     averaging: bool = False
     weighted: bool = False                # owners by their samples of the class; the code has the plain mean
@@ -39,8 +45,7 @@ class FedProto(Method):
     prediction: Literal["prototype", "classifier"] | None = None
     # Classes that may be predicted: every class with a prototype, or those that the client trains on.
     candidates: Literal["all", "own"] = "all"
-    # eval: class means after training; running: those of the training batches (released codes).
-    means: Literal["eval", "running"] = "eval"
+    means: Means = "eval"                 # last_epoch in the authors' code, running in PFLlib
 
     @property
     def headline(self) -> Literal["pre", "post"]:
@@ -72,10 +77,16 @@ class FedProto(Method):
         fit = cross_entropy(model.head(z), batch.labels)
         if shared is not None and self.lam:
             fit = fit + self.lam * prototype_distance(z, batch.labels, **shared)
-        return fit if self.means == "eval" else (fit, class_sums(z, batch.labels, model.classes))
+        return fit if self.means == "eval" else (fit, class_sums(z, batch.labels, model.classes, self.means))
 
     def deployed(self, state: State, world: World) -> Clients:
         return world.everyone(state.model) if self.averaging else state.models
+
+    def adapted(self, state: State, world: World) -> Clients:
+        """A new model that trains with the prototypes; where models are averaged, the global one."""
+        if self.averaging:
+            return self.deployed(state, world)
+        return world.local_epochs(world.new_models(), self.loss, shared=state.prototypes).models
 
     def scores(self, model: Handle, images: Tensor, state: State) -> Tensor:
         by = self.prediction or ("classifier" if self.averaging else "prototype")

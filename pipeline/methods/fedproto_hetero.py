@@ -13,6 +13,7 @@ from pipeline.engine.world import EVALUATION_BATCH, ClassMeans, World
 from pipeline.losses import cross_entropy
 from pipeline.methods.base import Method
 from pipeline.prototypes import (
+    Means,
     aggregate_means,
     class_sums,
     prototype_distance,
@@ -32,14 +33,13 @@ class FedProtoHetero(Method):
     is plain cross-entropy, but embeds its batches all the same. The classifier predicts, as for every row of
     RAHFL's tables.
 
-    `means`: `running` are those of the embeddings that local training makes in passing, each before its step,
-    as the official code has them of the last epoch; RAHFL has one epoch, of several all count (HtFLlib).
-    `eval`: of one more pass after training, in evaluation mode.
+    The class means are by default those of the embeddings that local training makes in passing, each before
+    its step. RAHFL has one epoch; of several the authors' code counts the last alone (`last_epoch`).
     """
     headline = "post"
     lam: NonNegative = 1.0
     space: Literal["projector", "features"] = "projector"
-    means: Literal["running", "eval"] = "running"
+    means: Means = "running"
     weighted: bool = False                # owners by their samples of the class; the code has the plain mean
     prediction: Literal["classifier", "prototype"] = "classifier"
 
@@ -53,9 +53,9 @@ class FedProtoHetero(Method):
     def round(self, state: State, world: World) -> State:
         trained = world.local_epochs(state.models, self.loss, shared=state.prototypes)
         seen = (
-            trained.class_means(world.sizes)
-            if self.means == "running"
-            else self.class_means(trained.models, world)
+            self.class_means(trained.models, world)
+            if self.means == "eval"
+            else trained.class_means(world.sizes)
         )
         weights = seen.counts if self.weighted else seen.present
         return State(models=trained.models, prototypes=aggregate_means(seen.means, weights, state.prototypes))
@@ -65,7 +65,7 @@ class FedProtoHetero(Method):
         fit, h = cross_entropy(model.head(z), batch.labels), self.embedding(model, z)
         if shared is not None and self.lam:
             fit = fit + self.lam * prototype_distance(h, batch.labels, **shared)
-        return fit, class_sums(h, batch.labels, model.classes) if self.means == "running" else {}
+        return fit, {} if self.means == "eval" else class_sums(h, batch.labels, model.classes, self.means)
 
     def embedding(self, model: Handle, z: Tensor) -> Tensor:
         return model.project(z) if self.space == "projector" else z

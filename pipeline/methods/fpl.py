@@ -10,7 +10,7 @@ from pipeline.engine.state import State
 from pipeline.engine.world import World
 from pipeline.losses import cross_entropy
 from pipeline.methods.fedavg import FedAvg
-from pipeline.prototypes import class_sums, prototype_contrast, prototype_distance, vectors_sent
+from pipeline.prototypes import Means, class_sums, prototype_contrast, prototype_distance, vectors_sent
 from pipeline.schema import Positive
 
 
@@ -25,8 +25,7 @@ class FPL(FedAvg):
     tau: Positive = 0.02
     clusters: Literal["finch", "first"] = "finch"     # first: FINCH's first level only, as the paper's text
     upcr: Literal["mean", "sum"] = "mean"  # over the d dimensions: the code's mean, or the sum of Eq. 10
-    # eval: class means after training; running: those of the training batches of all epochs.
-    means: Literal["eval", "running"] = "eval"
+    means: Means = "eval"                             # last_epoch in the released code
 
     def init(self, world: World) -> State:
         return State(**super().init(world), prototypes=None)
@@ -57,7 +56,9 @@ class FPL(FedAvg):
             value = value + prototype_contrast(z, batch.labels, tau=self.tau, **shared.clusters)
             dimensions = z.shape[1] if self.upcr == "sum" else 1
             value = value + dimensions * prototype_distance(z, batch.labels, **shared.unbiased)
-        return value if self.means == "eval" else (value, class_sums(z, batch.labels, model.classes))
+        return (
+            value if self.means == "eval" else (value, class_sums(z, batch.labels, model.classes, self.means))
+        )
 
     def diagnostics(self, state: State) -> dict[str, float]:
         return {} if state.prototypes is None else {"prototypes": len(state.prototypes.classes)}

@@ -9,6 +9,7 @@ from pipeline.methods.base import Method
 @dataclass(frozen=True)
 class Local(Method):
     """No transfer; all clients of one network start from the same parameters."""
+    can = frozenset({"partial participation", "unseen clients"})
     needs = frozenset()
 
     def init(self, world: World) -> State:
@@ -19,6 +20,10 @@ class Local(Method):
 
     def deployed(self, state: State, world: World) -> Clients:
         return state.models
+
+    def adapted(self, state: State, world: World) -> Clients:
+        """Alone, from the beginning."""
+        return world.local_epochs(world.new_models(), self.loss).models
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         return 0.0, 0.0

@@ -22,6 +22,7 @@ class Moon(FedAvg):
 
     The first round has no previous model and is a FedAvg round, as in the released code.
     """
+    can = frozenset({"partial participation", "unseen clients"})
     mu: NonNegative = 5.0                 # released example for CIFAR-10; 1 elsewhere
     tau: Positive = 0.5
     buffer: Count = 1                     # how many of a client's previous models are negatives
@@ -33,7 +34,8 @@ class Moon(FedAvg):
         models = world.local_epochs(
             world.everyone(state.model), self.loss, shared=state.model, own=state.previous
         ).models
-        previous = [models, *state.previous.values()][:self.buffer]
+        held = world.renewed(state.previous["0"], models) if state.previous else models
+        previous = [held, *state.previous.values()][:self.buffer]
         return State(
             model=world.average(models), previous=State((str(age), last) for age, last in enumerate(previous))
         )

@@ -23,6 +23,7 @@ class PerFedAvg(FedAvg):
     A last incomplete chunk is cut evenly; with fewer samples than batches it is left out. Each client is
     scored by a copy of the global model after one adaptation step on one local training batch.
     """
+    can = frozenset({"partial participation", "unseen clients"})
     # fo: first-order, as PFLlib implements it; hf: the paper's Hessian-free form.
     variant: Literal["fo", "hf"] = "fo"
     alpha: NonNegative = 0.01             # adaptation step

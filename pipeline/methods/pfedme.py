@@ -22,6 +22,7 @@ class PFedMe(FedAvg):
 
     After training theta is scored, before it the global w. Both levels take plain gradient steps.
     """
+    can = frozenset({"partial participation", "unseen clients"})
     headline = "post"
     lam: NonNegative = 15.0               # released code, as are inner_steps and beta
     inner_steps: Count = 5                # K
@@ -39,11 +40,17 @@ class PFedMe(FedAvg):
         received = world.everyone(state.model)
         trained = world.local_steps(received, self.step, own=received)
         mean = client_mean(trained.models, world, self.uniform)
-        return State(model=combine([state.model, mean], [1 - self.beta, self.beta]), personal=trained.own)
+        personal = trained.own if state.personal is None else world.renewed(state.personal, trained.own)
+        return State(model=combine([state.model, mean], [1 - self.beta, self.beta]), personal=personal)
 
     def after_training(self, state: State, trained: Clients | None) -> Clients | None:
         """theta; w_k is what a client sends."""
         return state.personal
+
+    def adapted(self, state: State, world: World) -> Clients:
+        """theta after a round of its own."""
+        received = world.everyone(state.model)
+        return world.local_steps(received, self.step, own=received).own
 
     def step(
         self, model: Handle, batches: list[Batch], shared: object, theta: Params

@@ -19,11 +19,12 @@ from pipeline.schema import NonNegative, Optimiser, Positive
 class Scaffold(FedAvg):
     """y_k <- y_k - lr (g_k(y_k) - c_k + c) for K_k steps from x; c_k <- c_k - c + (x - y_k) / (K_k lr)
     (option II) or the gradient of its data at x (option I); x <- x + server_lr (sum_k p_k y_k - x);
-    c <- sum_k p_k c_k.
+    c <- sum_k p_k c_k, that over all clients, the absent with the c_k that they keep.
 
     Controls start at zero, so that sum_k p_k c_k is what c + sum_k p_k (c_k^+ - c_k) of Algorithm 1 comes to,
     without its rounding. Plain SGD alone: of no other rule is (x - y_k) / (K_k lr) a mean of gradients.
     """
+    can = frozenset({"partial participation", "unseen clients"})
     option: Literal["II", "I"] = "II"
     server_lr: NonNegative = 1.0          # eta_g
     lr: Positive | None = None            # of plain SGD; None: the scenario's optimiser
@@ -48,7 +49,8 @@ class Scaffold(FedAvg):
         controls = self.renewed(state, models, world, rule)
         mean, x = weighted_mean(models, weights), part(state.model, state.control)
         moved = combine([x, mean], [1 - self.server_lr, self.server_lr])
-        return State(model=mean.joined(moved), control=weighted_mean(controls, weights), controls=controls)
+        everyone = client_weights(world.whole, state.model)
+        return State(model=mean.joined(moved), control=weighted_mean(controls, everyone), controls=controls)
 
     def loss(self, model: Handle, batch: Batch, shared: object, own: Params) -> Tensor:
         """CE + <c - c_k, y> less the value of that product: the loss that is told stays the cross-entropy."""

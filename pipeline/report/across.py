@@ -6,15 +6,17 @@ there, and those of the other papers, or of none, that its miniature lists under
 paper.yaml run the same algorithm (ablations, other strengths), only the unmodified one is shown. A cell that
 was not run gives the reason, or has its command in the tooltip.
 """
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
 
 from pipeline.cells.readings import described
 from pipeline.cells.results import lower_is_better, summarise
+from pipeline.report.arena import At, Speed, Tuned, speed, tuned
 from pipeline.report.drawings import Drawing
 from pipeline.report.measures import numbers as measured
 from pipeline.report.panels import Panel, Row, Value, mark, merge_heads
-from pipeline.report.ranks import METHODS, ranks
+from pipeline.report.ranks import METHODS, Ranks, ranks
 from pipeline.report.scatter import Scatter, against_cost
 from pipeline.report.standings import SCENARIOS, Standing, shared, standing
 from pipeline.report.study import Study
@@ -24,12 +26,8 @@ from pipeline.schema import (
     MINIATURE,
     NEEDS,
     Cell,
-    Dirichlet,
-    Domains,
     Paper,
-    Pathological,
     Scenario,
-    Subset,
     method_names,
 )
 
@@ -44,7 +42,6 @@ REASONS = {  # why a cell is empty: what the algorithm needs, or that the cell i
     "not asked for": "could run, but paper.yaml does not ask for it: it needs a row under `methods` there "
                      "and its name under `others` of the miniature",
 }
-At = tuple[str, str]                                  # (algorithm, key of the paper)
 # Columns of a block: score, bytes and seconds of a round, peak memory.
 FACTS = ("accuracy, %", "kB", "s", "MB")
 
@@ -70,6 +67,8 @@ class Across:
     standing: Standing | None = None  # mean ranks of the algorithms that many miniatures have in common
     # (paper, accuracy of its miniature against bytes and against seconds)
     costs: list[tuple[str, list[Scatter]]] = field(default_factory=list)
+    speed: Speed | None = None
+    tuned: Tuned | None = None
 
     @property
     def drawings(self) -> list[Drawing]:
@@ -135,6 +134,8 @@ def across(studies: dict[str, Study]) -> Across:
         f"fedrepro run {' '.join(waiting)}" if waiting else "",
         _standing(found, labels, minis),
         _costs(found, labels, minis),
+        speed(minis, cells, found, labels),
+        tuned(minis, labels, lambda numbers: _ranked(numbers, found, labels, minis)),
     )
 
 
@@ -172,19 +173,27 @@ def _values(study: Study, cell: Cell, with_device: bool) -> list[Value]:
 
 
 def _standing(found: dict[At, dict], labels: dict[str, str], minis: dict[str, Study]) -> Standing | None:
-    """Mean ranks over the largest set of miniatures in which enough algorithms have all run, each by its
-    headline measure."""
+    """Mean ranks of the algorithms by their headline measures."""
     numbers = {at: summarise(result["measures"][result["headline"]]).mean for at, result in found.items()}
-    methods, keys = shared(numbers, [key for key in minis if _headline(key, found)])
+    if (ranked := _ranked(numbers, found, labels, minis)) is None:
+        return None
+    further = (
+        f" The miniatures are those of {listed(ranked[1])}, the most in which at least {METHODS} algorithms "
+        "have all run."
+    )
+    return standing(ranked[0], "miniatures", "figures/across-ranks.svg", further)
+
+
+def _ranked(numbers: Mapping[At, float], found: dict[At, dict], labels: dict[str, str],
+            minis: dict[str, Study]) -> tuple[Ranks, list[str]] | None:
+    """(mean ranks, names of the miniatures) over the largest set of miniatures in which enough algorithms all
+    have a number; None for less than SCENARIOS."""
+    methods, keys = shared(dict(numbers), [key for key in minis if _headline(key, found)])
     if len(keys) < SCENARIOS:
         return None
     lower = [lower_is_better(_headline(key, found)) for key in keys]
     rows = {label: [numbers[name, key] for key in keys] for label, name in labels.items() if name in methods}
-    further = (
-        f" The miniatures are those of {listed(minis[key].name for key in keys)}, the most in which at least "
-        f"{METHODS} algorithms have all run."
-    )
-    return standing(ranks(rows, lower), "miniatures", "figures/across-ranks.svg", further)
+    return ranks(rows, lower), [minis[key].name for key in keys]
 
 
 def _costs(
@@ -239,7 +248,7 @@ def _about(study: Study, cells: dict[At, Cell], found: dict[At, dict]) -> str:
     training = scenario.training
     parts = [
         scenario.data.set,
-        f"{_clients(scenario)} clients",
+        f"{scenario.clients} clients",
         f"networks {_networks(scenario)}",
         f"{training.rounds} rounds of {training.local_epochs} local "
         f"epoch{'s' if training.local_epochs > 1 else ''}",
@@ -258,16 +267,6 @@ def _about(study: Study, cells: dict[At, Cell], found: dict[At, dict]) -> str:
     )
     notes = [f"Networks of their own: {own}." if own else "", study.computed_otherwise(mine)]
     return " ".join(filter(None, ["; ".join(filter(None, parts)) + ".", *notes]))
-
-
-def _clients(scenario: Scenario) -> int:
-    match scenario.partition:
-        case Dirichlet(clients=count) | Pathological(clients=count):
-            return count
-        case Domains(clients=counts):
-            return sum(counts.values())
-        case Subset(sizes=sizes):
-            return len(sizes)
 
 
 def _networks(scenario: Scenario) -> str:

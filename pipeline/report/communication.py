@@ -8,7 +8,7 @@ from pipeline.report.study import Study
 from pipeline.report.words import bytes_words
 from pipeline.schema import Cell, Communication
 
-SENT = "per client and round"
+SENT, SENT_BY_SOME = "per client and round", "per participant and round"
 FAIRNESS = "accuracy of the clients, %"
 
 
@@ -24,8 +24,9 @@ def communication(study: Study, scenario: str) -> Panel:
     worst tenth."""
     runs, counted = study.runs[scenario], study.paper.communication
     spread = any("clients_std" in result["measures"] for result in runs.values())
-    heads = [[SENT, "up, scalars"], [SENT, "down, scalars"], [SENT, "both, bytes"]]
-    heads += [[SENT, "both, the paper's count"]] if counted else []
+    sent = SENT_BY_SOME if any("participants" in result for result in runs.values()) else SENT
+    heads = [[sent, "up, scalars"], [sent, "down, scalars"], [sent, "both, bytes"]]
+    heads += [[sent, "both, the paper's count"]] if counted else []
     heads += [[FAIRNESS, "std."]] if spread else []
     heads += [[FAIRNESS, "worst 10 %"]]
     names = {cell: study.label(cell.method) for cell in runs}

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from pipeline.cells.arithmetic import kinds
 from pipeline.errors import FedReproError
 from pipeline.report.claims import Printed, read_claims
 from pipeline.report.communication import communication
@@ -263,7 +264,7 @@ def notes(study: Study) -> list[Note]:
     found: list[Note] = []
     own = [name for name in study.paper.scenarios if name not in (MINIATURE, ACROSS)]
     for scenario in (MINIATURE, *own, ACROSS):    # the last is no page's, so that it moves no mark
-        stated = study.paper.notes.get(scenario, "")
+        stated = study.note(scenario)
         if texts := [text for text in dict.fromkeys([stated, *_of_runs(study, scenario)]) if text]:
             sentences = [text if text.endswith((".", "!", "?")) else f"{text}." for text in texts]
             found.append(Note(scenario, study.title(scenario), sentences, f"D{len(found) + 1}"))
@@ -274,9 +275,8 @@ def _machines(study: Study, runs: dict[Cell, dict]) -> list[str]:
     """That cells come from processors or devices which round differently; nothing where all are alike."""
     found: dict[str, list[str]] = {}
     for cell, run in runs.items():
-        for made in run.get("machines", [run["versions"]]):
-            processor = "portable CPUs" if made.get("arithmetic") else made.get("processor", "unknown CPU")
-            methods = found.setdefault(processor if run["device"] == "cpu" else run["device"], [])
+        for kind in kinds(run):
+            methods = found.setdefault(kind, [])
             if study.label(cell.method) not in methods:
                 methods.append(study.label(cell.method))
     if len(found) < 2:

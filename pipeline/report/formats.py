@@ -190,9 +190,10 @@ def markdown_row(row) -> Raw:
     return join(markdown, " | ", [first, *row.stub[1:]])
 
 
-def markdown_code(text: str) -> Raw:
-    """As code, between more backticks than it holds itself; a table would end a cell at a bare `|`."""
-    text = one_line(text).replace("|", "\\|")
+def markdown_code(text: str, bar: str = "\\|") -> Raw:
+    """As code, between more backticks than it holds itself; a table would end a cell at a bare `|`, outside
+    of one it is to be copied as it is."""
+    text = one_line(text).replace("|", bar)
     fence = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
     room = " " if "`" in text else ""
     return Raw(f"{fence}{room}{text}{room}{fence}")

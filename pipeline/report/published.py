@@ -4,10 +4,9 @@ from pathlib import Path
 
 from pipeline.errors import ParamError
 from pipeline.files import read_csv
-from pipeline.schema import ROOT, Table, shorten
+from pipeline.schema import PUBLISHED, ROOT, Table, shorten
 
-FIELDS = ["paper", "table", "setting", "dataset", "column", "method", "value", "std", "note"]
-PLACE = FIELDS[2:6]
+PLACE = PUBLISHED[2:6]
 NUMBER = r"[+-]?\d{1,15}(?:\.\d{1,15})?"
 # A formula has bars, 2|theta|; a name has two letters, which a misread digit has not.
 PRINTED = re.compile(rf"|{NUMBER}|[^|]*\|.*|[A-Za-z]{{2}}[A-Za-z0-9 -]*")
@@ -19,7 +18,7 @@ def read_published(paper: str, table: Table, root: Path = ROOT) -> list[dict[str
     value that is neither a number, a formula nor a name."""
     path = root / "papers" / paper / "published" / table.published
     try:
-        rows = read_csv(path, FIELDS)
+        rows = read_csv(path, PUBLISHED)
     except FileNotFoundError:
         raise ParamError(
             f"{shorten(path)}: no such file, although paper.yaml names it for table {table.number}"

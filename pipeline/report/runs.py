@@ -124,6 +124,7 @@ def _facts(cell: Cell, result: dict, root: Path) -> list[tuple[str, str]]:
         ("hyper-parameters", _words(result["hyper"])),
         ("seeds", ", ".join(map(str, result["seeds"]))),
         ("rounds", f"{result['rounds']}; reported is the {reported}"),
+        ("participants of a round", str(result.get("participants", ""))),
         ("scored model", HOOKS.get(result["hook"], result["hook"])),
         ("data", _set(result["data"])),
         ("public data", _set(result["public"]) if result["public"] else ""),
@@ -135,7 +136,7 @@ def _facts(cell: Cell, result: dict, root: Path) -> list[tuple[str, str]]:
         ("started", result["started"]),
         ("wall time", ", ".join(f"{seconds:,.0f} s" for seconds in result["seconds"]) + " (by seed)"),
         (
-            "sent per client and round",
+            f"sent per {'participant' if 'participants' in result else 'client'} and round",
             f"{sent['up']:,.0f} scalars up, {sent['down']:,.0f} down, {bytes_words(sent['bytes'])}",
         ),
         ("digest of code and parameters", result["digest"]),

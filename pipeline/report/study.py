@@ -1,14 +1,17 @@
 """A paper with its results, as its pages need it: what it states, what was measured, and which files could
 not be used."""
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 
 import pandas as pd
 
 from pipeline.cells.readings import readings_of
 from pipeline.cells.results import Problem, history
+from pipeline.errors import ParamError, unknown
 from pipeline.report.told import Readings, numbered, ran
 from pipeline.report.words import method_label, scenario_title
 from pipeline.schema import ACROSS, MINIATURE, ROOT, Cell, Paper, load_paper, papers, planned
@@ -91,6 +94,25 @@ class Study:
     def title(self, scenario: str) -> str:
         """What a scenario is."""
         return scenario_title(self.paper, scenario)
+
+    def note(self, scenario: str) -> str:
+        """What paper.yaml notes of a scenario; a `{fedamp weighted}` in it is the mean over seeds of that
+        measure of the scenario's cell, `not yet measured` where this has not run.
+
+        Raises ParamError for a method or a measure that there is not.
+        """
+        def number(found: re.Match) -> str:
+            method, measure = found.groups()
+            result = self.results.get(self.cell(scenario, method))
+            for kind, name, known in (
+                ("method", method, self.paper.methods),
+                ("measure", measure, result["measures"] if result else [measure]),
+            ):
+                if name not in known:
+                    where = f"papers/{self.key}/paper.yaml: notes.{scenario}"
+                    raise ParamError(f"{where}: {unknown(kind, name, known)}")
+            return f"{fmean(result['measures'][measure]):.1f}" if result else "not yet measured"
+        return re.sub(r"\{([\w-]+) ([\w.]+)\}", number, self.paper.notes.get(scenario, ""))
 
     def computed_otherwise(self, cells: Iterable[Cell]) -> str:
         """Which of these cells have another executor, precision or device than most; empty where all are

@@ -36,6 +36,7 @@ from pipeline.schema import DELTA, Cell, Table
 DOUBT = re.compile("inconsistency|oddity|likely|filled from")
 # Notes about rank marks, arrows and signs; a report shows these on measured numbers only.
 MARKS = re.compile("mark|arrow|sign [+-]")
+HYPHEN = re.compile(r"(?<![\w.)/-])-(?=\d)")           # of a negative number
 # heading of the column that says whether a client's model is scored before or after local training
 SCORED = "scored"
 HOOKS = {"pre": "before", "post": "after"}    # local training
@@ -420,7 +421,7 @@ def remarks_of(records) -> list[str]:
                 (method_words(record["method"]), record["dataset"], pretty(record["column"]), record["value"])
             )
             found.setdefault("; ".join(doubts), []).append(" ".join(filter(None, words)))
-    return [f"{_few(cells)}: {note}" for note, cells in found.items()]
+    return [HYPHEN.sub("−", f"{_few(cells)}: {note}") for note, cells in found.items()]
 
 
 def _few(texts: list[str], most: int = 3) -> str:

@@ -48,6 +48,7 @@ GROUPS = {
     "intra": "intra-domain",
     "clean": "clean test",
     "corrupted": "corrupted test",
+    "unseen": "unseen clients",
 }
 NUMBERS = "no one two three four five six seven eight nine ten eleven twelve".split()
 _GREEK = re.compile(rf"(?<![A-Za-z])({'|'.join(GREEK)})(?![A-Za-z])")

@@ -1,5 +1,5 @@
 """What a user writes, typed and checked: `params.yaml` and each `papers/<paper>/paper.yaml`."""
-from pipeline.schema.cell import Cell, planned
+from pipeline.schema.cell import RATE, Cell, Changes, Trial, Tuned, planned
 from pipeline.schema.checker import (
     CONTROL,
     Count,
@@ -28,13 +28,14 @@ from pipeline.schema.loader import (
     read_yaml,
     shorten,
 )
-from pipeline.schema.methods import method_file, method_module, method_names
+from pipeline.schema.methods import SPACES, method_file, method_module, method_names
 from pipeline.schema.paper import (
     ACROSS,
     COMPUTED,
     DELTA,
     MINIATURE,
     PICTURE,
+    PUBLISHED,
     Block,
     Choice,
     Communication,
@@ -46,8 +47,10 @@ from pipeline.schema.paper import (
     Source,
     Sources,
     Table,
+    Tuning,
 )
 from pipeline.schema.scenario import (
+    DEMANDS,
     NEEDS,
     Attack,
     Data,

@@ -1,12 +1,18 @@
 """A cell: a scenario and a method of a paper."""
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Self
 
 from pipeline.errors import ParamError, unknown
 from pipeline.schema.checker import Spelling
 from pipeline.schema.loader import ROOT, load_paper
 from pipeline.schema.paper import ACROSS, MINIATURE, Paper
 from pipeline.schema.scenario import Scenario
+
+# Other values than the row's, by hyper-parameter; RATE is the learning rate of the scenario's optimiser.
+Changes = tuple[tuple[str, Any], ...]
+RATE = "learning_rate"
 
 
 def planned(key: str, root: Path = ROOT) -> "list[Cell]":
@@ -84,3 +90,55 @@ class Cell:
         if (network := values.pop("model", None)) is not None:           # the method has a network of its own
             scenario = scenario.with_networks(network, f"{file}: methods.{self.method}.model")
         return scenario, algorithm, values
+
+
+@dataclass(frozen=True)
+class Tuned(Cell):
+    """A cell of `base`'s method with the values that tuning chose. Its files lie apart from `runs/`, of which
+    stages of the paper's own dvc.yaml depend: those must not need the tuning."""
+    base: Cell
+    changes: Changes
+
+    @classmethod
+    def of(cls, base: Cell, changes: Changes, **more: Any) -> Self:
+        """Named after `base`: fedcrl/mini/fedprox -> fedcrl/mini-tuned/fedprox."""
+        return cls(base.paper, f"{base.scenario}-{cls.__name__.lower()}", base.method, base, changes, **more)
+
+    @property
+    def partition(self) -> str:
+        return self.base.partition
+
+    def folder(self, root: Path = ROOT) -> Path:
+        return root / "papers" / self.paper / "tuning" / self.scenario / self.method
+
+    def stage(self, paper: Paper) -> str:
+        return f"papers/{self.paper}/tuning/dvc.yaml:tuned-{self.base.scenario}@{self.method}"
+
+    def resolve(self, root: Path = ROOT) -> tuple[Scenario, str, dict]:
+        scenario, algorithm, hyper = self.base.resolve(root)
+        changes = dict(self.changes)
+        if RATE in changes:
+            optimiser = dataclasses.replace(scenario.training.optimiser, lr=changes.pop(RATE))
+            training = dataclasses.replace(scenario.training, optimiser=optimiser)
+            scenario = dataclasses.replace(scenario, training=training)
+        return scenario, algorithm, hyper | changes
+
+
+@dataclass(frozen=True)
+class Trial(Tuned):
+    """A configuration that is tried: trained with the seeds of the tuning on a part of every client's
+    training images, and scored by each client's model on the rest of its own."""
+    number: int
+    seeds: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}, configuration {self.number}"
+
+    @property
+    def partition(self) -> str:
+        return f"{self.base.partition}-trial"
+
+    def resolve(self, root: Path = ROOT) -> tuple[Scenario, str, dict]:
+        scenario, algorithm, hyper = super().resolve(root)
+        evaluation = dataclasses.replace(scenario.evaluation, tests="clients", attack=None)
+        return dataclasses.replace(scenario, evaluation=evaluation, seeds=list(self.seeds)), algorithm, hyper

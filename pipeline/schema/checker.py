@@ -83,7 +83,7 @@ def check(kind: Any, value: Any, where: str) -> Any:
 
     `kind` is a dataclass, int, float, bool, str, Literal, Annotated[number, Range], Name, list[...],
     dict[str, ...], dict[Name, ...], an optional of these, or a union of dataclasses told apart by their
-    `kind` field.
+    `kind` field, or of a share (0.2), a count (4), a list and a mapping.
     """
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
@@ -126,9 +126,10 @@ def _check_union(kinds, value, where):
         return None
     kinds = [k for k in kinds if k is not type(None)]
     tagged = {k.kind: k for k in kinds if dataclasses.is_dataclass(k) and hasattr(k, "kind")}
-    if not tagged:  # only one dataclass, or a number or a mapping of numbers
-        fits = [k for k in kinds if (typing.get_origin(k) is dict) == isinstance(value, dict)]
-        return check((fits or kinds)[0], value, where)
+    if not tagged:  # only one dataclass, or kinds that YAML tells apart: numbers, lists, mappings
+        forms = {typing.get_args(k)[0] if typing.get_origin(k) is Annotated else typing.get_origin(k): k
+                 for k in kinds}
+        return check(forms.get(type(value), kinds[0]), value, where)
     if not isinstance(value, dict) or "kind" not in value:
         raise ParamError(f"{where}: expected a mapping with the key 'kind', one of {', '.join(tagged)}")
     if value["kind"] not in tagged:

@@ -1,5 +1,6 @@
 """Reading params.yaml and papers/<paper>/paper.yaml, checked."""
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -8,10 +9,10 @@ from typing import Any, Literal
 
 import yaml
 
-from pipeline.errors import ParamError, unknown
+from pipeline.errors import ParamError, conflict, unknown
 from pipeline.schema.checker import Name, Spelling, Whole, check
 from pipeline.schema.paper import ACROSS, MINIATURE, Figure, Grid, Paper
-from pipeline.schema.scenario import setting
+from pipeline.schema.scenario import check_seeds, setting
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -39,6 +40,10 @@ class Common:
     seeds: list[Whole] | None = None
     arithmetic: Literal["portable"] | None = None
 
+    def __post_init__(self):
+        if self.seeds is not None:
+            check_seeds(self.seeds)
+
 
 @dataclass(frozen=True)
 class Params:
@@ -58,8 +63,7 @@ def read_yaml(path: Path) -> dict:
     except FileNotFoundError:
         raise ParamError(f"{shown}: no such file") from None
     except yaml.MarkedYAMLError as error:
-        said = ", ".join(filter(None, (error.context, error.problem)))
-        raise ParamError(f"{shown}{_line(error.problem_mark)}: {' '.join(said.split())}") from None
+        raise ParamError(f"{shown}{conflict(text) or _told(error, text)}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ParamError(f"{shown}: {' '.join(str(error).split())}") from None
     if document is not None and not isinstance(document, dict):
@@ -67,8 +71,12 @@ def read_yaml(path: Path) -> dict:
     return document or {}
 
 
-def _line(mark: yaml.Mark | None) -> str:
-    return f":{mark.line + 1}" if mark else ""
+def _told(error: yaml.MarkedYAMLError, text: str) -> str:
+    """`:12: what is wrong`."""
+    said, mark = ", ".join(filter(None, (error.context, error.problem))), error.problem_mark
+    if mark and text.splitlines()[mark.line:] and text.splitlines()[mark.line][mark.column:].startswith("\t"):
+        said = "a tab; YAML is indented with spaces"
+    return f"{f':{mark.line + 1}' if mark else ''}: {' '.join(said.split())}"
 
 
 class _UniqueKeys(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -95,6 +103,13 @@ class _UniqueKeys(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignor
         if isinstance(value, int) and abs(value) >= 2**63:
             raise _not_a_value(node)
         return value
+
+
+# YAML 1.1, which PyYAML reads, takes 1e-2 for text; YAML 1.2, as which DVC reads the same file, for a
+# number.
+_UniqueKeys.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
 
 
 def _not_a_value(node: yaml.Node) -> yaml.MarkedYAMLError:
@@ -190,6 +205,10 @@ def load_paper(name: str, root: Path = ROOT) -> Paper:
         known = paper.scenarios if kind == "scenario" else paper.methods
         if item not in known:
             raise ParamError(f"{shorten(path)}: {where}: {unknown(kind, item, known)}")
+    for name, tuning in paper.tuning.items():
+        if not tuning.seeds or not set(tuning.seeds) <= set(seeds := paper.scenarios[name].seeds):
+            raise ParamError(f"{shorten(path)}: tuning.{name}.seeds: must be some of the scenario's {seeds}, "
+                             f"found {tuning.seeds}")
     for name in paper.sources.settings:
         if all(setting(scenario, name) is None for scenario in paper.scenarios.values()):
             raise ParamError(f"{shorten(path)}: sources.settings.{name}: no scenario has such a value")
@@ -215,6 +234,9 @@ def _references(paper: Paper) -> Iterator[tuple[str, str, str]]:
         yield from ((part, "scenario", name) for name in getattr(paper, part))
     for part in ("methods", "others") if paper.miniature else ():
         yield from ((f"miniature.{part}", "method", name) for name in getattr(paper.miniature, part))
+    for key, tuning in paper.tuning.items():
+        yield "tuning", "scenario", key
+        yield from ((f"tuning.{key}.methods", "method", name) for name in tuning.methods)
     if paper.communication:
         yield from (("communication.counts", "method", name) for name in paper.communication.counts)
     for key, values in paper.methods.items():

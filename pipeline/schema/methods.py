@@ -4,6 +4,8 @@ from pathlib import Path
 
 from pipeline.schema.loader import ROOT
 
+SPACES = "pipeline/methods/spaces.yaml"               # where tuning looks, of every method
+
 
 def method_names(paper: str | None = None, root: Path = ROOT) -> list[str]:
     """Every method that has a file; with `paper`, also this paper's own."""

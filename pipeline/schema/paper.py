@@ -2,7 +2,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pipeline.schema.checker import Count, FileName, Name
+from pipeline.schema.checker import Count, FileName, Name, Whole
 from pipeline.schema.scenario import Scenario
 
 MINIATURE = "mini"                       # the name of the scenario that every paper's miniature becomes
@@ -18,6 +18,8 @@ DELTA = "delta"                          # the printed column that subtracts the
 COMPUTED = ("embedding", "sphere", "margins", "matrix", "transfer")
 
 
+# Columns of published/*.csv.
+PUBLISHED = ["paper", "table", "setting", "dataset", "column", "method", "value", "std", "note"]
 PICTURE = "images"                       # the kind that is drawn from a scenario's data
 
 
@@ -192,6 +194,15 @@ class Miniature:
 
 
 @dataclass(frozen=True)
+class Tuning:
+    """Which methods of a scenario are tuned: each tries so many configurations with these seeds, its own
+    values first, and is chosen for by its clients' validation images (pipeline.cells.tuning)."""
+    configurations: Count
+    seeds: list[Whole]
+    methods: list[str]
+
+
+@dataclass(frozen=True)
 class Links:
     """Addresses for the pages: of the paper (DOI or arXiv), and of its authors' code where there is any."""
     paper: str = ""
@@ -221,6 +232,7 @@ class Paper:
     # Scenarios that are in no table of the paper, such as smaller ones; each gets a table of its own.
     beside: list[str] = field(default_factory=list)
     miniature: Miniature | None = None
+    tuning: dict[Name, Tuning] = field(default_factory=dict)      # scenario -> what is tuned there
     communication: Communication | None = None
     # The paper's own readings; those of a method are in pipeline/methods/readings.yaml.
     readings: list[Choice] = field(default_factory=list)

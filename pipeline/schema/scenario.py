@@ -112,6 +112,10 @@ class Subset:
 Partition = Dirichlet | Pathological | Domains | Subset
 
 
+# What a scenario may ask of a method beyond that (methods.base.Method.can), and the key that asks for it.
+DEMANDS = {"partial participation": "training.participation", "unseen clients": "training.unseen"}
+
+
 # What a method may need of a scenario (methods.base.Method.needs), and which key gives it.
 NEEDS = {
     "public data": "`public`, unlabelled images that all clients see",
@@ -157,6 +161,15 @@ class Training:
     # How the server averages models; None: weighted by training samples n_k.
     averaging: Literal["uniform"] | None = None
     pretraining: Count | None = None  # epochs that every client trains alone before round 1 (RAHFL)
+    # Clients that take part in a round, drawn anew each time: a share of all (0.2) or how many; None: all.
+    participation: Fraction | Count | None = None
+    # Clients that never train and come after the last round: a share of all, how many, or their names.
+    unseen: Fraction | Count | list[str] | None = None
+    adaptation: Count | None = None  # local epochs by which these adapt; None: the method's own round
+
+    def __post_init__(self):
+        if self.adaptation is not None and self.unseen is None:
+            raise ValueError("'adaptation' is of clients that come at the end: name them under 'unseen'")
 
 
 @dataclass(frozen=True)
@@ -203,8 +216,7 @@ class Scenario:
     def __post_init__(self):
         if (self.model is None) == (self.models is None):
             raise ValueError("give either 'model' or 'models'")
-        if not self.seeds or len(set(self.seeds)) != len(self.seeds):
-            raise ValueError(f"'seeds' must be different whole numbers, found {self.seeds}")
+        check_seeds(self.seeds)
         if (
             self.models is not None
             and isinstance(self.partition, Subset)
@@ -217,6 +229,11 @@ class Scenario:
 
         if self.evaluation.attack is not None and self.data.normalise != "none":
             raise ValueError("'evaluation.attack' needs images in [0, 1]: set 'data.normalise' to none")
+        if self.training.unseen is not None and self.evaluation.tests != "clients":
+            raise ValueError("'training.unseen' needs every client's test part: 'evaluation.tests: clients'")
+        for name, most in (("participation", self.clients), ("unseen", self.clients - 1)):
+            if isinstance(found := getattr(self.training, name), int) and found > most:
+                raise ValueError(f"'training.{name}' is {found}, of {self.clients} clients")
 
     def draw(self, seed: int) -> int:
         """Which draw of the partition a seed trains on: its own, or draw 0 where one serves all."""
@@ -226,6 +243,14 @@ class Scenario:
     def draws(self) -> int:
         """Draws of the partition that the seeds train on."""
         return len(set(map(self.draw, self.seeds)))
+
+    @property
+    def clients(self) -> int:
+        """How many there are."""
+        cut = self.partition
+        if isinstance(cut, Subset):
+            return len(cut.sizes)
+        return cut.clients if isinstance(cut.clients, int) else sum(cut.clients.values())
 
     @property
     def networks(self) -> list[Model]:
@@ -244,6 +269,11 @@ class Scenario:
         }
         return {need for need in NEEDS if has[need]}
 
+    @property
+    def asks(self) -> set[str]:
+        """Those of DEMANDS that it makes."""
+        return {demand for demand, key in DEMANDS.items() if setting(self, key) is not None}
+
     def with_networks(self, changes: object, where: str) -> "Scenario":
         """This scenario with `changes` (keys of Model) over the network of every client: {name: fedlsa},
         {projector: 1024}."""
@@ -256,6 +286,12 @@ class Scenario:
             model=self.model and changed(self.model),
             models=self.models and {name: changed(model) for name, model in self.models.items()},
         )
+
+
+def check_seeds(seeds: list[int]) -> None:
+    """ValueError unless there is one, and each once."""
+    if not seeds or len(set(seeds)) != len(seeds):
+        raise ValueError(f"'seeds' must be different whole numbers, at least one, found {seeds}")
 
 
 def setting(scenario: Scenario, name: str) -> Any:

@@ -1,4 +1,6 @@
 """Cells on a real SLURM cluster of this machine."""
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -49,6 +51,28 @@ def test_cancelled_jobs_are_gone_and_the_rest_is_one_line(slurm, project):
     assert "mini@local: slurm cluster 'mini' refuses the job: " in said
     said = fedrepro(project, *slurm_with, "mem=1G", expect=2, SLURM_CONF=str(slurm.at / "nowhere.conf"))
     assert said.startswith("error: --on slurm: scontrol: ") and said.count("\n") == 1
+
+
+SBATCH = """\
+#!/bin/sh
+# As a cluster whose accounting lets this user have two jobs.
+tasks=$(sed -n 's/^#SBATCH --array=0-\\([0-9]*\\).*/\\1/p' "$(eval echo \\${$#})")
+[ $(( ${tasks:-0} + 1 + $(squeue --me -h -r | wc -l) )) -le 2 ] && exec "$REAL_SBATCH" "$@"
+echo "sbatch: error: AssocMaxSubmitJobLimit" >&2
+echo "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy" >&2
+exit 1
+"""
+
+
+def test_what_a_limit_of_jobs_refuses_follows_when_a_job_has_ended(slurm, project, tmp_path):
+    (tmp_path / "sbatch").write_text(SBATCH)
+    (tmp_path / "sbatch").chmod(0o755)
+    path = os.pathsep.join([str(Path(sys.executable).parent), str(tmp_path), os.environ["PATH"]])
+    said = fedrepro(project, "run", *CELLS, *OPTIONS, **slurm.variables, PATH=path,
+                    REAL_SBATCH=shutil.which("sbatch"))
+    assert "waits for room in the queue" in said and "3 of" in said
+    assert "sbatch: error" not in said and len(submissions(project)) >= 6       # of 3, 1, 2, 1, 1 and 1 cells
+    assert clean(project) and not list(project.glob(".cells/jobs/*.json"))
 
 
 def submissions(project: Path) -> list[Path]:

@@ -1,0 +1,152 @@
+"""Our methods beside the public code that others wrote for them, from equal weights and on equal batches.
+
+    PYTHONPATH=. python benchmarks/against_originals.py CHECKOUT [CHECKOUT ...]
+
+A CHECKOUT is a clone of a repository that benchmarks/originals/ knows, whose own requirements are importable.
+Prints a table, and writes what was found of these repositories into benchmarks/results/fidelity.json and from
+there into docs/fidelity.md. The exit code is 1 where a difference is not explained.
+"""
+
+import argparse
+import dataclasses
+import importlib
+import json
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+from benchmarks.originals import NOT_COMPARED
+from pipeline.cells.provenance import machine
+from pipeline.errors import FedReproError
+from pipeline.schema import ROOT, method_names
+
+RESULTS, PAGE = ROOT / "benchmarks" / "results" / "fidelity.json", ROOT / "docs" / "fidelity.md"
+BEGIN, END = "<!-- what follows is written by benchmarks/against_originals.py -->", "<!-- until here -->"
+
+
+def known() -> dict[str, tuple[str, str]]:
+    """module of benchmarks/originals -> (repository, a file that it alone has)."""
+    found = {}
+    for path in sorted((ROOT / "benchmarks" / "originals").glob("*.py")):
+        line = next(
+            (line for line in path.read_text().splitlines() if line.startswith("REPOSITORY, MARK")), None
+        )
+        if line is not None:
+            repository, mark = line.split("=")[1].replace('"', "").split(",")
+            found[path.stem] = repository.strip(), mark.strip()
+    return found
+
+
+def identified(checkout: Path) -> str:
+    """The module that knows this checkout."""
+    for module, (_, mark) in known().items():
+        if (checkout / mark).is_file():
+            return module
+    names = ", ".join(repository for repository, _ in known().values())
+    raise FedReproError(f"{checkout}: none of {names}")
+
+
+def commit(checkout: Path) -> str:
+    def git(*words: str) -> subprocess.CompletedProcess:
+        return subprocess.run(["git", "-C", checkout, *words], capture_output=True, text=True)
+
+    head = git("rev-parse", "HEAD")
+    if head.returncode:
+        raise FedReproError(f"{checkout}: no git checkout, so that its commit is not known")
+    if git("diff", "--quiet", "HEAD", "--", "*.py").returncode:
+        raise FedReproError(f"{checkout}: its Python files differ from its commit {head.stdout[:7]}")
+    return head.stdout.strip()
+
+
+def measure(module: str, checkout: Path) -> None:
+    """The rows of one repository, as a JSON line; in a process of its own, since several have modules of one
+    name."""
+    warnings.filterwarnings("ignore")
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # originals print a lot
+    from benchmarks.originals.federation import Table
+
+    original, table = importlib.import_module(f"benchmarks.originals.{module}"), Table()
+    original.prepare(checkout.resolve())
+    for case in original.CASES:
+        case(table)
+    print(json.dumps([dataclasses.asdict(row) for row in table.rows]), file=answers, flush=True)
+
+
+def measured(module: str, checkout: Path) -> list[dict]:
+    words = [sys.executable, __file__, str(checkout), "--module", module]
+    done = subprocess.run(words, capture_output=True, text=True)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no word"])[-1]
+        raise FedReproError(f"{checkout}: {module} ended with {done.returncode}: {last}")
+    return json.loads(done.stdout)
+
+
+# -- the page ------------------------------------------------------------------------------------------------
+
+
+def tables(found: dict[str, dict], names: list[str]) -> str:
+    """docs/fidelity.md's tables: all that was measured, method by method, then the methods without any."""
+    lines = [
+        "| method | original | compared | largest difference | effect | verdict |",
+        "|---|---|---|---|---|---|",
+    ]
+    rows = [(row, repository) for repository, entry in found.items() for row in entry["rows"]]
+    for row, repository in sorted(rows, key=lambda one: one[0]["method"]):
+        effect = "" if row["effect"] is None else f"{row['effect']:.1e}"
+        options = ", ".join(f"{name}: {str(value).lower()}" for name, value in (row["options"] or {}).items())
+        what = row["compared"] + (f" ({options})" if options else "")
+        verdict = f"**{row['verdict']}**" + (f": {row['remark']}" if row["remark"] else "")
+        cells = (row["method"], repository, what, f"{row['difference']:.1e}", effect, verdict)
+        lines.append("| " + " | ".join(cells) + " |")
+    lines += ["", "| repository | commit | processor | torch | executor |", "|---|---|---|---|---|"]
+    for repository, entry in sorted(found.items()):
+        at = f"[{entry['commit'][:7]}](https://github.com/{repository}/tree/{entry['commit']})"
+        by = entry["machine"]
+        lines.append(f"| {repository} | {at} | {by['processor']} | {by['torch']} | {entry['executor']} |")
+    lines += ["", "| method | not compared, because |", "|---|---|"]
+    compared = {row["method"] for row, _ in rows}
+    lines += [f"| {name} | {NOT_COMPARED[name]} |" for name in names if name not in compared]
+    return "\n".join(lines)
+
+
+def with_tables(page: str, found: dict[str, dict], names: list[str]) -> str:
+    before, rest = page.split(BEGIN)
+    return f"{before}{BEGIN}\n\n{tables(found, names)}\n\n{END}{rest.split(END)[1]}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("checkouts", nargs="+", type=Path)
+    parser.add_argument("--module", help=argparse.SUPPRESS)
+    a = parser.parse_args()
+    if a.module:
+        measure(a.module, a.checkouts[0])
+        return 0
+    found: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
+    unexplained = False
+    for checkout in a.checkouts:
+        module = identified(checkout)
+        repository, head, rows = known()[module][0], commit(checkout), measured(module, checkout)
+        for row in rows:
+            unexplained |= row["verdict"] == "unexplained"
+            where = f"{row['method']:16} {repository:26}"
+            print(f"{where} {row['difference']:8.1e}  {row['verdict']:12} {row['compared']}")
+        executor = os.environ.get("FEDREPRO_EXECUTOR", "sequential")
+        found[repository] = {"commit": head, "machine": machine(), "executor": executor, "rows": rows}
+    found = dict(sorted(found.items()))
+    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+    PAGE.write_text(with_tables(PAGE.read_text(), found, method_names()))
+    return int(unexplained)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except FedReproError as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,13 @@
+"""Public code of the methods, run beside ours: a module for each repository, which imports the user's
+checkout. No code of others is in this folder."""
+
+# Methods of pipeline/methods that no module compares.
+NOT_COMPARED = {
+    "fedavg_plus": "no public code: FedAvg on adversarial examples is FedCCL's own comparison",
+    "fedccl": "no public code",
+    "fedccl_plus": "no public code",
+    "fedcrl": "no public code",
+    "fedlsa": "no public code",
+    "fedmatch": "ours is a reconstruction for different networks, as FCCL+ compares with; the authors' code "
+                "(wyjeong/FedMatch) has one network, decomposed in TensorFlow, and FCCL+'s own is not public",
+}  # fmt: skip

@@ -1,0 +1,99 @@
+"""What several runs begin with, computed once and kept in `.cells/beginnings/<digest>`: the pretraining that
+all methods of a scenario start from, and the first rounds of a scenario that another one only trains longer.
+
+The digest covers code, parameters, partition, precision and machine, so a run finds nothing but the bits that
+it would have computed itself. Nobody waits: of two runs that begin together, both compute.
+"""
+import dataclasses
+import hashlib
+import json
+import os
+import time
+from pathlib import Path
+
+import torch
+
+from pipeline.cells import provenance
+from pipeline.cells.inputs import inputs
+from pipeline.cells.kept import FORCE, Kept
+from pipeline.engine.state import pack, unpack
+from pipeline.engine.trained import Trained
+from pipeline.engine.world import default_device, executor_name, precision, supervised
+from pipeline.schema import Cell, Scenario, planned
+
+
+class Pretraining:
+    """Wraps an executor: carries out a cell's pretraining unless another run has. `seconds`: what it took
+    there."""
+
+    def __init__(self, executor, cell: Cell, seed: int, root: Path):
+        self.executor, self.cell, self.seed, self.root = executor, cell, seed, root
+        self.seconds = 0.0
+
+    def run(self, phase) -> Trained:
+        if phase.loss is not supervised:
+            return self.executor.run(phase)
+        kept, begun = self._kept(phase.epochs), time.monotonic()
+        if not os.environ.get(FORCE) and (saved := kept.resume(default_device())) is not None:
+            self.seconds = saved["seconds"]
+            return Trained(unpack(saved["models"]), saved["losses"])
+        found = self.executor.run(phase)
+        seconds = time.monotonic() - begun
+        kept.save({"models": pack(found.models), "losses": found.losses, "seconds": seconds})
+        return found
+
+    def _kept(self, epochs: int) -> Kept:
+        scenario, *_ = self.cell.resolve(self.root)
+        values = dataclasses.asdict(scenario)
+        code = provenance.code_digest(
+            "pipeline.cells.loading:load_world",
+            f"pipeline.engine.{executor_name(default_device())}",
+            named=provenance.named(scenario, {}, self.root),
+            root=self.root,
+        )
+        trained_on = {key: values[key] for key in ("data", "corruption", "model", "models", "arithmetic")}
+        trained_on["training"] = values["training"] | {"rounds": 0, "pretraining": epochs}
+        return _kept(self.cell, self.seed, self.root, code, trained_on)
+
+
+def first_rounds(cell: Cell, seed: int, root: Path) -> dict[int, Kept]:
+    """Round -> where the run's checkpoint after it is kept for scenarios that train longer, or was by them.
+
+    Only rounds before those that any of them reports: until there they measure alike.
+    """
+    scenario, *method = cell.resolve(root)
+    values = {"scenario": _beginning(scenario), "method": method}
+    found = set()
+    for other in planned(cell.paper, root):
+        if other.method == cell.method:
+            longer, *same = other.resolve(root)
+            if same == method and _beginning(longer) == values["scenario"]:
+                found.add((longer.training.rounds, longer.evaluation.last))
+    most = max((rounds for rounds, _ in found), default=0)
+    own = scenario.training.rounds - scenario.evaluation.last
+    code = provenance.digest_of(cell, root, executor_name(default_device()))
+    return {
+        rounds - last: _kept(cell, seed, root, code, values | {"round": rounds - last})
+        for rounds, last in sorted(found)
+        if rounds < most and 0 < rounds - last <= own
+    }
+
+
+def _kept(cell: Cell, seed: int, root: Path, code: str, values: dict) -> Kept:
+    """Where a computation of these values is kept."""
+    values = values | {
+        "code": code,
+        "partition": inputs(cell, seed, root)["digest"],
+        "precision": precision(),
+        "machine": provenance.machine(),
+        "device": torch.cuda.get_device_name() if default_device().type == "cuda" else "",
+    }
+    digest = hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()
+    return Kept(root / ".cells" / "beginnings" / digest, seed)
+
+
+def _beginning(scenario: Scenario) -> dict:
+    """The scenario's values without how long it trains and which seeds."""
+    values = dataclasses.asdict(dataclasses.replace(scenario, seeds=[0]))
+    values["training"]["rounds"] = values["evaluation"]["last"] = 0
+    return values

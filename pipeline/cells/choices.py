@@ -1,0 +1,76 @@
+"""What tuning found (papers/<paper>/tuning/<scenario>/<method>.json), and the cells with what it chose.
+
+Reading it imports no torch, so that pages and commands stay fast.
+"""
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from pipeline.cells import results
+from pipeline.errors import FedReproError, ParamError, unknown
+from pipeline.schema import ROOT, Cell, Tuned, Tuning, check_keys, load_paper, shorten
+from pipeline.sealing import is_sealed
+
+KEYS: dict[str, Any] = {"cell": str, "seeds": list, "configurations": list, "chosen": int, "self": str}
+
+
+def asked(cell: Cell, root: Path = ROOT) -> Tuning:
+    """How paper.yaml has the cell tuned; ParamError where it does not."""
+    tuning, at = load_paper(cell.paper, root).tuning, f"papers/{cell.paper}/paper.yaml: tuning"
+    if cell.scenario not in tuning:
+        raise ParamError(f"{at}: {unknown('scenario', cell.scenario, tuning)}")
+    if cell.method not in tuning[cell.scenario].methods:
+        raise ParamError(f"{at}.{cell.scenario}.methods: "
+                         f"{unknown('method', cell.method, tuning[cell.scenario].methods)}")
+    return tuning[cell.scenario]
+
+
+def means(configurations: list[dict]) -> list[float | None]:
+    """The mean accuracy over the seeds of every configuration; None of one that could not be trained."""
+    return [fmean(one["accuracy"]) if "accuracy" in one else None for one in configurations]
+
+
+def best(accuracies: list[float | None]) -> int:
+    """The configuration with the highest accuracy; of equal ones the first, so that a method keeps its own
+    values unless others are better."""
+    return accuracies.index(max(mean for mean in accuracies if mean is not None))
+
+
+def path(cell: Cell, root: Path = ROOT) -> Path:
+    return root / "papers" / cell.paper / "tuning" / cell.scenario / f"{cell.method}.json"
+
+
+def read(cell: Cell, root: Path = ROOT) -> dict:
+    """What the tuning of a cell found. FedReproError where it is not there, was altered or is another's."""
+    file = path(cell, root)
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise FedReproError(f"{shorten(file)}: no such file; `fedrepro tune {cell}` makes it") from None
+    except ValueError as error:
+        raise FedReproError(f"{shorten(file)}: not whole JSON: {error}; tune the cell again") from None
+    check_keys(document, KEYS, f"{shorten(file)}:")
+    if not is_sealed(document) or document["cell"] != str(cell):
+        raise FedReproError(f"{shorten(file)}: was altered, or is another cell's; tune the cell again")
+    return document
+
+
+def tuned(cell: Cell, root: Path = ROOT) -> Tuned:
+    """The cell with the values that its tuning chose."""
+    document = read(cell, root)
+    return Tuned.of(cell, tuple(document["configurations"][document["chosen"]]["changes"].items()))
+
+
+def trained(cell: Cell, root: Path = ROOT) -> dict[Cell, dict]:
+    """The cell with the values that were chosen, and its result; empty where it was not trained."""
+    chosen = tuned(cell, root)
+    file = chosen.folder(root) / "result.json"
+    return {chosen: results.read(file)} if file.exists() else {}
+
+
+def found(root: Path = ROOT) -> Iterator[Cell]:
+    """The cells that were tuned, in the order of the paths."""
+    for file in sorted(root.glob("papers/*/tuning/*/*.json")):
+        yield Cell(file.parts[-4], file.parts[-2], file.stem)

@@ -1,0 +1,92 @@
+"""Which configurations of a method are tried: its own values, then quasi-random points of its search space
+(pipeline/methods/spaces.yaml)."""
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from pipeline import keys, methods
+from pipeline.cells.checks import runnable
+from pipeline.errors import ParamError, unknown
+from pipeline.schema import RATE, ROOT, SPACES, Cell, Changes, Finite, check, read_yaml
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The values of one hyper-parameter: from `low` to `high`, or one of `choices`."""
+    source: str
+    low: Finite | None = None
+    high: Finite | None = None
+    scale: Literal["log", "linear"] = "log"
+    choices: list[Any] | None = None
+
+    def __post_init__(self):
+        ends = [end for end in (self.low, self.high) if end is not None]
+        if self.choices if ends else not self.choices:
+            raise ValueError("give either 'low' and 'high' or 'choices'")
+        if ends and (len(ends) < 2 or ends[0] >= ends[1]):
+            raise ValueError("'low' must be below 'high'")
+        if ends and self.scale == "log" and ends[0] <= 0:
+            raise ValueError("'low' must be above 0 where the scale is log")
+
+    @property
+    def ends(self) -> list[Any]:
+        """Values that must be valid for all of the axis to be."""
+        return self.choices or [self.low, self.high]
+
+    def at(self, share: float, unit: float = 1.0) -> Any:
+        """The value at 0 <= share < 1 of the axis, times `unit`: a number of three digits, or a choice."""
+        if self.choices:
+            return self.choices[int(share * len(self.choices))]
+        low, high = self.ends
+        if self.scale == "log":
+            value = math.exp(math.log(low) + share * math.log(high / low))
+        else:
+            value = low + share * (high - low)
+        return float(f"{value * unit:.3g}")
+
+
+def configurations(cell: Cell, count: int, root: Path = ROOT) -> list[Changes]:
+    """`count` configurations of the cell's method, as changes of its row's values: first none, then a Halton
+    sequence, of which more begin with the same. The learning rate takes the same values for every method of
+    a scenario.
+
+    Raises ParamError for a space that names no hyper-parameter of the method, or values that it cannot have.
+    """
+    units = space(cell, root)
+    points = shares(len(units), count - 1, cell.paper, cell.partition)
+    return [(), *(
+        tuple((name, axis.at(share, unit)) for (name, (axis, unit)), share in zip(units.items(), point))
+        for point in points
+    )]
+
+
+def shares(axes: int, count: int, *key: str) -> np.ndarray:
+    """(count, axes) points of the unit cube, scrambled by the key. A further axis leaves the others as they
+    are."""
+    from scipy.stats import qmc
+    rng = np.random.default_rng(keys.key("configurations", *key))
+    return qmc.Halton(axes, scramble=True, rng=rng).random(count)
+
+
+def space(cell: Cell, root: Path = ROOT) -> dict[str, tuple[Axis, float]]:
+    """Hyper-parameter, or RATE -> its axis and what that is a multiple of; the learning rate first."""
+    scenario, algorithm, hyper, method = runnable(cell, root)
+    document, at = read_yaml(ROOT / SPACES), f"{SPACES}: {algorithm}"
+    if algorithm not in document:
+        raise ParamError(f"{SPACES}: {unknown('section', algorithm, document)}; every tuned method needs one")
+    section = dict(document[algorithm] or {})
+    own = section.pop(RATE, None)
+    if own is not None and str(own) not in vars(method):
+        raise ParamError(f"{at}.{RATE}: {unknown('hyper-parameter', str(own), vars(method))}")
+    rate = getattr(method, own) if own else None
+    unit = scenario.training.optimiser.lr if rate is None else rate
+    found = {RATE if rate is None else own: (check(Axis, document.get(RATE), f"{SPACES}: {RATE}"), unit)}
+    for name, values in section.items():
+        axis = check(Axis, values, f"{at}.{name}")
+        for end in axis.ends:
+            methods.load(algorithm, {**hyper, name: end}, at, cell.paper, root)
+        found[name] = (axis, 1.0)
+    return found

@@ -1,0 +1,48 @@
+"""Tunes a method in a scenario: trains its configurations on a part of every client's training images and
+chooses by the rest of them (docs/decisions/tuning.md)."""
+from pathlib import Path
+
+from pipeline import files
+from pipeline.cells import choices
+from pipeline.cells.checks import runnable
+from pipeline.cells.spaces import configurations, space
+from pipeline.cells.training import train_cell
+from pipeline.errors import TrainingError, WorkerError
+from pipeline.schema import RATE, ROOT, Cell, Trial
+from pipeline.sealing import seal
+
+
+def tune(cell: Cell, root: Path = ROOT) -> dict:
+    """Try the configurations of the cell's method; writes and returns what `choices.read` reads.
+
+    A configuration is a cell of its own in `.cells/`: what was tried before is not trained again. One whose
+    training does not stay finite has no accuracy; TrainingError where that is all of them.
+    """
+    asked, names = choices.asked(cell, root), list(space(cell, root))
+    tried = [
+        _tried(Trial.of(cell, changes, number=number, seeds=tuple(asked.seeds)), names, root)
+        for number, changes in enumerate(configurations(cell, asked.configurations, root))
+    ]
+    if not any("accuracy" in one for one in tried):
+        raise TrainingError(f"{cell}: no configuration can be trained; the first: {tried[0]['error']}")
+    best = choices.best(choices.means(tried))
+    document = seal({"cell": str(cell), "seeds": asked.seeds, "configurations": tried, "chosen": best})
+    files.write_json(choices.path(cell, root), document)
+    return document
+
+
+def _tried(trial: Trial, names: list[str], root: Path) -> dict:
+    """What is written of a configuration: its changes, the values of the hyper-parameters in `names`, and of
+    every seed the accuracy in percent on validation images, mean over clients and over the last rounds."""
+    scenario, _, _, method = runnable(trial, root)
+    known = {**vars(method), RATE: scenario.training.optimiser.lr}
+    values = {name: known[name] for name in names}
+    tried = {"changes": dict(trial.changes), "values": values}
+    try:
+        result = train_cell(trial, root, write=False)
+    except WorkerError:                               # says nothing about the values
+        raise
+    except TrainingError as error:
+        return {**tried, "error": str(error)}
+    return {**tried, "accuracy": result["measures"]["average"], "seconds": result["seconds"],
+            "digest": result["digest"]}

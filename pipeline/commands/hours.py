@@ -1,0 +1,272 @@
+"""How long a cell would train, from the cells that were measured: by the operations of both.
+
+Counted are three passes of every network over its client's images (one forward, two backward) in every local
+epoch, three over the public images where the method uses them, one over the test images after a round, and
+those of attacks. What a method does besides, such as views of AugMix, shows in its measured cells alone.
+
+operations.csv has those of one forward pass of one image by every network, at its default widths with ten
+classes: the multiply-adds, and WRITTEN for every number that a layer puts out, since depthwise convolutions
+and activations wait for memory and not for arithmetic. Counting them anew would cost the import of torch,
+which `fedrepro status` does without.
+"""
+import csv
+import math
+import os
+import re
+import statistics
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from pipeline.data.registry import REGISTRY
+from pipeline.errors import ParamError
+from pipeline.schema import (
+    ROOT,
+    Cell,
+    Data,
+    Dirichlet,
+    Domains,
+    Model,
+    Pathological,
+    Scenario,
+    Subset,
+    method_file,
+)
+
+TABLE = Path(__file__).with_name("operations.csv")
+METHODS = ROOT / "pipeline" / "methods"
+# Multiply-adds that take as long as one number written. So the training steps of seven networks at 32 pixels
+# come out within a fifth of their CPU seconds on one core; by multiply-adds alone they are 5 times apart.
+WRITTEN = 100
+PASSES = 3  # of a training step, in forward passes: the gradients of activations and of weights cost one each
+NEAR = 0.5  # orders of magnitude that a cell's step may be farther than the nearest one's
+INDEX_TEST = 0.2  # share of a domain whose test part is index mod 10 in {8, 9}
+
+
+@dataclass(frozen=True)
+class Rate:
+    """The speed of a finished cell."""
+    networks: tuple[str, ...]
+    data: str
+    algorithm: str
+    device: str
+    step: float                                       # operations of a batch's forward pass, on the average
+    seconds: float                                    # of one process per operation
+
+
+@dataclass(frozen=True)
+class Images:
+    """What one seed goes through."""
+    train: dict[str, float]  # client -> its images; one entry "" where they are not known client by client
+    test: float                                       # that a round scores, by one network
+
+
+@dataclass(frozen=True)
+class Work:
+    """Operations of one seed."""
+    whole: float
+    step: float                                       # of a batch's forward pass, on the average
+
+
+# -- seconds -------------------------------------------------------------------------------------------------
+
+def rates_of(results: dict[Cell, dict], root: Path = ROOT) -> list[Rate]:
+    """The speed of every finished cell. Cells of unknown size or with other parameters than today's are left
+    out."""
+    found = []
+    for cell, result in results.items():
+        try:
+            scenario, algorithm, _ = cell.resolve(root)
+            done = work(cell, scenario, algorithm, root)
+            seconds = statistics.fmean(result["seconds"])
+            if done and seconds > 0 and result["rounds"] == scenario.training.rounds:
+                speed = seconds / done.whole
+                found.append(Rate(networks(scenario), scenario.data.set, algorithm, result["device"],
+                                  done.step, speed))
+        except (KeyError, TypeError, ParamError, statistics.StatisticsError):
+            continue
+    return found
+
+
+def networks(scenario: Scenario) -> tuple[str, ...]:
+    """Names of the networks in use, each once."""
+    return tuple(sorted({model.name for model in scenario.networks}))
+
+
+def estimate(cell: Cell, rates: list[Rate], root: Path = ROOT) -> tuple[float | None, bool]:
+    """Hours of one process that all seeds of a cell take, and whether cells of its networks and data set were
+    measured.
+
+    Of those the same algorithm's count, where there are any. Otherwise it is the cells whose training steps
+    are nearest in size, since the smaller a step, the more of its time is overhead; and the algorithm is
+    taken to be slower than others where it was so in each of its comparisons.
+    """
+    try:
+        scenario, algorithm, _ = cell.resolve(root)
+    except ParamError:
+        return None, False
+    ahead, mine = work(cell, scenario, algorithm, root), networks(scenario)
+    if ahead is None or not rates:
+        return None, False
+    same = [rate for rate in rates if (rate.networks, rate.data) == (mine, scenario.data.set)]
+    own = [rate for rate in same if rate.algorithm == algorithm]
+    known = own or same or rates
+    far = [abs(math.log10(rate.step / ahead.step)) for rate in known]
+    most = min(far) + NEAR
+    seconds = statistics.median(rate.seconds for rate, one in zip(known, far, strict=True) if one <= most)
+    factor = 1.0 if own else _slower(algorithm, rates)
+    return factor * seconds * ahead.whole * len(scenario.seeds) / 3600, bool(same)
+
+
+def _slower(algorithm: str, rates: list[Rate]) -> float:
+    """How many times as long as others it takes for the same networks, data and steps, in the comparison
+    where that is least; 1 where it was faster once, or never compared."""
+    groups: dict[tuple, tuple[list[float], list[float]]] = {}
+    for rate in rates:
+        groups.setdefault((rate.networks, rate.data, rate.step), ([], []))[
+            rate.algorithm == algorithm].append(rate.seconds)
+    found = [statistics.median(own) / statistics.median(others)
+             for others, own in groups.values() if own and others]
+    return max(min(found, default=1.0), 1.0)
+
+
+# -- operations ----------------------------------------------------------------------------------------------
+
+def work(cell: Cell, scenario: Scenario, algorithm: str, root: Path = ROOT) -> Work | None:
+    """None where the size of the data is not known, or a network's operations."""
+    images, training, scored = images_of(cell, scenario, root), scenario.training, scenario.evaluation
+    try:
+        forward = [_operations(model, scenario.data) for model in scenario.networks]
+    except KeyError:
+        return None
+    if images is None:
+        return None
+    each, mean = dict(zip(scenario.models or {}, forward)), statistics.fmean(forward)
+    every = sum(forward) if scenario.models else mean * scenario.clients       # one image, by every client
+    epoch = sum(count * each.get(client, mean) for client, count in images.train.items())
+    # Elsewhere all clients share the model that is scored, or each has test images of its own.
+    alone = scored.tests == "cross" or (scored.tests != "clients" and scenario.models)
+    tests = images.test * (every if alone else mean)
+    learnt = epoch * (1 + _attack_steps(cell, algorithm, root))
+    if (wanted := training.participation) is not None:
+        learnt *= wanted / scenario.clients if isinstance(wanted, int) else wanted
+    whole = PASSES * (learnt * training.local_epochs * training.rounds + epoch * (training.pretraining or 0))
+    whole += tests * training.rounds / scored.every
+    if scored.attack:
+        whole += PASSES * tests * (1 + scored.attack.steps) * min(scored.last, training.rounds)
+    if (public := scenario.public) and _uses_public(_source(algorithm, cell.paper, root)):
+        whole += PASSES * every * public.size * public.epochs * training.rounds
+    return Work(whole, training.batch_size * epoch / sum(images.train.values()))
+
+
+def _operations(model: Model, data: Data) -> float:
+    """Of one image; between the sizes of the table by the pixels from the nearest."""
+    table = _table()
+    sizes = table.get((model.name, data.channels)) or table[model.name, 3]
+    near = min(sizes, key=lambda size: abs(math.log(size / data.size)))
+    fixed = len(set(sizes.values())) == 1             # the network reads features, not pixels
+    return sizes[near] if fixed else sizes[near] * (data.size / near) ** 2
+
+
+@cache
+def _table() -> dict[tuple[str, int], dict[int, int]]:
+    """{(network, channels): {image side: operations of one image}}."""
+    with TABLE.open(encoding="utf-8", newline="") as file:
+        return {(row.pop("network"), int(row.pop("channels"))): {int(k): int(v) for k, v in row.items()}
+                for row in csv.DictReader(file)}
+
+
+def _attack_steps(cell: Cell, algorithm: str, root: Path) -> int:
+    """Steps of the attack on every training image, of adversarial training; 0 of all other methods."""
+    if "pipeline.methods._adversarial" not in _source(algorithm, cell.paper, root):
+        return 0
+    default = re.findall(r"^    steps: Count = (\d+)", _text(METHODS / "_adversarial.py"), re.MULTILINE)
+    given = cell.resolve(root)[2].get("steps")
+    return given if isinstance(given, int) else int(default[0])
+
+
+def _uses_public(text: str) -> bool:
+    """Whether a method, or one that it is built on, says that it needs public data."""
+    bases = re.findall(r"^from pipeline\.methods\.(\w+) import", text, re.MULTILINE)
+    return '"public data"' in text or any(_uses_public(_text(METHODS / f"{base}.py")) for base in bases)
+
+
+@cache
+def _source(algorithm: str, paper: str, root: Path) -> str:
+    """A method's source text, which is read instead of imported."""
+    return _text(method_file(algorithm, paper, root))
+
+
+def _text(file: Path | None) -> str:
+    return file.read_text(encoding="utf-8") if file and file.is_file() else ""
+
+
+# -- images --------------------------------------------------------------------------------------------------
+
+def images_of(cell: Cell, scenario: Scenario, root: Path = ROOT) -> Images | None:
+    """Counted where the partition was made, else from its parameters and the data set's size; None where that
+    is not known."""
+    path = root / "papers" / cell.paper / "runs" / cell.partition / "clients.csv"
+    kind = scenario.evaluation.tests
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        train = {row["client"]: float(row["train"]) for row in rows}
+        tests = [float(row["test"]) for row in rows]
+        domains = dict(zip([row["domain"] for row in rows], tests))
+        test = {"clients": sum(tests), "pooled": max(tests)}.get(kind, sum(domains.values()))
+    except (OSError, KeyError, ValueError):
+        train, test = _training_images(scenario), _test_images(scenario)
+    if kind == "pooled" and scenario.corruption is not None:
+        test *= 2                                     # as they are, and corrupted
+    return Images(train, test) if sum(train.values()) else None
+
+
+def _training_images(scenario: Scenario) -> dict[str, float]:
+    cut, counts = scenario.partition, _counts(scenario.data.set)
+    if isinstance(cut, Subset):
+        return {client: float(size) for client, size in cut.sizes.items()}
+    if isinstance(cut, (Dirichlet, Pathological)):
+        train, test = (sum(part) for part in zip(*counts.values())) if counts else (0, 0)
+        whole = cut.pool == "train+test"
+        return {"": min(train + test * whole, cut.samples or math.inf) * (cut.train_share if whole else 1)}
+    domains = cut.clients.items()
+    return {"": sum(_of_domain(cut, scenario, printed, clients, counts) for printed, clients in domains)}
+
+
+def _test_images(scenario: Scenario) -> float:
+    """The test images of the domains in use; 0 where they are not known."""
+    cut, counts = scenario.partition, _counts(scenario.data.set)
+    if isinstance(cut, (Dirichlet, Pathological)):
+        train, test = (sum(part) for part in zip(*counts.values())) if counts else (0, 0)
+        whole = min(train + test, cut.samples or math.inf)
+        return whole * (1 - cut.train_share) if cut.pool == "train+test" else test
+    used = [counts[name] for name in scenario.data.domains.values() if name in counts] or [*counts.values()]
+    share = {"index_mod_10": INDEX_TEST, "random": cut.test_share or 0}.get(cut.test)
+    sizes = [test if share is None else train * share for train, test in used]
+    classes = REGISTRY[scenario.data.set].classes if scenario.data.set in REGISTRY else 0
+    return sum(min(size, (cut.test_per_class or math.inf) * classes) for size in sizes)
+
+
+def _counts(name: str) -> dict[str, tuple[int, int]]:
+    """(training, test) images per domain; empty where they are not known beforehand."""
+    if name not in REGISTRY:
+        return {}
+    entry = REGISTRY[name]
+    if entry.parts:
+        return {part: _counts(part)[part] for part in entry.parts if _counts(part)}
+    mirrored = os.environ.get("FEDREPRO_MIRROR") and entry.mirror and entry.mirror.counts
+    return dict(mirrored or entry.counts)
+
+
+def _of_domain(cut: Domains, scenario: Scenario, printed: str, clients: int, counts: dict) -> float:
+    classes = REGISTRY[scenario.data.set].classes if scenario.data.set in REGISTRY else 0
+    if cut.per_class:
+        return cut.per_class * classes * clients
+    all_of_it = counts.get(scenario.data.domains.get(printed, printed), (0, 0))
+    size = (
+        all_of_it[0] * {"official": 1, "index_mod_10": 1 - INDEX_TEST, "random": 1 - cut.test_share}[cut.test]
+    )
+    size = min(size, cut.samples or math.inf)
+    share = cut.share.get(printed, 0) if isinstance(cut.share, dict) else cut.share
+    return size if share is None else size * min(share * clients, 1)

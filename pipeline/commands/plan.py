@@ -1,0 +1,316 @@
+"""`fedrepro plan HOURS [PAPER ...]`: which cells settle the most claims in so many hours of training.
+
+A claim that waits needs the cells that have not run; an undecided one needs more seeds, as many as its
+verdict's outlook names. Cells are shared between claims, so that this is a budgeted coverage problem
+(Khuller, Moss and Naor 1999): the most claims an hour first, and where few sets of cells fit at all, the best
+of every choice.
+"""
+import math
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+from statistics import fmean
+
+from pipeline.cells.results import survey
+from pipeline.commands import status
+from pipeline.commands.hours import rates_of
+from pipeline.errors import ParamError
+from pipeline.report.claims import Claim, Printed, read_claims
+from pipeline.report.evidence import Evidence, Source
+from pipeline.report.judging import judge
+from pipeline.report.statistics import MOST, POWER
+from pipeline.report.study import studies
+from pipeline.report.verdicts import UNDECIDED, WAITS, Verdict
+from pipeline.report.words import counted, hours_words, listed
+from pipeline.schema import ACROSS, MINIATURE, ROOT, Cell, load_paper
+
+FEW = 12                                          # sets of cells of which every choice is tried
+WIDTH = 110
+Run = tuple[Cell, int]                            # the n-th seed of a cell, from 0
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a cell costs."""
+    have: int                                     # seeds that are finished
+    hours: float                                  # of one process, for one more
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a claim still needs."""
+    claim: str                                    # in words, with its paper and table
+    runs: frozenset[Run]
+    value: float = 1.0                            # the chance that these runs settle it
+    figures: tuple[str, ...] = ()                 # stages that compute its numbers from the runs
+
+    @classmethod
+    def of(cls, claim: str, seeds: dict[Cell, int], prices: dict[Cell, Price], value: float = 1.0,
+           figures: Iterable[str] = ()) -> "Need":
+        """From the seeds that each of its cells must have."""
+        runs = {(cell, seed) for cell, count in seeds.items() for seed in range(prices[cell].have, count)}
+        return cls(claim, frozenset(runs), value, tuple(figures))
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Runs that are worth making together, and the claims that they settle."""
+    needs: list[Need]
+    cells: list[Cell]                             # that no earlier bundle has
+    hours: float
+
+
+@dataclass
+class Outlay:
+    """What is still to be had: claims with what they need, the prices, and why other claims are left out."""
+    needs: list[Need] = field(default_factory=list)
+    prices: dict[Cell, Price] = field(default_factory=dict)
+    without: Counter[str] = field(default_factory=Counter)
+
+
+# -- which runs to buy ---------------------------------------------------------------------------------------
+
+def hours_of(runs: Iterable[Run], prices: dict[Cell, Price]) -> float:
+    """Of one process. All cells of a scenario that are trained have as many seeds as the one with the most,
+    since `seeds` is the scenario's."""
+    most: dict[tuple[str, str], int] = {}
+    cells = {}
+    for run in runs:
+        cells[run[0]] = name = _scenario(run)
+        most[name] = max(most.get(name, 0), run[1] + 1)
+    return math.fsum(prices[cell].hours * (most[name] - prices[cell].have) for cell, name in cells.items())
+
+
+def choose(needs: Sequence[Need], prices: dict[Cell, Price], budget: float) -> list[Bundle]:
+    """The bundles to train within the budget, the most claims an hour first."""
+    every = {need.runs for need in needs}
+    sets = sorted((runs for runs in every if hours_of(runs, prices) <= budget), key=_name)
+    if len(sets) <= FEW:
+        unions = [frozenset().union(*some) for count in range(len(sets) + 1)
+                  for some in combinations(sets, count)]
+        fits = [runs for runs in unions if hours_of(runs, prices) <= budget]
+        best = max(fits, key=lambda runs: (_value(needs, runs), -hours_of(runs, prices)))
+        return _greedy(needs, [runs for runs in sets if runs <= best], prices, math.inf)
+    return _greedy(needs, sets + _whole_scenarios(sets), prices, budget)
+
+
+def _greedy(needs: Sequence[Need], sets: list[frozenset[Run]], prices: dict[Cell, Price],
+            budget: float) -> list[Bundle]:
+    taken: dict[tuple[str, str], set[Run]] = {}       # by scenario, on whose runs alone a price depends
+    have: frozenset[Run] = frozenset()
+    found: list[Bundle] = []
+    spent = 0.0
+    while True:
+        left, options = [need for need in needs if not need.runs <= have], []
+        for runs in (runs for runs in sets if not runs <= have):
+            beside = set().union(*(taken.get(name, ()) for name in {_scenario(run) for run in runs}))
+            cost = hours_of(beside | runs, prices) - hours_of(beside, prices)
+            if spent + cost <= budget:
+                options.append((-_value(left, have | runs) / max(cost, 1e-9), cost, runs))
+        if not options:
+            return found
+        _, cost, runs = min(options, key=lambda option: option[:2])
+        cells = sorted({cell for cell, _ in runs - have}, key=str)
+        for run in runs:
+            taken.setdefault(_scenario(run), set()).add(run)
+        have, spent, sets = have | runs, spent + cost, [runs for *_, runs in options]
+        found.append(Bundle([need for need in left if need.runs <= have], cells, cost))
+
+
+def _value(needs: Sequence[Need], runs: frozenset[Run]) -> float:
+    return sum(need.value for need in needs if need.runs <= runs)
+
+
+def _scenario(run: Run) -> tuple[str, str]:
+    return run[0].paper, run[0].scenario
+
+
+def _whole_scenarios(sets: list[frozenset[Run]]) -> list[frozenset[Run]]:
+    """All that is wanted of each scenario, whose claims share cells: together they may be worth more than
+    one by one."""
+    found: dict[tuple[str, str], set[Run]] = {}
+    for runs in sets:
+        scenarios = {_scenario(run) for run in runs}
+        if len(scenarios) == 1:
+            found.setdefault(scenarios.pop(), set()).update(runs)
+    return [frozenset(runs) for runs in found.values()]
+
+
+def _name(runs: frozenset[Run]) -> str:
+    """Something to sort by."""
+    return " ".join(sorted(f"{cell} {seed}" for cell, seed in runs))
+
+
+# -- what claims need ----------------------------------------------------------------------------------------
+
+def outlay(wanted: Sequence[str] = (), root: Path = ROOT) -> Outlay:
+    """Of the papers named, or of all."""
+    found = Outlay()
+    results, problems = survey(root)
+    raw = status.read_results(root)
+    rates = rates_of(raw, root)
+    for key, study in studies(results, root, problems).items():
+        if key in wanted or not wanted:
+            evidence = Evidence(Printed(study))
+            cells = status.overview(key, raw, rates, root).cells
+            for claim in read_claims(evidence.printed):
+                _add(found, judge(claim, evidence), evidence, cells, root)
+    return found
+
+
+def _add(found: Outlay, verdict: Verdict, evidence: Evidence, cells: dict[Cell, status.Status],
+         root: Path) -> None:
+    """What one claim needs, or why it is left out; nothing of one that is settled."""
+    seeds, value, why = _wanted(verdict, evidence, cells, root)
+    for cell in seeds:
+        state = cells.get(cell)
+        if state is None or not state.stage:
+            why = "need cells that no grid of paper.yaml holds"
+        elif (price := _price(cell, state, evidence, root)) is None:
+            why = "need cells whose length is not known"
+        else:
+            found.prices[cell] = price
+    if not why and seeds:
+        stages = dict.fromkeys(_figure(*source) for source in _sources(verdict.claim, evidence))
+        need = Need.of(_words(verdict.claim, evidence), seeds, found.prices, value, filter(None, stages))
+        found.needs += [need] if need.runs else []
+        why = "" if need.runs else "have the seeds that would do, but not in common"
+    if why:
+        found.without[why] += 1
+
+
+def _wanted(verdict: Verdict, evidence: Evidence, cells: dict[Cell, status.Status],
+            root: Path) -> tuple[dict[Cell, int], float, str]:
+    """(seeds that each cell must have, the chance that they settle the claim, why nothing can be planned)."""
+    if verdict.word == WAITS:
+        sources = {cell for cell, _ in _sources(verdict.claim, evidence)}
+        seeds = {cell: _seeds(cell, root) for cell in sources
+                 if cell not in cells or cells[cell].state != status.DONE}
+        return seeds, 1.0, "" if seeds else "wait for figures or for further seeds of cells that have run"
+    if verdict.word == UNDECIDED:
+        if (look := verdict.outlook) and look.needed and look.powered:
+            needed = max(look.needed, look.powered)
+            return dict.fromkeys(_compared(verdict.claim, evidence), needed), POWER, ""
+        return {}, 0.0, f"are undecided, and up to {MOST} seeds would hardly decide them"
+    return {}, 0.0, "have a verdict from one seed, or from seeds that do not differ" * verdict.indicative
+
+
+def _sources(claim: Claim, evidence: Evidence) -> list[Source]:
+    """The runs and measures that a claim names."""
+    return [source for spot in claim.spots if (source := evidence.source(spot))]
+
+
+def _figure(cell: Cell, measure: str) -> str:
+    """The stage that computes a figure's number; empty for what training itself measures."""
+    name = f"papers/{cell.paper}/dvc.yaml:{measure.partition('.')[0]}@{cell.scenario}-{cell.method}"
+    return name if measure.startswith("figure") else ""
+
+
+def _compared(claim: Claim, evidence: Evidence) -> set[Cell]:
+    """The measured cells that the estimates of a claim rest on."""
+    sources = _sources(claim, evidence)
+    scenarios = {cell.scenario for cell, _ in sources}
+    rows = {*sources, *(source for spot in claim.spots for source in evidence.pool(spot))}
+    return {source[0] for source in rows if source[0].scenario in scenarios and evidence.values(source)}
+
+
+def _price(cell: Cell, state: status.Status, evidence: Evidence, root: Path) -> Price | None:
+    """None where no estimate is possible."""
+    seeds, result = _seeds(cell, root), evidence.results.get(cell)
+    if result and not status.stale(cell, result | {"seeds": list(cell.resolve(root)[0].seeds)}, root):
+        return Price(len(result["seeds"]), fmean(result["seconds"]) / 3600)
+    return None if state.hours is None else Price(0, state.hours / seeds)
+
+
+def _seeds(cell: Cell, root: Path) -> int:
+    return len(cell.resolve(root)[0].seeds)
+
+
+def _words(claim: Claim, evidence: Evidence) -> str:
+    place = ", ".join(filter(None, (f"{evidence.paper.name} {claim.id}", claim.where)))
+    return textwrap.shorten(f"{place}: {claim.text}", WIDTH - 11, placeholder=" ...")
+
+
+# -- what is printed -----------------------------------------------------------------------------------------
+
+def plan(budget: float, wanted: Sequence[str] = (), jobs: int | None = None, root: Path = ROOT) -> int:
+    """Print the plan; returns the exit code. budget: hours, of `jobs` processes each."""
+    if not math.isfinite(budget):
+        raise ParamError(f"HOURS: expected a number of hours, found {budget}")
+    for name in wanted:
+        load_paper(name, root)                        # reports a wrong name before anything is read
+    print("\n".join(lines(outlay(wanted, root), budget, jobs, root)))
+    return 0
+
+
+def lines(found: Outlay, budget: float, jobs: int | None = None, root: Path = ROOT) -> list[str]:
+    """The plan, how to carry it out, and what it leaves out."""
+    bundles = choose(found.needs, found.prices, budget * (jobs or 1))
+    text = _too_little(found)
+    if bundles:
+        text = [*_chosen(bundles, budget, jobs), *_more_seeds(bundles, root), *_command(bundles, jobs)]
+    rest = len(found.needs) - sum(len(bundle.needs) for bundle in bundles)
+    text += [f"Another {counted(rest, 'claim')} would take more hours."] * bool(bundles and rest)
+    return text + [f"Left out: {counted(count, 'claim')} that {why}." for why, count in found.without.items()]
+
+
+def _chosen(bundles: list[Bundle], budget: float, jobs: int | None) -> list[str]:
+    needs = [need for bundle in bundles for need in bundle.needs]
+    spent, most = sum(bundle.hours for bundle in bundles), budget * (jobs or 1)
+    times = f" ({jobs} processes for {hours_words(budget)})" if jobs and jobs > 1 else ""
+    text = [f"{counted(len(needs), 'claim').capitalize()} for about {_long(spent)} of one process, of "
+            f"{_long(most)}{times}:"]
+    for number, bundle in enumerate(bundles, 1):
+        text += ["", f"{number:>2}. {_long(bundle.hours)}, {counted(len(bundle.needs), 'claim')}"]
+        text += [f"    {need.claim}{f' ({need.value:.0%})' * (need.value < 1)}" for need in bundle.needs]
+    said = ["", "A claim that waits counts as one, although its runs may leave it undecided. Fetching,",
+            "partitions and features come on top."]
+    if any(need.value < 1 for need in needs):
+        said += [f"({POWER:.0%}) is the chance that more seeds decide a claim if difference and spread stay."]
+    return text + said
+
+
+def _more_seeds(bundles: list[Bundle], root: Path) -> list[str]:
+    """Which `seeds` to write before; empty where all have enough."""
+    seeds: dict[str, list[int]] = {}
+    runs = {run for bundle in bundles for need in bundle.needs for run in need.runs}
+    for cell, last in sorted(runs, key=str):
+        mine = list(cell.resolve(root)[0].seeds)
+        fresh = [seed for seed in range(last + 1 + len(mine)) if seed not in mine]
+        key = _key(cell)
+        if last >= len(mine):
+            seeds[key] = max(seeds.get(key, []), mine + fresh[:last + 1 - len(mine)], key=len)
+    return ["", "First write more seeds. Those that are finished stay; other cells of the scenario count as",
+            "stale until they have the new ones too.",
+            *(f"  {key}: {numbers}" for key, numbers in seeds.items())] if seeds else []
+
+
+def _key(cell: Cell) -> str:
+    """Where the seeds of a cell stand."""
+    if cell.scenario in (MINIATURE, ACROSS):
+        return "params.yaml: miniature.seeds"
+    return f"papers/{cell.paper}/paper.yaml: scenarios.{cell.scenario}.seeds"
+
+
+def _command(bundles: list[Bundle], jobs: int | None) -> list[str]:
+    names = [str(cell) for bundle in bundles for cell in bundle.cells]
+    names += [stage for bundle in bundles for need in bundle.needs for stage in need.figures]
+    words = " ".join(["fedrepro run", *[f"--jobs {jobs}"] * bool(jobs), *dict.fromkeys(names)])
+    wrapped = textwrap.wrap(words, WIDTH - 6, break_long_words=False, break_on_hyphens=False)
+    return ["", "To train exactly these:", "  " + " \\\n    ".join(wrapped), ""]
+
+
+def _too_little(found: Outlay) -> list[str]:
+    if not found.needs:
+        return ["Nothing to plan: no claim waits for cells that could be trained."]
+    least = min(found.needs, key=lambda need: hours_of(need.runs, found.prices))
+    cells = listed(sorted({str(cell) for cell, _ in least.runs}))
+    return [f"Too little for any claim. The cheapest takes {_long(hours_of(least.runs, found.prices))}:",
+            f"    {least.claim}", *textwrap.wrap(f"It needs {cells}.", WIDTH, break_on_hyphens=False)]
+
+
+def _long(hours: float) -> str:
+    return hours_words(hours) if 60 * hours >= 1.5 else "a minute"

@@ -1,0 +1,30 @@
+"""`fedrepro tune [PAPER[/SCENARIO[/METHOD]]]`: the stages of papers/<paper>/tuning/dvc.yaml."""
+from collections.abc import Sequence
+
+from pipeline.cells import choices
+from pipeline.commands import run
+from pipeline.errors import ParamError, unknown
+from pipeline.schema import Cell, load_paper, papers
+
+
+def main(what: Sequence[str], jobs: int | None = None, force: bool = False) -> int:
+    """Tune and train with what was chosen; without `what`, all that any paper.yaml asks for. Returns the exit
+    code."""
+    every = [key for key in papers() if load_paper(key).tuning]
+    return run.main([target for name in what or every for target in targets(name)], jobs, force)
+
+
+def targets(name: str) -> list[str]:
+    """What `fedrepro run` takes for fedcrl, fedcrl/mini or fedcrl/mini/fedprox; ParamError for what is not to
+    be tuned."""
+    key, *rest = name.split("/")
+    tuning = load_paper(key).tuning
+    if not tuning:
+        raise ParamError(f"papers/{key}/paper.yaml: it has no `tuning`")
+    if rest and rest[0] not in tuning:
+        raise ParamError(f"papers/{key}/paper.yaml: tuning: {unknown('scenario', rest[0], tuning)}")
+    if len(rest) > 1:
+        cell = Cell.parse(name)
+        choices.asked(cell)
+        return [f"papers/{key}/tuning/dvc.yaml:tuned-{cell.scenario}@{cell.method}"]
+    return [f"papers/{key}/tuning/dvc.yaml:tuned-{scenario}@*" for scenario in rest or tuning]

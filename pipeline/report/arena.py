@@ -1,0 +1,153 @@
+"""The arena of all algorithms: how soon each comes to a common accuracy, what equal tuning changes, and the
+findings in a sentence."""
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from pipeline.report.panels import Panel, Row, Value, merge_heads
+from pipeline.report.ranks import Ranks
+from pipeline.report.study import Study
+from pipeline.report.tuning import Tuning, tunings
+from pipeline.report.words import listed, minus, p_words
+from pipeline.schema import ACROSS, MINIATURE, Cell
+
+REFERENCES = ("fedavg", "local")                      # whose accuracy is the target: the first that has run
+ROUNDED = 0.00005                                     # of an accuracy in history.csv
+TUNED = ("as published, %", "tuned, %", "change", "std. over configurations")
+At = tuple[str, str]                                  # (algorithm, key of the paper)
+Judge = Callable[[Mapping[At, float]], tuple[Ranks, list[str]] | None]
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Rounds and kilobytes to a target, the accuracy that a plain reference reports in each miniature."""
+    panel: Panel
+    targets: list[str]                                # in words, a miniature each
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """Accuracy as published and after equal tuning."""
+    panel: Panel
+    chosen: list[tuple[str, str]]                     # (algorithm and miniature, the values)
+    text: str
+
+
+def speed(minis: dict[str, Study], cells: dict[At, Cell], found: dict[At, dict],
+          labels: dict[str, str]) -> Speed | None:
+    """None where no miniature has a reference and another algorithm."""
+    targets = {}
+    for key in minis:
+        done = [name for name in REFERENCES if (name, key) in found]
+        if done and sum(paper == key for _, paper in found) > 1:
+            targets[key] = done[0], found[done[0], key]
+    rows = []
+    for label, algorithm in sorted(labels.items(), key=lambda item: item[0].lower()):
+        if any((algorithm, key) in found for key in targets):
+            values = [_to_target(minis[key], cells.get((algorithm, key)), found.get((algorithm, key)), target)
+                      for key, (_, target) in targets.items()]
+            rows.append(Row(label, [label], [value for pair in values for value in pair]))
+    if not rows:
+        return None
+    names = {algorithm: label for label, algorithm in labels.items()}
+    heads = merge_heads([[minis[key].name, fact] for key in targets for fact in ("rounds", "kB")])
+    return Speed(Panel("", ["algorithm"], heads, rows),
+                 [f"{minis[key].name}: {fmean(_reported(result).values()):.2f} %, of {names[reference]}"
+                  for key, (reference, result) in targets.items()])
+
+
+def _reported(result: dict) -> dict[int, float]:
+    """Seed -> the accuracy that is reported."""
+    return dict(zip(result["seeds"], result["measures"][result["headline"]], strict=True))
+
+
+def _to_target(study: Study, cell: Cell | None, result: dict | None, reference: dict) -> list[Value]:
+    """The first round whose accuracy is at least the reference's of the same seed, median over seeds, and
+    what a client has sent and received by then."""
+    if cell is None or result is None:
+        return [Value("outside"), Value("outside")]
+    table, targets = study.history(cell), _reported(reference)
+    aim = table["seed"].map(targets)
+    reached = table[(table["round"] > 0) & (table[result["headline"]] >= aim - ROUNDED)]
+    first, seeds = reached.groupby("seed")["round"].min(), targets.keys() & {*result["seeds"]}
+    if len(first) < len(seeds) or not seeds:
+        some = f"{len(first)} of {len(seeds)} seeds" if len(first) else "not reached"
+        return [Value("text", text=some, order=result["rounds"] + 1.0), Value("outside")]
+    rounds = median(first.tolist())
+    sent = rounds * result["traffic"]["bytes"] / 1000
+    return [Value("text", text=f"{rounds:g}", order=rounds), Value("text", text=f"{sent:,.0f}", order=sent)]
+
+
+def tuned(minis: dict[str, Study], labels: dict[str, str], judge: Judge) -> Tuned | None:
+    """None where nothing was tuned and then trained."""
+    done = {
+        (_algorithm(minis[one.cell.paper], one.cell), one.cell.paper): one
+        for key in minis
+        for one in tunings(minis[key].root)
+        if one.cell.paper == key and one.cell.scenario in (MINIATURE, ACROSS) and one.published and one.tuned
+    }
+    keys = [key for key in minis if any(paper == key for _, paper in done)]
+    rows, chosen = [], []
+    for label, algorithm in sorted(labels.items(), key=lambda item: item[0].lower()):
+        if any((algorithm, key) in done for key in keys):
+            rows.append(Row(label, [label], [v for key in keys for v in _values(done.get((algorithm, key)))]))
+            chosen += [(f"{label}, {minis[key].name}", _words(one))
+                       for key in keys if (one := done.get((algorithm, key)))]
+    if not rows:
+        return None
+    heads = merge_heads([[minis[key].name, fact] for key in keys for fact in TUNED])
+    return Tuned(Panel("", ["algorithm"], heads, rows), chosen, _finding(done, labels, minis, keys, judge))
+
+
+def _algorithm(study: Study, cell: Cell) -> str:
+    return str((study.paper.methods[cell.method] or {}).get("algorithm", cell.method))
+
+
+def _values(one: Tuning | None) -> list[Value]:
+    if one is None or one.published is None or one.tuned is None:
+        return [Value("outside") for _ in TUNED]
+    change = one.tuned.mean - one.published.mean
+    spread = f"{one.spread:.2f}" if one.spread is not None else ""
+    return [Value("measured", one.published), Value("measured", one.tuned),
+            Value("text", text=minus(f"{change:+.2f}"), order=change),
+            Value("text", text=spread, order=one.spread)]
+
+
+def _words(one: Tuning) -> str:
+    values = ", ".join(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+                       for name, value in one.values.items())
+    lost = f"; {one.diverged} of {len(one.configurations)} configurations diverged" if one.diverged else ""
+    return (f"kept: {values}" if one.kept else values) + lost
+
+
+def _finding(done: dict[At, Tuning], labels: dict[str, str], minis: dict[str, Study], keys: list[str],
+             judge: Judge) -> str:
+    """What equal tuning changes, in words."""
+    names = {algorithm: label for label, algorithm in labels.items()}
+    before = {at: one.published.mean for at, one in done.items() if one.published}
+    after = {at: one.tuned.mean for at, one in done.items() if one.tuned}
+    changes = {at: after[at] - before[at] for at in done}
+    most = max(changes, key=lambda at: changes[at])
+    kept = sum(one.kept for one in done.values())
+    below = sum(change < 0 for change in changes.values())
+    said = [
+        f"Tuning changes the accuracy by {minus(f'{fmean(changes.values()):+.2f}')} points on average over "
+        f"{len(done)} cells, by most for {names[most[0]]} in {minis[most[1]].name}'s miniature "
+        f"({minus(f'{changes[most]:+.2f}')}); {below} of them {'ends' if below == 1 else 'end'} below what "
+        "the "
+        f"published values give, and {kept} {'keeps' if kept == 1 else 'keep'} these."
+    ]
+    for key in keys:
+        own = [at for at in done if at[1] == key]
+        first = [max(own, key=lambda at: numbers[at])[0] for numbers in (before, after)]
+        then = "and after it" if first[0] == first[1] else f"after it {names[first[1]]}"
+        said.append(f"{minis[key].name}'s miniature: {names[first[0]]} is first before tuning, {then}.")
+    for words, numbers in (("Before", before), ("After", after)):
+        if ranked := judge(numbers):
+            ranks, blocks = ranked
+            best = [f"{name} {mean:.2f}" for name, mean in [*ranks.means.items()][:3]]
+            said.append(
+                f"{words} tuning, the best mean ranks of {len(ranks.means)} algorithms in the miniatures of "
+                f"{listed(blocks)} are {listed(best)} (Friedman test, {p_words(ranks.p)})."
+            )
+    return " ".join(said)

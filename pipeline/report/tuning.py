@@ -1,0 +1,62 @@
+"""Every tuned method: its accuracy as published and after tuning, what was chosen, and how much its
+hyper-parameters matter."""
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import stdev
+
+from pipeline.cells import choices, results
+from pipeline.cells.results import Summary, summarise
+from pipeline.schema import ROOT, Cell
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """One method of a scenario. Accuracies in percent: `published` and `tuned` on test images (the headline
+    measure over the seeds; None where the cell was not run), the others on validation images."""
+    cell: Cell
+    published: Summary | None             # with the values of its row in paper.yaml
+    tuned: Summary | None                 # with the chosen values
+    values: dict[str, float | str | None]
+    kept: bool                            # whether the chosen values are the row's own
+    configurations: list[float | None]    # validation accuracy of each, the row's own first; None: diverged
+
+    @property
+    def _trained(self) -> list[float]:
+        return [mean for mean in self.configurations if mean is not None]
+
+    @property
+    def range(self) -> float:
+        """Of the best configuration's validation accuracy over the worst's, in points."""
+        return max(self._trained) - min(self._trained)
+
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation over the configurations (ddof 1), in points; None of a single one."""
+        return stdev(self._trained) if len(self._trained) > 1 else None
+
+    @property
+    def diverged(self) -> int:
+        """Configurations whose training did not stay finite; neither `range` nor `spread` has them."""
+        return len(self.configurations) - len(self._trained)
+
+
+def tunings(root: Path = ROOT) -> list[Tuning]:
+    """Every method that was tuned, in the order of the paths. FedReproError for a file that was altered."""
+    return [_tuning(cell, root) for cell in choices.found(root)]
+
+
+def _tuning(cell: Cell, root: Path) -> Tuning:
+    document, file = choices.read(cell, root), cell.folder(root) / "result.json"
+    chosen = document["configurations"][document["chosen"]]
+    return Tuning(
+        cell,
+        _headline(results.read(file)) if file.exists() else None,
+        next((_headline(result) for result in choices.trained(cell, root).values()), None),
+        chosen["values"],
+        not chosen["changes"],
+        choices.means(document["configurations"]),
+    )
+
+
+def _headline(result: dict) -> Summary:
+    return summarise(result["measures"][result["headline"]])

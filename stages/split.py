@@ -1,0 +1,38 @@
+"""Splits the clients' training images into training and validation: `python -m stages.split fedcrl/mini`."""
+from pipeline import files
+from pipeline.data import partition, validation
+from pipeline.errors import ParamError, unknown
+from pipeline.schema import ROOT, load_paper
+from stages._stage import stage
+from stages.partition import _write
+
+VALIDATION = 3                                        # a purpose beside those of pipeline.data.partition
+
+
+def split(scenario: str) -> None:
+    """Write papers/<paper>/partitions/<scenario>-trial: every draw of the scenario's partition with
+    validation images instead of test images. What any draw tests on is in none of them."""
+    paper, _, name = scenario.partition("/")
+    known = load_paper(paper).scenarios
+    if name not in known:
+        raise ParamError(f"papers/{paper}/paper.yaml: {unknown('scenario', name, known)}")
+    settings, folder = known[name], ROOT / "papers" / paper / "partitions" / name
+    draws = {
+        draw: partition.verify(partition.folder_of_draw(folder, draw))
+        for draw in sorted({0, *map(settings.draw, settings.seeds)})
+    }
+    forbidden = validation.tested(parts for parts, _ in draws.values())
+    with files.replace_folder(folder.with_name(f"{name}-trial")) as new:
+        for draw, (parts, meta) in draws.items():
+            found = validation.split(
+                parts, forbidden, partition.generator(settings.partition, VALIDATION, draw)
+            )
+            _write(partition.folder_of_draw(new, draw), found, {key: meta[key] for key in ("data", "public")})
+            if draw == 0:
+                train, own = (sum(map(len, part)) for part in (found.train, found.own_test))
+                print(f"{scenario}: of {sum(map(len, parts.train))} training images {train} to train on and "
+                      f"{own} to validate on")
+
+
+if __name__ == "__main__":
+    stage(split, "scenario")

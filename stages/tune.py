@@ -1,0 +1,32 @@
+"""Tune one cell: `python -m stages.tune fedcrl/mini/fedprox`; or with a second word, `chosen`, train it with
+what was chosen."""
+
+from pipeline.cells import arithmetic, choices
+from pipeline.cells.checks import check_environment
+from pipeline.errors import ParamError, unknown
+from pipeline.schema import Cell
+from stages._stage import stage
+
+
+def main(cell: str, what: str | None = None) -> None:
+    """Choose the hyper-parameters of <paper>/<scenario>/<method> by its clients' validation images."""
+    if what not in (None, "chosen"):
+        raise ParamError(unknown("word", str(what), ["chosen"]))
+    parsed = Cell.parse(cell)
+    scenario = parsed.resolve()[0]                            # reports a wrong name before torch is imported
+    choices.asked(parsed)
+    arithmetic.adopt(scenario.arithmetic)
+    check_environment()
+    from pipeline.cells.training import train_cell
+    from pipeline.cells.tuning import tune
+    if what:
+        train_cell(choices.tuned(parsed))
+        return
+    document = tune(parsed)
+    values = document["configurations"][document["chosen"]]["values"]
+    print(f"{cell}: chosen of {len(document['configurations'])} configurations is {document['chosen']}: "
+          + ", ".join(f"{name} {value}" for name, value in values.items() if value is not None))
+
+
+if __name__ == "__main__":
+    stage(main, "cell", what="`chosen`: train it with what was chosen")

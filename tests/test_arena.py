@@ -1,0 +1,98 @@
+"""The arena: rounds to a common accuracy, and what equal tuning changes, by made-up runs."""
+import pytest
+from reporting import found as repository
+from reporting import write_run
+
+from pipeline.cells.results import collect, summarise
+from pipeline.report import arena
+from pipeline.report.ranks import ranks
+from pipeline.report.study import studies
+from pipeline.report.tuning import Tuning
+from pipeline.schema import Cell
+
+LABELS = {"FedAvg": "fedavg", "FedProx": "fedprox", "Ditto": "ditto", "MOON": "moon", "FedPer": "fedper"}
+
+
+def test_a_round_counts_where_every_seed_has_its_references_accuracy(tmp_path):
+    """Runs of two rounds, of which the first has half the accuracy of the second."""
+    root, cells, results = repository(tmp_path), {}, {}
+    for method, numbers in {"fedavg": [40.0, 44.0], "fedprox": [80.0, 90.0], "ditto": [40.0, 43.9],
+                            "moon": [39.0, 43.0]}.items():
+        write_run(root, f"mini/{method}", {"weighted": numbers})
+        cells[method, "fedcrl"] = Cell("fedcrl", "mini", method)
+    results = collect(root)
+    minis = {"fedcrl": studies(results, root)["fedcrl"]}
+    found = {at: results[cell] for at, cell in cells.items()}
+    speed = arena.speed(minis, cells, found, LABELS)
+    rows = {row.name: [value.text for value in row.values] for row in speed.panel.rows}
+    assert rows == {"FedAvg": ["2", "24"], "FedProx": ["1", "12"], "Ditto": ["1 of 2 seeds", ""],
+                    "MOON": ["not reached", ""]}                      # FedPer has no run
+    assert speed.targets == ["FEDCRL: 42.00 %, of FedAvg"]
+    alone = {at: found[at] for at in found if at[0] == "ditto"}
+    assert arena.speed(minis, cells, alone, LABELS) is None          # nothing to compare with
+
+
+@pytest.fixture
+def tuned(tmp_path, monkeypatch):
+    """FedAvg keeps its values, FedProx gains 6 points, Ditto loses one; MOON was not trained with its
+    choice."""
+    root = repository(tmp_path)
+    minis = {key: study for key, study in studies({}, root).items() if key == "fedcrl"}
+    minis["fedcrl"].paper.methods.update(ditto={}, moon={})
+
+    def one(method, before, after, values, *spread):
+        number = None if after is None else summarise([after, after])
+        return Tuning(Cell("fedcrl", "mini", method), summarise([before, before]), number, values,
+                      before == after, [*spread])
+
+    monkeypatch.setattr(
+        arena,
+        "tunings",
+        lambda root: [
+            one("fedavg", 50.0, 50.0, {"lr": 0.01}, 52.0, 50.0),
+            one("fedprox", 48.0, 54.0, {"mu": 0.5}, 40.0, None),
+            one("ditto", 45.0, 44.0, {"lam": 2.0}, 46.0, 44.0, 42.0),
+            one("moon", 60.0, None, {"mu": 1.0}, 1.0),
+        ],
+    )
+    return minis
+
+
+def test_tuning_is_told_with_its_gains_losses_and_spread(tuned):
+    shown = arena.tuned(tuned, LABELS, lambda numbers: None)
+    rows = {row.name: [value.mean or value.text for value in row.values] for row in shown.panel.rows}
+    assert rows == {"FedAvg": ["50.00", "50.00", "+0.00", "1.41"], "FedProx": ["48.00", "54.00", "+6.00", ""],
+                    "Ditto": ["45.00", "44.00", "−1.00", "2.00"]}
+    assert shown.chosen == [
+        ("Ditto, FEDCRL", "lam 2"), ("FedAvg, FEDCRL", "kept: lr 0.01"),
+        ("FedProx, FEDCRL", "mu 0.5; 1 of 2 configurations diverged"),
+    ]
+    assert shown.text == (
+        "Tuning changes the accuracy by +1.67 points on average over 3 cells, by most for FedProx in "
+        "FEDCRL's "
+        "miniature (+6.00); 1 of them ends below what the published values give, and 1 keeps these. "
+        "FEDCRL's miniature: FedAvg is first before tuning, after it FedProx."
+    )
+
+
+def test_ranks_before_and_after_are_of_the_same_algorithms(tuned):
+    def judge(numbers):
+        return ranks({name: [value, value + 1, value + 2] for (name, _), value in numbers.items()}), [
+            "A",
+            "B",
+            "C",
+        ]
+    text = arena.tuned(tuned, LABELS, judge).text
+    assert (
+        "Before tuning, the best mean ranks of 3 algorithms in the miniatures of A, B and C are fedavg 1.00, "
+        in text
+    )
+    assert (
+        "After tuning, the best mean ranks of 3 algorithms in the miniatures of A, B and C are fedprox 1.00, "
+        in text
+    )
+
+
+def test_without_tuning_nothing_is_said(tuned, monkeypatch):
+    monkeypatch.setattr(arena, "tunings", lambda root: [])
+    assert arena.tuned(tuned, LABELS, lambda numbers: None) is None

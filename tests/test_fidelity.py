@@ -1,0 +1,68 @@
+"""docs/fidelity.md shows what benchmarks/against_originals.py measured, and every method is on it."""
+import json
+
+import pytest
+import torch
+
+from benchmarks import against_originals as beside
+from benchmarks.originals import NOT_COMPARED
+from pipeline import methods
+from pipeline.engine import world as engine
+from pipeline.errors import FedReproError
+
+FOUND = json.loads(beside.RESULTS.read_text())
+ROWS = [row for entry in FOUND.values() for row in entry["rows"]]
+
+
+def test_the_page_has_the_measured_numbers():
+    page = beside.PAGE.read_text()
+    assert beside.with_tables(page, FOUND, methods.names()) == page
+
+
+def test_every_method_is_compared_or_says_why_not():
+    compared = {row["method"] for row in ROWS}
+    assert compared <= set(methods.names()) and not compared & NOT_COMPARED.keys()
+    assert compared | NOT_COMPARED.keys() == set(methods.names())
+
+
+def test_differences_are_explained_and_equality_is_beside_an_effect():
+    for row in ROWS:
+        assert row["verdict"] == "equal" or row["remark"], row
+        assert row["verdict"] in ("equal", "reading", "their error"), row
+        if row["verdict"] == "equal" and row["effect"] is not None:
+            assert row["effect"] > 1e3 * row["difference"], row
+
+
+def test_every_repository_that_is_known_was_measured_at_a_commit():
+    assert set(FOUND) == {repository for repository, _ in beside.known().values()}
+    for entry in FOUND.values():
+        assert len(entry["commit"]) == 40 and entry["machine"]["processor"] and entry["machine"]["torch"]
+
+
+def test_a_folder_that_is_no_checkout_gets_one_line(tmp_path):
+    with pytest.raises(FedReproError, match="none of .*TsingZ0/PFLlib"):
+        beside.identified(tmp_path)
+    mark = beside.known()["pfllib"][1]
+    (tmp_path / mark).parent.mkdir(parents=True)
+    (tmp_path / mark).touch()
+    assert beside.identified(tmp_path) == "pfllib"
+    with pytest.raises(FedReproError, match="no git checkout"):
+        beside.commit(tmp_path)
+
+
+def test_what_compares_finds_a_difference(monkeypatch):
+    """A method beside itself is equal, beside another is not."""
+    monkeypatch.setattr(engine, "build", engine.build)        # the federation puts a network of its own there
+    default, threads = torch.get_default_dtype(), torch.get_num_threads()
+    try:
+        from benchmarks.originals import federation
+        torch.set_default_dtype(torch.float64)
+        table, world = federation.Table(), federation.world()
+        fedavg, alone = federation.ours("fedavg", world), federation.ours("local", world)
+        table.add("fedavg", "models", fedavg, federation.ours("fedavg", world).models[1:], without=alone)
+        table.add("local", "models", alone, fedavg.models[1:])
+    finally:
+        torch.set_default_dtype(default)
+        torch.set_num_threads(threads)
+    assert [row.verdict for row in table.rows] == ["equal", "unexplained"]
+    assert table.rows[0].difference == 0 and table.rows[0].effect == table.rows[1].difference > 0.01

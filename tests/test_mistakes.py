@@ -1,0 +1,233 @@
+"""What a new user does wrong, through the command line: one line that names the place and what to do, no
+traceback, and nothing half-written.
+
+An interrupted `--force` and a folder where nobody may write are in test_run.py, ports that are taken in
+test_mlflow_server.py, downloads that are cut or altered in test_download.py.
+"""
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from repository import ROOT
+
+from pipeline.commands.cli import main
+
+PAPER, TABLE2 = "papers/fedlsa/paper.yaml", "papers/fedlsa/published/table2.csv"
+RESULT = "papers/fedlsa/runs/mini/fedavg/result.json"
+COPIED = ("pipeline", "stages", "params.yaml", "dvc.yaml", "data/dvc.yaml", "equivalents.yaml",
+          "pyproject.toml", "Makefile", "requirements*.lock", ".dvc", ".gitignore", "reports/templates",
+          "papers/fedlsa", ":!papers/fedlsa/runs", ":!papers/fedlsa/metrics")
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory) -> Path:
+    """A committed copy with one paper, FedLSA, and of its results one."""
+    folder = tmp_path_factory.mktemp("checkout")
+    names = subprocess.run(["git", "ls-files", *COPIED], cwd=ROOT, capture_output=True, text=True, check=True)
+    for name in [*names.stdout.splitlines(), RESULT, RESULT.replace("result.json", "history.csv")]:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org"]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "as it is"]):
+        subprocess.run([*git, *words], cwd=folder, check=True)
+    return folder
+
+
+def called(checkout: Path, *words: str, cwd: Path | None = None, python: str = sys.executable,
+           **variables: str) -> tuple[int, str, str]:
+    """(exit code, stdout, stderr) of `python -m` in the copy."""
+    done = subprocess.run(
+        [python, "-m", *words], cwd=cwd or checkout, capture_output=True, text=True, timeout=120,
+        env=os.environ | {"PYTHONPATH": str(checkout), "DVC_NO_ANALYTICS": "1", "MLFLOW_TRACKING_URI": "",
+                          "FEDREPRO_TRACKING": "off", "FEDREPRO_MIRROR": ""} | variables)
+    return done.returncode, done.stdout, done.stderr
+
+
+def refused(said: tuple[int, str, str], message: str) -> None:
+    code, _, errors = said
+    assert code == 2 and errors.startswith("error: ") and errors.count("\n") == 1 and message in errors, said
+
+
+def fedrepro(words: str, **variables: str) -> tuple[int, str, str]:
+    """The same in this process and repository."""
+    done = CliRunner(env={"COLUMNS": "80", **variables}).invoke(main, words.split(), prog_name="fedrepro")
+    return done.exit_code, done.stdout, done.stderr
+
+
+# -- words and variables -------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("words, message", [
+    ("stauts", "unknown command 'stauts' (nearest: 'status')"),
+    ("new papre mine", "unknown command 'papre' (nearest: 'paper')"),
+    ("status --jsn", "No such option"),
+    ("new paper", "Missing argument"),
+    ("run --jobs 0", "0 is not in the range"),
+    ("run --on aws", "--on: unknown engine 'aws' (known: 'local', 'ray', 'slurm')"),
+    ("run --force --on slurm", "--force: a cluster trains what is missing"),
+    ("run fedlsa/mini/fedvag", "unknown method 'fedvag' (nearest: 'fedavg')"),
+    ("run fedlsa/office_caltech/fedavg", "unknown scenario 'office_caltech' (nearest: 'office-caltech')"),
+    ("run fedlas/mini/fedavg", "unknown paper 'fedlas' (nearest: 'fedlsa')"),
+    ("explain fedlsa/mini/fedvag", "unknown method 'fedvag' (nearest: 'fedavg')"),
+    ("explain fedlsa", "expected a cell, <paper>/<scenario>/<method>, or a paper, a table"),
+    ("explain fedlas table", "unknown paper 'fedlas' (nearest: 'fedlsa')"),
+    ("explain fedlsa table 2 Digits MNITS", "unknown row or column 'MNITS' (nearest: 'MNIST')"),
+    ("status fedlas", "unknown paper 'fedlas' (nearest: 'fedlsa')"),
+    ("status fedlsa --stages table2", "unknown table 'table2' (nearest: 'table 2')"),
+    ("report fedlas", "unknown paper 'fedlas' (nearest: 'fedlsa')"),
+    ("ui --port 80", "80 is not in the range"),
+    ("certify fedlsa/mini/fedvag", "unknown measured cell, method or paper 'fedlsa/mini/fedvag' (nearest: "
+                                   "'fedlsa/mini/fedavg')"),
+    ("new paper fedlsa", "papers/fedlsa: there is such a folder already"),
+    ("new paper Mine!", "a folder's name"),
+    ("new paper across", "papers/across"),
+    ("new method fedavg", "pipeline/methods/fedavg.py: there is such a file already"),
+    ("new method ours --paper fedlas", "unknown paper 'fedlas' (nearest: 'fedlsa')"),
+    ("new method class", "a module's name")])
+def test_words(words, message):
+    refused(fedrepro(words), message)
+
+
+@pytest.mark.parametrize("name, value, message", [
+    ("DEVICE", "gpu", "torch has no device 'gpu' here"),
+    ("DEVICE", "cuda:99", "torch has no device 'cuda:99' here"),
+    ("EXECUTOR", "stack", "unknown executor 'stack' (nearest: 'stacked')"),
+    ("PRECISION", "fp33", "unknown precision 'fp33' (nearest: 'fp32')"),
+    ("WORKERS", "zero", "expected a whole number, found 'zero'"),
+    ("WORKERS", "0", "must be at least 1, found 0"),
+    ("CHECKPOINT_SECONDS", "often", "expected a number, found 'often'"),
+    ("CHECKPOINT_SECONDS", "nan", "must be finite, found nan"),
+    ("TRACKING", "of", "unknown value 'of' (nearest: 'off')"),
+    ("MIRROR", "/nowhere", "/nowhere is not a folder")])
+def test_a_variable(name, value, message):
+    refused(fedrepro("run fedlsa/mini/fedavg", **{f"FEDREPRO_{name}": value}), f"FEDREPRO_{name}: {message}")
+
+
+# -- files ---------------------------------------------------------------------------------------------------
+
+STATUS, RUN, REPORT = "status", "run fedlsa/mini/fedavg", "report fedlsa"
+NETWORK = "model: {name: lenet%s}\n    training: {rounds: 10"
+MINI = "miniature:\n  methods: [fedavg, "
+GRID = "grids:\n  new: {scenarios: [office-caltech], methods: [fedavg]}\n"
+
+
+@pytest.mark.parametrize("path, before, after, command, message", [
+    ("params.yaml", "  seeds:", "\tseeds:", STATUS, ": a tab; YAML is indented with spaces"),
+    ("params.yaml", "  seeds:", "    seeds:", STATUS, "params.yaml:"),
+    ("params.yaml", "[0, 1]", "[]", STATUS, "params.yaml: miniature: 'seeds' must be different"),
+    ("params.yaml", "seeds:", "sedes:", STATUS, "miniature: unknown key 'sedes' (nearest: 'seeds')"),
+    (PAPER, "title: ", "title: Twice\ntitle: ", STATUS, f"{PAPER}:6: the key 'title' is given twice"),
+    (PAPER, "rounds: 100", "rounds: many", STATUS, "digits.training.rounds: expected int, found 'many'"),
+    (PAPER, "rounds: 100", "rounds 100", STATUS, f"{PAPER}:17: "),
+    (PAPER, "USPS: 4", "USPS: -4", STATUS, "partition.clients.USPS: must be at least 1, found -4"),
+    (PAPER, "epochs: 5", "epoch: 5", STATUS, "unknown key 'local_epoch' (nearest: 'local_epochs')"),
+    (PAPER, MINI, f"{MINI}fedvag, ", STATUS, "methods: unknown method 'fedvag' (nearest: 'fedavg')"),
+    (PAPER, "{scenario: pacs}", "{scenario: psca}", STATUS, "unknown scenario 'psca' (nearest: 'pacs')"),
+    (PAPER, "set: digits4_synth", "set: digit4_synth", RUN,
+     "scenarios.digits.data.set: unknown data set 'digit4_synth' (nearest: 'digits4_synth')"),
+    (PAPER, "MNIST: mnist", "MNIST: minst", RUN, "data.domains: unknown domain 'minst' (nearest: 'mnist')"),
+    (PAPER, "{MNIST: 1", "{MINST: 1", RUN, "clients: unknown domain 'MINST' (nearest: 'MNIST')"),
+    (PAPER, "fedprox: {label", "fedprox: {algorithm: fedporx, label", RUN,
+     "methods.fedprox: unknown method 'fedporx' (nearest: 'fedprox')"),
+    (PAPER, "FedProx, mu: 0.01", "FedProx, mue: 0.01", "run fedlsa/mini/fedprox",
+     "methods.fedprox: unknown key 'mue' (nearest: 'mu')"),
+    (PAPER, NETWORK % "", NETWORK % "t", RUN,
+     "scenario 'mini' with fedavg: unknown model 'lenett' (nearest: 'lenet')"),
+    (PAPER, "grids:\n", GRID, RUN, "fedlsa/dvc.yaml: not as paper.yaml says; `fedrepro sync` writes it"),
+    (PAPER, "name: FedLSA", "<<<<<<< HEAD\nname: FedLSA", STATUS, ": a merge conflict of git's"),
+    ("papers/fedlsa/dvc.lock", "stages:", "<<<<<<< HEAD\nstages:", RUN, "dvc.lock:2: a merge conflict of"),
+    ("dvc.yaml", "stages:", "stages: {", RUN, "'dvc.yaml', YAML file structure is corrupted"),
+    (TABLE2, ",79.11,", ",7x.11,", REPORT, f"{TABLE2}:2: value: '7x.11' is not a number"),
+    (TABLE2, "column,method,", "column,mehtod,", STATUS, f"{TABLE2}:1: the column 'method' is missing"),
+    ("papers/fedlsa/claims.csv", "method=FedLSA,max", "method=FedLAS,max", REPORT,
+     "claims.csv:2: L01a: unknown printed method 'FedLAS' (nearest: 'FedLSA')"),
+])
+def test_a_file(checkout, path, before, after, command, message):
+    text = (checkout / path).read_text(encoding="utf-8")
+    assert before in text
+    try:
+        (checkout / path).write_text(text.replace(before, after, 1), encoding="utf-8")
+        refused(called(checkout, "pipeline", *command.split()), message)
+        changed = subprocess.run(["git", "status", "--porcelain"], cwd=checkout, capture_output=True)
+        assert changed.stdout.decode().split() == ["M", path] and not (checkout / ".cells/logs").exists()
+    finally:
+        (checkout / path).write_text(text, encoding="utf-8")
+
+
+def test_a_result_that_was_edited(checkout):
+    text = (checkout / RESULT).read_text()
+    (checkout / RESULT).write_text(json.dumps(json.loads(text) | {"rounds": 99}))
+    said = called(checkout, "pipeline", "report", "fedlsa")
+    refused(said, f"{RESULT}: 'self' is not the hash of the rest; the file was altered, run the cell again")
+    (checkout / RESULT).write_text(text)
+    assert "fedavg/result.json" in (checkout / "reports/fedlsa.html").read_text()
+
+
+def test_a_learning_rate_in_powers_of_ten_is_a_number(tmp_path):
+    """To YAML 1.1, 1e-2 is text."""
+    from pipeline.schema import read_yaml
+    (tmp_path / "x.yaml").write_text("a: 1e-2\nb: 1e5\nc: 1.5E+3\nd: 539868e7c9\n")
+    assert read_yaml(tmp_path / "x.yaml") == {"a": 0.01, "b": 1e5, "c": 1500.0, "d": "539868e7c9"}
+
+
+# -- places and programs -------------------------------------------------------------------------------------
+
+def test_a_mirror_with_another_file(checkout, tmp_path):
+    (tmp_path / "mnist.npz").write_bytes(b"cut")
+    said = called(checkout, "stages.data", "mnist", FEDREPRO_MIRROR=str(tmp_path))
+    refused(said, f"{tmp_path}/mnist.npz: sha256 ")
+    assert "expected" in said[2] and not (checkout / "data/mnist").exists()
+
+
+def test_a_stage_that_is_none(checkout):
+    refused(called(checkout, "pipeline", "run", "fedlas"), "unknown stage 'fedlas' (nearest: 'fedlsa')")
+
+
+def test_a_folder_without_stages(checkout):
+    refused(called(checkout, "pipeline", "run", cwd=checkout / "reports"), "this folder has no dvc.yaml: ")
+
+
+def test_a_folder_outside(checkout, tmp_path):
+    said = called(checkout, "pipeline", "run", "fedlsa", cwd=tmp_path)
+    refused(said, "this folder lies in no checkout of FedRepro: go to one")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_archive_without_git(checkout, tmp_path):
+    shutil.copytree(checkout, tmp_path / "archive", ignore=shutil.ignore_patterns(".git", ".cells"))
+    said = called(tmp_path / "archive", "pipeline", "run", "fedlsa/mini/fedavg")
+    refused(said, "not a git repository, which DVC needs: clone FedRepro with git instead of downloading")
+
+
+def test_a_python_without_the_packages(checkout, tmp_path):
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    refused(called(checkout, "pipeline", "status", python=str(tmp_path / "bare/bin/python")),
+            "the package 'click' is not installed in this Python")
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_a_python_that_is_too_old(checkout, tmp_path):
+    old = tmp_path / "python3.9"
+    old.write_text('#!/bin/sh\nif [ "$1" = --version ]; then echo Python 3.9.1; else exit 1; fi\n')
+    old.chmod(0o755)
+    done = subprocess.run(["make", "install", f"PYTHON={old}"], cwd=checkout, capture_output=True, text=True)
+    assert "error: FedRepro needs Python 3.11 to 3.13, found Python 3.9.1; try make PYTHON=" in done.stderr
+    assert done.returncode and not (checkout / ".venv").exists()
+
+
+def test_a_cluster_that_is_not_there(checkout, tmp_path):
+    """SLURM's programs are missing, or submitit is."""
+    said = called(checkout, "pipeline", "run", "fedlsa/mini/fedavg", "--on", "slurm", PATH=str(tmp_path))
+    refused(said, "--on slurm")
+    assert "run this where jobs are submitted" in said[2] or "needs the package submitit" in said[2]
+
+
+def test_an_mlflow_that_is_down_costs_a_warning(checkout):
+    code, _, errors = called(checkout, "pipeline", "import", FEDREPRO_TRACKING="on",
+                             MLFLOW_TRACKING_URI="http://127.0.0.1:9")
+    assert code == 0 and errors.count("\n") == 1 and errors.startswith(
+        "warning: MLflow at http://127.0.0.1:9 does not answer (Connection refused); call this again")

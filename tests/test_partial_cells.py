@@ -1,0 +1,173 @@
+"""A cell whose scenario has some clients take part in a round and keeps others until the last one."""
+import dataclasses
+import io
+import json
+import re
+
+import pandas as pd
+import pytest
+from repository import edit, outputs, stage
+
+from pipeline.cells import loading, training
+from pipeline.cells.checks import runnable
+from pipeline.cells.kept import fingerprint
+from pipeline.cells.results import survey
+from pipeline.cells.training import Job, train_seed
+from pipeline.engine.state import pack
+from pipeline.errors import ParamError
+from pipeline.report.runs import _protocol
+from pipeline.schema import Cell, Scenario, check, load_paper
+
+CELL = Cell("fedcrl", "mini", "fedrep")
+
+
+@pytest.fixture(scope="module")
+def partial(project):
+    """Three of the eight clients that train take part in a round; two come at the end."""
+    def change(document):
+        document["miniature"]["scenario"]["training"] |= {"participation": 3, "unseen": 0.2, "adaptation": 2}
+    edit(project / "papers/fedcrl/paper.yaml", change)
+    stage(project, "train", str(CELL), FEDREPRO_WORKERS="1")
+    return project
+
+
+def scenario(root, **changes) -> Scenario:
+    """The miniature with other values under `training`."""
+    found = load_paper("fedcrl", root).scenarios["mini"]
+    return dataclasses.replace(found, training=dataclasses.replace(found.training, **changes))
+
+
+def test_history_and_result_tell_who_took_part_and_the_newcomers_accuracy(partial):
+    result = json.loads((CELL.folder(partial) / "result.json").read_text())
+    history = pd.read_csv(io.StringIO(outputs(partial, str(CELL))[1]))
+    assert result["participants"] == 3 and set(history["participants"]) == {0, 3}
+    assert [len(accuracies) for accuracies in result["clients"]] == [8, 8]
+    last = history["round"] == 4
+    assert history["unseen.weighted"][last].notna().all() and history["unseen.weighted"][~last].isna().all()
+    assert result["measures"]["unseen.weighted"] == history["unseen.weighted"][last].tolist()
+    assert "participants" not in result["measures"]
+    found, problems = survey(partial)
+    assert CELL in found and not [problem for problem in problems if problem.cell == CELL]
+    features = loading.load_world(CELL, scenario(partial), 0, partial)[0].scalars("features")
+    assert result["traffic"]["up"] == result["traffic"]["down"] == features       # of one that takes part
+    assert "participation: 3\n  unseen: 0.2\n  adaptation: 2\n" in _protocol(scenario(partial))
+
+
+def test_the_two_executors_agree(partial):
+    """Two seeds in one stack, each with its own participants: the losses of each alone, to rounding."""
+    alone = pd.read_csv(io.StringIO(outputs(partial, str(CELL))[1]))
+    stage(partial, "train", str(CELL), FEDREPRO_EXECUTOR="stacked")
+    found = pd.read_csv(io.StringIO(outputs(partial, str(CELL))[1]))
+    assert found["loss"].to_numpy() == pytest.approx(alone["loss"].to_numpy(), rel=1e-2, nan_ok=True)
+    for name in ("weighted", "unseen.weighted"):
+        assert (abs(found[name] - alone[name]).dropna() < 1).all() and found[name].notna().any()
+
+
+@pytest.mark.parametrize("method", ["moon", "scaffold", "fedrep"])
+def test_stopped_after_the_second_round_and_resumed(partial, method, monkeypatch):
+    monkeypatch.setenv("FEDREPRO_CHECKPOINT_SECONDS", "0")
+    cell = Cell("fedcrl", "across" if method == "scaffold" else "mini", method)
+    if method == "scaffold":                                  # the miniature has Adam, which it cannot take
+        monkeypatch.setitem(load_paper("fedcrl", partial).methods, method, {"lr": 0.05})
+    whole = train_seed(Job(cell, 0, f"whole-{method}", partial))
+    job = Job(cell, 0, f"stopped-{method}", partial)
+
+    def stop(row):
+        if row["round"] == 3:
+            raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        train_seed(job, stop)
+    trained: list[dict] = []
+    resumed = train_seed(job, trained.append)
+    assert [row["round"] for row in trained] == [3, 4] and "unseen.weighted" in trained[-1]
+    assert (resumed["rows"], resumed["clients"]) == (whole["rows"], whole["clients"])
+
+
+def test_the_training_data_of_unseen_clients_reach_no_model(partial, monkeypatch):
+    """With other images they get other models of their own; all that was trained before is the same bits."""
+    late = loading._unseen(CELL, scenario(partial), 0, loading.load(CELL, 0, partial))
+    ends, real, load = [], training._newcomers, loading.load
+
+    def poisoned(*arguments):
+        found = load(*arguments)
+        return found._replace(clients=tuple(
+            dataclasses.replace(client, images=-client.images) if k in late else client
+            for k, client in enumerate(found.clients)))
+
+    def watched(job, scenario, method, state):
+        ends.append(fingerprint(pack(state)))
+        return real(job, scenario, method, state)
+
+    monkeypatch.setattr(training, "_newcomers", watched)
+    runs = [train_seed(Job(CELL, 0, "as-it-is", partial))]
+    monkeypatch.setattr(loading, "load", poisoned)
+    runs.append(train_seed(Job(CELL, 0, "poisoned", partial)))
+    assert len(late) == 2 and ends[0] == ends[1]
+    rows = [[{name: value for name, value in row.items() if "unseen" not in name} for row in run["rows"]]
+            for run in runs]
+    assert rows[0] == rows[1] and runs[0]["clients"] == runs[1]["clients"]
+    assert runs[0]["rows"][-1]["unseen.weighted"] != runs[1]["rows"][-1]["unseen.weighted"]
+
+
+def test_who_is_unseen(partial):
+    """A draw of the seed's, the same for every method; or the named ones."""
+    found = loading.load(CELL, 0, partial)
+    names = [client.name for client in found.clients]
+    draws = [loading._unseen(CELL, scenario(partial), seed, found) for seed in range(4)]
+    assert len(set(draws)) > 1 and all(len(late) == 2 for late in draws)
+
+    def left(unseen):
+        world, tests = loading.load_world(CELL, scenario(partial, unseen=unseen), 0, partial)
+        assert [client.name for client in world.clients] == [test.name for test in tests]
+        return [client.name for client in world.clients]
+    assert left(0.2) == [name for k, name in enumerate(names) if k not in draws[0]]
+    assert left([names[3], names[1]]) == [name for k, name in enumerate(names) if k not in (1, 3)]
+    world, tests = loading.load_newcomers(CELL, scenario(partial, unseen=[names[3]]), 0, partial)
+    assert [client.name for client in world.clients] == [test.name for test in tests] == [names[3]]
+    assert (world.training.local_epochs, world.training.participation, world.round) == (2, None, 4)
+    assert loading.load_newcomers(CELL, scenario(partial, unseen=None, adaptation=None), 0, partial) is None
+    with pytest.raises(ParamError, match="scenarios.mini.training.unseen: unknown client 'nobody'"):
+        left(["nobody"])
+    with pytest.raises(ParamError, match="training.unseen: seed 0 has no client left that trains"):
+        left(names)
+
+
+@pytest.mark.parametrize(("method", "changes", "demand", "key"), [
+    ("fedala", {"unseen": None, "adaptation": None}, "partial participation", "participation"),
+    ("lgfedavg", {"participation": None}, "unseen clients", "unseen")])
+def test_a_method_without_a_rule_is_refused(partial, monkeypatch, method, changes, demand, key):
+    monkeypatch.setitem(load_paper("fedcrl", partial).scenarios, "mini", scenario(partial, **changes))
+    said = f"methods.{method}: {method} has no rule for {demand}, which the scenario 'mini' asks for by "
+    with pytest.raises(ParamError, match=re.escape(f"{said}`training.{key}`")):
+        runnable(Cell("fedcrl", "mini", method), partial)
+
+
+@pytest.mark.parametrize(("changes", "said"), [
+    ({"participation": 0}, "here.training.participation: must be at least 1, found 0"),
+    ({"participation": 1.2}, "here.training.participation: must be at most 1, found 1.2"),
+    ({"participation": "few"}, "here.training.participation: expected float, found 'few'"),
+    ({"participation": 11}, "here: 'training.participation' is 11, of 10 clients"),
+    ({"unseen": 10}, "here: 'training.unseen' is 10, of 10 clients"),
+    ({"unseen": [3]}, r"here.training.unseen\[0\]: expected str, found 3"),
+    ({"adaptation": 3}, "here.training: 'adaptation' is of clients that come at the end"),
+    ({"unseen": 1, "tests": "pooled"}, "here: 'training.unseen' needs every client's test part")])
+def test_bad_values_are_named(changes, said):
+    document = {
+        "data": {"set": "digits"},
+        "partition": {"kind": "dirichlet", "clients": 10, "beta": 0.1},
+        "model": {"name": "cnn2"},
+        "evaluation": {"tests": changes.pop("tests", "clients")},
+        "training": {"rounds": 2, "batch_size": 8, **changes},
+    }
+    with pytest.raises(ParamError, match=said):
+        check(Scenario, document, "here")
+
+
+def test_a_share_and_a_count_are_told_apart():
+    """1.0 is everyone, 1 is one client."""
+    from pipeline.schema import Training
+    given = {"rounds": 2, "batch_size": 8}
+    for value in (1.0, 1, 0.5):
+        read = check(Training, {**given, "participation": value}, "here").participation
+        assert read == value and type(read) is type(value)
+    assert check(Training, {**given, "unseen": ["a"]}, "here").unseen == ["a"]

@@ -1,0 +1,271 @@
+"""Rounds in which only some clients take part, and clients that come after the last round."""
+import dataclasses
+
+import pytest
+import torch
+from federation import equal, image_clients, image_world, one_round, run, tiny_world, training
+from test_baselines import DOUBLE, UNIFORM, close, from_zero, quadratic, y, ys
+from test_executors import largest_difference, world
+
+from pipeline import methods
+from pipeline.engine.alike import tensors_of
+from pipeline.engine.state import Clients, Params, State
+from pipeline.engine.world import World
+from pipeline.methods.base import Method
+from pipeline.methods.ditto import Ditto
+from pipeline.methods.fedadam import FedAdam
+from pipeline.methods.fedavg import FedAvg
+from pipeline.methods.fedavgm import FedAvgM
+from pipeline.methods.feddyn import FedDyn
+from pipeline.methods.fednova import FedNova
+from pipeline.methods.fedper import FedPer
+from pipeline.methods.fedproto import FedProto
+from pipeline.methods.fedprox import FedProx
+from pipeline.methods.fedrep import FedRep
+from pipeline.methods.lgfedavg import LGFedAvg
+from pipeline.methods.local import Local
+from pipeline.methods.moon import Moon
+from pipeline.methods.perfedavg import PerFedAvg
+from pipeline.methods.pfedme import PFedMe
+from pipeline.methods.scaffold import Scaffold
+
+PARTIAL = [
+    FedAvg(), FedProx(mu=0.1), Moon(mu=1.0, buffer=2), FedAvgM(), FedAdam(), Scaffold(), FedNova(),
+    FedDyn(alpha=0.1), FedPer(), FedRep(head_epochs=1), LGFedAvg(), Ditto(), PFedMe(),
+    PerFedAvg(alpha=0.05, beta=0.05), Local(),
+]
+LATE = [method for method in PARTIAL if "unseen clients" in method.can] + [FedProto()]
+
+
+def named(method) -> str:
+    return type(method).__name__
+
+
+def same(a, b) -> bool:
+    """Every tensor of two values, bit for bit."""
+    x, y = tensors_of(a), tensors_of(b)
+    return len(x) == len(y) and all(map(torch.equal, x, y))
+
+
+def of_clients(state: State) -> dict[str, Clients]:
+    """What a state holds for every client, as its own; of MOON's models the last ones."""
+    found = {name: value for name, value in state.items() if isinstance(value, Clients)}
+    return found | ({"previous": state.previous["0"]} if "previous" in state else {})
+
+
+# -- who takes part ------------------------------------------------------------------------------------------
+
+def test_the_draw_depends_on_seed_and_round_alone(monkeypatch):
+    """The same for every executor, order of rounds and number of earlier draws; a share is of all clients."""
+    drawn = {}
+    for executor in ("sequential", "stacked"):
+        w = world(executor, monkeypatch, sizes=(20,) * 10, participation=0.3)
+        drawn[executor] = [w.at(round).participants for round in (1, 2, 3, 4)]
+        assert w.at(4).at(2).participants == drawn[executor][1]
+    assert drawn["sequential"] == drawn["stacked"] and len(set(drawn["stacked"])) > 1
+    assert all(len(present) == 3 and sorted(present) == list(present) for present in drawn["stacked"])
+    others = image_world((20,) * 10, seed=1, participation=0.3)
+    assert [others.at(round).participants for round in (1, 2, 3, 4)] != drawn["stacked"]
+
+
+@pytest.mark.parametrize(("wanted", "count"), [(0.01, 1), (1, 1), (4, 4), (0.5, 3), (1.0, 5), (6, 5)])
+def test_how_many_take_part(wanted, count):
+    """At least one, and never a client without data: with none that can train there is nothing to average."""
+    w = image_world((9, 9, 0, 9, 9, 9), participation=wanted)
+    assert all(len(w.at(round).participants) == count and 2 not in w.at(round).participants
+               for round in range(1, 30))
+    assert w.participants == w.at(0).participants == tuple(range(6))          # all initialise
+
+
+def test_a_round_shows_absent_clients_without_data_and_the_whole_with_it():
+    w = image_world((9, 9, 9), participation=1)
+    once = w.at(1)
+    [k] = once.participants
+    assert [len(client.labels) for client in once.clients] == list(once.sizes) == [9 * (j == k)
+                                                                                   for j in range(3)]
+    assert once.whole.clients is w.clients and once.whole.sizes == (9, 9, 9) and once.whole.round == 1
+    assert w.whole is w and image_world((9, 9, 9)).at(1).whole.round == 1
+
+
+# -- what a round of some does -------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("method", PARTIAL, ids=named)
+def test_all_take_part_is_no_participation_at_all(method):
+    ends = [run(method, image_world((20, 33, 7), **given), 2) for given in ({}, {"participation": 1.0})]
+    assert same(*ends)
+
+
+@pytest.mark.parametrize("method", PARTIAL, ids=named)
+def test_the_absent_keep_what_is_their_own(method):
+    """Bit for bit. Their data enter nowhere: two rounds that a client misses are the same with others."""
+    w = image_world((20, 33, 7, 12, 9), participation=2)
+    state, _ = one_round(method, method.init(w), w.at(1))
+    after, _ = one_round(method, state, w.at(2))
+    before, now = of_clients(state), of_clients(after)
+    for name in before:
+        kept = [same(old, new) for old, new in zip(before[name], now[name], strict=True)]
+        assert kept == [k not in w.at(2).participants for k in range(5)], name
+    missing = set(range(5)) - {*w.at(1).participants, *w.at(2).participants}
+    others = [dataclasses.replace(client, images=client.images * 100) if k in missing else client
+              for k, client in enumerate(w.clients)]
+    assert missing and same(run(method, World(others, w.training, 10, 0), 2), after)
+
+
+@pytest.mark.parametrize("method", PARTIAL, ids=named)
+def test_both_executors(method, monkeypatch):
+    ends = [run(method, world(executor, monkeypatch, participation=0.5))
+            for executor in ("sequential", "stacked")]
+    assert largest_difference(State(plain(ends[0])), State(plain(ends[1]))) < 1e-9
+
+
+def plain(state: State) -> dict:
+    """Its models alone."""
+    return {name: value for name, value in state.items() if isinstance(value, (Params, Clients))}
+
+
+def test_stacks_that_are_kept_from_round_to_round(monkeypatch):
+    """As on a GPU, where a stack with its recorded steps waits until its clients are drawn again."""
+    stacked, plainly = (world(name, monkeypatch, sizes=(20,) * 4, participation=2)
+                        for name in ("stacked", "sequential"))
+    stacked.executor.fixed = True
+    ends = [run(FedAvg(), w, 12) for w in (stacked, plainly)]
+    assert largest_difference(*ends) < 1e-9
+    assert 1 < len(stacked.executor.kept) <= 6                    # pairs of four clients
+
+
+# -- rules by hand -------------------------------------------------------------------------------------------
+# Clients A, B, C: F(y) = a / 2 (y - t)^2 with a = (1, 4, 2), t = (2, -1, 1); 3, 1 and 2 images in batches of
+# two, so two, one and one steps of 0.1, from y = 0. A and C take part in round 1, B and C in round 2.
+
+def trio(monkeypatch, **changes) -> World:
+    monkeypatch.setattr(Method, "loss", quadratic)
+    monkeypatch.setattr(World, "_drawn", lambda self, wanted: ((0, 2), (1, 2))[self.round - 1])
+    parts = ([[1., 2.]] * 3, [0] * 3), ([[4., -1.]], [0]), ([[2., 1.]] * 2, [0] * 2)
+    return tiny_world(monkeypatch, *parts, dtype=DOUBLE, participation=2, **changes)
+
+
+def test_fedavg_weighs_by_the_samples_of_those_who_take_part(monkeypatch):
+    w = trio(monkeypatch)
+    first, second = (from_zero(FedAvg(), w, rounds) for rounds in (1, 2))
+    close(y(first.model), (3 * .38 + 2 * .2) / 5)
+    close(y(second.model), (-.2152 + 2 * .4464) / 3)
+    close(y(from_zero(FedAvg(), trio(monkeypatch, **UNIFORM), 1).model), (.38 + .2) / 2)
+
+
+def test_scaffolds_control_moves_by_the_share_that_takes_part(monkeypatch):
+    """c <- c + |S| / N mean_S (c_k^+ - c_k) (Karimireddy et al. 2020, Algorithm 1)."""
+    w = trio(monkeypatch, **UNIFORM)
+    state = from_zero(Scaffold(), w, 1)
+    close(ys(state.controls), [-1.9, 0, -2])
+    close([y(state.model), y(state.control)], [.29, 2 / 3 * -1.95])
+    state, trained = one_round(Scaffold(), state, w.at(2))
+    close(ys(trained.models)[1:], [-.096, .362])
+    close(ys(state.controls), [-1.9, 5.16, -1.42])
+    close([y(state.model), y(state.control)], [.133, -1.3 + 2 / 3 * 2.87])
+
+
+def test_scaffolds_control_is_the_weighted_mean_over_all_clients(monkeypatch):
+    state = from_zero(Scaffold(), trio(monkeypatch), 2)
+    close(y(state.control), sum(n * c for n, c in zip((3, 1, 2), ys(state.controls))) / 6)
+
+
+def test_feddyns_server_moves_by_the_share_that_takes_part(monkeypatch):
+    """h <- h - alpha / m sum_P (y_k - x); x <- mean_P y_k - h / alpha (Acar et al. 2021, Algorithm 1)."""
+    w, method = trio(monkeypatch, local_epochs=60, **UNIFORM), FedDyn(alpha=1.0)
+    state = from_zero(method, w, 1)
+    h = -(1 + 2 / 3) / 3
+    close(y(state.model), (1 + 2 / 3) / 2 - h)
+    x = y(state.model)
+    state, trained = one_round(method, state, w.at(2))
+    b, c = (-4 + x) / 5, (2 + x - 2 / 3) / 3                      # where a (y - t) + y - (x - v_k) = 0
+    close(ys(trained.models)[1:], [b, c])
+    close(y(state.model), (b + c) / 2 - (h - (b - x + c - x) / 3))
+    close(ys(state.drifts)[0], 1)
+
+
+def test_a_feddyn_clients_pull_does_not_depend_on_who_else_is_there(monkeypatch):
+    """alpha_k = alpha mean_j(n_j) / n_k with the mean over all clients."""
+    w, seen = trio(monkeypatch), []
+    monkeypatch.setattr(FedDyn, "alphas", lambda self, weights: seen.append(weights) or [.1, .1, .1])
+    from_zero(FedDyn(), w, 2)
+    assert seen == [[3, 1, 2]] * 3
+
+
+# -- clients that come after the last round ------------------------------------------------------------------
+
+def newcomers(**changes) -> World:
+    made = image_clients((14, 9), seed=5)
+    made = [dataclasses.replace(client, name=f"new-{client.name}") for client in made]
+    return World(made, training(**changes), 10, 0).at(3)
+
+
+@pytest.mark.parametrize("method", LATE, ids=named)
+def test_newcomers_change_nothing_and_get_a_model_each(method):
+    state = run(method, image_world(), 2)
+    before = [tensor.clone() for tensor in tensors_of(state)]
+    models = method.adapted(state, newcomers())
+    assert len(models) == 2 and all(map(torch.equal, before, tensors_of(state)))
+    assert same(models, method.adapted(state, newcomers()))
+
+
+@pytest.mark.parametrize("method", [FedAvg(), Scaffold(), FedDyn(alpha=.1), Moon(), FedAdam()], ids=named)
+def test_a_global_model_is_scored_as_it_is(method):
+    state = run(method, image_world(), 2)
+    assert all(model is state.model for model in method.adapted(state, newcomers(unseen=2, adaptation=3)))
+
+
+@pytest.mark.parametrize("method", [FedPer(), FedRep(head_epochs=2)], ids=named)
+def test_shared_features_stay_and_a_new_head_learns(method):
+    state = run(method, image_world(), 2)
+    first, second = method.adapted(state, w := newcomers())
+    for model in (first, second):
+        assert equal(model.features, state.features) and not equal(model.head, w.new_model().head)
+    assert not equal(first.head, second.head)
+    longer = newcomers(unseen=2, adaptation=3, local_epochs=3)
+    alone = longer.everyone(state.features).joined(longer.new_models().heads)
+    wanted = longer.local_epochs(alone, method.loss, trainable="head", epochs=3).models
+    assert same(method.adapted(state, longer), wanted)
+
+
+def test_dittos_newcomers_begin_as_the_global_model():
+    state, w = run(Ditto(), image_world(), 2), newcomers(unseen=2, adaptation=5)
+    start = w.everyone(state.model)
+    trained = w.local_epochs(start, FedAvg().loss, epochs=5).models
+    assert same(Ditto(lam=0).adapted(state, w), trained)
+    pulled = Ditto(lam=5.0).adapted(state, w)
+    assert 0 < largest_difference(pulled, start) < largest_difference(trained, start)
+
+
+def test_perfedavgs_newcomers_take_one_step():
+    method = PerFedAvg(alpha=.05)
+    state = run(method, image_world(), 1)
+    w = newcomers(batch_size=20)                                  # all of a client's images are its batch
+    for client, model in zip(w.clients, method.adapted(state, w), strict=True):
+        network = w.network(0, state.model)
+        loss = torch.nn.functional.cross_entropy(network(client.images), client.labels)
+        named = dict(network.named_parameters())
+        for name, gradient in zip(named, torch.autograd.grad(loss, list(named.values()))):
+            torch.testing.assert_close(model[name], state.model[name] - .05 * gradient)
+
+
+def test_fedprotos_newcomers_train_with_the_prototypes():
+    near, far = (FedProto(lam=lam) for lam in (20.0, 0.0))
+    state = run(near, image_world((60, 60)), 2)
+    w = newcomers(local_epochs=3)
+    gaps = []
+    for method in (near, far):
+        found = w.class_means(method.adapted(state, w))
+        there = found.present & state.prototypes.known
+        gaps.append((found.means - state.prototypes.vectors)[there].pow(2).mean())
+    assert gaps[0] < gaps[1]
+
+
+# -- who cannot ----------------------------------------------------------------------------------------------
+
+def test_a_subclass_has_no_rule_until_it_says_so():
+    class Child(FedAvg):
+        pass
+
+    assert not Child().can and FedAvg().can and not FedProto(candidates="own").can
+    cannot = {name for name in methods.names() if not methods.load(name, {}, "here").can}
+    assert {"fedala", "fedcrl", "fedlsa", "fedccl", "rahfl", "fedpac", "fedbn"} <= cannot

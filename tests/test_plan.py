@@ -1,0 +1,194 @@
+"""The best choice of made-up claims, and what a small paper's claims need."""
+import csv
+import itertools
+import random
+import shutil
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from reporting import write_run
+
+from pipeline.cells import provenance
+from pipeline.commands import plan
+from pipeline.commands.cli import main
+from pipeline.commands.plan import Need, Price, choose, hours_of
+from pipeline.files import write_json
+from pipeline.report.claims import COLUMNS
+from pipeline.schema import ROOT, Cell, load_paper
+from pipeline.sealing import seal
+
+A, B, C, D = (Cell("toy", scenario, method) for scenario, method in
+              [("one", "a"), ("one", "b"), ("two", "a"), ("three", "a")])
+
+
+def needs(prices, **claims):
+    """A claim for every name: its cells with the seeds that each must have, and perhaps a chance."""
+    return [Need.of(name, seeds[0], prices, *seeds[1:]) for name, seeds in claims.items()]
+
+
+def names(bundles):
+    return [sorted(need.claim for need in bundle.needs) for bundle in bundles]
+
+
+# -- the choice ----------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("few", [plan.FEW, 0])
+def test_two_claims_that_share_cells_beat_a_dearer_one(monkeypatch, few):
+    """With 11 hours: A alone gives nothing, A and B two claims for 10.5, C one for 9."""
+    monkeypatch.setattr(plan, "FEW", few)
+    prices = {A: Price(0, 10.0), B: Price(0, 0.5), C: Price(0, 9.0)}
+    claims = needs(prices, first=({A: 1, B: 1},), second=({A: 1, B: 1},), third=({C: 1},))
+    [bundle] = choose(claims, prices, 11)
+    assert names([bundle]) == [["first", "second"]] and bundle.cells == [A, B]
+    assert bundle.hours == pytest.approx(10.5)
+    assert names(choose(claims, prices, 10)) == [["third"]] and names(choose(claims, prices, 8)) == []
+    assert names(choose(claims, prices, 20)) == [["first", "second"], ["third"]]
+
+
+def test_claims_with_cells_of_their_own_beside_a_common_one(monkeypatch):
+    """None of the three is as cheap as C; together they are, both by trying all and by scenario."""
+    more = [Cell("toy", "one", name) for name in "xyz"]
+    prices = {A: Price(0, 10.0), C: Price(0, 9.0)} | dict.fromkeys(more, Price(0, 0.1))
+    claims = needs(prices, third=({C: 1},), **{cell.method: ({A: 1, cell: 1},) for cell in more})
+    assert names(choose(claims, prices, 11)) == [["x"], ["y"], ["z"]]
+    monkeypatch.setattr(plan, "FEW", 0)
+    assert names(choose(claims, prices, 11)) == [["x", "y", "z"]]
+
+
+def test_the_chosen_sum_is_the_best_and_within_the_budget(monkeypatch):
+    """Against every choice, on made-up claims; the greedy choice is never better, and within the budget."""
+    numbers = random.Random(3)
+    cells = [Cell("toy", scenario, method) for scenario in "st" for method in "abc"]
+    for _ in range(20):
+        prices = {cell: Price(0, numbers.uniform(1, 5)) for cell in cells}
+        claims = [Need.of(name, dict.fromkeys(numbers.sample(cells, 3), 1), prices, numbers.choice([1, 0.8]))
+                  for name in "1234567"]
+        budget = numbers.uniform(5, 15)
+        best = max(sum(need.value for need in claims if need.runs <= runs)
+                   for count in range(len(cells) + 1) for some in itertools.combinations(cells, count)
+                   if hours_of(runs := frozenset((cell, 0) for cell in some), prices) <= budget)
+        for few in (plan.FEW, 0):
+            monkeypatch.setattr(plan, "FEW", few)
+            found = choose(claims, prices, budget)
+            value = sum(need.value for bundle in found for need in bundle.needs)
+            assert value == pytest.approx(best) if few else value <= best + 1e-9
+            assert sum(bundle.hours for bundle in found) <= budget
+
+
+def test_more_seeds_cost_only_the_new_ones_and_those_of_cells_beside_them():
+    """Two seeds are there of A, three are wanted; B of the same scenario then has three as well."""
+    prices = {A: Price(2, 1.0), B: Price(0, 1.0), C: Price(0, 3.0)}
+    claims = needs(prices, open=({A: 3}, 0.8), waits=({B: 2},), other=({C: 1},))
+    assert hours_of(claims[0].runs, prices) == 1 and hours_of(claims[1].runs, prices) == 2
+    assert hours_of(claims[0].runs | claims[1].runs, prices) == 4
+    assert names(choose(claims, prices, 3)) == [["waits"]]                   # with `open` it would take four
+    assert names(choose(claims, prices, 1)) == [["open"]]
+
+
+def test_a_certain_claim_is_worth_more_than_a_likely_one():
+    prices = {A: Price(0, 1.0), C: Price(0, 1.0)}
+    assert names(choose(needs(prices, likely=({A: 1}, 0.8), certain=({C: 1},)), prices, 1)) == [["certain"]]
+
+
+# -- what claims need ----------------------------------------------------------------------------------------
+
+TABLE1 = "table=1|column=Avg"
+CLAIMS = [
+    ("settled", "Ours is above FedAvg", f"{TABLE1}|method=Ours", f"{TABLE1}|method=FedAvg", ">0"),
+    ("waits", "Ours is above FedProx", f"{TABLE1}|method=Ours", f"{TABLE1}|method=FedProx", ">0"),
+    ("best", "Ours is best", f"{TABLE1}|method=Ours", f"max({TABLE1}|method!=Ours)", ">0"),
+    ("words", "it is fast", "", "", "text"),
+]
+FEDPROX = Cell("fedcrl", "balanced", "fedprox")
+
+
+@pytest.fixture
+def claimed(root):
+    """One paper whose scenario `balanced` has FedAvg and Ours of three methods, valid as of today's code."""
+    shutil.copytree(ROOT / "pipeline", root / "pipeline", ignore=shutil.ignore_patterns("__pycache__"))
+    with (root / "papers/fedcrl/claims.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([COLUMNS, *([*row, "", ""] for row in CLAIMS)])
+    change(root, "methods", "ours", algorithm="fedavg")
+    finish(root, "fedavg", [60.0, 61.0])
+    finish(root, "ours", [66.0, 67.2])
+    return root
+
+
+def change(root, kind, name, **values):
+    """Edit an entry of paper.yaml."""
+    path = root / "papers/fedcrl/paper.yaml"
+    document = yaml.safe_load(path.read_text())
+    document[kind][name] |= values
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    load_paper.cache_clear()
+
+
+def finish(root, method, average):
+    """A run that `fedrepro status` calls done, of an hour a seed."""
+    path = write_run(root, f"balanced/{method}", {"average": average})
+    cell, digest = Cell("fedcrl", "balanced", method), "b" * 64
+    document = {name: value for name, value in yaml.safe_load(path.read_text()).items() if name != "seal"}
+    write_json(path, seal(document | {
+        "precision": "fp32", "executor": "sequential", "seconds": [3600.0] * len(average),
+        "partitions": [f"{seed}" * 64 for seed in document["seeds"]],
+        "digest": provenance.cell_digest(cell, digest, root=root),
+    }))
+
+
+def test_only_claims_that_wait_or_could_be_decided_are_offered(claimed):
+    found = plan.outlay(["fedcrl"], claimed)
+    assert [need.claim for need in found.needs] == [
+        "FEDCRL waits: Ours is above FedProx", "FEDCRL best: Ours is best"]
+    assert {need.runs for need in found.needs} == {frozenset({(FEDPROX, 0), (FEDPROX, 1)})}
+    assert hours_of(found.needs[0].runs, found.prices) == pytest.approx(2.0)
+    assert not found.without
+
+
+@pytest.mark.parametrize("ours, offered", [([62.0, 61.5], True), ([60.4, 60.6], False)])
+def test_an_undecided_claim_is_offered_where_more_seeds_promise_to_decide_it(claimed, ours, offered):
+    finish(claimed, "ours", ours)
+    found = plan.outlay(["fedcrl"], claimed)
+    mine = [need for need in found.needs if "settled" in need.claim]
+    assert bool(mine) == offered and bool(found.without) != offered
+    for need in mine:
+        cells, seeds = ({run[at] for run in need.runs} for at in (0, 1))
+        assert {cell.method for cell in cells} == {"fedavg", "ours"} and min(seeds) == 2 and need.value == 0.8
+        text = "\n".join(plan.lines(found, 1000.0, root=claimed))
+        wanted = list(range(max(seeds) + 1))
+        assert f"  papers/fedcrl/paper.yaml: scenarios.balanced.seeds: {wanted}\n" in text
+        change(claimed, "scenarios", "balanced", seeds=wanted)      # finished ones still count
+        again = plan.outlay(["fedcrl"], claimed)
+        assert [one.runs for one in again.needs if "settled" in one.claim] == [need.runs]
+        assert "First write" not in "\n".join(plan.lines(again, 1000.0, root=claimed))
+
+
+def test_what_is_printed(claimed, capsys):
+    assert plan.plan(5.0, ["fedcrl"], 2, claimed) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("Two claims for about 2.0 hours of one process, of 10 hours (2 processes")
+    assert " 1. 2.0 hours, two claims\n    FEDCRL waits: Ours is above FedProx\n" in text
+    assert "\n  fedrepro run --jobs 2 fedcrl/balanced/fedprox\n" in text
+    assert plan.plan(1.0, ["fedcrl"], root=claimed) == 0
+    assert "Too little for any claim. The cheapest takes 2.0 hours:" in capsys.readouterr().out
+    finish(claimed, "fedprox", [60.2, 61.3])
+    assert plan.plan(1.0, ["fedcrl"], root=claimed) == 0
+    assert capsys.readouterr().out == "Nothing to plan: no claim waits for cells that could be trained.\n"
+
+
+def test_numbers_of_figures_come_with_the_stages_that_compute_them():
+    cell = Cell("fedlsa", "digits", "fedlsa")
+    assert plan._figure(cell, "average") == ""
+    assert plan._figure(cell, "figure2.uniformity") == "papers/fedlsa/dvc.yaml:figure2@digits-fedlsa"
+
+
+@pytest.mark.parametrize("words, message", [
+    ("nan", "HOURS: expected a number of hours, found nan"),
+    ("0", "Invalid value for 'HOURS': 0.0 is not in the range x>0"),
+    ("ten", "Invalid value for 'HOURS'"),
+    ("1 fedclr", "unknown paper 'fedclr' (nearest: 'fedcrl')"),
+    ("", "Missing argument 'HOURS'")])
+def test_bad_input_is_one_line(words, message):
+    done = CliRunner().invoke(main, ["plan", *words.split()])
+    assert done.exit_code == 2 and done.output.count("\n") == 1
+    assert done.output.startswith("error: ") and message in done.output

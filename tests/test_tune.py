@@ -1,0 +1,307 @@
+"""Tuning: which configurations are tried, on which images, which is chosen; that no test image is seen."""
+import dataclasses
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+from repository import edit, stage
+
+from pipeline.cells import choices, loading, spaces, tracking, tuning
+from pipeline.cells.provenance import cell_digest
+from pipeline.cells.spaces import Axis, configurations, shares, space
+from pipeline.commands import sync
+from pipeline.commands.tune import targets
+from pipeline.data import partition, validation
+from pipeline.data.partition import Parts
+from pipeline.errors import FedReproError, ParamError, TrainingError, WorkerError
+from pipeline.report.tuning import tunings
+from pipeline.schema import RATE, ROOT, SPACES, Cell, Trial, Tuned, load_paper, papers, read_yaml
+
+CELL = Cell("fedcrl", "mini", "fedprox")
+
+
+# -- which configurations ----------------------------------------------------------------------------------
+
+def test_an_axis_by_hand():
+    assert [Axis("", 0.1, 10).at(share) for share in (0, 0.25, 0.5)] == [0.1, 0.316, 1.0]
+    assert [Axis("", 1, 4, "linear").at(share, 0.01) for share in (0, 0.5)] == [0.01, 0.025]
+    assert [Axis("", choices=[1, 5, 10]).at(share) for share in (0, 0.34, 0.999)] == [1, 5, 10]
+
+
+def test_the_rows_own_values_come_first_and_more_configurations_begin_alike():
+    eight, three = configurations(CELL, 8), configurations(CELL, 3)
+    assert eight[0] == () and eight[:3] == three and len(set(eight)) == 8
+    for changes in eight[1:]:
+        assert list(dict(changes)) == [RATE, "mu"]
+        assert 0.0003 <= dict(changes)[RATE] <= 0.03 and 0.001 <= dict(changes)["mu"] <= 1
+
+
+def test_points_are_spread_evenly_and_an_axis_more_moves_none():
+    points = shares(3, 8, "a")
+    assert (np.sort((points[:, 0] * 8).astype(int)) == np.arange(8)).all()       # one in each eighth
+    assert np.array_equal(shares(1, 8, "a"), points[:, :1])
+    assert not np.array_equal(shares(3, 8, "b"), points)
+
+
+@pytest.mark.parametrize("paper", papers())
+def test_every_tuned_method_has_a_space_and_all_learning_rates_are_the_same_multiples(paper):
+    asked = load_paper(paper).tuning
+    for cell in (Cell(paper, scenario, method) for scenario in asked for method in asked[scenario].methods):
+        (name, (axis, unit)), *_ = space(cell).items()
+        assert axis.ends == [0.1, 10]
+        assert name == RATE or cell.method in ("fednova", "perfedavg", "pfedme", "scaffold")
+        mine = [dict(changes)[name] / unit for changes in configurations(cell, 8)[1:]]
+        common = [axis.at(share) for (share,) in shares(1, 7, cell.paper, "mini")]
+        assert mine == pytest.approx(common, rel=0.01)                               # three digits
+
+
+@pytest.mark.parametrize("section, says", [
+    ({"muu": {"low": 1, "high": 2, "source": ""}}, "fedprox: unknown key 'muu' (nearest: 'mu')"),
+    ({"mu": {"low": -1, "high": 2, "scale": "linear", "source": ""}}, "fedprox.mu: must be at least 0"),
+    ({"mu": {"choices": ["much"], "source": ""}}, "fedprox.mu: expected float, found 'much'"),
+    ({"mu": {"low": 0, "high": 1, "source": ""}}, "fedprox.mu: 'low' must be above 0 where the scale is log"),
+    ({"mu": {"low": 2, "high": 1, "source": ""}}, "fedprox.mu: 'low' must be below 'high'"),
+    ({"mu": {"low": 1, "high": 2, "choices": [1], "source": ""}}, "give either 'low' and 'high'"),
+    ({"mu": {"low": 1, "high": 2}}, "fedprox.mu: the key 'source' is missing"),
+    ({"learning_rate": "rate"}, "fedprox.learning_rate: unknown hyper-parameter 'rate'"),
+    (None, "unknown section 'fedprox'"),
+])
+def test_a_wrong_space_is_one_line(section, says, monkeypatch):
+    document = {key: value for key, value in read_yaml(ROOT / SPACES).items() if key != "fedprox"}
+    wrong = document | ({"fedprox": section} if section else {})
+    monkeypatch.setattr(spaces, "read_yaml", lambda path: wrong)
+    with pytest.raises(ParamError, match=re.escape(says)) as error:
+        space(CELL)
+    assert str(error.value).startswith(f"{SPACES}: ") and "\n" not in str(error.value)
+
+
+def test_the_best_is_chosen_of_equal_ones_the_first():
+    assert choices.best([70.0, None, 80.0, 80.0]) == 2
+    assert choices.best([80.0, 80.0]) == 0        # the row's own values stay unless others are better
+
+
+# -- on which images ---------------------------------------------------------------------------------------
+
+def test_what_one_client_validates_on_no_client_trains_on():
+    train = [np.arange(0, 40), np.arange(20, 60), np.arange(60, 63), np.arange(0)]     # two overlap
+    clients = [("a", "x"), ("b", "x"), ("c", "y"), ("d", "y")]
+    tests = {"x": np.arange(50, 60)}
+    parts = Parts(clients, train, [np.arange(100, 104)] * 4, tests, heldout=np.arange(58, 70))
+    forbidden = validation.tested([parts])
+    assert forbidden.tolist() == [*range(50, 60), *range(100, 104)]
+    found = validation.split(parts, forbidden, np.random.default_rng(0))
+    own, trained = (np.unique(np.concatenate(part)) for part in (found.own_test, found.train))
+    assert not np.isin(trained, own).any()
+    assert not np.isin(forbidden, [*own, *trained, *found.heldout]).any()
+    for before, now, mine in zip(train, found.train, found.own_test):
+        assert np.array_equal(np.union1d(now, mine), np.setdiff1d(before, forbidden))
+    assert [len(part) for part in found.own_test][2:] == [0, 0]                      # floor(0.25 * 3)
+    assert 10 <= len(found.own_test[0]) <= 17              # a quarter, and of the other's quarter what it has
+    assert found.domain_test["x"].tolist() == own.tolist() and not len(found.domain_test["y"])
+
+
+@pytest.fixture(scope="module")
+def short(project):
+    """The copy with four rounds; FedProx tries two configurations."""
+    def two(document):
+        document["tuning"]["mini"]["configurations"] = 2
+    edit(project / "papers/fedcrl/paper.yaml", two)
+    load_paper.cache_clear()
+    stage(project, "split", "fedcrl/mini")
+    return project
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """Seeds train in this process, so that what a test replaces counts."""
+    monkeypatch.setenv("FEDREPRO_WORKERS", "1")
+    monkeypatch.setenv("FEDREPRO_TRACKING", "off")
+    loading._load.cache_clear()
+    yield
+    loading._load.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def tuned(short) -> dict:
+    stage(short, "tune", str(CELL), FEDREPRO_WORKERS="1")
+    return choices.read(CELL, short)
+
+
+def test_the_trial_partition_has_no_test_image_of_any_draw(short):
+    folder = short / "papers/fedcrl/partitions/mini"
+    draws = [partition.read(partition.folder_of_draw(folder, draw))[0] for draw in (0, 1)]
+    forbidden = validation.tested(draws)
+    assert len(forbidden) > len(np.concatenate(draws[0].own_test))      # each draw tests on others
+    for draw in (0, 1):
+        found = partition.verify(partition.folder_of_draw(folder.with_name("mini-trial"), draw))[0]
+        used = [*found.train, *found.own_test, *found.domain_test.values(), found.heldout]
+        assert not np.isin(np.concatenate(used), forbidden).any()
+        assert all(len(now) < len(before) for now, before in zip(found.train, draws[draw].train))
+
+
+@pytest.fixture
+def as_before(short, tmp_path):
+    """What a test tunes anew is put back."""
+    places = [short / ".cells", short / "papers/fedcrl/tuning"]
+    for place in places:
+        shutil.copytree(place, tmp_path / place.name)
+    yield
+    for place in places:
+        shutil.rmtree(place)
+        shutil.copytree(tmp_path / place.name, place)
+
+
+def test_poisoned_test_images_change_no_choice_and_no_bit(short, tuned, alone, as_before, monkeypatch):
+    folder = short / "papers/fedcrl/partitions/mini"
+    draws = [partition.read(partition.folder_of_draw(folder, draw))[0] for draw in (0, 1)]
+    used = partition.read(folder.with_name("mini-trial"))[0]
+    original = loading._stored
+
+    def found(at: np.ndarray) -> tuple:
+        """Of the tuning, where the images of these indices are noise under wrong labels."""
+        def poisoned(*arguments):
+            stored = original(*arguments)
+            images, labels = stored.images.copy(), stored.labels.copy()
+            images[at] = np.random.default_rng(0).integers(0, 255, images[at].shape)
+            labels[at] = (labels[at] + 1) % 10
+            return dataclasses.replace(stored, images=images, labels=labels)
+        monkeypatch.setattr(loading, "_stored", poisoned)
+        loading._load.cache_clear()
+        for one in tuned["configurations"]:
+            shutil.rmtree(short / ".cells" / one["digest"])
+        document = tuning.tune(CELL, short)
+        kept = [short / ".cells" / one["digest"] / "seed-0.json" for one in document["configurations"]]
+        rows = [json.loads(path.read_text())["rows"] for path in kept]
+        return document["chosen"], [one["accuracy"] for one in document["configurations"]], rows
+
+    clean = found(np.empty(0, np.int64))
+    assert found(validation.tested(draws)) == clean
+    assert found(used.own_test[0]) != clean                    # a client's validation images do count
+
+
+# -- what becomes of it ------------------------------------------------------------------------------------
+
+def test_what_was_tried_before_is_not_trained_again(short, tuned, alone, monkeypatch):
+    monkeypatch.setattr("pipeline.cells.training.load_world", lambda *_: pytest.fail("trains"))
+    again = tuning.tune(CELL, short)
+    assert [one["accuracy"] for one in again["configurations"]] == \
+        [one["accuracy"] for one in tuned["configurations"]]
+
+
+def test_a_configuration_is_a_cell_with_its_values_on_the_tuning_seeds(tuned):
+    (number, one), = list(enumerate(tuned["configurations"]))[1:]
+    trial = Trial.of(CELL, tuple(one["changes"].items()), number=number, seeds=(0,))
+    scenario, algorithm, hyper = trial.resolve()
+    assert (algorithm, hyper, scenario.seeds) == ("fedprox", {"mu": one["values"]["mu"]}, [0])
+    assert scenario.training.optimiser.lr == one["values"][RATE] and scenario.evaluation.tests == "clients"
+    assert str(trial) == "fedcrl/mini-trial/fedprox, configuration 1" and trial.partition == "mini-trial"
+    assert tuned["configurations"][0] | {"changes": {}, "values": {RATE: 0.003, "mu": 0.01}} == \
+        tuned["configurations"][0]
+
+
+def test_the_rows_own_values_as_the_choice_are_the_cell_itself(short):
+    assert cell_digest(Tuned.of(CELL, ()), "partition", root=short) == \
+        cell_digest(CELL, "partition", root=short)
+
+
+def test_what_diverges_is_not_chosen_and_a_killed_worker_is_no_divergence(
+    short, tuned, as_before, monkeypatch
+):
+    def first_fails(error):
+        def trained(trial, root, write):
+            if trial.number == 0:
+                raise error
+            return {"measures": {"average": [50.0]}, "seconds": [1.0], "digest": "x"}
+        return trained
+    monkeypatch.setattr(tuning, "train_cell", first_fails(TrainingError("the training loss is nan")))
+    document = tuning.tune(CELL, short)
+    assert document["chosen"] == 1 and document["configurations"][0]["error"] == "the training loss is nan"
+    report, = tunings(short)
+    assert report.configurations == [None, 50.0] and report.diverged == 1 and report.range == 0
+    monkeypatch.setattr(tuning, "train_cell", first_fails(WorkerError("killed")))
+    with pytest.raises(WorkerError):
+        tuning.tune(CELL, short)
+    assert choices.read(CELL, short) == document
+
+
+def test_the_choice_is_trained_and_reported(short, tuned):
+    stage(short, "tune", str(CELL), "chosen", FEDREPRO_WORKERS="1")
+    (cell, result), = choices.trained(CELL, short).items()
+    assert cell.folder(short) == short / "papers/fedcrl/tuning/mini-tuned/fedprox"
+    assert result["seeds"] == [0, 1] and result["headline"] == "weighted"
+    values = tuned["configurations"][tuned["chosen"]]["values"]
+    assert {**cell.resolve(short)[2], RATE: cell.resolve(short)[0].training.optimiser.lr} == values
+    report, = tunings(short)
+    assert report.values == values and report.tuned.mean == np.mean(result["measures"]["weighted"])
+    low, high = sorted(choices.means(tuned["configurations"]))
+    assert report.range == high - low and report.spread == pytest.approx((high - low) / 2**0.5)
+    assert not (short / "papers/fedcrl/runs/mini-tuned").exists()
+
+
+def test_an_altered_choice_and_a_missing_one_are_one_line(short, tuned, tmp_path):
+    file = choices.path(CELL, tmp_path)
+    with pytest.raises(FedReproError, match="fedprox.json: no such file; `fedrepro tune fedcrl/mini/fed"):
+        choices.read(CELL, tmp_path)
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps(tuned | {"chosen": 0 if tuned["chosen"] else 1}))
+    with pytest.raises(FedReproError, match="fedprox.json: was altered"):
+        choices.read(CELL, tmp_path)
+    file.write_text("{")
+    with pytest.raises(FedReproError, match="fedprox.json: not whole JSON"):
+        choices.read(CELL, tmp_path)
+
+
+# -- stages and commands -----------------------------------------------------------------------------------
+
+def test_no_stage_outside_needs_the_tuning(short):
+    written = {path.relative_to(short).as_posix(): text for path, text in sync.written(short).items()}
+    assert "tune-mini" in written["papers/fedcrl/tuning/dvc.yaml"]
+    others = [text for name, text in written.items() if "tuning" not in name]
+    for text in (*others, (ROOT / "dvc.yaml").read_text()):
+        assert "tuning" not in text and "-trial" not in text and "mini-tuned" not in text
+
+
+def test_the_command_names_the_stages_of_what_is_asked_for():
+    file = "papers/fedcrl/tuning/dvc.yaml"
+    assert targets("fedcrl") == [f"{file}:tuned-mini@*", f"{file}:tuned-across@*"]
+    assert targets("fedcrl/mini") == [f"{file}:tuned-mini@*"]
+    assert targets("fedcrl/mini/fedprox") == [f"{file}:tuned-mini@fedprox"]
+    for wrong, says in (
+        ("fedcl", "unknown paper"),
+        ("fedcrl/min", "unknown scenario 'min'"),
+        ("fedcrl/mini/fedprix", "unknown method 'fedprix' (nearest: 'fedprox')"),
+        ("fedcrl/mini/scaffold", "tuning.mini.methods: unknown method"),
+    ):
+        with pytest.raises(ParamError, match=re.escape(says)):
+            targets(wrong)
+
+
+def test_seeds_of_a_tuning_are_those_of_its_scenario(tmp_path):
+    for name in ("params.yaml", "papers/fedcrl/paper.yaml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    def other(document):
+        document["tuning"]["mini"]["seeds"] = [0, 7]
+    edit(tmp_path / "papers/fedcrl/paper.yaml", other)
+    with pytest.raises(ParamError, match=re.escape("tuning.mini.seeds: must be some of the scenario's [0")):
+        load_paper("fedcrl", tmp_path)
+
+
+def test_a_tuning_is_a_run_of_mlflow_with_its_configurations_below(short, tuned, tmp_path, monkeypatch):
+    import mlflow
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    for name in ("params.yaml", "papers/fedcrl/paper.yaml", "papers/fedcrl/tuning/mini/fedprox.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(short / name, tmp_path / name)
+    assert tracking.import_results(tmp_path) == (1, 0)
+    assert tracking.import_results(tmp_path) == (0, 1)
+    client = mlflow.MlflowClient(tracking.uri(tmp_path))
+    runs = client.search_runs([client.get_experiment_by_name("fedcrl").experiment_id])
+    parent, = (run for run in runs if "mlflow.parentRunId" not in run.data.tags)
+    below = sorted((run for run in runs if run is not parent), key=lambda run: run.info.run_name)
+    assert [run.info.run_name for run in below] == [f"mini/fedprox/configuration {k}" for k in (0, 1)]
+    assert {run.data.tags["mlflow.parentRunId"] for run in below} == {parent.info.run_id}
+    assert [run.data.metrics["validation"] for run in below] == choices.means(tuned["configurations"])
+    assert parent.data.params == below[tuned["chosen"]].data.params
