@@ -81,17 +81,11 @@ def _to_target(study: Study, cell: Cell | None, result: dict | None, reference: 
 def tuned(minis: dict[str, Study], labels: dict[str, str], judge: Judge) -> Tuned | None:
     """None where nothing was tuned and then trained. A column is a miniature, by its paper's key, or another
     scenario."""
-    known = {key: tunings(study.root) for key, study in minis.items()}
-    done = {(_algorithm(minis[key], one.cell), _column(one.cell)): one for key, found in known.items()
-            for one in found if one.cell.paper == key and one.published and one.tuned}
-    columns = {
-        _column(one.cell): minis[one.cell.paper].name
-        if _mini(one.cell)
-        else f"{minis[one.cell.paper].name}, {minis[one.cell.paper].title(one.cell.scenario)}"
-        for one in sorted(
-            done.values(), key=lambda one: (not _mini(one.cell), [*minis].index(one.cell.paper))
-        )
-    }
+    found = [one for root in {study.root for study in minis.values()} for one in tunings(root)]
+    done = {(_algorithm(minis[one.cell.paper], one.cell), _column(one.cell)): one for one in found
+            if one.cell.paper in minis and one.published and one.tuned}
+    ordered = sorted(done.values(), key=lambda one: (not _mini(one.cell), [*minis].index(one.cell.paper)))
+    columns = {_column(one.cell): _title(one.cell, minis[one.cell.paper]) for one in ordered}
     rows, chosen = [], []
     for label, algorithm in sorted(labels.items(), key=lambda item: item[0].lower()):
         if any((algorithm, column) in done for column in columns):
@@ -108,6 +102,10 @@ def tuned(minis: dict[str, Study], labels: dict[str, str], judge: Judge) -> Tune
 
 def _mini(cell: Cell) -> bool:
     return cell.scenario in (MINIATURE, ACROSS)
+
+
+def _title(cell: Cell, study: Study) -> str:
+    return study.name if _mini(cell) else f"{study.name}, {study.title(cell.scenario)}"
 
 
 def _column(cell: Cell) -> str:
