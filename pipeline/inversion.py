@@ -42,7 +42,7 @@ def invert_representations(
     features: Callable[[Tensor], Tensor], vectors: Tensor, start: Tensor, steps: int, tv: float
 ) -> Tensor:
     """Images (N, C, H, W) whose representations are nearest to vectors (N, d): the least of
-    |features(image) - vector|^2 / |vector|^2 + tv TV(image) (Mahendran & Vedaldi 2015, Eq. 1 and 2)."""
+    |features(image) - vector|^2 / |vector|^2 + tv TV(image) (Mahendran & Vedaldi 2015)."""
     scale = vectors.pow(2).sum(1).clamp(min=torch.finfo(vectors.dtype).tiny)
 
     def distance(images: Tensor) -> Tensor:
@@ -52,13 +52,13 @@ def invert_representations(
 
 def infer_label(head_gradient: Tensor) -> Tensor:
     """The label (...) of the one image behind d CE / d head weights (..., classes, d): representations being
-    not negative, the only row with a negative sum is the label's (iDLG, Zhao et al. 2020, Eq. 4)."""
+    not negative, the only row with a negative sum is the label's (iDLG, Zhao et al. 2020)."""
     return head_gradient.sum(-1).argmin(-1)
 
 
 def ssim(a: Tensor, b: Tensor) -> Tensor:
     """Structural similarity (N, M) of each of a (N, 1, H, W) with each of b (M, 1, H, W), pixels in [0, 1]:
-    mean over all 11 x 11 Gaussian windows inside the image (Wang et al. 2004, Eq. 13 and 14). 1: the same."""
+    mean over all 11 x 11 Gaussian windows inside the image (Wang et al. 2004, Eq. 13 to 17). 1: the same."""
     line = torch.exp(-(torch.arange(WINDOW, dtype=a.dtype) - WINDOW // 2) ** 2 / (2 * SIGMA ** 2))
     window = torch.outer(line, line)[None, None] / line.sum() ** 2
 

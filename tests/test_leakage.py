@@ -129,14 +129,13 @@ def test_the_page_says_what_was_measured(measured):
     csv_of(measured, LINES)
     shown = leakage(studies({}, measured), measured)
     assert shown.text == (
-        "Round 1: most reconstructions are more like a client's images than a random image of the class and "
-        "the class's mean over the other clients are: FedAvg's gradient of 1 image (0.90; class mean 0.50). "
-        "There most are not: "
-        "fedcrl's class means of 10 or more images (0.75; class mean 0.80).")
+        "Round 1, in parentheses the mean SSIM of the reconstructions and of the other clients' class means. "
+        "Most reconstructions come closer to the client than both guesses: FedAvg's gradient, images 1 "
+        "(0.90, 0.50). Most do not: fedcrl's class means, images 10 or more (0.75, 0.80).")
     assert [row.values[-1].text for row in shown.panel.rows] == ["1 of 1", "1 of 2", "0 of 1"]
     render(["fedcrl"], measured)
     for kind in ("html", "md", "tex"):
-        assert "(0.75; class mean 0.80)" in (measured / f"reports/across.{kind}").read_text()
+        assert "(0.75, 0.80)" in (measured / f"reports/across.{kind}").read_text()
 
 
 @pytest.mark.parametrize("text, message", [

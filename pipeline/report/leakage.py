@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median_low
@@ -37,9 +38,10 @@ ABOUT = (
     "class's mean image over the other clients. SSIM (Wang et al. 2004) says how like the result is to the "
     "batch, or to the client's nearest image of the class and to their mean. A random image of the class "
     "from another client, and the mean image of the others, need no attack: what was sent tells more only "
-    "where the result is above both. Limits: easy images, a small network; an attack that fails proves no "
-    "safety, as a stronger one may succeed; whole updates, of many steps of Adam, are not attacked, though "
-    "FedCCL sends its model besides its signals, and FedCRL its features."
+    "where the result is above both. Images are counted in the batch, or in the client's whole class. "
+    "Limits: easy images, a small network; an attack that fails proves no safety, as a stronger one may "
+    "succeed; whole updates, of many steps of Adam, are not attacked, though FedCCL sends its model besides"
+    " its signals, and FedCRL its features."
 )
 SIDE, GAP, LEFT, ABOVE = 64, 8, 110, 58               # pixels of the picture
 
@@ -58,11 +60,6 @@ class Key:
         size = str(many) if row["target"] == "batch" or many == 1 else "2 to 9" if many < 10 else "10 or more"
         return cls(row["method"], row["sent"], size, row["target"])
 
-    @property
-    def words(self) -> str:
-        """`class means of 10 or more images`."""
-        return f"{self.sent} of {self.images} image{'s' * (self.images != '1')}"
-
 
 @dataclass(frozen=True)
 class Leakage:
@@ -79,13 +76,13 @@ def leakage(studies: dict[str, Study], root: Path = ROOT) -> Leakage | None:
     if not rounds or PAPER not in studies:
         return None
     label = studies[PAPER].label
-    keys = sorted({key: None for found in rounds.values() for key in found},
-                  key=lambda key: (key.method, key.sent, key.target == "class mean", len(key.images)))
     rows = []
-    for key in keys:
+    for key in dict.fromkeys(key for found in rounds.values() for key in found):
+        if key.target == "class mean" and key.images == "1":
+            continue                                  # which is that nearest image
         stub = [label(key.method), key.sent, key.images, TARGETS[key.target]]
         values = [value for found in rounds.values() for value in _values(found.get(key, []))]
-        rows.append(Row(f"{stub[0]}: {key.words}, {stub[3]}", stub, values))
+        rows.append(Row(", ".join(stub), stub, values))
     heads = merge_heads([[f"round {number}", fact] for number in rounds for fact in FACTS])
     panel = Panel("", ["method", "sent", "images", "compared with"], heads, rows)
     findings = " ".join(_finding(number, found, label) for number, found in rounds.items())
@@ -104,18 +101,24 @@ def _above(row: dict) -> bool:
     return row["ssim"] > max(row["random"], row["mean"])
 
 
-def _finding(number: int, found: dict[Key, list[dict]], label) -> str:
-    """Of which things sent most reconstructions are nearer than what needs no attack, in words."""
-    said: dict[bool, list[str]] = {True: [], False: []}
+def _finding(number: int, found: dict[Key, list[dict]], label: Callable[[str], str]) -> str:
+    """From which things sent most reconstructions are nearer than what needs no attack, in words."""
+    said: dict[bool, dict[str, list[str]]] = {True: {}, False: {}}
     for key, rows in found.items():
         if key.target != "class mean":
             ssim, guess = (fmean(row[score] for row in rows) for score in ("ssim", "mean"))
-            said[fmean(map(_above, rows)) > 0.5].append(
-                f"{label(key.method)}'s {key.words} ({ssim:.2f}; class mean {guess:.2f})")
-    clauses = [f"{words}: {'; '.join(said[which])}" for which, words in (
-        (True, "most reconstructions are more like a client's images than a random image of the class and "
-               "the class's mean over the other clients are"), (False, "most are not")) if said[which]]
-    return f"Round {number}: {'. There '.join(clauses)}."
+            which = said[sum(map(_above, rows)) > len(rows) / 2]
+            which.setdefault(f"{label(key.method)}'s {key.sent}", []).append(
+                f"{key.images} ({ssim:.2f}, {guess:.2f})")
+    told, silent = (
+        "; ".join(f"{what}, images {listed(sizes)}" for what, sizes in which.items()) or "none"
+        for which in said.values()
+    )
+    return (
+        f"Round {number}, in parentheses the mean SSIM of the reconstructions and of the other clients' "
+        f"class means. Most reconstructions come closer to the client than both guesses: {told}. Most do "
+        f"not: {silent}."
+    )
 
 
 def read(root: Path = ROOT) -> dict[int, dict[Key, list[dict]]]:
@@ -135,7 +138,12 @@ def read(root: Path = ROOT) -> dict[int, dict[Key, list[dict]]]:
             wrong = f"a target other than {listed(TARGETS)}, or a similarity outside [-1, 1]"
             raise ParamError(f"{shorten(path)}:{line}: {wrong}")
         rounds.setdefault(number, {}).setdefault(key, []).append(scores)
-    return rounds
+    return {number: dict(sorted(found.items(), key=_order)) for number, found in rounds.items()}
+
+
+def _order(item: tuple[Key, list[dict]]) -> tuple:
+    key = item[0]
+    return key.method, key.sent, key.target == "class mean", len(key.images), key.images
 
 
 def write(attempts: list[Attempt], root: Path = ROOT) -> None:
