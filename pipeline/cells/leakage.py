@@ -3,8 +3,8 @@ method sends it (pipeline/inversion.py has the attacks).
 
 The server knows the protocol: networks, initial models, labels of a batch (of one image it infers the label),
 and that images are scans of 8 x 8 pixels enlarged; of every class it knows the mean image over the other
-clients, from which its search for an image behind a class mean starts. Gradients are of one SGD step, without
-dropout: the miniature's own updates, of an epoch of Adam, say less.
+clients, at which its search begins. Gradients are of one SGD step, without dropout; the miniature's own
+updates, of an epoch of Adam, are not attacked.
 """
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
