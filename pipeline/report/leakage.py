@@ -41,8 +41,9 @@ ABOUT = (
     "where the result is above both. Images are counted in the batch, or in the client's whole class. "
     "Limits: the attack's steps and weight were chosen on a model of another seed but partly the same "
     "images, and its start after a look at the first seed's results, which favours it; easy images, a small "
-    "network; an attack that fails proves no safety, as a stronger one may succeed; whole updates, of many steps of Adam, are not attacked, though FedCCL sends its model "
-    "besides its signals, and FedCRL its features."
+    "network; an attack that fails proves no safety, as a stronger one may succeed; whole updates, of many "
+    "steps of Adam, are not attacked, though FedCCL sends its model besides its signals, and FedCRL its "
+    "features."
 )
 SIDE, GAP, LEFT, ABOVE = 64, 8, 110, 58               # pixels of the picture
 
