@@ -1,4 +1,6 @@
 """The arena: rounds to a common accuracy, and what equal tuning changes, by made-up runs."""
+from dataclasses import replace
+
 import pytest
 from reporting import found as repository
 from reporting import write_run
@@ -71,7 +73,7 @@ def test_tuning_is_told_with_its_gains_losses_and_spread(tuned):
         "Tuning changes the accuracy by +1.67 points on average over 3 cells, by most for FedProx in "
         "FEDCRL's "
         "miniature (+6.00); 1 of them ends below what the published values give, and 1 keeps these. "
-        "FEDCRL's miniature: FedAvg is first before tuning, after it FedProx."
+        "In FEDCRL's miniature FedAvg is first before tuning, after it FedProx."
     )
 
 
@@ -91,6 +93,19 @@ def test_ranks_before_and_after_are_of_the_same_algorithms(tuned):
         "After tuning, the best mean ranks of 3 algorithms in the miniatures of A, B and C are fedprox 1.00, "
         in text
     )
+
+
+def test_another_scenario_is_a_column_behind_the_miniatures_and_has_no_part_in_their_ranks(
+    tuned, monkeypatch
+):
+    mini, study = arena.tunings(None)[1], tuned["fedcrl"]
+    other = replace(mini, cell=Cell("fedcrl", "balanced", "fedprox"))
+    monkeypatch.setattr(arena, "tunings", lambda root: [other, mini])
+    ranked = []
+    shown = arena.tuned(tuned, LABELS, lambda numbers: ranked.append(numbers))
+    assert [head.text for head in shown.panel.heads[0]] == ["FEDCRL", f"FEDCRL, {study.title('balanced')}"]
+    assert f"In FEDCRL, {study.title('balanced')} FedProx is first before tuning, and after it." in shown.text
+    assert [[*numbers] for numbers in ranked] == [[("fedprox", "fedcrl")]] * 2
 
 
 def test_without_tuning_nothing_is_said(tuned, monkeypatch):

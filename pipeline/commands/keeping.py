@@ -21,7 +21,7 @@ from pipeline.schema import ROOT
 
 # When to put kept outputs back.
 NEVER, MISSING, ALWAYS = "never", "where one is missing", "always"
-LOCKS = "dvc.lock", "data/dvc.lock", "papers/*/dvc.lock", "papers/*/*/dvc.lock"
+LOCKS = "dvc.lock", "data/dvc.lock", "papers/*/dvc.lock", "papers/*/*/dvc.lock", "reports/*/dvc.lock"
 
 
 # -- lock files ----------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from pipeline.files import write_text
 from pipeline.report.across import Across, across
 from pipeline.report.context import Hours, Page, found_in, page
 from pipeline.report.formats import FORMATS, fill
+from pipeline.report.leakage import leakage
 from pipeline.report.noise import noise
 from pipeline.report.runs import repository
 from pipeline.report.study import Study, studies
@@ -69,10 +70,12 @@ def _of_paper(page: Page, pages: dict[str, Page], failed: dict[str, str]) -> dic
 
 def _across(known: dict[str, Study], pages: dict[str, Page], root: Path) -> dict[str, str]:
     """{path: text} of the page `across` in every format, and of its figure."""
-    table, rounding = across(known), noise(known, root)
+    table, rounding, leaked = across(known), noise(known, root), leakage(known, root)
     drawn, failed = _draw(table)
     return drawn | {
-        f"across.{kind}": fill("across", kind, page=table, pages=pages, noise=rounding, failed=failed)
+        f"across.{kind}": fill(
+            "across", kind, page=table, pages=pages, noise=rounding, leakage=leaked, failed=failed
+        )
         for kind in FORMATS
     }
 

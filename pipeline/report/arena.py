@@ -79,24 +79,37 @@ def _to_target(study: Study, cell: Cell | None, result: dict | None, reference: 
 
 
 def tuned(minis: dict[str, Study], labels: dict[str, str], judge: Judge) -> Tuned | None:
-    """None where nothing was tuned and then trained."""
-    done = {
-        (_algorithm(minis[one.cell.paper], one.cell), one.cell.paper): one
-        for key in minis
-        for one in tunings(minis[key].root)
-        if one.cell.paper == key and one.cell.scenario in (MINIATURE, ACROSS) and one.published and one.tuned
-    }
-    keys = [key for key in minis if any(paper == key for _, paper in done)]
+    """None where nothing was tuned and then trained. A column is a miniature, by its paper's key, or another
+    scenario."""
+    found = [one for root in {study.root for study in minis.values()} for one in tunings(root)]
+    done = {(_algorithm(minis[one.cell.paper], one.cell), _column(one.cell)): one for one in found
+            if one.cell.paper in minis and one.published and one.tuned}
+    ordered = sorted(done.values(), key=lambda one: (not _mini(one.cell), [*minis].index(one.cell.paper)))
+    columns = {_column(one.cell): _title(one.cell, minis[one.cell.paper]) for one in ordered}
     rows, chosen = [], []
     for label, algorithm in sorted(labels.items(), key=lambda item: item[0].lower()):
-        if any((algorithm, key) in done for key in keys):
-            rows.append(Row(label, [label], [v for key in keys for v in _values(done.get((algorithm, key)))]))
-            chosen += [(f"{label}, {minis[key].name}", _words(one))
-                       for key in keys if (one := done.get((algorithm, key)))]
+        if any((algorithm, column) in done for column in columns):
+            rows.append(
+                Row(label, [label], [v for column in columns for v in _values(done.get((algorithm, column)))])
+            )
+            chosen += [(f"{label}, {name}", _words(one))
+                       for column, name in columns.items() if (one := done.get((algorithm, column)))]
     if not rows:
         return None
-    heads = merge_heads([[minis[key].name, fact] for key in keys for fact in TUNED])
-    return Tuned(Panel("", ["algorithm"], heads, rows), chosen, _finding(done, labels, minis, keys, judge))
+    heads = merge_heads([[name, fact] for name in columns.values() for fact in TUNED])
+    return Tuned(Panel("", ["algorithm"], heads, rows), chosen, _finding(done, labels, minis, columns, judge))
+
+
+def _mini(cell: Cell) -> bool:
+    return cell.scenario in (MINIATURE, ACROSS)
+
+
+def _title(cell: Cell, study: Study) -> str:
+    return study.name if _mini(cell) else f"{study.name}, {study.title(cell.scenario)}"
+
+
+def _column(cell: Cell) -> str:
+    return cell.paper if _mini(cell) else f"{cell.paper}/{cell.scenario}"
 
 
 def _algorithm(study: Study, cell: Cell) -> str:
@@ -120,8 +133,8 @@ def _words(one: Tuning) -> str:
     return (f"kept: {values}" if one.kept else values) + lost
 
 
-def _finding(done: dict[At, Tuning], labels: dict[str, str], minis: dict[str, Study], keys: list[str],
-             judge: Judge) -> str:
+def _finding(done: dict[At, Tuning], labels: dict[str, str], minis: dict[str, Study],
+             columns: dict[str, str], judge: Judge) -> str:
     """What equal tuning changes, in words."""
     names = {algorithm: label for label, algorithm in labels.items()}
     before = {at: one.published.mean for at, one in done.items() if one.published}
@@ -132,18 +145,18 @@ def _finding(done: dict[At, Tuning], labels: dict[str, str], minis: dict[str, St
     below = sum(change < 0 for change in changes.values())
     said = [
         f"Tuning changes the accuracy by {minus(f'{fmean(changes.values()):+.2f}')} points on average over "
-        f"{len(done)} cells, by most for {names[most[0]]} in {minis[most[1]].name}'s miniature "
+        f"{len(done)} cells, by most for {names[most[0]]} in {_place(most[1], columns)} "
         f"({minus(f'{changes[most]:+.2f}')}); {below} of them {'ends' if below == 1 else 'end'} below what "
         "the "
         f"published values give, and {kept} {'keeps' if kept == 1 else 'keep'} these."
     ]
-    for key in keys:
-        own = [at for at in done if at[1] == key]
-        first = [max(own, key=lambda at: numbers[at])[0] for numbers in (before, after)]
-        then = "and after it" if first[0] == first[1] else f"after it {names[first[1]]}"
-        said.append(f"{minis[key].name}'s miniature: {names[first[0]]} is first before tuning, {then}.")
+    for column in columns:
+        own = [at for at in done if at[1] == column]
+        first = [names[max(own, key=lambda at: numbers[at])[0]] for numbers in (before, after)]
+        then = "and after it" if first[0] == first[1] else f"after it {first[1]}"
+        said.append(f"In {_place(column, columns)} {first[0]} is first before tuning, {then}.")
     for words, numbers in (("Before", before), ("After", after)):
-        if ranked := judge(numbers):
+        if ranked := judge({at: number for at, number in numbers.items() if at[1] in minis}):
             ranks, blocks = ranked
             best = [f"{name} {mean:.2f}" for name, mean in [*ranks.means.items()][:3]]
             said.append(
@@ -151,3 +164,7 @@ def _finding(done: dict[At, Tuning], labels: dict[str, str], minis: dict[str, St
                 f"{listed(blocks)} are {listed(best)} (Friedman test, {p_words(ranks.p)})."
             )
     return " ".join(said)
+
+
+def _place(column: str, columns: dict[str, str]) -> str:
+    return columns[column] if "/" in column else f"{columns[column]}'s miniature"

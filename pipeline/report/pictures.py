@@ -69,6 +69,22 @@ def examples_of(key: str, figure: str, scenario: str, what: str, root: Path = RO
     )
 
 
+def leaked(root: Path = ROOT) -> Picture | None:
+    """reports/leakage/leakage.png, None without it; FedReproError for a file that is no picture."""
+    path = root / "reports" / "leakage" / "leakage.png"
+    if not path.exists():
+        return None
+    size, _ = _opened(path, "dvc repro reports/leakage/dvc.yaml")
+    return Picture(
+        "leakage/leakage.png",
+        "Images of clients, what the attacks make of them, and the mean image of the class over the others",
+        "A column for each kind of attack of the first round, of its attempts the one of median success: an "
+        "image of the client, the reconstruction, and the class's mean image over the other clients, which "
+        "needs no attack.",
+        size,
+    )
+
+
 def _opened(path: Path, command: str) -> tuple[tuple[int, int], dict]:
     """(size in pixels, texts) of a picture."""
     try:
