@@ -293,6 +293,11 @@ def test_uniform_mean_matters_for_unequal_sizes_only(method):
 SMALL = dict(lam=5.0, inner_steps=2, inner_lr=0.1, lr=0.05)
 
 
+def begun(model: Params) -> State:
+    """pFedMe's state before the first round."""
+    return State(model=model, personal=None)
+
+
 @pytest.mark.parametrize("options, w, theta", [
     ({}, ([[.527739, -.158311], [.072261, .258311]], [.001251, .098749]),
      ([[.558597, -.092951], [.041403, .192951]], [-.011348, .111348])),
@@ -301,7 +306,7 @@ SMALL = dict(lam=5.0, inner_steps=2, inner_lr=0.1, lr=0.05)
     ({"decay": .001}, ([[.527695, -.158300], [.072256, .258292]], [.001251, .098741]), None)])
 def test_pfedme_two_batches_of_the_tiny_head(monkeypatch, options, w, theta):
     world = tiny(monkeypatch)
-    state = PFedMe(**SMALL, **options).round(State(model=start()), world)
+    state = PFedMe(**SMALL, **options).round(begun(start()), world)
     head(state.model, *w)
     if theta:
         head(state.personal[0], *theta)  # what the tables score, in storage of its own
@@ -314,43 +319,43 @@ def test_pfedme_server_of_the_worked_example(monkeypatch, options, sizes, wanted
     world = image_world(sizes)
     ends = Clients([params({"head.w": [0, 1]}), params({"head.w": [.5, 2]})])
     monkeypatch.setattr(World, "local_steps", lambda *_, **__: Trained(ends, [], own=ends))
-    close(PFedMe(**options).round(State(model=params({"head.w": [1, 0]})), world).model["head.w"], wanted)
+    close(PFedMe(**options).round(begun(params({"head.w": [1, 0]})), world).model["head.w"], wanted)
 
 
 def test_pfedme_lambda_zero_never_moves_w_and_theta_is_sgd(monkeypatch):
     world = tiny(monkeypatch)
-    state = PFedMe(lam=0.0, inner_steps=1, inner_lr=0.1).round(State(model=start()), world)
+    state = PFedMe(lam=0.0, inner_steps=1, inner_lr=0.1).round(begun(start()), world)
     assert equal(state.model, start())
     near(state.personal[0], Local().round(State(models=Clients([start()])), world).models[0], 1e-12)
-    state = PFedMe(lam=0.0, inner_steps=3, inner_lr=0.1).round(State(model=start()), world)
+    state = PFedMe(lam=0.0, inner_steps=3, inner_lr=0.1).round(begun(start()), world)
     thrice = tiny(monkeypatch, joined(B1, B1, B1, B2, B2, B2))
     near(state.personal[0], Local().round(State(models=Clients([start()])), thrice).models[0], 1e-12)
 
 
 def test_pfedme_one_inner_step_is_a_scaled_sgd_step(monkeypatch):
-    w = PFedMe(**{**SMALL, "inner_steps": 1}).round(State(model=start()), tiny(monkeypatch, B1)).model
+    w = PFedMe(**{**SMALL, "inner_steps": 1}).round(begun(start()), tiny(monkeypatch, B1)).model
     sgd = tiny(monkeypatch, B1, optimiser=Optimiser(lr=0.05 * 5 * 0.1))
     near(w, FedAvg().round(State(model=start()), sgd).model, 1e-12)
 
 
 def test_pfedme_full_outer_step_ends_at_theta(monkeypatch):
     world = tiny(monkeypatch)
-    state = PFedMe(**{**SMALL, "lr": 0.2}).round(State(model=start()), world)
+    state = PFedMe(**{**SMALL, "lr": 0.2}).round(begun(start()), world)
     near(state.model, state.personal[0], 1e-12)
 
 
 def test_pfedme_beta_zero_keeps_the_global_model_and_one_client_replaces_it(monkeypatch):
-    assert equal(PFedMe(**SMALL, beta=0.0).round(State(model=start()), tiny(monkeypatch)).model, start())
+    assert equal(PFedMe(**SMALL, beta=0.0).round(begun(start()), tiny(monkeypatch)).model, start())
     world = tiny(monkeypatch)
     models = world.local_steps(Clients([start()]), PFedMe(**SMALL).step, own=Clients([start()])).models
-    assert equal(PFedMe(**SMALL).round(State(model=start()), world).model, models[0])
+    assert equal(PFedMe(**SMALL).round(begun(start()), world).model, models[0])
 
 
 def test_pfedme_inner_steps_converge_on_a_quadratic(monkeypatch):
     world, target, lam = tiny(monkeypatch, B1), start(ANCHOR), 5.0
     method = PFedMe(lam=lam, inner_steps=200, inner_lr=0.1, lr=0.05)
     monkeypatch.setattr(PFedMe, "loss", lambda self, model, *_: squared_distance(model.params, target) / 2)
-    state = method.round(State(model=start()), world)
+    state = method.round(begun(start()), world)
     near(
         state.personal[0],
         Params({name: (target[name] + lam * start()[name]) / (1 + lam) for name in target}),
