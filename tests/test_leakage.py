@@ -128,10 +128,11 @@ def test_the_page_says_what_was_measured(measured):
     assert leakage(studies({}, measured), measured) is None
     csv_of(measured, LINES)
     shown = leakage(studies({}, measured), measured)
-    assert shown.text == (
-        "Round 1, in parentheses the mean SSIM of the reconstructions and of the other clients' class means. "
-        "Most reconstructions come closer to the client than both guesses: FedAvg's gradient, images 1 "
-        "(0.90, 0.50). Most do not: fedcrl's class means, images 10 or more (0.75, 0.80).")
+    assert shown.findings == [
+        "Round 1: most reconstructions come closer to the client's images than both guesses from FedAvg's "
+        "gradient, "
+        "images 1 (0.90, 0.50). Most do not from fedcrl's class means, images 10 or more (0.75, 0.80)."
+    ]
     assert [row.values[-1].text for row in shown.panel.rows] == ["1 of 1", "1 of 2", "0 of 1"]
     render(["fedcrl"], measured)
     for kind in ("html", "md", "tex"):

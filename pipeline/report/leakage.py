@@ -26,6 +26,14 @@ SCORES = ("ssim", "random", "mean")
 COLUMNS = ["method", "sent", "seed", "round", "client", "images", "target", *SCORES]
 TARGETS = {"batch": "the batch", "nearest": "nearest image", "class mean": "mean image"}
 FACTS = ("reconstruction", "random image", "class mean", "above both")
+LEAD = (
+    "A curious server attacks what one client of FedCRL's miniature sends. Two guesses need no attack: a "
+    "random "
+    "image of the class from another client, and the mean image of the class over the others. In "
+    "parentheses: "
+    "how like the client's images (SSIM, 1: the same) the reconstructions are on average, and these mean "
+    "images."
+)
 ABOUT = (
     "FedCCL says that its signals are “more privacy-friendly, and it is difficult to recover the raw data "
     "from them”, FedCRL that averaged representations “will not intrude privacy” and that not sending the "
@@ -66,8 +74,9 @@ class Key:
 @dataclass(frozen=True)
 class Leakage:
     """What a page shows."""
+    lead: str
+    findings: list[str]                   # of a round each
     about: str
-    text: str
     panel: Panel
     picture: Picture | None
 
@@ -87,8 +96,8 @@ def leakage(studies: dict[str, Study], root: Path = ROOT) -> Leakage | None:
         rows.append(Row(", ".join(stub), stub, values))
     heads = merge_heads([[f"round {number}", fact] for number in rounds for fact in FACTS])
     panel = Panel("", ["method", "sent", "images", "compared with"], heads, rows)
-    findings = " ".join(_finding(number, found, label) for number, found in rounds.items())
-    return Leakage(ABOUT, findings, panel, leaked(root))
+    findings = [_finding(number, found, label) for number, found in rounds.items()]
+    return Leakage(LEAD, findings, ABOUT, panel, leaked(root))
 
 
 def _values(found: list[dict]) -> list[Value]:
@@ -117,9 +126,8 @@ def _finding(number: int, found: dict[Key, list[dict]], label: Callable[[str], s
         for which in said.values()
     )
     return (
-        f"Round {number}, in parentheses the mean SSIM of the reconstructions and of the other clients' "
-        f"class means. Most reconstructions come closer to the client than both guesses: {told}. Most do "
-        f"not: {silent}."
+        f"Round {number}: most reconstructions come closer to the client's images than both guesses from "
+        f"{told}. Most do not from {silent}."
     )
 
 
