@@ -28,11 +28,9 @@ TARGETS = {"batch": "the batch", "nearest": "nearest image", "class mean": "mean
 FACTS = ("reconstruction", "random image", "class mean", "above both")
 LEAD = (
     "A curious server attacks what one client of FedCRL's miniature sends. Two guesses need no attack: a "
-    "random "
-    "image of the class from another client, and the mean image of the class over the others. In "
-    "parentheses: "
-    "how like the client's images (SSIM, 1: the same) the reconstructions are on average, and these mean "
-    "images."
+    "random image of the class from another client, and the mean image of the class over the others. In "
+    "parentheses: how like the client's images (SSIM, 1: the same) the reconstructions are on average, and "
+    "these mean images."
 )
 ABOUT = (
     "FedCCL says that its signals are “more privacy-friendly, and it is difficult to recover the raw data "
