@@ -35,7 +35,7 @@ def test_a_round_counts_where_every_seed_has_its_references_accuracy(tmp_path):
 
 
 @pytest.fixture
-def tuned(tmp_path, monkeypatch):
+def tuned(tmp_path):
     """FedAvg keeps its values, FedProx gains 6 points, Ditto loses one; MOON was not trained with its
     choice."""
     root = repository(tmp_path)
@@ -47,21 +47,16 @@ def tuned(tmp_path, monkeypatch):
         return Tuning(Cell("fedcrl", "mini", method), summarise([before, before]), number, values,
                       before == after, [*spread])
 
-    monkeypatch.setattr(
-        arena,
-        "tunings",
-        lambda root: [
-            one("fedavg", 50.0, 50.0, {"lr": 0.01}, 52.0, 50.0),
-            one("fedprox", 48.0, 54.0, {"mu": 0.5}, 40.0, None),
-            one("ditto", 45.0, 44.0, {"lam": 2.0}, 46.0, 44.0, 42.0),
-            one("moon", 60.0, None, {"mu": 1.0}, 1.0),
-        ],
-    )
-    return minis
+    return minis, [
+        one("fedavg", 50.0, 50.0, {"lr": 0.01}, 52.0, 50.0),
+        one("fedprox", 48.0, 54.0, {"mu": 0.5}, 40.0, None),
+        one("ditto", 45.0, 44.0, {"lam": 2.0}, 46.0, 44.0, 42.0),
+        one("moon", 60.0, None, {"mu": 1.0}, 1.0),
+    ]
 
 
 def test_tuning_is_told_with_its_gains_losses_and_spread(tuned):
-    shown = arena.tuned(tuned, LABELS, lambda numbers: None)
+    shown = arena.tuned(*tuned, LABELS, lambda numbers: None)
     rows = {row.name: [value.mean or value.text for value in row.values] for row in shown.panel.rows}
     assert rows == {"FedAvg": ["50.00", "50.00", "+0.00", "1.41"], "FedProx": ["48.00", "54.00", "+6.00", ""],
                     "Ditto": ["45.00", "44.00", "−1.00", "2.00"]}
@@ -71,8 +66,7 @@ def test_tuning_is_told_with_its_gains_losses_and_spread(tuned):
     ]
     assert shown.text == (
         "Tuning changes the accuracy by +1.67 points on average over 3 cells, by most for FedProx in "
-        "FEDCRL's "
-        "miniature (+6.00); 1 of them ends below what the published values give, and 1 keeps these. "
+        "FEDCRL's miniature (+6.00); 1 of them ends below what the published values give, and 1 keeps these. "
         "In FEDCRL's miniature FedAvg is first before tuning, after it FedProx."
     )
 
@@ -84,7 +78,7 @@ def test_ranks_before_and_after_are_of_the_same_algorithms(tuned):
             "B",
             "C",
         ]
-    text = arena.tuned(tuned, LABELS, judge).text
+    text = arena.tuned(*tuned, LABELS, judge).text
     assert (
         "Before tuning, the best mean ranks of 3 algorithms in the miniatures of A, B and C are fedavg 1.00, "
         in text
@@ -95,19 +89,16 @@ def test_ranks_before_and_after_are_of_the_same_algorithms(tuned):
     )
 
 
-def test_another_scenario_is_a_column_behind_the_miniatures_and_has_no_part_in_their_ranks(
-    tuned, monkeypatch
-):
-    mini, study = arena.tunings(None)[1], tuned["fedcrl"]
+def test_another_scenario_is_a_column_behind_the_miniatures_and_has_no_part_in_their_ranks(tuned):
+    minis, mini = tuned[0], tuned[1][1]
     other = replace(mini, cell=Cell("fedcrl", "balanced", "fedprox"))
-    monkeypatch.setattr(arena, "tunings", lambda root: [other, mini])
+    title = minis["fedcrl"].title("balanced")
     ranked = []
-    shown = arena.tuned(tuned, LABELS, lambda numbers: ranked.append(numbers))
-    assert [head.text for head in shown.panel.heads[0]] == ["FEDCRL", f"FEDCRL, {study.title('balanced')}"]
-    assert f"In FEDCRL, {study.title('balanced')} FedProx is first before tuning, and after it." in shown.text
+    shown = arena.tuned(minis, [other, mini], LABELS, lambda numbers: ranked.append(numbers))
+    assert [head.text for head in shown.panel.heads[0]] == ["FEDCRL", f"FEDCRL, {title}"]
+    assert f"In FEDCRL, {title} FedProx is first before tuning, and after it." in shown.text
     assert [[*numbers] for numbers in ranked] == [[("fedprox", "fedcrl")]] * 2
 
 
-def test_without_tuning_nothing_is_said(tuned, monkeypatch):
-    monkeypatch.setattr(arena, "tunings", lambda root: [])
-    assert arena.tuned(tuned, LABELS, lambda numbers: None) is None
+def test_without_tuning_nothing_is_said(tuned):
+    assert arena.tuned(tuned[0], [], LABELS, lambda numbers: None) is None

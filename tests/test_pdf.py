@@ -11,6 +11,7 @@ from pipeline.cells.results import Summary, survey
 from pipeline.report.across import across
 from pipeline.report.context import page
 from pipeline.report.formats import fill, tex, tex_measured, tex_published
+from pipeline.report.leakage import leakage
 from pipeline.report.noise import noise
 from pipeline.report.panels import Value
 from pipeline.report.study import studies
@@ -28,7 +29,9 @@ def pages():
     made = {key: page(study) for key, study in known.items()}
     texts = {key: fill("paper", "tex", page=one, pages=made, failed={}) for key, one in made.items()}
     table = across(known)
-    texts["across"] = fill("across", "tex", page=table, pages=made, noise=noise(known, ROOT))
+    texts["across"] = fill(
+        "across", "tex", page=table, pages=made, noise=noise(known, ROOT), leakage=leakage(known)
+    )
     panels = {key: [panel for view in one.tables for panel in view.panels]
               + [own.panel for own in (one.mini, *one.beside)] for key, one in made.items()}
     return texts, panels | {"across": [table.panel]}

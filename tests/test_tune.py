@@ -53,7 +53,7 @@ def test_every_tuned_method_has_a_space_and_all_learning_rates_are_the_same_mult
         assert axis.ends == [0.1, 10]
         assert name == RATE or cell.method in ("fednova", "perfedavg", "pfedme", "scaffold")
         mine = [dict(changes)[name] / unit for changes in configurations(cell, 8)[1:]]
-        common = [axis.at(share) for (share,) in shares(1, 7, cell.paper, "mini")]
+        common = [axis.at(share) for (share,) in shares(1, 7, cell.paper, cell.partition)]
         assert mine == pytest.approx(common, rel=0.01)                               # three digits
 
 
@@ -107,6 +107,8 @@ def short(project):
     """The copy with four rounds; FedProx tries two configurations."""
     def two(document):
         document["tuning"]["mini"]["configurations"] = 2
+    for committed in project.glob("papers/*/tuning/mini*"):
+        shutil.rmtree(committed)
     edit(project / "papers/fedcrl/paper.yaml", two)
     load_paper.cache_clear()
     stage(project, "split", "fedcrl/mini")
@@ -218,7 +220,7 @@ def test_what_diverges_is_not_chosen_and_a_killed_worker_is_no_divergence(
     monkeypatch.setattr(tuning, "train_cell", first_fails(TrainingError("the training loss is nan")))
     document = tuning.tune(CELL, short)
     assert document["chosen"] == 1 and document["configurations"][0]["error"] == "the training loss is nan"
-    report, = tunings(short)
+    (report,), _ = tunings(short)
     assert report.configurations == [None, 50.0] and report.diverged == 1 and report.range == 0
     monkeypatch.setattr(tuning, "train_cell", first_fails(WorkerError("killed")))
     with pytest.raises(WorkerError):
@@ -233,7 +235,7 @@ def test_the_choice_is_trained_and_reported(short, tuned):
     assert result["seeds"] == [0, 1] and result["headline"] == "weighted"
     values = tuned["configurations"][tuned["chosen"]]["values"]
     assert {**cell.resolve(short)[2], RATE: cell.resolve(short)[0].training.optimiser.lr} == values
-    report, = tunings(short)
+    (report,), _ = tunings(short)
     assert report.values == values and report.tuned.mean == np.mean(result["measures"]["weighted"])
     low, high = sorted(choices.means(tuned["configurations"]))
     assert report.range == high - low and report.spread == pytest.approx((high - low) / 2**0.5)
@@ -249,8 +251,9 @@ def test_an_altered_choice_and_a_missing_one_are_one_line(short, tuned, tmp_path
     with pytest.raises(FedReproError, match="fedprox.json: was altered"):
         choices.read(CELL, tmp_path)
     file.write_text("{")
-    with pytest.raises(FedReproError, match="fedprox.json: not whole JSON"):
+    with pytest.raises(FedReproError, match="fedprox.json: not whole JSON") as error:
         choices.read(CELL, tmp_path)
+    assert tunings(tmp_path) == ([], [str(error.value)])          # pages do without it, and name it
 
 
 # -- stages and commands -----------------------------------------------------------------------------------

@@ -41,10 +41,12 @@ def render(
     for name in papers:
         files |= _of_paper(pages[name], pages, failed[name])
         _clear(root / "reports", {Path(path) for path in files}, name)
-    files |= _across(known, pages, root)
+    table = across(known)
+    files |= _across(table, known, pages, root)
     said = [*dict.fromkeys([problem.text for problem in problems]
                            + [text for found in pages.values() for text in found.problems]
-                           + [text for name in papers for text in failed[name].values()])]
+                           + [text for name in papers for text in failed[name].values()]
+                           + table.problems)]
     first = {"pages": pages, "problems": said, "found": found_in(pages.values()), "code": repository(root)}
     for kind in ("md", "html"):
         files[f"index.{kind}"] = fill("index", kind, **first)
@@ -68,9 +70,11 @@ def _of_paper(page: Page, pages: dict[str, Page], failed: dict[str, str]) -> dic
     return files | {runs.path: fill("runs", "html", page=runs, **inner) for runs in page.runs}
 
 
-def _across(known: dict[str, Study], pages: dict[str, Page], root: Path) -> dict[str, str]:
+def _across(
+    table: Across, known: dict[str, Study], pages: dict[str, Page], root: Path
+) -> dict[str, str]:
     """{path: text} of the page `across` in every format, and of its figure."""
-    table, rounding, leaked = across(known), noise(known, root), leakage(known, root)
+    rounding, leaked = noise(known, root), leakage(known, root)
     drawn, failed = _draw(table)
     return drawn | {
         f"across.{kind}": fill(

@@ -20,6 +20,7 @@ from pipeline.report.ranks import METHODS, Ranks, ranks
 from pipeline.report.scatter import Scatter, against_cost
 from pipeline.report.standings import SCENARIOS, Standing, shared, standing
 from pipeline.report.study import Study
+from pipeline.report.tuning import tunings
 from pipeline.report.words import listed, measure_words, variant
 from pipeline.schema import (
     ACROSS,
@@ -69,6 +70,7 @@ class Across:
     costs: list[tuple[str, list[Scatter]]] = field(default_factory=list)
     speed: Speed | None = None
     tuned: Tuned | None = None
+    problems: list[str] = field(default_factory=list)         # files of tunings that were altered
 
     @property
     def drawings(self) -> list[Drawing]:
@@ -124,6 +126,7 @@ def across(studies: dict[str, Study]) -> Across:
         if (algorithm, key) not in found
     ]
     heads = merge_heads([[study.name, fact] for study in minis.values() for fact in FACTS])
+    chosen, problems = tunings(next(iter(minis.values())).root) if minis else ([], [])
     return Across(
         Panel("", ["algorithm"], heads, rows),
         [Column(key, study.name, _about(study, cells, found)) for key, study in minis.items()],
@@ -135,7 +138,8 @@ def across(studies: dict[str, Study]) -> Across:
         _standing(found, labels, minis),
         _costs(found, labels, minis),
         speed(minis, cells, found, labels),
-        tuned(minis, labels, lambda numbers: _ranked(numbers, found, labels, minis)),
+        tuned(minis, chosen, labels, lambda numbers: _ranked(numbers, found, labels, minis)),
+        problems,
     )
 
 

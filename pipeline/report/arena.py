@@ -7,7 +7,7 @@ from statistics import fmean, median
 from pipeline.report.panels import Panel, Row, Value, merge_heads
 from pipeline.report.ranks import Ranks
 from pipeline.report.study import Study
-from pipeline.report.tuning import Tuning, tunings
+from pipeline.report.tuning import Tuning
 from pipeline.report.words import listed, minus, p_words
 from pipeline.schema import ACROSS, MINIATURE, Cell
 
@@ -78,10 +78,9 @@ def _to_target(study: Study, cell: Cell | None, result: dict | None, reference: 
     return [Value("text", text=f"{rounds:g}", order=rounds), Value("text", text=f"{sent:,.0f}", order=sent)]
 
 
-def tuned(minis: dict[str, Study], labels: dict[str, str], judge: Judge) -> Tuned | None:
+def tuned(minis: dict[str, Study], found: list[Tuning], labels: dict[str, str], judge: Judge) -> Tuned | None:
     """None where nothing was tuned and then trained. A column is a miniature, by its paper's key, or another
     scenario."""
-    found = [one for root in {study.root for study in minis.values()} for one in tunings(root)]
     done = {(_algorithm(minis[one.cell.paper], one.cell), _column(one.cell)): one for one in found
             if one.cell.paper in minis and one.published and one.tuned}
     ordered = sorted(done.values(), key=lambda one: (not _mini(one.cell), [*minis].index(one.cell.paper)))

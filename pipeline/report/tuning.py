@@ -6,6 +6,7 @@ from statistics import stdev
 
 from pipeline.cells import choices, results
 from pipeline.cells.results import Summary, summarise
+from pipeline.errors import FedReproError
 from pipeline.schema import ROOT, Cell
 
 
@@ -40,9 +41,15 @@ class Tuning:
         return len(self.configurations) - len(self._trained)
 
 
-def tunings(root: Path = ROOT) -> list[Tuning]:
-    """Every method that was tuned, in the order of the paths. FedReproError for a file that was altered."""
-    return [_tuning(cell, root) for cell in choices.found(root)]
+def tunings(root: Path = ROOT) -> tuple[list[Tuning], list[str]]:
+    """Every method that was tuned, in the order of the paths, and a line for each file that was altered."""
+    found, problems = [], []
+    for cell in choices.found(root):
+        try:
+            found.append(_tuning(cell, root))
+        except FedReproError as error:
+            problems.append(str(error))
+    return found, problems
 
 
 def _tuning(cell: Cell, root: Path) -> Tuning:
