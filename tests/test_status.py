@@ -16,6 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline.cells import provenance
 from pipeline.cells.inputs import inputs
+from pipeline.cells.readings import described
 from pipeline.commands import hours, status
 from pipeline.errors import ParamError
 from pipeline.files import write_json, write_text
@@ -339,7 +340,7 @@ def test_adversarial_training_attacks_every_image(root):
     scored = tests * (scenario.training.rounds + 3 * 3 * (1 + scenario.evaluation.attack.steps))
     assert attacked / plain == pytest.approx(((1 + hyper["steps"]) * training + scored) / (training + scored))
     mnist = Cell("fedccl", "mnist-adversarial", "fedavg-plus")
-    assert hours._attack_steps(mnist, "fedavg_plus", ROOT) == AdversarialTraining.steps
+    assert hours._attack_steps(described("fedavg_plus"), mnist.resolve()[2]) == AdversarialTraining.steps
 
 
 def count(name: str, channels: int, side: int) -> int:

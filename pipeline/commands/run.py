@@ -35,7 +35,7 @@ from pipeline.commands.sync import sync
 from pipeline.engines import Engine, engine
 from pipeline.engines.local import Local
 from pipeline.errors import NO_REPOSITORY, FedReproError, ParamError, conflict, unknown
-from pipeline.schema import ACROSS, MINIATURE, ROOT, Cell, load_paper, papers, shorten
+from pipeline.schema import MINIATURE, MINIATURES, ROOT, Cell, load_paper, papers, shorten
 
 SECONDS_BETWEEN_LINES = 10.0             # without a terminal
 SECONDS_BETWEEN_TABLES = 0.5
@@ -105,7 +105,7 @@ def _told(error: Exception) -> str:
 def targets(name: str) -> list[str]:
     """What `dvc repro --glob` takes for a stage, a cell (fedcrl/mini/fedprox), a paper (fedcrl) or `mini` and
     `across`, of every paper."""
-    if name in (MINIATURE, ACROSS):
+    if name in MINIATURES:
         return [
             f"papers/{paper}/dvc.yaml:{name}@*"
             for paper in papers()

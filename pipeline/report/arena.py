@@ -9,7 +9,7 @@ from pipeline.report.ranks import Ranks
 from pipeline.report.study import Study
 from pipeline.report.tuning import Tuning
 from pipeline.report.words import listed, minus, p_words
-from pipeline.schema import ACROSS, MINIATURE, Cell
+from pipeline.schema import MINIATURES, Cell
 
 REFERENCES = ("fedavg", "local")                      # whose accuracy is the target: the first that has run
 ROUNDED = 0.00005                                     # of an accuracy in history.csv
@@ -100,7 +100,7 @@ def tuned(minis: dict[str, Study], found: list[Tuning], labels: dict[str, str], 
 
 
 def _mini(cell: Cell) -> bool:
-    return cell.scenario in (MINIATURE, ACROSS)
+    return cell.scenario in MINIATURES
 
 
 def _title(cell: Cell, study: Study) -> str:
@@ -112,7 +112,7 @@ def _column(cell: Cell) -> str:
 
 
 def _algorithm(study: Study, cell: Cell) -> str:
-    return str((study.paper.methods[cell.method] or {}).get("algorithm", cell.method))
+    return study.paper.algorithm(cell.method)
 
 
 def _values(one: Tuning | None) -> list[Value]:

@@ -34,6 +34,7 @@ from pipeline.schema.paper import (
     COMPUTED,
     DELTA,
     MINIATURE,
+    MINIATURES,
     PICTURE,
     PUBLISHED,
     Block,

@@ -7,7 +7,7 @@ from typing import Any, Self
 from pipeline.errors import ParamError, unknown
 from pipeline.schema.checker import Spelling
 from pipeline.schema.loader import ROOT, load_paper
-from pipeline.schema.paper import ACROSS, MINIATURE, Paper
+from pipeline.schema.paper import ACROSS, MINIATURE, MINIATURES, Paper
 from pipeline.schema.scenario import Scenario
 
 # Other values than the row's, by hyper-parameter; RATE is the learning rate of the scenario's optimiser.
@@ -64,7 +64,7 @@ class Cell:
 
     def stage(self, paper: Paper) -> str:
         """The DVC stage that makes the cell, as `dvc repro` takes it; empty where no grid holds it."""
-        if self.scenario in (MINIATURE, ACROSS):
+        if self.scenario in MINIATURES:
             return f"papers/{self.paper}/dvc.yaml:{self.scenario}@{self.method}"
         for name, grid in paper.grids.items():
             if self.scenario in grid.scenarios and self.method in grid.methods:
@@ -81,15 +81,15 @@ class Cell:
             raise ParamError(f"{file}: {unknown('scenario', self.scenario, paper.scenarios)}")
         if self.method not in paper.methods:
             raise ParamError(f"{file}: {unknown('method', self.method, paper.methods)}")
-        values = dict(paper.methods[self.method] or {})
-        algorithm = values.pop("algorithm", self.method)
-        values.pop("label", None)
+        values = dict(paper.methods[self.method])
+        for name in ("algorithm", "label"):
+            values.pop(name, None)
         # These hyper-parameters differ in some scenarios.
         values |= values.pop("scenarios", {}).get(self.scenario, {})
         scenario = paper.scenarios[self.scenario]
         if (network := values.pop("model", None)) is not None:           # the method has a network of its own
             scenario = scenario.with_networks(network, f"{file}: methods.{self.method}.model")
-        return scenario, algorithm, values
+        return scenario, paper.algorithm(self.method), values
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ MINIATURE = "mini"                       # the name of the scenario that every p
 
 
 ACROSS = "across"                        # the same scenario, when a method of another paper runs in it
+MINIATURES = (MINIATURE, ACROSS)
 
 
 DELTA = "delta"                          # the printed column that subtracts the baseline's row
@@ -246,7 +247,11 @@ class Paper:
 
     def label(self, method: str) -> str:
         """The method's name as the paper's tables print it."""
-        return (self.methods.get(method) or {}).get("label", method)
+        return self.methods.get(method, {}).get("label", method)
+
+    def algorithm(self, method: str) -> str:
+        """Key of the method's code, which several rows may share."""
+        return self.methods[method].get("algorithm", method)
 
     def method_of(self, table: Table, printed: str) -> str | None:
         """Key of the method in a printed row; None for a row that is a mean over the others, or an unknown
