@@ -75,6 +75,7 @@ def _tuning(key: str, root: Path) -> str:
             "at": "miniature.scenario" if mini else f"scenarios.{name}",
             "extra": _extra(paper.scenarios[name]),
             "methods": [f"{m}: {paper.algorithm(m)}" for m in tuning.methods],
+            "seeds": bool(tuning.test_seeds),
         }
         for name, tuning in paper.tuning.items()
     ]

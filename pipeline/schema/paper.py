@@ -3,7 +3,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pipeline.schema.checker import Count, FileName, Name, Whole
-from pipeline.schema.scenario import Scenario
+from pipeline.schema.scenario import Scenario, check_seeds
 
 MINIATURE = "mini"                       # the name of the scenario that every paper's miniature becomes
 
@@ -197,10 +197,19 @@ class Miniature:
 @dataclass(frozen=True)
 class Tuning:
     """Which methods of a scenario are tuned: each tries so many configurations with these seeds, its own
-    values first, and is chosen for by its clients' validation images (pipeline.cells.tuning)."""
+    values first, and is chosen for by its clients' validation images (pipeline.cells.tuning).
+
+    test_seeds  with which the row's own values and the chosen ones are then trained, all on the first draw of
+                the partition; empty: the chosen ones with the seeds of the scenario, beside its own cells
+    """
     configurations: Count
     seeds: list[Whole]
     methods: list[str]
+    test_seeds: list[Whole] = field(default_factory=list)
+
+    def __post_init__(self):
+        if self.test_seeds:
+            check_seeds(self.test_seeds, "test_seeds")
 
 
 @dataclass(frozen=True)
