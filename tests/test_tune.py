@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from repository import edit, stage
 
-from pipeline.cells import choices, loading, spaces, tracking, tuning
+from pipeline.cells import choices, loading, results, spaces, tracking, tuning
 from pipeline.cells.provenance import cell_digest
 from pipeline.cells.spaces import Axis, configurations, shares, space
 from pipeline.commands import sync
@@ -232,7 +232,7 @@ def test_what_diverges_is_not_chosen_and_a_killed_worker_is_no_divergence(
 def test_the_choice_is_trained_and_reported(short, tuned):
     for word in ("chosen", "published"):
         stage(short, "tune", str(CELL), word, FEDREPRO_WORKERS="1")
-    (cell, result), (other, own) = choices.trained(CELL, short).items()
+    (cell, result), (other, own) = results.of_tuning(CELL, short).items()
     assert cell.folder(short) == short / "papers/fedcrl/tuning/mini-tuned/fedprox"
     assert other.folder(short) == short / "papers/fedcrl/tuning/mini-published/fedprox"
     assert result["seeds"] == own["seeds"] == [0, 5] and result["headline"] == "weighted"

@@ -8,7 +8,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from pipeline.cells import results
 from pipeline.errors import FedReproError, ParamError, unknown
 from pipeline.schema import ROOT, Cell, Published, Tuned, Tuning, check_keys, load_paper, shorten
 from pipeline.sealing import is_sealed
@@ -69,13 +68,6 @@ def published(cell: Cell, root: Path = ROOT) -> Cell:
     cell itself where the tuning asks for none."""
     seeds = tuple(asked(cell, root).test_seeds)
     return Published.of(cell, (), seeds=seeds) if seeds else cell
-
-
-def trained(cell: Cell, root: Path = ROOT) -> dict[Cell, dict]:
-    """The results of a tuning: of the cell with the values that were chosen, and with its row's own; only of
-    those that were trained."""
-    return {one: results.read(file) for one in (tuned(cell, root), published(cell, root))
-            if (file := one.folder(root) / "result.json").exists()}
 
 
 def found(root: Path = ROOT) -> Iterator[Cell]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from statistics import stdev
 
 from pipeline.cells import choices
-from pipeline.cells.results import Summary, summarise
+from pipeline.cells.results import Summary, of_tuning, summarise
 from pipeline.errors import FedReproError
 from pipeline.schema import ROOT, Cell
 
@@ -53,7 +53,7 @@ def tunings(root: Path = ROOT) -> tuple[list[Tuning], list[str]]:
 
 
 def _tuning(cell: Cell, root: Path) -> Tuning:
-    document, results = choices.read(cell, root), choices.trained(cell, root)
+    document, results = choices.read(cell, root), of_tuning(cell, root)
     chosen = document["configurations"][document["chosen"]]
     return Tuning(
         cell,
