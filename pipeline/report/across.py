@@ -74,7 +74,8 @@ class Across:
 
     @property
     def drawings(self) -> list[Drawing]:
-        return [self.standing.drawing] if self.standing else []
+        after = self.tuned.drawing if self.tuned else None
+        return [*([self.standing.drawing] if self.standing else []), *([after] if after else [])]
 
 
 def algorithms() -> list[str]:
