@@ -1,8 +1,9 @@
 """`fedrepro run [stage ...] --jobs N`: what `dvc repro` does, with N stages at once and a live table.
 
 Stages are named as for `dvc repro`: a stage, a group, a dvc.yaml, `path/dvc.yaml:stage`, or a pattern;
-without one, all of ./dvc.yaml. A failed stage stops only what needs it; the exit code is then 1. After Ctrl-C
-(130) the next call goes on.
+without one, all of ./dvc.yaml. A cell whose results are in git is not trained for its representations alone,
+unless a stage that is run needs them. A failed stage stops only what needs it; the exit code is then 1. After
+Ctrl-C (130) the next call goes on.
 """
 import difflib
 import json
