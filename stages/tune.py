@@ -1,5 +1,5 @@
-"""Tune one cell: `python -m stages.tune fedcrl/mini/fedprox`; or with a second word, `chosen`, train it with
-what was chosen."""
+"""Tune one cell: `python -m stages.tune fedcrl/mini/fedprox`; or with a second word, `chosen` or
+`published`, train it with what was chosen or with its row's own values, to compare."""
 
 from pipeline.cells import arithmetic, choices
 from pipeline.cells.checks import check_environment
@@ -10,8 +10,9 @@ from stages._stage import stage
 
 def main(cell: str, what: str | None = None) -> None:
     """Choose the hyper-parameters of <paper>/<scenario>/<method> by its clients' validation images."""
-    if what not in (None, "chosen"):
-        raise ParamError(unknown("word", str(what), ["chosen"]))
+    finals = {"chosen": choices.tuned, "published": choices.published}
+    if what and what not in finals:
+        raise ParamError(unknown("word", what, finals))
     parsed = Cell.parse(cell)
     scenario = parsed.resolve()[0]                            # reports a wrong name before torch is imported
     choices.asked(parsed)
@@ -20,7 +21,7 @@ def main(cell: str, what: str | None = None) -> None:
     from pipeline.cells.training import train_cell
     from pipeline.cells.tuning import tune
     if what:
-        train_cell(choices.tuned(parsed))
+        train_cell(finals[what](parsed))
         return
     document = tune(parsed)
     values = document["configurations"][document["chosen"]]["values"]
@@ -29,4 +30,4 @@ def main(cell: str, what: str | None = None) -> None:
 
 
 if __name__ == "__main__":
-    stage(main, "cell", what="`chosen`: train it with what was chosen")
+    stage(main, "cell", what="`chosen` or `published`: train it with these values")

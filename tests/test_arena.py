@@ -60,6 +60,7 @@ def test_tuning_is_told_with_its_gains_losses_and_spread(tuned):
     rows = {row.name: [value.mean or value.text for value in row.values] for row in shown.panel.rows}
     assert rows == {"FedAvg": ["50.00", "50.00", "+0.00", "1.41"], "FedProx": ["48.00", "54.00", "+6.00", ""],
                     "Ditto": ["45.00", "44.00", "−1.00", "2.00"]}
+    assert shown.seeds == "2" and shown.drawing is None
     assert shown.chosen == [
         ("Ditto, FEDCRL", "lam 2"), ("FedAvg, FEDCRL", "kept: lr 0.01"),
         ("FedProx, FEDCRL", "mu 0.5; 1 of 2 configurations diverged"),
@@ -78,7 +79,9 @@ def test_ranks_before_and_after_are_of_the_same_algorithms(tuned):
             "B",
             "C",
         ]
-    text = arena.tuned(*tuned, LABELS, judge).text
+    shown = arena.tuned(*tuned, LABELS, judge)
+    text, drawing = shown.text, shown.drawing
+    assert drawing.path == "figures/across-tuned-ranks.svg" and "fedprox 1.00, fedavg 2.00" in drawing.alt
     assert (
         "Before tuning, the best mean ranks of 3 algorithms in the miniatures of A, B and C are fedavg 1.00, "
         in text

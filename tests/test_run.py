@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -135,6 +136,38 @@ def test_a_change_re_runs_what_depends_on_it_and_force_everything(diamond):
     assert ran(diamond) == ["left"]  # its output is as before: `last` has not changed
     run(diamond, "first", "--force")
     assert ran(diamond) == ["first"] and clean(diamond)
+
+
+def test_a_cell_is_not_trained_for_representations_that_nothing_needs(tmp_path):
+    """As in a fresh clone: the result is in git, the representations are not."""
+    result, pictures = (f"papers/fedcrl/{kind}/mini/fedavg{name}"
+                        for kind, name in (("runs", "/result.json"), ("representations", ".npz")))
+    folders = [str(Path(name).parent) for name in (result, pictures)]
+    writes = f"echo {{}} > {result}; cp in.txt {pictures}"
+    train = {"cmd": f"echo train >> ran; mkdir -p {' '.join(folders)}; {writes}",
+             "deps": ["in.txt"], "outs": [{result: {"cache": False}}, pictures]}
+    figure = {"cmd": f"echo figure >> ran; cp {pictures} figure.txt", "deps": [pictures],
+              "outs": [{"figure.txt": {"cache": False}}]}
+    folder = repository(tmp_path, train=train, figure=figure)
+
+    def fresh() -> None:
+        (folder / pictures).unlink()
+        shutil.rmtree(folder / ".dvc/cache")
+
+    run(folder)
+    assert ran(folder) == ["train", "figure"]
+    fresh()
+    assert "1 stages are up to date" in run(folder, "train") and not (folder / pictures).exists()
+    run(folder, "train", "--force")
+    fresh()
+    run(folder, "figure")                                                # which needs them
+    fresh()
+    (folder / result).unlink()
+    run(folder, "train")                                                 # more is missing
+    fresh()
+    (folder / "in.txt").write_text("2\n")
+    run(folder, "train")
+    assert ran(folder) == ["train"] * 4
 
 
 @pytest.mark.parametrize("target, nearest", [("lefd", "left"), ("sub/dvc.yaml:lost", "sub/dvc.yaml:last")])

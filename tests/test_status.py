@@ -14,14 +14,16 @@ import torch
 import yaml
 from torch.utils.flop_counter import FlopCounterMode
 
-from pipeline.cells import provenance
+from pipeline.cells import choices, provenance
 from pipeline.cells.inputs import inputs
+from pipeline.cells.readings import described
 from pipeline.commands import hours, status
 from pipeline.errors import ParamError
 from pipeline.files import write_json, write_text
 from pipeline.methods._adversarial import AdversarialTraining
 from pipeline.models import NAMES, build
 from pipeline.schema import ROOT, Cell, Model, load_paper, load_params, planned
+from pipeline.sealing import seal
 
 TRAINING = {"rounds": 10, "batch_size": 16, "local_epochs": 2, "optimiser": {"name": "adam", "lr": 0.001}}
 COMMON = {"training": TRAINING, "evaluation": {"tests": "clients"}, "seeds": [0, 1]}
@@ -134,6 +136,50 @@ def states(root: Path) -> dict[Cell, str]:
     results = status.read_results(root)
     found = status.overview("fedcrl", results, hours.rates_of(results, root), root)
     return {cell: one.state for cell, one in found.cells.items()}
+
+
+def test_a_tuning_is_listed_with_what_it_has_chosen_and_trained(root):
+    document = yaml.safe_load((root / "papers/fedcrl/paper.yaml").read_text())
+    eight = {"configurations": 8, "seeds": [0]}
+    document["tuning"] = {"mini": eight | {"methods": ["fedavg"], "test_seeds": [0, 1]},
+                          "balanced": eight | {"methods": ["fedprox"]}}
+    write_text(root / "papers/fedcrl/paper.yaml", yaml.safe_dump(document))
+    forget(root)
+
+    def found() -> status.Overview:
+        results = status.read_results(root)
+        return status.overview("fedcrl", results, hours.rates_of(results, root), root)
+
+    def shown() -> dict[str, str]:
+        return {str(cell): one.state for cell, one in found().tunings["tuning of mini"].items()}
+
+    finish(root, MINI)
+    tuned, published = "fedcrl/mini-tuned/fedavg", "fedcrl/mini-published/fedavg"
+    assert shown() == {tuned: "missing", published: "missing"}
+    before = found()
+    balanced = before.tunings["tuning of balanced"]
+    assert [str(cell) for cell in balanced] == ["fedcrl/balanced-tuned/fedprox"]       # PROX is in table II
+    assert not set(balanced) & set(before.cells)
+    hours_of = {str(cell): one.hours for cell, one in before.tunings["tuning of mini"].items()}
+    trials = 8 / 2                                                                     # of one seed each
+    assert hours_of[tuned] == pytest.approx((1 + trials) * hours_of[published], rel=0.3)
+    configurations = [{"changes": {}, "values": {}, "accuracy": [50.0]}]
+    write_json(choices.path(MINI, root),
+               seal({"cell": str(MINI), "seeds": [0], "configurations": configurations, "chosen": 0}))
+    chosen, own = choices.tuned(MINI, root), choices.published(MINI, root)
+    finish(root, chosen)
+    assert shown() == {tuned: "stale", published: "missing"}           # one draw should serve all its seeds
+    for cell in (chosen, own):
+        path = cell.folder(root) / "result.json"
+        finish(root, cell)
+        content = json.loads(path.read_text())
+        del content["partitions"]
+        write_json(path, content)
+    assert shown() == {tuned: "done", published: "done"}
+    assert any("fedrepro tune fedcrl" in line for line in status.lines({"fedcrl": found()}, []))
+    assert status._stages({"fedcrl": found()}, "tuning of mini") == []
+    assert status._stages({"fedcrl": found()}, "tuning of balanced") == \
+        ["papers/fedcrl/tuning/dvc.yaml:tuned-balanced@fedprox"]
 
 
 def test_every_cell_has_one_state(root):
@@ -339,7 +385,7 @@ def test_adversarial_training_attacks_every_image(root):
     scored = tests * (scenario.training.rounds + 3 * 3 * (1 + scenario.evaluation.attack.steps))
     assert attacked / plain == pytest.approx(((1 + hyper["steps"]) * training + scored) / (training + scored))
     mnist = Cell("fedccl", "mnist-adversarial", "fedavg-plus")
-    assert hours._attack_steps(mnist, "fedavg_plus", ROOT) == AdversarialTraining.steps
+    assert hours._attack_steps(described("fedavg_plus"), mnist.resolve()[2]) == AdversarialTraining.steps
 
 
 def count(name: str, channels: int, side: int) -> int:

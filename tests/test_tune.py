@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from repository import edit, stage
 
-from pipeline.cells import choices, loading, spaces, tracking, tuning
+from pipeline.cells import choices, loading, results, spaces, tracking, tuning
 from pipeline.cells.provenance import cell_digest
 from pipeline.cells.spaces import Axis, configurations, shares, space
 from pipeline.commands import sync
@@ -104,9 +104,10 @@ def test_what_one_client_validates_on_no_client_trains_on():
 
 @pytest.fixture(scope="module")
 def short(project):
-    """The copy with four rounds; FedProx tries two configurations."""
+    """The copy with four rounds; FedProx tries two configurations and is tested with seeds that no other
+    cell has."""
     def two(document):
-        document["tuning"]["mini"]["configurations"] = 2
+        document["tuning"]["mini"] |= {"configurations": 2, "test_seeds": [0, 5]}
     for committed in project.glob("papers/*/tuning/mini*"):
         shutil.rmtree(committed)
     edit(project / "papers/fedcrl/paper.yaml", two)
@@ -229,14 +230,21 @@ def test_what_diverges_is_not_chosen_and_a_killed_worker_is_no_divergence(
 
 
 def test_the_choice_is_trained_and_reported(short, tuned):
-    stage(short, "tune", str(CELL), "chosen", FEDREPRO_WORKERS="1")
-    (cell, result), = choices.trained(CELL, short).items()
+    for word in ("chosen", "published"):
+        stage(short, "tune", str(CELL), word, FEDREPRO_WORKERS="1")
+    (cell, result), (other, own) = results.of_tuning(CELL, short).items()
     assert cell.folder(short) == short / "papers/fedcrl/tuning/mini-tuned/fedprox"
-    assert result["seeds"] == [0, 1] and result["headline"] == "weighted"
+    assert other.folder(short) == short / "papers/fedcrl/tuning/mini-published/fedprox"
+    assert result["seeds"] == own["seeds"] == [0, 5] and result["headline"] == "weighted"
+    first = partition.read(short / "papers/fedcrl/partitions/mini")[1]["digest"]
+    assert result["partition"] == own["partition"] == first and "partitions" not in result | own   # of all
+    assert other.resolve(short)[1:] == CELL.resolve(short)[1:]
+    assert own["digest"] == cell_digest(CELL, first, root=short)                # but the cell of the paper
     values = tuned["configurations"][tuned["chosen"]]["values"]
     assert {**cell.resolve(short)[2], RATE: cell.resolve(short)[0].training.optimiser.lr} == values
     (report,), _ = tunings(short)
     assert report.values == values and report.tuned.mean == np.mean(result["measures"]["weighted"])
+    assert report.published.mean == np.mean(own["measures"]["weighted"])
     low, high = sorted(choices.means(tuned["configurations"]))
     assert report.range == high - low and report.spread == pytest.approx((high - low) / 2**0.5)
     assert not (short / "papers/fedcrl/runs/mini-tuned").exists()
@@ -268,9 +276,11 @@ def test_no_stage_outside_needs_the_tuning(short):
 
 def test_the_command_names_the_stages_of_what_is_asked_for():
     file = "papers/fedcrl/tuning/dvc.yaml"
-    assert targets("fedcrl") == [f"{file}:tuned-mini@*", f"{file}:tuned-across@*"]
-    assert targets("fedcrl/mini") == [f"{file}:tuned-mini@*"]
-    assert targets("fedcrl/mini/fedprox") == [f"{file}:tuned-mini@fedprox"]
+    mini = [f"{file}:tuned-mini@*", f"{file}:published-mini@*"]
+    assert targets("fedcrl") == [*mini, f"{file}:tuned-across@*", f"{file}:published-across@*"]
+    assert targets("fedcrl/mini") == mini
+    assert targets("fedcrl/mini/fedprox") == [one.replace("*", "fedprox") for one in mini]
+    assert targets("fedlsa/office-caltech") == ["papers/fedlsa/tuning/dvc.yaml:tuned-office-caltech@*"]
     for wrong, says in (
         ("fedcl", "unknown paper"),
         ("fedcrl/min", "unknown scenario 'min'"),
@@ -281,15 +291,23 @@ def test_the_command_names_the_stages_of_what_is_asked_for():
             targets(wrong)
 
 
-def test_seeds_of_a_tuning_are_those_of_its_scenario(tmp_path):
+@pytest.mark.parametrize("change, says", [
+    ({"seeds": [0, 7]}, "tuning.mini.seeds: must be some of the scenario's [0"),
+    ({"test_seeds": [3, 3]}, "tuning.mini: 'test_seeds' must be different whole numbers"),
+])
+def test_wrong_seeds_of_a_tuning_are_one_line(change, says, tmp_path):
     for name in ("params.yaml", "papers/fedcrl/paper.yaml"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
-    def other(document):
-        document["tuning"]["mini"]["seeds"] = [0, 7]
-    edit(tmp_path / "papers/fedcrl/paper.yaml", other)
-    with pytest.raises(ParamError, match=re.escape("tuning.mini.seeds: must be some of the scenario's [0")):
+    edit(tmp_path / "papers/fedcrl/paper.yaml", lambda document: document["tuning"]["mini"].update(change))
+    with pytest.raises(ParamError, match=re.escape(says)):
         load_paper("fedcrl", tmp_path)
+
+
+def test_without_test_seeds_the_papers_own_cell_is_what_the_tuned_one_is_compared_with():
+    cell = Cell("fedlsa", "office-caltech", "moon")
+    assert choices.published(cell) == cell
+    assert Tuned.of(cell, ()).resolve() == cell.resolve()
 
 
 def test_a_tuning_is_a_run_of_mlflow_with_its_configurations_below(short, tuned, tmp_path, monkeypatch):

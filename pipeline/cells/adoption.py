@@ -10,7 +10,7 @@ import pandas as pd
 from pipeline.cells import ledger, provenance
 from pipeline.cells.kept import Kept
 from pipeline.engine.world import default_device, executor_name, precision
-from pipeline.schema import ROOT, Cell, load_paper
+from pipeline.schema import ROOT, Cell, Published, load_paper
 from pipeline.sealing import is_sealed
 
 
@@ -22,12 +22,12 @@ def adopt(seeds: list[Kept], cell: Cell, metas: list[dict], root: Path = ROOT) -
     DVC deletes a stage's results before it runs, so they are read from git. The representations are not in
     git and are left empty; where a figure draws them, the first seed, which they come from, is trained.
     metas: what each seed trains on, in the order of `seeds`. """
-    result, history = _committed(cell, root)
-    if (
-        all(kept.finished.exists() for kept in seeds)
-        or result is None
-        or not _same_conditions(result, cell, root)
-    ):
+    places = [cell, cell.base] if isinstance(cell, Published) else [cell]                    # trained alike
+    committed = next(filter(None, (_committed(place, root) for place in places)), None)
+    if committed is None or all(kept.finished.exists() for kept in seeds):
+        return []
+    result, history = committed
+    if not _same_conditions(result, cell, root):
         return []
     of_seed = dict(
         zip(result["seeds"], result.get("partitions") or [result["partition"]] * len(result["seeds"]))
@@ -71,9 +71,8 @@ def _same_conditions(result: dict, cell: Cell, root: Path) -> bool:
     )
 
 
-def _committed(cell: Cell, root: Path) -> tuple[dict | None, pd.DataFrame | None]:
-    """(result, history) of the cell in git's last commit; (None, None) where there is none that can be
-    trusted."""
+def _committed(cell: Cell, root: Path) -> tuple[dict, pd.DataFrame] | None:
+    """(result, history) of the cell in git's last commit; None where there is none that can be trusted."""
     folder = cell.folder(root).relative_to(root)
     try:
         texts = [
@@ -89,9 +88,9 @@ def _committed(cell: Cell, root: Path) -> tuple[dict | None, pd.DataFrame | None
         complete = all(
             (history["round"][history["seed"] == seed].max() == result["rounds"]) for seed in result["seeds"]
         )
-        return (result, history) if is_sealed(result) and complete else (None, None)
+        return (result, history) if is_sealed(result) and complete else None
     except (OSError, subprocess.CalledProcessError, ValueError, KeyError, TypeError):
-        return None, None
+        return None
 
 
 def _as_finished(result: dict, history: pd.DataFrame, seed: int) -> dict:

@@ -7,9 +7,8 @@ from typing import Any
 from pipeline.data.registry import REGISTRY
 from pipeline.errors import ParamError, unknown
 from pipeline.schema import (
-    ACROSS,
     DEMANDS,
-    MINIATURE,
+    MINIATURES,
     NEEDS,
     ROOT,
     Cell,
@@ -41,9 +40,9 @@ def _names(key: str, root: Path) -> Iterator[tuple[str, str, str, Collection[str
     """(place, kind, name, what there is) of every name; of a set before its domains."""
     paper, algorithms = load_paper(key, root), method_names(key, root)
     for method in dict.fromkeys(cell.method for cell in planned(key, root)):
-        yield f"methods.{method}", "method", paper.methods[method].get("algorithm", method), algorithms
+        yield f"methods.{method}", "method", paper.algorithm(method), algorithms
     for name, scenario in paper.scenarios.items():
-        at = "miniature.scenario" if name in (MINIATURE, ACROSS) else f"scenarios.{name}"
+        at = "miniature.scenario" if name in MINIATURES else f"scenarios.{name}"
         for part in ("data", "public"):
             if named := getattr(scenario, part):
                 yield f"{at}.{part}.set", "data set", named.set, REGISTRY

@@ -8,9 +8,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from pipeline.cells import results
 from pipeline.errors import FedReproError, ParamError, unknown
-from pipeline.schema import ROOT, Cell, Tuned, Tuning, check_keys, load_paper, shorten
+from pipeline.schema import ROOT, Cell, Published, Tuned, Tuning, check_keys, load_paper, shorten
 from pipeline.sealing import is_sealed
 
 KEYS: dict[str, Any] = {"cell": str, "seeds": list, "configurations": list, "chosen": int, "self": str}
@@ -60,14 +59,15 @@ def read(cell: Cell, root: Path = ROOT) -> dict:
 def tuned(cell: Cell, root: Path = ROOT) -> Tuned:
     """The cell with the values that its tuning chose."""
     document = read(cell, root)
-    return Tuned.of(cell, tuple(document["configurations"][document["chosen"]]["changes"].items()))
+    changes = document["configurations"][document["chosen"]]["changes"]
+    return Tuned.of(cell, tuple(changes.items()), seeds=tuple(asked(cell, root).test_seeds))
 
 
-def trained(cell: Cell, root: Path = ROOT) -> dict[Cell, dict]:
-    """The cell with the values that were chosen, and its result; empty where it was not trained."""
-    chosen = tuned(cell, root)
-    file = chosen.folder(root) / "result.json"
-    return {chosen: results.read(file)} if file.exists() else {}
+def published(cell: Cell, root: Path = ROOT) -> Cell:
+    """What the tuned cell is compared with: the cell with its row's values, trained with the same seeds; the
+    cell itself where the tuning asks for none."""
+    seeds = tuple(asked(cell, root).test_seeds)
+    return Published.of(cell, (), seeds=seeds) if seeds else cell
 
 
 def found(root: Path = ROOT) -> Iterator[Cell]:

@@ -13,8 +13,7 @@ from typing import Any
 
 from pipeline.errors import ParamError
 from pipeline.schema import (
-    ACROSS,
-    MINIATURE,
+    MINIATURES,
     ROOT,
     Cell,
     Source,
@@ -173,7 +172,7 @@ def readings_of(cell: Cell, root: Path = ROOT, resolved: dict | None = None) -> 
     """Every reading of a cell, the paper's first. `resolved`: its hyper-parameters as a result has them,
     defaults included."""
     paper, (_, algorithm, hyper) = load_paper(cell.paper, root), cell.resolve(root)
-    everywhere = cell.scenario not in (MINIATURE, ACROSS)
+    everywhere = cell.scenario not in MINIATURES
     found = [Reading(choice.paper, choice.run, choice.why, choice.option) for choice in paper.readings
              if cell.method in (choice.methods or [cell.method])
              and (cell.scenario in choice.scenarios if choice.scenarios else everywhere)]
@@ -221,7 +220,7 @@ def hyper_parameters(cell: Cell, root: Path = ROOT, resolved: dict | None = None
 def settings_of(cell: Cell, root: Path = ROOT) -> list[Setting]:
     """The values of a cell's scenario that paper.yaml gives a source; none of the miniature, which is our own
     throughout."""
-    if cell.scenario in (MINIATURE, ACROSS):
+    if cell.scenario in MINIATURES:
         return []
     paper, scenario = load_paper(cell.paper, root), cell.resolve(root)[0]
     return [Setting(name, value, str(source)) for name, source in paper.sources.settings.items()

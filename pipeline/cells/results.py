@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import is_integer_dtype
 
+from pipeline.cells import choices
 from pipeline.errors import FedReproError, unknown
 from pipeline.schema import (
     ROOT,
@@ -149,6 +150,13 @@ def collect(root: Path = ROOT) -> dict[Cell, dict]:
         document = read(path)
         found[Cell.parse(document["cell"])] = document
     return found
+
+
+def of_tuning(cell: Cell, root: Path = ROOT) -> dict[Cell, dict]:
+    """The results of a cell's tuning, with the chosen values and with its row's own; only what was
+    trained."""
+    return {one: read(file) for one in (choices.tuned(cell, root), choices.published(cell, root))
+            if (file := one.folder(root) / "result.json").exists()}
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def import_results(root: Path = ROOT) -> tuple[int, int]:
         store, tunings = Store(root), {cell: choices.read(cell, root) for cell in choices.found(root)}
         found = results.collect(root)
         for cell in tunings:
-            found |= choices.trained(cell, root)
+            found |= results.of_tuning(cell, root)
         there = {paper: store.finished(paper) for paper in {cell.paper for cell in (*found, *tunings)}}
         for paper in there:
             store.remove_unfinished(paper)

@@ -12,12 +12,12 @@ which `fedrepro status` does without.
 import csv
 import math
 import os
-import re
 import statistics
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from pipeline.cells.readings import Class, described
 from pipeline.data.registry import REGISTRY
 from pipeline.errors import ParamError
 from pipeline.schema import (
@@ -30,11 +30,9 @@ from pipeline.schema import (
     Pathological,
     Scenario,
     Subset,
-    method_file,
 )
 
 TABLE = Path(__file__).with_name("operations.csv")
-METHODS = ROOT / "pipeline" / "methods"
 # Multiply-adds that take as long as one number written. So the training steps of seven networks at 32 pixels
 # come out within a fifth of their CPU seconds on one core; by multiply-adds alone they are 5 times apart.
 WRITTEN = 100
@@ -147,14 +145,15 @@ def work(cell: Cell, scenario: Scenario, algorithm: str, root: Path = ROOT) -> W
     # Elsewhere all clients share the model that is scored, or each has test images of its own.
     alone = scored.tests == "cross" or (scored.tests != "clients" and scenario.models)
     tests = images.test * (every if alone else mean)
-    learnt = epoch * (1 + _attack_steps(cell, algorithm, root))
+    kind, hyper = described(algorithm, cell.paper, root), cell.resolve(root)[2]
+    learnt = epoch * (1 + _attack_steps(kind, hyper))
     if (wanted := training.participation) is not None:
         learnt *= wanted / scenario.clients if isinstance(wanted, int) else wanted
     whole = PASSES * (learnt * training.local_epochs * training.rounds + epoch * (training.pretraining or 0))
     whole += tests * training.rounds / scored.every
     if scored.attack:
         whole += PASSES * tests * (1 + scored.attack.steps) * min(scored.last, training.rounds)
-    if (public := scenario.public) and _uses_public(_source(algorithm, cell.paper, root)):
+    if (public := scenario.public) and kind and "public data" in kind.says("needs", hyper):
         whole += PASSES * every * public.size * public.epochs * training.rounds
     return Work(whole, training.batch_size * epoch / sum(images.train.values()))
 
@@ -176,29 +175,11 @@ def _table() -> dict[tuple[str, int], dict[int, int]]:
                 for row in csv.DictReader(file)}
 
 
-def _attack_steps(cell: Cell, algorithm: str, root: Path) -> int:
+def _attack_steps(kind: Class | None, hyper: dict) -> int:
     """Steps of the attack on every training image, of adversarial training; 0 of all other methods."""
-    if "pipeline.methods._adversarial" not in _source(algorithm, cell.paper, root):
+    if kind is None or "AdversarialTraining" not in kind.lineage:
         return 0
-    default = re.findall(r"^    steps: Count = (\d+)", _text(METHODS / "_adversarial.py"), re.MULTILINE)
-    given = cell.resolve(root)[2].get("steps")
-    return given if isinstance(given, int) else int(default[0])
-
-
-def _uses_public(text: str) -> bool:
-    """Whether a method, or one that it is built on, says that it needs public data."""
-    bases = re.findall(r"^from pipeline\.methods\.(\w+) import", text, re.MULTILINE)
-    return '"public data"' in text or any(_uses_public(_text(METHODS / f"{base}.py")) for base in bases)
-
-
-@cache
-def _source(algorithm: str, paper: str, root: Path) -> str:
-    """A method's source text, which is read instead of imported."""
-    return _text(method_file(algorithm, paper, root))
-
-
-def _text(file: Path | None) -> str:
-    return file.read_text(encoding="utf-8") if file and file.is_file() else ""
+    return (kind.options | hyper)["steps"]
 
 
 # -- images --------------------------------------------------------------------------------------------------

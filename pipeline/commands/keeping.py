@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pipeline import files
+from pipeline.errors import conflict
 from pipeline.schema import ROOT
 
 # When to put kept outputs back.
@@ -45,7 +46,7 @@ def _mend(path: Path, root: Path) -> str:
     name = path.relative_to(root)
     kept = _copy(name, root)
     content, copy = path.read_bytes(), _read(kept)
-    if content == copy or b"\n<<<<<<< " in content:   # a conflict of git's is the user's to solve
+    if content == copy or conflict(content.decode(errors="replace")):
         return ""
     committed = _git(root, name)
     wrong = content != committed and damage(content, copy or committed)

@@ -25,7 +25,7 @@ from pipeline.report.statistics import MOST, POWER
 from pipeline.report.study import studies
 from pipeline.report.verdicts import UNDECIDED, WAITS, Verdict
 from pipeline.report.words import counted, hours_words, listed
-from pipeline.schema import ACROSS, MINIATURE, ROOT, Cell, load_paper
+from pipeline.schema import MINIATURES, ROOT, Cell, load_paper
 
 FEW = 12                                          # sets of cells of which every choice is tried
 WIDTH = 110
@@ -290,7 +290,7 @@ def _more_seeds(bundles: list[Bundle], root: Path) -> list[str]:
 
 def _key(cell: Cell) -> str:
     """Where the seeds of a cell stand."""
-    if cell.scenario in (MINIATURE, ACROSS):
+    if cell.scenario in MINIATURES:
         return "params.yaml: miniature.seeds"
     return f"papers/{cell.paper}/paper.yaml: scenarios.{cell.scenario}.seeds"
 

@@ -1,8 +1,9 @@
 """`fedrepro run [stage ...] --jobs N`: what `dvc repro` does, with N stages at once and a live table.
 
 Stages are named as for `dvc repro`: a stage, a group, a dvc.yaml, `path/dvc.yaml:stage`, or a pattern;
-without one, all of ./dvc.yaml. A failed stage stops only what needs it; the exit code is then 1. After Ctrl-C
-(130) the next call goes on.
+without one, all of ./dvc.yaml. A cell whose results are in git is not trained for its representations alone,
+unless a stage that is run needs them. A failed stage stops only what needs it; the exit code is then 1. After
+Ctrl-C (130) the next call goes on.
 """
 import difflib
 import json
@@ -35,7 +36,7 @@ from pipeline.commands.sync import sync
 from pipeline.engines import Engine, engine
 from pipeline.engines.local import Local
 from pipeline.errors import NO_REPOSITORY, FedReproError, ParamError, conflict, unknown
-from pipeline.schema import ACROSS, MINIATURE, ROOT, Cell, load_paper, papers, shorten
+from pipeline.schema import MINIATURE, MINIATURES, ROOT, Cell, load_paper, papers, shorten
 
 SECONDS_BETWEEN_LINES = 10.0             # without a terminal
 SECONDS_BETWEEN_TABLES = 0.5
@@ -105,7 +106,7 @@ def _told(error: Exception) -> str:
 def targets(name: str) -> list[str]:
     """What `dvc repro --glob` takes for a stage, a cell (fedcrl/mini/fedprox), a paper (fedcrl) or `mini` and
     `across`, of every paper."""
-    if name in (MINIATURE, ACROSS):
+    if name in MINIATURES:
         return [
             f"papers/{paper}/dvc.yaml:{name}@*"
             for paper in papers()

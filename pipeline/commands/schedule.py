@@ -69,6 +69,17 @@ class Task:
         self.state, self.ask_at = WAITING, time.monotonic() + SECONDS_TO_ASK_AGAIN
         return True
 
+    def pictures_alone_missing(self) -> bool:
+        """Whether nothing of a cell is missing but its representations, which git does not hold, and no stage
+        of the schedule needs them: then it is not trained for them."""
+        gone = [out for out in self.stage.outs if not out.exists]
+        needed = [dep.fs_path for needing in self.downstream for dep in needing.stage.deps]
+        return bool(gone and self.cell) and not any(
+            Path(out.fs_path).parents[1].name != "representations"
+            or any(Path(out.fs_path).is_relative_to(path) for path in needed)
+            for out in gone
+        )
+
     def error(self) -> str:
         """The line of the log that best explains why the stage failed."""
         lines = [
@@ -150,7 +161,7 @@ class Schedule:
         from dvc.lock import LockError
         task.blocker = ""
         try:
-            changed = task.stage.changed()
+            changed = task.stage.changed(allow_missing=not self.force and task.pictures_alone_missing())
         except LockError as error:
             if task.waits(str(error)):
                 return

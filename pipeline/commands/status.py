@@ -5,6 +5,7 @@ A cell is done, stale (its result was made by other code or parameters than toda
 ended with an error), missing, or without a stage (no grid of paper.yaml holds it yet). Neither torch nor DVC
 is loaded, so that it takes only seconds. """
 import contextlib
+import dataclasses
 import json
 import os
 import re
@@ -14,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipeline.cells import provenance
+from pipeline.cells import choices, provenance
 from pipeline.cells.arithmetic import kinds
 from pipeline.cells.inputs import inputs
 from pipeline.commands import keeping
@@ -30,6 +31,8 @@ from pipeline.schema import (
     Cell,
     Paper,
     Table,
+    Trial,
+    Tuned,
     load_paper,
     papers,
     planned,
@@ -69,6 +72,14 @@ class Overview:
     paper: Paper
     cells: dict[Cell, Status]
     tables: dict[str, list[Cell]]  # name of the table ("miniature", "table II") -> its cells
+    # "tuning of mini" -> what is trained after the choice; its hours include those of choosing.
+    tunings: dict[str, dict[Cell, Status]]
+
+    @property
+    def parts(self) -> dict[str, dict[Cell, Status]]:
+        """Every table and tuning: its cells."""
+        tables = {name: {cell: self.cells[cell] for cell in cells} for name, cells in self.tables.items()}
+        return tables | self.tunings
 
 
 # -- which cells there are -----------------------------------------------------------------------------------
@@ -108,7 +119,35 @@ def overview(key: str, results: dict[Cell, dict], rates: list[Rate], root: Path 
     cells = {}
     for cell in dict.fromkeys([*stages, *(cell for found in tables.values() for cell in found)]):
         cells[cell] = _status(cell, stages.get(cell, ""), results.get(cell), errors, rates, root)
-    return Overview(paper, cells, {name: found for name, found in tables.items() if found})
+    tables = {name: found for name, found in tables.items() if found}
+    return Overview(paper, cells, tables, {f"tuning of {scenario}": _tuned(key, scenario, errors, rates, root)
+                                           for scenario in paper.tuning})
+
+
+def _tuned(
+    key: str, scenario: str, errors: "Failures", rates: list[Rate], root: Path
+) -> dict[Cell, Status]:
+    """The cells that a tuning compares: of each method with the chosen values, and where the tuning asks for
+    seeds of its own with the row's."""
+    paper, found = load_paper(key, root), {}
+    asked = paper.tuning[scenario]
+    for cell in (Cell(key, scenario, method) for method in asked.methods):
+        choosing = 0.0
+        try:
+            chosen = choices.tuned(cell, root)
+        except FedReproError:                         # not chosen yet, or to be chosen again
+            chosen = Tuned.of(cell, (), seeds=tuple(asked.test_seeds))
+            trial = Trial.of(cell, (), number=0, seeds=tuple(asked.seeds))
+            choosing = asked.configurations * (estimate(trial, rates, root)[0] or 0)
+        for one in (chosen, choices.published(cell, root)):
+            if one != cell:                           # which is in a table
+                result = _read(one.folder(root) / "result.json")
+                found[one] = _status(one, one.stage(paper), result, errors, rates, root)
+        if choosing:
+            found[chosen] = dataclasses.replace(
+                found[chosen], state=MISSING, hours=(found[chosen].hours or 0) + choosing
+            )
+    return found
 
 
 def status_of(cell: Cell, results: dict[Cell, dict], root: Path = ROOT) -> Status:
@@ -138,12 +177,19 @@ def read_results(root: Path = ROOT) -> dict[Cell, dict]:
     """
     found = {}
     for path in sorted(root.glob("papers/*/runs/*/*/result.json")):
-        try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            document = {}
-        found[Cell(path.parts[-5], *path.parts[-3:-1])] = document if isinstance(document, dict) else {}
+        found[Cell(path.parts[-5], *path.parts[-3:-1])] = _read(path) or {}
     return found
+
+
+def _read(path: Path) -> dict | None:
+    """A result.json, empty if it cannot be read; None where there is none."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        document = {}
+    return document if isinstance(document, dict) else {}
 
 
 def stale(cell: Cell, result: dict, root: Path = ROOT) -> bool:
@@ -226,10 +272,7 @@ def lines(overviews: dict[str, Overview], rates: list[Rate]) -> Iterator[str]:
     yield _row("", ("cells", *STATES), "hours left")
     for key, found in overviews.items():
         yield _counted(f"{key}, all cells", list(found.cells.values()))
-        yield from (
-            _counted(f"  {name}", [found.cells[cell] for cell in cells])
-            for name, cells in found.tables.items()
-        )
+        yield from (_counted(f"  {name}", list(cells.values())) for name, cells in found.parts.items())
     yield ""
     for found in overviews.values():
         yield from (
@@ -276,7 +319,8 @@ def _hours(statuses: list[Status]) -> str:
 
 
 def _legend(overviews: dict[str, Overview], rates: list[Rate]) -> Iterator[str]:
-    every = [status for found in overviews.values() for status in found.cells.values()]
+    every = [one for found in overviews.values() for part in (found.cells, *found.tunings.values())
+             for one in part.values()]
     if any(status.state in LEFT for status in every):
         devices = " and ".join(sorted({rate.device for rate in rates}))
         yield (
@@ -300,6 +344,8 @@ def _advice(overviews: dict[str, Overview]) -> Iterator[str]:
         left = [cell for cell, status in found.cells.items() if status.state in LEFT and status.stage]
         if left:
             commands.append((f"fedrepro run {key}", f"# all of {key}"))
+        if any(one.state in LEFT for cells in found.tunings.values() for one in cells.values()):
+            commands.append((f"fedrepro tune {key}", "# its tunings"))
     if not commands:
         yield "Nothing to run: every cell that has a stage is done."
         return
@@ -339,6 +385,7 @@ def document(overviews: dict[str, Overview]) -> dict:
                 name: counts([found.cells[cell] for cell in cells]) for name, cells in found.tables.items()
             },
             "by_cell": {str(cell): status.document() for cell, status in found.cells.items()},
+            "tunings": {name: counts(list(cells.values())) for name, cells in found.tunings.items()},
         }
         for key, found in overviews.items()
     }
@@ -370,9 +417,9 @@ def status(
 
 
 def _stages(overviews: dict[str, Overview], table: str) -> list[str]:
-    known = list(dict.fromkeys(name for found in overviews.values() for name in found.tables))
+    known = list(dict.fromkeys(name for found in overviews.values() for name in found.parts))
     if table not in known:
         raise ParamError(unknown("table", table, known))
-    return [found.cells[cell].stage for found in overviews.values() for cell in found.tables.get(table, [])
-            if found.cells[cell].state in LEFT and found.cells[cell].stage]
+    return [one.stage for found in overviews.values() for one in found.parts.get(table, {}).values()
+            if one.state in LEFT and one.stage]
 

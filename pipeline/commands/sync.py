@@ -17,6 +17,7 @@ from pipeline.schema import (
     ACROSS,
     COMPUTED,
     MINIATURE,
+    MINIATURES,
     PICTURE,
     ROOT,
     SPACES,
@@ -70,10 +71,11 @@ def _tuning(key: str, root: Path) -> str:
         {
             "scenario": name,
             "partition": Cell(key, name, "").partition,
-            "mini": (mini := name in (MINIATURE, ACROSS)),
+            "mini": (mini := name in MINIATURES),
             "at": "miniature.scenario" if mini else f"scenarios.{name}",
             "extra": _extra(paper.scenarios[name]),
-            "methods": [f"{m}: {(paper.methods[m] or {}).get('algorithm', m)}" for m in tuning.methods],
+            "methods": [f"{m}: {paper.algorithm(m)}" for m in tuning.methods],
+            "seeds": bool(tuning.test_seeds),
         }
         for name, tuning in paper.tuning.items()
     ]
@@ -146,7 +148,7 @@ def _mini(paper: Paper) -> dict | None:
 
 def _partitions(paper: Paper) -> Iterator[dict]:
     """One stage for the scenarios without public images and one for those with them."""
-    own = {key: scenario for key, scenario in paper.scenarios.items() if key not in (MINIATURE, ACROSS)}
+    own = {key: scenario for key, scenario in paper.scenarios.items() if key not in MINIATURES}
     for stage, public in (("partition", False), ("partition-public", True)):
         names = [key for key, scenario in own.items() if (scenario.public is not None) == public]
         everything = len(names) == len(own)

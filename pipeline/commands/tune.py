@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pipeline.cells import choices
 from pipeline.commands import run
 from pipeline.errors import ParamError, unknown
-from pipeline.schema import Cell, load_paper, papers
+from pipeline.schema import Cell, Tuning, load_paper, papers
 
 
 def main(what: Sequence[str], jobs: int | None = None, force: bool = False) -> int:
@@ -26,5 +26,12 @@ def targets(name: str) -> list[str]:
     if len(rest) > 1:
         cell = Cell.parse(name)
         choices.asked(cell)
-        return [f"papers/{key}/tuning/dvc.yaml:tuned-{cell.scenario}@{cell.method}"]
-    return [f"papers/{key}/tuning/dvc.yaml:tuned-{scenario}@*" for scenario in rest or tuning]
+        return [f"papers/{key}/tuning/dvc.yaml:{kind}-{cell.scenario}@{cell.method}"
+                for kind in _kinds(tuning[cell.scenario])]
+    return [f"papers/{key}/tuning/dvc.yaml:{kind}-{scenario}@*" for scenario in rest or tuning
+            for kind in _kinds(tuning[scenario])]
+
+
+def _kinds(tuning: Tuning) -> list[str]:
+    """Of the stages that train when a method has been tuned."""
+    return ["tuned", *["published"] * bool(tuning.test_seeds)]

@@ -23,8 +23,8 @@ from pipeline.report.study import Study
 from pipeline.report.tuning import tunings
 from pipeline.report.words import listed, measure_words, variant
 from pipeline.schema import (
-    ACROSS,
     MINIATURE,
+    MINIATURES,
     NEEDS,
     Cell,
     Paper,
@@ -74,7 +74,8 @@ class Across:
 
     @property
     def drawings(self) -> list[Drawing]:
-        return [self.standing.drawing] if self.standing else []
+        after = self.tuned.drawing if self.tuned else None
+        return [*([self.standing.drawing] if self.standing else []), *([after] if after else [])]
 
 
 def algorithms() -> list[str]:
@@ -85,7 +86,7 @@ def algorithms() -> list[str]:
 def plain(algorithm: str, paper: Paper, asked: list[str]) -> str:
     """The row of paper.yaml that runs an algorithm as the paper does: the one of its name, else the first
     that the miniature asks for, else the first; empty where no row runs it."""
-    rows = [key for key, values in paper.methods.items() if (values or {}).get("algorithm", key) == algorithm]
+    rows = [key for key in paper.methods if paper.algorithm(key) == algorithm]
     return next(
         (key for key in rows if key == algorithm),
         next((key for key in rows if key in asked), rows[0] if rows else ""),
@@ -145,7 +146,7 @@ def across(studies: dict[str, Study]) -> Across:
 
 def _cells(minis: dict[str, Study]) -> dict[At, Cell]:
     """The cells that the miniatures ask for, each algorithm by its unmodified row."""
-    asked = {key: {cell.method: cell for scenario in (MINIATURE, ACROSS) for cell in study.asked(scenario)}
+    asked = {key: {cell.method: cell for scenario in MINIATURES for cell in study.asked(scenario)}
              for key, study in minis.items()}
     return {(algorithm, key): asked[key][row] for algorithm in algorithms() for key, study in minis.items()
             if (row := plain(algorithm, study.paper, [*asked[key]])) in asked[key]}

@@ -4,18 +4,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import fmean, median
 
+from pipeline.report.drawings import Drawing
 from pipeline.report.panels import Panel, Row, Value, merge_heads
 from pipeline.report.ranks import Ranks
+from pipeline.report.standings import standing
 from pipeline.report.study import Study
 from pipeline.report.tuning import Tuning
 from pipeline.report.words import listed, minus, p_words
-from pipeline.schema import ACROSS, MINIATURE, Cell
+from pipeline.schema import MINIATURES, Cell
 
 REFERENCES = ("fedavg", "local")                      # whose accuracy is the target: the first that has run
 ROUNDED = 0.00005                                     # of an accuracy in history.csv
 TUNED = ("as published, %", "tuned, %", "change", "std. over configurations")
 At = tuple[str, str]                                  # (algorithm, key of the paper)
-Judge = Callable[[Mapping[At, float]], tuple[Ranks, list[str]] | None]
+Judged = tuple[Ranks, list[str]] | None               # mean ranks, names of the miniatures
+Judge = Callable[[Mapping[At, float]], Judged]
 
 
 @dataclass(frozen=True)
@@ -27,10 +30,12 @@ class Speed:
 
 @dataclass(frozen=True)
 class Tuned:
-    """Accuracy as published and after equal tuning."""
+    """Accuracy as published and after equal tuning, of the same seeds."""
     panel: Panel
     chosen: list[tuple[str, str]]                     # (algorithm and miniature, the values)
     text: str
+    drawing: Drawing | None                           # the mean ranks after tuning, where there are enough
+    seeds: str                                        # how many, in words
 
 
 def speed(minis: dict[str, Study], cells: dict[At, Cell], found: dict[At, dict],
@@ -96,11 +101,19 @@ def tuned(minis: dict[str, Study], found: list[Tuning], labels: dict[str, str], 
     if not rows:
         return None
     heads = merge_heads([[name, fact] for name in columns.values() for fact in TUNED])
-    return Tuned(Panel("", ["algorithm"], heads, rows), chosen, _finding(done, labels, minis, columns, judge))
+    before = {at: one.published.mean for at, one in done.items() if one.published}
+    after = {at: one.tuned.mean for at, one in done.items() if one.tuned}
+    ranked = [judge({at: number for at, number in numbers.items() if at[1] in minis})
+              for numbers in (before, after)]
+    path, last = "figures/across-tuned-ranks.svg", ranked[1]
+    return Tuned(Panel("", ["algorithm"], heads, rows), chosen,
+                 _finding(done, before, after, labels, columns, ranked),
+                 standing(last[0], "miniatures", path).drawing if last else None,
+                 " or ".join(map(str, sorted({one.tuned.seeds for one in done.values() if one.tuned}))))
 
 
 def _mini(cell: Cell) -> bool:
-    return cell.scenario in (MINIATURE, ACROSS)
+    return cell.scenario in MINIATURES
 
 
 def _title(cell: Cell, study: Study) -> str:
@@ -112,7 +125,7 @@ def _column(cell: Cell) -> str:
 
 
 def _algorithm(study: Study, cell: Cell) -> str:
-    return str((study.paper.methods[cell.method] or {}).get("algorithm", cell.method))
+    return study.paper.algorithm(cell.method)
 
 
 def _values(one: Tuning | None) -> list[Value]:
@@ -132,12 +145,10 @@ def _words(one: Tuning) -> str:
     return (f"kept: {values}" if one.kept else values) + lost
 
 
-def _finding(done: dict[At, Tuning], labels: dict[str, str], minis: dict[str, Study],
-             columns: dict[str, str], judge: Judge) -> str:
-    """What equal tuning changes, in words."""
+def _finding(done: dict[At, Tuning], before: dict[At, float], after: dict[At, float],
+             labels: dict[str, str], columns: dict[str, str], ranked: list[Judged]) -> str:
+    """What equal tuning changes, in words. ranked: before and after."""
     names = {algorithm: label for label, algorithm in labels.items()}
-    before = {at: one.published.mean for at, one in done.items() if one.published}
-    after = {at: one.tuned.mean for at, one in done.items() if one.tuned}
     changes = {at: after[at] - before[at] for at in done}
     most = max(changes, key=lambda at: changes[at])
     kept = sum(one.kept for one in done.values())
@@ -146,17 +157,16 @@ def _finding(done: dict[At, Tuning], labels: dict[str, str], minis: dict[str, St
         f"Tuning changes the accuracy by {minus(f'{fmean(changes.values()):+.2f}')} points on average over "
         f"{len(done)} cells, by most for {names[most[0]]} in {_place(most[1], columns)} "
         f"({minus(f'{changes[most]:+.2f}')}); {below} of them {'ends' if below == 1 else 'end'} below what "
-        "the "
-        f"published values give, and {kept} {'keeps' if kept == 1 else 'keep'} these."
+        f"the published values give, and {kept} {'keeps' if kept == 1 else 'keep'} these."
     ]
     for column in columns:
         own = [at for at in done if at[1] == column]
         first = [names[max(own, key=lambda at: numbers[at])[0]] for numbers in (before, after)]
         then = "and after it" if first[0] == first[1] else f"after it {first[1]}"
         said.append(f"In {_place(column, columns)} {first[0]} is first before tuning, {then}.")
-    for words, numbers in (("Before", before), ("After", after)):
-        if ranked := judge({at: number for at, number in numbers.items() if at[1] in minis}):
-            ranks, blocks = ranked
+    for words, judged in zip(("Before", "After"), ranked):
+        if judged:
+            ranks, blocks = judged
             best = [f"{name} {mean:.2f}" for name, mean in [*ranks.means.items()][:3]]
             said.append(
                 f"{words} tuning, the best mean ranks of {len(ranks.means)} algorithms in the miniatures of "

@@ -24,7 +24,7 @@ from pipeline.report.study import Study
 from pipeline.report.tables import Note, TableView, table_view
 from pipeline.report.told import Told, ValueRow, every, values
 from pipeline.report.verdicts import Verdict
-from pipeline.schema import ACROSS, MINIATURE, Cell, Paper
+from pipeline.schema import ACROSS, MINIATURE, MINIATURES, Cell, Paper
 
 PROVENANCE = [
     "runs",
@@ -262,7 +262,7 @@ def _commit(git: dict) -> str:
 def notes(study: Study) -> list[Note]:
     """Deviations from the paper: those that paper.yaml states, those of the data and those of the runs."""
     found: list[Note] = []
-    own = [name for name in study.paper.scenarios if name not in (MINIATURE, ACROSS)]
+    own = [name for name in study.paper.scenarios if name not in MINIATURES]
     for scenario in (MINIATURE, *own, ACROSS):    # the last is no page's, so that it moves no mark
         stated = study.note(scenario)
         if texts := [text for text in dict.fromkeys([stated, *_of_runs(study, scenario)]) if text]:

@@ -14,7 +14,7 @@ from pipeline.cells.results import Problem, history
 from pipeline.errors import ParamError, unknown
 from pipeline.report.told import Readings, numbered, ran
 from pipeline.report.words import method_label, scenario_title
-from pipeline.schema import ACROSS, MINIATURE, ROOT, Cell, Paper, load_paper, papers, planned
+from pipeline.schema import MINIATURE, MINIATURES, ROOT, Cell, Paper, load_paper, papers, planned
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Study:
         for."""
         asked = set(planned(key, root))
         own = {cell: result for cell, result in results.items()
-               if cell.paper == key and (cell in asked or cell.scenario not in (MINIATURE, ACROSS))}
+               if cell.paper == key and (cell in asked or cell.scenario not in MINIATURES)}
         broken = {
             problem.cell: problem.text for problem in problems if problem.cell and problem.cell.paper == key
         }
@@ -57,7 +57,7 @@ class Study:
     @property
     def grid(self) -> list[Cell]:
         """Those of the paper's own grids."""
-        return [cell for cell in self.planned if cell.scenario not in (MINIATURE, ACROSS)]
+        return [cell for cell in self.planned if cell.scenario not in MINIATURES]
 
     def cell(self, scenario: str, method: str) -> Cell:
         return Cell(self.key, scenario, method)

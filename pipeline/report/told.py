@@ -74,7 +74,7 @@ def rows(paper: Paper, methods: Iterable[str], cells: Iterable[Cell]) -> str:
         return "all methods"
     mates: dict[str, list[str]] = {}
     for method in asked:
-        mates.setdefault((paper.methods[method] or {}).get("algorithm", method), []).append(method)
+        mates.setdefault(paper.algorithm(method), []).append(method)
     words = []
     for same in mates.values():
         here, base = [method for method in same if method in methods], variant(paper.label(same[0]))[0]

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import stdev
 
-from pipeline.cells import choices, results
-from pipeline.cells.results import Summary, summarise
+from pipeline.cells import choices
+from pipeline.cells.results import Summary, of_tuning, summarise
 from pipeline.errors import FedReproError
 from pipeline.schema import ROOT, Cell
 
@@ -16,7 +16,7 @@ class Tuning:
     measure over the seeds; None where the cell was not run), the others on validation images."""
     cell: Cell
     published: Summary | None             # with the values of its row in paper.yaml
-    tuned: Summary | None                 # with the chosen values
+    tuned: Summary | None                 # with the chosen values, of the same seeds
     values: dict[str, float | str | None]
     kept: bool                            # whether the chosen values are the row's own
     configurations: list[float | None]    # validation accuracy of each, the row's own first; None: diverged
@@ -53,17 +53,17 @@ def tunings(root: Path = ROOT) -> tuple[list[Tuning], list[str]]:
 
 
 def _tuning(cell: Cell, root: Path) -> Tuning:
-    document, file = choices.read(cell, root), cell.folder(root) / "result.json"
+    document, results = choices.read(cell, root), of_tuning(cell, root)
     chosen = document["configurations"][document["chosen"]]
     return Tuning(
         cell,
-        _headline(results.read(file)) if file.exists() else None,
-        next((_headline(result) for result in choices.trained(cell, root).values()), None),
+        _headline(results.get(choices.published(cell, root))),
+        _headline(results.get(choices.tuned(cell, root))),
         chosen["values"],
         not chosen["changes"],
         choices.means(document["configurations"]),
     )
 
 
-def _headline(result: dict) -> Summary:
-    return summarise(result["measures"][result["headline"]])
+def _headline(result: dict | None) -> Summary | None:
+    return None if result is None else summarise(result["measures"][result["headline"]])

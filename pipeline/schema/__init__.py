@@ -1,5 +1,5 @@
 """What a user writes, typed and checked: `params.yaml` and each `papers/<paper>/paper.yaml`."""
-from pipeline.schema.cell import RATE, Cell, Changes, Trial, Tuned, planned
+from pipeline.schema.cell import RATE, Cell, Changes, Published, Trial, Tuned, planned
 from pipeline.schema.checker import (
     CONTROL,
     Count,
@@ -34,6 +34,7 @@ from pipeline.schema.paper import (
     COMPUTED,
     DELTA,
     MINIATURE,
+    MINIATURES,
     PICTURE,
     PUBLISHED,
     Block,

@@ -1,13 +1,13 @@
 """A cell: a scenario and a method of a paper."""
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 from pipeline.errors import ParamError, unknown
 from pipeline.schema.checker import Spelling
 from pipeline.schema.loader import ROOT, load_paper
-from pipeline.schema.paper import ACROSS, MINIATURE, Paper
+from pipeline.schema.paper import ACROSS, MINIATURE, MINIATURES, Paper
 from pipeline.schema.scenario import Scenario
 
 # Other values than the row's, by hyper-parameter; RATE is the learning rate of the scenario's optimiser.
@@ -64,7 +64,7 @@ class Cell:
 
     def stage(self, paper: Paper) -> str:
         """The DVC stage that makes the cell, as `dvc repro` takes it; empty where no grid holds it."""
-        if self.scenario in (MINIATURE, ACROSS):
+        if self.scenario in MINIATURES:
             return f"papers/{self.paper}/dvc.yaml:{self.scenario}@{self.method}"
         for name, grid in paper.grids.items():
             if self.scenario in grid.scenarios and self.method in grid.methods:
@@ -81,23 +81,27 @@ class Cell:
             raise ParamError(f"{file}: {unknown('scenario', self.scenario, paper.scenarios)}")
         if self.method not in paper.methods:
             raise ParamError(f"{file}: {unknown('method', self.method, paper.methods)}")
-        values = dict(paper.methods[self.method] or {})
-        algorithm = values.pop("algorithm", self.method)
-        values.pop("label", None)
+        values = dict(paper.methods[self.method])
+        for name in ("algorithm", "label"):
+            values.pop(name, None)
         # These hyper-parameters differ in some scenarios.
         values |= values.pop("scenarios", {}).get(self.scenario, {})
         scenario = paper.scenarios[self.scenario]
         if (network := values.pop("model", None)) is not None:           # the method has a network of its own
             scenario = scenario.with_networks(network, f"{file}: methods.{self.method}.model")
-        return scenario, algorithm, values
+        return scenario, paper.algorithm(self.method), values
 
 
 @dataclass(frozen=True)
 class Tuned(Cell):
     """A cell of `base`'s method with the values that tuning chose. Its files lie apart from `runs/`, of which
-    stages of the paper's own dvc.yaml depend: those must not need the tuning."""
+    stages of the paper's own dvc.yaml depend: those must not need the tuning.
+
+    seeds: all on the first draw of the partition, where the tuning was; none: the scenario's own.
+    """
     base: Cell
     changes: Changes
+    seeds: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, base: Cell, changes: Changes, **more: Any) -> Self:
@@ -112,7 +116,8 @@ class Tuned(Cell):
         return root / "papers" / self.paper / "tuning" / self.scenario / self.method
 
     def stage(self, paper: Paper) -> str:
-        return f"papers/{self.paper}/tuning/dvc.yaml:tuned-{self.base.scenario}@{self.method}"
+        kind = type(self).__name__.lower()
+        return f"papers/{self.paper}/tuning/dvc.yaml:{kind}-{self.base.scenario}@{self.method}"
 
     def resolve(self, root: Path = ROOT) -> tuple[Scenario, str, dict]:
         scenario, algorithm, hyper = self.base.resolve(root)
@@ -121,15 +126,23 @@ class Tuned(Cell):
             optimiser = dataclasses.replace(scenario.training.optimiser, lr=changes.pop(RATE))
             training = dataclasses.replace(scenario.training, optimiser=optimiser)
             scenario = dataclasses.replace(scenario, training=training)
+        if self.seeds:
+            partition = dataclasses.replace(scenario.partition, fixed=True)
+            scenario = dataclasses.replace(scenario, seeds=list(self.seeds), partition=partition)
         return scenario, algorithm, hyper | changes
+
+
+@dataclass(frozen=True)
+class Published(Tuned):
+    """A cell with the values of its row, to compare with what was tuned: of the same seeds, on the same
+    draw."""
 
 
 @dataclass(frozen=True)
 class Trial(Tuned):
     """A configuration that is tried: trained with the seeds of the tuning on a part of every client's
     training images, and scored by each client's model on the rest of its own."""
-    number: int
-    seeds: tuple[int, ...]
+    number: int = field(kw_only=True)
 
     def __str__(self) -> str:
         return f"{super().__str__()}, configuration {self.number}"
@@ -141,4 +154,5 @@ class Trial(Tuned):
     def resolve(self, root: Path = ROOT) -> tuple[Scenario, str, dict]:
         scenario, algorithm, hyper = super().resolve(root)
         evaluation = dataclasses.replace(scenario.evaluation, tests="clients", attack=None)
-        return dataclasses.replace(scenario, evaluation=evaluation, seeds=list(self.seeds)), algorithm, hyper
+        partition = self.base.resolve(root)[0].partition                     # each seed on its own draw
+        return dataclasses.replace(scenario, evaluation=evaluation, partition=partition), algorithm, hyper

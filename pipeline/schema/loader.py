@@ -11,7 +11,7 @@ import yaml
 
 from pipeline.errors import ParamError, conflict, unknown
 from pipeline.schema.checker import Name, Spelling, Whole, check
-from pipeline.schema.paper import ACROSS, MINIATURE, Figure, Grid, Paper
+from pipeline.schema.paper import ACROSS, MINIATURE, MINIATURES, Figure, Grid, Paper
 from pipeline.schema.scenario import check_seeds, setting
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,7 +22,7 @@ MOST_VALUES = 100_000
 DEEPEST = 50
 # What may stand in a method's row beside hyper-parameters, which the method itself checks.
 ROW = {"algorithm": Name, "label": str, "scenarios": dict[str, dict[str, Any]]}
-TAKEN = (MINIATURE, ACROSS, "index")                # names that commands and pages give to something else
+TAKEN = (*MINIATURES, "index")                # names that commands and pages give to something else
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pipeline.schema.checker import Count, FileName, Name, Whole
-from pipeline.schema.scenario import Scenario
+from pipeline.schema.scenario import Scenario, check_seeds
 
 MINIATURE = "mini"                       # the name of the scenario that every paper's miniature becomes
 
 
 ACROSS = "across"                        # the same scenario, when a method of another paper runs in it
+MINIATURES = (MINIATURE, ACROSS)
 
 
 DELTA = "delta"                          # the printed column that subtracts the baseline's row
@@ -196,10 +197,19 @@ class Miniature:
 @dataclass(frozen=True)
 class Tuning:
     """Which methods of a scenario are tuned: each tries so many configurations with these seeds, its own
-    values first, and is chosen for by its clients' validation images (pipeline.cells.tuning)."""
+    values first, and is chosen for by its clients' validation images (pipeline.cells.tuning).
+
+    test_seeds  with which the row's own values and the chosen ones are then trained, all on the first draw of
+                the partition; empty: the chosen ones with the seeds of the scenario, beside its own cells
+    """
     configurations: Count
     seeds: list[Whole]
     methods: list[str]
+    test_seeds: list[Whole] = field(default_factory=list)
+
+    def __post_init__(self):
+        if self.test_seeds:
+            check_seeds(self.test_seeds, "test_seeds")
 
 
 @dataclass(frozen=True)
@@ -246,7 +256,11 @@ class Paper:
 
     def label(self, method: str) -> str:
         """The method's name as the paper's tables print it."""
-        return (self.methods.get(method) or {}).get("label", method)
+        return self.methods.get(method, {}).get("label", method)
+
+    def algorithm(self, method: str) -> str:
+        """Key of the method's code, which several rows may share."""
+        return self.methods[method].get("algorithm", method)
 
     def method_of(self, table: Table, printed: str) -> str | None:
         """Key of the method in a printed row; None for a row that is a mean over the others, or an unknown

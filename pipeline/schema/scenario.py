@@ -288,10 +288,10 @@ class Scenario:
         )
 
 
-def check_seeds(seeds: list[int]) -> None:
+def check_seeds(seeds: list[int], key: str = "seeds") -> None:
     """ValueError unless there is one, and each once."""
     if not seeds or len(set(seeds)) != len(seeds):
-        raise ValueError(f"'seeds' must be different whole numbers, at least one, found {seeds}")
+        raise ValueError(f"'{key}' must be different whole numbers, at least one, found {seeds}")
 
 
 def setting(scenario: Scenario, name: str) -> Any:
