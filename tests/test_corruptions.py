@@ -21,6 +21,7 @@ from pipeline.data.corruptions import KINDS, corrupt, corrupt_set, tools, weathe
 from pipeline.data.corruptions.blur import defocus_kernel, zoom_factors
 from pipeline.data.corruptions.digital import affine_places
 from pipeline.data.corruptions.tools import Draws
+from pipeline.data.partition import Parts
 from pipeline.errors import DataError, ParamError
 from pipeline.report import contact_sheet
 from pipeline.schema import load_paper
@@ -542,6 +543,19 @@ def test_every_test_image_is_known_by_its_corruption_and_severity(federation):
     assert severities.tolist() == dirty.severity[at].tolist()
     clean = loading._Pictures(dataclasses.replace(scenario, corruption=None), stored, federation, cpu)
     assert clean.corruption(at) is None
+
+
+def test_a_client_tests_on_its_images_as_it_has_them(federation):
+    """As tuning does: half of its private images are corrupted, and so of those that it validates on."""
+    scenario = load_paper("rahfl").scenarios["mini"]
+    scenario = dataclasses.replace(scenario, data=dataclasses.replace(scenario.data, set="tiny", channels=3),
+                                   evaluation=dataclasses.replace(scenario.evaluation, tests="clients"))
+    stored = store.read(federation / "data" / "tiny")
+    dirty, at = corrupted.read(federation / "data" / "tiny-corrupted"), np.flatnonzero(stored.split == 0)
+    pictures = loading._Pictures(scenario, stored, federation, torch.device("cpu"))
+    test, = loading._tests(scenario, Parts([("a", "tiny")], [at[:0]], [at], {}), at, pictures)
+    changed = (test.images != pictures.clean(at)[0]).flatten(1).any(1).numpy()
+    assert changed.sum() >= 45 and not (changed & ~dirty.chosen(0.5)[at]).any()
 
 
 def test_another_clean_set_is_refused(federation):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from repository import edit, stage
 
+import stages.split as split_stage
 from pipeline.cells import choices, loading, results, spaces, tracking, tuning
 from pipeline.cells.provenance import cell_digest
 from pipeline.cells.spaces import Axis, configurations, shares, space
@@ -142,6 +143,14 @@ def test_the_trial_partition_has_no_test_image_of_any_draw(short):
         used = [*found.train, *found.own_test, *found.domain_test.values(), found.heldout]
         assert not np.isin(np.concatenate(used), forbidden).any()
         assert all(len(now) < len(before) for now, before in zip(found.train, draws[draw].train))
+
+
+def test_clients_with_too_few_images_cannot_be_tuned(short, monkeypatch):
+    monkeypatch.setattr(split_stage, "ROOT", short)
+    monkeypatch.setattr(validation, "SHARE", 0.0)
+    with pytest.raises(ParamError, match="fedcrl/mini: no client has four training images, one of them to va"):
+        split_stage.split("fedcrl/mini")
+    assert (short / "papers/fedcrl/partitions/mini-trial/meta.json").exists()
 
 
 @pytest.fixture

@@ -133,9 +133,10 @@ def _load(cell: Cell, folder: Path, root: Path) -> Federation:
 def _tests(
     scenario: Scenario, parts: partition.Parts, pooled: np.ndarray, pictures: "_Pictures"
 ) -> tuple[TestSet, ...]:
-    if scenario.evaluation.tests == "clients":
-        named = [(name, indices) for (name, _), indices in zip(parts.clients, parts.own_test, strict=True)]
-    elif scenario.evaluation.tests == "pooled" and scenario.corruption is not None:
+    if scenario.evaluation.tests == "clients":                     # as each client has them, corrupted or not
+        return tuple(TestSet(name, *pictures.private(indices))
+                     for (name, _), indices in zip(parts.clients, parts.own_test, strict=True))
+    if scenario.evaluation.tests == "pooled" and scenario.corruption is not None:
         return (TestSet("clean", *pictures.clean(pooled)),
                 TestSet("corrupted", *pictures.corrupted(pooled), pictures.corruption(pooled)))
     elif scenario.evaluation.tests == "pooled":
