@@ -18,13 +18,18 @@ def targets(name: str) -> list[str]:
     """What `fedrepro run` takes for fedcrl, fedcrl/mini or fedcrl/mini/fedprox; ParamError for what is not to
     be tuned."""
     key, *rest = name.split("/")
-    tuning = load_paper(key).tuning
+    paper = load_paper(key)
+    tuning, at = paper.tuning, f"papers/{key}/paper.yaml: tuning"
     if not tuning:
-        raise ParamError(f"papers/{key}/paper.yaml: it has no `tuning`")
+        raise ParamError(f"{at}: not there; docs/running.md has an example")
     if rest and rest[0] not in tuning:
-        raise ParamError(f"papers/{key}/paper.yaml: tuning: {unknown('scenario', rest[0], tuning)}")
+        known = rest[0] in paper.scenarios
+        raise ParamError(f"{at}: it does not list {rest[0]!r}; docs/running.md has an example" if known
+                         else f"{at}: {unknown('scenario', rest[0], tuning)}")
     if len(rest) > 1:
         cell = Cell.parse(name)
+        if cell.method in paper.methods and cell.method not in tuning[cell.scenario].methods:
+            raise ParamError(f"{at}.{cell.scenario}.methods: it does not list {cell.method!r}")
         choices.asked(cell)
         return [f"papers/{key}/tuning/dvc.yaml:{kind}-{cell.scenario}@{cell.method}"
                 for kind in _kinds(tuning[cell.scenario])]
