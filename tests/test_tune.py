@@ -17,7 +17,7 @@ from pipeline.data import partition, validation
 from pipeline.data.partition import Parts
 from pipeline.errors import FedReproError, ParamError, TrainingError, WorkerError
 from pipeline.report.tuning import tunings
-from pipeline.schema import RATE, ROOT, SPACES, Cell, Trial, Tuned, load_paper, papers, read_yaml
+from pipeline.schema import RATE, ROOT, SPACES, Cell, Trial, Tuned, load_paper, papers, planned, read_yaml
 
 CELL = Cell("fedcrl", "mini", "fedprox")
 
@@ -290,6 +290,14 @@ def test_the_command_names_the_stages_of_what_is_asked_for():
     ):
         with pytest.raises(ParamError, match=re.escape(says)):
             targets(wrong)
+
+
+def test_what_no_grid_runs_is_not_tuned(monkeypatch):
+    left = [cell for cell in planned("fedcrl") if cell != CELL]
+    monkeypatch.setattr("pipeline.commands.tune.planned", lambda key: left)
+    with pytest.raises(ParamError, match="tuning.mini.methods: no grid runs 'fedprox' in this scenario"):
+        targets("fedcrl/mini")
+    assert targets("fedcrl/across")
 
 
 @pytest.mark.parametrize("change, says", [

@@ -137,9 +137,9 @@ def _state(found: status.Status, result: dict) -> str:
 
 
 def _time(seconds: float) -> str:
-    """`40 seconds`, `12 minutes`, `3.5 hours`."""
+    """`1 second`, `40 seconds`, `12 minutes`, `3.5 hours`."""
     if seconds < 100:
-        return f"{seconds:.0f} seconds"
+        return f"{seconds:.0f} second{'' if round(seconds) == 1 else 's'}"
     return f"{seconds / 60:.0f} minutes" if seconds < 6000 else f"{seconds / 3600:,.1f} hours"
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pipeline.cells import choices
 from pipeline.commands import run
 from pipeline.errors import ParamError, unknown
-from pipeline.schema import Cell, Tuning, load_paper, papers
+from pipeline.schema import Cell, Tuning, load_paper, papers, planned
 
 
 def main(what: Sequence[str], jobs: int | None = None, force: bool = False) -> int:
@@ -26,6 +26,11 @@ def targets(name: str) -> list[str]:
         known = rest[0] in paper.scenarios
         raise ParamError(f"{at}: it does not list {rest[0]!r}; docs/running.md has an example" if known
                          else f"{at}: {unknown('scenario', rest[0], tuning)}")
+    cells = planned(key)
+    for scenario in rest[:1] or tuning:
+        for method in tuning[scenario].methods:
+            if Cell(key, scenario, method) not in cells:
+                raise ParamError(f"{at}.{scenario}.methods: no grid runs {method!r} in this scenario")
     if len(rest) > 1:
         cell = Cell.parse(name)
         if cell.method in paper.methods and cell.method not in tuning[cell.scenario].methods:
