@@ -118,6 +118,8 @@ def test_a_scenario_stands_for_its_cells():
     assert targets("papers/fedlsa/dvc.yaml") == ["papers/fedlsa/dvc.yaml"]
     with pytest.raises(ParamError, match="papers/fedlsa/paper.yaml: grids: unknown scenario 'pac-64'"):
         targets("fedlsa/pac-64")
+    with pytest.raises(ParamError, match="run: a stage without a name"):
+        targets("")
 
 
 def test_order_and_parallelism(diamond):

@@ -106,6 +106,8 @@ def _told(error: Exception) -> str:
 def targets(name: str) -> list[str]:
     """What `dvc repro --glob` takes for a stage, a cell (fedcrl/mini/fedprox), a scenario (fedcrl/mini), a
     paper (fedcrl) or `mini` and `across`, of every paper."""
+    if not name:                                     # of a variable that is not set; to DVC it is every stage
+        raise ParamError("run: a stage without a name")
     if name in MINIATURES:
         return [
             f"papers/{paper}/dvc.yaml:{name}@*"

@@ -418,7 +418,7 @@ def status(
         results = read_results(root)
         rates = rates_of(results, root)
         overviews = {key: overview(key, results, rates, root) for key in wanted or papers(root)}
-        if table:
+        if table is not None:
             print("\n".join(_stages(overviews, table)))
         elif as_json:
             print(json.dumps(document(overviews), indent=2))
