@@ -18,7 +18,7 @@ from pipeline.data import partition, validation
 from pipeline.data.partition import Parts
 from pipeline.errors import FedReproError, ParamError, TrainingError, WorkerError
 from pipeline.report.tuning import tunings
-from pipeline.schema import RATE, ROOT, SPACES, Cell, Trial, Tuned, load_paper, papers, read_yaml
+from pipeline.schema import RATE, ROOT, SPACES, Cell, Trial, Tuned, load_paper, papers, planned, read_yaml
 
 CELL = Cell("fedcrl", "mini", "fedprox")
 
@@ -294,10 +294,19 @@ def test_the_command_names_the_stages_of_what_is_asked_for():
         ("fedcl", "unknown paper"),
         ("fedcrl/min", "unknown scenario 'min'"),
         ("fedcrl/mini/fedprix", "unknown method 'fedprix' (nearest: 'fedprox')"),
-        ("fedcrl/mini/scaffold", "tuning.mini.methods: unknown method"),
+        ("fedcrl/mini/scaffold", "fedcrl/paper.yaml: tuning.mini.methods: it does not list 'scaffold'"),
+        ("fedcrl/cifar10-dir-01", "fedcrl/paper.yaml: tuning: it does not list 'cifar10-dir-01'"),
     ):
         with pytest.raises(ParamError, match=re.escape(says)):
             targets(wrong)
+
+
+def test_what_no_grid_runs_is_not_tuned(monkeypatch):
+    left = [cell for cell in planned("fedcrl") if cell != CELL]
+    monkeypatch.setattr("pipeline.commands.tune.planned", lambda key: left)
+    with pytest.raises(ParamError, match="tuning.mini.methods: no grid runs 'fedprox' in this scenario"):
+        targets("fedcrl/mini")
+    assert targets("fedcrl/across")
 
 
 @pytest.mark.parametrize("change, says", [
