@@ -28,8 +28,10 @@ def split(scenario: str) -> None:
                 parts, forbidden, partition.generator(settings.partition, VALIDATION, draw)
             )
             _write(partition.folder_of_draw(new, draw), found, {key: meta[key] for key in ("data", "public")})
+            train, own = (sum(map(len, part)) for part in (found.train, found.own_test))
+            if not own:
+                raise ParamError(f"{scenario}: no client has four training images, one to validate on")
             if draw == 0:
-                train, own = (sum(map(len, part)) for part in (found.train, found.own_test))
                 print(f"{scenario}: of {sum(map(len, parts.train))} training images {train} to train on and "
                       f"{own} to validate on")
 

@@ -1,6 +1,7 @@
 """The page across papers, and what holds of every page: a reader without eyes or mouse can use it, and a real
 browser shows it whole."""
 import re
+import sys
 from html.parser import HTMLParser
 from urllib.parse import unquote
 
@@ -11,13 +12,14 @@ from federation import image_world, run
 from reporting import BALANCED, PAPER, write_run
 
 from pipeline import methods
-from pipeline.cells.results import Problem, collect
+from pipeline.cells.results import Problem, collect, summarise
 from pipeline.errors import FedReproError, ParamError
 from pipeline.methods._collaborative import Collaborative
 from pipeline.report import render
 from pipeline.report.across import REASONS, across, algorithms, excluded, plain
 from pipeline.report.noise import noise
 from pipeline.report.study import studies
+from pipeline.report.tuning import Tuning
 from pipeline.schema import NEEDS, Cell, Model, load_paper, load_params, papers
 
 # -- what an algorithm needs ---------------------------------------------------------------------------------
@@ -315,6 +317,21 @@ def test_the_page_comes_in_three_formats_and_is_linked(measured):
         'href="../../across.html"' in (measured / "reports/runs/fedcrl/mini.html").read_text()
         and "](across.md)" in (measured / "reports/index.md").read_text()
     )
+
+
+def test_what_equal_tuning_changes_comes_in_three_formats(measured, monkeypatch):
+    """One table for all miniatures, and one of details for each."""
+    one = Tuning(Cell("fedcrl", "mini", "fedavg"), summarise([50.0, 52.0]), summarise([60.0, 62.0]),
+                 {"learning_rate": 0.0268}, False, [40.0, None])
+    monkeypatch.setattr(sys.modules["pipeline.report.across"], "tunings", lambda root: ([one], []))
+    render(["fedcrl"], measured)
+    html, text, body = ((measured / f"reports/across.{kind}").read_text() for kind in ("html", "md", "tex"))
+    chosen = "learning_rate 0.0268; 1 of 2 configurations diverged"
+    assert html.count(f"<td>{chosen}</td>") == 1 and html.count('<td data-order="10.0">+10.00</td>') == 2
+    assert "| FedAvg | 61.00 ± 1.41 | +10.00 |" in text
+    chosen = chosen.replace("_", r"\_")
+    assert f"| FedAvg | 51.00 ± 1.41 | 61.00 ± 1.41 | +10.00 |  | {chosen} |" in text
+    assert "& +10.00 \\\\\n" in body and rf"& +10.00 &  & {chosen} \\" in body
 
 
 # -- every page: without eyes or mouse -----------------------------------------------------------------------

@@ -58,18 +58,22 @@ def tuned(tmp_path):
 def test_tuning_is_told_with_its_gains_losses_and_spread(tuned):
     shown = arena.tuned(*tuned, LABELS, lambda numbers: None)
     rows = {row.name: [value.mean or value.text for value in row.values] for row in shown.panel.rows}
-    assert rows == {"FedAvg": ["50.00", "50.00", "+0.00", "1.41"], "FedProx": ["48.00", "54.00", "+6.00", ""],
-                    "Ditto": ["45.00", "44.00", "−1.00", "2.00"]}
-    assert shown.seeds == "2" and shown.drawing is None
-    assert shown.chosen == [
-        ("Ditto, FEDCRL", "lam 2"), ("FedAvg, FEDCRL", "kept: lr 0.01"),
-        ("FedProx, FEDCRL", "mu 0.5; 1 of 2 configurations diverged"),
-    ]
-    assert shown.text == (
+    assert rows == {"Ditto": ["44.00", "−1.00"], "FedAvg": ["50.00", "+0.00"], "FedProx": ["54.00", "+6.00"]}
+    assert [row.values[0].mark for row in shown.panel.rows] == ["", "second", "best"]
+    (name, panel), = shown.details
+    assert name == "FEDCRL" and {row.name: [value.mean or value.text for value in row.values]
+                                 for row in panel.rows} == {
+        "Ditto": ["45.00", "44.00", "−1.00", "2.00", "lam 2"],
+        "FedAvg": ["50.00", "50.00", "+0.00", "1.41", "kept: lr 0.01"],
+        "FedProx": ["48.00", "54.00", "+6.00", "", "mu 0.5; 1 of 2 configurations diverged"],
+    }
+    assert [row.values[0].mark for row in panel.rows] == ["", "best", "second"]          # as published
+    assert (shown.seeds, shown.tried, shown.drawing) == ("2", "2 or 3", None)
+    assert shown.findings == [
         "Tuning changes the accuracy by +1.67 points on average over 3 cells, by most for FedProx in "
-        "FEDCRL's miniature (+6.00); 1 of them ends below what the published values give, and 1 keeps these. "
-        "In FEDCRL's miniature FedAvg is first before tuning, after it FedProx."
-    )
+        "FEDCRL's miniature (+6.00); 1 of them ends below what the published values give, and 1 keeps these.",
+        "In FEDCRL's miniature FedAvg is first before tuning, after it FedProx.",
+    ]
 
 
 def test_ranks_before_and_after_are_of_the_same_algorithms(tuned):
@@ -80,7 +84,7 @@ def test_ranks_before_and_after_are_of_the_same_algorithms(tuned):
             "C",
         ]
     shown = arena.tuned(*tuned, LABELS, judge)
-    text, drawing = shown.text, shown.drawing
+    text, drawing = " ".join(shown.findings), shown.drawing
     assert drawing.path == "figures/across-tuned-ranks.svg" and "fedprox 1.00, fedavg 2.00" in drawing.alt
     assert (
         "Before tuning, the best mean ranks of 3 algorithms in the miniatures of A, B and C are fedavg 1.00, "
@@ -99,7 +103,8 @@ def test_another_scenario_is_a_column_behind_the_miniatures_and_has_no_part_in_t
     ranked = []
     shown = arena.tuned(minis, [other, mini], LABELS, lambda numbers: ranked.append(numbers))
     assert [head.text for head in shown.panel.heads[0]] == ["FEDCRL", f"FEDCRL, {title}"]
-    assert f"In FEDCRL, {title} FedProx is first before tuning, and after it." in shown.text
+    assert [[row.name for row in panel.rows] for _, panel in shown.details] == [["FedProx"], ["FedProx"]]
+    assert f"In FEDCRL, {title} FedProx is first before tuning, and after it." in shown.findings
     assert [[*numbers] for numbers in ranked] == [[("fedprox", "fedcrl")]] * 2
 
 

@@ -15,6 +15,7 @@ import yaml
 from click.testing import CliRunner
 from repository import edit, run, stage
 
+from pipeline.cells import choices
 from pipeline.commands.cli import main
 from pipeline.commands.sync import sync, written
 from pipeline.errors import ParamError
@@ -210,7 +211,7 @@ def test_a_cell_is_explained_with_its_own_numbers():
     )
     assert said["command"] == [f"fedrepro run {cell}"] and said["stage"] == [cell.stage(load_paper("fedlsa"))]
     assert said["files"] == ["papers/fedlsa/runs/mini/fedlsa/"] and (ROOT / said["page"][0]).is_file()
-    assert f"{sum(result['seconds']) / 3600:.2f} hours" in said["state"][0]
+    assert said["state"] == [f"measured, {sum(result['seconds']):.0f} seconds of one process"]
     text = "\n".join(lines)
     scenario = load_paper("fedlsa").miniature.scenario
     for part in (
@@ -230,6 +231,16 @@ def test_a_cell_is_explained_with_its_own_numbers():
         *result["hyper"].items(),
     ):
         assert re.search(rf"^  {name} +{re.escape(str(value))}\b", text, re.MULTILINE), name
+
+
+def test_a_tuned_cell_is_explained_with_what_was_chosen():
+    cell = next(choices.found())
+    document = choices.read(cell)
+    said = " ".join(" ".join(fedrepro("explain", str(cell))).split())
+    values = document["configurations"][document["chosen"]]["values"]
+    assert f" with {', '.join(f'{name} {value}' for name, value in values.items())}: " in said
+    count, file = len(document["configurations"]), choices.path(cell).relative_to(ROOT)
+    assert f"best of {count} configurations in {file}" in said
 
 
 def test_words_of_a_table_lead_to_its_numbers():

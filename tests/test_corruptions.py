@@ -9,18 +9,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from scipy import ndimage
 
 import stages.contact_sheet as sheet_stage
 import stages.corrupt as stage
+from pipeline.cells import loading
 from pipeline.data import corrupted, store
 from pipeline.data.corruptions import KINDS, corrupt, corrupt_set, tools, weather
 from pipeline.data.corruptions.blur import defocus_kernel, zoom_factors
 from pipeline.data.corruptions.digital import affine_places
 from pipeline.data.corruptions.tools import Draws
+from pipeline.data.partition import Parts
 from pipeline.errors import DataError, ParamError
 from pipeline.report import contact_sheet
+from pipeline.schema import load_paper
 
 LEVELS = (1, 2, 3, 4, 5)
 # without a draw
@@ -526,6 +530,32 @@ def test_the_corrupted_set_keeps_labels_and_says_how_it_was_made(federation):
     }
     assert other.meta["deviation"] == "small; frost from a synthetic texture, not from photographs"
     assert other.meta["inputs"] == {"tiny": clean.meta["digest"]}
+
+
+def test_every_test_image_is_known_by_its_corruption_and_severity(federation):
+    dirty = corrupted.read(federation / "data" / "tiny-corrupted")
+    scenario = load_paper("rahfl").scenarios["mini"]
+    scenario = dataclasses.replace(scenario, data=dataclasses.replace(scenario.data, set="tiny", channels=3))
+    stored, at = store.read(federation / "data" / "tiny"), np.array([5, 11, 119])
+    cpu = torch.device("cpu")
+    kinds, severities = loading._Pictures(scenario, stored, federation, cpu).corruption(at)
+    assert kinds.tolist() == [KINDS[dirty.kind[i]] for i in at]
+    assert severities.tolist() == dirty.severity[at].tolist()
+    clean = loading._Pictures(dataclasses.replace(scenario, corruption=None), stored, federation, cpu)
+    assert clean.corruption(at) is None
+
+
+def test_a_client_tests_on_its_images_as_it_has_them(federation):
+    """As tuning does: half of its private images are corrupted, and so of those that it validates on."""
+    scenario = load_paper("rahfl").scenarios["mini"]
+    scenario = dataclasses.replace(scenario, data=dataclasses.replace(scenario.data, set="tiny", channels=3),
+                                   evaluation=dataclasses.replace(scenario.evaluation, tests="clients"))
+    stored = store.read(federation / "data" / "tiny")
+    dirty, at = corrupted.read(federation / "data" / "tiny-corrupted"), np.flatnonzero(stored.split == 0)
+    pictures = loading._Pictures(scenario, stored, federation, torch.device("cpu"))
+    test, = loading._tests(scenario, Parts([("a", "tiny")], [at[:0]], [at], {}), at, pictures)
+    changed = (test.images != pictures.clean(at)[0]).flatten(1).any(1).numpy()
+    assert changed.sum() >= 45 and not (changed & ~dirty.chosen(0.5)[at]).any()
 
 
 def test_another_clean_set_is_refused(federation):

@@ -679,6 +679,44 @@ def test_a_transfer_needs_features_of_two_domains(drawn, changed, message):
         geometry.compute("transfer", OURS, drawn)
 
 
+# -- by corruption -------------------------------------------------------------------------------------------
+
+def damaged(**changed):
+    """Two clients' answers on 12 images: fog at severities 1 and 2, snow at 1; the second client is never
+    right about fog at 2."""
+    kinds, severities = np.repeat(["fog", "fog", "snow"], 4), np.repeat([1, 2, 1], 4)
+    first = np.array([1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 1], bool)
+    return {"corruptions": kinds, "severities": severities,
+            "right": np.stack([first, first & (severities == 1)])} | changed
+
+
+def test_accuracy_by_corruption_is_the_mean_over_clients_and_images(drawn):
+    write_representations(drawn, OURS, 0.05, **damaged())
+    table = geometry.compute("corruptions", OURS, drawn)
+    assert table.to_dict("list") == {"corruption": ["fog", "fog", "snow"], "severity": [1, 2, 1],
+                                     "images": [4, 4, 4], "accuracy": [100.0, 25.0, 25.0]}
+    assert figures._pooled(table, "severity").to_dict() == {1: 62.5, 2: 25.0}
+    assert figures._pooled(table, "corruption").to_dict() == {"fog": 62.5, "snow": 25.0}
+    geometry.maker("corruptions")("figure9", OURS, drawn)
+    paper = paper_with(drawn, figures={"figure9": KINDS["figure8"] | {"number": "9", "methods": ["ours"]}})
+    paper = replace(paper, figures={"figure9": replace(paper.figures["figure9"], kind="corruptions")})
+    view = drawing_of(drawn, paper, "figure9")
+    svg = view.drawing.draw()
+    assert svg.index(">snow<") != -1 and "Accuracy on 12 test images" in view.drawing.caption
+    assert "of which each has 4 images or more" in view.drawing.caption
+    assert svg.count('id="severity-') == svg.count('id="corruption-') == 1
+
+
+@pytest.mark.parametrize("changed, message", [
+    ({"right": None}, "no answers of every client on corrupted images: .*right"),
+    ({"right": np.zeros((2, 5), bool)}, r"right \(2, 5\), expected \(clients, 12\), with 12 severities"),
+])
+def test_accuracy_by_corruption_needs_an_answer_for_every_image(drawn, changed, message):
+    write_representations(drawn, OURS, 0.05, **damaged(**changed))
+    with pytest.raises(FedReproError, match=f"balanced/ours.npz: {message}"):
+        geometry.compute("corruptions", OURS, drawn)
+
+
 # -- the sphere ----------------------------------------------------------------------------------------------
 
 def test_representations_of_one_length_lie_on_the_sphere():

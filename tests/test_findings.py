@@ -101,8 +101,8 @@ def test_the_findings_of_the_readme_are_those_of_the_committed_results():
     for row in (
         f"On Office-Caltech it comes {nth(order.place)} of {spelt(len(order.ranking))} methods, as printed, "
         f"and lies {lead.point:.1f} points above FedAvg (95 % interval {lead.low:.1f} to {lead.high:.1f}; "
-        f"printed {lead.printed:.1f}), or {tuned.point:.1f} ({tuned.low:.1f} to {tuned.high:.1f}) with the "
-        "hyper-parameters that validation images choose. On PACS at 64 pixels, one seed, "
+        f"printed {lead.printed:.1f}), or {tuned.point:.1f} ({tuned.low:.1f} to {tuned.high:.1f}) once "
+        "validation images choose its own alpha, lambda and tau. On PACS at 64 pixels, one seed, "
         f"{spelt(pacs.place - 1)} methods come before it.",
         f"On MNIST it comes {nth(mnist.place)} of {spelt(len(means))} methods, printed first; all "
         f"{spelt(len(means))} lie within {within} points, and the order stays undecided.",

@@ -30,8 +30,8 @@ from pipeline.methods.pfedme import PFedMe
 from pipeline.methods.scaffold import Scaffold
 
 PARTIAL = [
-    FedAvg(), FedProx(mu=0.1), Moon(mu=1.0, buffer=2), FedAvgM(), FedAdam(), Scaffold(), FedNova(),
-    FedDyn(alpha=0.1), FedPer(), FedRep(head_epochs=1), LGFedAvg(), Ditto(), PFedMe(),
+    FedAvg(), FedProx(mu=0.1), Moon(mu=1.0, buffer=2), FedAvgM(), FedAdam(), Scaffold(), Scaffold(option="I"),
+    FedNova(), FedDyn(alpha=0.1), FedPer(), FedRep(head_epochs=1), LGFedAvg(), Ditto(), PFedMe(),
     PerFedAvg(alpha=0.05, beta=0.05), Local(),
 ]
 LATE = [method for method in PARTIAL if "unseen clients" in method.can] + [FedProto()]
@@ -164,9 +164,23 @@ def test_scaffolds_control_moves_by_the_share_that_takes_part(monkeypatch):
     close([y(state.model), y(state.control)], [.133, -1.3 + 2 / 3 * 2.87])
 
 
-def test_scaffolds_control_is_the_weighted_mean_over_all_clients(monkeypatch):
-    state = from_zero(Scaffold(), trio(monkeypatch), 2)
-    close(y(state.control), sum(n * c for n, c in zip((3, 1, 2), ys(state.controls))) / 6)
+def test_scaffolds_control_moves_by_the_samples_of_those_who_take_part(monkeypatch):
+    """c <- c + sum_S n_k (c_k^+ - c_k) / n, n the samples of all clients."""
+    w = trio(monkeypatch)
+    state = from_zero(Scaffold(), w, 1)
+    c = -(3 * 1.9 + 2 * 2) / 6
+    close([y(state.model), y(state.control)], [(3 * .38 + 2 * .2) / 5, c])
+    x = y(state.model)
+    after, trained = one_round(Scaffold(), state, w.at(2))
+    b, own = 4 * (x + 1), 2 * (x - 1)                             # gradients at x: one step each
+    close(ys(trained.models)[1:], [x - .1 * (b + c), x - .1 * (own + 2 + c)])
+    close(ys(after.controls), [-1.9, b, own])
+    close(y(after.control), c + (b + 2 * (own + 2)) / 6)
+
+
+def test_fednova_weighs_and_scales_by_those_who_take_part(monkeypatch):
+    """A takes two steps and C one: tau_eff = 3/5 2 + 2/5 1."""
+    close(y(from_zero(FedNova(), trio(monkeypatch), 1).model), 1.6 * (3 / 5 * .38 / 2 + 2 / 5 * .2))
 
 
 def test_feddyns_server_moves_by_the_share_that_takes_part(monkeypatch):

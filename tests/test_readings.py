@@ -225,6 +225,11 @@ def test_values_have_their_rows_source_or_their_methods():
         settings["training.rounds"].value == 500
         and settings["training.rounds"].source == "own choice: not stated; PFLlib's default is 2,000"
     )
+    small = {one.name: one.source for one in settings_of(Cell("fedcrl", "digits-partial", "fedavg"))}
+    assert small["partition.beta"] == small["seeds"] == small["training.rounds"] == "own choice"
+    assert small["training.batch_size"] == "Table I"                  # as the paper's own
+    short = {one.name: one.source for one in settings_of(Cell("fedcrl", "cifar10-dir-01-short", "fedavg"))}
+    assert short["partition.samples"] == "own choice: reduced so that a CPU can train it"
     assert "partition.classes" not in settings and settings_of(Cell("fedcrl", "mini", "moon")) == []
     assert (
         hyper_parameters(Cell("fedcrl", "mini", "local")) == []

@@ -21,9 +21,9 @@ from rich.console import Console
 
 from pipeline.cells.checks import runnable
 from pipeline.commands import keeping, schedule
-from pipeline.commands.run import Plain, Table
+from pipeline.commands.run import Plain, Table, targets
 from pipeline.errors import ParamError
-from pipeline.schema import Cell
+from pipeline.schema import Cell, load_paper, planned
 
 ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENT = {
@@ -110,6 +110,16 @@ def diamond(tmp_path_factory) -> Path:
     (folder / "sub" / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"last": last}}))
     run(folder, "sub/dvc.yaml:last", "--jobs", "2")
     return folder
+
+
+def test_a_scenario_stands_for_its_cells():
+    cells = [cell for cell in planned("fedlsa") if cell.scenario == "pacs-64"]
+    assert targets("fedlsa/pacs-64") == [cell.stage(load_paper("fedlsa")) for cell in cells] != []
+    assert targets("papers/fedlsa/dvc.yaml") == ["papers/fedlsa/dvc.yaml"]
+    with pytest.raises(ParamError, match="papers/fedlsa/paper.yaml: grids: unknown scenario 'pac-64'"):
+        targets("fedlsa/pac-64")
+    with pytest.raises(ParamError, match="run: a stage without a name"):
+        targets("")
 
 
 def test_order_and_parallelism(diamond):

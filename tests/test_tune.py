@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from repository import edit, stage
 
+import stages.split as split_stage
 from pipeline.cells import choices, loading, results, spaces, tracking, tuning
 from pipeline.cells.provenance import cell_digest
 from pipeline.cells.spaces import Axis, configurations, shares, space
@@ -17,7 +18,7 @@ from pipeline.data import partition, validation
 from pipeline.data.partition import Parts
 from pipeline.errors import FedReproError, ParamError, TrainingError, WorkerError
 from pipeline.report.tuning import tunings
-from pipeline.schema import RATE, ROOT, SPACES, Cell, Trial, Tuned, load_paper, papers, read_yaml
+from pipeline.schema import RATE, ROOT, SPACES, Cell, Trial, Tuned, load_paper, papers, planned, read_yaml
 
 CELL = Cell("fedcrl", "mini", "fedprox")
 
@@ -142,6 +143,14 @@ def test_the_trial_partition_has_no_test_image_of_any_draw(short):
         used = [*found.train, *found.own_test, *found.domain_test.values(), found.heldout]
         assert not np.isin(np.concatenate(used), forbidden).any()
         assert all(len(now) < len(before) for now, before in zip(found.train, draws[draw].train))
+
+
+def test_clients_with_too_few_images_cannot_be_tuned(short, monkeypatch):
+    monkeypatch.setattr(split_stage, "ROOT", short)
+    monkeypatch.setattr(validation, "SHARE", 0.0)
+    with pytest.raises(ParamError, match="fedcrl/mini: no client has four training images, one to"):
+        split_stage.split("fedcrl/mini")
+    assert (short / "papers/fedcrl/partitions/mini-trial/meta.json").exists()
 
 
 @pytest.fixture
@@ -285,10 +294,19 @@ def test_the_command_names_the_stages_of_what_is_asked_for():
         ("fedcl", "unknown paper"),
         ("fedcrl/min", "unknown scenario 'min'"),
         ("fedcrl/mini/fedprix", "unknown method 'fedprix' (nearest: 'fedprox')"),
-        ("fedcrl/mini/scaffold", "tuning.mini.methods: unknown method"),
+        ("fedcrl/mini/scaffold", "fedcrl/paper.yaml: tuning.mini.methods: it does not list 'scaffold'"),
+        ("fedcrl/cifar10-dir-01", "fedcrl/paper.yaml: tuning: it does not list 'cifar10-dir-01'"),
     ):
         with pytest.raises(ParamError, match=re.escape(says)):
             targets(wrong)
+
+
+def test_what_no_grid_runs_is_not_tuned(monkeypatch):
+    left = [cell for cell in planned("fedcrl") if cell != CELL]
+    monkeypatch.setattr("pipeline.commands.tune.planned", lambda key: left)
+    with pytest.raises(ParamError, match="tuning.mini.methods: no grid runs 'fedprox' in this scenario"):
+        targets("fedcrl/mini")
+    assert targets("fedcrl/across")
 
 
 @pytest.mark.parametrize("change, says", [

@@ -23,11 +23,13 @@ Scores = Callable[[Network, Tensor, int], Tensor]
 
 @dataclass(frozen=True)
 class TestSet:
-    """Images (N, C, H, W) and labels (N,) under a printed name (a client, a domain or `test`)."""
+    """Images (N, C, H, W) and labels (N,) under a printed name (a client, a domain or `test`); of corrupted
+    ones also the name of each corruption and its severity, (N,) both."""
     __test__ = False                                          # not a pytest class
     name: str
     images: Tensor
     labels: Tensor
+    corruption: tuple[np.ndarray, np.ndarray] | None = None
 
 
 @torch.inference_mode()
@@ -190,10 +192,11 @@ def representations(
     clients in turn. At most `limit` images, balanced over the classes; the choice depends on the test sets
     alone. Left out where networks differ in d, as there is no common space to draw.
 
-    With public data also logits (clients, n, C) of the same public images, the first PUBLIC of them; and
-    where every client's domain has a test set, what `_crossed` and `_private` keep (FCCL+ Fig. 8 and 9).
+    Of corrupted test images also what `_corrupted` keeps. With public data also logits (clients, n, C) of the
+    same public images, the first PUBLIC of them; and where every client's domain has a test set, what
+    `_crossed` and `_private` keep (FCCL+ Fig. 8 and 9).
     """
-    found = _own(models, world, tests, limit)
+    found = _own(models, world, tests, limit) | _corrupted(models, world, tests)
     if world.shares_public:
         found["logits"] = _logits(models, world, world.public[:PUBLIC])
         if {client.domain for client in world.clients} <= {test.name for test in tests}:
@@ -230,6 +233,19 @@ def _own(models: Clients, world: World, tests: Sequence[TestSet], limit: int) ->
     if len({values.shape[1] for values in found["values"]}) > 1:
         return {}
     return {name: np.concatenate(parts) for name, parts in found.items()}
+
+
+def _corrupted(models: Clients, world: World, tests: Sequence[TestSet]) -> dict[str, np.ndarray]:
+    """corruptions, severities (n,) of the corrupted test images, and right (clients, n) bool: whether each
+    client's model scores their label highest; nothing without corrupted images."""
+    found = [(test, *test.corruption) for test in tests if test.corruption is not None]
+    if not found:
+        return {}
+    (test, kinds, severities), = found
+    parts = list(zip(test.images.split(BATCH), test.labels.split(BATCH)))
+    right = [torch.cat([network(images).argmax(1) == labels for images, labels in parts]).cpu().numpy()
+             for network in (world.network(k, model) for k, model in enumerate(models))]
+    return {"corruptions": kinds, "severities": severities, "right": np.stack(right)}
 
 
 def _crossed(models: Clients, world: World, tests: Sequence[TestSet]) -> dict[str, np.ndarray]:

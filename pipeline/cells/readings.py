@@ -219,11 +219,19 @@ def hyper_parameters(cell: Cell, root: Path = ROOT, resolved: dict | None = None
 
 def settings_of(cell: Cell, root: Path = ROOT) -> list[Setting]:
     """The values of a cell's scenario that paper.yaml gives a source; none of the miniature, which is our own
-    throughout."""
+    throughout. The source is that of the paper's scenarios: where one beside them has another value than all
+    of them, that is our own choice."""
     if cell.scenario in MINIATURES:
         return []
     paper, scenario = load_paper(cell.paper, root), cell.resolve(root)[0]
-    return [Setting(name, value, str(source)) for name, source in paper.sources.settings.items()
+    theirs = [one for name, one in paper.scenarios.items() if name not in {*paper.beside, *MINIATURES}]
+
+    def own(name: str, value: Any) -> bool:
+        known = [setting(one, name) for one in theirs]
+        return cell.scenario in paper.beside and value not in known and known.count(None) < len(known)
+
+    return [Setting(name, value, "own choice" if own(name, value) else str(source))
+            for name, source in paper.sources.settings.items()
             if (value := setting(scenario, name)) is not None]
 
 

@@ -29,7 +29,7 @@ class Commands(click.Group):
             if "\n" in error.format_message():  # called without arguments: the message is the help text
                 raise
             at = error.ctx.command_path if error.ctx else "fedrepro"
-            click.echo(f"error: {error.format_message()} See {at} --help", err=True)
+            click.echo(f"error: {error.format_message().rstrip('.')}. See {at} --help", err=True)
         except SyntaxError as error:  # in a method that somebody is writing
             click.echo(
                 f"error: {os.path.relpath(error.filename or '')}, line {error.lineno}: {error.msg}", err=True
@@ -112,9 +112,9 @@ def main() -> None:
 def run(stages: tuple[str, ...], jobs: int | None, force: bool, on: str, **options) -> int:
     """Run what has changed, as `dvc repro` does, with several stages at once.
 
-    STAGES are what `dvc repro --glob` takes, or a cell (fedlsa/mini/fedavg), a paper (fedlsa), `mini` or
-    `across` (the miniatures of all papers; the other papers' methods in them). Without any: the miniatures
-    and the reports.
+    STAGES are what `dvc repro --glob` takes, or a cell (fedlsa/mini/fedavg), a scenario (fedlsa/mini), a
+    paper (fedlsa), `mini` or `across` (the miniatures of all papers; the other papers' methods in them).
+    Without any: the miniatures and the reports.
     """
     from pipeline.commands import run as command
     return command.main(stages, jobs, force, on, **options)

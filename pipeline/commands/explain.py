@@ -7,12 +7,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from pipeline.cells import choices
 from pipeline.cells.readings import hyper_parameters, readings_of, settings_of
 from pipeline.commands import status
 from pipeline.errors import ParamError, unknown
 from pipeline.schema import ACROSS, MINIATURE, ROOT, Cell, Model, Paper, Scenario, Table, load_paper, shorten
 
-WIDTH = 100
+WIDTH = 100                                           # columns at most
 MOST = 2                                              # cells explained in one call at most
 PARTS = ("data", "public", "partition", "training", "evaluation")      # of a scenario, as sections
 # cell -> (row of the CSV, measure of ours; "" for none)
@@ -41,7 +42,7 @@ def explain(what: Sequence[str], root: Path = ROOT) -> int:
         print("\n".join(f"  fedrepro explain {cell}" for cell in found))
         return 0
     print(
-        f"\n\n{'-' * WIDTH}\n\n".join(
+        f"\n\n{'-' * status.columns(WIDTH)}\n\n".join(
             "\n".join(lines(cell, printed, root)) for cell, printed in found.items()
         )
     )
@@ -113,6 +114,7 @@ def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = RO
         yield from _entry("measured", _measured(result, measure))
     if not printed:
         yield from _entry("measured", _measured(result, result.get("headline", "")))
+    yield from _tuned(cell, root)
     yield from _entry("command", f"fedrepro run {cell}" if found.stage else "none: no grid has this cell")
     yield from _entry("stage", found.stage or "none")
     folder = cell.folder(root)
@@ -128,10 +130,33 @@ def _state(found: status.Status, result: dict) -> str:
         found.state, found.state
     )
     if result.get("seconds"):
-        text += f", {sum(result['seconds']) / 3600:.2f} hours of one process"
+        text += f", {_time(sum(result['seconds']))} of one process"
     if found.hours is not None and found.state in status.LEFT:
-        text += f"; about {found.hours:.1f} hours of one process are left"
+        text += f"; about {_time(3600 * found.hours)} of one process left"
     return text + (f"; failed: {found.error}" if found.error else "")
+
+
+def _time(seconds: float) -> str:
+    """`1 second`, `40 seconds`, `12 minutes`, `3.5 hours`."""
+    if seconds < 100:
+        return f"{seconds:.0f} second{'' if round(seconds) == 1 else 's'}"
+    return f"{seconds / 60:.0f} minutes" if seconds < 6000 else f"{seconds / 3600:,.1f} hours"
+
+
+def _tuned(cell: Cell, root: Path) -> list[str]:
+    """What was measured with the values that tuning chose, and these; nothing where it chose none."""
+    asked = load_paper(cell.paper, root).tuning.get(cell.scenario)
+    if not asked or cell.method not in asked.methods or not choices.path(cell, root).exists():
+        return []
+    found = choices.read(cell, root)
+    best, count = found["configurations"][found["chosen"]], len(found["configurations"])
+    tuned = choices.tuned(cell, root)
+    result = status.read_result(tuned, root) or {}
+    stale = "stale: " * bool(result and status.stale(tuned, result, root))
+    values = ", ".join(f"{name} {value}" for name, value in best["values"].items())
+    return _entry("tuned", f"{stale}{_measured(result, result.get('headline', ''))} with {values}: "
+                           f"{'the best' if best['changes'] else 'its own values, the best'} of {count} "
+                           f"configurations in {shorten(choices.path(cell, root))}")
 
 
 def _measured(result: dict, measure: str) -> str:
@@ -181,12 +206,15 @@ def _method(cell: Cell, root: Path, resolved: dict | None) -> Iterator[str]:
         )
     for reading in readings:
         yield from textwrap.wrap(
-            f"The paper: {reading.paper}", WIDTH, initial_indent="  - ", subsequent_indent="    "
+            f"The paper: {reading.paper}",
+            status.columns(WIDTH),
+            initial_indent="  - ",
+            subsequent_indent="    ",
         )
         for name, text in (("Run", reading.run), ("Why", reading.why), ("Other form", reading.option)):
             if text:
                 yield from textwrap.wrap(
-                    f"{name}: {text}", WIDTH, initial_indent="    ", subsequent_indent="    "
+                    f"{name}: {text}", status.columns(WIDTH), initial_indent="    ", subsequent_indent="    "
                 )
 
 
@@ -208,13 +236,14 @@ def _values(values: dict[str, Any], sources: dict[str, str], at: str) -> Iterato
 
 
 def _entry(name: str, text: object) -> list[str]:
-    return textwrap.wrap(f"{name + ':':<10}{text}", WIDTH, subsequent_indent=" " * 10)
+    return textwrap.wrap(f"{name + ':':<10}{text}", status.columns(WIDTH), subsequent_indent=" " * 10,
+                         break_long_words=False, break_on_hyphens=False)
 
 
 def _item(name: str, value: object, source: str = "") -> list[str]:
     return textwrap.wrap(
         f"{name:<20} {value}" + (f"   [{source}]" if source else ""),
-        WIDTH,
+        status.columns(WIDTH),
         initial_indent="  ",
         subsequent_indent=" " * 23,
     )

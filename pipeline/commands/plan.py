@@ -28,7 +28,7 @@ from pipeline.report.words import counted, hours_words, listed
 from pipeline.schema import MINIATURES, ROOT, Cell, load_paper
 
 FEW = 12                                          # sets of cells of which every choice is tried
-WIDTH = 110
+WIDTH = 110                                       # columns at most
 Run = tuple[Cell, int]                            # the n-th seed of a cell, from 0
 
 
@@ -231,7 +231,7 @@ def _seeds(cell: Cell, root: Path) -> int:
 
 def _words(claim: Claim, evidence: Evidence) -> str:
     place = ", ".join(filter(None, (f"{evidence.paper.name} {claim.id}", claim.where)))
-    return textwrap.shorten(f"{place}: {claim.text}", WIDTH - 11, placeholder=" ...")
+    return f"{place}: {claim.text}"
 
 
 # -- what is printed -----------------------------------------------------------------------------------------
@@ -254,7 +254,8 @@ def lines(found: Outlay, budget: float, jobs: int | None = None, root: Path = RO
         text = [*_chosen(bundles, budget, jobs), *_more_seeds(bundles, root), *_command(bundles, jobs)]
     rest = len(found.needs) - sum(len(bundle.needs) for bundle in bundles)
     text += [f"Another {counted(rest, 'claim')} would take more hours."] * bool(bundles and rest)
-    return text + [f"Left out: {counted(count, 'claim')} that {why}." for why, count in found.without.items()]
+    return text + [line for why, count in found.without.items() for line in textwrap.wrap(
+        f"Left out: {counted(count, 'claim')} that {why}.", status.columns(WIDTH), subsequent_indent="  ")]
 
 
 def _chosen(bundles: list[Bundle], budget: float, jobs: int | None) -> list[str]:
@@ -265,12 +266,19 @@ def _chosen(bundles: list[Bundle], budget: float, jobs: int | None) -> list[str]
             f"{_long(most)}{times}:"]
     for number, bundle in enumerate(bundles, 1):
         text += ["", f"{number:>2}. {_long(bundle.hours)}, {counted(len(bundle.needs), 'claim')}"]
-        text += [f"    {need.claim}{f' ({need.value:.0%})' * (need.value < 1)}" for need in bundle.needs]
-    said = ["", "A claim that waits counts as one, although its runs may leave it undecided. Fetching,",
-            "partitions and features come on top."]
+        text += [_shortened(need.claim, f" ({need.value:.0%})" * (need.value < 1)) for need in bundle.needs]
+    said = ["", "A claim that waits counts as one, although its runs may leave it undecided.",
+            "Fetching, partitions and features come on top."]
     if any(need.value < 1 for need in needs):
-        said += [f"({POWER:.0%}) is the chance that more seeds decide a claim if difference and spread stay."]
+        said += [f"({POWER:.0%}) is the chance that more seeds decide a claim if difference and spread",
+                 "stay."]
     return text + said
+
+
+def _shortened(claim: str, end: str = "") -> str:
+    """On one line."""
+    room = status.columns(WIDTH) - len(f"    {end}")
+    return f"    {textwrap.shorten(claim, room, placeholder=' ...')}{end}"
 
 
 def _more_seeds(bundles: list[Bundle], root: Path) -> list[str]:
@@ -283,9 +291,10 @@ def _more_seeds(bundles: list[Bundle], root: Path) -> list[str]:
         key = _key(cell)
         if last >= len(mine):
             seeds[key] = max(seeds.get(key, []), mine + fresh[:last + 1 - len(mine)], key=len)
-    return ["", "First write more seeds. Those that are finished stay; other cells of the scenario count as",
-            "stale until they have the new ones too.",
-            *(f"  {key}: {numbers}" for key, numbers in seeds.items())] if seeds else []
+    lists = [textwrap.wrap(f"  {key}: {numbers}", status.columns(WIDTH), subsequent_indent="    ",
+                           break_on_hyphens=False) for key, numbers in seeds.items()]
+    return ["", "First write more seeds. Those that are finished stay; other cells of the",
+            "scenario count as stale until they have the new ones too.", *sum(lists, [])] if seeds else []
 
 
 def _key(cell: Cell) -> str:
@@ -299,7 +308,7 @@ def _command(bundles: list[Bundle], jobs: int | None) -> list[str]:
     names = [str(cell) for bundle in bundles for cell in bundle.cells]
     names += [stage for bundle in bundles for need in bundle.needs for stage in need.figures]
     words = " ".join(["fedrepro run", *[f"--jobs {jobs}"] * bool(jobs), *dict.fromkeys(names)])
-    wrapped = textwrap.wrap(words, WIDTH - 6, break_long_words=False, break_on_hyphens=False)
+    wrapped = textwrap.wrap(words, status.columns(WIDTH) - 6, break_long_words=False, break_on_hyphens=False)
     return ["", "To train exactly these:", "  " + " \\\n    ".join(wrapped), ""]
 
 
@@ -309,7 +318,8 @@ def _too_little(found: Outlay) -> list[str]:
     least = min(found.needs, key=lambda need: hours_of(need.runs, found.prices))
     cells = listed(sorted({str(cell) for cell, _ in least.runs}))
     return [f"Too little for any claim. The cheapest takes {_long(hours_of(least.runs, found.prices))}:",
-            f"    {least.claim}", *textwrap.wrap(f"It needs {cells}.", WIDTH, break_on_hyphens=False)]
+            _shortened(least.claim),
+            *textwrap.wrap(f"It needs {cells}.", status.columns(WIDTH), break_on_hyphens=False)]
 
 
 def _long(hours: float) -> str:

@@ -36,7 +36,7 @@ from pipeline.commands.sync import sync
 from pipeline.engines import Engine, engine
 from pipeline.engines.local import Local
 from pipeline.errors import NO_REPOSITORY, FedReproError, ParamError, conflict, unknown
-from pipeline.schema import MINIATURE, MINIATURES, ROOT, Cell, load_paper, papers, shorten
+from pipeline.schema import MINIATURE, MINIATURES, ROOT, Cell, load_paper, papers, planned, shorten
 
 SECONDS_BETWEEN_LINES = 10.0             # without a terminal
 SECONDS_BETWEEN_TABLES = 0.5
@@ -104,8 +104,10 @@ def _told(error: Exception) -> str:
 
 
 def targets(name: str) -> list[str]:
-    """What `dvc repro --glob` takes for a stage, a cell (fedcrl/mini/fedprox), a paper (fedcrl) or `mini` and
-    `across`, of every paper."""
+    """What `dvc repro --glob` takes for a stage, a cell (fedcrl/mini/fedprox), a scenario (fedcrl/mini), a
+    paper (fedcrl) or `mini` and `across`, of every paper."""
+    if not name:                                     # of a variable that is not set; to DVC it is every stage
+        raise ParamError("run: a stage without a name")
     if name in MINIATURES:
         return [
             f"papers/{paper}/dvc.yaml:{name}@*"
@@ -114,7 +116,16 @@ def targets(name: str) -> list[str]:
         ] + (["report"] if name == MINIATURE else [])
     if name in papers():
         return [f"papers/{name}/dvc.yaml"]
-    if name.count("/") == 2 and ":" not in name and not name.endswith(".yaml"):
+    if ":" in name or name.endswith(".yaml"):
+        return [name]
+    if name.count("/") == 1 and (key := name.partition("/")[0]) in papers():
+        paper, scenario = load_paper(key), name.partition("/")[2]
+        cells = [cell for cell in planned(key) if cell.scenario == scenario]
+        if not cells:
+            known = {cell.scenario for cell in planned(key)}
+            raise ParamError(f"papers/{key}/paper.yaml: grids: {unknown('scenario', scenario, known)}")
+        return [cell.stage(paper) for cell in cells]
+    if name.count("/") == 2:
         cell = Cell.parse(name)
         cell.resolve()                               # reports a wrong name before DVC reads everything
         return [cell.stage(load_paper(cell.paper)) or name]

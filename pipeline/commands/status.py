@@ -9,7 +9,9 @@ import dataclasses
 import json
 import os
 import re
+import shutil
 import sys
+import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -43,6 +45,7 @@ LEFT = (STALE, FAILED, MISSING)
 # The scenarios that the miniatures use -> the name under which their table is listed.
 MINIATURES = {MINIATURE: "miniature", ACROSS: "across papers"}
 NAME = 20                                             # columns of a name; a longer one has a line of its own
+WIDTH = 80
 
 
 @dataclass(frozen=True)
@@ -141,7 +144,7 @@ def _tuned(
             choosing = asked.configurations * (estimate(trial, rates, root)[0] or 0)
         for one in (chosen, choices.published(cell, root)):
             if one != cell:                           # which is in a table
-                result = _read(one.folder(root) / "result.json")
+                result = read_result(one, root)
                 found[one] = _status(one, one.stage(paper), result, errors, rates, root)
         if choosing:
             found[chosen] = dataclasses.replace(
@@ -177,14 +180,15 @@ def read_results(root: Path = ROOT) -> dict[Cell, dict]:
     """
     found = {}
     for path in sorted(root.glob("papers/*/runs/*/*/result.json")):
-        found[Cell(path.parts[-5], *path.parts[-3:-1])] = _read(path) or {}
+        cell = Cell(path.parts[-5], *path.parts[-3:-1])
+        found[cell] = read_result(cell, root) or {}
     return found
 
 
-def _read(path: Path) -> dict | None:
+def read_result(cell: Cell, root: Path = ROOT) -> dict | None:
     """A result.json, empty if it cannot be read; None where there is none."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads((cell.folder(root) / "result.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError):
@@ -260,6 +264,11 @@ def _digest_today(cell: Cell, mark: dict, root: Path) -> str:
 
 # -- what is shown -------------------------------------------------------------------------------------------
 
+def columns(most: int) -> int:
+    """Of the terminal, or `most` where it is wider or there is none."""
+    return min(most, shutil.get_terminal_size((most, 24)).columns)
+
+
 def hours(statuses: list[Status]) -> tuple[float, bool, int]:
     """(hours of what is left, all of it measured on the same networks and data, cells of unknown length)."""
     left = [status for status in statuses if status.state in LEFT]
@@ -292,7 +301,8 @@ def _mixed(overviews: dict[str, Overview]) -> Iterator[str]:
             count = Counter(kind for cell in cells for kind in found.cells[cell].machines)
             if len(count) > 1:
                 told = ", ".join(f"{cells} on {kind}" for kind, cells in count.most_common())
-                yield f"{key}, {name}: mixed machines, which round differently: {told}"
+                yield from textwrap.wrap(f"{key}, {name}: mixed machines, which round differently: {told}",
+                                         WIDTH, subsequent_indent="   ")
 
 
 def _row(name: str, counts: tuple, left: str) -> str:
@@ -323,15 +333,18 @@ def _legend(overviews: dict[str, Overview], rates: list[Rate]) -> Iterator[str]:
              for one in part.values()]
     if any(status.state in LEFT for status in every):
         devices = " and ".join(sorted({rate.device for rate in rates}))
-        yield (
+        yield from textwrap.wrap(
             f"Hours: an estimate, of one process on {devices}, from {len(rates)} measured cells; n processes "
             "need about an n-th."
             if rates
-            else "Hours: unknown, nothing was measured yet."
+            else "Hours: unknown, nothing was measured yet.",
+            WIDTH,
+            subsequent_indent="   ",
         )
         if any(s.state in LEFT and not s.like and s.hours is not None for s in every):
-            yield "~: with cells whose networks and data set were never measured: by their operations, at the"
-            yield "   speed of the measured cells whose training steps are nearest in size."
+            yield "~: with cells whose networks and data set were never measured: by their"
+            yield "   operations, at the speed of the measured cells whose training steps are"
+            yield "   nearest in size."
         if rates and any(s.state in LEFT and s.hours is None for s in every):
             yield "+ cells: these have data whose size is known only once it is there."
     if any(status.state == UNPLANNED for status in every):
@@ -405,7 +418,7 @@ def status(
         results = read_results(root)
         rates = rates_of(results, root)
         overviews = {key: overview(key, results, rates, root) for key in wanted or papers(root)}
-        if table:
+        if table is not None:
             print("\n".join(_stages(overviews, table)))
         elif as_json:
             print(json.dumps(document(overviews), indent=2))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pipeline.cells import choices
 from pipeline.commands import run
 from pipeline.errors import ParamError, unknown
-from pipeline.schema import Cell, Tuning, load_paper, papers
+from pipeline.schema import Cell, Tuning, load_paper, papers, planned
 
 
 def main(what: Sequence[str], jobs: int | None = None, force: bool = False) -> int:
@@ -18,13 +18,23 @@ def targets(name: str) -> list[str]:
     """What `fedrepro run` takes for fedcrl, fedcrl/mini or fedcrl/mini/fedprox; ParamError for what is not to
     be tuned."""
     key, *rest = name.split("/")
-    tuning = load_paper(key).tuning
+    paper = load_paper(key)
+    tuning, at = paper.tuning, f"papers/{key}/paper.yaml: tuning"
     if not tuning:
-        raise ParamError(f"papers/{key}/paper.yaml: it has no `tuning`")
+        raise ParamError(f"{at}: not there; docs/running.md has an example")
     if rest and rest[0] not in tuning:
-        raise ParamError(f"papers/{key}/paper.yaml: tuning: {unknown('scenario', rest[0], tuning)}")
+        known = rest[0] in paper.scenarios
+        raise ParamError(f"{at}: it does not list {rest[0]!r}; docs/running.md has an example" if known
+                         else f"{at}: {unknown('scenario', rest[0], tuning)}")
+    cells = planned(key)
+    for scenario in rest[:1] or tuning:
+        for method in tuning[scenario].methods:
+            if Cell(key, scenario, method) not in cells:
+                raise ParamError(f"{at}.{scenario}.methods: no grid runs {method!r} in this scenario")
     if len(rest) > 1:
         cell = Cell.parse(name)
+        if cell.method in paper.methods and cell.method not in tuning[cell.scenario].methods:
+            raise ParamError(f"{at}.{cell.scenario}.methods: it does not list {cell.method!r}")
         choices.asked(cell)
         return [f"papers/{key}/tuning/dvc.yaml:{kind}-{cell.scenario}@{cell.method}"
                 for kind in _kinds(tuning[cell.scenario])]

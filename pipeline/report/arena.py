@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from pipeline.report.drawings import Drawing
-from pipeline.report.panels import Panel, Row, Value, merge_heads
+from pipeline.report.panels import Panel, Row, Value, mark, merge_heads
 from pipeline.report.ranks import Ranks
 from pipeline.report.standings import standing
 from pipeline.report.study import Study
@@ -15,7 +15,8 @@ from pipeline.schema import MINIATURES, Cell
 
 REFERENCES = ("fedavg", "local")                      # whose accuracy is the target: the first that has run
 ROUNDED = 0.00005                                     # of an accuracy in history.csv
-TUNED = ("as published, %", "tuned, %", "change", "std. over configurations")
+TUNED = ("tuned, %", "change")                        # of every miniature, in one table
+DETAILS = ("as published, %", *TUNED, "std. over configurations", "chosen")       # of one miniature
 At = tuple[str, str]                                  # (algorithm, key of the paper)
 Judged = tuple[Ranks, list[str]] | None               # mean ranks, names of the miniatures
 Judge = Callable[[Mapping[At, float]], Judged]
@@ -31,11 +32,12 @@ class Speed:
 @dataclass(frozen=True)
 class Tuned:
     """Accuracy as published and after equal tuning, of the same seeds."""
-    panel: Panel
-    chosen: list[tuple[str, str]]                     # (algorithm and miniature, the values)
-    text: str
+    panel: Panel                                      # TUNED of all miniatures
+    details: list[tuple[str, Panel]]                  # (miniature, DETAILS of what was tuned in it)
+    findings: list[str]                               # sentences
     drawing: Drawing | None                           # the mean ranks after tuning, where there are enough
-    seeds: str                                        # how many, in words
+    seeds: str                                        # how many of each cell, in words
+    tried: str                                        # how many configurations of each method
 
 
 def speed(minis: dict[str, Study], cells: dict[At, Cell], found: dict[At, dict],
@@ -90,26 +92,25 @@ def tuned(minis: dict[str, Study], found: list[Tuning], labels: dict[str, str], 
             if one.cell.paper in minis and one.published and one.tuned}
     ordered = sorted(done.values(), key=lambda one: (not _mini(one.cell), [*minis].index(one.cell.paper)))
     columns = {_column(one.cell): _title(one.cell, minis[one.cell.paper]) for one in ordered}
-    rows, chosen = [], []
-    for label, algorithm in sorted(labels.items(), key=lambda item: item[0].lower()):
-        if any((algorithm, column) in done for column in columns):
-            rows.append(
-                Row(label, [label], [v for column in columns for v in _values(done.get((algorithm, column)))])
-            )
-            chosen += [(f"{label}, {name}", _words(one))
-                       for column, name in columns.items() if (one := done.get((algorithm, column)))]
-    if not rows:
+    names = {algorithm: label for label, algorithm in sorted(labels.items(), key=lambda item: item[0].lower())
+             if any(at[0] == algorithm for at in done)}
+    if not names:
         return None
-    heads = merge_heads([[name, fact] for name in columns.values() for fact in TUNED])
     before = {at: one.published.mean for at, one in done.items() if one.published}
     after = {at: one.tuned.mean for at, one in done.items() if one.tuned}
     ranked = [judge({at: number for at, number in numbers.items() if at[1] in minis})
               for numbers in (before, after)]
     path, last = "figures/across-tuned-ranks.svg", ranked[1]
-    return Tuned(Panel("", ["algorithm"], heads, rows), chosen,
-                 _finding(done, before, after, labels, columns, ranked),
+    return Tuned(_together(done, names, columns),
+                 [(title, _details(done, names, column)) for column, title in columns.items()],
+                 _findings(done, before, after, names, columns, ranked),
                  standing(last[0], "miniatures", path).drawing if last else None,
-                 " or ".join(map(str, sorted({one.tuned.seeds for one in done.values() if one.tuned}))))
+                 _either({one.tuned.seeds for one in done.values() if one.tuned}),
+                 _either({len(one.configurations) for one in done.values()}))
+
+
+def _either(counts: set[int]) -> str:
+    return " or ".join(map(str, sorted(counts)))
 
 
 def _mini(cell: Cell) -> bool:
@@ -128,14 +129,39 @@ def _algorithm(study: Study, cell: Cell) -> str:
     return study.paper.algorithm(cell.method)
 
 
+def _together(done: dict[At, Tuning], names: dict[str, str], columns: dict[str, str]) -> Panel:
+    """TUNED of every column, with its best marked. names: algorithm -> label."""
+    first = DETAILS.index(TUNED[0])
+    rows = [Row(label, [label], [value for column in columns
+                                 for value in _values(done.get((algorithm, column)))[first:][:len(TUNED)]])
+            for algorithm, label in names.items()]
+    return _marked(rows, [[title, fact] for title in columns.values() for fact in TUNED])
+
+
+def _details(done: dict[At, Tuning], names: dict[str, str], column: str) -> Panel:
+    """DETAILS of what was tuned in one column."""
+    rows = [Row(label, [label], _values(done[algorithm, column]))
+            for algorithm, label in names.items() if (algorithm, column) in done]
+    return _marked(rows, [[fact] for fact in DETAILS])
+
+
+def _marked(rows: list[Row], heads: list[list[str]]) -> Panel:
+    """With best and second best of every accuracy."""
+    for i, texts in enumerate(heads):
+        if texts[-1].endswith("%"):
+            mark([row.values[i] for row in rows], lower=False)
+    return Panel("", ["algorithm"], merge_heads(heads), rows)
+
+
 def _values(one: Tuning | None) -> list[Value]:
+    """DETAILS."""
     if one is None or one.published is None or one.tuned is None:
-        return [Value("outside") for _ in TUNED]
+        return [Value("outside") for _ in DETAILS]
     change = one.tuned.mean - one.published.mean
     spread = f"{one.spread:.2f}" if one.spread is not None else ""
     return [Value("measured", one.published), Value("measured", one.tuned),
             Value("text", text=minus(f"{change:+.2f}"), order=change),
-            Value("text", text=spread, order=one.spread)]
+            Value("text", text=spread, order=one.spread), Value("text", text=_words(one))]
 
 
 def _words(one: Tuning) -> str:
@@ -145,10 +171,9 @@ def _words(one: Tuning) -> str:
     return (f"kept: {values}" if one.kept else values) + lost
 
 
-def _finding(done: dict[At, Tuning], before: dict[At, float], after: dict[At, float],
-             labels: dict[str, str], columns: dict[str, str], ranked: list[Judged]) -> str:
+def _findings(done: dict[At, Tuning], before: dict[At, float], after: dict[At, float],
+              names: dict[str, str], columns: dict[str, str], ranked: list[Judged]) -> list[str]:
     """What equal tuning changes, in words. ranked: before and after."""
-    names = {algorithm: label for label, algorithm in labels.items()}
     changes = {at: after[at] - before[at] for at in done}
     most = max(changes, key=lambda at: changes[at])
     kept = sum(one.kept for one in done.values())
@@ -172,7 +197,7 @@ def _finding(done: dict[At, Tuning], before: dict[At, float], after: dict[At, fl
                 f"{words} tuning, the best mean ranks of {len(ranks.means)} algorithms in the miniatures of "
                 f"{listed(blocks)} are {listed(best)} (Friedman test, {p_words(ranks.p)})."
             )
-    return " ".join(said)
+    return said
 
 
 def _place(column: str, columns: dict[str, str]) -> str:

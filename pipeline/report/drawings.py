@@ -14,7 +14,7 @@ from pipeline.report.hues import Key, keys
 from pipeline.report.pictures import Picture, examples_of, examples_path
 from pipeline.report.study import Study
 from pipeline.report.words import measure_words
-from pipeline.schema import MINIATURE, Cell, Figure, shorten
+from pipeline.schema import COMPUTED, MINIATURE, PICTURE, Cell, Figure, shorten
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ def figure_views(study: Study) -> list[FigureView]:
         "margins": _margins,
         "matrix": _matrices,
         "transfer": _transfer,
+        "corruptions": _corruptions,
         "pairs": _pairs,
         "clients": _clients,
         "images": _images,
@@ -108,7 +109,7 @@ def run_command(study: Study, cells: list[Cell]) -> str:
 
 
 # Kinds that are computed from representations or images and kept in git.
-_KEPT = dict.fromkeys(("embedding", "sphere", "margins", "matrix", "transfer", "images"),
+_KEPT = dict.fromkeys((*COMPUTED, PICTURE),
                       "; python -m stages.figures {key}")
 
 
@@ -488,3 +489,27 @@ def _transfer_panels(table: pd.DataFrame, result: dict) -> Iterator[tuple[str, t
         if measured := result["measures"].get(f"{kind}.{client}"):
             words += f"\n{kind}-domain accuracy {summarise(measured).mean:.2f} %"
         yield f"{client} → {domain}", (points, words)
+
+
+# -- accuracy by corruption ----------------------------------------------------------------------------------
+
+def _corruptions(study: Study, name: str, figure: Figure, scenarios: list[str]) -> Drawing | None:
+    found = _kept("corruptions", study, name, figure, scenarios)
+    if not found:
+        return None
+    titles = _titles(found, study)
+    tables = {titles[cell]: table for cell, table in found.items()}
+    images = max(table["images"].sum() for table in tables.values())
+    least = min(table.groupby("corruption")["images"].sum().min() for table in tables.values())
+    caption = (
+        f"Accuracy on {images:,} test images, each with one corruption at one severity; mean over clients, "
+        "first seed, models after the last round. Left by severity, right by corruption, of which each has "
+        f"{least} images or more."
+    )
+    return Drawing(
+        _path(study, name, scenarios),
+        f"Accuracy by severity and by corruption, of {', '.join(tables)}",
+        caption,
+        figures.corruptions_size(),
+        partial(figures.corruptions, tables),
+    )

@@ -298,6 +298,47 @@ def dealt(panels: dict[str, pd.DataFrame]) -> str:
         return svg(figure)
 
 
+# -- corruptions ---------------------------------------------------------------------------------------------
+
+def corruptions_size() -> tuple[int, int]:
+    """Pixels (width, height) of a figure of accuracy by corruption."""
+    return 800, 400
+
+
+def corruptions(tables: dict[str, pd.DataFrame]) -> str:
+    """Accuracy by severity (left) and by corruption, the hardest above (right), a line or a sign per method;
+    as SVG text.
+
+    tables: method -> columns corruption, severity, images, accuracy in percent.
+    """
+    width, height = corruptions_size()
+    names = _pooled(pd.concat(tables.values()), "corruption").sort_values().index     # the hardest first
+    with rc_context(STYLE):
+        figure = Figure(figsize=(width / PIXELS, height / PIXELS), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        for i, (label, table) in enumerate(tables.items()):
+            severity, kind = (_pooled(table, column) for column in ("severity", "corruption"))
+            line: dict[str, Any] = {"color": list(LINES)[i % len(LINES)], "marker": "osD^v"[i % 5],
+                                    "markersize": 4.5, "label": label}
+            left.plot(severity.index, severity, linewidth=1.7, gid=f"severity-{i}", **line)
+            right.plot(kind.reindex(names), range(len(names)), linestyle="", gid=f"corruption-{i}", **line)
+        left.set(xlabel="severity", ylabel="accuracy, %")
+        left.xaxis.set_major_locator(MaxNLocator(integer=True))
+        right.set(xlabel="accuracy, %", ylim=(len(names) - 0.5, -0.5))
+        right.set_yticks(range(len(names)), names.str.replace("_", " "))
+        for axes, along in ((left, "y"), (right, "both")):
+            axes.grid(axis=along, color=FAINT, linewidth=0.5, alpha=0.6)
+            axes.tick_params(length=3)
+        legend(figure, [right], below=True)
+        return svg(figure)
+
+
+def _pooled(table: pd.DataFrame, column: str) -> pd.Series:
+    """The accuracy over all images of each value of a column."""
+    right = table["accuracy"] * table["images"]
+    return right.groupby(table[column]).sum() / table["images"].groupby(table[column]).sum()
+
+
 # -- mean ranks ----------------------------------------------------------------------------------------------
 
 def critical_difference_size(methods: int, groups: int) -> tuple[int, int]:

@@ -1,6 +1,6 @@
-"""The geometry of a cell's representations and logits: margins between class means (FedLSA Fig. 1),
-cross-correlations (FCCL+ Fig. 8), places on the unit sphere (FedLSA Fig. 2), one client's t-SNE of its own
-and of another domain (FCCL+ Fig. 9).
+"""What is computed of a cell's representations, logits and answers: margins between class means (FedLSA
+Fig. 1), cross-correlations (FCCL+ Fig. 8), places on the unit sphere (FedLSA Fig. 2), one client's t-SNE of
+its own and of another domain (FCCL+ Fig. 9), accuracy by corruption (of RAHFL's cells; not in the paper).
 
 Computed once from what the training stage leaves in representations/, kept as a small CSV that any clone can
 draw.
@@ -23,6 +23,7 @@ COLUMNS = {
     "matrix": ["images", "client", "row", "column", "value"],
     "sphere": ["x", "y", "z", "label", "client"],
     "transfer": ["client", "domain", "x", "y", "label", "right"],
+    "corruptions": ["corruption", "severity", "images", "accuracy"],
 }
 SMALLEST = 1e-12                                      # a column of logits that varies less counts as constant
 
@@ -129,6 +130,15 @@ def sphere_table(values: np.ndarray, labels: np.ndarray, clients: np.ndarray) ->
     )
 
 
+def corruption_table(kinds: np.ndarray, severities: np.ndarray, right: np.ndarray) -> pd.DataFrame:
+    """Accuracy in percent, mean over clients, and the number of images of every corruption at every severity.
+    kinds, severities (n,); right (clients, n): whether a client's model is right about an image."""
+    share = pd.DataFrame({"corruption": kinds, "severity": severities, "accuracy": 100 * right.mean(0)})
+    grouped = share.groupby(["corruption", "severity"])["accuracy"]
+    table = grouped.agg(images="size", accuracy="mean").reset_index()
+    return table[COLUMNS["corruptions"]]
+
+
 def compute(kind: str, cell: Cell, root: Path = ROOT) -> pd.DataFrame:
     """The table of a cell; FedReproError for a missing or broken file."""
     path = cell.representations(root)
@@ -140,7 +150,7 @@ def compute(kind: str, cell: Cell, root: Path = ROOT) -> pd.DataFrame:
         return sphere_table(values.astype(np.float64), labels, clients)
     try:
         with np.load(path) as file:
-            return _matrices(path, file) if kind == "matrix" else _transfer(path, file)
+            return {"matrix": _matrices, "transfer": _transfer, "corruptions": _corruptions}[kind](path, file)
     except FileNotFoundError:
         raise FedReproError(
             f"{shorten(path)}: no such file; the training stage of the cell writes it"
@@ -152,6 +162,7 @@ def compute(kind: str, cell: Cell, root: Path = ROOT) -> pd.DataFrame:
 _NEEDS = {
     "matrix": "logits of all clients on common images",
     "transfer": "features of every client on every domain's images",
+    "corruptions": "answers of every client on corrupted images",
 }
 
 
@@ -197,6 +208,17 @@ def _transfer(path: Path, file: Mapping[str, np.ndarray]) -> pd.DataFrame:
             "another domain"
         )
     return transfer_table(features, labels, answers, domains, client, own)
+
+
+def _corruptions(path: Path, file: Mapping[str, np.ndarray]) -> pd.DataFrame:
+    """`corruption_table` of a cell."""
+    kinds, severities, right = (file[name] for name in ("corruptions", "severities", "right"))
+    if right.ndim != 2 or not len(kinds) == len(severities) == right.shape[1] > 0:
+        raise FedReproError(
+            f"{shorten(path)}: right {right.shape}, expected (clients, {len(kinds)}), with {len(severities)} "
+            "severities"
+        )
+    return corruption_table(kinds, severities, right)
 
 
 def _vectors(path: Path, labels: np.ndarray) -> np.ndarray | None:

@@ -16,7 +16,7 @@ DELTA = "delta"                          # the printed column that subtracts the
 
 
 # Kinds of figures that are computed from a cell's representations.
-COMPUTED = ("embedding", "sphere", "margins", "matrix", "transfer")
+COMPUTED = ("embedding", "sphere", "margins", "matrix", "transfer", "corruptions")
 
 
 # Columns of published/*.csv.
@@ -82,8 +82,8 @@ class Figure:
     method's: the first of `methods` is the one that the others vary); embedding, t-SNE of representations;
     sphere, their directions and lengths; margins, between class means; matrix, cross-correlations of the
     clients' logits; transfer, t-SNE of the first client's features of its own domain's and the next domain's
-    test images; pairs, two measures of every method beside each other; clients, images per class and client;
-    images, an example of every class and domain.
+    test images; corruptions, accuracy by corruption and by severity; pairs, two measures of every method
+    beside each other; clients, images per class and client; images, an example of every class and domain.
     """
     number: str
     title: str
@@ -98,6 +98,7 @@ class Figure:
             "margins",
             "matrix",
             "transfer",
+            "corruptions",
             "pairs",
             "clients",
             "images",
