@@ -31,7 +31,7 @@ from pipeline.report.evidence import Evidence
 from pipeline.report.judgement import Judgement, orders, ordinal
 from pipeline.report.judging import closeness, decide, judge
 from pipeline.report.measures import numbers, uniformity
-from pipeline.report.standings import of_table, shared
+from pipeline.report.standings import of_table
 from pipeline.report.study import Study
 from pipeline.report.verdicts import CONFIRMED, CONTRADICTED, FAILS, HOLDS, OPEN, UNDECIDED, WAITS, Verdict
 from pipeline.schema import ROOT, Cell, load_paper
@@ -650,17 +650,6 @@ def test_mean_ranks_of_a_table_need_three_scenarios(root):
         found.text in (root / "reports/fedcrl.html").read_text()
         and (root / "reports/figures/fedcrl-table2-ranks.svg").read_text() == svg
     )
-
-
-def test_the_most_blocks_that_three_methods_share():
-    numbers = {
-        (method, block): 1.0
-        for method, blocks in (("a", "123"), ("b", "123"), ("c", "12"), ("d", "12"), ("e", "13"))
-        for block in blocks
-    }
-    assert shared(numbers, "123") == (["a", "b", "c", "d"], ["1", "2"]) and shared(
-        {("a", "1"): 1.0}, "1"
-    ) == ([], [])
 
 
 def test_claims_are_judged_again_by_a_variant_of_their_tables(claimed):

@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from pipeline.report.ranks import ranks
+from pipeline.report.standings import shared
 from pipeline.report.statistics import (
     ALPHA,
     Design,
@@ -462,3 +463,11 @@ def test_intervals_cover_and_the_spread_test_is_exact():
         p.append(spread_test(y, 0)[1])
     assert pair / 2000 == pytest.approx(0.95, abs=0.015) and every / 2000 == pytest.approx(0.95, abs=0.015)
     assert stats.kstest(p, "uniform").pvalue > 0.01
+
+
+def test_ranks_are_over_the_blocks_and_methods_with_the_most_numbers():
+    numbers = {(method, block): 1.0 for method in "12345" for block in "abc"}
+    numbers |= {(method, "d"): 1.0 for method in "123"}
+    assert shared(numbers, "abcd") == (list("12345"), list("abc"))                # 15 numbers, not 12
+    assert shared(numbers | {("4", "d"): 1.0}, "abcd") == (list("1234"), list("abcd"))
+    assert shared(numbers, "ab") == ([], [])                                      # too few blocks

@@ -109,7 +109,7 @@ def short(project):
     cell has."""
     def two(document):
         document["tuning"]["mini"] |= {"configurations": 2, "test_seeds": [0, 5]}
-    for committed in project.glob("papers/*/tuning/mini*"):
+    for committed in project.glob("papers/*/tuning/*/"):
         shutil.rmtree(committed)
     edit(project / "papers/fedcrl/paper.yaml", two)
     load_paper.cache_clear()
@@ -238,7 +238,7 @@ def test_what_diverges_is_not_chosen_and_a_killed_worker_is_no_divergence(
     assert choices.read(CELL, short) == document
 
 
-def test_the_choice_is_trained_and_reported(short, tuned):
+def test_the_choice_is_trained_and_reported(short, tuned, monkeypatch):
     for word in ("chosen", "published"):
         stage(short, "tune", str(CELL), word, FEDREPRO_WORKERS="1")
     (cell, result), (other, own) = results.of_tuning(CELL, short).items()
@@ -254,6 +254,10 @@ def test_the_choice_is_trained_and_reported(short, tuned):
     (report,), _ = tunings(short)
     assert report.values == values and report.tuned.mean == np.mean(result["measures"]["weighted"])
     assert report.published.mean == np.mean(own["measures"]["weighted"])
+    fewer = own | {"seeds": [0, 1]}
+    monkeypatch.setattr("pipeline.report.tuning.of_tuning", lambda *_: {cell: result, other: fewer})
+    (report,), _ = tunings(short)
+    assert report.published and report.tuned is None                    # other seeds are not compared
     low, high = sorted(choices.means(tuned["configurations"]))
     assert report.range == high - low and report.spread == pytest.approx((high - low) / 2**0.5)
     assert not (short / "papers/fedcrl/runs/mini-tuned").exists()

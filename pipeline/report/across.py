@@ -16,7 +16,7 @@ from pipeline.report.arena import At, Speed, Tuned, speed, tuned
 from pipeline.report.drawings import Drawing
 from pipeline.report.measures import numbers as measured
 from pipeline.report.panels import Panel, Row, Value, mark, merge_heads
-from pipeline.report.ranks import METHODS, Ranks, ranks
+from pipeline.report.ranks import Ranks, ranks
 from pipeline.report.scatter import Scatter, against_cost
 from pipeline.report.standings import SCENARIOS, Standing, shared, standing
 from pipeline.report.study import Study
@@ -183,18 +183,18 @@ def _standing(found: dict[At, dict], labels: dict[str, str], minis: dict[str, St
     if (ranked := _ranked(numbers, found, labels, minis)) is None:
         return None
     further = (
-        f" The miniatures are those of {listed(ranked[1])}, the most in which at least {METHODS} algorithms "
-        "have all run."
+        f" The miniatures are those of {listed(ranked[1])}, in which all of these algorithms have run: no "
+        f"other {SCENARIOS} or more share as many numbers."
     )
     return standing(ranked[0], "miniatures", "figures/across-ranks.svg", further)
 
 
 def _ranked(numbers: Mapping[At, float], found: dict[At, dict], labels: dict[str, str],
             minis: dict[str, Study]) -> tuple[Ranks, list[str]] | None:
-    """(mean ranks, names of the miniatures) over the largest set of miniatures in which enough algorithms all
-    have a number; None for less than SCENARIOS."""
+    """(mean ranks, names of the miniatures) over those miniatures that share the most numbers of the same
+    algorithms; None for less than SCENARIOS."""
     methods, keys = shared(dict(numbers), [key for key in minis if _headline(key, found)])
-    if len(keys) < SCENARIOS:
+    if not keys:
         return None
     lower = [lower_is_better(_headline(key, found)) for key in keys]
     rows = {label: [numbers[name, key] for key in keys] for label, name in labels.items() if name in methods}

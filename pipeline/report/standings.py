@@ -73,8 +73,8 @@ def standing(found: Ranks, blocks: str, path: str, further: str = "") -> Standin
 
 
 def shared(numbers: dict[tuple[str, str], float], blocks: Sequence[str]) -> tuple[list[str], list[str]]:
-    """(methods, blocks): the largest set of blocks in which at least METHODS methods have all run, with as
-    many methods as possible; empty where there is none.
+    """(methods, blocks): of at least SCENARIOS blocks and METHODS methods that have run in each of them the
+    most numbers, of equally many the most blocks; empty where there are none.
 
     numbers: (method, block) -> number.
     """
@@ -83,6 +83,6 @@ def shared(numbers: dict[tuple[str, str], float], blocks: Sequence[str]) -> tupl
     for mask in range(1, 2 ** len(blocks)):
         chosen = [block for i, block in enumerate(blocks) if mask >> i & 1]
         methods = [name for name in names if all((name, block) in numbers for block in chosen)]
-        if len(methods) >= METHODS and (len(chosen), len(methods)) > (len(best[1]), len(best[0])):
-            best = methods, chosen
+        if len(chosen) >= SCENARIOS and len(methods) >= METHODS:
+            best = max(best, (methods, chosen), key=lambda one: (len(one[0]) * len(one[1]), len(one[1])))
     return best

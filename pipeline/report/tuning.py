@@ -55,10 +55,13 @@ def tunings(root: Path = ROOT) -> tuple[list[Tuning], list[str]]:
 def _tuning(cell: Cell, root: Path) -> Tuning:
     document, results = choices.read(cell, root), of_tuning(cell, root)
     chosen = document["configurations"][document["chosen"]]
+    before, after = (results.get(find(cell, root)) for find in (choices.published, choices.tuned))
+    if before and after and before["seeds"] != after["seeds"]:           # one is from before a change of them
+        after = None
     return Tuning(
         cell,
-        _headline(results.get(choices.published(cell, root))),
-        _headline(results.get(choices.tuned(cell, root))),
+        _headline(before),
+        _headline(after),
         chosen["values"],
         not chosen["changes"],
         choices.means(document["configurations"]),
