@@ -43,7 +43,7 @@ from pipeline.schema import (
 DONE, STALE, FAILED, MISSING, UNPLANNED = STATES = "done", "stale", "failed", "missing", "no stage"
 LEFT = (STALE, FAILED, MISSING)
 # The scenarios that the miniatures use -> the name under which their table is listed.
-MINIATURES = {MINIATURE: "miniature", ACROSS: "across papers"}
+LISTED = {MINIATURE: "miniature", ACROSS: "across papers"}
 NAME = 20                                             # columns of a name; a longer one has a line of its own
 WIDTH = 80
 
@@ -114,11 +114,11 @@ def overview(key: str, results: dict[Cell, dict], rates: list[Rate], root: Path 
     tables = {
         f"table {table.number}": table_cells(key, paper, table, root) for table in paper.tables.values()
     }
-    names = dict(zip(paper.beside, paper.beside)) | MINIATURES
+    names = dict(zip(paper.beside, paper.beside)) | LISTED
     others = {
         name: [cell for cell in stages if cell.scenario == scenario] for scenario, name in names.items()
     }
-    tables = {MINIATURES[MINIATURE]: others.pop(MINIATURES[MINIATURE])} | tables | others
+    tables = {LISTED[MINIATURE]: others.pop(LISTED[MINIATURE])} | tables | others
     cells = {}
     for cell in dict.fromkeys([*stages, *(cell for found in tables.values() for cell in found)]):
         cells[cell] = _status(cell, stages.get(cell, ""), results.get(cell), errors, rates, root)
@@ -367,7 +367,7 @@ def _advice(overviews: dict[str, Overview]) -> Iterator[str]:
             (key, name)
             for key, found in overviews.items()
             for name, cells in found.tables.items()
-            if name not in MINIATURES.values() and any(found.cells[cell].state in LEFT for cell in cells)
+            if name not in LISTED.values() and any(found.cells[cell].state in LEFT for cell in cells)
         ),
         None,
     )

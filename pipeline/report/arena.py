@@ -88,7 +88,7 @@ def _to_target(study: Study, cell: Cell | None, result: dict | None, reference: 
 def tuned(minis: dict[str, Study], found: list[Tuning], labels: dict[str, str], judge: Judge) -> Tuned | None:
     """None where nothing was tuned and then trained. A column is a miniature, by its paper's key, or another
     scenario."""
-    done = {(_algorithm(minis[one.cell.paper], one.cell), _column(one.cell)): one for one in found
+    done = {(minis[one.cell.paper].paper.algorithm(one.cell.method), _column(one.cell)): one for one in found
             if one.cell.paper in minis and one.published and one.tuned}
     ordered = sorted(done.values(), key=lambda one: (not _mini(one.cell), [*minis].index(one.cell.paper)))
     columns = {_column(one.cell): _title(one.cell, minis[one.cell.paper]) for one in ordered}
@@ -123,10 +123,6 @@ def _title(cell: Cell, study: Study) -> str:
 
 def _column(cell: Cell) -> str:
     return cell.paper if _mini(cell) else f"{cell.paper}/{cell.scenario}"
-
-
-def _algorithm(study: Study, cell: Cell) -> str:
-    return study.paper.algorithm(cell.method)
 
 
 def _together(done: dict[At, Tuning], names: dict[str, str], columns: dict[str, str]) -> Panel:

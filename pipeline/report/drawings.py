@@ -109,8 +109,7 @@ def run_command(study: Study, cells: list[Cell]) -> str:
 
 
 # Kinds that are computed from representations or images and kept in git.
-_KEPT = dict.fromkeys((*COMPUTED, PICTURE),
-                      "; python -m stages.figures {key}")
+_KEPT = dict.fromkeys((*COMPUTED, PICTURE), "; python -m stages.figures {key}")
 
 
 def _path(study: Study, name: str, scenarios: list[str]) -> str:
