@@ -290,7 +290,8 @@ def test_no_stage_outside_needs_the_tuning(short):
 def test_the_command_names_the_stages_of_what_is_asked_for():
     file = "papers/fedcrl/tuning/dvc.yaml"
     mini = [f"{file}:tuned-mini@*", f"{file}:published-mini@*"]
-    assert targets("fedcrl") == [*mini, f"{file}:tuned-across@*", f"{file}:published-across@*"]
+    assert targets("fedcrl") == [*mini, f"{file}:tuned-across@*", f"{file}:published-across@*",
+                                 f"{file}:tuned-cifar10-dir-01-short@*"]
     assert targets("fedcrl/mini") == mini
     assert targets("fedcrl/mini/fedprox") == [one.replace("*", "fedprox") for one in mini]
     assert targets("fedlsa/office-caltech") == ["papers/fedlsa/tuning/dvc.yaml:tuned-office-caltech@*"]
