@@ -179,7 +179,7 @@ def test_a_tuning_is_listed_with_what_it_has_chosen_and_trained(root):
     assert any("fedrepro tune fedcrl" in line for line in status.lines({"fedcrl": found()}, []))
     assert status._stages({"fedcrl": found()}, "tuning of mini") == []
     assert status._stages({"fedcrl": found()}, "tuning of balanced") == \
-        ["papers/fedcrl/tuning/dvc.yaml:tuned-balanced@fedprox"]
+        ["papers/fedcrl/tuning/dvc.yaml:tuned-balanced@fedprox", "papers/fedcrl/dvc.yaml:main@balanced-fedprox"]
 
 
 def test_every_cell_has_one_state(root):
