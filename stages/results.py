@@ -27,6 +27,7 @@ def main(paper: str | None = None) -> None:
     folder = ROOT / "papers" / paper
     parts = {
         "paper.yaml": ["paper.yaml"],
+        "sources.yaml": ["sources.yaml"],             # by which a page says what is measured by earlier code
         "claims.csv": ["claims.csv"],
         "published": ["published/*.csv"],
         "figures": [f"figures/*-{MINIATURE}*", "figures/corruptions.png"],

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from reporting import BALANCED, check_tex, unlinked, write_run
 
-from pipeline.cells import results
+from pipeline.cells import provenance, results
 from pipeline.errors import ParamError
 from pipeline.report import geometry, render
 from pipeline.report.claims import (
@@ -760,6 +760,24 @@ def test_a_run_that_differs_from_what_is_asked_for_now_says_so(claimed):
     }
     assert "all methods: 2 rounds instead of 40." in notes["balanced"]
     assert "FedAvg: run with the method's defaults, paper.yaml now has mu = 0.5." in notes["balanced"]
+
+
+def test_a_run_of_earlier_code_says_so(claimed):
+    for folder in ("pipeline", "stages"):
+        (claimed / folder).symlink_to(ROOT / folder)
+
+    def texts() -> list[str]:
+        study = Study.of("fedcrl", results.collect(claimed), claimed)
+        return next(note.texts for note in page(study).notes if note.scenario == "balanced")
+
+    path = claimed / "papers/fedcrl/runs/balanced/fedavg/result.json"
+    result = json.loads(path.read_text()) | {"precision": "fp32"}
+    today = provenance.cell_digest(Cell("fedcrl", "balanced", "fedavg"), result["partition"], root=claimed)
+    path.write_text(json.dumps(seal(result | {"digest": today})))
+    assert not any("have changed since" in text for text in texts())
+    path.write_text(json.dumps(seal(result | {"digest": "b" * 64})))
+    assert ("FedAvg: measured with code or parameters that have changed since, and not yet measured again."
+            in texts())
 
 
 def test_run_pages_of_scenarios_without_runs_go_away(claimed):

@@ -290,10 +290,16 @@ def test_no_stage_outside_needs_the_tuning(short):
 def test_the_command_names_the_stages_of_what_is_asked_for():
     file = "papers/fedcrl/tuning/dvc.yaml"
     mini = [f"{file}:tuned-mini@*", f"{file}:published-mini@*"]
-    assert targets("fedcrl") == [*mini, f"{file}:tuned-across@*", f"{file}:published-across@*"]
+    assert targets("fedccl") == [one.replace("fedcrl", "fedccl").replace("mini", scenario)
+                                 for scenario in ("mini", "across") for one in mini]
     assert targets("fedcrl/mini") == mini
     assert targets("fedcrl/mini/fedprox") == [one.replace("*", "fedprox") for one in mini]
-    assert targets("fedlsa/office-caltech") == ["papers/fedlsa/tuning/dvc.yaml:tuned-office-caltech@*"]
+    # without seeds of its own a tuning is compared with the scenario's cells
+    tuned, *own = targets("fedlsa/office-caltech")
+    assert tuned == "papers/fedlsa/tuning/dvc.yaml:tuned-office-caltech@*"
+    assert own[0] == "papers/fedlsa/dvc.yaml:main@office-caltech-fedavg" and len(own) == 17
+    assert targets("fedlsa/office-caltech/fedsr") == [
+        tuned.replace("*", "fedsr"), "papers/fedlsa/dvc.yaml:main@office-caltech-fedsr"]
     for wrong, says in (
         ("fedcl", "unknown paper"),
         ("fedcrl/min", "unknown scenario 'min'"),

@@ -164,15 +164,28 @@ def made_by(result: dict, cell: Cell, candidates: list[str], root: Path = ROOT) 
         return None
 
 
+def current(result: dict, cell: Cell, root: Path = ROOT) -> bool:
+    """Whether a result was made by today's parameters and by today's code, or by code that is certified
+    equal; also where the root has no code to compare with."""
+    code = _code_at(result, cell, root)
+    return code is None or made_by(result, cell, ledger.equal(code, root), root) is not None
+
+
 def certificate(result: dict, cell: Cell, root: Path = ROOT) -> dict | None:
     """The ledger's entry by which a result counts although the code has changed since; None where it has not,
     or where it does not count."""
-    try:
-        code = digest_of(cell, root, result.get("executor", "sequential"))
-    except KeyError:                                  # an old result that does not record its code
+    if (code := _code_at(result, cell, root)) is None:
         return None
     made = made_by(result, cell, ledger.equal(code, root), root)
     return ledger.certified(code, root) if made not in (code, None) else None
+
+
+def _code_at(result: dict, cell: Cell, root: Path) -> str | None:
+    """The digest of the code that trains a cell today; None where the root has papers but no code."""
+    try:
+        return digest_of(cell, root, result.get("executor", "sequential"))
+    except KeyError:
+        return None
 
 
 def cell_digest(

@@ -130,8 +130,7 @@ def overview(key: str, results: dict[Cell, dict], rates: list[Rate], root: Path 
 def _tuned(
     key: str, scenario: str, errors: "Failures", rates: list[Rate], root: Path
 ) -> dict[Cell, Status]:
-    """The cells that a tuning compares: of each method with the chosen values, and where the tuning asks for
-    seeds of its own with the row's."""
+    """The cells that a tuning compares: of each method with the chosen values and with the row's."""
     paper, found = load_paper(key, root), {}
     asked = paper.tuning[scenario]
     for cell in (Cell(key, scenario, method) for method in asked.methods):
@@ -143,9 +142,7 @@ def _tuned(
             trial = Trial.of(cell, (), number=0, seeds=tuple(asked.seeds))
             choosing = asked.configurations * (estimate(trial, rates, root)[0] or 0)
         for one in (chosen, choices.published(cell, root)):
-            if one != cell:                           # which is in a table
-                result = read_result(one, root)
-                found[one] = _status(one, one.stage(paper), result, errors, rates, root)
+            found[one] = _status(one, one.stage(paper), read_result(one, root), errors, rates, root)
         if choosing:
             found[chosen] = dataclasses.replace(
                 found[chosen], state=MISSING, hours=(found[chosen].hours or 0) + choosing

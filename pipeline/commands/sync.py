@@ -120,8 +120,9 @@ def _dependencies(key: str, folder: Path, context: dict) -> dict[str, list[str]]
     texts = [
         f"{mine}/{name}" for name in ("paper.yaml", "claims.csv", "published") if (folder / name).exists()
     ]
-    return {"inputs": [*texts, f"{mine}/runs/{MINIATURE}", *figures],
-            "report_deps": [f"{mine}/runs", *[f"{mine}/figures"] * bool(figures)]}
+    sources = f"{mine}/sources.yaml"
+    return {"inputs": [*texts, sources, f"{mine}/runs/{MINIATURE}", *figures],
+            "report_deps": [sources, f"{mine}/runs", *[f"{mine}/figures"] * bool(figures)]}
 
 
 def _sets(scenario: Scenario) -> list[str]:

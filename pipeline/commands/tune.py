@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pipeline.cells import choices
 from pipeline.commands import run
 from pipeline.errors import ParamError, unknown
-from pipeline.schema import Cell, Tuning, load_paper, papers, planned
+from pipeline.schema import Cell, load_paper, papers, planned
 
 
 def main(what: Sequence[str], jobs: int | None = None, force: bool = False) -> int:
@@ -36,12 +36,16 @@ def targets(name: str) -> list[str]:
         if cell.method in paper.methods and cell.method not in tuning[cell.scenario].methods:
             raise ParamError(f"{at}.{cell.scenario}.methods: it does not list {cell.method!r}")
         choices.asked(cell)
-        return [f"papers/{key}/tuning/dvc.yaml:{kind}-{cell.scenario}@{cell.method}"
-                for kind in _kinds(tuning[cell.scenario])]
-    return [f"papers/{key}/tuning/dvc.yaml:{kind}-{scenario}@*" for scenario in rest or tuning
-            for kind in _kinds(tuning[scenario])]
+    return [stage for scenario in rest[:1] or tuning for stage in _stages(key, scenario, rest[1:])]
 
 
-def _kinds(tuning: Tuning) -> list[str]:
-    """Of the stages that train when a method has been tuned."""
-    return ["tuned", *["published"] * bool(tuning.test_seeds)]
+def _stages(key: str, scenario: str, methods: Sequence[str]) -> list[str]:
+    """Those that train what a tuning compares, of these methods or of all: with the chosen values and with
+    the row's, which are the scenario's own cells where the tuning has no seeds of its own."""
+    paper, file = load_paper(key), f"papers/{key}/tuning/dvc.yaml"
+    kinds = ["tuned", *["published"] * bool(paper.tuning[scenario].test_seeds)]
+    found = [f"{file}:{kind}-{scenario}@{method}" for kind in kinds for method in methods or "*"]
+    if "published" not in kinds:
+        found += [Cell(key, scenario, method).stage(paper)
+                  for method in methods or paper.tuning[scenario].methods]
+    return found

@@ -123,7 +123,12 @@ def page(study: Study, hours: Hours | None = None) -> Page:
     paper, said = study.paper, notes(study)
     texts = {note.scenario: note.texts for note in said}
     said = [note for note in said if note.scenario != ACROSS]
-    cells = {cell for cell in study.grid if cell.scenario not in paper.beside}
+    cells = {
+        Cell(study.key, scenario, method)
+        for grid in paper.grids.values() if not grid.beside
+        for scenario in grid.scenarios if scenario not in paper.beside
+        for method in grid.methods
+    }
     tables, elsewhere = judged(study, said)
     tables = [dataclasses.replace(table, hours=_hours(table.left, hours)) for table in tables]
     mini = own_table(study, MINIATURE, texts.get(MINIATURE, []))

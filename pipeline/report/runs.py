@@ -212,10 +212,12 @@ def departures(study: Study, cell: Cell) -> list[str]:
     found = []
     if result["rounds"] != scenario.training.rounds:
         found.append(f"{result['rounds']} rounds instead of {scenario.training.rounds}")
-    if missing := [seed for seed in scenario.seeds if seed not in result["seeds"]]:
-        found.append(f"{len(scenario.seeds) - len(missing)} of {len(scenario.seeds)} seeds")
     if result["hyper"] != hyper:
         found.append(f"run with {_words(result['hyper'])}, paper.yaml now has {_words(hyper)}")
+    if not found and not provenance.current(result, cell, study.root):
+        found.append("measured with code or parameters that have changed since, and not yet measured again")
+    if missing := [seed for seed in scenario.seeds if seed not in result["seeds"]]:
+        found.append(f"{len(scenario.seeds) - len(missing)} of {len(scenario.seeds)} seeds")
     return found
 
 

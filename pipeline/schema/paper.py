@@ -123,11 +123,13 @@ class Grid:
     """Cells to run: every scenario with every method. `dvc.yaml` has one matrix stage per grid.
 
     apart: in a folder and a dvc.yaml of its own, for a grid so large that neither its lock nor `dvc repro
-    papers/<paper>/dvc.yaml` should carry it.
+    papers/<paper>/dvc.yaml` should carry it. beside: of methods that the paper does not compare; they are no
+    cells of its tables.
     """
     scenarios: list[str]
     methods: list[str]
     apart: bool = False
+    beside: bool = False
 
 
 @dataclass(frozen=True)
