@@ -91,7 +91,8 @@ def tuned(minis: dict[str, Study], found: list[Tuning], labels: dict[str, str], 
     done = {(minis[one.cell.paper].paper.algorithm(one.cell.method), _column(one.cell)): one for one in found
             if one.cell.paper in minis and one.published and one.tuned}
     ordered = sorted(done.values(), key=lambda one: (not _mini(one.cell), [*minis].index(one.cell.paper)))
-    columns = {_column(one.cell): _title(one.cell, minis[one.cell.paper]) for one in ordered}
+    titles = {_column(one.cell): _title(one.cell, minis[one.cell.paper]) for one in ordered}
+    columns = {column: ", ".join(title.split(", ")[:2]) for column, title in titles.items()}
     names = {algorithm: label for label, algorithm in sorted(labels.items(), key=lambda item: item[0].lower())
              if any(at[0] == algorithm for at in done)}
     if not names:
@@ -102,7 +103,7 @@ def tuned(minis: dict[str, Study], found: list[Tuning], labels: dict[str, str], 
               for numbers in (before, after)]
     path, last = "figures/across-tuned-ranks.svg", ranked[1]
     return Tuned(_together(done, names, columns),
-                 [(title, _details(done, names, column)) for column, title in columns.items()],
+                 [(title, _details(done, names, column)) for column, title in titles.items()],
                  _findings(done, before, after, names, columns, ranked),
                  standing(last[0], "miniatures", path).drawing if last else None,
                  _either({one.tuned.seeds for one in done.values() if one.tuned}),
@@ -181,10 +182,13 @@ def _findings(done: dict[At, Tuning], before: dict[At, float], after: dict[At, f
         f"the published values give, and {kept} {'keeps' if kept == 1 else 'keep'} these."
     ]
     for column in columns:
-        own = [at for at in done if at[1] == column]
-        first = [names[max(own, key=lambda at: numbers[at])[0]] for numbers in (before, after)]
-        then = "and after it" if first[0] == first[1] else f"after it {first[1]}"
-        said.append(f"In {_place(column, columns)} {first[0]} is first before tuning, {then}.")
+        own = [(names[at[0]], before[at], after[at]) for at in done if at[1] == column]
+        if len(own) > 1:
+            first, lead = _first({name: number for name, number, _ in own})
+            then, last = _first({name: number for name, _, number in own})
+            then = "and after it" if first == then else f"after it {then}"
+            said.append(f"In {_place(column, columns)} {first} is first before tuning ({lead}), {then} "
+                        f"({last}).")
     for words, judged in zip(("Before", "After"), ranked):
         if judged:
             ranks, blocks = judged
@@ -194,6 +198,12 @@ def _findings(done: dict[At, Tuning], before: dict[At, float], after: dict[At, f
                 f"{listed(blocks)} are {listed(best)} (Friedman test, {p_words(ranks.p)})."
             )
     return said
+
+
+def _first(numbers: dict[str, float]) -> tuple[str, str]:
+    """The name with the highest of two or more numbers; it and the next one in words."""
+    (name, most), (other, next_) = sorted(numbers.items(), key=lambda item: -item[1])[:2]
+    return name, f"{most:.2f} %, ahead of {other} with {next_:.2f} %"
 
 
 def _place(column: str, columns: dict[str, str]) -> str:
