@@ -109,7 +109,9 @@ def test_another_scenario_is_a_column_behind_the_miniatures_and_has_no_part_in_t
     assert [[*numbers] for numbers in ranked] == [[("fedprox", "fedcrl")]] * 2
     two = [replace(one, cell=Cell("fedcrl", "balanced", one.cell.method)) for one in tuned[1][:2]]
     said = arena.tuned(minis, two, LABELS, lambda numbers: None).findings
-    assert said[1].startswith(f"In FEDCRL, {title} FedAvg is first before tuning (50.00 %, ahead of FedProx ")
+    place = f"FEDCRL's {title}"
+    assert said[1].startswith(f"In {place} FedAvg is first before tuning (50.00 %, ahead of FedProx with ")
+    assert f"{place} has images of the paper, not of a miniature, and no part in the mean ranks." in said
 
 
 def test_without_tuning_nothing_is_said(tuned):

@@ -189,6 +189,9 @@ def _findings(done: dict[At, Tuning], before: dict[At, float], after: dict[At, f
             then = "and after it" if first == then else f"after it {then}"
             said.append(f"In {_place(column, columns)} {first} is first before tuning ({lead}), {then} "
                         f"({last}).")
+    if real := [_place(column, columns) for column in columns if "/" in column]:
+        said.append(f"{listed(real)} {'has' if len(real) == 1 else 'have'} images of the paper, not of a "
+                    "miniature, and no part in the mean ranks.")
     for words, judged in zip(("Before", "After"), ranked):
         if judged:
             ranks, blocks = judged
@@ -207,4 +210,5 @@ def _first(numbers: dict[str, float]) -> tuple[str, str]:
 
 
 def _place(column: str, columns: dict[str, str]) -> str:
-    return columns[column] if "/" in column else f"{columns[column]}'s miniature"
+    name, *scenario = columns[column].split(", ")
+    return f"{name}'s {''.join(scenario) or 'miniature'}"
