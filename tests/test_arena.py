@@ -70,11 +70,21 @@ def test_tuning_is_told_with_its_gains_losses_and_spread(tuned):
     assert [row.values[0].mark for row in panel.rows] == ["", "best", "second"]          # as published
     assert (shown.seeds, shown.tried, shown.drawing) == ("2", "2 or 3", None)
     assert shown.findings == [
-        "Tuning changes the accuracy by +1.67 points on average over 3 cells, by most for FedProx in "
+        "Tuning changes the accuracy by +1.67 points on average over three cells, by most for FedProx in "
         "FEDCRL's miniature (+6.00); 1 of them ends below what the published values give, and 1 keeps these.",
         "In FEDCRL's miniature FedAvg is first before tuning (50.00 %, ahead of FedProx with 48.00 %), "
         "after it FedProx (54.00 %, ahead of FedAvg with 50.00 %).",
     ]
+
+
+def test_published_values_without_a_number_leave_what_tuning_gives(tuned):
+    minis, (fedavg, fedprox, *_) = tuned
+    shown = arena.tuned(minis, [fedavg, replace(fedprox, published=None)], LABELS, lambda numbers: None)
+    rows = {row.name: [value.mean or value.text for value in row.values] for row in shown.panel.rows}
+    assert rows == {"FedAvg": ["50.00", "+0.00"], "FedProx": ["54.00", ""]}
+    assert "over one cell," in shown.findings[0] and len(shown.findings) == 1          # none is first of one
+    shown = arena.tuned(minis, [replace(fedprox, published=None)], LABELS, lambda numbers: None)
+    assert shown.findings == []
 
 
 def test_ranks_before_and_after_are_of_the_same_algorithms(tuned):
