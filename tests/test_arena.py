@@ -70,10 +70,21 @@ def test_tuning_is_told_with_its_gains_losses_and_spread(tuned):
     assert [row.values[0].mark for row in panel.rows] == ["", "best", "second"]          # as published
     assert (shown.seeds, shown.tried, shown.drawing) == ("2", "2 or 3", None)
     assert shown.findings == [
-        "Tuning changes the accuracy by +1.67 points on average over 3 cells, by most for FedProx in "
+        "Tuning changes the accuracy by +1.67 points on average over three cells, by most for FedProx in "
         "FEDCRL's miniature (+6.00); 1 of them ends below what the published values give, and 1 keeps these.",
-        "In FEDCRL's miniature FedAvg is first before tuning, after it FedProx.",
+        "In FEDCRL's miniature FedAvg is first before tuning (50.00 %, ahead of FedProx with 48.00 %), "
+        "after it FedProx (54.00 %, ahead of FedAvg with 50.00 %).",
     ]
+
+
+def test_published_values_without_a_number_leave_what_tuning_gives(tuned):
+    minis, (fedavg, fedprox, *_) = tuned
+    shown = arena.tuned(minis, [fedavg, replace(fedprox, published=None)], LABELS, lambda numbers: None)
+    rows = {row.name: [value.mean or value.text for value in row.values] for row in shown.panel.rows}
+    assert rows == {"FedAvg": ["50.00", "+0.00"], "FedProx": ["54.00", ""]}
+    assert "over one cell," in shown.findings[0] and len(shown.findings) == 1          # none is first of one
+    shown = arena.tuned(minis, [replace(fedprox, published=None)], LABELS, lambda numbers: None)
+    assert shown.findings == []
 
 
 def test_ranks_before_and_after_are_of_the_same_algorithms(tuned):
@@ -104,8 +115,13 @@ def test_another_scenario_is_a_column_behind_the_miniatures_and_has_no_part_in_t
     shown = arena.tuned(minis, [other, mini], LABELS, lambda numbers: ranked.append(numbers))
     assert [head.text for head in shown.panel.heads[0]] == ["FEDCRL", f"FEDCRL, {title}"]
     assert [[row.name for row in panel.rows] for _, panel in shown.details] == [["FedProx"], ["FedProx"]]
-    assert f"In FEDCRL, {title} FedProx is first before tuning, and after it." in shown.findings
+    assert not any("is first" in said for said in shown.findings)           # of one method
     assert [[*numbers] for numbers in ranked] == [[("fedprox", "fedcrl")]] * 2
+    two = [replace(one, cell=Cell("fedcrl", "balanced", one.cell.method)) for one in tuned[1][:2]]
+    said = arena.tuned(minis, two, LABELS, lambda numbers: None).findings
+    place = f"FEDCRL's {title}"
+    assert said[1].startswith(f"In {place} FedAvg is first before tuning (50.00 %, ahead of FedProx with ")
+    assert f"{place} has images of the paper, not of a miniature, and no part in the mean ranks." in said
 
 
 def test_without_tuning_nothing_is_said(tuned):

@@ -1,4 +1,5 @@
-"""`fedrepro tune [PAPER[/SCENARIO[/METHOD]]]`: the stages of papers/<paper>/tuning/dvc.yaml."""
+"""`fedrepro tune [PAPER[/SCENARIO[/METHOD]]]`: the stages of papers/<paper>/tuning/dvc.yaml, and the cells to
+compare with."""
 from collections.abc import Sequence
 
 from pipeline.cells import choices

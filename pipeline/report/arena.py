@@ -10,7 +10,7 @@ from pipeline.report.ranks import Ranks
 from pipeline.report.standings import standing
 from pipeline.report.study import Study
 from pipeline.report.tuning import Tuning
-from pipeline.report.words import listed, minus, p_words
+from pipeline.report.words import counted, listed, minus, p_words
 from pipeline.schema import MINIATURES, Cell
 
 REFERENCES = ("fedavg", "local")                      # whose accuracy is the target: the first that has run
@@ -89,9 +89,10 @@ def tuned(minis: dict[str, Study], found: list[Tuning], labels: dict[str, str], 
     """None where nothing was tuned and then trained. A column is a miniature, by its paper's key, or another
     scenario."""
     done = {(minis[one.cell.paper].paper.algorithm(one.cell.method), _column(one.cell)): one for one in found
-            if one.cell.paper in minis and one.published and one.tuned}
+            if one.cell.paper in minis and one.tuned}
     ordered = sorted(done.values(), key=lambda one: (not _mini(one.cell), [*minis].index(one.cell.paper)))
-    columns = {_column(one.cell): _title(one.cell, minis[one.cell.paper]) for one in ordered}
+    titles = {_column(one.cell): _title(one.cell, minis[one.cell.paper]) for one in ordered}
+    columns = {column: ", ".join(title.split(", ")[:2]) for column, title in titles.items()}
     names = {algorithm: label for label, algorithm in sorted(labels.items(), key=lambda item: item[0].lower())
              if any(at[0] == algorithm for at in done)}
     if not names:
@@ -102,7 +103,7 @@ def tuned(minis: dict[str, Study], found: list[Tuning], labels: dict[str, str], 
               for numbers in (before, after)]
     path, last = "figures/across-tuned-ranks.svg", ranked[1]
     return Tuned(_together(done, names, columns),
-                 [(title, _details(done, names, column)) for column, title in columns.items()],
+                 [(title, _details(done, names, column)) for column, title in titles.items()],
                  _findings(done, before, after, names, columns, ranked),
                  standing(last[0], "miniatures", path).drawing if last else None,
                  _either({one.tuned.seeds for one in done.values() if one.tuned}),
@@ -151,12 +152,15 @@ def _marked(rows: list[Row], heads: list[list[str]]) -> Panel:
 
 def _values(one: Tuning | None) -> list[Value]:
     """DETAILS."""
-    if one is None or one.published is None or one.tuned is None:
+    if one is None or one.tuned is None:
         return [Value("outside") for _ in DETAILS]
-    change = one.tuned.mean - one.published.mean
+    before, change = Value("outside"), Value("outside")
+    if one.published:                                 # with these values it may also have diverged
+        gain = one.tuned.mean - one.published.mean
+        before = Value("measured", one.published)
+        change = Value("text", text=minus(f"{gain:+.2f}"), order=gain)
     spread = f"{one.spread:.2f}" if one.spread is not None else ""
-    return [Value("measured", one.published), Value("measured", one.tuned),
-            Value("text", text=minus(f"{change:+.2f}"), order=change),
+    return [before, Value("measured", one.tuned), change,
             Value("text", text=spread, order=one.spread), Value("text", text=_words(one))]
 
 
@@ -170,21 +174,18 @@ def _words(one: Tuning) -> str:
 def _findings(done: dict[At, Tuning], before: dict[At, float], after: dict[At, float],
               names: dict[str, str], columns: dict[str, str], ranked: list[Judged]) -> list[str]:
     """What equal tuning changes, in words. ranked: before and after."""
-    changes = {at: after[at] - before[at] for at in done}
-    most = max(changes, key=lambda at: changes[at])
-    kept = sum(one.kept for one in done.values())
-    below = sum(change < 0 for change in changes.values())
-    said = [
-        f"Tuning changes the accuracy by {minus(f'{fmean(changes.values()):+.2f}')} points on average over "
-        f"{len(done)} cells, by most for {names[most[0]]} in {_place(most[1], columns)} "
-        f"({minus(f'{changes[most]:+.2f}')}); {below} of them {'ends' if below == 1 else 'end'} below what "
-        f"the published values give, and {kept} {'keeps' if kept == 1 else 'keep'} these."
-    ]
+    said = _changes(done, before, after, names, columns)
     for column in columns:
-        own = [at for at in done if at[1] == column]
-        first = [names[max(own, key=lambda at: numbers[at])[0]] for numbers in (before, after)]
-        then = "and after it" if first[0] == first[1] else f"after it {first[1]}"
-        said.append(f"In {_place(column, columns)} {first[0]} is first before tuning, {then}.")
+        own = [{names[at[0]]: number for at, number in numbers.items() if at[1] == column}
+               for numbers in (before, after)]
+        if min(map(len, own)) > 1:
+            (first, lead), (then, last) = map(_first, own)
+            then = "and after it" if first == then else f"after it {then}"
+            said.append(f"In {_place(column, columns)} {first} is first before tuning ({lead}), {then} "
+                        f"({last}).")
+    if real := [_place(column, columns) for column in columns if "/" in column]:
+        said.append(f"{listed(real)} {'has' if len(real) == 1 else 'have'} images of the paper, not of a "
+                    "miniature, and no part in the mean ranks.")
     for words, judged in zip(("Before", "After"), ranked):
         if judged:
             ranks, blocks = judged
@@ -196,5 +197,29 @@ def _findings(done: dict[At, Tuning], before: dict[At, float], after: dict[At, f
     return said
 
 
+def _changes(done: dict[At, Tuning], before: dict[At, float], after: dict[At, float],
+             names: dict[str, str], columns: dict[str, str]) -> list[str]:
+    """How far tuning moves the accuracy; nothing where no published values were trained."""
+    if not before:
+        return []
+    changes = {at: after[at] - number for at, number in before.items()}
+    most = max(changes, key=lambda at: changes[at])
+    kept = sum(done[at].kept for at in changes)
+    below = sum(change < 0 for change in changes.values())
+    return [
+        f"Tuning changes the accuracy by {minus(f'{fmean(changes.values()):+.2f}')} points on average over "
+        f"{counted(len(changes), 'cell')}, by most for {names[most[0]]} in {_place(most[1], columns)} "
+        f"({minus(f'{changes[most]:+.2f}')}); {below} of them {'ends' if below == 1 else 'end'} below what "
+        f"the published values give, and {kept} {'keeps' if kept == 1 else 'keep'} these."
+    ]
+
+
+def _first(numbers: dict[str, float]) -> tuple[str, str]:
+    """The name with the highest of two or more numbers; it and the next one in words."""
+    (name, most), (other, next_) = sorted(numbers.items(), key=lambda item: -item[1])[:2]
+    return name, f"{most:.2f} %, ahead of {other} with {next_:.2f} %"
+
+
 def _place(column: str, columns: dict[str, str]) -> str:
-    return columns[column] if "/" in column else f"{columns[column]}'s miniature"
+    name, *scenario = columns[column].split(", ")
+    return f"{name}'s {''.join(scenario) or 'miniature'}"

@@ -19,6 +19,7 @@ from pipeline.report.words import measure_words
 DASHES = ["-", (0, (5, 1.6)), (0, (1.4, 1.4))]   # tells lines apart once the colours repeat
 TITLE = 54  # letters in a line of a panel's title; more would run into the legend
 POINTS = 101                                     # rounds of a line that a page carries at most
+CROWDED = 16  # ranks on a line: of more, not all have their number
 MOST_BANDS = 8                                   # with more lines, the bands of the seeds hide one another
 
 
@@ -361,7 +362,8 @@ def critical_difference(ranks: Ranks) -> str:
         axes.plot([1, k], [58, 58], **line)
         for rank in range(1, k + 1):
             axes.plot([rank, rank], [54, 58], **line)
-            axes.text(rank, 51, str(rank), ha="center", va="bottom")
+            if k <= CROWDED or rank in (1, k) or (rank % 5 == 0 and rank < k - 1):
+                axes.text(rank, 51, str(rank), ha="center", va="bottom")
         axes.plot([1, 1 + ranks.distance], [24, 24], marker="|", gid="distance", **line)
         words = f"critical difference {ranks.distance:.3f}"
         axes.text(1 + ranks.distance / 2, 19, words, ha="center", va="bottom")
