@@ -42,7 +42,8 @@ def invert_representations(
     features: Callable[[Tensor], Tensor], vectors: Tensor, start: Tensor, steps: int, tv: float
 ) -> Tensor:
     """Images (N, C, H, W) whose representations are nearest to vectors (N, d): the least of
-    |features(image) - vector|^2 / |vector|^2 + tv TV(image) (Mahendran & Vedaldi 2015)."""
+    |features(image) - vector|^2 / |vector|^2 + tv TV(image) (Mahendran & Vedaldi 2015, Eq. 2; their TV is of
+    squared differences, here it is of absolute ones, as in Geiping et al. 2020)."""
     scale = vectors.pow(2).sum(1).clamp(min=torch.finfo(vectors.dtype).tiny)
 
     def distance(images: Tensor) -> Tensor:

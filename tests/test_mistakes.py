@@ -32,6 +32,7 @@ def checkout(tmp_path_factory) -> Path:
     for name in [*names.stdout.splitlines(), RESULT, RESULT.replace("result.json", "history.csv")]:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
+    (folder / "equivalents.yaml").write_text("entries: []\n")          # of another history
     git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org"]
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "as it is"]):
         subprocess.run([*git, *words], cwd=folder, check=True)

@@ -288,18 +288,20 @@ def test_no_stage_outside_needs_the_tuning(short):
 
 
 def test_the_command_names_the_stages_of_what_is_asked_for():
-    file = "papers/fedcrl/tuning/dvc.yaml"
-    mini = [f"{file}:tuned-mini@*", f"{file}:published-mini@*"]
-    assert targets("fedccl") == [one.replace("fedcrl", "fedccl").replace("mini", scenario)
-                                 for scenario in ("mini", "across") for one in mini]
-    assert targets("fedcrl/mini") == mini
-    assert targets("fedcrl/mini/fedprox") == [one.replace("*", "fedprox") for one in mini]
+    def stages(key: str, scenario: str) -> list[str]:
+        return [f"papers/{key}/tuning/dvc.yaml:{kind}-{scenario}@{method}" for kind in ("tuned", "published")
+                for method in load_paper(key).tuning[scenario].methods]
+    assert targets("fedccl") == stages("fedccl", "mini") + stages("fedccl", "across")
+    assert targets("fedcrl/mini") == stages("fedcrl", "mini")
+    assert targets("fedcrl/mini/fedprox") == [
+        one for one in stages("fedcrl", "mini") if one.endswith("@fedprox")]
     # without seeds of its own a tuning is compared with the scenario's cells
-    tuned, *own = targets("fedlsa/office-caltech")
-    assert tuned == "papers/fedlsa/tuning/dvc.yaml:tuned-office-caltech@*"
-    assert own[0] == "papers/fedlsa/dvc.yaml:main@office-caltech-fedavg" and len(own) == 17
+    found = targets("fedlsa/office-caltech")
+    assert found[:17] == stages("fedlsa", "office-caltech")[:17] and len(found) == 34
+    assert found[17] == "papers/fedlsa/dvc.yaml:main@office-caltech-fedavg"
     assert targets("fedlsa/office-caltech/fedsr") == [
-        tuned.replace("*", "fedsr"), "papers/fedlsa/dvc.yaml:main@office-caltech-fedsr"]
+        "papers/fedlsa/tuning/dvc.yaml:tuned-office-caltech@fedsr",
+        "papers/fedlsa/dvc.yaml:main@office-caltech-fedsr"]
     for wrong, says in (
         ("fedcl", "unknown paper"),
         ("fedcrl/min", "unknown scenario 'min'"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from pipeline.cells import ledger, provenance
+from pipeline.cells import provenance
 from pipeline.cells.kept import Kept
 from pipeline.engine.world import default_device, executor_name, precision
 from pipeline.schema import ROOT, Cell, Published, load_paper
@@ -57,17 +57,11 @@ def _drawn(cell: Cell, root: Path) -> bool:
 
 def _same_conditions(result: dict, cell: Cell, root: Path) -> bool:
     device, executor = default_device(), executor_name(default_device())
-    same = (
+    return (
         result["device"] == device.type == "cpu"
         and result["executor"] == executor
         and result["precision"] == precision()
-    )
-    return (
-        same
-        and provenance.made_by(
-            result, cell, ledger.equal(provenance.digest_of(cell, root, executor), root), root
-        )
-        is not None
+        and provenance.current(result, cell, root)
     )
 
 

@@ -167,25 +167,25 @@ def made_by(result: dict, cell: Cell, candidates: list[str], root: Path = ROOT) 
 def current(result: dict, cell: Cell, root: Path = ROOT) -> bool:
     """Whether a result was made by today's parameters and by today's code, or by code that is certified
     equal; also where the root has no code to compare with."""
-    code = _code_at(result, cell, root)
-    return code is None or made_by(result, cell, ledger.equal(code, root), root) is not None
+    codes = _codes(result, cell, root)
+    return codes is None or codes[1] is not None
 
 
 def certificate(result: dict, cell: Cell, root: Path = ROOT) -> dict | None:
     """The ledger's entry by which a result counts although the code has changed since; None where it has not,
     or where it does not count."""
-    if (code := _code_at(result, cell, root)) is None:
-        return None
-    made = made_by(result, cell, ledger.equal(code, root), root)
-    return ledger.certified(code, root) if made not in (code, None) else None
+    codes = _codes(result, cell, root)
+    return ledger.certified(codes[0], root) if codes and codes[1] not in (codes[0], None) else None
 
 
-def _code_at(result: dict, cell: Cell, root: Path) -> str | None:
-    """The digest of the code that trains a cell today; None where the root has papers but no code."""
+def _codes(result: dict, cell: Cell, root: Path) -> tuple[str, str | None] | None:
+    """The digest of the code that trains a cell today, and which of the equal ones made the result, None for
+    none of them; None where the root has papers but no code."""
     try:
-        return digest_of(cell, root, result.get("executor", "sequential"))
+        code = digest_of(cell, root, result.get("executor", "sequential"))
     except KeyError:
         return None
+    return code, made_by(result, cell, ledger.equal(code, root), root)
 
 
 def cell_digest(

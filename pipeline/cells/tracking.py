@@ -23,7 +23,7 @@ import pandas as pd
 from pipeline import files
 from pipeline.cells import choices, results
 from pipeline.errors import FedReproError
-from pipeline.schema import ACROSS, MINIATURE, ROOT, Cell, Trial, Tuned, load_paper
+from pipeline.schema import LISTED, ROOT, Cell, Trial, Tuned, load_paper
 
 LIVE_AFTER = 30.0                                     # seconds after which a cell is followed live
 FLUSH = 10.0                                          # seconds between two batches of a live run
@@ -186,7 +186,7 @@ class Store:
         tags = self._tags(cell) | {
             "seed": str(seed),
             "table": ", ".join(tables)
-            or {MINIATURE: "miniature", ACROSS: "across papers"}.get(cell.scenario, ""),
+            or LISTED.get(cell.scenario, ""),
         }
         run = self._new_run(f"{cell.scenario}/{cell.method}/seed {seed}", tags, started)
         parameters = [

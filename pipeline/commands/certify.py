@@ -26,7 +26,8 @@ import yaml
 from pipeline import files
 from pipeline.cells import arithmetic, ledger, provenance
 from pipeline.cells.progress import clock
-from pipeline.errors import NO_REPOSITORY, FedReproError, ParamError, unknown
+from pipeline.commands.git import git
+from pipeline.errors import FedReproError, ParamError, unknown
 from pipeline.schema import ROOT, Cell
 from pipeline.sealing import content_hash
 
@@ -188,7 +189,7 @@ def _last_valid(cell: Cell, result: dict, commits: Iterable[str], root: Path) ->
             and provenance.cell_digest(cell, result["partition"], result["precision"], root, code=code)
             == result["digest"]
         ):
-            return code, _git(root, "rev-parse", commit)
+            return code, git(root, "rev-parse", commit)
     return None
 
 
@@ -198,7 +199,7 @@ def _commits(root: Path, result: dict) -> Iterator[str]:
     yield from (entry["to"] for entry in reversed(ledger.entries(root)))
     if result["git"].get("commit") and not result["git"].get("dirty"):
         yield result["git"]["commit"]
-    yield from _git(root, "log", "--format=%H", "--", "sources.yaml", "papers/*/sources.yaml").split()
+    yield from git(root, "log", "--format=%H", "--", "sources.yaml", "papers/*/sources.yaml").split()
 
 
 def _has_result(commit: str, cell: Cell, result: dict, root: Path) -> bool:
@@ -209,7 +210,7 @@ def _has_result(commit: str, cell: Cell, result: dict, root: Path) -> bool:
     try:
         return (
             json.loads(
-                _git(root, "show", f"{commit}:{(cell.folder(root) / 'result.json').relative_to(root)}")
+                git(root, "show", f"{commit}:{(cell.folder(root) / 'result.json').relative_to(root)}")
             )["digest"]
             == result["digest"]
         )
@@ -230,7 +231,7 @@ def _recorded(commit: str, cell: Cell, root: Path) -> str | None:
 @cache
 def _sources(commit: str, file: str, root: Path) -> dict:
     try:
-        return yaml.safe_load(_git(root, "show", f"{commit}:{file}")) or {}
+        return yaml.safe_load(git(root, "show", f"{commit}:{file}")) or {}
     except (FedReproError, yaml.YAMLError):
         return {}
 
@@ -333,14 +334,14 @@ def _worktree(commit: str, root: Path) -> Iterator[Path]:
     """The files of a commit in a temporary folder, with this checkout's data and partitions."""
     with tempfile.TemporaryDirectory(prefix="fedrepro-certify-") as folder:
         tree = Path(folder, "tree")
-        _git(root, "worktree", "add", "--detach", str(tree), commit)
+        git(root, "worktree", "add", "--detach", str(tree), commit)
         try:
             for pattern in SHARED:
                 for path in root.glob(pattern):
                     _borrow(path, tree / path.relative_to(root))
             yield tree
         finally:
-            _git(root, "worktree", "remove", "--force", str(tree))
+            git(root, "worktree", "remove", "--force", str(tree))
 
 
 def _borrow(source: Path, target: Path) -> None:
@@ -416,29 +417,13 @@ def _here(cell: Cell, root: Path) -> bool:
 
 def _clean_commit(root: Path) -> str:
     """Today's commit; FedReproError where code or parameters differ from it."""
-    if changed := _git(root, "status", "--porcelain", "--", *CODE):
+    if changed := git(root, "status", "--porcelain", "--", *CODE):
         raise FedReproError(
             "commit the code first, since an entry names commits; changed: "
             f"{', '.join(line[3:] for line in changed.splitlines())}"
         )
-    return _git(root, "rev-parse", "HEAD")
+    return git(root, "rev-parse", "HEAD")
 
 
 def _shallow(root: Path) -> bool:
-    return _git(root, "rev-parse", "--is-shallow-repository") == "true"
-
-
-def _git(root: Path, *arguments: str) -> str:
-    """What git prints; FedReproError with its last line where it fails."""
-    try:
-        return subprocess.run(
-            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True
-        ).stdout.rstrip("\n")
-    except FileNotFoundError:
-        raise FedReproError("certify needs git, which is not installed") from None
-    except subprocess.CalledProcessError as error:
-        said = (error.stderr.strip().splitlines() or ["failed"])[-1]
-        raise FedReproError(
-            NO_REPOSITORY if "not a git repository" in said else f"git {arguments[0]}: {said}"
-        ) from None
-
+    return git(root, "rev-parse", "--is-shallow-repository") == "true"

@@ -11,7 +11,7 @@ from pipeline.cells import choices
 from pipeline.cells.readings import hyper_parameters, readings_of, settings_of
 from pipeline.commands import status
 from pipeline.errors import ParamError, unknown
-from pipeline.schema import ACROSS, MINIATURE, ROOT, Cell, Model, Paper, Scenario, Table, load_paper, shorten
+from pipeline.schema import MINIATURES, ROOT, Cell, Model, Paper, Scenario, Table, load_paper, shorten
 
 WIDTH = 100                                           # columns at most
 MOST = 2                                              # cells explained in one call at most
@@ -99,10 +99,7 @@ def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = RO
     yield from _entry("cell", f"{cell}: {paper.label(cell.method)} ({algorithm}) of {paper.name}")
     yield from _entry(
         "scenario",
-        paper.titles.get(
-            cell.scenario,
-            {MINIATURE: "the miniature", ACROSS: "the miniature"}.get(cell.scenario, cell.scenario),
-        ),
+        "the miniature" if cell.scenario in MINIATURES else paper.titles.get(cell.scenario, cell.scenario),
     )
     yield from _entry("state", _state(found, result))
     for row, measure in printed:

@@ -24,7 +24,7 @@ from scipy import stats
 from pipeline import files
 from pipeline.cells import results
 from pipeline.cells.provenance import machine
-from pipeline.errors import NO_REPOSITORY, FedReproError
+from pipeline.commands.git import git
 from pipeline.schema import MINIATURE, ROOT, Cell, load_paper
 
 FOLDER = "reproduction"
@@ -96,8 +96,8 @@ def prepare(root: Path) -> Path:
     """The clone at the commit of `root`, its tracked files as committed; earlier training results in it are
     kept."""
     clone = root / FOLDER
-    commit = _git(root, "rev-parse", "HEAD")
-    if changed := _git(root, "status", "--porcelain", "--untracked-files=no").splitlines():
+    commit = git(root, "rev-parse", "HEAD")
+    if changed := git(root, "status", "--porcelain", "--untracked-files=no").splitlines():
         print(
             f"{len(changed)} uncommitted changes take no part: the commit {commit[:12]} is reproduced",
             flush=True,
@@ -105,10 +105,10 @@ def prepare(root: Path) -> Path:
     if not (clone / ".git").is_dir():
         shutil.rmtree(clone, ignore_errors=True)
         with files.replace_folder(clone) as new:
-            _git(root, "clone", "--quiet", "--no-hardlinks", str(root), str(new))
-    if _git(clone, "rev-parse", "HEAD") != commit:
-        _git(clone, "fetch", "--quiet", str(root), commit)
-        _git(clone, "checkout", "--quiet", "--force", "--detach", commit)
+            git(root, "clone", "--quiet", "--no-hardlinks", str(root), str(new))
+    if git(clone, "rev-parse", "HEAD") != commit:
+        git(clone, "fetch", "--quiet", str(root), commit)
+        git(clone, "checkout", "--quiet", "--force", "--detach", commit)
         (clone / DONE).unlink(missing_ok=True)
     return clone
 
@@ -248,19 +248,3 @@ def write(found: list[Comparison], clone: Path, root: Path) -> None:
             papers=papers, names=names, pages=pages, lines=summary(found, root, clone)
         )
         files.write_text(clone / "reports" / f"reproduction.{kind}", text)
-
-
-def _git(root: Path, *arguments: str) -> str:
-    """What git prints; FedReproError with its last line where it fails."""
-    try:
-        return subprocess.run(
-            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True
-        ).stdout.strip()
-    except FileNotFoundError:
-        raise FedReproError("FedRepro needs git, which is not installed") from None
-    except subprocess.CalledProcessError as error:
-        said = (error.stderr.strip().splitlines() or ["failed"])[-1]
-        raise FedReproError(
-            NO_REPOSITORY if "not a git repository" in said else f"git {arguments[0]}: {said}"
-        ) from None
-

@@ -26,7 +26,7 @@ from pipeline.commands.schedule import Task
 from pipeline.errors import FedReproError, ParamError, unknown
 from pipeline.files import read_csv
 from pipeline.schema import (
-    ACROSS,
+    LISTED,
     MINIATURE,
     PUBLISHED,
     ROOT,
@@ -42,8 +42,6 @@ from pipeline.schema import (
 
 DONE, STALE, FAILED, MISSING, UNPLANNED = STATES = "done", "stale", "failed", "missing", "no stage"
 LEFT = (STALE, FAILED, MISSING)
-# The scenarios that the miniatures use -> the name under which their table is listed.
-LISTED = {MINIATURE: "miniature", ACROSS: "across papers"}
 NAME = 20                                             # columns of a name; a longer one has a line of its own
 WIDTH = 80
 
@@ -199,11 +197,8 @@ def stale(cell: Cell, result: dict, root: Path = ROOT) -> bool:
     The partition counts as its parameters: its own digest is taken from the result.
     """
     try:
-        today = provenance.cell_digest(
-            cell, result["partition"], result["precision"], root, result["executor"]
-        )
         scenario = cell.resolve(root)[0]
-        return (today != result["digest"] or set(result["seeds"]) != set(scenario.seeds)
+        return (not provenance.current(result, cell, root) or set(result["seeds"]) != set(scenario.seeds)
                 # one of the two is from before each seed had its own draw
                 or ("partitions" in result) != (scenario.draws > 1))
     # an unreadable result, or a scenario or method that no longer exists

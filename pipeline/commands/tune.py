@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pipeline.cells import choices
 from pipeline.commands import run
 from pipeline.errors import ParamError, unknown
-from pipeline.schema import Cell, load_paper, papers, planned
+from pipeline.schema import Cell, Tuned, load_paper, papers, planned
 
 
 def main(what: Sequence[str], jobs: int | None = None, force: bool = False) -> int:
@@ -43,10 +43,7 @@ def targets(name: str) -> list[str]:
 def _stages(key: str, scenario: str, methods: Sequence[str]) -> list[str]:
     """Those that train what a tuning compares, of these methods or of all: with the chosen values and with
     the row's, which are the scenario's own cells where the tuning has no seeds of its own."""
-    paper, file = load_paper(key), f"papers/{key}/tuning/dvc.yaml"
-    kinds = ["tuned", *["published"] * bool(paper.tuning[scenario].test_seeds)]
-    found = [f"{file}:{kind}-{scenario}@{method}" for kind in kinds for method in methods or "*"]
-    if "published" not in kinds:
-        found += [Cell(key, scenario, method).stage(paper)
-                  for method in methods or paper.tuning[scenario].methods]
-    return found
+    paper = load_paper(key)
+    cells = [Cell(key, scenario, method) for method in methods or paper.tuning[scenario].methods]
+    compared = [*(Tuned.of(cell, ()) for cell in cells), *map(choices.published, cells)]
+    return [one.stage(paper) for one in compared]

@@ -30,6 +30,27 @@ class Speed:
 
 
 @dataclass(frozen=True)
+class Column:
+    """A miniature, or another scenario of a paper."""
+    paper: str                                        # as it spells itself
+    scenario: str = ""                                # its title; empty of the miniature
+
+    @property
+    def title(self) -> str:
+        return ", ".join(filter(None, (self.paper, self.scenario)))
+
+    @property
+    def head(self) -> str:
+        """Over the column: of the scenario's title only what comes first."""
+        return ", ".join(filter(None, (self.paper, self.scenario.partition(", ")[0])))
+
+    @property
+    def place(self) -> str:
+        """In a sentence."""
+        return f"{self.paper}'s {self.scenario.partition(', ')[0] or 'miniature'}"
+
+
+@dataclass(frozen=True)
 class Tuned:
     """Accuracy as published and after equal tuning, of the same seeds."""
     panel: Panel                                      # TUNED of all miniatures
@@ -91,8 +112,7 @@ def tuned(minis: dict[str, Study], found: list[Tuning], labels: dict[str, str], 
     done = {(minis[one.cell.paper].paper.algorithm(one.cell.method), _column(one.cell)): one for one in found
             if one.cell.paper in minis and one.tuned}
     ordered = sorted(done.values(), key=lambda one: (not _mini(one.cell), [*minis].index(one.cell.paper)))
-    titles = {_column(one.cell): _title(one.cell, minis[one.cell.paper]) for one in ordered}
-    columns = {column: ", ".join(title.split(", ")[:2]) for column, title in titles.items()}
+    columns = {_column(one.cell): _named(one.cell, minis[one.cell.paper]) for one in ordered}
     names = {algorithm: label for label, algorithm in sorted(labels.items(), key=lambda item: item[0].lower())
              if any(at[0] == algorithm for at in done)}
     if not names:
@@ -103,7 +123,7 @@ def tuned(minis: dict[str, Study], found: list[Tuning], labels: dict[str, str], 
               for numbers in (before, after)]
     path, last = "figures/across-tuned-ranks.svg", ranked[1]
     return Tuned(_together(done, names, columns),
-                 [(title, _details(done, names, column)) for column, title in titles.items()],
+                 [(column.title, _details(done, names, key)) for key, column in columns.items()],
                  _findings(done, before, after, names, columns, ranked),
                  standing(last[0], "miniatures", path).drawing if last else None,
                  _either({one.tuned.seeds for one in done.values() if one.tuned}),
@@ -118,21 +138,22 @@ def _mini(cell: Cell) -> bool:
     return cell.scenario in MINIATURES
 
 
-def _title(cell: Cell, study: Study) -> str:
-    return study.name if _mini(cell) else f"{study.name}, {study.title(cell.scenario)}"
+def _named(cell: Cell, study: Study) -> Column:
+    return Column(study.name) if _mini(cell) else Column(study.name, study.title(cell.scenario))
 
 
 def _column(cell: Cell) -> str:
+    """The column's key."""
     return cell.paper if _mini(cell) else f"{cell.paper}/{cell.scenario}"
 
 
-def _together(done: dict[At, Tuning], names: dict[str, str], columns: dict[str, str]) -> Panel:
+def _together(done: dict[At, Tuning], names: dict[str, str], columns: dict[str, Column]) -> Panel:
     """TUNED of every column, with its best marked. names: algorithm -> label."""
     first = DETAILS.index(TUNED[0])
     rows = [Row(label, [label], [value for column in columns
                                  for value in _values(done.get((algorithm, column)))[first:][:len(TUNED)]])
             for algorithm, label in names.items()]
-    return _marked(rows, [[title, fact] for title in columns.values() for fact in TUNED])
+    return _marked(rows, [[column.head, fact] for column in columns.values() for fact in TUNED])
 
 
 def _details(done: dict[At, Tuning], names: dict[str, str], column: str) -> Panel:
@@ -172,7 +193,7 @@ def _words(one: Tuning) -> str:
 
 
 def _findings(done: dict[At, Tuning], before: dict[At, float], after: dict[At, float],
-              names: dict[str, str], columns: dict[str, str], ranked: list[Judged]) -> list[str]:
+              names: dict[str, str], columns: dict[str, Column], ranked: list[Judged]) -> list[str]:
     """What equal tuning changes, in words. ranked: before and after."""
     said = _changes(done, before, after, names, columns)
     for column in columns:
@@ -181,9 +202,9 @@ def _findings(done: dict[At, Tuning], before: dict[At, float], after: dict[At, f
         if min(map(len, own)) > 1:
             (first, lead), (then, last) = map(_first, own)
             then = "and after it" if first == then else f"after it {then}"
-            said.append(f"In {_place(column, columns)} {first} is first before tuning ({lead}), {then} "
+            said.append(f"In {columns[column].place} {first} is first before tuning ({lead}), {then} "
                         f"({last}).")
-    if real := [_place(column, columns) for column in columns if "/" in column]:
+    if real := [column.place for column in columns.values() if column.scenario]:
         said.append(f"{listed(real)} {'has' if len(real) == 1 else 'have'} images of the paper, not of a "
                     "miniature, and no part in the mean ranks.")
     for words, judged in zip(("Before", "After"), ranked):
@@ -198,7 +219,7 @@ def _findings(done: dict[At, Tuning], before: dict[At, float], after: dict[At, f
 
 
 def _changes(done: dict[At, Tuning], before: dict[At, float], after: dict[At, float],
-             names: dict[str, str], columns: dict[str, str]) -> list[str]:
+             names: dict[str, str], columns: dict[str, Column]) -> list[str]:
     """How far tuning moves the accuracy; nothing where no published values were trained."""
     if not before:
         return []
@@ -208,7 +229,7 @@ def _changes(done: dict[At, Tuning], before: dict[At, float], after: dict[At, fl
     below = sum(change < 0 for change in changes.values())
     return [
         f"Tuning changes the accuracy by {minus(f'{fmean(changes.values()):+.2f}')} points on average over "
-        f"{counted(len(changes), 'cell')}, by most for {names[most[0]]} in {_place(most[1], columns)} "
+        f"{counted(len(changes), 'cell')}, by most for {names[most[0]]} in {columns[most[1]].place} "
         f"({minus(f'{changes[most]:+.2f}')}); {below} of them {'ends' if below == 1 else 'end'} below what "
         f"the published values give, and {kept} {'keeps' if kept == 1 else 'keep'} these."
     ]
@@ -218,8 +239,3 @@ def _first(numbers: dict[str, float]) -> tuple[str, str]:
     """The name with the highest of two or more numbers; it and the next one in words."""
     (name, most), (other, next_) = sorted(numbers.items(), key=lambda item: -item[1])[:2]
     return name, f"{most:.2f} %, ahead of {other} with {next_:.2f} %"
-
-
-def _place(column: str, columns: dict[str, str]) -> str:
-    name, *scenario = columns[column].split(", ")
-    return f"{name}'s {''.join(scenario) or 'miniature'}"

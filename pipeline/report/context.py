@@ -24,7 +24,7 @@ from pipeline.report.study import Study
 from pipeline.report.tables import Note, TableView, table_view
 from pipeline.report.told import Told, ValueRow, every, values
 from pipeline.report.verdicts import Verdict
-from pipeline.schema import ACROSS, MINIATURE, MINIATURES, Cell, Paper
+from pipeline.schema import ACROSS, MINIATURE, MINIATURES, Cell, Paper, printed
 
 PROVENANCE = [
     "runs",
@@ -123,18 +123,13 @@ def page(study: Study, hours: Hours | None = None) -> Page:
     paper, said = study.paper, notes(study)
     texts = {note.scenario: note.texts for note in said}
     said = [note for note in said if note.scenario != ACROSS]
-    cells = {
-        Cell(study.key, scenario, method)
-        for grid in paper.grids.values() if not grid.beside
-        for scenario in grid.scenarios if scenario not in paper.beside
-        for method in grid.methods
-    }
+    cells = printed(study.key, study.root)
     tables, elsewhere = judged(study, said)
     tables = [dataclasses.replace(table, hours=_hours(table.left, hours)) for table in tables]
     mini = own_table(study, MINIATURE, texts.get(MINIATURE, []))
     beside = [own_table(study, scenario, texts.get(scenario, [])) for scenario in paper.beside]
     judgement = _everything(paper, tables, elsewhere)
-    left = [cell for cell in study.grid if cell in cells and cell not in study.results]
+    left = [cell for cell in cells if cell not in study.results]
     figures, undrawn = _or_why(lambda: figure_views(study))
     sheet, unseen = _or_why(lambda: corruptions(study.key, study.root))
     return Page(
@@ -150,7 +145,7 @@ def page(study: Study, hours: Hours | None = None) -> Page:
         figures=figures or [],
         corruptions=sheet,
         communication=[communication(study, scenario) for scenario in study.runs if scenario != ACROSS],
-        done=len(cells & study.results.keys()),
+        done=len(cells) - len(left),
         planned=len(cells),
         provenance=provenance(study),
         notes=said,

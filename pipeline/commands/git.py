@@ -1,0 +1,21 @@
+"""Calls of git, for commands that cannot do without."""
+import subprocess
+from pathlib import Path
+
+from pipeline.errors import NO_REPOSITORY, FedReproError
+
+
+def git(root: Path, *arguments: str) -> str:
+    """What git prints in `root`, without the last line's end; FedReproError with its last line where it
+    fails."""
+    try:
+        return subprocess.run(
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True
+        ).stdout.rstrip("\n")
+    except FileNotFoundError:
+        raise FedReproError("FedRepro needs git, which is not installed") from None
+    except subprocess.CalledProcessError as error:
+        said = (error.stderr.strip().splitlines() or ["failed"])[-1]
+        raise FedReproError(
+            NO_REPOSITORY if "not a git repository" in said else f"git {arguments[0]}: {said}"
+        ) from None
