@@ -556,14 +556,8 @@ def test_claims_are_counted_together():
         )
     ]
     page_wide = Judgement(made, [], several=True)
-    assert (
-        page_wide.firm
-        == "1 of 3 decided claims would remain so, corrected for all 4 tests (Holm)"
-    )
-    assert (
-        page_wide.firm in page_wide.summary
-        and Judgement(made, []).summary.count("Holm") == 0
-    )
+    assert page_wide.firm == "1 of 3 decided claims would remain so, corrected for all 4 tests (Holm)"
+    assert page_wide.firm in page_wide.summary and Judgement(made, []).summary.count("Holm") == 0
     assert page_wide.sizes == "of 3 claimed sizes: 1 confirmed, 1 contradicted, 1 open"
     assert page_wide.summary.endswith(
         "All seeds of a scenario share one partition: the words are about that one."
@@ -718,8 +712,7 @@ def test_the_pages_show_claims_verdict_and_deviations(claimed):
     index = (claimed / "reports/index.md").read_text()
     assert (
         "Of four claims tested with several seeds two hold (one of them in direction, not in size) and two "
-        "fail; two claims wait for runs; three cannot be tested by a run."
-        in index
+        "fail; two claims wait for runs; three cannot be tested by a run." in index
     )
 
 
