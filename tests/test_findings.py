@@ -30,8 +30,8 @@ def verdict(word, size="", low=1.0, text="A is best"):
 
 @pytest.mark.parametrize("found, said", [
     ([order("A", 1)],
-     "On Digits, A comes first here, as in print: 61.00 %, 0.50 from B, which is less than its seeds differ "
-     "(± 2.00)."),
+     "On Digits, A comes first here, as in print: 61.00 %, 0.50 from B, within the spread of its "
+     "seeds (± 2.00)."),
     ([order("A", 1, tuple((n, m, None) for n, m, _ in RANKING))],
      "On Digits, A comes first here, as in print: 61.00 %, 0.50 from B."),
     ([order("C", 3)],

@@ -1124,7 +1124,8 @@ def test_a_measure_without_values_is_named(measured):
 def test_index_counts_cells(measured):
     render(["fedcrl"], measured)
     text = (measured / "reports/index.md").read_text()
-    assert "2 of 30 cells of the papers' tables are measured so far, for one of the five papers." in text
+    assert ("2 of 30 cells of the papers' tables, and of further settings for them, are measured so far, for "
+            "one of the five papers.") in text
     assert text.count("2 of 6 cells of its tables measured") == 1
     assert text.count("0 of 6 cells of its tables measured") == 4
     assert sorted(path.name for path in (measured / "reports").iterdir()) == [

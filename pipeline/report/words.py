@@ -145,6 +145,13 @@ def hours_words(hours: float) -> str:
     return f"{hours:,.0f} hours" if hours >= 10 else f"{hours:.1f} hours"
 
 
+def spread_words(gap: float, std: float | None) -> str:
+    """How a lead compares with the leader's standard deviation over seeds; empty where there is one seed."""
+    if std is None:
+        return ""
+    return f", {'within' if gap < std else 'more than'} the spread of its seeds (± {std:.2f})"
+
+
 def counted(count: int, noun: str) -> str:
     """`one cell`, `9 cells`, `no claim`: words up to twelve."""
     return f"{spelt(count)} {noun}{'' if count < 2 else 's'}"
