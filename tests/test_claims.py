@@ -26,7 +26,7 @@ from pipeline.report.claims import (
     parse_expected,
     read_claims,
 )
-from pipeline.report.context import page
+from pipeline.report.context import found_in, page
 from pipeline.report.evidence import Evidence
 from pipeline.report.judgement import Judgement, orders, ordinal
 from pipeline.report.judging import closeness, decide, judge
@@ -771,6 +771,15 @@ def test_a_run_of_earlier_code_says_so(claimed):
     path.write_text(json.dumps(seal(result | {"digest": "b" * 64})))
     assert ("FedAvg: measured with code or parameters that have changed since, and not yet measured again."
             in texts())
+
+
+def test_seeds_on_one_draw_of_the_partition_say_so(claimed):
+    path = claimed / "papers/fedcrl/paper.yaml"
+    path.write_text(path.read_text().replace("fixed: true", "fixed: false"))
+    found = page(Study.of("fedcrl", results.collect(claimed), claimed))
+    assert "all methods: all seeds on one draw of the partition; by now each has its own." in next(
+        note.texts for note in found.notes if note.scenario == "balanced")
+    assert found.older == 2 and ", two of them with older code, parameters or draws, " in found_in([found])
 
 
 def test_run_pages_of_scenarios_without_runs_go_away(claimed):

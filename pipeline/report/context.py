@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from pipeline.cells.arithmetic import kinds
-from pipeline.cells.provenance import current
 from pipeline.errors import FedReproError
 from pipeline.report.claims import Printed, read_claims
 from pipeline.report.communication import communication
@@ -70,7 +69,7 @@ class Page:
     communication: list[Panel]                   # one per scenario that has a run
     done: int                                    # cells of the grids that have a result
     planned: int
-    changed: int                                 # cells done with other code or parameters than today's
+    older: int                                   # cells done, but otherwise than paper.yaml now asks
     provenance: Panel | None
     notes: list[Note]
     readings: list[Told]                         # each once, under its number
@@ -149,8 +148,7 @@ def page(study: Study, hours: Hours | None = None) -> Page:
         communication=[communication(study, scenario) for scenario in study.runs if scenario != ACROSS],
         done=len(cells) - len(left),
         planned=len(cells),
-        changed=sum(not current(study.results[cell], cell, study.root) for cell in cells
-                    if cell in study.results),
+        older=sum(bool(departures(study, cell)) for cell in cells if cell in study.results),
         provenance=provenance(study),
         notes=said,
         readings=every(study.readings),
@@ -168,7 +166,7 @@ def page(study: Study, hours: Hours | None = None) -> Page:
 def found_in(pages: Iterable[Page]) -> str:
     """The overview's first sentences."""
     pages = list(pages)
-    return overall([(page.done, page.planned, page.changed) for page in pages],
+    return overall([(page.done, page.planned, page.older) for page in pages],
                    [verdict for page in pages for verdict in page.judgement.verdicts])
 
 

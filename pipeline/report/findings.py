@@ -164,9 +164,9 @@ def accuracies(table: TableView) -> list[Value]:
 
 def overall(papers: Sequence[tuple[int, int, int]], verdicts: Sequence[Verdict]) -> str:
     """The first sentence of the overview. papers: cells of each that are measured, that are planned, and that
-    were measured with code or parameters that have changed since."""
-    done, planned, changed = map(sum, zip(*papers))
-    old = f", {spelt(changed)} of them with code or parameters that have changed since" if changed else ""
+    were measured otherwise than is now asked."""
+    done, planned, older = map(sum, zip(*papers))
+    old = f", {spelt(older)} of them with older code, parameters or draws, or fewer seeds" if older else ""
     some = sum(one[0] > 0 for one in papers)
     return minus(f"{done} of {planned} cells of the papers' tables, and of further settings for them, are "
                  f"measured so far, for {spelt(some)} of the {spelt(len(papers))} papers{old}. "
