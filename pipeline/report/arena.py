@@ -214,8 +214,8 @@ def _findings(done: dict[At, Tuning], before: dict[At, float], after: dict[At, f
             best = [f"{name} {mean:.2f}" for name, mean in [*ranks.means.items()][:3]]
             said.append(
                 f"{words} tuning, the best mean ranks of {len(ranks.means)} algorithms in the miniatures of "
-                f"{listed(blocks)} are {listed(best)} (Friedman test, {p_words(ranks.p)}); two algorithms differ "
-                f"where theirs lie {ranks.distance:.2f} or more apart (Nemenyi, 5 %)."
+                f"{listed(blocks)} are {listed(best)} (Friedman test, {p_words(ranks.p)}); two algorithms "
+                f"differ where theirs lie {ranks.distance:.2f} or more apart (Nemenyi, 5 %)."
             )
     return said
 
