@@ -11,7 +11,7 @@ from pipeline.report.ranks import Ranks
 from pipeline.report.standings import standing
 from pipeline.report.study import Study
 from pipeline.report.tuning import Tuning
-from pipeline.report.words import counted, listed, minus, p_words, spread_words
+from pipeline.report.words import counted, lead_words, listed, minus, p_words
 from pipeline.schema import MINIATURES, Cell
 
 REFERENCES = ("fedavg", "local")                      # whose accuracy is the target: the first that has run
@@ -240,5 +240,4 @@ def _changes(done: dict[At, Tuning], before: dict[At, float], after: dict[At, fl
 def _first(numbers: dict[str, Summary]) -> tuple[str, str]:
     """The name with the highest of two or more numbers; it and the next one in words."""
     (name, most), (other, next_) = sorted(numbers.items(), key=lambda item: -item[1].mean)[:2]
-    gap = most.mean - next_.mean
-    return name, f"{most.mean:.2f} %, {gap:.2f} from {other}{spread_words(gap, most.std)}"
+    return name, f"{most.mean:.2f} %, {lead_words(most.mean, most.std, other, next_.mean)}"

@@ -11,7 +11,7 @@ from pipeline.report.own_table import OwnTable
 from pipeline.report.panels import Value
 from pipeline.report.tables import TableView
 from pipeline.report.verdicts import CONTRADICTED, FAILS, HOLDS, UNDECIDED, UNTESTED, WAITS, Verdict
-from pipeline.report.words import counted, listed, minus, spelt, spread_words, waiting_words
+from pipeline.report.words import counted, lead_words, listed, minus, spelt, waiting_words
 from pipeline.schema import Paper
 
 PLACES = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth".split()
@@ -61,9 +61,8 @@ def _first(orders: list[Order]) -> str:
 def _winner(order: Order) -> str:
     (name, mean, std), *rest = order.ranking
     if order.place == 1:
-        gap = abs(mean - rest[0][1])
-        return (f"On {order.title}, {name} comes first here, as in print: {mean:.2f}{order.unit}, {gap:.2f} "
-                f"from {rest[0][0]}{spread_words(gap, std)}.")
+        return (f"On {order.title}, {name} comes first here, as in print: {mean:.2f}{order.unit}, "
+                f"{lead_words(mean, std, *rest[0][:2])}.")
     means = {method: number for method, number, _ in order.ranking}
     place = "has not run"
     if order.place is not None:
@@ -140,9 +139,9 @@ def _beside(paper: Paper, table: OwnTable) -> str:
     if len(best) < 2:
         return ""
     names, (first, second, *_) = list(best), best.values()
-    gap = abs(first.mean - second.mean)
+    lead = lead_words(first.mean, first.std, names[1], second.mean)
     return (f"{table.title} (not comparable with the print): {names[0]} comes first with {first.mean:.2f} %, "
-            f"{gap:.2f} from {names[1]}{spread_words(gap, first.std)}{_place(paper.name, names)}.")
+            f"{lead}{_place(paper.name, names)}.")
 
 
 def _place(name: str, names: Sequence[str]) -> str:
