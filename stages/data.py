@@ -10,8 +10,7 @@ def data(name: str) -> None:
     meta = sources.prepare(name, ROOT / "data" / name, load_params().data.source)
     print(
         f"data/{name}: {meta['shape'][0]} images of {'x'.join(map(str, meta['shape'][1:]))} from "
-        f"{meta['source']}"
-        + (f" ({meta['deviation']})" if meta["deviation"] else "")
+        f"{meta['source']}" + (f" ({meta['deviation']})" if meta["deviation"] else "")
     )
 
 

@@ -12,7 +12,7 @@ from pipeline.sealing import seal
 
 SCENARIO = {
     "data": {"set": "digits"},
-    "partition": {"kind": "dirichlet", "clients": 2, "beta": 0.3},
+    "partition": {"kind": "dirichlet", "clients": 2, "beta": 0.3, "fixed": True},
     "model": {"name": "cnn2"},
     "training": {"rounds": 2, "batch_size": 8},
     "evaluation": {"tests": "clients"},

@@ -26,7 +26,7 @@ from pipeline.report.claims import (
     parse_expected,
     read_claims,
 )
-from pipeline.report.context import page
+from pipeline.report.context import found_in, page
 from pipeline.report.evidence import Evidence
 from pipeline.report.judgement import Judgement, orders, ordinal
 from pipeline.report.judging import closeness, decide, judge
@@ -556,14 +556,8 @@ def test_claims_are_counted_together():
         )
     ]
     page_wide = Judgement(made, [], several=True)
-    assert (
-        page_wide.firm
-        == "1 of 3 decided claims would remain so, corrected for all 4 tests (Holm)"
-    )
-    assert (
-        page_wide.firm in page_wide.summary
-        and Judgement(made, []).summary.count("Holm") == 0
-    )
+    assert page_wide.firm == "1 of 3 decided claims would remain so, corrected for all 4 tests (Holm)"
+    assert page_wide.firm in page_wide.summary and Judgement(made, []).summary.count("Holm") == 0
     assert page_wide.sizes == "of 3 claimed sizes: 1 confirmed, 1 contradicted, 1 open"
     assert page_wide.summary.endswith(
         "All seeds of a scenario share one partition: the words are about that one."
@@ -718,8 +712,7 @@ def test_the_pages_show_claims_verdict_and_deviations(claimed):
     index = (claimed / "reports/index.md").read_text()
     assert (
         "Of four claims tested with several seeds two hold (one of them in direction, not in size) and two "
-        "fail; two claims wait for runs; three cannot be tested by a run."
-        in index
+        "fail; two claims wait for runs; three cannot be tested by a run." in index
     )
 
 
@@ -778,6 +771,15 @@ def test_a_run_of_earlier_code_says_so(claimed):
     path.write_text(json.dumps(seal(result | {"digest": "b" * 64})))
     assert ("FedAvg: measured with code or parameters that have changed since, and not yet measured again."
             in texts())
+
+
+def test_seeds_on_one_draw_of_the_partition_say_so(claimed):
+    path = claimed / "papers/fedcrl/paper.yaml"
+    path.write_text(path.read_text().replace("fixed: true", "fixed: false"))
+    found = page(Study.of("fedcrl", results.collect(claimed), claimed))
+    assert "all methods: all seeds on one draw of the partition; by now each has its own." in next(
+        note.texts for note in found.notes if note.scenario == "balanced")
+    assert found.older == 2 and ", two of them with older code, parameters or draws, " in found_in([found])
 
 
 def test_run_pages_of_scenarios_without_runs_go_away(claimed):

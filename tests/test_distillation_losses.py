@@ -378,9 +378,7 @@ def test_fntd_of_logits_far_apart_stays_finite(renormalise):
     z, t = torch.tensor([[500., 0., -500.]]), torch.tensor([[-500., 500., 0.]])
     for tau in (1.0, 0.5):
         assert (
-            gradient(
-                lambda a, tau=tau: non_target_distillation(a, t, torch.tensor([0]), tau, renormalise), z
-            )
+            gradient(lambda a, tau=tau: non_target_distillation(a, t, torch.tensor([0]), tau, renormalise), z)
             .isfinite()
             .all()
         )

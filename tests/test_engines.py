@@ -1,6 +1,7 @@
 """What the engines share, without a cluster: what is handed over is checked and recorded, or refused by
 name. tests/scale has the real clusters."""
 import json
+import os
 import subprocess
 import sys
 import time
@@ -9,9 +10,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from repository import CELL, forget, outputs, run
 
-from pipeline.engines import cluster, delivery, engine
+from pipeline.cells.kept import Kept
+from pipeline.engines import cluster, delivery, engine, node
 from pipeline.engines.cluster import Cluster, Sent, State
 from pipeline.engines.delivery import Order
 from pipeline.engines.local import Local
@@ -223,6 +226,30 @@ def test_what_comes_twice_stays_as_it_came_first(tmp_path):
     keeper.save("digest/seed-0.json", b"first")
     keeper.save("digest/seed-0.json", b"second")
     assert keeper.begin("cell", "n2", ["digest"]) == {"digest/seed-0.json": b"first"}
+
+
+def test_cells_on_a_machine_share_what_they_begin_with(tmp_path, monkeypatch):
+    monkeypatch.setattr(node.tempfile, "gettempdir", lambda: str(tmp_path))
+    first, second = tmp_path / "first", tmp_path / "second"
+    for root in (first, second):
+        root.mkdir()
+        node._share_beginnings(root)
+    Kept(first / ".cells/beginnings/digest", 0).save({"losses": [1.0]})
+    assert Kept(second / ".cells/beginnings/digest", 0).resume(torch.device("cpu")) == {"losses": [1.0]}
+    assert not node._stamps(first)                                # it stays on the machine
+
+
+def test_a_folder_that_another_user_made_is_not_taken(tmp_path, monkeypatch):
+    monkeypatch.setattr(node.tempfile, "gettempdir", lambda: str(tmp_path))
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / f"fedrepro-{os.getuid()}").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(PermissionError, match="not this user's own folder"):
+        node._place()
+    ours = os.getuid()
+    monkeypatch.setattr(node.os, "getuid", lambda: ours + 1)
+    (tmp_path / f"fedrepro-{ours + 1}").mkdir()
+    with pytest.raises(PermissionError, match="not this user's own folder"):
+        node._place()
 
 
 def test_a_clock_that_is_ahead_is_noticed():

@@ -478,9 +478,7 @@ def test_cross_correlation_is_the_one_of_the_loss():
     from pipeline.methods.fccl import cross_correlation
     logits = np.random.default_rng(0).normal(size=(3, 20, 4))
     ours = geometry.cross_correlation(logits[0], logits.mean(0))
-    theirs = cross_correlation(
-        torch.from_numpy(logits[0]), torch.from_numpy(logits.mean(0)), pearson=True
-    )
+    theirs = cross_correlation(torch.from_numpy(logits[0]), torch.from_numpy(logits.mean(0)), pearson=True)
     assert np.allclose(ours, theirs.numpy()) and np.allclose(
         np.diag(geometry.cross_correlation(logits[0], logits[0])), 1
     )

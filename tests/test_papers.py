@@ -16,17 +16,7 @@ from pipeline.data.partition import Pool, partition
 from pipeline.errors import ParamError
 from pipeline.models import NAMES
 from pipeline.report.measures import COSTS
-from pipeline.schema import (
-    DELTA,
-    ROOT,
-    Block,
-    Cell,
-    Domains,
-    Grid,
-    Subset,
-    Table,
-    load_paper,
-)
+from pipeline.schema import DELTA, ROOT, Block, Cell, Domains, Grid, Subset, Table, load_paper
 
 PAPERS = ("fedccl", "fcclplus", "fedlsa", "rahfl", "fedcrl")          # those that come with FedRepro
 

@@ -97,9 +97,7 @@ def test_a_kill_after_the_last_round_resumes(project, monkeypatch):
     whole = train_seed(Job(cell, 0, "whole-ditto", project))
     job = Job(cell, 0, "stopped-ditto", project)
     with monkeypatch.context() as patch:
-        patch.setattr(
-            "pipeline.cells.kept.Kept.finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
-        )
+        patch.setattr("pipeline.cells.kept.Kept.finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             train_seed(job)
     resumed = train_seed(job)

@@ -131,7 +131,6 @@ def finish(root, method, average):
     document = {name: value for name, value in yaml.safe_load(path.read_text()).items() if name != "seal"}
     write_json(path, seal(document | {
         "precision": "fp32", "executor": "sequential", "seconds": [3600.0] * len(average),
-        "partitions": [f"{seed}" * 64 for seed in document["seeds"]],
         "digest": provenance.cell_digest(cell, digest, root=root),
     }))
 

@@ -726,8 +726,7 @@ def test_readings_stand_beside_the_tables_and_whole_under_deviations(told):
     assert (
         '<a href="#readings" title="R1: the half_of it; R2: a new optimiser for every client in every round, '
         'and for every phase of it; R3: the full mu / 2 before the squared distance" aria-label="Readings of '
-        'FedProx">R</a>'
-        in table
+        'FedProx">R</a>' in table
     )
     assert (
         '<dt>all of them</dt><dd><a href="#R1">R1</a> the half_of it.</dd>' in table
@@ -760,8 +759,7 @@ def test_a_run_page_has_all_readings_of_its_cells_and_every_value(told):
     text = page_of.read_text().partition('id="fedprox"')[2]
     assert (
         "<li>Eq. 2: 50% &amp; more. <strong>Run:</strong> the half_of it. <strong>Why:</strong> own choice: "
-        "cheaper. "
-        in text
+        "cheaper. " in text
     )
     assert (
         "This result does not record the defaults" in text
@@ -827,8 +825,7 @@ def test_the_miniature_with_the_facts_of_its_runs(measured):
     text = unlinked((measured / "reports/fedcrl.md").read_text())
     assert (
         "| Ours | **66.50** ± 0.00 | **55.50** ± 0.71 | **4.50** ± 0.71 | **80.50** ± 0.71 | after | 2 | "
-        "0, 1 |"
-        in text
+        "0, 1 |" in text
     )
     svg = (measured / "reports/figures/fedcrl-mini.svg").read_text()
     assert svg.count('id="line-') == 2 and "prefers-color-scheme: dark" in svg
@@ -1038,8 +1035,7 @@ def test_curves_of_the_papers_scenarios_and_of_the_miniature(measured):
     text = (measured / "reports/fedcrl.md").read_text()
     assert (
         "![Measured accuracy (weighted by test size) and training loss over rounds, one line per method: "
-        "balanced](figures/fedcrl-figure3.svg)"
-        in text
+        "balanced](figures/fedcrl-figure3.svg)" in text
     )
     assert "\n\n\n" not in text
 
@@ -1071,8 +1067,7 @@ def test_a_figure_whose_cells_no_grid_holds_says_so(root):
     render(["fedcrl"], root)
     assert (
         "Nothing measured yet. No grid of <code>papers/fedcrl/paper.yaml</code> holds its cells "
-        "yet.</p>\n</details>"
-        in (root / "reports/fedcrl.html").read_text()
+        "yet.</p>\n</details>" in (root / "reports/fedcrl.html").read_text()
     )
 
 
@@ -1129,7 +1124,8 @@ def test_a_measure_without_values_is_named(measured):
 def test_index_counts_cells(measured):
     render(["fedcrl"], measured)
     text = (measured / "reports/index.md").read_text()
-    assert "2 of 30 cells of the papers' tables are measured so far, for one of the five papers." in text
+    assert ("2 of 30 cells of the papers' tables, and of further settings for them, are measured so far, for "
+            "one of the five papers.") in text
     assert text.count("2 of 6 cells of its tables measured") == 1
     assert text.count("0 of 6 cells of its tables measured") == 4
     assert sorted(path.name for path in (measured / "reports").iterdir()) == [

@@ -134,7 +134,5 @@ def test_the_clone_follows_the_commits_and_keeps_what_was_trained(tmp_path, caps
 
 
 def test_without_git_it_says_what_to_do(tmp_path):
-    with pytest.raises(
-        FedReproError, match="not a git repository, which DVC needs: clone FedRepro with git"
-    ):
+    with pytest.raises(FedReproError, match="not a git repository, which DVC needs: clone FedRepro with git"):
         reproduce.prepare(tmp_path)

@@ -265,6 +265,16 @@ def test_a_broken_rwlock_is_no_obstacle(tmp_path):
     assert ran(folder) == ["one"] and clean(folder)
 
 
+def test_an_entry_of_its_own_in_the_rwlock_is_no_obstacle(tmp_path):
+    """DVC leaves one where the list could not be written after a look at a stage."""
+    folder = repository(tmp_path, one=stub("one", "in"))
+    write = {str(folder / "one.txt"): {"pid": "PID", "cmd": "fedrepro run"}}
+    (folder / "left").write_text(json.dumps({"write": write}).replace('"PID"', "PID"))
+    begin = f'sed "s/PID/$$/" left > .dvc/tmp/rwlock; exec {sys.executable} -m pipeline run'  # its own
+    subprocess.run(["bash", "-c", begin], cwd=folder, env=ENVIRONMENT, check=True, timeout=60)
+    assert ran(folder) == ["one"] and clean(folder)
+
+
 def test_a_terminal_shows_a_table(tmp_path):
     """Rounds, accuracy and time left that a training stage writes to FEDREPRO_EVENTS."""
     event = json.dumps({"cell": "p/s/m", "seed": 0, "round": 3, "rounds": 20, "accuracy": 61.257, "left": 65})

@@ -38,14 +38,7 @@ DROPOUT = Model("cnn2", dropout=0.4)
 
 
 def world(
-    executor="stacked",
-    monkeypatch=None,
-    seed=0,
-    model=CNN4,
-    sizes=SIZES,
-    fixed=True,
-    draw=0,
-    **changes,
+    executor="stacked", monkeypatch=None, seed=0, model=CNN4, sizes=SIZES, fixed=True, draw=0, **changes
 ) -> World:
     monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
     sizes = sizes[draw:] + sizes[:draw]

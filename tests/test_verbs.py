@@ -23,13 +23,7 @@ SIZES = (20, 33, 0, 1)
 
 
 def world(
-    monkeypatch,
-    executor="sequential",
-    sizes=SIZES,
-    model=CNN4,
-    dtype=torch.float64,
-    public=None,
-    **changes,
+    monkeypatch, executor="sequential", sizes=SIZES, model=CNN4, dtype=torch.float64, public=None, **changes
 ) -> World:
     monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
     clients = [

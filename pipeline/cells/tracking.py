@@ -185,8 +185,7 @@ class Store:
         ]
         tags = self._tags(cell) | {
             "seed": str(seed),
-            "table": ", ".join(tables)
-            or LISTED.get(cell.scenario, ""),
+            "table": ", ".join(tables) or LISTED.get(cell.scenario, ""),
         }
         run = self._new_run(f"{cell.scenario}/{cell.method}/seed {seed}", tags, started)
         parameters = [
@@ -244,10 +243,7 @@ class Store:
         started = int(datetime.fromisoformat(result["started"]).timestamp() * 1000)
         rows = history[history["seed"] == seed].to_dict("records")
         run = self.start(
-            cell,
-            seed,
-            {"hyper": result["hyper"], "scenario": _scenario_values(cell, self.root)},
-            started,
+            cell, seed, {"hyper": result["hyper"], "scenario": _scenario_values(cell, self.root)}, started
         )
         step = 1000 * seconds / max(len(rows) - 1, 1)
         self.curves(run, [(started + int(i * step), row) for i, row in enumerate(rows)])

@@ -258,12 +258,7 @@ def _row(world: World, method, state, tests, scenario: Scenario,
         if models is None:
             continue  # nothing was trained yet: before the first round
         measures, accuracies = evaluation.measure(
-            models,
-            world,
-            tests,
-            protocol.tests,
-            protocol.top,
-            _scores(method, state),
+            models, world, tests, protocol.tests, protocol.top, _scores(method, state)
         )
         if headline and protocol.attack and left < protocol.last:
             measures |= evaluation.under_attack(models, world, tests, protocol.attack)

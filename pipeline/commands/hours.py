@@ -20,17 +20,7 @@ from pathlib import Path
 from pipeline.cells.readings import Class, described
 from pipeline.data.registry import REGISTRY
 from pipeline.errors import ParamError
-from pipeline.schema import (
-    ROOT,
-    Cell,
-    Data,
-    Dirichlet,
-    Domains,
-    Model,
-    Pathological,
-    Scenario,
-    Subset,
-)
+from pipeline.schema import ROOT, Cell, Data, Dirichlet, Domains, Model, Pathological, Scenario, Subset
 
 TABLE = Path(__file__).with_name("operations.csv")
 # Multiply-adds that take as long as one number written. So the training steps of seven networks at 32 pixels

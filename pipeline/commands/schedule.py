@@ -333,14 +333,18 @@ def _shown(command: str) -> str:
 def _forget_the_dead(path: Path) -> None:
     """Mend DVC's list of which process reads and writes what, which a killed DVC leaves wrong. The caller
     holds the lock. A truncated list stops every command; an entry of a zombie process, as kill -9 leaves one
-    in a container, blocks its stage. """
+    in a container, blocks its stage; so does one of this process, which DVC could not take out again after
+    it had looked at a stage: the list could not be written. """
+    def holds(user: dict) -> bool:
+        return user["pid"] != os.getpid() and keeping.alive(user["pid"])
+
     try:
         lists = json.loads(path.read_text(encoding="utf-8"))
         readers = {
-            name: [user for user in users if keeping.alive(user["pid"])]
+            name: [user for user in users if holds(user)]
             for name, users in lists.get("read", {}).items()
         }
-        writers = {name: user for name, user in lists.get("write", {}).items() if keeping.alive(user["pid"])}
+        writers = {name: user for name, user in lists.get("write", {}).items() if holds(user)}
         path.write_text(
             json.dumps({"write": writers, "read": {name: users for name, users in readers.items() if users}}),
             encoding="utf-8",

@@ -125,9 +125,7 @@ def overview(key: str, results: dict[Cell, dict], rates: list[Rate], root: Path 
                                            for scenario in paper.tuning})
 
 
-def _tuned(
-    key: str, scenario: str, errors: "Failures", rates: list[Rate], root: Path
-) -> dict[Cell, Status]:
+def _tuned(key: str, scenario: str, errors: "Failures", rates: list[Rate], root: Path) -> dict[Cell, Status]:
     """The cells that a tuning compares: of each method with the chosen values and with the row's."""
     paper, found = load_paper(key, root), {}
     asked = paper.tuning[scenario]

@@ -51,9 +51,7 @@ class _Lockstep:
         self.waiting.clear()
         try:
             self.outcomes |= zip(
-                places,
-                executors[0].run_all(phases, [phase.clients for phase in phases]),
-                strict=True,
+                places, executors[0].run_all(phases, [phase.clients for phase in phases]), strict=True
             )
         except BaseException as error:  # every waiting seed raises it, and so reports its own round
             self.outcomes |= dict.fromkeys(places, error)

@@ -69,6 +69,7 @@ def train(order: dict, folders: list[str], logs: list[str], code: list, inputs: 
             for path, (digest, archive) in inputs.items():
                 (root / path).parent.mkdir(parents=True, exist_ok=True)
                 (root / path).symlink_to(_stored(digest, archive))
+            _share_beginnings(root)
             node = ray.util.get_node_ip_address()
             for name, data in ray.get(keeper.begin.remote(order["cell"], node, folders)).items():
                 (root / ".cells" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -127,8 +128,7 @@ def _stored(digest: str, archive) -> Path:
     """An input on this machine's disk, unpacked once for all cells that need it."""
     import ray
 
-    place = Path(tempfile.gettempdir(), f"fedrepro-inputs-{os.getuid()}")
-    place.mkdir(mode=0o700, exist_ok=True)
+    place = _place()
     if not (place / digest).exists():
         with tempfile.TemporaryDirectory(dir=place) as folder:
             _unpack(ray.get(archive), Path(folder))
@@ -139,6 +139,24 @@ def _stored(digest: str, archive) -> Path:
                 if not (place / digest).exists():
                     raise
     return place / digest
+
+
+def _share_beginnings(root: Path) -> None:
+    """What one cell computes for others to begin with, these find where they run on the same machine."""
+    shared = _place() / "beginnings"
+    shared.mkdir(exist_ok=True)
+    (root / ".cells").mkdir()
+    (root / ".cells" / "beginnings").symlink_to(shared)
+
+
+def _place() -> Path:
+    """What cells share on this machine. PermissionError where the folder is another user's, who could put
+    there what he likes."""
+    place = Path(tempfile.gettempdir(), f"fedrepro-{os.getuid()}")
+    place.mkdir(mode=0o700, exist_ok=True)
+    if place.is_symlink() or place.stat().st_uid != os.getuid():
+        raise PermissionError(f"{place}: not this user's own folder")
+    return place
 
 
 def _unpack(data: bytes, folder: Path) -> None:

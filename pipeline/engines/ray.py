@@ -40,7 +40,7 @@ class Ray(Cluster):
         _reach(address)
         try:
             ray.init(address=address, logging_level="ERROR", log_to_driver=False)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise FedReproError(f"--on ray: {address}: {' '.join(str(error).split())[:300]}") from None
         if self.share > ray.cluster_resources().get("GPU", 0):
             raise FedReproError(f"--gpus {gpus}: the cluster at {address} has "

@@ -16,9 +16,7 @@ from pipeline.report.study import Study, studies
 from pipeline.schema import ROOT, load_paper
 
 
-def render(
-    papers: Iterable[str] | None = None, root: Path = ROOT, hours: Hours | None = None
-) -> list[Path]:
+def render(papers: Iterable[str] | None = None, root: Path = ROOT, hours: Hours | None = None) -> list[Path]:
     """Write reports/<paper>.md, .html, .tex, the run pages and the figures of the given papers, and of all
     the index, the page across papers and every measured number as measured.csv. hours: how long a cell that
     waits would train.
@@ -70,9 +68,7 @@ def _of_paper(page: Page, pages: dict[str, Page], failed: dict[str, str]) -> dic
     return files | {runs.path: fill("runs", "html", page=runs, **inner) for runs in page.runs}
 
 
-def _across(
-    table: Across, known: dict[str, Study], pages: dict[str, Page], root: Path
-) -> dict[str, str]:
+def _across(table: Across, known: dict[str, Study], pages: dict[str, Page], root: Path) -> dict[str, str]:
     """{path: text} of the page `across` in every format, and of its figure."""
     rounding, leaked = noise(known, root), leakage(known, root)
     drawn, failed = _draw(table)

@@ -22,15 +22,7 @@ from pipeline.report.standings import SCENARIOS, Standing, shared, standing
 from pipeline.report.study import Study
 from pipeline.report.tuning import tunings
 from pipeline.report.words import listed, measure_words, variant
-from pipeline.schema import (
-    MINIATURE,
-    MINIATURES,
-    NEEDS,
-    Cell,
-    Paper,
-    Scenario,
-    method_names,
-)
+from pipeline.schema import MINIATURE, MINIATURES, NEEDS, Cell, Paper, Scenario, method_names
 
 REASONS = {  # why a cell is empty: what the algorithm needs, or that the cell is not asked for
     "public data": "agrees on unlabelled public images, of which this miniature has none",

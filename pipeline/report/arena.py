@@ -4,19 +4,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import fmean, median
 
+from pipeline.cells.results import Summary
 from pipeline.report.drawings import Drawing
 from pipeline.report.panels import Panel, Row, Value, mark, merge_heads
 from pipeline.report.ranks import Ranks
 from pipeline.report.standings import standing
 from pipeline.report.study import Study
 from pipeline.report.tuning import Tuning
-from pipeline.report.words import counted, listed, minus, p_words
+from pipeline.report.words import counted, lead_words, listed, minus, p_words
 from pipeline.schema import MINIATURES, Cell
 
 REFERENCES = ("fedavg", "local")                      # whose accuracy is the target: the first that has run
 ROUNDED = 0.00005                                     # of an accuracy in history.csv
 TUNED = ("tuned, %", "change")                        # of every miniature, in one table
-DETAILS = ("as published, %", *TUNED, "std. over configurations", "chosen")       # of one miniature
+DETAILS = ("own values, %", *TUNED, "std. over configurations", "chosen")       # of one miniature
 At = tuple[str, str]                                  # (algorithm, key of the paper)
 Judged = tuple[Ranks, list[str]] | None               # mean ranks, names of the miniatures
 Judge = Callable[[Mapping[At, float]], Judged]
@@ -52,7 +53,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Tuned:
-    """Accuracy as published and after equal tuning, of the same seeds."""
+    """Accuracy with each row's own values and after equal tuning, of the same seeds."""
     panel: Panel                                      # TUNED of all miniatures
     details: list[tuple[str, Panel]]                  # (miniature, DETAILS of what was tuned in it)
     findings: list[str]                               # sentences
@@ -197,13 +198,13 @@ def _findings(done: dict[At, Tuning], before: dict[At, float], after: dict[At, f
     """What equal tuning changes, in words. ranked: before and after."""
     said = _changes(done, before, after, names, columns)
     for column in columns:
-        own = [{names[at[0]]: number for at, number in numbers.items() if at[1] == column}
-               for numbers in (before, after)]
+        own = [{names[at[0]]: found for at, one in done.items() if at[1] == column and (found := of(one))}
+               for of in (lambda one: one.published, lambda one: one.tuned)]
         if min(map(len, own)) > 1:
             (first, lead), (then, last) = map(_first, own)
-            then = "and after it" if first == then else f"after it {then}"
-            said.append(f"In {columns[column].place} {first} is first before tuning ({lead}), {then} "
-                        f"({last}).")
+            then = "after it" if first == then else f"after it {then}"
+            said.append(f"In {columns[column].place} {first} is first before tuning with {lead}, "
+                        f"and {then} with {last}.")
     if real := [column.place for column in columns.values() if column.scenario]:
         said.append(f"{listed(real)} {'has' if len(real) == 1 else 'have'} images of the paper, not of a "
                     "miniature, and no part in the mean ranks.")
@@ -213,14 +214,15 @@ def _findings(done: dict[At, Tuning], before: dict[At, float], after: dict[At, f
             best = [f"{name} {mean:.2f}" for name, mean in [*ranks.means.items()][:3]]
             said.append(
                 f"{words} tuning, the best mean ranks of {len(ranks.means)} algorithms in the miniatures of "
-                f"{listed(blocks)} are {listed(best)} (Friedman test, {p_words(ranks.p)})."
+                f"{listed(blocks)} are {listed(best)} (Friedman test, {p_words(ranks.p)}); two algorithms "
+                f"differ where theirs lie {ranks.distance:.2f} or more apart (Nemenyi, 5 %)."
             )
     return said
 
 
 def _changes(done: dict[At, Tuning], before: dict[At, float], after: dict[At, float],
              names: dict[str, str], columns: dict[str, Column]) -> list[str]:
-    """How far tuning moves the accuracy; nothing where no published values were trained."""
+    """How far tuning moves the accuracy; nothing where no row's own values were trained."""
     if not before:
         return []
     changes = {at: after[at] - number for at, number in before.items()}
@@ -229,13 +231,13 @@ def _changes(done: dict[At, Tuning], before: dict[At, float], after: dict[At, fl
     below = sum(change < 0 for change in changes.values())
     return [
         f"Tuning changes the accuracy by {minus(f'{fmean(changes.values()):+.2f}')} points on average over "
-        f"{counted(len(changes), 'cell')}, by most for {names[most[0]]} in {columns[most[1]].place} "
+        f"{counted(len(changes), 'cell')}, the most for {names[most[0]]} in {columns[most[1]].place} "
         f"({minus(f'{changes[most]:+.2f}')}); {below} of them {'ends' if below == 1 else 'end'} below what "
-        f"the published values give, and {kept} {'keeps' if kept == 1 else 'keep'} these."
+        f"their own values give, and {kept} {'keeps' if kept == 1 else 'keep'} these values."
     ]
 
 
-def _first(numbers: dict[str, float]) -> tuple[str, str]:
+def _first(numbers: dict[str, Summary]) -> tuple[str, str]:
     """The name with the highest of two or more numbers; it and the next one in words."""
-    (name, most), (other, next_) = sorted(numbers.items(), key=lambda item: -item[1])[:2]
-    return name, f"{most:.2f} %, ahead of {other} with {next_:.2f} %"
+    (name, most), (other, next_) = sorted(numbers.items(), key=lambda item: -item[1].mean)[:2]
+    return name, f"{most.mean:.2f} %, {lead_words(most.mean, most.std, other, next_.mean)}"

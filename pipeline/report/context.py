@@ -69,6 +69,7 @@ class Page:
     communication: list[Panel]                   # one per scenario that has a run
     done: int                                    # cells of the grids that have a result
     planned: int
+    older: int                                   # cells done, but otherwise than paper.yaml now asks
     provenance: Panel | None
     notes: list[Note]
     readings: list[Told]                         # each once, under its number
@@ -147,6 +148,7 @@ def page(study: Study, hours: Hours | None = None) -> Page:
         communication=[communication(study, scenario) for scenario in study.runs if scenario != ACROSS],
         done=len(cells) - len(left),
         planned=len(cells),
+        older=sum(bool(departures(study, cell)) for cell in cells if cell in study.results),
         provenance=provenance(study),
         notes=said,
         readings=every(study.readings),
@@ -164,7 +166,7 @@ def page(study: Study, hours: Hours | None = None) -> Page:
 def found_in(pages: Iterable[Page]) -> str:
     """The overview's first sentences."""
     pages = list(pages)
-    return overall([(page.done, page.planned) for page in pages],
+    return overall([(page.done, page.planned, page.older) for page in pages],
                    [verdict for page in pages for verdict in page.judgement.verdicts])
 
 

@@ -365,7 +365,7 @@ def critical_difference(ranks: Ranks) -> str:
             if k <= CROWDED or rank in (1, k) or (rank % 5 == 0 and rank < k - 1):
                 axes.text(rank, 51, str(rank), ha="center", va="bottom")
         axes.plot([1, 1 + ranks.distance], [24, 24], marker="|", gid="distance", **line)
-        words = f"critical difference {ranks.distance:.3f}"
+        words = f"critical difference {ranks.distance:.2f}"
         axes.text(1 + ranks.distance / 2, 19, words, ha="center", va="bottom")
         for i, group in enumerate(groups):
             ends = [ranks.means[group[0]], ranks.means[group[-1]]]

@@ -4,14 +4,14 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
 
-from pipeline.cells.results import lower_is_better
+from pipeline.cells.results import Summary, lower_is_better
 from pipeline.report.judgement import Judgement, Order
 from pipeline.report.measures import in_points
 from pipeline.report.own_table import OwnTable
 from pipeline.report.panels import Value
 from pipeline.report.tables import TableView
 from pipeline.report.verdicts import CONTRADICTED, FAILS, HOLDS, UNDECIDED, UNTESTED, WAITS, Verdict
-from pipeline.report.words import counted, listed, minus, spelt, waiting_words
+from pipeline.report.words import counted, lead_words, listed, minus, spelt, waiting_words
 from pipeline.schema import Paper
 
 PLACES = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth".split()
@@ -61,11 +61,8 @@ def _first(orders: list[Order]) -> str:
 def _winner(order: Order) -> str:
     (name, mean, std), *rest = order.ranking
     if order.place == 1:
-        gap = abs(mean - rest[0][1])
-        than = "less" if std is not None and gap < std else "more"
-        spread = "" if std is None else f", which is {than} than its seeds differ (± {std:.2f})"
-        return (f"On {order.title}, {name} comes first here, as in print: {mean:.2f}{order.unit}, {gap:.2f} "
-                f"from {rest[0][0]}{spread}.")
+        return (f"On {order.title}, {name} comes first here, as in print: {mean:.2f}{order.unit}, "
+                f"{lead_words(mean, std, *rest[0][:2])}.")
     means = {method: number for method, number, _ in order.ranking}
     place = "has not run"
     if order.place is not None:
@@ -136,11 +133,15 @@ def _elsewhere(paper: Paper, tables: Sequence[TableView], again: dict[str, tuple
 
 def _beside(paper: Paper, table: OwnTable) -> str:
     """Who comes first in a setting of our own, if the paper's method is not the only one."""
-    names = [name for name, _ in table.ranking]
-    if len({name.partition(" (")[0] for name in names}) < 2:
+    best: dict[str, Summary] = {}
+    for name, number in table.ranking:
+        best.setdefault(name.partition(" (")[0], number)        # of a method's settings the best
+    if len(best) < 2:
         return ""
-    return (f"{table.title} (not comparable with the print): {names[0]} comes first with "
-            f"{table.ranking[0][1]:.1f} %{_place(paper.name, names)}.")
+    names, (first, second, *_) = list(best), best.values()
+    lead = lead_words(first.mean, first.std, names[1], second.mean)
+    return (f"{table.title} (not comparable with the print): {names[0]} comes first with {first.mean:.2f} %, "
+            f"{lead}{_place(paper.name, names)}.")
 
 
 def _place(name: str, names: Sequence[str]) -> str:
@@ -160,8 +161,12 @@ def accuracies(table: TableView) -> list[Value]:
             if value.apart and in_points(value.measure) and not lower_is_better(value.measure)]
 
 
-def overall(papers: Sequence[tuple[int, int]], verdicts: Sequence[Verdict]) -> str:
-    """The first sentence of the overview. papers: (measured, planned) cells of each."""
-    done, planned, some = sum(d for d, _ in papers), sum(n for _, n in papers), sum(d > 0 for d, _ in papers)
-    return minus(f"{done} of {planned} cells of the papers' tables are measured so far, for {spelt(some)} of "
-                 f"the {spelt(len(papers))} papers. {claims(verdicts)}")
+def overall(papers: Sequence[tuple[int, int, int]], verdicts: Sequence[Verdict]) -> str:
+    """The first sentence of the overview. papers: cells of each that are measured, that are planned, and that
+    were measured otherwise than is now asked."""
+    done, planned, older = map(sum, zip(*papers))
+    old = f", {spelt(older)} of them with older code, parameters or draws, or fewer seeds" if older else ""
+    some = sum(one[0] > 0 for one in papers)
+    return minus(f"{done} of {planned} cells of the papers' tables, and of further settings for them, are "
+                 f"measured so far, for {spelt(some)} of the {spelt(len(papers))} papers{old}. "
+                 f"{claims(verdicts)}")

@@ -3,7 +3,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.cells.results import lower_is_better, ordered, summarise
+from pipeline.cells.results import Summary, lower_is_better, ordered, summarise
 from pipeline.report.drawings import Drawing, curves_of, run_command
 from pipeline.report.panels import Panel, Row, Value, mark, merge_heads
 from pipeline.report.study import Study
@@ -25,7 +25,7 @@ class OwnTable:
     panel: Panel
     done: int
     planned: int
-    ranking: list[tuple[str, float]]             # (method, headline measure), best first
+    ranking: list[tuple[str, Summary]]           # (method, headline measure), best first
     told: list[tuple[str, list[Told]]]           # (methods, their readings)
     note: str  # which methods end about where they began, and which were computed otherwise than most
     headline: str                                # measure of the ranking and of the curves
@@ -51,7 +51,7 @@ def own_table(study: Study, scenario: str, texts: list[str]) -> OwnTable:
     for i, measure in enumerate(measures):
         mark([row.values[i] for row in rows], lower_is_better(measure))
     headline = next((result["headline"] for result in done.values()), "average")
-    means = [(names[cell], summarise(result["measures"][headline]).mean) for cell, result in done.items()]
+    means = [(names[cell], summarise(result["measures"][headline])) for cell, result in done.items()]
     still = [names[cell] for cell in done if _rise(study, cell) < RISE]
     notes = [f"Less than {RISE} points above round 0: {', '.join(still)}." if still else "",
              study.computed_otherwise(done)]
@@ -62,7 +62,7 @@ def own_table(study: Study, scenario: str, texts: list[str]) -> OwnTable:
         Panel("", ["method"], merge_heads([_head(m) for m in measures] + FACTS), rows),
         done=len(done),
         planned=len(runs),
-        ranking=sorted(means, key=lambda item: item[1] if lower_is_better(headline) else -item[1]),
+        ranking=sorted(means, key=lambda item: item[1].mean * (1 if lower_is_better(headline) else -1)),
         told=by_row(study.paper, {cell.method: found for cell, found in told.items()}),
         note=" ".join(filter(None, notes)),
         headline=headline,

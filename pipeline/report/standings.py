@@ -56,7 +56,7 @@ def standing(found: Ranks, blocks: str, path: str, further: str = "") -> Standin
     f = "∞" if math.isinf(found.f) else f"{found.f:.3g}"
     text = (f"Mean ranks {over} (1 is the best): {listing}. Friedman test after Iman and Davenport: "
             f"F({found.df[0]}, {found.df[1]}) = {f}, {p_words(found.p)}. Two mean ranks differ if they are "
-            f"at least {found.distance:.3f} apart (Nemenyi, 5 %).{further}")
+            f"at least {found.distance:.2f} apart (Nemenyi, 5 %).{further}")
     if k < ADVISED[0] or n < ADVISED[1]:
         text += f" Demšar (2006) advises {ADVISED[0]} methods and {ADVISED[1]} {blocks} for this."
     if found.bars:

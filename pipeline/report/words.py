@@ -145,6 +145,15 @@ def hours_words(hours: float) -> str:
     return f"{hours:,.0f} hours" if hours >= 10 else f"{hours:.1f} hours"
 
 
+def lead_words(mean: float, std: float | None, other: str, next_: float) -> str:
+    """`0.76 from FedSR, within the spread of its seeds (± 1.55)`: how far a leader lies from the next one,
+    beside the standard deviation over its seeds where there are several."""
+    gap = abs(mean - next_)
+    spread = "" if std is None else (
+        f", {'within' if gap < std else 'more than'} the spread of its seeds (± {std:.2f})")
+    return f"{gap:.2f} from {other}{spread}"
+
+
 def counted(count: int, noun: str) -> str:
     """`one cell`, `9 cells`, `no claim`: words up to twelve."""
     return f"{spelt(count)} {noun}{'' if count < 2 else 's'}"

@@ -240,9 +240,7 @@ def _references(paper: Paper) -> Iterator[tuple[str, str, str]]:
     if paper.communication:
         yield from (("communication.counts", "method", name) for name in paper.communication.counts)
     for key, values in paper.methods.items():
-        yield from (
-            (f"methods.{key}.scenarios", "scenario", name) for name in values.get("scenarios", {})
-        )
+        yield from ((f"methods.{key}.scenarios", "scenario", name) for name in values.get("scenarios", {}))
     for at, choice in enumerate(paper.readings):
         yield from ((f"readings[{at}].scenarios", "scenario", name) for name in choice.scenarios)
         yield from ((f"readings[{at}].methods", "method", name) for name in choice.methods)

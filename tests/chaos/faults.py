@@ -1,5 +1,6 @@
 """The n-th file operation of a command fails (no space left, input/output error, read-only file system), once
-or from there on. Wrong is a traceback, and what is not as expected after the same command was run again."""
+or from there on. Wrong is a traceback, a command that never ends, and what is not as expected after the same
+command was run again."""
 import errno
 import random
 from pathlib import Path
@@ -18,7 +19,9 @@ def fault(folder: Path, draw: random.Random, expected: dict[str, str]) -> tuple[
     process = project.start(
         folder, *project.COMMANDS[name], PYTHONPATH=str(Path(__file__).parent / "faulty"), FAULT_AT=str(at),
         FAULT_ERRNO=str(number), FAULT_ROOT=str(folder), FAULT_STAYS="1" if stays else "")
-    said, _ = process.communicate(timeout=600)
-    wrong = "" if "Traceback" not in said else f"a traceback: {said[-1500:]}"
-    wrong = wrong or project.compare(folder, expected)
+    try:
+        said = project.heard(process)
+        wrong = f"a traceback: {said[-1500:]}" if "Traceback" in said else project.compare(folder, expected)
+    except RuntimeError as error:
+        wrong = str(error)
     return 1, f"{what}: {wrong}" if wrong else ""

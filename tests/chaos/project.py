@@ -3,6 +3,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -60,10 +61,19 @@ def start(folder: Path, module: str, *arguments: str, **environment: str) -> sub
 def done(folder: Path, module: str, *arguments: str, **environment: str) -> str:
     """Run a command to its end; RuntimeError with what it said where it fails."""
     process = start(folder, module, *arguments, **environment)
-    said, _ = process.communicate(timeout=600)
+    said = heard(process)
     if process.returncode:
         raise RuntimeError(f"{module} {' '.join(arguments)} ended with {process.returncode}:\n{said[-2000:]}")
     return said
+
+
+def heard(process: subprocess.Popen) -> str:
+    """What a command said, once it has ended; RuntimeError where it does not, after it was killed."""
+    try:
+        return process.communicate(timeout=600)[0]
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise RuntimeError(f"it never ends:\n{process.communicate()[0][-2000:]}") from None
 
 
 def finish(folder: Path) -> None:

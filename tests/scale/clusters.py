@@ -125,13 +125,14 @@ def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
 
 
 class Ray:
-    """A Ray cluster: a head without cores and two nodes of one. Only in a network namespace of its own, since
-    Ray turns 127.0.0.1 into the address of the first network card."""
+    """A Ray cluster with a token: a head without cores and two nodes of one. Only in a network namespace of
+    its own, since Ray turns 127.0.0.1 into the address of the first network card."""
 
     def __init__(self, at: Path, program: str, port: int = 26379):
         self.at, self.program, self.address = at, program, f"127.0.0.1:{port}"
         health = {"period_ms": 1000, "failure_threshold": 3, "initial_delay_ms": 1000}
-        self.variables = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_METRICS_COLLECTION": "1",
+        self.variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(),
+                          "RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_METRICS_COLLECTION": "1",
                           **{f"RAY_health_check_{name}": str(value) for name, value in health.items()}}
 
     def start(self) -> None:

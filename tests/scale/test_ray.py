@@ -1,5 +1,6 @@
 """Cells on a real Ray cluster of this machine, without a shared file system."""
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -39,3 +40,12 @@ def test_a_node_dies_and_the_numbers_are_those_of_an_undisturbed_run(alone, proj
 ])
 def test_bad_input_is_one_line(alone, prepared, options, line):
     assert fedrepro(prepared, "run", CELLS[0], "--on", "ray", *options, expect=2) == line
+
+
+def test_a_missing_token_is_one_line(alone, prepared, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        said = fedrepro(prepared, "run", CELLS[0], "--on", "ray", "--address", address, expect=2,
+                        HOME=str(tmp_path), RAY_AUTH_MODE="token", RAY_AUTH_TOKEN="")
+    assert said.startswith(f"error: --on ray: {address}: Token authentication is enabled but no")
+    assert said.count("\n") == 1
