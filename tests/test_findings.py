@@ -135,6 +135,9 @@ def test_the_findings_of_the_readme_are_those_of_the_committed_results():
             f"{names[0]} ({ranking[0].tuned.mean:.1f} %) and {names[1]}; clients that learn alone lie "
             f"{ranking[0].tuned.mean - alone.tuned.mean:.1f} points below {names[0]}. Those are two seeds.")
     assert said in " ".join(readme.split())
+    last = pages["fedcrl"].findings[-1]
+    assert f"(Across papers): {names[0]} comes first with {ranking[0].tuned.mean:.2f} %" in last
+    assert last.endswith(f", FedCRL {nth(place)} of {spelt(len(ranking))}.")
 
 
 def tuned_order(scenario: str) -> list:
