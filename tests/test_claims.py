@@ -782,6 +782,15 @@ def test_seeds_on_one_draw_of_the_partition_say_so(claimed):
     assert found.older == 2 and ", two of them with older code, parameters or draws, " in found_in([found])
 
 
+def test_seeds_on_draws_of_their_own_that_are_to_share_one_say_so(claimed):
+    path = claimed / "papers/fedcrl/runs/balanced/fedavg/result.json"
+    result = json.loads(path.read_text())
+    path.write_text(json.dumps(seal(result | {"partitions": [result["partition"]] * len(result["seeds"])})))
+    notes = page(Study.of("fedcrl", results.collect(claimed), claimed)).notes
+    assert "FedAvg: each seed on a draw of its own; by now they share one." in next(
+        note.texts for note in notes if note.scenario == "balanced")
+
+
 def test_run_pages_of_scenarios_without_runs_go_away(claimed):
     render(["fedcrl"], claimed)
     shutil.rmtree(claimed / "papers/fedcrl/runs/balanced")

@@ -30,7 +30,7 @@ from pipeline.methods import fedpac
 from pipeline.methods.fedavg import FedAvg
 from pipeline.methods.fedcrl import FedCRL, interpolate
 from pipeline.methods.fedgh import FedGH, fit_head
-from pipeline.methods.fedpac import FedPAC, combine_heads, label_statistics, nnls
+from pipeline.methods.fedpac import FedPAC, combine_heads, label_statistics
 from pipeline.methods.fedproto import FedProto
 from pipeline.methods.fedrep import FedRep
 from pipeline.methods.fedtgp import FedTGP
@@ -617,6 +617,13 @@ def test_equal_statistics_weigh_heads_by_the_inverse_variance():
     close(combine_heads(torch.ones(3, 2, 2), spread), [[1 / 7, 2 / 7, 4 / 7]] * 3)
 
 
+def test_twins_far_from_the_others_share_their_heads():
+    """However large the means are beside the variances."""
+    h = 1e6 * torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0)).double()
+    weights = combine_heads(h[[0, 0, 1]], torch.tensor([.3, .1, .2]).double())
+    close(weights, [[.25, .75, 0], [.25, .75, 0], [0, 0, 1]], atol=1e-6)
+
+
 def test_without_variance_the_own_head_is_best():
     assert torch.equal(combine_heads(torch.randn(6, 3, 2), torch.zeros(6)), torch.eye(6).double())
     # not unique: own head
@@ -660,32 +667,13 @@ def test_statistics_that_are_not_finite_keep_the_own_head():
     assert not weights[[0, 2, 3], 1].any()
 
 
-@pytest.mark.parametrize("kind", ["plain", "positive", "integers", "repeated", "wide"])
-@pytest.mark.parametrize("start", [None, 0])
-def test_nnls_is_as_good_as_scipys(kind, start):
-    rng = np.random.default_rng(len(kind))
-    for _ in range(60):
-        m, n = rng.integers(1, 10, 2)
-        matrix = rng.normal(size=(m, n + (5 if kind == "wide" else 0)))
-        if kind == "positive":
-            matrix = np.abs(matrix)
-        if kind == "integers":
-            matrix = matrix.round()
-        if kind == "repeated":
-            matrix[:, -1] = matrix[:, 0]
-        target = rng.normal(size=m)
-        x, (_, norm) = nnls(matrix, target, start), scipy_nnls(matrix, target)
-        assert (x >= 0).all() and np.linalg.norm(matrix @ x - target) == pytest.approx(norm, abs=1e-9)
-        assert (matrix.T @ (target - matrix @ x)).max() < 1e-9
+def test_heads_whose_weights_do_not_settle_are_an_error(monkeypatch):
+    def endless(*_):
+        raise RuntimeError("Maximum number of iterations reached.")
 
-
-def test_nnls_says_when_it_does_not_settle(monkeypatch):
-    monkeypatch.setattr(
-        "pipeline.methods.fedpac._to_least_squares",
-        lambda matrix, target, x, free: np.where(free & (x == 0), 1.0, 0.0),
-    )
-    with pytest.raises(TrainingError, match="with 2 unknowns did not settle"):
-        nnls(np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([1.0, 1.0]))
+    monkeypatch.setattr("scipy.optimize.nnls", endless)
+    with pytest.raises(TrainingError, match="weights of 3 heads did not settle: Maximum number"):
+        combine_heads(*statistics())
 
 
 def test_fedpac_weighs_trained_heads_by_the_statistics_of_the_received_features(monkeypatch):

@@ -679,7 +679,9 @@ def test_accuracy_is_counted_on_the_given_images(monkeypatch):
     w = tiny_world(monkeypatch, ([[1., 2.], [-1., .5]], [0, 1]))
     model = Params({"head.weight": torch.eye(2), "head.bias": torch.zeros(2)})
     images = torch.tensor([[1., 0], [0, 1], [1, 0], [0, 1]]).view(4, 2, 1, 1)
-    assert rahfl.accuracy(w, 0, model, images, torch.tensor([0, 1, 1, 1])) == 0.75
+    seen = Batch(images, torch.tensor([0, 1, 1, 1]))
+    assert rahfl.shares_right(w, Clients([model]), [seen]).tolist() == [0.75]
+    assert rahfl.shares_right(w, Clients([model]), [Batch(images[:0], seen.labels[:0])]).isnan().all()
 
 
 def test_a_missing_source_is_named():

@@ -171,6 +171,12 @@ def current(result: dict, cell: Cell, root: Path = ROOT) -> bool:
     return codes is None or codes[1] is not None
 
 
+def redrawn(result: dict, scenario: Scenario) -> bool:
+    """Whether all seeds of a result share one draw of the partition where each is to have its own by now, or
+    the reverse."""
+    return ("partitions" in result) != (scenario.draws > 1)
+
+
 def certificate(result: dict, cell: Cell, root: Path = ROOT) -> dict | None:
     """The ledger's entry by which a result counts although the code has changed since; None where it has not,
     or where it does not count."""

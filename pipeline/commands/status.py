@@ -197,8 +197,7 @@ def stale(cell: Cell, result: dict, root: Path = ROOT) -> bool:
     try:
         scenario = cell.resolve(root)[0]
         return (not provenance.current(result, cell, root) or set(result["seeds"]) != set(scenario.seeds)
-                # one of the two is from before each seed had its own draw
-                or ("partitions" in result) != (scenario.draws > 1))
+                or provenance.redrawn(result, scenario))
     # an unreadable result, or a scenario or method that no longer exists
     except (KeyError, TypeError, ParamError):
         return True

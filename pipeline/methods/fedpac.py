@@ -109,76 +109,21 @@ def combine_heads(h: Tensor, spread: Tensor) -> Tensor:
 def _combinations(h: np.ndarray, spread: np.ndarray) -> np.ndarray:
     """The programs of `combine_heads` for h (K, D), spread (K,), without a solver of quadratic programs: for
     a fixed direction of x the best scale of ||M x||^2 + (1'x - 1)^2 is a monotone function of the objective,
-    so that the non-negative least squares solution, scaled to sum to one, is exact."""
+    so that the non-negative least squares solution, scaled to sum to one, is exact. Raises TrainingError
+    where SciPy's solver does not settle."""
+    from scipy.optimize import nnls  # here, because a report that names the method needs none
     # The same distances between clients in at most K numbers.
     near = np.linalg.qr(h.T, mode="r").T    # type: ignore[attr-defined]    # R alone, whatever the stub says
-    rows = np.empty((len(h), len(h)))
+    rows = np.eye(len(h))
     for i in range(len(h)):
         factor = np.vstack([np.diag(np.sqrt(spread)), (near[i] - near).T])
         scale = np.sqrt((factor ** 2).sum() / len(h)) or 1.0
-        # The QR factorisation reduces the problem to as many rows as unknowns.
-        q, r = np.linalg.qr(np.vstack([factor / scale, np.ones(len(h))]))
-        x = nnls(r, q[-1], start=i)
+        try:
+            x, _ = nnls(np.vstack([factor / scale, np.ones(len(h))]), np.append(np.zeros(len(factor)), 1.0))
+        except RuntimeError as error:
+            raise TrainingError(f"FedPAC's weights of {len(h)} heads did not settle: {error}") from None
         x = np.where(x / x.sum() < LEAST_SHARE, 0.0, x)
-        rows[i] = x / x.sum()
+        x = x / x.sum()
+        if spread[i] > ((factor @ x) ** 2).sum():             # what the own head alone gives
+            rows[i] = x
     return rows
-
-
-def nnls(matrix: np.ndarray, target: np.ndarray, start: int | None = None) -> np.ndarray:
-    """min ||matrix x - target|| over x >= 0 in float64, by the active-set method of Lawson and Hanson (1974,
-    ch. 23).
-
-    matrix (m, n), target (m,); `start` is the first column to enter. Raises TrainingError when it does not
-    settle.
-    """
-    n = matrix.shape[1]
-    x, free, refused = np.zeros(n), np.zeros(n, bool), np.zeros(n, bool)
-    enough = (
-        10
-        * max(matrix.shape)
-        * np.finfo(float).eps
-        * np.abs(matrix).sum(0).max(initial=1.0)
-        * np.abs(target).max(initial=0.0)
-    )
-    entering = start
-    for _ in range(10 * n + 10):
-        if entering is None:
-            slope = np.where(free | refused, -np.inf, matrix.T @ (target - matrix @ x))
-            entering = int(slope.argmax())
-            if slope[entering] <= enough:
-                return x
-        moved = _to_least_squares(matrix, target, x, free | (np.arange(n) == entering))
-        if moved[entering] > 0:
-            x, free, refused = moved, moved > 0, np.zeros(n, bool)
-        else:
-            refused[entering] = True                          # only rounding let it in: try the next one
-        entering = None
-    raise TrainingError(f"non-negative least squares with {n} unknowns did not settle")
-
-
-def _to_least_squares(matrix: np.ndarray, target: np.ndarray, x: np.ndarray, free: np.ndarray) -> np.ndarray:
-    """From x towards the least-squares solution over the free columns; each that reaches zero on the way
-    stays there."""
-    while free.any():
-        wanted = np.zeros_like(x)
-        wanted[free] = _least_squares(matrix[:, free], target)
-        leaving = free & (wanted <= 0)
-        if not leaving.any():
-            return wanted
-        shares = np.where(
-            leaving, x / np.where(leaving, np.maximum(x - wanted, np.finfo(float).tiny), 1.0), np.inf
-        )
-        x = x + shares.min() * (wanted - x)
-        free = free & ~(leaving & (shares <= shares.min()))
-        x = np.where(free, np.maximum(x, 0), 0.0)
-    return x
-
-
-def _least_squares(matrix: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """By QR with pivoting: several times faster than NumPy's singular values, and sound where columns depend
-    on each other."""
-    return (
-        torch.linalg.lstsq(torch.from_numpy(matrix), torch.from_numpy(target)[:, None], driver="gelsy")
-        .solution[:, 0]
-        .numpy()
-    )

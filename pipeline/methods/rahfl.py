@@ -1,5 +1,6 @@
 """RAHFL: clients learn only from those that do at least as well, and at home from several views of each image
 (Fang, Ye, Du 2025, Eq. 2 to 13)."""
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,8 +10,8 @@ from torch import Tensor
 
 from pipeline.data.augmentations import augmix, plain, simple
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import Objective
-from pipeline.engine.state import Clients, Params, State
+from pipeline.engine.phase import Client, Objective
+from pipeline.engine.state import Clients, State
 from pipeline.engine.world import EVALUATION_BATCH, World
 from pipeline.errors import TrainingError
 from pipeline.losses import consistent_cross_entropy, weighted_distillation
@@ -82,27 +83,11 @@ class RAHFL(Collaborative):
     def accuracies(self, models: Clients, world: World) -> State:
         """source -> (K,) accuracies as shares, for every source that the scenario has; `private` only where
         it is the `acc_source`."""
-        common = {
-            name: batch
-            for name, batch in (("heldout", world.heldout), ("test", world.test))
-            if batch is not None
-        }
-        found = State(
-            (
-                name,
-                torch.stack(
-                    [accuracy(world, k, model, batch.images, batch.labels) for k, model in enumerate(models)]
-                ),
-            )
-            for name, batch in common.items()
-        )
+        common = {"heldout": world.heldout, "test": world.test}
+        found = State((name, shares_right(world, models, [seen] * len(models)))
+                      for name, seen in common.items() if seen is not None)
         if self.acc_source == "private":
-            found["private"] = torch.stack(
-                [
-                    accuracy(world, k, model, client.images, client.labels)
-                    for k, (client, model) in enumerate(zip(world.clients, models, strict=True))
-                ]
-            )
+            found["private"] = shares_right(world, models, world.clients)
         if self.acc_source not in found:
             raise TrainingError(
                 f"acc_source: {self.acc_source} needs labelled images that this scenario does not set aside"
@@ -184,14 +169,16 @@ def transfer_matrix(accuracies: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def accuracy(world: World, client: int, model: Params, images: Tensor, labels: Tensor) -> Tensor:
-    """Accuracy as a share () in float64, in evaluation mode; NaN without images."""
-    network = world.network(client, model)
-    right = sum(
-        (network(part).argmax(1) == truth).sum()
-        for part, truth in zip(images.split(EVALUATION_BATCH), labels.split(EVALUATION_BATCH), strict=True)
-    )
-    return torch.tensor(float(right) / len(labels) if len(labels) else torch.nan, dtype=torch.float64)
+def shares_right(world: World, models: Clients, seen: Sequence[Batch | Client]) -> Tensor:
+    """Each client's accuracy (K,) on its `seen` as a share in float64, in evaluation mode; NaN without
+    images."""
+    found = []
+    for k, (model, part) in enumerate(zip(models, seen, strict=True)):
+        network, count = world.network(k, model), len(part.labels)
+        batches = zip(part.images.split(EVALUATION_BATCH), part.labels.split(EVALUATION_BATCH), strict=True)
+        right = sum((network(images).argmax(1) == labels).sum() for images, labels in batches)
+        found.append(float(right) / count if count else torch.nan)
+    return torch.tensor(found, dtype=torch.float64)
 
 
 def supervised_contrast(z: Tensor, labels: Tensor, tau: float) -> Tensor:

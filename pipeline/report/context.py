@@ -23,6 +23,7 @@ from pipeline.report.standings import of_table
 from pipeline.report.study import Study
 from pipeline.report.tables import Note, TableView, table_view
 from pipeline.report.told import Told, ValueRow, every, values
+from pipeline.report.tuning import after_tuning
 from pipeline.report.verdicts import Verdict
 from pipeline.schema import ACROSS, MINIATURE, MINIATURES, Cell, Paper, printed
 
@@ -133,6 +134,7 @@ def page(study: Study, hours: Hours | None = None) -> Page:
     left = [cell for cell in cells if cell not in study.results]
     figures, undrawn = _or_why(lambda: figure_views(study))
     sheet, unseen = _or_why(lambda: corruptions(study.key, study.root))
+    equal, altered = after_tuning(study)
     return Page(
         key=study.key,
         name=study.name,
@@ -154,9 +156,9 @@ def page(study: Study, hours: Hours | None = None) -> Page:
         readings=every(study.readings),
         values=values(paper, study.grid, study.root),
         runs=[runs_page(study, scenario, texts.get(scenario, [])) for scenario in study.runs],
-        problems=[*study.problems.values(), *undrawn, *unseen],
+        problems=[*study.problems.values(), *undrawn, *unseen, *altered],
         findings=findings(
-            paper, tables, variants(paper), judgement, beside, (len(left), _hours(left, hours))
+            paper, tables, variants(paper), judgement, beside, equal, (len(left), _hours(left, hours))
         ),
         scatter=against_print(tables, variants(paper), study.name),
         curves=_curves(study, tables),

@@ -19,11 +19,13 @@ NAMED = 4                                         # columns whose winners are na
 
 
 def findings(paper: Paper, tables: Sequence[TableView], again: dict[str, tuple[str, str]],
-             judgement: Judgement, own: Sequence[OwnTable], left: tuple[int, float | None]) -> list[str]:
-    """Who comes first, what became of the claims, and what other settings change, a paragraph each.
+             judgement: Judgement, own: Sequence[OwnTable], tuned: dict[str, dict[str, Summary]],
+             left: tuple[int, float | None]) -> list[str]:
+    """Who comes first, what became of the claims, and what other settings and equal tuning change, a
+    paragraph each.
 
-    again: tables that measure another one's numbers in other settings; left: cells of the paper's tables that
-    wait, and their hours.
+    again: tables that measure another one's numbers in other settings; tuned: by scenario the accuracy of
+    each method after equal tuning; left: cells of the paper's tables that wait, and their hours.
     """
     orders = [order for table in tables if table.key not in again for order in table.judgement.orders]
     measured = sum(table.measured for table in tables if table.key not in again)
@@ -34,7 +36,10 @@ def findings(paper: Paper, tables: Sequence[TableView], again: dict[str, tuple[s
     else:
         lead = f"Nothing is measured at the paper's own settings yet: {waiting_words(*left)} of one process."
     others = [*_elsewhere(paper, tables, again), *(_beside(paper, table) for table in own)]
-    return [text for text in (lead, claims(judgement.verdicts), " ".join(filter(None, others))) if text]
+    equal = [_leader(f"{title}, each method tuned with the same budget (Across papers)", paper, numbers)
+             for title, numbers in tuned.items()]
+    paragraphs = lead, claims(judgement.verdicts), *(" ".join(filter(None, some)) for some in (others, equal))
+    return [text for text in paragraphs if text]
 
 
 def _capital(text: str) -> str:
@@ -136,12 +141,17 @@ def _beside(paper: Paper, table: OwnTable) -> str:
     best: dict[str, Summary] = {}
     for name, number in table.ranking:
         best.setdefault(name.partition(" (")[0], number)        # of a method's settings the best
-    if len(best) < 2:
+    return _leader(f"{table.title} (not comparable with the print)", paper, best)
+
+
+def _leader(what: str, paper: Paper, numbers: dict[str, Summary]) -> str:
+    """Who comes first of two or more accuracies, and the paper's method behind it."""
+    if len(numbers) < 2:
         return ""
-    names, (first, second, *_) = list(best), best.values()
-    lead = lead_words(first.mean, first.std, names[1], second.mean)
-    return (f"{table.title} (not comparable with the print): {names[0]} comes first with {first.mean:.2f} %, "
-            f"{lead}{_place(paper.name, names)}.")
+    names = sorted(numbers, key=lambda name: -numbers[name].mean)
+    first, second = numbers[names[0]], numbers[names[1]]
+    return (f"{what}: {names[0]} comes first with {first.mean:.2f} %, "
+            f"{lead_words(first.mean, first.std, names[1], second.mean)}{_place(paper.name, names)}.")
 
 
 def _place(name: str, names: Sequence[str]) -> str:

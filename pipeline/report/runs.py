@@ -216,8 +216,9 @@ def departures(study: Study, cell: Cell) -> list[str]:
         found.append(f"run with {_words(result['hyper'])}, paper.yaml now has {_words(hyper)}")
     if not found and not provenance.current(result, cell, study.root):
         found.append("measured with code or parameters that have changed since, and not yet measured again")
-    if scenario.draws > 1 and "partitions" not in result:
-        found.append("all seeds on one draw of the partition; by now each has its own")
+    if provenance.redrawn(result, scenario):
+        found.append("all seeds on one draw of the partition; by now each has its own" if scenario.draws > 1
+                     else "each seed on a draw of its own; by now they share one")
     if missing := [seed for seed in scenario.seeds if seed not in result["seeds"]]:
         found.append(f"{len(scenario.seeds) - len(missing)} of {len(scenario.seeds)} seeds")
     return found

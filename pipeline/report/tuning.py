@@ -7,7 +7,8 @@ from statistics import stdev
 from pipeline.cells import choices
 from pipeline.cells.results import Summary, of_tuning, summarise
 from pipeline.errors import FedReproError
-from pipeline.schema import ROOT, Cell
+from pipeline.report.study import Study
+from pipeline.schema import MINIATURES, ROOT, Cell
 
 
 @dataclass(frozen=True)
@@ -41,15 +42,27 @@ class Tuning:
         return len(self.configurations) - len(self._trained)
 
 
-def tunings(root: Path = ROOT) -> tuple[list[Tuning], list[str]]:
+def tunings(root: Path = ROOT, paper: str = "*") -> tuple[list[Tuning], list[str]]:
     """Every method that was tuned, in the order of the paths, and a line for each file that was altered."""
     found, problems = [], []
-    for cell in choices.found(root):
+    for cell in choices.found(root, paper):
         try:
             found.append(_tuning(cell, root))
         except FedReproError as error:
             problems.append(str(error))
     return found, problems
+
+
+def after_tuning(study: Study) -> tuple[dict[str, dict[str, Summary]], list[str]]:
+    """(title of a scenario -> label of a method -> its accuracy with the chosen values, lines as `tunings`),
+    of the paper's scenarios but for its miniatures."""
+    numbers: dict[str, dict[str, Summary]] = {}
+    found, problems = tunings(study.root, study.key)
+    for one in found:
+        if one.tuned and one.cell.scenario not in MINIATURES:
+            title, name = study.title(one.cell.scenario), study.paper.label(one.cell.method)
+            numbers.setdefault(title, {})[name] = one.tuned
+    return numbers, problems
 
 
 def _tuning(cell: Cell, root: Path) -> Tuning:
