@@ -1,9 +1,10 @@
 """What a page says first: sentences that follow from orders and verdicts, and where its points lie."""
 import math
+from types import SimpleNamespace
 
 import pytest
 
-from pipeline.cells.results import survey
+from pipeline.cells.results import Summary, survey
 from pipeline.report import findings, scatter
 from pipeline.report.claims import Claim, Expected, Number
 from pipeline.report.context import page
@@ -58,6 +59,18 @@ def test_who_comes_first_here_and_in_print(found, said):
 ])
 def test_what_became_of_the_claims(words, said):
     assert findings.claims(words) == said
+
+
+def test_a_setting_of_our_own_says_how_much_of_it_is_measured():
+    ranking = [("A", Summary(61.0, 2.0, 2)), ("Ours", Summary(60.5, 1.0, 2))]
+    table = SimpleNamespace(title="Cut down", ranking=ranking, done=2, planned=9)
+    words = ("A comes first with 61.00 %, 0.50 from Ours, within the spread of its seeds (± 2.00), Ours "
+             "second of two.")
+    assert findings._beside(SimpleNamespace(name="Ours"), table) == (
+        f"Cut down (not comparable with the print; 2 of 9 measured so far): {words}")
+    table.planned = 2
+    assert findings._beside(SimpleNamespace(name="Ours"), table) == (
+        f"Cut down (not comparable with the print): {words}")
 
 
 def test_a_method_keeps_its_colour_and_no_two_look_alike():

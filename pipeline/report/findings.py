@@ -141,7 +141,8 @@ def _beside(paper: Paper, table: OwnTable) -> str:
     best: dict[str, Summary] = {}
     for name, number in table.ranking:
         best.setdefault(name.partition(" (")[0], number)        # of a method's settings the best
-    return _leader(f"{table.title} (not comparable with the print)", paper, best)
+    some = f"; {table.done} of {table.planned} measured so far" if table.done < table.planned else ""
+    return _leader(f"{table.title} (not comparable with the print{some})", paper, best)
 
 
 def _leader(what: str, paper: Paper, numbers: dict[str, Summary]) -> str:
