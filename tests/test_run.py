@@ -275,6 +275,20 @@ def test_an_entry_of_its_own_in_the_rwlock_is_no_obstacle(tmp_path):
     assert ran(folder) == ["one"] and clean(folder)
 
 
+def test_the_time_left_counts_what_an_empty_mlflow_is_to_take_in(tmp_path, monkeypatch):
+    repo, cell = SimpleNamespace(root_dir=str(tmp_path)), SimpleNamespace(cell="p/s/m")
+    asked, tried = SimpleNamespace(repo=repo, tasks=[cell]), ("tuning/s/m.json", "tuning/s/n.json")
+    for name in ("runs/s/m/result.json", "tuning/s-tuned/m/result.json", *tried):
+        (tmp_path / "papers/p" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "papers/p" / name).touch()
+    for address, count in (("", 4), (f"sqlite:///{tmp_path}/other.db", 4), ("http://localhost:5000", 1)):
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+        assert schedule.Schedule._unimported(asked) == count
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
+    (tmp_path / "mlflow.db").touch()
+    assert schedule.Schedule._unimported(asked) == 1
+
+
 def test_a_terminal_shows_a_table(tmp_path):
     """Rounds, accuracy and time left that a training stage writes to FEDREPRO_EVENTS."""
     event = json.dumps({"cell": "p/s/m", "seed": 0, "round": 3, "rounds": 20, "accuracy": 61.257, "left": 65})

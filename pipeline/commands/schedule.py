@@ -24,7 +24,7 @@ TAIL = 20  # lines of a log, in which DVC's last words are
 OVERHEAD = 5.0  # what a stage costs besides its training: DVC, imports, files
 ENDING = 2.0  # of these, after the last round
 EXPECTED = {"stages.report": 14.0, "stages.figures": 3.0, "pipeline import": 8.0}      # on top
-IMPORTED = 0.25  # a cell's runs in MLflow
+IMPORTED = 0.2  # the runs of a cell, or of its tuning, in MLflow
 # What becomes of a stage.
 WAITING, READY, RUNNING = "waiting", "ready", "running"
 DONE, UNCHANGED, FAILED, SKIPPED = "done", "unchanged", "failed", "skipped"
@@ -274,11 +274,14 @@ class Schedule:
             task.rank = task.work + max((needing.rank for needing in task.downstream), default=0.0)
 
     def _unimported(self) -> int:
-        """About how many cells MLflow does not know: those of this run, or all where it has no database."""
+        """About how many files of results MLflow does not know: those of this run, or all where it has no
+        database yet."""
         root = Path(self.repo.root_dir)
-        if os.environ.get("MLFLOW_TRACKING_URI") or (root / "mlflow.db").exists():
+        where = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root / 'mlflow.db'}"
+        if not where.startswith("sqlite:///") or Path(root, where.removeprefix("sqlite:///")).exists():
             return sum(task.cell is not None for task in self.tasks)
-        return len(list(root.glob("papers/*/runs/*/*/result.json")))
+        return sum(len(list(root.glob(f"papers/*/{files}")))
+                   for files in ("runs/*/*/result.json", "tuning/*/*/result.json", "tuning/*/*.json"))
 
     def _unchecked(self) -> Iterator[Task]:
         waiting = sorted(self.of(WAITING), key=lambda task: -task.rank)
