@@ -70,7 +70,7 @@ def published(cell: Cell, root: Path = ROOT) -> Cell:
     return Published.of(cell, (), seeds=seeds) if seeds else cell
 
 
-def found(root: Path = ROOT, paper: str = "*") -> Iterator[Cell]:
-    """The cells that were tuned, of every paper or one, in the order of the paths."""
-    for file in sorted(root.glob(f"papers/{paper}/tuning/*/*.json")):
+def found(root: Path = ROOT) -> Iterator[Cell]:
+    """The cells that were tuned, in the order of the paths."""
+    for file in sorted(root.glob("papers/*/tuning/*/*.json")):
         yield Cell(file.parts[-4], file.parts[-2], file.stem)

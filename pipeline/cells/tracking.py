@@ -322,7 +322,7 @@ def make_usable(root: Path = ROOT) -> None:
     renamed. One that is unusable all the same is set aside: results are in git, and the next import brings
     them in again.
     """
-    if (path := _database(root)) is None:
+    if (path := database(root)) is None:
         return
     with _locked(root, "lock"):
         if path.exists() and (fault := _fault(path)):
@@ -334,7 +334,7 @@ def make_usable(root: Path = ROOT) -> None:
             _create(path)
 
 
-def _database(root: Path) -> Path | None:
+def database(root: Path) -> Path | None:
     """The file that holds the runs; None where a server does."""
     address = uri(root).partition("?")[0]
     name = address.removeprefix("sqlite:///")
@@ -398,7 +398,7 @@ def _checkout(root: Path) -> str:
 def _locked(root: Path, purpose: str):
     """One process at a time, among all that use this database; with a server, among those of this working
     copy."""
-    base = _database(root) or root / ".cells" / "mlflow"
+    base = database(root) or root / ".cells" / "mlflow"
     base.parent.mkdir(exist_ok=True)
     with open(base.with_name(f"{base.name}.{purpose}"), "w") as handle:
         with contextlib.suppress(OSError):            # a shared file system without locks

@@ -276,9 +276,9 @@ class Schedule:
     def _unimported(self) -> int:
         """About how many files of results MLflow does not know: those of this run, or all where it has no
         database yet."""
+        from pipeline.cells.tracking import database  # here: it brings pandas, which most runs do without
         root = Path(self.repo.root_dir)
-        where = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root / 'mlflow.db'}"
-        if not where.startswith("sqlite:///") or Path(root, where.removeprefix("sqlite:///")).exists():
+        if (file := database(root)) is None or (root / file).exists():
             return sum(task.cell is not None for task in self.tasks)
         return sum(len(list(root.glob(f"papers/*/{files}")))
                    for files in ("runs/*/*/result.json", "tuning/*/*/result.json", "tuning/*/*.json"))

@@ -4,14 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from pipeline.cells.results import Summary
 from pipeline.report.drawings import Drawing
 from pipeline.report.panels import Panel, Row, Value, mark, merge_heads
 from pipeline.report.ranks import Ranks
 from pipeline.report.standings import standing
 from pipeline.report.study import Study
-from pipeline.report.tuning import Tuning
-from pipeline.report.words import counted, lead_words, listed, minus, p_words
+from pipeline.report.tuning import Tuning, best_first
+from pipeline.report.words import counted, leader, listed, minus, p_words
 from pipeline.schema import MINIATURES, Cell
 
 REFERENCES = ("fedavg", "local")                      # whose accuracy is the target: the first that has run
@@ -201,7 +200,7 @@ def _findings(done: dict[At, Tuning], before: dict[At, float], after: dict[At, f
         own = [{names[at[0]]: found for at, one in done.items() if at[1] == column and (found := of(one))}
                for of in (lambda one: one.published, lambda one: one.tuned)]
         if min(map(len, own)) > 1:
-            (first, lead), (then, last) = map(_first, own)
+            (first, lead), (then, last) = (leader(best_first(numbers)) for numbers in own)
             then = "after it" if first == then else f"after it {then}"
             said.append(f"In {columns[column].place} {first} is first before tuning with {lead}, "
                         f"and {then} with {last}.")
@@ -235,9 +234,3 @@ def _changes(done: dict[At, Tuning], before: dict[At, float], after: dict[At, fl
         f"({minus(f'{changes[most]:+.2f}')}); {below} of them {'ends' if below == 1 else 'end'} below what "
         f"their own values give, and {kept} {'keeps' if kept == 1 else 'keep'} these values."
     ]
-
-
-def _first(numbers: dict[str, Summary]) -> tuple[str, str]:
-    """The name with the highest of two or more numbers; it and the next one in words."""
-    (name, most), (other, next_) = sorted(numbers.items(), key=lambda item: -item[1].mean)[:2]
-    return name, f"{most.mean:.2f} %, {lead_words(most.mean, most.std, other, next_.mean)}"

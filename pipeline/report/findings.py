@@ -11,7 +11,7 @@ from pipeline.report.own_table import OwnTable
 from pipeline.report.panels import Value
 from pipeline.report.tables import TableView
 from pipeline.report.verdicts import CONTRADICTED, FAILS, HOLDS, UNDECIDED, UNTESTED, WAITS, Verdict
-from pipeline.report.words import counted, lead_words, listed, minus, spelt, waiting_words
+from pipeline.report.words import counted, lead_words, leader, listed, minus, spelt, waiting_words
 from pipeline.schema import Paper
 
 PLACES = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth".split()
@@ -25,7 +25,7 @@ def findings(paper: Paper, tables: Sequence[TableView], again: dict[str, tuple[s
     paragraph each.
 
     again: tables that measure another one's numbers in other settings; tuned: by scenario the accuracy of
-    each method after equal tuning; left: cells of the paper's tables that wait, and their hours.
+    each method after equal tuning, best first; left: cells of the paper's tables that wait, and their hours.
     """
     orders = [order for table in tables if table.key not in again for order in table.judgement.orders]
     measured = sum(table.measured for table in tables if table.key not in again)
@@ -146,13 +146,11 @@ def _beside(paper: Paper, table: OwnTable) -> str:
 
 
 def _leader(what: str, paper: Paper, numbers: dict[str, Summary]) -> str:
-    """Who comes first of two or more accuracies, and the paper's method behind it."""
+    """Who comes first of two or more accuracies, best first, and the paper's method behind it."""
     if len(numbers) < 2:
         return ""
-    names = sorted(numbers, key=lambda name: -numbers[name].mean)
-    first, second = numbers[names[0]], numbers[names[1]]
-    return (f"{what}: {names[0]} comes first with {first.mean:.2f} %, "
-            f"{lead_words(first.mean, first.std, names[1], second.mean)}{_place(paper.name, names)}.")
+    name, lead = leader(numbers)
+    return f"{what}: {name} comes first with {lead}{_place(paper.name, list(numbers))}."
 
 
 def _place(name: str, names: Sequence[str]) -> str:

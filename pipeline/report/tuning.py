@@ -1,5 +1,6 @@
 """Every tuned method: its accuracy as published and after tuning, what was chosen, and how much its
 hyper-parameters matter."""
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import stdev
@@ -42,10 +43,11 @@ class Tuning:
         return len(self.configurations) - len(self._trained)
 
 
-def tunings(root: Path = ROOT, paper: str = "*") -> tuple[list[Tuning], list[str]]:
-    """Every method that was tuned, in the order of the paths, and a line for each file that was altered."""
+def tunings(root: Path = ROOT, cells: Iterable[Cell] | None = None) -> tuple[list[Tuning], list[str]]:
+    """Every method that was tuned, of all cells or of these, in the order of the paths, and a line for each
+    file that was altered."""
     found, problems = [], []
-    for cell in choices.found(root, paper):
+    for cell in choices.found(root) if cells is None else cells:
         try:
             found.append(_tuning(cell, root))
         except FedReproError as error:
@@ -54,15 +56,21 @@ def tunings(root: Path = ROOT, paper: str = "*") -> tuple[list[Tuning], list[str
 
 
 def after_tuning(study: Study) -> tuple[dict[str, dict[str, Summary]], list[str]]:
-    """(title of a scenario -> label of a method -> its accuracy with the chosen values, lines as `tunings`),
-    of the paper's scenarios but for its miniatures."""
+    """(title of a scenario -> label of a method -> its accuracy with the chosen values, best first; lines as
+    `tunings`), of the paper's scenarios but for its miniatures."""
     numbers: dict[str, dict[str, Summary]] = {}
-    found, problems = tunings(study.root, study.key)
+    found, problems = tunings(study.root, (cell for cell in choices.found(study.root)
+                                           if cell.paper == study.key and cell.scenario not in MINIATURES))
     for one in found:
-        if one.tuned and one.cell.scenario not in MINIATURES:
+        if one.tuned:
             title, name = study.title(one.cell.scenario), study.paper.label(one.cell.method)
             numbers.setdefault(title, {})[name] = one.tuned
-    return numbers, problems
+    return {title: best_first(some) for title, some in numbers.items()}, problems
+
+
+def best_first(numbers: dict[str, Summary]) -> dict[str, Summary]:
+    """Accuracies of methods, the highest first."""
+    return dict(sorted(numbers.items(), key=lambda item: -item[1].mean))
 
 
 def _tuning(cell: Cell, root: Path) -> Tuning:

@@ -5,8 +5,9 @@ The CSVs write settings as `practical(beta=0.1,N=20),test=clean`, method variant
 (local = 1, global = 0)`.
 """
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from pipeline.cells.results import Summary
 from pipeline.schema import ACROSS, MINIATURE, Paper
 
 GREEK = {
@@ -152,6 +153,12 @@ def lead_words(mean: float, std: float | None, other: str, next_: float) -> str:
     spread = "" if std is None else (
         f", {'within' if gap < std else 'more than'} the spread of its seeds (± {std:.2f})")
     return f"{gap:.2f} from {other}{spread}"
+
+
+def leader(numbers: Mapping[str, Summary]) -> tuple[str, str]:
+    """Who comes first of two or more accuracies, best first, and `82.68 %, 0.29 from FedRep, ...`."""
+    (name, first), (other, second), *_ = numbers.items()
+    return name, f"{first.mean:.2f} %, {lead_words(first.mean, first.std, other, second.mean)}"
 
 
 def counted(count: int, noun: str) -> str:
