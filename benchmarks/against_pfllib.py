@@ -443,8 +443,9 @@ def main() -> None:
         ["git", "rev-parse", "--short", "HEAD"], cwd=pfllib, capture_output=True, text=True
     ).stdout.strip()
     workload = prepare(pfllib, arguments.mnist, arguments.clients)
+    here = machine()
     rows = [
-        row
+        row | {"processor": here["cpu"], "gpu": here["gpu"], "fedrepro": here["fedrepro"]}
         for method in arguments.methods
         for batch in arguments.batch
         for row in compare(
@@ -454,10 +455,10 @@ def main() -> None:
     arguments.out.parent.mkdir(exist_ok=True)
     known = json.loads(arguments.out.read_text())["rows"] if arguments.out.exists() else []
     def setting(row: dict) -> tuple:
-        return row["method"], row["batch"], row.get("clients", 20), row.get("device", "cpu")
+        return tuple(row[name] for name in ("method", "batch", "clients", "device", "processor", "gpu"))
     rows = [row for row in known if setting(row) not in set(map(setting, rows))] + rows
     arguments.out.write_text(
-        json.dumps({"machine": machine(), "pfllib": commit, "rows": rows}, indent=1) + "\n"
+        json.dumps({"machine": here, "pfllib": commit, "rows": rows}, indent=1) + "\n"
     )
     print(f"written: {arguments.out}")
 
