@@ -500,8 +500,10 @@ def _corruptions(study: Study, name: str, figure: Figure, scenarios: list[str]) 
     tables = {titles[cell]: table for cell, table in found.items()}
     images = max(table["images"].sum() for table in tables.values())
     least = min(table.groupby("corruption")["images"].sum().min() for table in tables.values())
+    real = dict.fromkeys(cell.scenario for cell in found if cell.scenario != MINIATURE)
     caption = (
-        f"Accuracy on {images:,} test images, each with one corruption at one severity; mean over clients, "
+        "".join(f"{study.title(scenario)}. " for scenario in real)
+        + f"Accuracy on {images:,} test images, each with one corruption at one severity; mean over clients, "
         "first seed, models after the last round. Left by severity, right by corruption, of which each has "
         f"{least} images or more."
     )
