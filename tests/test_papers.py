@@ -98,8 +98,8 @@ def test_every_scenario_is_used_and_described(paper):
 def test_a_scenario_beside_the_tables_is_in_none_and_in_no_figure_of_the_print(paper):
     document = load_paper(paper)
     shown = {block.scenario for table in document.tables.values() for block in table.blocks.values()}
-    printed = [figure for figure in document.figures.values() if not figure.title.endswith("(not in the paper)")]
-    shown |= {name for figure in printed for name in figure.scenarios}
+    printed = [one for one in document.figures.values() if not one.title.endswith("(not in the paper)")]
+    shown |= {name for one in printed for name in one.scenarios}
     assert not shown & set(document.beside)
 
 
