@@ -939,7 +939,7 @@ def test_a_page_says_that_a_table_mixes_kinds_of_machine(measured):
     made_on(first, processor="A avx2")
     made_on(second, processor="B avx512f")
     (text,) = notes()
-    assert text.startswith("the cells were trained on 2 kinds of machine") and text.endswith("on B avx512f.")
+    assert text.startswith("The cells were trained on 2 kinds of machine") and text.endswith("on B avx512f.")
     for method in BALANCED:
         made_on(method, arithmetic="portable")
     assert not notes()

@@ -286,7 +286,7 @@ def _machines(study: Study, runs: dict[Cell, dict]) -> list[str]:
     if len(found) < 2:
         return []
     told = "; ".join(f"{', '.join(methods)} on {name}" for name, methods in found.items())
-    return [f"the cells were trained on {len(found)} kinds of machine, which round sums differently: {told}"]
+    return [f"The cells were trained on {len(found)} kinds of machine, which round sums differently: {told}"]
 
 
 def _of_runs(study: Study, scenario: str) -> list[str]:
