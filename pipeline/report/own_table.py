@@ -27,7 +27,7 @@ class OwnTable:
     planned: int
     ranking: list[tuple[str, Summary]]           # (method, headline measure), best first
     told: list[tuple[str, list[Told]]]           # (methods, their readings)
-    note: str  # which methods end about where they began, and which were computed otherwise than most
+    note: str  # methods that end below or about where they began or were computed otherwise than most
     headline: str                                # measure of the ranking and of the curves
     curves: Drawing | None
     histogram: str
@@ -52,8 +52,11 @@ def own_table(study: Study, scenario: str, texts: list[str]) -> OwnTable:
         mark([row.values[i] for row in rows], lower_is_better(measure))
     headline = next((result["headline"] for result in done.values()), "average")
     means = [(names[cell], summarise(result["measures"][headline])) for cell, result in done.items()]
-    still = [names[cell] for cell in done if _rise(study, cell) < RISE]
-    notes = [f"Less than {RISE} points above round 0: {', '.join(still)}." if still else "",
+    rises = {names[cell]: _rise(study, cell) for cell in done}
+    below = [name for name, rise in rises.items() if rise < 0]
+    still = [name for name, rise in rises.items() if 0 <= rise < RISE]
+    notes = [f"Lower than round 0 in the end: {', '.join(below)}." if below else "",
+             f"Less than {RISE} points above round 0: {', '.join(still)}." if still else "",
              study.computed_otherwise(done)]
     return OwnTable(
         study.title(scenario),
