@@ -1,4 +1,4 @@
-# `make` alone prints this list. The locks hold hashes: nothing is installed whose hash is not in git.
+# `make` alone prints this list. The locks hold hashes: nothing is installed that does not match them.
 SHELL := /bin/bash
 PYTHON ?= python3
 UV ?= 0.13.8
@@ -14,7 +14,7 @@ SCALE := slurm ray remote
 
 help:            ## this list
 	@echo 'FedRepro: five federated-learning papers, from public data to their own tables'; echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
 	@echo; echo '  make PYTHON=python3.12 ...   with another Python (3.11 to 3.13)'
 
 JOBS ?=

@@ -1,7 +1,7 @@
 """What a cluster costs besides training, measured on a SLURM cluster of two nodes on this machine, and what
 that means for 770 cells on many workers, simulated.
 
-`PYTHONPATH=.:tests:tests/scale python benchmarks/scale.py` writes results/scale.json and results/scale.svg;
+`PYTHONPATH=.:tests:tests/scale python benchmarks/scale.py` writes results/scale.json and docs/scale.svg;
 with `--simulate` it keeps what results/scale.json has measured. Needs what `make test-scale` installs.
 """
 import heapq
@@ -187,7 +187,7 @@ def main() -> None:
     document["simulated"] = {name: {str(n): simulate(found, n, document["measured"]) for n in WORKERS}
                              for name, found in cells.items()}
     path.write_text(json.dumps(document, indent=2) + "\n")
-    draw(document["simulated"], RESULTS / "scale.svg")
+    draw(document["simulated"], RESULTS.parents[1] / "docs/scale.svg")
     print(json.dumps(document["measured"]))
 
 

@@ -451,7 +451,7 @@ def test_what_is_printed(root, capsys):
     ]
     assert rows["miniature"] == ["1", "1", ".", ".", ".", "."] and "table I" not in rows
     assert all(len(line) <= 80 for line in printed.splitlines())
-    assert "  fedrepro run fedcrl  " in printed and "--stages 'table II' | xargs" in printed
+    assert "  fedrepro run fedcrl  " in printed and "--stages 'table II' | xargs -r" in printed
     assert status.status(["fedcrl"], table="table II", root=root) == 0
     assert capsys.readouterr().out.split() == [
         f"papers/fedcrl/dvc.yaml:main@{name}"

@@ -137,7 +137,7 @@ def tune(what: tuple[str, ...], jobs: int | None, force: bool) -> int:
 
 @main.command(short_help="What of every table is done and left, and for how long.",
               epilog=example("fedrepro status", "fedrepro status fedlsa",
-                             "fedrepro run $(fedrepro status fedlsa --stages 'table 2')"))
+                             "fedrepro status fedlsa --stages 'table 2' | xargs -r fedrepro run"))
 @click.argument("papers", nargs=-1, shell_complete=_papers)
 @click.option("--json", "as_json", is_flag=True, help="For scripts.")
 @click.option("--stages", metavar="TABLE", help="Only the names of the stages that a table still needs.")

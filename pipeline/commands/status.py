@@ -345,7 +345,10 @@ def _advice(overviews: dict[str, Overview]) -> Iterator[str]:
     for key, found in overviews.items():
         left = [cell for cell, status in found.cells.items() if status.state in LEFT and status.stage]
         if left:
-            commands.append((f"fedrepro run {key}", f"# all of {key}"))
+            own = f"papers/{key}/dvc.yaml"
+            files = dict.fromkeys(found.cells[cell].stage.partition(":")[0] for cell in left)
+            commands += [(f"fedrepro run {key}", f"# all of {key}") if file == own else
+                         (f"fedrepro run {file}", "# a large grid") for file in files]
         if any(one.state in LEFT for cells in found.tunings.values() for one in cells.values()):
             commands.append((f"fedrepro tune {key}", "# its tunings"))
     if not commands:
@@ -362,7 +365,7 @@ def _advice(overviews: dict[str, Overview]) -> Iterator[str]:
     )
     if table:
         commands.append(
-            (f"fedrepro status {table[0]} --stages '{table[1]}' | xargs fedrepro run", "# a table")
+            (f"fedrepro status {table[0]} --stages '{table[1]}' | xargs -r fedrepro run", "# a table")
         )
     yield "To go on:"
     yield from (f"  {command:<58}  {comment}" for command, comment in commands)
