@@ -86,7 +86,8 @@ def test_the_spread_is_that_of_a_block_design():
 
 def test_pages_with_both_numbers(committed, here):
     move(here, "fedprox", 1.0)
-    write(compare(committed, here), here, ROOT)
+    found = compare(committed, here)
+    write(found, summary(found, committed, here), here, ROOT)
     rows = list(csv.DictReader((here / "reports/reproduction.csv").open()))
     assert len(rows) == 16 and {row["agreement"] for row in rows} >= {SAME}
     row = next(row for row in rows if row["cell"] == "fedcrl/mini/fedprox")
@@ -127,10 +128,23 @@ def test_the_clone_follows_the_commits_and_keeps_what_was_trained(tmp_path, caps
     reproduce.prepare(tmp_path)
     assert (
         (clone / "result").read_text() == "edited"
-        and not (clone / reproduce.DONE).exists()
-        and (clone / ".cells").exists()
+        and not (clone / ".cells").exists()          # what was trained for another commit
     )
+    (clone / ".cells").mkdir()
+    reproduce.prepare(tmp_path, again=True)
+    assert not (clone / ".cells").exists()
     assert git(tmp_path, "status", "--porcelain") == ""
+
+
+def test_what_is_compared_is_the_commit_and_not_the_work_tree(here):
+    git(here, "init", "-q")
+    git(here, "add", "-A")
+    git(here, "commit", "-qm", "one")
+    move(here, "fedprox", 5.0)                       # trained in place, not committed
+    with reproduce.committed(here) as before:
+        found = {one.cell.method: one for one in compare(before, here)}
+    assert len(found) == 16 and found["fedprox"].difference == pytest.approx(5.0)
+    assert found["fedavg"].agreement == SAME
 
 
 def test_without_git_it_says_what_to_do(tmp_path):

@@ -10,7 +10,7 @@ import pandas as pd
 from pipeline.cells import provenance
 from pipeline.cells.kept import Kept
 from pipeline.engine.world import default_device, executor_name, precision
-from pipeline.schema import ROOT, Cell, Published, load_paper
+from pipeline.schema import MINIATURE, ROOT, Cell, Published, load_paper
 from pipeline.sealing import is_sealed
 
 
@@ -49,7 +49,7 @@ def _drawn(cell: Cell, root: Path) -> bool:
     """Does a figure of the paper draw the cell's representations?"""
     return any(
         figure.kind not in (None, "curves", "sweep")
-        and cell.scenario in figure.scenarios
+        and cell.scenario in (MINIATURE, *figure.scenarios)
         and cell.method in (figure.methods or [cell.method])
         for figure in load_paper(cell.paper, root).figures.values()
     )

@@ -279,7 +279,8 @@ def git_state(root: Path = ROOT) -> dict:
         return {
             "commit": git("rev-parse", "HEAD"),
             "dirty": bool(
-                git("status", "--porcelain", "--", "pipeline", "stages", "params.yaml", "papers/*/paper.yaml")
+                git("status", "--porcelain", "--", "pipeline", "stages", "params.yaml", "papers/*/paper.yaml",
+                    "papers/*/methods/*")
             ),
         }
     except (OSError, subprocess.CalledProcessError):

@@ -32,7 +32,7 @@ from pipeline.schema import ROOT, Cell
 from pipeline.sealing import content_hash
 
 SHORT = "stages/short.py"
-CODE = ("pipeline", "stages", "params.yaml", "papers/*/paper.yaml", "papers/*/methods")
+CODE = ("pipeline", "stages", "params.yaml", "papers/*/paper.yaml", "papers/*/methods/*")
 TARGET = 4.0  # seconds that the four rounds of a short form may take, where images can be left out
 BATCH, FLOOR = 16, 60.0  # batches are cut to BATCH where even two full ones take over FLOOR seconds
 TOGETHER = 6                                     # cells that share one process, which imports torch once

@@ -186,7 +186,7 @@ def images_of(cell: Cell, scenario: Scenario, root: Path = ROOT) -> Images | Non
         tests = [float(row["test"]) for row in rows]
         domains = dict(zip([row["domain"] for row in rows], tests))
         test = {"clients": sum(tests), "pooled": max(tests)}.get(kind, sum(domains.values()))
-    except (OSError, KeyError, ValueError):
+    except (OSError, KeyError, TypeError, ValueError):
         train, test = _training_images(scenario), _test_images(scenario)
     if kind == "pooled" and scenario.corruption is not None:
         test *= 2                                     # as they are, and corrupted

@@ -10,7 +10,7 @@ from pipeline.schema import ROOT, check_name, load_paper, method_file, papers, s
 
 PAPER = """# {name} as data: its scenarios, methods, tables and figures. What each key means:
 # pipeline/schema; how to go on: docs/adding-a-paper.md.
-name: {name}             # as the paper spells its method
+name: "{name}"           # as the paper spells its method
 title: The paper's title
 authors: Its authors
 reference: Where it appeared (year)

@@ -271,7 +271,7 @@ def _chosen(bundles: list[Bundle], budget: float, jobs: int | None) -> list[str]
             "Fetching, partitions and features come on top."]
     if any(need.value < 1 for need in needs):
         said += [f"({POWER:.0%}) is the chance that more seeds decide a claim if difference and spread",
-                 "stay."]
+                 "stay; of a claim that joins several comparisons, that of one of them."]
     return text + said
 
 

@@ -2,18 +2,24 @@
 
 It works in `reproduction/`, a clone of this repository at its current commit that git ignores, so that no
 committed file changes: there every stage runs, and reports/reproduction.html (.md, .csv) has each cell's
-committed number beside this machine's. A call that was interrupted goes on; a later one runs what has changed
-since. To train in place and replace the committed numbers, use `dvc repro` or `fedrepro run`.
+committed number beside this machine's. A call that was interrupted goes on: its stages run again, but seeds
+that it has trained count; at another commit, or with `--force`, all are trained. To train in place and
+replace the committed numbers, use `dvc repro` or `fedrepro run`.
 
 Another type of processor rounds differently, and training amplifies that. A cell whose bits differ is judged
 by the spread over the seeds of its scenario: s is the residual standard deviation over methods and seeds
-(block design), and means of n seeds agree within t s sqrt(2 / n). """
+(block design), and means of n seeds agree within t s sqrt(2 / n).
+"""
 import csv
 import io
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,10 +63,10 @@ class Comparison:
 
 
 def reproduce(jobs: int | None = None, force: bool = False) -> int:
-    """Clone, run, compare; returns the exit code of the run. `jobs`: stages at once; `force`: run every stage
-    again."""
-    clone = prepare(ROOT)
-    every = force or not (clone / DONE).exists()
+    """Clone, run, compare; returns the exit code of the run. `jobs`: stages at once; `force`: train every
+    cell again."""
+    clone = prepare(ROOT, force)
+    every = not (clone / DONE).exists()
     code = subprocess.run(
         [
             sys.executable,
@@ -76,13 +82,15 @@ def reproduce(jobs: int | None = None, force: bool = False) -> int:
     if code:
         return code
     files.write_text(clone / DONE, "")
-    found = compare(ROOT, clone)
-    write(found, clone, ROOT)
+    with committed(clone) as before:
+        found = compare(before, clone)
+        said = summary(found, before, clone)
+    write(found, said, clone, ROOT)
     print(
         "\n".join(
             [
                 "",
-                *summary(found, ROOT, clone),
+                *said,
                 f"Side by side:  {FOLDER}/reports/reproduction.html",
                 "Reports:       reports/index.html (the committed numbers; open it in a browser)",
                 "Runs:          make ui",
@@ -92,9 +100,8 @@ def reproduce(jobs: int | None = None, force: bool = False) -> int:
     return 0
 
 
-def prepare(root: Path) -> Path:
-    """The clone at the commit of `root`, its tracked files as committed; earlier training results in it are
-    kept."""
+def prepare(root: Path, again: bool = False) -> Path:
+    """The clone at the commit of `root`; what was trained in it at this commit is kept, unless `again`."""
     clone = root / FOLDER
     commit = git(root, "rev-parse", "HEAD")
     if changed := git(root, "status", "--porcelain", "--untracked-files=no").splitlines():
@@ -109,14 +116,28 @@ def prepare(root: Path) -> Path:
     if git(clone, "rev-parse", "HEAD") != commit:
         git(clone, "fetch", "--quiet", str(root), commit)
         git(clone, "checkout", "--quiet", "--force", "--detach", commit)
-        (clone / DONE).unlink(missing_ok=True)
+        again = True
+    if again:
+        shutil.rmtree(clone / ".cells", ignore_errors=True)
     return clone
 
 
+@contextmanager
+def committed(clone: Path) -> Iterator[Path]:
+    """A folder with the miniatures' results of the clone's commit."""
+    with tempfile.TemporaryDirectory(prefix="fedrepro-committed-") as folder:
+        names = git(clone, "ls-files", f"papers/*/runs/{MINIATURE}/*").splitlines()
+        git(clone, "archive", "--output", f"{folder}/results.tar", "HEAD", "--", *names)
+        with tarfile.open(f"{folder}/results.tar") as archive:
+            archive.extractall(folder, filter="data")
+        yield Path(folder)
+
+
 def _environment(root: Path) -> dict[str, str]:
-    """Runs are imported into the repository's own MLflow database, unless the user names another."""
+    """Runs are imported into the repository's own MLflow database, unless the user names another; trained
+    seeds count although every stage runs."""
     kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    return {"MLFLOW_TRACKING_URI": f"sqlite:///{root / 'mlflow.db'}", **kept}
+    return {"MLFLOW_TRACKING_URI": f"sqlite:///{root / 'mlflow.db'}", **kept, "FEDREPRO_FORCE": ""}
 
 
 # -- comparing -----------------------------------------------------------------------------------------------
@@ -213,8 +234,8 @@ def machine_words(committed: Path, here: Path) -> str:
     )
 
 
-def write(found: list[Comparison], clone: Path, root: Path) -> None:
-    """reports/reproduction.csv, .md and .html of the clone."""
+def write(found: list[Comparison], said: list[str], clone: Path, root: Path) -> None:
+    """reports/reproduction.csv, .md and .html of the clone. said: its `summary`."""
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -245,6 +266,6 @@ def write(found: list[Comparison], clone: Path, root: Path) -> None:
     pages = {key: {"key": key, "name": name} for key, name in names.items()}
     for kind in ("html", "md"):
         text = environment.get_template(f"reproduction.{kind}.j2").render(
-            papers=papers, names=names, pages=pages, lines=summary(found, root, clone)
+            papers=papers, names=names, pages=pages, lines=said
         )
         files.write_text(clone / "reports" / f"reproduction.{kind}", text)

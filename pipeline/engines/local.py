@@ -43,7 +43,7 @@ class Local:
             "OMP_NUM_THREADS": "1",
             "FEDREPRO_WORKERS": str(workers),
             "FEDREPRO_EVENTS": str(task.events),
-            **({"FEDREPRO_FORCE": "1"} if force else {}),
+            **({"FEDREPRO_FORCE": os.environ.get("FEDREPRO_FORCE", "1")} if force else {}),
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
             "PYTHONUNBUFFERED": "1",
             "DVC_NO_ANALYTICS": "1",

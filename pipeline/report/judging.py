@@ -328,11 +328,12 @@ class _Case:
         point that way."""
         if self.expected.kind not in ("bound", "rank") and not self.expected.sized:
             return None
-        estimate = self._statement(self._pointed(point), members)[1].estimate
-        n = estimate.n
+        member = self._statement(self._pointed(point), members)[1]
+        estimate, n = member.estimate, member.estimate.n
         needed = first_of(lambda n: decide(self.expected, *self._ends(family.grown(n))) != UNDECIDED, n)
         next_one = above(estimate, self.bound, runs=1)
         cells = set().union(*(self.evidence.rows(leaf, self.pool) for leaf in self.leaves))
         return Outlook(needed, first_of(lambda n: power(family, estimate, n) >= POWER, n),
                        next_one if self._upward else 1 - next_one, again(estimate, self.bound),
-                       (needed - n) * self.evidence.hours(cells) if needed and needed > n else None)
+                       (needed - n) * self.evidence.hours(cells) if needed and needed > n else None,
+                       member.name if len(members) > 1 else "")

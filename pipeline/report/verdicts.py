@@ -30,6 +30,7 @@ class Outlook:
     next_one: float                               # chance that the next seed shows the claimed direction
     again: float                                  # chance that a repetition with as many has the same sign
     hours: float | None                           # of one process, of all compared rows, to `needed`
+    of: str = ""                                  # of several comparisons, the one that the chances are about
 
 
 @dataclass(frozen=True)
@@ -190,9 +191,13 @@ class Verdict:
         look, hours = self.outlook, ""
         if look.hours:
             hours = f" ({hours_words(look.hours)} more of one process, for all compared rows)"
-        return (f"If difference and spread stay as measured, {_count(look.needed)} seeds decide it{hours}; "
-                f"for {POWER:.0%} power {_count(look.powered)}. The next seed agrees with the claim with a "
-                f"chance of {look.next_one:.0%}; a repetition has the same sign with {look.again:.0%}.")
+        seeds = f"If difference and spread stay as measured, {_count(look.needed)} seeds decide it{hours}"
+        power, same = f"{POWER:.0%} power", f"a repetition has the same sign with {look.again:.0%}."
+        if look.of:
+            return (f"{seeds}. For {look.of} alone: {power} with {_count(look.powered)} seeds; the next seed "
+                    f"agrees with a chance of {look.next_one:.0%}; {same}")
+        return (f"{seeds}; for {power} {_count(look.powered)}. The next seed agrees with the claim with a "
+                f"chance of {look.next_one:.0%}; {same}")
 
 
 def _count(seeds: int | None) -> str:

@@ -132,7 +132,7 @@ def _check_union(kinds, value, where):
         return check(forms.get(type(value), kinds[0]), value, where)
     if not isinstance(value, dict) or "kind" not in value:
         raise ParamError(f"{where}: expected a mapping with the key 'kind', one of {', '.join(tagged)}")
-    if value["kind"] not in tagged:
+    if not isinstance(value["kind"], str) or value["kind"] not in tagged:
         raise ParamError(f"{where}.kind: {unknown('kind', value['kind'], tagged)}")
     return _check_dataclass(tagged[value["kind"]], {k: v for k, v in value.items() if k != "kind"}, where)
 

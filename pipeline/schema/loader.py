@@ -206,7 +206,8 @@ def load_paper(name: str, root: Path = ROOT) -> Paper:
         if item not in known:
             raise ParamError(f"{shorten(path)}: {where}: {unknown(kind, item, known)}")
     for name, tuning in paper.tuning.items():
-        if not tuning.seeds or not set(tuning.seeds) <= set(seeds := paper.scenarios[name].seeds):
+        seeds = paper.scenarios[name].seeds
+        if not tuning.seeds or not set(tuning.seeds) <= set(seeds):
             raise ParamError(f"{shorten(path)}: tuning.{name}.seeds: must be some of the scenario's {seeds}, "
                              f"found {tuning.seeds}")
     for name in paper.sources.settings:
