@@ -319,16 +319,27 @@ def test_the_page_comes_in_three_formats_and_is_linked(measured):
     )
 
 
+def test_numbers_of_older_code_are_named(measured, monkeypatch):
+    told = "By other code, parameters or seeds than today's"
+    render(["fedcrl"], measured)
+    assert told not in (measured / "reports/across.md").read_text()
+    monkeypatch.setattr(sys.modules["pipeline.report.across"], "departures",
+                        lambda study, cell: ["changed"] if cell.method == "fedavg" else [])
+    render(["fedcrl"], measured)
+    assert f"{told}: FedAvg." in (measured / "reports/across.md").read_text()
+
+
 def test_what_equal_tuning_changes_comes_in_three_formats(measured, monkeypatch):
     """One table for all miniatures, and one of details for each."""
     one = Tuning(Cell("fedcrl", "mini", "fedavg"), summarise([50.0, 52.0]), summarise([60.0, 62.0]),
-                 {"learning_rate": 0.0268}, False, [40.0, None])
+                 {"learning_rate": 0.0268}, False, [40.0, None], older=True)
     monkeypatch.setattr(sys.modules["pipeline.report.across"], "tunings", lambda root: ([one], []))
     render(["fedcrl"], measured)
     html, text, body = ((measured / f"reports/across.{kind}").read_text() for kind in ("html", "md", "tex"))
     chosen = "learning_rate 0.0268; 1 of 2 configurations diverged"
     assert html.count(f"<td>{chosen}</td>") == 1 and html.count('<td data-order="10.0">+10.00</td>') == 2
     assert "| FedAvg | 61.00 ± 1.41 | +10.00 |" in text
+    assert "By other code or parameters than today's: FedAvg in FEDCRL's miniature." in text
     chosen = chosen.replace("_", r"\_")
     assert f"| FedAvg | 51.00 ± 1.41 | 61.00 ± 1.41 | +10.00 |  | {chosen} |" in text
     assert "& +10.00 \\\\\n" in body and rf"& +10.00 &  & {chosen} \\" in body

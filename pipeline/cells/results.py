@@ -213,8 +213,8 @@ def _check_history(cell: Cell, result: dict, root: Path) -> None:
             f"{path}: the column {lost[0]!r} is missing; the file was altered, run the cell again"
         )
     if others := sorted(set(table["seed"]) - set(result["seeds"])):
-        raise FedReproError(f"{path}: rows of seed {others[0]}, which result.json does not have; the file was "
-                            "altered, run the cell again")
+        raise FedReproError(f"{path}: rows of seed {others[0]}, which result.json does not have; the file "
+                            "was altered, run the cell again")
     values = {name: table[name].to_numpy() for name in names}
     for at, seed in enumerate(result["seeds"]):
         here = (table["seed"] == seed).to_numpy()

@@ -17,6 +17,7 @@ from pipeline.report.drawings import Drawing
 from pipeline.report.measures import numbers as measured
 from pipeline.report.panels import Panel, Row, Value, mark, merge_heads
 from pipeline.report.ranks import Ranks, ranks
+from pipeline.report.runs import departures
 from pipeline.report.scatter import Scatter, against_cost
 from pipeline.report.standings import SCENARIOS, Standing, shared, standing
 from pipeline.report.study import Study
@@ -262,7 +263,10 @@ def _about(study: Study, cells: dict[At, Cell], found: dict[At, dict]) -> str:
         f"{', '.join(variant(label)[0] for label in labels)}: {networks}"
         for networks, labels in others.items()
     )
-    notes = [f"Networks of their own: {own}." if own else "", study.computed_otherwise(mine)]
+    older = [study.paper.label(cell.method) for cell in mine
+             if cell in study.results and departures(study, cell)]
+    notes = [f"Networks of their own: {own}." if own else "", study.computed_otherwise(mine),
+             f"By other code, parameters or seeds than today's: {listed(older)}." if older else ""]
     return " ".join(filter(None, ["; ".join(filter(None, parts)) + ".", *notes]))
 
 

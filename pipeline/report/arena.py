@@ -216,6 +216,8 @@ def _findings(done: dict[At, Tuning], before: dict[At, float], after: dict[At, f
                 f"{listed(blocks)} are {listed(best)} (Friedman test, {p_words(ranks.p)}); two algorithms "
                 f"differ where theirs lie {ranks.distance:.2f} or more apart (Nemenyi, 5 %)."
             )
+    if older := [f"{names[at[0]]} in {columns[at[1]].place}" for at, one in done.items() if one.older]:
+        said.append(f"By other code or parameters than today's: {listed(older)}.")
     return said
 
 

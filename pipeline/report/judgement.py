@@ -40,9 +40,10 @@ MEANINGS = (                                      # how the pages explain the wo
      "a method whose numbers spread more than the others' (an exact F test) is left out of the pooled spread "
      "and compared by the paired t test. With two or three seeds the test misses some of them."),
     ("several comparisons",
-     "a claim that names a best method makes as many comparisons as there are rivals: their intervals hold "
-     "simultaneously, by Dunnett's test, or by Holm's procedure where spreads differ. The comparison that "
-     "decides the verdict is named with its own interval."),
+     "a claim that names a best method makes as many comparisons as there are rivals, which are tested "
+     "together: by Dunnett's test, whose intervals hold simultaneously, or, where spreads differ, by Holm's "
+     "procedure, whose intervals together only say on which side of the bound the differences lie. The "
+     "comparison that decides the verdict is named with its own interval."),
     ("holds",
      "the whole interval agrees with the claim: it lies beyond the bound, or within the claimed ranks."),
     ("fails",

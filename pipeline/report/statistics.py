@@ -313,8 +313,8 @@ def holm_levels(p: Sequence[float], alpha: float = ALPHA) -> list[float]:
 
 @dataclass(frozen=True)
 class Family:
-    """Estimates that one statement joins, each against the same bound: adjusted p values and simultaneous
-    intervals."""
+    """Estimates that one statement joins, each against the same bound: adjusted p values, and intervals that
+    by Dunnett hold simultaneously, by Holm's levels only for the side of the bound on which they lie."""
     estimates: tuple[Estimate, ...]
     way: str = "Holm"                             # or Dunnett
     bound: float = 0.0

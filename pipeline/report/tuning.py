@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import stdev
 
-from pipeline.cells import choices
+from pipeline.cells import choices, provenance
 from pipeline.cells.results import Summary, of_tuning, summarise
 from pipeline.errors import FedReproError
 from pipeline.report.study import Study
@@ -22,6 +22,7 @@ class Tuning:
     values: dict[str, float | str | None]
     kept: bool                            # whether the chosen values are the row's own
     configurations: list[float | None]    # validation accuracy of each, the row's own first; None: diverged
+    older: bool = False                   # whether either was made by other code or parameters than today's
 
     @property
     def _trained(self) -> list[float]:
@@ -76,7 +77,8 @@ def best_first(numbers: dict[str, Summary]) -> dict[str, Summary]:
 def _tuning(cell: Cell, root: Path) -> Tuning:
     document, results = choices.read(cell, root), of_tuning(cell, root)
     chosen = document["configurations"][document["chosen"]]
-    before, after = (results.get(find(cell, root)) for find in (choices.published, choices.tuned))
+    pair = [find(cell, root) for find in (choices.published, choices.tuned)]
+    before, after = map(results.get, pair)
     if before and after and before["seeds"] != after["seeds"]:           # one is from before a change of them
         after = None
     return Tuning(
@@ -86,6 +88,7 @@ def _tuning(cell: Cell, root: Path) -> Tuning:
         chosen["values"],
         not chosen["changes"],
         choices.means(document["configurations"]),
+        any(one in results and not provenance.current(results[one], one, root) for one in pair),
     )
 
 

@@ -217,6 +217,8 @@ class Scenario:
         if (self.model is None) == (self.models is None):
             raise ValueError("give either 'model' or 'models'")
         check_seeds(self.seeds)
+        if not self.clients:
+            raise ValueError("'partition' has no client")
         if (
             self.models is not None
             and isinstance(self.partition, Subset)
