@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import platform
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,6 +14,9 @@ from pathlib import Path
 
 from pipeline.errors import FedReproError, ParamError
 from pipeline.schema import CONTROL, shorten
+
+# In names of what a process leaves: several machines or containers may share a file system.
+MACHINE = re.sub(r"\W", "_", platform.node())
 
 
 def checksum(path: Path, algorithm: str = "sha256") -> str:
@@ -142,13 +146,14 @@ def _swap(new: Path, target: Path) -> None:
 
 
 def _temporary(target: Path, kind: str = "new") -> Path:
-    """A free name beside `target` that holds this process's number; names of dead processes are cleared."""
-    left_over = re.compile(rf"\.{re.escape(target.name)}\.(\d+)\.{kind}")
+    """A free name beside `target` that holds this process's number and machine; names of dead processes of
+    this machine are cleared."""
+    left_over = re.compile(rf"\.{re.escape(target.name)}\.(\d+)-{MACHINE}\.{kind}")
     for left in target.parent.iterdir():
         found = left_over.fullmatch(left.name)
         if found and (int(found[1]) == os.getpid() or not alive(int(found[1]))):
             shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
-    return target.with_name(f".{target.name}.{os.getpid()}.{kind}")
+    return target.with_name(f".{target.name}.{os.getpid()}-{MACHINE}.{kind}")
 
 
 def alive(process: int) -> bool:

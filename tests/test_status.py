@@ -99,7 +99,7 @@ def finish(root: Path, cell: Cell, seconds=(36.0, 36.0), **changed) -> Path:
     path = cell.folder(root) / "result.json"
     write_json(
         path,
-        {
+        seal({
             "cell": str(cell),
             "seeds": [0, 1],
             "rounds": 10,
@@ -111,7 +111,7 @@ def finish(root: Path, cell: Cell, seconds=(36.0, 36.0), **changed) -> Path:
             "partitions": ["p", "q"],
             "digest": provenance.cell_digest(cell, "p", root=root),
         }
-        | changed,
+        | changed),
     )
     return path
 
@@ -174,7 +174,7 @@ def test_a_tuning_is_listed_with_what_it_has_chosen_and_trained(root):
         finish(root, cell)
         content = json.loads(path.read_text())
         del content["partitions"]
-        write_json(path, content)
+        write_json(path, seal(content))
     assert shown() == {tuned: "done", published: "done"}
     assert any("fedrepro tune fedcrl" in line for line in status.lines({"fedcrl": found()}, []))
     assert status._stages({"fedcrl": found()}, "tuning of mini") == []

@@ -24,7 +24,7 @@ from pathlib import Path
 import yaml
 
 from pipeline import files
-from pipeline.cells import arithmetic, ledger, provenance
+from pipeline.cells import arithmetic, ledger, provenance, results
 from pipeline.cells.progress import clock
 from pipeline.commands.git import git
 from pipeline.errors import FedReproError, ParamError, unknown
@@ -74,8 +74,11 @@ def certify(
     begun, what = time.monotonic(), set(what)
     _check_names(what, root)
     commit = _clean_commit(root)
-    if since and since.startswith("-"):               # git would take it for an option
-        raise ParamError(f"--from {since!r:.80}: not a commit")
+    if since:
+        try:                                          # with a dash before it, git would take it for an option
+            git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{since}^{{commit}}")
+        except FedReproError:
+            raise ParamError(f"--from {since!r:.80}: not a commit of this clone") from None
     rows, lost = stale(what, since, valid_too, root)
     for line in lost:
         print(f"stale: {line}", file=sys.stderr)
@@ -133,7 +136,11 @@ def stale(
         cell = Cell(path.parts[-5], *path.parts[-3:-1])
         if named and not named & {str(cell), cell.method, cell.paper}:
             continue
-        result = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            result = results.read(path)
+        except FedReproError as error:
+            lost.append(str(error))
+            continue
         new = provenance.digest_of(cell, root, result["executor"])
         valid = provenance.trained_by(cell, ledger.equal(new, root), root)
         if valid and not valid_too:
@@ -375,7 +382,7 @@ def check(entry: int, jobs: int, root: Path = ROOT) -> int:
     one, pair = random.SystemRandom().choice(found)
     cell = Cell.parse(pair["cell"])
     print(f"drawn: {cell}, {one['from'][:12]} and {one['to'][:12]}, entry of {one['date']}", flush=True)
-    result = json.loads((cell.folder(root) / "result.json").read_text(encoding="utf-8"))
+    result = results.read(cell.folder(root) / "result.json")
     row = Row(cell, result, pair["old"], one["from"], pair["new"])
     ((_, outcome),) = compare([row], one["from"], one["to"], jobs, root)
     if isinstance(outcome, str):

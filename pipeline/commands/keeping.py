@@ -154,8 +154,9 @@ def put_back(folder: Path, when: str) -> bool:
 def put_back_of_the_dead(root: Path) -> list[str]:
     """Put back what runs that were killed had kept; returns a line for each stage. To be called before this
     process keeps any: its number may have been a dead one's."""
-    folders = sorted(root.glob(".cells/kept/*/*"))
-    dead = [one for one in folders if (pid := int(one.parent.name)) == os.getpid() or not alive(pid)]
+    folders = sorted(root.glob(f".cells/kept/*-{files.MACHINE}/*"))
+    dead = [one for one in folders
+            if (pid := int(one.parent.name.partition("-")[0])) == os.getpid() or not alive(pid)]
     return [
         f"{folder.name}: its former outputs are back, since its run was killed"
         for folder in dead

@@ -55,6 +55,8 @@ def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = Fals
     if force and on != "local":
         raise ParamError("--force: a cluster trains what is missing; train again on this machine")
     chosen = [target for stage in stages for target in targets(stage)]
+    if stages and Path.cwd().is_relative_to(ROOT) and not any(map(_is_place, stages)):
+        os.chdir(ROOT)                   # a paper's or a cell's name means the same in every folder
     if Path.cwd().is_relative_to(ROOT) and (other := sync(check=True)):
         raise FedReproError(f"{shorten(other[0])}: not as paper.yaml says; `fedrepro sync` writes it")
     if not chosen and not Path(PROJECT).exists():
@@ -103,10 +105,15 @@ def _told(error: Exception) -> str:
     return f"{said}{': ' * bool(cause)}{cause}"
 
 
+def _is_place(name: str) -> bool:
+    """Whether DVC looks for it from the folder that the command was called in."""
+    return ":" in name or name.endswith(".yaml")
+
+
 def targets(name: str) -> list[str]:
     """What `dvc repro --glob` takes for a stage, a cell (fedcrl/mini/fedprox), a scenario (fedcrl/mini), a
     paper (fedcrl) or `mini` and `across`, of every paper."""
-    if not name:                                     # of a variable that is not set; to DVC it is every stage
+    if not name.strip(":"):                          # of a variable that is not set; to DVC it is every stage
         raise ParamError("run: a stage without a name")
     if name in MINIATURES:
         return [
@@ -116,7 +123,7 @@ def targets(name: str) -> list[str]:
         ] + (["report"] if name == MINIATURE else [])
     if name in papers():
         return [f"papers/{name}/dvc.yaml"]
-    if ":" in name or name.endswith(".yaml"):
+    if _is_place(name):
         return [name]
     if name.count("/") == 1 and (key := name.partition("/")[0]) in papers():
         paper, scenario = load_paper(key), name.partition("/")[2]

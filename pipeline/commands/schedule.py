@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.commands import keeping
+from pipeline.files import MACHINE
 
 if TYPE_CHECKING:
     from pipeline.engines import Engine, Job
@@ -58,7 +59,7 @@ class Task:
     @property
     def kept(self) -> Path:
         """Its former outputs, while it runs."""
-        return self.log.parents[1] / "kept" / str(os.getpid()) / self.log.stem
+        return self.log.parents[1] / "kept" / f"{os.getpid()}-{MACHINE}" / self.log.stem
 
     def waits(self, said: str) -> bool:
         """Whether DVC says that another process uses the files of the stage."""

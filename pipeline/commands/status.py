@@ -39,6 +39,7 @@ from pipeline.schema import (
     papers,
     planned,
 )
+from pipeline.sealing import is_sealed
 
 DONE, STALE, FAILED, MISSING, UNPLANNED = STATES = "done", "stale", "failed", "missing", "no stage"
 LEFT = (STALE, FAILED, MISSING)
@@ -167,10 +168,8 @@ def _status(
 # -- stale and failed ----------------------------------------------------------------------------------------
 
 def read_results(root: Path = ROOT) -> dict[Cell, dict]:
-    """Every result.json, whole or not: a file that cannot be read is an empty result, which is stale.
-
-    `pipeline.cells.results` also checks the seal; here it would cost the import of pandas.
-    """
+    """Every result.json, whole or not: one that cannot be read or was altered is an empty result, which is
+    stale. `pipeline.cells.results` checks more, and costs the import of pandas."""
     found = {}
     for path in sorted(root.glob("papers/*/runs/*/*/result.json")):
         cell = Cell(path.parts[-5], *path.parts[-3:-1])
@@ -179,14 +178,14 @@ def read_results(root: Path = ROOT) -> dict[Cell, dict]:
 
 
 def read_result(cell: Cell, root: Path = ROOT) -> dict | None:
-    """A result.json, empty if it cannot be read; None where there is none."""
+    """A result.json, empty if it cannot be read or was altered; None where there is none."""
     try:
         document = json.loads((cell.folder(root) / "result.json").read_text(encoding="utf-8"))
+        return document if is_sealed(document) else {}
     except FileNotFoundError:
         return None
-    except (OSError, ValueError):
-        document = {}
-    return document if isinstance(document, dict) else {}
+    except (OSError, KeyError, TypeError, ValueError):
+        return {}
 
 
 def stale(cell: Cell, result: dict, root: Path = ROOT) -> bool:
@@ -347,8 +346,9 @@ def _advice(overviews: dict[str, Overview]) -> Iterator[str]:
         if left:
             own = f"papers/{key}/dvc.yaml"
             files = dict.fromkeys(found.cells[cell].stage.partition(":")[0] for cell in left)
-            commands += [(f"fedrepro run {key}", f"# all of {key}") if file == own else
-                         (f"fedrepro run {file}", "# a large grid") for file in files]
+            all_of = "all" if len(files) == 1 else "most"
+            commands += [(f"fedrepro run {key}", f"# {all_of} of {key}") if file == own else
+                         (f"fedrepro run {file}", "# a large grid of it") for file in files]
         if any(one.state in LEFT for cells in found.tunings.values() for one in cells.values()):
             commands.append((f"fedrepro tune {key}", "# its tunings"))
     if not commands:

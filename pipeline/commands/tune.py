@@ -1,18 +1,23 @@
 """`fedrepro tune [PAPER[/SCENARIO[/METHOD]]]`: the stages of papers/<paper>/tuning/dvc.yaml, and the cells to
 compare with."""
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from pipeline.cells import choices
 from pipeline.commands import run
 from pipeline.errors import ParamError, unknown
-from pipeline.schema import Cell, Tuned, load_paper, papers, planned
+from pipeline.schema import ROOT, Cell, Tuned, load_paper, papers, planned
 
 
 def main(what: Sequence[str], jobs: int | None = None, force: bool = False) -> int:
     """Tune and train with what was chosen; without `what`, all that any paper.yaml asks for. Returns the exit
     code."""
     every = [key for key in papers() if load_paper(key).tuning]
-    return run.main([target for name in what or every for target in targets(name)], jobs, force)
+    chosen = [target for name in what or every for target in targets(name)]
+    if Path.cwd().is_relative_to(ROOT):
+        os.chdir(ROOT)
+    return run.main(chosen, jobs, force)
 
 
 def targets(name: str) -> list[str]:

@@ -8,6 +8,7 @@ import ctypes
 import io
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -41,7 +42,7 @@ class Keeper:
             if path.exists():
                 return
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+        temporary = path.with_name(f".{path.name}.{os.getpid()}-{platform.node()}.new")
         temporary.write_bytes(data)
         os.replace(temporary, path)
 

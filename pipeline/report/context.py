@@ -82,6 +82,12 @@ class Page:
     curves: list[Drawing]                        # of the tables' scenarios, over rounds
 
     @property
+    def command(self) -> str:
+        """Runs every cell of the grids."""
+        apart = [name for name, grid in self.paper.grids.items() if grid.apart]
+        return " ".join(["fedrepro run", self.key, *(f"papers/{self.key}/{name}/dvc.yaml" for name in apart)])
+
+    @property
     def miniature(self) -> str:
         """The page of the miniature, from reports/."""
         return f"runs/{self.key}/miniature.html"

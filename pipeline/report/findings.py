@@ -34,7 +34,8 @@ def findings(paper: Paper, tables: Sequence[TableView], again: dict[str, tuple[s
     elif measured:
         lead = f"{_capital(counted(measured, 'number'))} of its tables measured, too few for an order."
     else:
-        lead = f"Nothing is measured at the paper's own settings yet: {waiting_words(*left)} of one process."
+        time = " of one process" if left[1] is not None else ""
+        lead = f"Nothing is measured at the paper's own settings yet: {waiting_words(*left)}{time}."
     others = [*_elsewhere(paper, tables, again), *(_beside(paper, table) for table in own)]
     equal = [_leader(f"{title}, each method tuned with the same budget (Across papers)", paper, numbers)
              for title, numbers in tuned.items()]
@@ -64,7 +65,8 @@ def _first(orders: list[Order]) -> str:
 
 
 def _winner(order: Order) -> str:
-    (name, mean, std), *rest = order.ranking
+    (name, mean, std), *rest = sorted(order.ranking, key=lambda one: one[0] != order.winner) \
+        if order.place == 1 else order.ranking
     if order.place == 1:
         return (f"On {order.title}, {name} comes first here, as in print: {mean:.2f}{order.unit}, "
                 f"{lead_words(mean, std, *rest[0][:2])}.")

@@ -123,7 +123,7 @@ class _Case:
         base = Verdict(self.claim, WAITS, "one seed gives no interval", published, point,
                        seeds=min(len(values(source)) for source in self.sources),
                        by_seed=self._by_seed(common),
-                       partitions=len({digest for blocks in common.values() for _, digest in blocks}),
+                       partitions=max(len({digest for _, digest in blocks}) for blocks in common.values()),
                        points=all(measures.in_points(measure) for _, measure in self.sources))
         pointed = replace(base, word=self._pointed(point), reason="")
         if base.seeds < ENOUGH:                   # a run without a spread does not borrow that of others

@@ -178,7 +178,8 @@ def _curve(table: pd.DataFrame, measure: str) -> Curve | None:
     """Of history.csv."""
     if measure not in table:
         return None
-    seeds = [rows[["round", measure]].dropna().to_numpy(float) for _, rows in table.groupby("seed")]
+    groups = table.groupby("seed", sort=False)       # in the order of the seeds, as the legend has them
+    seeds = [rows[["round", measure]].dropna().to_numpy(float) for _, rows in groups]
     seeds = [
         rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), POINTS)).astype(int))]
         for rows in seeds

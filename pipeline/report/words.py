@@ -142,7 +142,8 @@ def p_words(p: float) -> str:
 def hours_words(hours: float) -> str:
     """`12 hours`, `1.5 hours`, `40 minutes`."""
     if hours < 1:
-        return f"{max(60 * hours, 1):.0f} minutes"
+        minutes = max(round(60 * hours), 1)
+        return f"{minutes} minute{'s' * (minutes > 1)}"
     return f"{hours:,.0f} hours" if hours >= 10 else f"{hours:.1f} hours"
 
 
