@@ -11,12 +11,13 @@ import pytest
 
 from pipeline import methods
 from pipeline.cells import results
+from pipeline.cells.adoption import _drawn
 from pipeline.data import registry
 from pipeline.data.partition import Pool, partition
 from pipeline.errors import ParamError
 from pipeline.models import NAMES
 from pipeline.report.measures import COSTS
-from pipeline.schema import DELTA, ROOT, Block, Cell, Domains, Grid, Subset, Table, load_paper
+from pipeline.schema import DELTA, MINIATURE, ROOT, Block, Cell, Domains, Grid, Subset, Table, load_paper
 
 PAPERS = ("fedccl", "fcclplus", "fedlsa", "rahfl", "fedcrl")          # those that come with FedRepro
 
@@ -624,6 +625,11 @@ def test_dvc_has_a_stage_for_every_drawn_cell(paper, stages):
         for kind in ("csv", "json")
     }
     assert wanted <= {out for outs in stages.values() for out in outs}
+    # Their first seed is trained for the representations although its numbers are in git.
+    outs = [out for outs in stages.values() for out in outs]
+    pattern = re.compile(rf"papers/{paper}/figures/\w+-mini-(.+)\.csv")
+    drawn = [found[1] for out in outs if (found := pattern.fullmatch(out))]
+    assert all(_drawn(Cell(paper, MINIATURE, method), ROOT) for method in drawn)
 
 
 def test_dvc_can_bring_every_data_set(stages):

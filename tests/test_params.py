@@ -66,6 +66,8 @@ def test_a_good_scenario():
     ("training.optimiser", {"lr": "1e-3"}, "optimiser.lr: expected float, found '1e-3'"),
     ("training.optimiser", {"name": "adam", "momentum": 0.9}, "momentum belongs to sgd"),
     ("partition.kind", "dirichlett", "f: s.partition.kind: unknown kind 'dirichlett' .nearest: 'dirichlet'"),
+    ("partition.kind", ["dirichlet"], "f: s.partition.kind: unknown kind"),
+    ("partition", {"kind": "domains", "clients": {}}, "'partition' has no client"),
     ("partition", {"clients": 5}, "f: s.partition: expected a mapping with the key 'kind'"),
     ("partition.beta", 0, "f: s.partition.beta: must be above 0"),
     ("partition.train_share", 1.5, "f: s.partition.train_share: must be at most 1"),

@@ -188,6 +188,10 @@ DAMAGES = {
         lambda path: _lines(path.parent / "history.csv", lambda lines: lines[:1]),
         "ours/history.csv: no row of seed 0",
     ),
+    "history with another seed": (
+        lambda path: _lines(path.parent / "history.csv", lambda lines: [*lines, f"7{lines[-1][1:]}"]),
+        "ours/history.csv: rows of seed 7, which result.json does not have",
+    ),
     "history without a column": (
         lambda path: _swap(path.parent / "history.csv", "average", "averag"),
         "ours/history.csv: the column 'average' is missing",

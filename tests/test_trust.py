@@ -5,6 +5,7 @@ import json
 import os
 import random
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,11 +14,11 @@ from repository import CELL, forget, outputs, stage
 
 from pipeline.cells.inputs import verify
 from pipeline.cells.kept import Kept, _save, fingerprint
-from pipeline.cells.training import Job, train_seed
+from pipeline.cells.training import Job, _check_tests, train_seed
 from pipeline.data import partition, store
 from pipeline.data.hashes import Hashes
 from pipeline.errors import DataError, ParamError
-from pipeline.schema import Cell
+from pipeline.schema import ROOT, Cell, load_paper
 from pipeline.sealing import seal
 
 PARTS = "papers/fedcrl/partitions/mini"
@@ -260,3 +261,22 @@ def test_forced_means_from_the_beginning(project, reference):
     stage(project, "train", CELL, FEDREPRO_FORCE="1")
     assert all(path.stat().st_mtime_ns != time for path, time in before.items())
     assert outputs(project) == reference
+
+
+@pytest.mark.parametrize("domain, images, kind, says", [
+    ("all", 0, "pooled", "its partition leaves no test image"),
+    ("all", 0, "clients", "its partition leaves no test image"),
+    ("all", 5, "domains", "needs a test set of 'MNIST', and the partition has only 'all'"),
+    ("MNIST", 5, "domains", ""), ("all", 5, "pooled", "")])
+def test_tests_that_a_partition_cannot_give_are_refused(domain, images, kind, says, monkeypatch):
+    """Before training, not after hours of it."""
+    test = np.arange(images)
+    parts = partition.Parts([("0", "MNIST")], [np.arange(9)], [test], {domain: test})
+    monkeypatch.setattr(partition, "read", lambda folder: (parts, {}))
+    scenario = load_paper("fedlsa").scenarios["mini"]
+    scenario = replace(scenario, evaluation=replace(scenario.evaluation, tests=kind))
+    if says:
+        with pytest.raises(ParamError, match=f"paper.yaml: scenario 'mini': .*{says}"):
+            _check_tests(Cell("fedlsa", "mini", "fedavg"), scenario, ROOT)
+    else:
+        _check_tests(Cell("fedlsa", "mini", "fedavg"), scenario, ROOT)

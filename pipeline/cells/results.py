@@ -153,8 +153,13 @@ def collect(root: Path = ROOT) -> dict[Cell, dict]:
 
 
 def of_tuning(cell: Cell, root: Path = ROOT) -> dict[Cell, dict]:
-    """The results of a cell's tuning, with the chosen values and with its row's own; only what was
-    trained."""
+    """The results of a cell's tuning, with the chosen values and with its row's own; only what was trained.
+    FedReproError for a tuning that paper.yaml does not ask for."""
+    try:
+        choices.asked(cell, root)
+    except FedReproError as error:
+        raise FedReproError(f"{shorten(choices.path(cell, root))}: nothing asks for it any more ({error}); "
+                            "delete it, or ask for it") from None
     return {one: read(file) for one in (choices.tuned(cell, root), choices.published(cell, root))
             if (file := one.folder(root) / "result.json").exists()}
 
