@@ -175,6 +175,14 @@ def test_what_is_printed(claimed, capsys):
     assert capsys.readouterr().out == "Nothing to plan: no claim waits for cells that could be trained.\n"
 
 
+def test_many_processes_do_not_make_a_seed_shorter():
+    long, short = (Cell("fedlsa", "office-caltech", name) for name in ("fedavg", "fedprox"))
+    prices = {long: Price(0, 3.0), short: Price(0, 2.0)}
+    found = plan.Outlay(needs(prices, slow=({long: 1},), quick=({short: 2},)), prices)
+    text = "\n".join(plan.lines(found, 2.0, 4))
+    assert "quick" in text and "slow" not in text and "One other claim would take more hours." in text
+
+
 def test_numbers_of_figures_come_with_the_stages_that_compute_them():
     cell = Cell("fedlsa", "digits", "fedlsa")
     assert plan._figure(cell, "average") == ""

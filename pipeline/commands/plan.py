@@ -248,12 +248,14 @@ def plan(budget: float, wanted: Sequence[str] = (), jobs: int | None = None, roo
 
 def lines(found: Outlay, budget: float, jobs: int | None = None, root: Path = ROOT) -> list[str]:
     """The plan, how to carry it out, and what it leaves out."""
-    bundles = choose(found.needs, found.prices, budget * (jobs or 1))
+    # A seed is trained by one process, which has only the budget.
+    whole = [need for need in found.needs if all(found.prices[cell].hours <= budget for cell, _ in need.runs)]
+    bundles = choose(whole, found.prices, budget * (jobs or 1))
     text = _too_little(found)
     if bundles:
         text = [*_chosen(bundles, budget, jobs), *_more_seeds(bundles, root), *_command(bundles, jobs)]
     rest = len(found.needs) - sum(len(bundle.needs) for bundle in bundles)
-    text += [f"Another {counted(rest, 'claim')} would take more hours."] * bool(bundles and rest)
+    text += [f"{counted(rest, 'other claim').capitalize()} would take more hours."] * bool(bundles and rest)
     return text + [line for why, count in found.without.items() for line in textwrap.wrap(
         f"Left out: {counted(count, 'claim')} that {why}.", status.columns(WIDTH), subsequent_indent="  ")]
 
