@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from pipeline.report.statistics import ALPHA, holm
+from pipeline.report.statistics import ALPHA
 
 METHODS, BLOCKS = 3, 5                            # fewer: no bars are drawn
 ADVISED = (5, 10)                                 # methods and blocks that Demsar asks for
@@ -23,7 +23,6 @@ class Ranks:
     means: dict[str, float]                       # best first
     blocks: int
     chi2: float
-    p_chi2: float
     f: float                                      # Iman and Davenport's, which is the one that counts
     p: float
     distance: float                               # Nemenyi's critical difference
@@ -45,13 +44,6 @@ class Ranks:
         blocks."""
         return self.p < ALPHA and len(self.means) >= METHODS and self.blocks >= BLOCKS
 
-    def against(self, name: str) -> dict[str, float]:
-        """Adjusted p (Holm) of one method's mean rank against every other's."""
-        error = math.sqrt(len(self.means) * (len(self.means) + 1) / (6 * self.blocks))
-        own = self.means[name]
-        z = {other: abs(own - mean) / error for other, mean in self.means.items() if other != name}
-        return dict(zip(z, holm([float(2 * stats.norm.sf(value)) for value in z.values()])))
-
 
 def ranks(rows: Mapping[str, Sequence[float]], lower: bool | Sequence[bool] = False) -> Ranks:
     """rows: method -> a number per block, all of them there. lower: whether small numbers are the best (of
@@ -68,7 +60,7 @@ def ranks(rows: Mapping[str, Sequence[float]], lower: bool | Sequence[bool] = Fa
     q = float(stats.studentized_range.ppf(1 - ALPHA, k, math.inf)) / math.sqrt(2)
     means = dict(sorted(zip(rows, places.mean(1).tolist()), key=lambda item: item[1]))
     distance = q * math.sqrt(k * (k + 1) / (6 * n))
-    return Ranks(means, n, float(chi2), float(stats.chi2.sf(chi2, k - 1)), f, p, distance)
+    return Ranks(means, n, float(chi2), f, p, distance)
 
 
 def _iman_davenport(chi2: float, k: int, n: int) -> tuple[float, float]:

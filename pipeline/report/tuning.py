@@ -29,18 +29,13 @@ class Tuning:
         return [mean for mean in self.configurations if mean is not None]
 
     @property
-    def range(self) -> float:
-        """Of the best configuration's validation accuracy over the worst's, in points."""
-        return max(self._trained) - min(self._trained)
-
-    @property
     def spread(self) -> float | None:
         """Standard deviation over the configurations (ddof 1), in points; None of a single one."""
         return stdev(self._trained) if len(self._trained) > 1 else None
 
     @property
     def diverged(self) -> int:
-        """Configurations whose training did not stay finite; neither `range` nor `spread` has them."""
+        """Configurations whose training did not stay finite; `spread` does not have them."""
         return len(self.configurations) - len(self._trained)
 
 
