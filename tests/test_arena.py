@@ -74,8 +74,8 @@ def test_tuning_is_told_with_its_gains_losses_and_spread(tuned):
         "FEDCRL's miniature (+6.00); 1 of them ends below what their own values give, and 1 keeps these "
         "values.",
         "In FEDCRL's miniature FedAvg is first before tuning with 50.00 %, 2.00 from FedProx, within the "
-        "spread of its seeds (± 2.83), and after it FedProx with 54.00 %, 4.00 from FedAvg, more than the "
-        "spread of its seeds (± 1.41).",
+        "spread of their seeds (± 2.83), and after it FedProx with 54.00 %, 4.00 from FedAvg, more than the "
+        "spread of their seeds (± 1.41).",
     ]
 
 

@@ -31,7 +31,7 @@ def verdict(word, size="", low=1.0, text="A is best"):
 
 @pytest.mark.parametrize("found, said", [
     ([order("A", 1)],
-     "On Digits, A comes first here, as in print: 61.00 %, 0.50 from B, within the spread of its "
+     "On Digits, A comes first here, as in print: 61.00 %, 0.50 from B, within the spread of their "
      "seeds (± 2.00)."),
     ([order("A", 1, tuple((n, m, None) for n, m, _ in RANKING))],
      "On Digits, A comes first here, as in print: 61.00 %, 0.50 from B."),
@@ -62,9 +62,9 @@ def test_what_became_of_the_claims(words, said):
 
 
 def test_a_setting_of_our_own_says_how_much_of_it_is_measured():
-    ranking = [("A", Summary(61.0, 2.0, 2)), ("Ours", Summary(60.5, 1.0, 2))]
+    ranking = [("A", Summary(61.0, 0.2, 2)), ("Ours", Summary(60.5, 2.0, 2))]     # the larger spread counts
     table = SimpleNamespace(title="Cut down", ranking=ranking, done=2, planned=9)
-    words = ("A comes first with 61.00 %, 0.50 from Ours, within the spread of its seeds (± 2.00), Ours "
+    words = ("A comes first with 61.00 %, 0.50 from Ours, within the spread of their seeds (± 2.00), Ours "
              "second of two.")
     assert findings._beside(SimpleNamespace(name="Ours"), table) == (
         f"Cut down (not comparable with the print; 2 of 9 measured so far): {words}")

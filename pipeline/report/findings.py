@@ -69,7 +69,7 @@ def _winner(order: Order) -> str:
         if order.place == 1 else order.ranking
     if order.place == 1:
         return (f"On {order.title}, {name} comes first here, as in print: {mean:.2f}{order.unit}, "
-                f"{lead_words(mean, std, *rest[0][:2])}.")
+                f"{lead_words(mean, std, *rest[0])}.")
     means = {method: number for method, number, _ in order.ranking}
     place = "has not run"
     if order.place is not None:

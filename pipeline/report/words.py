@@ -147,19 +147,20 @@ def hours_words(hours: float) -> str:
     return f"{hours:,.0f} hours" if hours >= 10 else f"{hours:.1f} hours"
 
 
-def lead_words(mean: float, std: float | None, other: str, next_: float) -> str:
-    """`0.76 from FedSR, within the spread of its seeds (± 1.55)`: how far a leader lies from the next one,
-    beside the standard deviation over its seeds where there are several."""
-    gap = abs(mean - next_)
-    spread = "" if std is None else (
-        f", {'within' if gap < std else 'more than'} the spread of its seeds (± {std:.2f})")
-    return f"{gap:.2f} from {other}{spread}"
+def lead_words(mean: float, std: float | None, other: str, next_: float, next_std: float | None) -> str:
+    """`0.76 from FedSR, within the spread of their seeds (± 1.82)`: how far a leader lies from the next one,
+    beside the larger of their standard deviations over seeds where there are several."""
+    gap, spreads = abs(mean - next_), [one for one in (std, next_std) if one is not None]
+    if not spreads:
+        return f"{gap:.2f} from {other}"
+    how = "within" if gap < max(spreads) else "more than"
+    return f"{gap:.2f} from {other}, {how} the spread of their seeds (± {max(spreads):.2f})"
 
 
 def leader(numbers: Mapping[str, Summary]) -> tuple[str, str]:
     """Who comes first of two or more accuracies, best first, and `82.68 %, 0.29 from FedRep, ...`."""
     (name, first), (other, second), *_ = numbers.items()
-    return name, f"{first.mean:.2f} %, {lead_words(first.mean, first.std, other, second.mean)}"
+    return name, f"{first.mean:.2f} %, {lead_words(first.mean, first.std, other, second.mean, second.std)}"
 
 
 def counted(count: int, noun: str) -> str:
