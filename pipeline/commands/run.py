@@ -198,7 +198,8 @@ def _summary(schedule: Schedule, display: "Plain", stopped: bool) -> int:
     if stopped:
         running = [task.name for task in schedule.of(RUNNING)]
         names = ", ".join(running[:MOST]) + f" and {len(running) - MOST} more" * (len(running) > MOST)
-        way = "begins again, since it has --force" if schedule.force else "goes on from here"
+        anew = schedule.force and os.environ.get("FEDREPRO_FORCE", "1")         # not so in `make repro`
+        way = "begins again, since it has --force" if anew else "goes on from here"
         print(f"stopped{': ' * bool(names)}{names}; the same command {way}", file=sys.stderr)
         return 130
     return 1 if count[FAILED] else 0
