@@ -186,12 +186,16 @@ def test_what_rounding_alone_does_is_shown_where_it_was_measured(measured):
     shown = noise(studies({}, measured), measured)
     assert [[value.text for value in row.values] for row in shown.panel.rows] == [["54.50", "60.20", "5.70"]]
     assert (
-        "4.03 points (1 degrees of freedom, 95 %: 1.80 to 128.61), so two differ by about 5.70" in shown.text
+        "4.03 points (1 degrees of freedom, 95 %: 1.80 to 128.61). So two differ by about 5.70" in shown.text
         and "default and avx2" in shown.text
     )
     render(["fedcrl"], measured)
     for kind in ("html", "md", "tex"):
         assert "two differ by about 5.70" in (measured / f"reports/across.{kind}").read_text()
+    path.write_text(path.read_text() + "fedcrl/mini/ours,default,70\nfedcrl/mini/ours,avx2,70.1\n")
+    said = noise(studies({}, measured), measured).text
+    assert "2 cells move by 0.10 to 5.70 points (" in said and "half of them by 2.90 at most" in said
+    assert "; most of that is FEDCRL: FedAvg, without which it is 0.07. So two differ by" in said
 
 
 @pytest.mark.parametrize("text, message", [

@@ -68,7 +68,7 @@ def test_tuning_is_told_with_its_gains_losses_and_spread(tuned):
         "FedProx": ["48.00", "54.00", "+6.00", "", "mu 0.5; 1 of 2 configurations diverged"],
     }
     assert [row.values[0].mark for row in panel.rows] == ["", "best", "second"]          # own values
-    assert (shown.seeds, shown.tried, shown.drawing) == ("2", "2 or 3", None)
+    assert (shown.seeds, shown.tried, shown.drawing) == ("2 seeds", "2 or 3", None)
     assert shown.findings == [
         "Tuning changes the accuracy by +1.67 points on average over three cells, the most for FedProx in "
         "FEDCRL's miniature (+6.00); 1 of them ends below what their own values give, and 1 keeps these "

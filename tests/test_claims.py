@@ -181,6 +181,10 @@ def test_what_a_largest_of_differences_hangs_on(printed):
     (("max(table=1|column=Avg - table=1|column=Avg|method!=Ours)", "", "=1"), "different methods"),
     (("scenario=even|measure=M|method=Ours", "", "=1"), "unknown scenario 'even'"),
     (("scenario=skewed|method=Ours", "", "=1"), "a run is scenario"),
+    (("scenario=skewed|measure=M|method!=Ours", "", "=1"), "a run has every key once, and none with `!`"),
+    (("scenario=skewed|measure=M|method=Ours|method=FedAvg", "", "=1"), "a run has every key once"),
+    (("table=1|colunm!=Avg|method=Ours", "", "=1"), "unknown key 'colunm' .nearest: 'column'"),
+    (("table=1|column=Avg|method=Ours", "", "~3"), "expected '~3' is of a difference"),
     (("scenario=skewed|measure=M|method=Ours & Our", "", "=1"), "unknown method 'Our'"),
     (("scenario=skewed|measure=figure9.mean|method=Ours", "", "=1"), "unknown figure 'figure9'"),
     (("table=1|column=Avg|method=Ours", "", "about 3"), "expected 'about 3' is none of"),
@@ -536,6 +540,8 @@ def test_a_table_with_some_single_seeds_is_indicative_too():
     firm, soft = Verdict(claim, HOLDS, low=1, high=2, p=0.01, seeds=3), Verdict(claim, FAILS, seeds=1)
     assert Judgement([firm], []).strength == "Verdict, 3 seeds or more"
     assert Judgement([firm, soft], []).strength == "Indicative, some numbers have one seed"
+    still = Verdict(claim, HOLDS, seeds=3)                        # no spread over the seeds
+    assert Judgement([firm, still], []).strength == "Indicative, some numbers do not change with the seed"
     assert Judgement([firm, soft], [], several=True).strength == "Verdict, in part indicative"
     assert (
         Judgement([firm, soft], []).shares

@@ -917,6 +917,16 @@ def test_a_table_says_which_of_its_numbers_were_computed_otherwise(measured):
     assert pages(device="NVIDIA H200")[0] == said.format("balanced", "sequential, fp32, NVIDIA H200")
 
 
+@pytest.mark.parametrize("average, shown", [([60.0, 62.0], 0), ([55.0, 56.0], 1)])
+def test_an_average_that_is_a_groups_mean_is_shown_once(average, shown, measured):
+    for method in ("fedavg", "ours"):
+        write_run(measured, f"mini/{method}",
+                  {"average": average, "clean.AVG": [60.0, 62.0], "corrupted.AVG": [50.0, 50.0]})
+    heads = page(Study.of("fedcrl", results.collect(measured), measured)).mini.panel.columns
+    assert [head for head in heads if head.endswith("average")] == [
+        *["measured, % · average"] * shown, "clean test, % · average", "corrupted test, % · average"]
+
+
 def test_a_methods_own_numbers_are_no_accuracies_of_the_miniature(measured):
     write_run(measured, "mini/ours", BALANCED["ours"] | {"method.anchors": [3.0, 3.0], "pgd": [10.0, 12.0]})
     heads = page(Study.of("fedcrl", results.collect(measured), measured)).mini.panel.columns
@@ -1005,7 +1015,7 @@ def test_worst_tenth_of_the_clients():
         worst_tenth([float(n) for n in range(20)]) == 0.5
         and worst_tenth([float(n) for n in range(21)]) == 1.0
     )
-    assert worst_tenth([70.0]) is None
+    assert worst_tenth([70.0]) is None and worst_tenth([70.0, 70.0, None]) is None
 
 
 def test_miniature_shows_only_the_methods_that_params_asks_for(measured):
@@ -1138,8 +1148,8 @@ def test_index_counts_cells(measured):
     text = (measured / "reports/index.md").read_text()
     assert ("2 of 30 cells of the papers' tables, and of further settings for them, are measured so far, for "
             "one of the five papers.") in text
-    assert text.count("2 of 6 cells of its tables measured") == 1
-    assert text.count("0 of 6 cells of its tables measured") == 4
+    assert text.count("2 of 6 cells of its tables, and of further settings for them, measured") == 1
+    assert text.count("0 of 6 cells of its tables, and of further settings for them, measured") == 4
     assert sorted(path.name for path in (measured / "reports").iterdir()) == [
         "across.html",
         "across.md",

@@ -515,6 +515,29 @@ def test_former_outputs_outlive_a_forced_run(tmp_path, how):
     assert (folder / "last.txt").exists() and clean(folder) and not list(folder.glob(".cells/kept/*"))
 
 
+@pytest.mark.parametrize("when", [keeping.ALWAYS, keeping.MISSING])
+def test_outputs_are_put_back_although_that_was_killed(tmp_path, when, monkeypatch):
+    """A kill after the first of three: all are the former ones in the end."""
+    places = [tmp_path / name for name in "abc"]
+    for place in places:
+        place.write_text("former")
+    keeping.keep(places, tmp_path / "kept")
+    for place in places:                             # the kept ones are links
+        place.unlink()
+    if when == keeping.ALWAYS:                       # the failed run has written them all
+        for place in places:
+            place.write_text("later")
+
+    def killed(source, target):
+        os.rename(source, target)
+        raise KeyboardInterrupt
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "replace", killed)
+        keeping.put_back(tmp_path / "kept", when)
+    assert keeping.put_back(tmp_path / "kept", keeping.MISSING)
+    assert [place.read_text() for place in places] == ["former"] * 3 and not (tmp_path / "kept").exists()
+
+
 # -- beside other processes ----------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("other", [RUN, [sys.executable, "-m", "dvc", "repro"]], ids=["run", "dvc repro"])

@@ -12,13 +12,13 @@ import pytest
 import torch
 from repository import CELL, forget, outputs, stage
 
-from pipeline.cells.inputs import verify
+from pipeline.cells.inputs import _check_tests, verify
 from pipeline.cells.kept import Kept, _save, fingerprint
-from pipeline.cells.training import Job, _check_tests, train_seed
+from pipeline.cells.training import Job, train_seed
 from pipeline.data import partition, store
 from pipeline.data.hashes import Hashes
 from pipeline.errors import DataError, ParamError
-from pipeline.schema import ROOT, Cell, load_paper
+from pipeline.schema import Cell, load_paper
 from pipeline.sealing import seal
 
 PARTS = "papers/fedcrl/partitions/mini"
@@ -268,15 +268,15 @@ def test_forced_means_from_the_beginning(project, reference):
     ("all", 0, "clients", "its partition leaves no test image"),
     ("all", 5, "domains", "needs a test set of 'MNIST', and the partition has only 'all'"),
     ("MNIST", 5, "domains", ""), ("all", 5, "pooled", "")])
-def test_tests_that_a_partition_cannot_give_are_refused(domain, images, kind, says, monkeypatch):
+def test_tests_that_a_partition_cannot_give_are_refused(domain, images, kind, says):
     """Before training, not after hours of it."""
     test = np.arange(images)
     parts = partition.Parts([("0", "MNIST")], [np.arange(9)], [test], {domain: test})
-    monkeypatch.setattr(partition, "read", lambda folder: (parts, {}))
+    where = "papers/fedlsa/paper.yaml: scenario 'mini'"
     scenario = load_paper("fedlsa").scenarios["mini"]
     scenario = replace(scenario, evaluation=replace(scenario.evaluation, tests=kind))
     if says:
         with pytest.raises(ParamError, match=f"paper.yaml: scenario 'mini': .*{says}"):
-            _check_tests(Cell("fedlsa", "mini", "fedavg"), scenario, ROOT)
+            _check_tests(parts, scenario, where)
     else:
-        _check_tests(Cell("fedlsa", "mini", "fedavg"), scenario, ROOT)
+        _check_tests(parts, scenario, where)

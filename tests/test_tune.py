@@ -153,6 +153,15 @@ def test_clients_with_too_few_images_cannot_be_tuned(short, monkeypatch):
     assert (short / "papers/fedcrl/partitions/mini-trial/meta.json").exists()
 
 
+def test_a_choice_among_other_configurations_is_made_again(short, tuned, monkeypatch):
+    asked = choices.asked(CELL, short)
+    for change in ({"configurations": 3}, {"seeds": [0, 1]}):
+        other = dataclasses.replace(asked, **change)
+        monkeypatch.setattr(choices, "asked", lambda cell, root, other=other: other)
+        with pytest.raises(FedReproError, match="fedprox.json: chosen among 2 configurations with seeds"):
+            choices.tuned(CELL, short)
+
+
 @pytest.fixture
 def as_before(short, tmp_path):
     """What a test tunes anew is put back."""

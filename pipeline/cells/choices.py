@@ -57,10 +57,16 @@ def read(cell: Cell, root: Path = ROOT) -> dict:
 
 
 def tuned(cell: Cell, root: Path = ROOT) -> Tuned:
-    """The cell with the values that its tuning chose."""
-    document = read(cell, root)
+    """The cell with the values that its tuning chose. FedReproError where that was among more or fewer
+    configurations, or with other seeds, than paper.yaml asks for."""
+    document, wanted = read(cell, root), asked(cell, root)
+    tried, seeds = len(document["configurations"]), document["seeds"]
+    if (tried, seeds) != (wanted.configurations, wanted.seeds):
+        raise FedReproError(
+            f"{shorten(path(cell, root))}: chosen among {tried} configurations with seeds {seeds}, where "
+            f"paper.yaml asks for {wanted.configurations} with {wanted.seeds}; tune the cell again")
     changes = document["configurations"][document["chosen"]]["changes"]
-    return Tuned.of(cell, tuple(changes.items()), seeds=tuple(asked(cell, root).test_seeds))
+    return Tuned.of(cell, tuple(changes.items()), seeds=tuple(wanted.test_seeds))
 
 
 def published(cell: Cell, root: Path = ROOT) -> Cell:

@@ -6,7 +6,7 @@ from pathlib import Path
 from pipeline.data import corrupted, features, partition, soundness, store
 from pipeline.data.hashes import Hashes
 from pipeline.errors import ParamError
-from pipeline.schema import ROOT, Cell, Trial, shorten
+from pipeline.schema import ROOT, Cell, Scenario, Trial, shorten
 
 
 def inputs(cell: Cell, seed: int, root: Path = ROOT) -> dict:
@@ -53,9 +53,22 @@ def verify(cell: Cell, root: Path = ROOT) -> None:
         corrupted.verify(corrupted.folder_of(folder), sha256)
     for place in dict.fromkeys(partition_folder(cell, seed, root) for seed in scenario.seeds):
         parts, meta = partition.verify(place)
+        _check_tests(parts, scenario, f"papers/{cell.paper}/paper.yaml: scenario {cell.scenario!r}")
         for found, listed in ((stored, meta["data"]), (public, meta["public"])):
             if found is not None and listed["digest"] != found.meta["digest"]:
                 raise ParamError(f"{shorten(place)}: made from other data than data/{found.meta['set']} now "
                                  "holds; run its partition stage again")
         if not isinstance(cell, Trial):               # whose clients have fewer images than the scenario says
             soundness.check(parts, scenario, stored, public, shorten(place))
+
+
+def _check_tests(parts: partition.Parts, scenario: Scenario, where: str) -> None:
+    """ParamError where a partition has no test image for what the scenario measures; before hours of training
+    rather than after them."""
+    kind = scenario.evaluation.tests
+    if not any(map(len, parts.own_test if kind == "clients" else parts.domain_test.values())):
+        raise ParamError(f"{where}: its partition leaves no test image; see `partition.test`, its share")
+    missing = {domain for _, domain in parts.clients} - set(parts.domain_test)
+    if kind in ("domains", "cross") and missing:
+        raise ParamError(f"{where}: `evaluation.tests: {kind}` needs a test set of {min(missing)!r}, and "
+                         f"the partition has only {', '.join(map(repr, parts.domain_test))}")

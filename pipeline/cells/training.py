@@ -35,13 +35,12 @@ from pipeline.cells.inputs import inputs, partition_folder, verify
 from pipeline.cells.kept import FORCE, Kept
 from pipeline.cells.loading import load, load_newcomers, load_world
 from pipeline.cells.progress import Progress
-from pipeline.data import partition
 from pipeline.devices import keep_memory
 from pipeline.engine.handle import Handle
 from pipeline.engine.state import Clients, pack, unpack
 from pipeline.engine.trained import Trained, Watch
 from pipeline.engine.world import World, default_device, executor_module, executor_name, precision
-from pipeline.errors import FedReproError, ParamError, TrainingError, WorkerError
+from pipeline.errors import FedReproError, TrainingError, WorkerError
 from pipeline.schema import ROOT, Cell, Scenario, load_paper
 from pipeline.sealing import seal
 
@@ -103,7 +102,6 @@ def plan(cell: Cell, root: Path = ROOT, precise: str | None = None, executor: st
     process."""
     scenario, algorithm, hyper, method = runnable(cell, root)
     verify(cell, root)
-    _check_tests(cell, scenario, root)
     metas = [inputs(cell, seed, root) for seed in scenario.seeds]
     chosen = precise or precision(), executor or executor_name(default_device())
     jobs = [
@@ -111,20 +109,6 @@ def plan(cell: Cell, root: Path = ROOT, precise: str | None = None, executor: st
         for seed, meta in zip(scenario.seeds, metas)
     ]
     return Plan(cell, scenario, algorithm, hyper, method, metas, jobs, root)
-
-
-def _check_tests(cell: Cell, scenario: Scenario, root: Path) -> None:
-    """ParamError where a partition has no test image for what the scenario measures; before hours of training
-    rather than after them."""
-    where, kind = f"papers/{cell.paper}/paper.yaml: scenario {cell.scenario!r}", scenario.evaluation.tests
-    for seed in scenario.seeds:
-        parts, _ = partition.read(partition_folder(cell, seed, root))
-        if not any(map(len, parts.own_test if kind == "clients" else parts.domain_test.values())):
-            raise ParamError(f"{where}: its partition leaves no test image; see `partition.test`, its share")
-        missing = {domain for _, domain in parts.clients} - set(parts.domain_test)
-        if kind in ("domains", "cross") and missing:
-            raise ParamError(f"{where}: `evaluation.tests: {kind}` needs a test set of {min(missing)!r}, and "
-                             f"the partition has only {', '.join(map(repr, parts.domain_test))}")
 
 
 def train_cell(cell: Cell, root: Path = ROOT, write: bool = True) -> dict:

@@ -28,7 +28,7 @@ from pipeline.cells import arithmetic, ledger, provenance, results
 from pipeline.cells.progress import clock
 from pipeline.commands.git import git
 from pipeline.errors import FedReproError, ParamError, unknown
-from pipeline.schema import ROOT, Cell
+from pipeline.schema import ROOT, Cell, shorten
 from pipeline.sealing import content_hash
 
 SHORT = "stages/short.py"
@@ -141,7 +141,11 @@ def stale(
         except FedReproError as error:
             lost.append(str(error))
             continue
-        new = provenance.digest_of(cell, root, result["executor"])
+        try:
+            new = provenance.digest_of(cell, root, result["executor"])
+        except FedReproError as error:               # such as a method that paper.yaml has no longer
+            lost.append(f"{shorten(path)}: {error}")
+            continue
         valid = provenance.trained_by(cell, ledger.equal(new, root), root)
         if valid and not valid_too:
             continue

@@ -135,13 +135,18 @@ def keep(outputs: Iterable[Path], folder: Path) -> None:
 
 
 def put_back(folder: Path, when: str) -> bool:
-    """Put the kept outputs back, all or none, and remove the folder; returns whether they were."""
+    """Put the kept outputs back, all or none, and remove the folder; returns whether they were. A call that
+    was killed is taken up where it was."""
     try:
         places = json.loads((folder / "places.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):                     # killed before anything had begun
         places = []
-    wanted = when == ALWAYS or when == MISSING and not all(map(os.path.exists, places))
+    left = {number for number in range(len(places)) if os.path.lexists(folder / str(number))}
+    wanted = when == ALWAYS or when == MISSING and (
+        len(left) < len(places) or not all(map(os.path.exists, places)))
     for number, place in enumerate(places if wanted else []):
+        if number not in left:
+            continue
         shutil.rmtree(place) if os.path.isdir(place) else Path(place).unlink(missing_ok=True)
         os.makedirs(os.path.dirname(place), exist_ok=True)
         os.replace(folder / str(number), place)

@@ -8,7 +8,8 @@ replace the committed numbers, use `dvc repro` or `fedrepro run`.
 
 Another type of processor rounds differently, and training amplifies that. A cell whose bits differ is judged
 by the spread over the seeds of its scenario: s is the residual standard deviation over methods and seeds
-(block design), and means of n seeds agree within t s sqrt(2 / n).
+(block design), of a cell that spreads more than the others its own, and means of n seeds agree within
+t s sqrt(2 / n).
 """
 import csv
 import io
@@ -31,6 +32,7 @@ from pipeline import files
 from pipeline.cells import results
 from pipeline.cells.provenance import machine
 from pipeline.commands.git import git
+from pipeline.report.statistics import Design
 from pipeline.schema import MINIATURE, ROOT, Cell, load_paper
 
 FOLDER = "reproduction"
@@ -113,12 +115,13 @@ def prepare(root: Path, again: bool = False) -> Path:
         shutil.rmtree(clone, ignore_errors=True)
         with files.replace_folder(clone) as new:
             git(root, "clone", "--quiet", "--no-hardlinks", str(root), str(new))
-    if git(clone, "rev-parse", "HEAD") != commit:
+    if moved := git(clone, "rev-parse", "HEAD") != commit:
         git(clone, "fetch", "--quiet", str(root), commit)
-        git(clone, "checkout", "--quiet", "--force", "--detach", commit)
-        again = True
-    if again:
+    if moved or again:                               # first: a kill must not leave them to the new commit
+        (clone / DONE).unlink(missing_ok=True)
         shutil.rmtree(clone / ".cells", ignore_errors=True)
+    if moved:
+        git(clone, "checkout", "--quiet", "--force", "--detach", commit)
     return clone
 
 
@@ -145,29 +148,31 @@ def _environment(root: Path) -> dict[str, str]:
 def compare(committed: Path, here: Path) -> list[Comparison]:
     """The cells of the miniatures that both folders have."""
     old, new = (_miniatures(root) for root in (committed, here))
-    spread = {
-        paper: residual([result for cell, result in old.items() if cell.paper == paper])
-        for paper in {cell.paper for cell in old}
-    }
+    spread: dict[Cell, tuple[float, int]] = {}
+    for paper in {cell.paper for cell in old}:
+        spread |= spreads({cell: result for cell, result in old.items() if cell.paper == paper})
     found = []
     for cell in sorted(old.keys() & new.keys(), key=str):
         before, now = (float(np.mean(_accuracies(side[cell]))) for side in (old, new))
         texts = [(cell.folder(root) / "history.csv").read_bytes() for root in (committed, here)]
         found.append(Comparison(cell, load_paper(cell.paper).label(cell.method), before, now,
-                                tolerance(spread[cell.paper], len(old[cell]["seeds"])), texts[0] == texts[1]))
+                                tolerance(spread[cell], len(old[cell]["seeds"])), texts[0] == texts[1]))
     return found
 
 
-def residual(cells: list[dict]) -> tuple[float, int]:
-    """(s, df): residual standard deviation of accuracy over the methods and seeds of a scenario, method and
-    seed taken out; (0, 0) where there are too few."""
-    seeds = cells[0]["seeds"] if cells else []
-    table = np.array([_accuracies(result) for result in cells if result["seeds"] == seeds])
-    if min(table.shape, default=0) < 2:
-        return 0.0, 0
-    rest = table - table.mean(1, keepdims=True) - table.mean(0, keepdims=True) + table.mean()
-    df = (table.shape[0] - 1) * (table.shape[1] - 1)
-    return float(np.sqrt((rest ** 2).sum() / df)), df
+def spreads(cells: dict[Cell, dict]) -> dict[Cell, tuple[float, int]]:
+    """(s, df) of every cell of a scenario: the residual standard deviation of accuracy over methods and
+    seeds, method and seed taken out; of a cell that spreads more than the others, its own. (0, 0) where there
+    are too few."""
+    rows = {str(cell): dict(zip(result["seeds"], _accuracies(result), strict=True))
+            for cell, result in cells.items()}
+    design = Design(rows, rows)
+    found = dict.fromkeys(cells, (design.s, design.df))
+    for cell in cells:
+        values = [*rows[str(cell)].values()]
+        if str(cell) in design.apart and (s := float(np.std(values, ddof=1))) > design.s:
+            found[cell] = s, len(values) - 1
+    return found
 
 
 def tolerance(spread: tuple[float, int], seeds: int, level: float = LEVEL) -> float | None:

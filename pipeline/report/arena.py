@@ -1,5 +1,6 @@
 """The arena of all algorithms: how soon each comes to a common accuracy, what equal tuning changes, and the
 findings in a sentence."""
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import fmean, median
@@ -11,7 +12,7 @@ from pipeline.report.standings import standing
 from pipeline.report.study import Study
 from pipeline.report.tuning import Tuning, best_first
 from pipeline.report.words import counted, leader, listed, minus, p_words
-from pipeline.schema import MINIATURES, Cell
+from pipeline.schema import MINIATURE, MINIATURES, Cell
 
 REFERENCES = ("fedavg", "local")                      # whose accuracy is the target: the first that has run
 ROUNDED = 0.00005                                     # of an accuracy in history.csv
@@ -57,7 +58,7 @@ class Tuned:
     details: list[tuple[str, Panel]]                  # (miniature, DETAILS of what was tuned in it)
     findings: list[str]                               # sentences
     drawing: Drawing | None                           # the mean ranks after tuning, where there are enough
-    seeds: str                                        # how many of each cell, in words
+    seeds: str                                        # `5 seeds, in FedLSA's Office-Caltech 3`
     tried: str                                        # how many configurations of each method
 
 
@@ -124,14 +125,33 @@ def tuned(minis: dict[str, Study], found: list[Tuning], labels: dict[str, str], 
     path, last = "figures/across-tuned-ranks.svg", ranked[1]
     return Tuned(_together(done, names, columns),
                  [(column.title, _details(done, names, key)) for key, column in columns.items()],
-                 _findings(done, before, after, names, columns, ranked),
+                 _findings(done, before, after, names, columns, ranked) + _more_seeds(done, minis),
                  standing(last[0], "miniatures", path).drawing if last else None,
-                 _either({one.tuned.seeds for one in done.values() if one.tuned}),
+                 _seeds(done, columns),
                  _either({len(one.configurations) for one in done.values()}))
 
 
 def _either(counts: set[int]) -> str:
     return " or ".join(map(str, sorted(counts)))
+
+
+def _seeds(done: dict[At, Tuning], columns: dict[str, Column]) -> str:
+    """How many seeds the cells have: most columns', then those of the others."""
+    each = {key: _either({one.tuned.seeds for at, one in done.items() if at[1] == key and one.tuned})
+            for key in columns}
+    usual = Counter(each.values()).most_common(1)[0][0]
+    others = [f", in {columns[key].place} {seeds}" for key, seeds in each.items() if seeds != usual]
+    return f"{usual} seeds{''.join(others)}"
+
+
+def _more_seeds(done: dict[At, Tuning], minis: dict[str, Study]) -> list[str]:
+    """Why the numbers of a miniature are not those of the page's other sections."""
+    found = [(key, one.tuned.seeds) for (_, key), one in done.items() if key in minis and one.tuned]
+    here = {seeds for _, seeds in found}
+    above = {len(minis[key].paper.scenarios[MINIATURE].seeds) for key, _ in found}
+    text = (f"A miniature has {_either(here)} seeds here and {_either(above)} in the page's other sections, "
+            "so its numbers differ.")
+    return [] if here == above else [text]
 
 
 def _mini(cell: Cell) -> bool:

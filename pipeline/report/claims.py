@@ -37,6 +37,7 @@ from pipeline.report.study import Study
 from pipeline.report.words import minus, split_setting
 from pipeline.schema import Paper, shorten
 
+FIELDS = {"table", "method", "dataset", "column", "setting"}      # of a selector, beside a setting's keys
 COLUMNS = ["id", "claim", "left", "right", "expected", "where", "slip"]
 ABOUT = 0.5                                       # the largest deviation that "about" allows
 PRINTED = 0.011  # two numbers with two decimals, and their difference with two decimals
@@ -346,6 +347,8 @@ def parse_expected(text: str, alone: bool = False) -> Expected:
         return Expected("rank", float(found[1]), low=bool(found[2]), text=text)
     if found := re.fullmatch(rf"(>=|<=|>|<|abs<|=|~)({NUMBER})", text):
         sign, number = found[1], float(found[2])
+        if sign == "~" and alone:
+            raise ValueError(f"expected {text!r} is of a difference, which needs a right side; a value is =x")
         kind = {"abs<": "abs", "=": "value" if alone else "size", "~": "about"}.get(sign, "bound")
         return Expected(kind, number, sign if kind == "bound" else "", text=text)
     raise ValueError(f"expected {text!r} is none of >x, <x, >=x, <=x, abs<x, =x, ~x, rank<=k, text")
@@ -391,12 +394,19 @@ def _select(text: str, printed: Printed) -> list[Spot]:
         terms.append((key.removesuffix("!"), value, key.endswith("!")))
     keys = [key for key, _, _ in terms]
     if "scenario" in keys:
+        if len(keys) > len(set(keys)) or any(negated for _, _, negated in terms):
+            raise ValueError(f"a run has every key once, and none with `!`, in {text!r}")
         return _runs(dict(zip(keys, (value for _, value, _ in terms))), printed.paper)
     number = next((value for key, value, _ in terms if key == "table"), "")
     table = number if number in printed.records else f"table{number}"
     if table not in printed.records:
         raise ValueError(unknown("table", number, [name.removeprefix("table") for name in printed.records]))
     records = printed.records[table]
+    known = FIELDS | {part.partition("=")[0] for record in records
+                      for part in split_setting(record["setting"]) if "=" in part}
+    for key in keys:
+        if key not in known:
+            raise ValueError(unknown("key", key, known))
     others = [term for term in terms if term[0] not in ("table", "method")]
     here = [record for record in records if all(_matches(record, *term) for term in others)]
     if not here:

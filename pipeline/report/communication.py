@@ -13,28 +13,31 @@ FAIRNESS = "accuracy of the clients, %"
 
 
 def worst_tenth(accuracies: list[float | None]) -> float | None:
-    """Mean accuracy of the worst tenth of the clients, one client at least; None for fewer than two with test
-    images."""
+    """Mean accuracy of the worst tenth of the clients, one client at least; None where no two clients differ,
+    such as with one model and one test set for all."""
     known = sorted(accuracy for accuracy in accuracies if accuracy is not None)
-    return fmean(known[:math.ceil(len(known) / 10)]) if len(known) > 1 else None
+    return fmean(known[:math.ceil(len(known) / 10)]) if len(set(known)) > 1 else None
 
 
 def communication(study: Study, scenario: str) -> Panel:
-    """A row per finished method of a scenario: scalars and bytes, the paper's own count, spread over clients,
-    worst tenth."""
+    """A row per finished method of a scenario: scalars and bytes, the paper's own count, and where clients
+    differ, their spread and worst tenth."""
     runs, counted = study.runs[scenario], study.paper.communication
     spread = any("clients_std" in result["measures"] for result in runs.values())
     sent = SENT_BY_SOME if any("participants" in result for result in runs.values()) else SENT
     heads = [[sent, "up, scalars"], [sent, "down, scalars"], [sent, "both, bytes"]]
     heads += [[sent, "both, the paper's count"]] if counted else []
     heads += [[FAIRNESS, "std."]] if spread else []
-    heads += [[FAIRNESS, "worst 10 %"]]
+    worst = {cell: _worst(result) for cell, result in runs.items()}
+    differ = any(worst.values())
+    heads += [[FAIRNESS, "worst 10 %"]] if differ else []
     names = {cell: study.label(cell.method) for cell in runs}
-    rows = [Row(names[cell], [names[cell]], _values(cell, result, counted, spread))
-            for cell, result in runs.items()]
+    rows = [Row(names[cell], [names[cell]], _values(cell, result, counted, spread)
+                + [_measured(cell, worst[cell])] * differ) for cell, result in runs.items()]
     if spread:
-        mark([row.values[-2] for row in rows], lower=True)
-    mark([row.values[-1] for row in rows], lower=False)
+        mark([row.values[-1 - differ] for row in rows], lower=True)
+    if differ:
+        mark([row.values[-1] for row in rows], lower=False)
     return Panel(study.title(scenario), ["method"], merge_heads(heads), rows)
 
 
@@ -52,8 +55,13 @@ def _values(cell: Cell, result: dict, counted: Communication | None, spread: boo
         values.append(Value("quoted", published=counted.counts.get(cell.method, "")))
     if spread:
         values.append(_measured(cell, result["measures"].get("clients_std")))
-    worst = [worst for run in result["clients"] if (worst := worst_tenth(run)) is not None]
-    return [*values, _measured(cell, worst if len(worst) == len(result["clients"]) else None)]
+    return values
+
+
+def _worst(result: dict) -> list[float] | None:
+    """The worst tenth's accuracy of every seed; None where one has none."""
+    found = [worst for run in result["clients"] if (worst := worst_tenth(run)) is not None]
+    return found if len(found) == len(result["clients"]) else None
 
 
 def _measured(cell: Cell, values: list[float] | None) -> Value:

@@ -65,16 +65,15 @@ def _first(orders: list[Order]) -> str:
 
 
 def _winner(order: Order) -> str:
-    (name, mean, std), *rest = sorted(order.ranking, key=lambda one: one[0] != order.winner) \
-        if order.place == 1 else order.ranking
+    (name, mean, std), *rest = order.ranking
+    lead = f"{mean:.2f}{order.unit}, {lead_words(mean, std, *rest[0])}"
     if order.place == 1:
-        return (f"On {order.title}, {name} comes first here, as in print: {mean:.2f}{order.unit}, "
-                f"{lead_words(mean, std, *rest[0])}.")
+        return f"On {order.title}, {name} comes first here, as in print: {lead}."
     means = {method: number for method, number, _ in order.ranking}
     place = "has not run"
     if order.place is not None:
         place = f"comes {nth(order.place)} with {means[order.winner]:.2f}{order.unit}"
-    return (f"On {order.title}, {name} comes first here with {mean:.2f}{order.unit}; {order.winner}, first "
+    return (f"On {order.title}, {name} comes first here with {lead}; {order.winner}, first "
             f"in print with {order.best:.2f}{order.unit}, {place}.")
 
 

@@ -36,6 +36,10 @@ MEANINGS = (                                      # how the pages explain the wo
      "initial weights, clients and order, so the methods are compared seed by seed (a randomised block "
      "design). The remaining spread is pooled over the methods that the paper prints side by side and judged "
      "by Student's t; methods that we run in addition to the printed ones do not change a verdict."),
+    ("by seed",
+     "the claim's own number in each seed. Where a claim compares with several methods, every seed has its "
+     "own best rival, so these numbers need not lie around the measured difference, which is the one with "
+     "the rival that is best on average."),
     ("set apart",
      "a method whose numbers spread more than the others' (an exact F test) is left out of the pooled spread "
      "and compared by the paired t test. With two or three seeds the test misses some of them."),
@@ -100,7 +104,7 @@ class Order:
     winner: str                                   # best in print
     place: int | None  # of the winner among the measured ones; None where it has not run
     seeds: int                                    # of the run that has the fewest
-    # (method, mean, standard deviation over seeds or None), best first
+    # (method, mean, standard deviation over seeds or None), best first, of equals the winner
     ranking: tuple[tuple[str, float, float | None], ...] = ()
     best: float = 0.0                             # the published number of the winner
     unit: str = " %"                              # behind the numbers
@@ -130,8 +134,8 @@ class Judgement:
 
     @property
     def indicative(self) -> bool:
-        """Whether any number that it rests on has too few seeds."""
-        return self.tested and self.seeds < ENOUGH
+        """Whether any number that it rests on has too few seeds, or does not change with the seed."""
+        return self.tested and (self.seeds < ENOUGH or any(verdict.indicative for verdict in self.verdicts))
 
     @property
     def shares(self) -> str:
@@ -237,7 +241,10 @@ class Judgement:
         if self.indicative:
             if all(found.seeds < ENOUGH for found in [v for v in self.verdicts if v.tested] + self.orders):
                 return "Indicative, one seed"
-            return "Verdict, in part indicative" if self.several else "Indicative, some numbers have one seed"
+            if self.several:
+                return "Verdict, in part indicative"
+            return ("Indicative, some numbers have one seed" if self.seeds < ENOUGH else
+                    "Indicative, some numbers do not change with the seed")
         return f"Verdict, {self.seeds} seeds or more"
 
 
@@ -300,7 +307,8 @@ def _order(title: str, spots: list[Spot], evidence: Evidence) -> Order | None:
         place = 1 + sum((value < means[best]) if lower else (value > means[best]) for value in means.values())
     tau, p = (None, None) if np.isnan(tau) else (float(tau), float(p))
     ranking = [(method_words(spot.method), mean, summarise([*measured[spot].values()]).std)
-               for spot, mean in sorted(means.items(), key=lambda item: item[1] if lower else -item[1])]
+               for spot, mean in sorted(means.items(), key=lambda item: (item[1] if lower else -item[1],
+                                                                         item[0] != best))]
     return Order(title, tau, p, len(means), len(spots), method_words(best.method), place,
                  min(map(len, measured.values())), tuple(ranking), printed[best],
                  " %" if in_points(sources[spots[0]][1]) else "")

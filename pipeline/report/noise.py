@@ -1,13 +1,14 @@
 """How much rounding alone changes the numbers of a miniature: the same cells and seeds under other arithmetic
 settings, from reports/noise.csv.
 
-The file is written by hand from real runs: columns cell (`fedccl/mini/fedpcl`), setting (what computed it)
+The file is written by benchmarks/rounding.py: columns cell (`fedccl/mini/fedpcl`), setting (what computed it)
 and accuracy (percent, mean over the seeds, as the tables show it). Without the file nothing is shown.
 """
 import csv
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from pipeline.errors import ParamError
 from pipeline.report.panels import Panel, Row, Value, merge_heads
@@ -37,16 +38,20 @@ def noise(studies: dict[str, Study], root: Path = ROOT) -> Noise | None:
     spans = {cell: max(runs.values()) - min(runs.values()) for cell, runs in cells.items()}
     rows = [Row(labels[cell], [labels[cell]], [_value(x) for x in (*map(runs.get, settings), spans[cell])])
             for cell, runs in cells.items()]
-    low, high, apart = min(spans.values()), max(spans.values()), found.s * math.sqrt(2)
-    widest = labels[max(spans, key=spans.__getitem__)]
+    low, high = min(spans.values()), max(spans.values())
+    widest = max(spans, key=spans.__getitem__)
+    rest = replicates([*runs.values()] for cell, runs in cells.items() if cell != widest)
+    mostly = (f"; most of that is {labels[widest]}, without which it is {rest.s:.2f}"
+              if rest and 2 * rest.s ** 2 * rest.df < found.s ** 2 * found.df else "")
     text = (
         f"The same cells and seeds were run under {len(settings)} settings of the processor's arithmetic: "
         f"{listed(settings)}. Nothing but rounding differs, which training amplifies. {len(cells)} cells "
-        f"move by {low:.2f} to {high:.2f} points ({widest}). The standard "
-        f"deviation of one such number is {found.s:.2f} points ({found.df} degrees of freedom, 95 %: "
-        f"{found.low:.2f} to {found.high:.2f}), so two differ by about {apart:.2f} by rounding alone: a "
-        "smaller difference between two machines means nothing, and runs on other processors do not count as "
-        "further seeds."
+        f"move by {low:.2f} to {high:.2f} points ({labels[widest]}), half of them by "
+        f"{median(spans.values()):.2f} at most. The standard deviation of one such number, pooled over the "
+        f"cells, is {found.s:.2f} points ({found.df} degrees of freedom, 95 %: {found.low:.2f} to "
+        f"{found.high:.2f}){mostly}. So two differ by about {found.s * math.sqrt(2):.2f} by rounding alone, "
+        "in some cells by more: such a difference between two machines means nothing, and runs on other "
+        "processors do not count as further seeds."
     )
     heads = merge_heads([[name] for name in (*settings, "largest difference")])
     return Noise(text, Panel("", ["cell"], heads, rows))

@@ -1,5 +1,6 @@
 """The table of a scenario that no table of the paper shows: the miniature, or an additional run."""
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from pipeline.report.words import GROUPS, MEASURES, measure_words
 from pipeline.schema import Cell
 
 FACTS = [["run", SCORED], ["run", "rounds"], ["run", "seeds"]]
+HOOKED = ("pre.", "post.", "method.")            # of other models than the scored ones, or a method's own
 RISE = 5                                         # points of accuracy above round 0 that count as learning
 
 
@@ -41,7 +43,9 @@ def own_table(study: Study, scenario: str, texts: list[str]) -> OwnTable:
     runs = study.asked(scenario)
     done = {cell: result for cell, result in runs.items() if result}
     missing = [cell for cell in runs if cell not in done]
+    same = _group_mean([result["measures"] for result in done.values()])
     measures = _shown(name for result in done.values() for name in result["measures"]) or ["average"]
+    measures = [name for name in measures if not same or name != "average"]
     names = {cell: study.label(cell.method) for cell in runs}
     told = {cell: study.readings[cell] for cell in runs}
     values = {
@@ -50,7 +54,7 @@ def own_table(study: Study, scenario: str, texts: list[str]) -> OwnTable:
     rows = [Row(names[cell], [names[cell]], values[cell], told=told[cell]) for cell in runs]
     for i, measure in enumerate(measures):
         mark([row.values[i] for row in rows], lower_is_better(measure))
-    headline = next((result["headline"] for result in done.values()), "average")
+    headline = same or next((result["headline"] for result in done.values()), "average")
     means = [(names[cell], summarise(result["measures"][headline])) for cell, result in done.items()]
     rises = {names[cell]: _rise(study, cell) for cell in done}
     below = [name for name, rise in rises.items() if rise < 0]
@@ -98,14 +102,17 @@ def _rise(study: Study, cell: Cell) -> float:
     return math.inf if math.isnan(start) else summarise(result["measures"][headline]).mean - start
 
 
-def _shown(names) -> list[str]:
+def _group_mean(runs: list[dict]) -> str:
+    """The group's mean that the average repeats, such as `clean.AVG`; empty where it repeats none."""
+    return next((name for run in runs[:1] for name in run
+                 if name.endswith(".AVG") and not name.startswith(HOOKED)
+                 and all(other.get(name) == other.get("average") for other in runs)), "")
+
+
+def _shown(names: Iterable[str]) -> list[str]:
     """Accuracies of the scored model and their spread, not the loss nor a method's own numbers; a group's
     mean comes last in it."""
-    plain = [
-        name
-        for name in ordered(names)
-        if name != "loss" and not name.startswith(("pre.", "post.", "method."))
-    ]
+    plain = [name for name in ordered(names) if name != "loss" and not name.startswith(HOOKED)]
     groups = list(dict.fromkeys(name.rpartition(".")[0] for name in plain))
     return sorted(plain, key=lambda name: (groups.index(name.rpartition(".")[0]), name.endswith(".AVG")))
 

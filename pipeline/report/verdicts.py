@@ -136,7 +136,8 @@ class Verdict:
         values = ", ".join(f"{self.shown(value)} (seed {seed})" for seed, value in self.by_seed)
         if self.claim.expected.kind not in ("rank", "value"):
             values += f": {sum(value > 0 for _, value in self.by_seed)} of {len(self.by_seed)} above 0"
-        return f"By seed: {values}."
+        which = ", each by the comparison that counts in it" if self.way else ""
+        return f"By seed{which}: {values}."
 
     def _how(self) -> str:
         if self.deciding is None or self.p is None:
@@ -167,7 +168,7 @@ class Verdict:
 
     def _open(self, member: Member) -> str:
         alone = f", alone {p_words(member.alone)}" if member.name in self.apart else ""
-        return f"{member.name} ({p_words(member.p)}{alone})"
+        return f"{member.name} ({minus(f'{member.estimate.d:+.2f}')}, {p_words(member.p)}{alone})"
 
     def _size(self) -> str:
         if not self.size or self.likely is None:
