@@ -128,7 +128,7 @@ def _elsewhere(paper: Paper, tables: Sequence[TableView], again: dict[str, tuple
         order = table.judgement.orders[0]
         names = [name for name, _, _ in order.ranking]
         own = _place(paper.name, names)
-        near, far = distance(table), distance(whole[again[table.key][0]])
+        near, far = distance(table, table), distance(whole[again[table.key][0]], table)
         points = f"{near:.1f} points from the print on average" if near is not None else ""
         if near is not None and far is not None:
             points += f" instead of {far:.1f}"
@@ -159,15 +159,20 @@ def _place(name: str, names: Sequence[str]) -> str:
     return f", {name} {nth(names.index(name) + 1)} of {spelt(len(names))}" if name in names[1:] else ""
 
 
-def distance(table: TableView) -> float | None:
-    """Mean distance in points of the measured accuracies of a table from the printed ones."""
-    apart = [abs(float(value.apart.replace("−", "-"))) for value in accuracies(table)]
+def distance(table: TableView, among: TableView) -> float | None:
+    """Mean distance in points of the measured accuracies of a table from the printed ones, of those that the
+    other table has, too."""
+    shared = {position for position, _ in accuracies(among)}
+    apart = [abs(float(value.apart.replace("−", "-"))) for position, value in accuracies(table)
+             if position in shared]
     return fmean(apart) if apart else None
 
 
-def accuracies(table: TableView) -> list[Value]:
-    """The measured values of a table that are percentages with a printed number beside them."""
-    return [value for panel in table.panels for row in panel.rows for value in row.values
+def accuracies(table: TableView) -> list[tuple[tuple[str, str], Value]]:
+    """The measured values of a table that are percentages with a printed number beside them, each with its
+    row and that number."""
+    return [((row.name, value.published), value) for panel in table.panels for row in panel.rows
+            for value in row.values
             if value.apart and in_points(value.measure) and not lower_is_better(value.measure)]
 
 

@@ -58,7 +58,7 @@ def against_print(tables: Sequence[TableView], again: Iterable[str], own: str) -
     again, seen = set(again), set()
     found: list[tuple[str, float, float, str, bool]] = []
     for table in sorted(tables, key=lambda table: table.key in again):
-        shown = {id(value) for value in accuracies(table)}
+        shown = {id(value) for _, value in accuracies(table)}
         for panel in table.panels:
             for row in panel.rows:
                 for value, column in zip(row.values, panel.columns):
