@@ -8,7 +8,6 @@ the committed results' accuracy, which may come from another processor. Needs da
 
 `dvc repro corrupted papers/{fedccl,fcclplus,fedlsa,rahfl,fedcrl}/dvc.yaml:partition-mini`
 """
-import csv
 import json
 import os
 import subprocess
@@ -19,6 +18,8 @@ from statistics import fmean
 
 from pipeline.cells.arithmetic import PORTABLE
 from pipeline.cells.kept import FORCE
+from pipeline.files import write_csv
+from pipeline.report.noise import COLUMNS
 from pipeline.schema import ROOT, Cell
 
 CELLS = {"fedcrl": ("fedavg", "fedrep", "ditto"), "fedlsa": ("fedavg", "fedlsa"), "rahfl": ("base", "rahfl"),
@@ -53,8 +54,7 @@ def main() -> None:
             rows.append([name, setting, round(fmean(found), 4)])
             print(*rows[-1], f"{sum(equal)} of {len(equal)} seeds as committed", flush=True)
         print(f"{setting}: {same} of {seeds} seeds have the committed accuracy", flush=True)
-    with open(ROOT / "reports" / "noise.csv", "w", encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([["cell", "setting", "accuracy"], *rows])
+    write_csv(ROOT / "reports" / "noise.csv", COLUMNS, rows)
 
 
 if __name__ == "__main__":
