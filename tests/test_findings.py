@@ -43,8 +43,8 @@ def verdict(word, size="", low=1.0, text="A is best"):
      "On Digits, A comes first here with 61.00 %, 0.50 from B, within the spread of their seeds (± 2.00); D, "
      "first in print with 70.25 %, has not run."),
     ([order("A", 1), order("B", 2, title="PACS")],
-     "In one of the two columns the method that is best in print comes first here, too (Digits: A; PACS: A, B "
-     "second)."),
+     "In one of the two columns the method that is best in print comes first here, too (Digits: A; PACS: A, "
+     "B second)."),
     ([order("C", 3), order("D", None, title="PACS")],
      "In none of the two columns does the method that is best in print come first here (Digits: A, C third; "
      "PACS: A, D not run)."),
@@ -163,8 +163,8 @@ def test_the_findings_of_the_readme_are_those_of_the_committed_results():
         f"which come nearer to the print, it is {nth(flipped.place)}. On PACS at 64 pixels, one seed, "
         f"{spelt(pacs.place - 1)} methods come before it.",
         f"On MNIST, all seeds on one partition so far, it comes {nth(mnist.place)} of {spelt(len(means))} "
-        f"methods, printed first; all {spelt(len(means))} lie within {within} points, and the order stays undecided. With SGD to the "
-        f"letter of the paper, without momentum, it comes {nth(plain.place)}, "
+        f"methods, printed first; all {spelt(len(means))} lie within {within} points, and the order stays "
+        f"undecided. With SGD to the letter of the paper, without momentum, it comes {nth(plain.place)}, "
         f"{plain.ranking[0][1] - plain.ranking[1][1]:.2f} points before {plain.ranking[1][0]} (one seed). "
         f"On Fashion-MNIST its gain over FedAvg is {gain.point:.1f} points, printed {gain.printed:.1f}: the "
         "printed size is contradicted.",

@@ -128,7 +128,7 @@ def partition(root: Path, scenario: str) -> None:
 
 def forget(root: Path) -> None:
     """What a new process would not know."""
-    for function in (load_paper, load_params, provenance._code, provenance._digest_of, provenance._listed):
+    for function in (load_paper, load_params, provenance._code, provenance._digest_of, provenance.noted):
         function.cache_clear()
 
 
