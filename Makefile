@@ -57,6 +57,10 @@ $(BIN)/.installed-test: requirements-test.lock $(BIN)/.installed
 	$(BIN)/uv pip install --python $(BIN)/python --no-deps --require-hashes -r requirements-test.lock
 	@touch $@
 
+# The picture in the README, after the numbers that it shows have changed.
+docs/report.png: reports/fedlsa.html
+	chromium --headless --no-sandbox --hide-scrollbars --window-size=1160,1575 --screenshot=$@ $(CURDIR)/$<
+
 docs: $(BIN)/.installed-docs     ## the documentation as a site, site/index.html
 	mkdocs build --strict --quiet
 

@@ -15,7 +15,7 @@ SCENARIO = {
     "partition": {"kind": "dirichlet", "clients": 2, "beta": 0.3, "fixed": True},
     "model": {"name": "cnn2"},
     "training": {"rounds": 2, "batch_size": 8},
-    "evaluation": {"tests": "clients"},
+    "evaluation": {"tests": "clients", "last": 1},
     "seeds": [0, 1],
 }
 PAPER = {

@@ -116,6 +116,20 @@ def test_results_outlive_a_change_that_does_not_change_them(project):
     assert "re-earned" in certify(project, "--check").stdout
 
 
+def test_a_cell_without_its_data_is_not_called_different(project):
+    file, place = "pipeline/methods/fedprox.py", project / "papers/fedcrl/partitions/mini"
+    original, away = (project / file).read_text(), place.rename(place.with_name("away"))
+    replace(project, file, "self.mu *", "1.000001 * self.mu *")
+    commit(project, "another loss, no partition")
+    done = certify(project, expect=1)
+    assert "fedcrl/mini/fedprox: papers/fedcrl/partitions/mini" in done.stderr
+    assert "DIFFERENT" not in done.stdout and "0 the same, 0 different, 1 not compared" in done.stdout
+    away.rename(place)
+    (project / file).write_text(original)
+    commit(project, "the loss as it was, and the partition")
+    assert changed(project) == []
+
+
 def test_a_constant_that_changes_a_loss_is_refused(project):
     file = "pipeline/methods/fedprox.py"
     original, ledger = (project / file).read_text(), (project / "equivalents.yaml").read_text()

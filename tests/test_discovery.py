@@ -70,7 +70,7 @@ def change(root: Path, name: str, how) -> None:
 
 def forget() -> None:
     """What a new process would not know."""
-    for function in (load_paper, load_params, provenance._code, provenance._digest_of, provenance._listed):
+    for function in (load_paper, load_params, provenance._code, provenance._digest_of, provenance.noted):
         function.cache_clear()
 
 

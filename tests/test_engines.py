@@ -77,6 +77,48 @@ def test_what_is_cut_short_altered_or_of_other_parameters_is_refused_by_name(han
     with pytest.raises(FedReproError, match=f"{CELL}: refused: .* with other parameters than today's"):
         delivery.check(path, other, handed)
     path.write_bytes(sealed)
+    more = replace(wanted, seeds=[*wanted.seeds, 7])
+    assert delivery.delivered(more, handed) is None                    # handed over before seed 7
+    path.write_bytes(sealed[:-20])
+    assert delivery.delivered(more, handed) == path                   # `check` says what is wrong with it
+    path.write_bytes(sealed)
+
+
+CHANGED = f"""
+import pathlib
+from pipeline import files
+from pipeline.cells import training
+from pipeline.errors import FedReproError
+from pipeline.schema import Cell
+from pipeline.sealing import seal
+def said(call):
+    try:
+        call()
+    except FedReproError as error:
+        print(error)
+plan = training.plan(Cell.parse({CELL!r}))
+result, paper = plan.result(), pathlib.Path("papers/fedcrl/paper.yaml")
+text = paper.read_text()
+paper.write_text(text.replace("mu: 0.01", "mu: 0.5"))
+assert paper.read_text() != text
+said(lambda: plan.write(result))
+paper.write_text(text)
+plan.write(result)
+kept = plan.jobs[1].kept
+whole = kept.finished.read_text()
+files.write_json(kept.finished, seal(kept.run() | {{"device": "Some GPU"}}))
+said(lambda: training.plan(plan.cell).runs)
+kept.finished.write_text(whole)
+"""
+
+
+def test_parameters_that_change_while_a_cell_trains_are_not_recorded_with_it(handed):
+    """Nor is a result of which one seed was trained on a CPU and another one on a GPU."""
+    changed, mixed = run(handed, sys.executable, "-c", CHANGED).stdout.splitlines()
+    assert changed.startswith(f"{CELL}: its parameters or its code in sources.yaml changed while it trained")
+    assert mixed == (f"{CELL}: some of its seeds were trained on cpu, others on Some GPU; train all on one: "
+                     "--force")
+
 
 
 def test_a_worker_with_other_versions_or_parameters_trains_nothing(handed):

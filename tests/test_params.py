@@ -33,7 +33,7 @@ SCENARIO = {
     "data": {"set": "digits"},
     "partition": {"kind": "dirichlet", "clients": 5, "beta": 0.1},
     "model": {"name": "cnn2"},
-    "training": {"rounds": 2, "batch_size": 16},
+    "training": {"rounds": 5, "batch_size": 16},
     "evaluation": {"tests": "clients"},
     "seeds": [0],
 }
@@ -78,6 +78,8 @@ def test_a_good_scenario():
     ("seeds", [1, 1], "'seeds' must be different whole numbers"),
     ("seeds", [-1], r"f: s.seeds\[0\]: must be at least 0"),
     ("evaluation.last", 0, "evaluation.last: must be at least 1"),
+    ("evaluation.last", 6, "f: s: 'evaluation.last' reports the mean over 6 rounds, and 'training.rounds'"),
+    ("corruption", 0.5, "f: s: 'corruption' chooses among the official training images: set 'partition"),
     ("evaluation.tests", "domain", "unknown value 'domain' .nearest: 'domains'")])
 def test_bad_scenario(path, value, message):
     with pytest.raises(ParamError, match=message):

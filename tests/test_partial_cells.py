@@ -156,7 +156,7 @@ def test_bad_values_are_named(changes, said):
         "data": {"set": "digits"},
         "partition": {"kind": "dirichlet", "clients": 10, "beta": 0.1},
         "model": {"name": "cnn2"},
-        "evaluation": {"tests": changes.pop("tests", "clients")},
+        "evaluation": {"tests": changes.pop("tests", "clients"), "last": 1},
         "training": {"rounds": 2, "batch_size": 8, **changes},
     }
     with pytest.raises(ParamError, match=said):

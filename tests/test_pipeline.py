@@ -3,6 +3,7 @@ change."""
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import yaml
 from repository import CELL, ROOT, copy_of_the_repository, edit, forget, outputs, run, stage
 
 from pipeline.cells import loading
+from pipeline.cells.adoption import _committed
 from pipeline.schema import Cell, load_paper, load_params, papers
 
 PAPERS = papers()
@@ -431,6 +433,13 @@ def test_a_cell_that_gets_a_seed_keeps_the_committed_ones(project, reference):
     git("init", "-q")
     git("add", "-Af", "papers/fedcrl/runs/mini/fedprox")
     git("commit", "-qm", "one seed")
+    history = cell.folder(project) / "history.csv"
+    whole = history.read_text()
+    assert _committed(cell, project) is not None
+    for text, trusted in ((re.sub(r"\d\d\.\d+", "99.9", whole), False), (whole, True)):     # altered in git
+        history.write_text(text)
+        git("commit", "-qam", "another history")
+        assert (_committed(cell, project) is not None) == trusted
     params.write_text(original)
     shutil.rmtree(project / ".cells")
     shutil.rmtree(cell.folder(project))                            # as DVC does before the stage

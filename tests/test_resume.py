@@ -7,15 +7,20 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 import yaml
 from repository import copy_of_the_repository, edit, forget, outputs, run, stage
 
+from pipeline.cells import adoption, training
+from pipeline.cells.kept import Kept
 from pipeline.cells.training import Job, train_cell, train_seed
 from pipeline.engine.sequential import Sequential
 from pipeline.engine.state import unpack
+from pipeline.errors import TrainingError
 from pipeline.schema import Cell, load_paper
 
 ROUNDS = 5
@@ -201,8 +206,41 @@ def test_methods_of_a_scenario_share_their_pretraining(project, monkeypatch):
     assert ("pretraining", 0) in phases
 
 
-@pytest.mark.parametrize("first, second", [("few", "many"), ("many", "few")])
-def test_a_run_goes_on_where_a_shorter_or_longer_one_was(project, monkeypatch, first, second):
+def test_models_that_are_not_numbers_are_no_result(tmp_path):
+    kept = Kept(tmp_path, 3)
+    with pytest.raises(TrainingError, match="seed 3: the models diverged, their logits are not numbers"):
+        kept.finish({}, {"labels": np.zeros(2, int), "logits": np.array([1.0, np.nan])})
+    assert not kept.finished.exists()
+
+
+def test_a_seed_from_git_is_trained_where_a_figure_draws_it(tmp_path, monkeypatch):
+    """Git has its numbers and not its representations."""
+    monkeypatch.setattr(adoption, "_committed", lambda *arguments: None)
+    kept = Kept(tmp_path, 0)
+    kept.finish({"adopted": True}, {})
+    for drawn in (False, True):
+        monkeypatch.setattr(adoption, "_drawn", lambda *arguments, drawn=drawn: drawn)
+        assert adoption.adopt([kept], Cell("fedlsa", "mini", "fedlsa"), [{}]) == []
+        assert kept.finished.exists() != drawn
+
+
+def test_seconds_are_shared_among_the_seeds_that_train(tmp_path, monkeypatch):
+    """Those that were finished before take none of them."""
+    shares = []
+    stacked = SimpleNamespace(together=lambda train, jobs: shares.append(train.keywords["sharing"]) or [])
+    monkeypatch.setattr(training, "executor_name", lambda device: "stacked")
+    monkeypatch.setattr(training, "executor_module", lambda name: stacked)
+    jobs = [Job(Cell("fedlsa", "mini", "fedlsa"), seed, "digest", tmp_path) for seed in range(3)]
+    for job in jobs:
+        assert list(training._train_seeds(jobs, print)) == []
+        job.kept.finish({}, {})
+    assert shares == [3, 2, 1]
+
+
+@pytest.mark.parametrize("method, first, second, begins", [
+    ("fedlsa", "few", "many", ROUNDS - 1), ("fedlsa", "many", "few", ROUNDS - 1),
+    ("fedga", "few", "many", 1)])                               # its step depends on the number of rounds
+def test_a_run_goes_on_where_a_shorter_or_longer_one_was(project, monkeypatch, method, first, second, begins):
     """Whichever trains first leaves its state before the first round that the shorter one reports."""
     def add(document):
         scenario = document["miniature"]["scenario"] | {"seeds": [0]}
@@ -214,12 +252,12 @@ def test_a_run_goes_on_where_a_shorter_or_longer_one_was(project, monkeypatch, f
     load_paper.cache_clear()
     code = "import sys; sys.path[:0] = ['.']; from stages.partition import partition; "
     run(project, sys.executable, "-c", code + "partition('fedlsa/few'); partition('fedlsa/many')")
-    cells = {name: Cell("fedlsa", name, "fedlsa") for name in ("few", "many")}
+    cells = {name: Cell("fedlsa", name, method) for name in ("few", "many")}
     monkeypatch.setenv("FEDREPRO_FORCE", "1")
-    alone, _ = trained(cells[second], f"alone-{second}", project, monkeypatch)
-    shutil.rmtree(project / ".cells" / "beginnings")
+    alone, _ = trained(cells[second], f"alone-{method}-{second}", project, monkeypatch)
+    shutil.rmtree(project / ".cells" / "beginnings", ignore_errors=True)
     monkeypatch.delenv("FEDREPRO_FORCE")
-    trained(cells[first], f"first-{first}", project, monkeypatch)
-    found, phases = trained(cells[second], f"second-{first}", project, monkeypatch)
-    assert min(number for _, number in phases) == ROUNDS - 2 + 1
+    trained(cells[first], f"first-{method}-{first}", project, monkeypatch)
+    found, phases = trained(cells[second], f"second-{method}-{first}", project, monkeypatch)
+    assert min(number for _, number in phases) == begins
     assert [found[name] for name in SAME] == [alone[name] for name in SAME]

@@ -97,22 +97,22 @@ def root(tmp_path) -> Path:
 def finish(root: Path, cell: Cell, seconds=(36.0, 36.0), **changed) -> Path:
     """A result as today's code and parameters give it."""
     path = cell.folder(root) / "result.json"
-    write_json(
-        path,
-        seal({
-            "cell": str(cell),
-            "seeds": [0, 1],
-            "rounds": 10,
-            "seconds": list(seconds),
-            "precision": "fp32",
-            "device": "cpu",
-            "executor": "sequential",
-            "partition": "p",
-            "partitions": ["p", "q"],
-            "digest": provenance.cell_digest(cell, "p", root=root),
-        }
-        | changed),
-    )
+    result = {
+        "cell": str(cell),
+        "seeds": [0, 1],
+        "rounds": 10,
+        "seconds": list(seconds),
+        "precision": "fp32",
+        "device": "cpu",
+        "executor": "sequential",
+        "partition": "p",
+        "partitions": ["p", "q"],
+        "digest": provenance.cell_digest(cell, "p", root=root),
+    } | changed
+    write_json(path, seal(result))
+    rounds = range(result["rounds"] + 1)
+    lines = ["seed,round", *(f"{seed},{number}" for seed in result["seeds"] for number in rounds)]
+    write_text(path.with_name("history.csv"), "\n".join(lines) + "\n")
     return path
 
 
@@ -128,7 +128,7 @@ def partition(root: Path, scenario: str) -> None:
 
 def forget(root: Path) -> None:
     """What a new process would not know."""
-    for function in (load_paper, load_params, provenance._code, provenance._digest_of, provenance._listed):
+    for function in (load_paper, load_params, provenance._code, provenance._digest_of, provenance.noted):
         function.cache_clear()
 
 
@@ -216,13 +216,23 @@ def test_stale_is_what_would_now_come_out_otherwise(root, file, old, new, stale)
 def test_stale_is_what_was_trained_on_one_draw_for_all_seeds(root):
     path = finish(root, AVG)
     result = json.loads(path.read_text())
-    write_json(path, {key: value for key, value in result.items() if key != "partitions"})
+    write_json(path, seal({key: value for key, value in result.items() if key != "partitions"}))
     assert states(root)[AVG] == "stale"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"cell"'])
 def test_half_a_result_is_stale(root, text):
     finish(root, AVG).write_text(text)
+    assert states(root)[AVG] == "stale"
+
+
+def test_a_result_without_its_whole_history_is_stale(root):
+    history = finish(root, AVG).with_name("history.csv")
+    lines = history.read_text().splitlines(keepends=True)
+    assert states(root)[AVG] == "done"
+    history.write_text("".join(lines[:-1]))
+    assert states(root)[AVG] == "stale"
+    history.unlink()
     assert states(root)[AVG] == "stale"
 
 

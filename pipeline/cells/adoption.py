@@ -1,17 +1,15 @@
 """Takes over the seeds of a committed result as trained, so that one more seed, or another machine, does not
 train them again."""
-import io
-import json
 import subprocess
 from pathlib import Path
 
 import pandas as pd
 
-from pipeline.cells import provenance
+from pipeline.cells import provenance, results
 from pipeline.cells.kept import Kept
 from pipeline.engine.world import default_device, executor_name, precision
+from pipeline.errors import FedReproError
 from pipeline.schema import MINIATURE, ROOT, Cell, Published, load_paper
-from pipeline.sealing import is_sealed
 
 
 def adopt(seeds: list[Kept], cell: Cell, metas: list[dict], root: Path = ROOT) -> list[int]:
@@ -22,6 +20,9 @@ def adopt(seeds: list[Kept], cell: Cell, metas: list[dict], root: Path = ROOT) -
     DVC deletes a stage's results before it runs, so they are read from git. The representations are not in
     git and are left empty; where a figure draws them, the first seed, which they come from, is trained.
     metas: what each seed trains on, in the order of `seeds`. """
+    if drawn := _drawn(cell, root):              # another cell that trains alike may have taken it over
+        if (seeds[0].run() or {}).get("adopted"):
+            seeds[0].forget()
     places = [cell, cell.base] if isinstance(cell, Published) else [cell]                    # trained alike
     committed = next(filter(None, (_committed(place, root) for place in places)), None)
     if committed is None or all(kept.finished.exists() for kept in seeds):
@@ -37,7 +38,7 @@ def adopt(seeds: list[Kept], cell: Cell, metas: list[dict], root: Path = ROOT) -
     ]
     if len(found) == len(seeds):
         return []
-    if _drawn(cell, root):
+    if drawn:
         found = [kept for kept in found if kept != seeds[0]]
     for kept in found:
         if not kept.finished.exists():
@@ -69,21 +70,19 @@ def _committed(cell: Cell, root: Path) -> tuple[dict, pd.DataFrame] | None:
     """(result, history) of the cell in git's last commit; None where there is none that can be trusted."""
     folder = cell.folder(root).relative_to(root)
     try:
-        texts = [
+        one, other = (
             subprocess.run(
                 ["git", "-C", str(root), "show", f"HEAD:{folder.as_posix()}/{name}"],
                 capture_output=True,
-                text=True,
                 check=True,
             ).stdout
             for name in ("result.json", "history.csv")
-        ]
-        result, history = json.loads(texts[0]), pd.read_csv(io.StringIO(texts[1]))
-        complete = all(
-            (history["round"][history["seed"] == seed].max() == result["rounds"]) for seed in result["seeds"]
         )
-        return (result, history) if is_sealed(result) and complete else None
-    except (OSError, subprocess.CalledProcessError, ValueError, KeyError, TypeError):
+        result = results.parse(one, root / folder / "result.json")
+        history = results.parse_history(other, root / folder / "history.csv")
+        results.check_history(result, history, root / folder / "history.csv")
+        return result, history
+    except (OSError, subprocess.CalledProcessError, FedReproError):
         return None
 
 
@@ -104,5 +103,6 @@ def _as_finished(result: dict, history: pd.DataFrame, seed: int) -> dict:
         "seconds": result["seconds"][at],
         "memory": {name: values[at] for name, values in result["memory"].items()},
         "versions": result["machines"][at] if "machines" in result else result["versions"],
+        "adopted": True,                                                            # without representations
         **{key: result[key] for key in ("device", "precision", "executor", "started")},
     }

@@ -6,6 +6,7 @@ it would have computed itself. Nobody waits: of two runs that begin together, bo
 """
 import dataclasses
 import hashlib
+import inspect
 import json
 import os
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from pipeline import methods
 from pipeline.cells import provenance
 from pipeline.cells.inputs import inputs
 from pipeline.cells.kept import FORCE, Kept
@@ -59,9 +61,13 @@ class Pretraining:
 def first_rounds(cell: Cell, seed: int, root: Path) -> dict[int, Kept]:
     """Round -> where the run's checkpoint after it is kept for scenarios that train longer, or was by them.
 
-    Only rounds before those that any of them reports: until there they measure alike.
+    Only rounds before those that any of them reports: until there they measure alike. None for a method
+    whose rule depends on how many rounds there will be.
     """
-    scenario, *method = cell.resolve(root)
+    scenario, algorithm, hyper = cell.resolve(root)
+    if _counts_rounds(methods.load(algorithm, hyper, str(cell), cell.paper, root)):
+        return {}
+    method = [algorithm, hyper]
     values = {"scenario": _beginning(scenario), "method": method}
     found = set()
     for other in planned(cell.paper, root):
@@ -77,6 +83,12 @@ def first_rounds(cell: Cell, seed: int, root: Path) -> dict[int, Kept]:
         for rounds, last in sorted(found)
         if rounds < most and 0 < rounds - last <= own
     }
+
+
+def _counts_rounds(method: methods.Method) -> bool:
+    """Does the file of the method, or of one that it extends, read how many rounds there will be?"""
+    kinds = [kind for kind in type(method).__mro__ if issubclass(kind, methods.Method)]
+    return any(".rounds" in Path(inspect.getfile(kind)).read_text(encoding="utf-8") for kind in kinds)
 
 
 def _kept(cell: Cell, seed: int, root: Path, code: str, values: dict) -> Kept:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from pipeline import files
-from pipeline.errors import FedReproError
+from pipeline.errors import FedReproError, TrainingError
 from pipeline.schema import shorten
 from pipeline.sealing import is_sealed, seal
 
@@ -64,7 +64,13 @@ class Kept:
 
     def finish(self, run: dict, arrays: dict[str, np.ndarray]) -> dict:
         """Write what a finished seed found, and its representations; its checkpoint goes away. Returns what
-        `run` will read."""
+        `run` will read. TrainingError where representations are not numbers: the models have diverged, and
+        their accuracy is that of the first class."""
+        if broken := [name for name, values in arrays.items()
+                      if values.dtype.kind == "f" and np.isnan(values).any()]:
+            raise TrainingError(f"seed {self.seed}: the models diverged, their {broken[0]} are not numbers "
+                                "after the last round; a smaller learning rate may help")
+
         def write(temporary: Path) -> None:
             with open(temporary, "wb") as file:                   # a name would get the suffix .npz
                 np.savez_compressed(file, **arrays)      # type: ignore[arg-type]    # none is `allow_pickle`

@@ -118,12 +118,12 @@ def code_of(cell: Cell, root: Path = ROOT, executor: str = "sequential") -> str:
     today's code is certified to give the same bits; else the one in sources.yaml, if that is certified as
     equal; else the oldest of the equal digests."""
     equal = ledger.equal(digest_of(cell, root, executor), root)
-    listed = _listed(cell.paper, root).get(cell.scenario, {}).get(cell.method)
+    listed = noted(cell.paper, root).get(cell.scenario, {}).get(cell.method)
     return trained_by(cell, equal, root) or (listed if listed in equal else equal[0])
 
 
 @cache
-def _listed(paper: str, root: Path) -> dict:
+def noted(paper: str, root: Path) -> dict:
     """The cells of the paper's sources.yaml as it stands. While a stage runs, DVC has deleted the result, and
     this is the digest that it will record."""
     try:

@@ -76,14 +76,19 @@ def lower_is_better(measure: str) -> bool:
 def read(path: Path) -> dict:
     """One result.json; FedReproError where it cannot be parsed, was altered or lies in another cell's
     folder."""
+    return parse(path.read_bytes(), path)
+
+
+def parse(content: bytes, path: Path) -> dict:
+    """As `read`, for what `path` held in another commit."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(content)
         sealed = is_sealed(document)
     except ValueError as error:
         raise FedReproError(
             f"{shorten(path)}: not whole JSON, perhaps cut short: {error}; run the cell again"
         ) from None
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, RecursionError) as error:
         raise FedReproError(f"{shorten(path)}: not a result: {error!r}") from None
     if not sealed:
         raise FedReproError(
@@ -181,7 +186,7 @@ def survey(root: Path = ROOT) -> tuple[dict[Cell, dict], list[Problem]]:
         try:
             _check_names(cell, path, root)
             document = read(path)
-            _check_history(cell, document, root)
+            _checked_history(cell, document, root)
             _check_metrics(cell, document, root)
         except FedReproError as error:
             problems.append(Problem(str(error), cell))
@@ -207,10 +212,16 @@ def _check_names(cell: Cell, path: Path, root: Path) -> None:
             )
 
 
-def _check_history(cell: Cell, result: dict, root: Path) -> None:
-    """The history must hold every round of every seed, and the reported numbers must be the means over the
-    last rounds."""
-    path, table = shorten(cell.folder(root) / "history.csv"), history(cell, root)
+def _checked_history(cell: Cell, result: dict, root: Path) -> pd.DataFrame:
+    table = history(cell, root)
+    check_history(result, table, cell.folder(root) / "history.csv")
+    return table
+
+
+def check_history(result: dict, table: pd.DataFrame, file: Path) -> None:
+    """FedReproError unless the history, which `file` held, has every round of every seed, and the reported
+    numbers are the means over the last rounds."""
+    path = shorten(file)
     means = {"measures": result["last"], **MEANS}
     names = dict.fromkeys(name for part in means for name in result[part])
     if lost := [name for name in ("loss", *names) if name not in table]:
@@ -271,10 +282,16 @@ def history(cell: Cell, root: Path = ROOT) -> pd.DataFrame:
     """
     path = cell.folder(root) / "history.csv"
     try:
-        text = path.read_text(encoding="utf-8")
-        table = pd.read_csv(io.StringIO(text))
+        return parse_history(path.read_bytes(), path)
     except FileNotFoundError:
         raise FedReproError(f"{shorten(path)}: no such file, although the cell has a result.json") from None
+
+
+def parse_history(content: bytes, path: Path) -> pd.DataFrame:
+    """As `history`, for what `path` held in another commit."""
+    try:
+        text = content.decode()
+        table = pd.read_csv(io.StringIO(text))
     except (ValueError, OverflowError) as error:      # pandas' own errors and UnicodeDecodeError among them
         raise FedReproError(f"{shorten(path)}: not a table: {' '.join(str(error).split())}") from None
     for line, row in enumerate(lines := text.splitlines(), 1):
@@ -330,8 +347,7 @@ def curves(results: dict[Cell, dict], root: Path = ROOT) -> pd.DataFrame:
     percent)."""
     tables = [pd.DataFrame(columns=["method", "round", "accuracy"])]
     for cell, result in results.items():
-        _check_history(cell, result, root)
-        means = history(cell, root).groupby("round")[result["headline"]].mean().dropna()
+        means = _checked_history(cell, result, root).groupby("round")[result["headline"]].mean().dropna()
         tables.append(
             pd.DataFrame({"method": result["label"], "round": means.index, "accuracy": means.to_numpy()})
         )

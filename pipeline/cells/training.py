@@ -41,7 +41,7 @@ from pipeline.engine.state import Clients, pack, unpack
 from pipeline.engine.trained import Trained, Watch
 from pipeline.engine.world import World, default_device, executor_module, executor_name, precision
 from pipeline.errors import FedReproError, TrainingError, WorkerError
-from pipeline.schema import ROOT, Cell, Scenario, load_paper
+from pipeline.schema import ROOT, Cell, Scenario, load_paper, load_params
 from pipeline.sealing import seal
 
 CHECKPOINT_SECONDS = 20.0
@@ -77,6 +77,7 @@ class Plan:
     metas: list[dict]
     jobs: list[Job]
     root: Path
+    asked: dict                                   # parameters, as paper.yaml and params.yaml have them
 
     def result(self) -> dict:
         """result.json of the finished seeds."""
@@ -85,7 +86,11 @@ class Plan:
                          self.metas, self.jobs[0].digest, self.root)
 
     def write(self, result: dict) -> None:
-        """The files of a result, where DVC and the reports look for them."""
+        """The files of a result, where DVC and the reports look for them. TrainingError where the parameters
+        have changed since: DVC would note those of now beside it."""
+        if _asked(self.cell, self.root) != self.asked:
+            raise TrainingError(f"{self.cell}: its parameters or its code in sources.yaml changed while it "
+                                "trained; run it again: seeds of the earlier ones are kept in .cells")
         _write(self.cell, result, self.runs, self.jobs[0].kept.pictures, self.root)
 
     @cached_property
@@ -94,6 +99,10 @@ class Plan:
         found = [job.kept.run() for job in self.jobs]
         if None in found:
             raise TrainingError(f"{self.cell}: seed {self.jobs[found.index(None)].seed} is not finished")
+        devices = {run["device"] for run in found if run is not None}
+        if "cpu" in devices and len(devices) > 1:
+            raise TrainingError(f"{self.cell}: some of its seeds were trained on cpu, others on "
+                                f"{', '.join(sorted(devices - {'cpu'}))}; train all on one: --force")
         return [run for run in found if run is not None]
 
 
@@ -108,7 +117,16 @@ def plan(cell: Cell, root: Path = ROOT, precise: str | None = None, executor: st
         Job(cell, seed, provenance.cell_digest(cell, meta["digest"], chosen[0], root, chosen[1]), root)
         for seed, meta in zip(scenario.seeds, metas)
     ]
-    return Plan(cell, scenario, algorithm, hyper, method, metas, jobs, root)
+    return Plan(cell, scenario, algorithm, hyper, method, metas, jobs, root, _asked(cell, root))
+
+
+def _asked(cell: Cell, root: Path) -> dict:
+    """What the files have now that DVC notes as the parameters of the cell's stage."""
+    for read in (load_paper, load_params, provenance.noted):
+        read.cache_clear()
+    scenario, algorithm, hyper = cell.resolve(root)
+    code = provenance.noted(cell.paper, root).get(cell.scenario, {}).get(cell.method)
+    return {"scenario": dataclasses.asdict(scenario), "method": algorithm, "hyper": hyper, "code": code}
 
 
 def train_cell(cell: Cell, root: Path = ROOT, write: bool = True) -> dict:
@@ -307,8 +325,10 @@ def _train_seeds(jobs: list[Job], report: Callable[[dict], None]) -> Iterator[di
     """Train the jobs, FEDREPRO_WORKERS at once, each in a process of its own, or stacked together in this
     one; yields them as they finish."""
     name = executor_name(default_device())
+    left = [job for job in jobs if not job.kept.finished.exists()]
     if name == "stacked" and len(jobs) > 1:
-        for kind, value in executor_module(name).together(partial(train_seed, sharing=len(jobs)), jobs):
+        train = partial(train_seed, sharing=max(len(left), 1))
+        for kind, value in executor_module(name).together(train, jobs):
             if kind == "row":
                 report(value)
             else:
@@ -320,7 +340,6 @@ def _train_seeds(jobs: list[Job], report: Callable[[dict], None]) -> Iterator[di
         return
     # A forked worker has torch imported already; CUDA and macOS need a fresh interpreter.
     forks = sys.platform == "linux" and not torch.cuda.is_available()
-    left = [job for job in jobs if not job.kept.finished.exists()]
     if forks and len({partition_folder(job.cell, job.seed, job.root) for job in left}) == 1:
         load(left[0].cell, left[0].seed, left[0].root)        # forked workers inherit the loaded data
     context: ForkContext | SpawnContext = get_context("fork") if forks else get_context("spawn")

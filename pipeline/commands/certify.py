@@ -80,9 +80,12 @@ def certify(
         except FedReproError:
             raise ParamError(f"--from {since!r:.80}: not a commit of this clone") from None
     rows, lost = stale(what, since, valid_too, root)
+    without = {row.cell: why for row in rows if (why := _lacks(row.cell, root))}
+    chosen = representatives([row for row in rows if row.cell not in without])
+    compared = {(row.old, row.new) for row in chosen}
+    lost += [f"{row.cell}: {without[row.cell]}" for row in rows if (row.old, row.new) not in compared]
     for line in lost:
         print(f"stale: {line}", file=sys.stderr)
-    chosen = representatives(rows)
     print(
         f"{len(rows)} cells to certify by {len(chosen)} comparisons" if rows else "nothing to certify",
         flush=True,
@@ -117,7 +120,7 @@ def certify(
         for paper in sorted({pair["cell"].partition("/")[0] for pair in equal}):
             subprocess.run([sys.executable, "-m", "stages.sources", paper], cwd=root, check=True)
     print(
-        f"{len(equal)} the same, {different} different, {len(lost)} without a commit to compare with, in "
+        f"{len(equal)} the same, {different} different, {len(lost)} not compared, in "
         f"{clock(time.monotonic() - begun)}"
     )
     return 1 if different or lost else 0
@@ -165,6 +168,16 @@ def stale(
         else:
             rows.append(Row(cell, result, *found, new))
     return rows, lost
+
+
+def _lacks(cell: Cell, root: Path) -> str:
+    """What is wrong with the data and partitions of a cell in this checkout; empty if they are all here."""
+    from pipeline.cells import inputs
+    try:
+        inputs.verify(cell, root)
+        return ""
+    except FedReproError as error:
+        return str(error)
 
 
 def _check_names(names: Iterable[str], root: Path) -> None:
@@ -412,16 +425,8 @@ def check(entry: int, jobs: int, root: Path = ROOT) -> int:
 
 
 def _here(cell: Cell, root: Path) -> bool:
-    """Are the cell's partition, data and result in this checkout?"""
-    try:
-        from pipeline.cells.inputs import inputs
-        meta = inputs(cell, cell.resolve(root)[0].seeds[0], root)
-        sets = [meta[kind] for kind in ("data", "public")]
-        return (cell.folder(root) / "result.json").exists() and all(
-            one is None or (root / "data" / one["set"]).is_dir() for one in sets
-        )
-    except (FedReproError, OSError, KeyError, ValueError):
-        return False
+    """Are the cell's result, data and partitions in this checkout?"""
+    return (cell.folder(root) / "result.json").exists() and not _lacks(cell, root)
 
 
 # -- git -----------------------------------------------------------------------------------------------------

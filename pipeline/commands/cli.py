@@ -81,7 +81,8 @@ def _cells(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
     return [text for text in found if text.startswith(incomplete)]
 
 
-JOBS = click.option("--jobs", "-j", type=click.IntRange(min=1), help="Processes at once; default: the cores.")
+JOBS = click.option("--jobs", "-j", type=click.IntRange(min=1),
+                    help="Processes at once; default: the cores, on SLURM 256 tasks.")
 FORCE = click.option("--force", "-f", is_flag=True, help="Run also what has not changed.")
 
 

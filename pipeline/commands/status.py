@@ -168,8 +168,8 @@ def _status(
 # -- stale and failed ----------------------------------------------------------------------------------------
 
 def read_results(root: Path = ROOT) -> dict[Cell, dict]:
-    """Every result.json, whole or not: one that cannot be read or was altered is an empty result, which is
-    stale. `pipeline.cells.results` checks more, and costs the import of pandas."""
+    """Every result, whole or not: one that cannot be read, was altered or has lost lines of its history is
+    empty, which is stale. `pipeline.cells.results` checks more, and costs the import of pandas."""
     found = {}
     for path in sorted(root.glob("papers/*/runs/*/*/result.json")):
         cell = Cell(path.parts[-5], *path.parts[-3:-1])
@@ -178,12 +178,19 @@ def read_results(root: Path = ROOT) -> dict[Cell, dict]:
 
 
 def read_result(cell: Cell, root: Path = ROOT) -> dict | None:
-    """A result.json, empty if it cannot be read or was altered; None where there is none."""
+    """A result.json, empty if it cannot be read or was altered, or if history.csv beside it has not a line
+    for each round of each seed; None where there is none."""
+    folder = cell.folder(root)
     try:
-        document = json.loads((cell.folder(root) / "result.json").read_text(encoding="utf-8"))
-        return document if is_sealed(document) else {}
+        document = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
+    except (OSError, ValueError):
+        return {}
+    try:
+        lines = (folder / "history.csv").read_bytes().count(b"\n")
+        whole = lines == 1 + len(document["seeds"]) * (document["rounds"] + 1)
+        return document if whole and is_sealed(document) else {}
     except (OSError, KeyError, TypeError, ValueError):
         return {}
 

@@ -3,7 +3,7 @@ hash of every seed's files. Nothing is recorded that is not sealed, whole and of
 import contextlib
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
@@ -28,13 +28,15 @@ class Order:
     precision: str
     digests: dict[str, str]
     versions: dict[str, str]
+    seeds: list[int] = field(default_factory=list)
 
     @classmethod
     def of(cls, cell: Cell, precision: str, root: Path = ROOT) -> "Order":
         """Today's, computed without torch."""
-        partition = inputs(cell, cell.resolve(root)[0].seeds[0], root)["digest"]
+        seeds = cell.resolve(root)[0].seeds
+        partition = inputs(cell, seeds[0], root)["digest"]
         digests = {name: provenance.cell_digest(cell, partition, precision, root, name) for name in EXECUTORS}
-        return cls(str(cell), precision, digests, versions())
+        return cls(str(cell), precision, digests, versions(), seeds)
 
 
 def versions() -> dict[str, str]:
@@ -58,6 +60,7 @@ def deliver(plan, result: dict) -> None:
                 "digest": result["digest"],
                 "precision": result["precision"],
                 "executor": result["executor"],
+                "seeds": result["seeds"],
                 "files": {path.relative_to(cells).as_posix(): files.sha256(path) for path in written},
                 "ended": time.time(),
             }
@@ -66,9 +69,17 @@ def deliver(plan, result: dict) -> None:
 
 
 def delivered(order: Order, root: Path = ROOT) -> Path | None:
-    """Where a worker has handed the cell over, with today's parameters."""
-    folders = [root / ".cells" / digest for digest in order.digests.values()]
-    return next((folder / NAME for folder in folders if (folder / NAME).exists()), None)
+    """Where a worker has handed the cell over, with today's parameters and all of today's seeds."""
+    paths = [root / ".cells" / digest / NAME for digest in order.digests.values()]
+    return next((path for path in paths if path.exists() and not _lacks_seeds(path, order)), None)
+
+
+def _lacks_seeds(path: Path, order: Order) -> bool:
+    """Was it handed over before a seed was added? `check` judges a file that cannot be read."""
+    try:
+        return bool(set(order.seeds) - set(json.loads(path.read_text(encoding="utf-8"))["seeds"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def check(path: Path, order: Order, root: Path = ROOT) -> dict:

@@ -111,11 +111,13 @@ class Page:
         return 5 * min(max(math.ceil(max(shown, default=5) / 5), 1), MOST_POINTS // 5)
 
     @property
-    def beside_words(self) -> str:
-        """The count of additional runs, appended to the count of the grids; empty where none is asked for."""
+    def progress(self) -> str:
+        """How many of the paper's cells are measured, and of the additional runs where some are asked for."""
         planned = sum(own.planned for own in self.beside)
         done = sum(own.done for own in self.beside)
-        return f", {done} of {planned} of the additional runs" if planned else ""
+        beside = f", {done} of {planned} of the additional runs" if planned else ""
+        return (f"{self.done} of {self.planned} cells of its tables, and of further settings for them, "
+                f"measured{beside}")
 
     @property
     def drawings(self) -> list[Drawing]:

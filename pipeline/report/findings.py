@@ -57,11 +57,23 @@ def _first(orders: list[Order]) -> str:
     """The first method here and in print, of one column in full, of several in a list."""
     if len(orders) == 1:
         return _winner(orders[0])
-    same = [order for order in orders if order.place == 1]
-    named = "; ".join(f"{order.title}: {order.ranking[0][0]}" for order in orders[:NAMED])
+    same = sum(order.place == 1 for order in orders)
+    named = "; ".join(_named(order) for order in orders[:NAMED])
     more = f" and {len(orders) - NAMED} more" if len(orders) > NAMED else ""
-    return (f"In {spelt(len(same))} of {counted(len(orders), 'column')} the method that is best in print "
-            f"comes first here, too ({named}{more}).")
+    many = f"of the {counted(len(orders), 'column')}"
+    if not same:
+        return f"In none {many} does the method that is best in print come first here ({named}{more})."
+    return (f"In {spelt(same)} {many} the method that is best in print comes first here, too "
+            f"({named}{more}).")
+
+
+def _named(order: Order) -> str:
+    """`MNIST: FPL, FedCCL third` for a column whose winner in print is FedCCL."""
+    first = f"{order.title}: {order.ranking[0][0]}"
+    if order.place == 1:
+        return first
+    place = "not run" if order.place is None else nth(order.place)
+    return f"{first}, {order.winner} {place}"
 
 
 def _winner(order: Order) -> str:

@@ -228,7 +228,13 @@ class Scenario:
                 f"'models' names {sorted(self.models)}, 'partition.sizes' names "
                 f"{sorted(self.partition.sizes)}"
             )
-
+        if self.evaluation.last > self.training.rounds:
+            raise ValueError(f"'evaluation.last' reports the mean over {self.evaluation.last} rounds, and "
+                             f"'training.rounds' is {self.training.rounds}")
+        if self.corruption is not None and {"train", "official"}.isdisjoint(
+                (getattr(self.partition, "pool", ""), getattr(self.partition, "test", ""))):
+            raise ValueError("'corruption' chooses among the official training images: set 'partition.pool' "
+                             "to train, or 'partition.test' to official")
         if self.evaluation.attack is not None and self.data.normalise != "none":
             raise ValueError("'evaluation.attack' needs images in [0, 1]: set 'data.normalise' to none")
         if self.training.unseen is not None and self.evaluation.tests != "clients":
