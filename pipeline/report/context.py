@@ -24,7 +24,7 @@ from pipeline.report.study import Study
 from pipeline.report.tables import Note, TableView, table_view
 from pipeline.report.told import Told, ValueRow, every, values
 from pipeline.report.tuning import after_tuning
-from pipeline.report.verdicts import Verdict
+from pipeline.report.verdicts import UNTESTED, Verdict
 from pipeline.schema import ACROSS, MINIATURE, MINIATURES, Cell, Paper, printed
 
 PROVENANCE = [
@@ -208,8 +208,10 @@ def judged(study: Study, said: list[Note]) -> tuple[list[TableView], list[Verdic
     for name in study.paper.tables:
         view = table_view(name, study)
         base, variant = again.get(name, (name, ""))
-        judgement = Judgement([judge(claim, evidence[variant]) for claim in claims if claim.table == base],
-                              orders(name, evidence[""]))
+        verdicts = [judge(claim, evidence[variant]) for claim in claims if claim.table == base]
+        if variant:                                   # which measures a part of the table's numbers
+            verdicts = [verdict for verdict in verdicts if verdict.word != UNTESTED]
+        judgement = Judgement(verdicts, orders(name, evidence[""]))
         standing = of_table(name, evidence[""])
         deviations = [note for note in said if note.scenario in view.scenarios]
         views.append(dataclasses.replace(view, judgement=judgement, deviations=deviations, standing=standing))

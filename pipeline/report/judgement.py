@@ -320,7 +320,8 @@ def _title(at: tuple[str, str, str], groups: Iterable[tuple[str, str, str]]) -> 
     own = [
         setting_words(part) for part in split_setting(at[0]) if not all(part in other for other in settings)
     ]
-    columns, datasets = {column for _, _, column in groups}, {dataset for _, dataset, _ in groups}
+    columns = {column for _, dataset, column in groups if dataset == at[1]}
+    datasets = {dataset for _, dataset, _ in groups}
     column = at[2] if len(columns) > 1 and at[2] not in (at[1], *AVERAGES) else ""
     words = [at[1] if len(datasets) > 1 else "", *own, pretty(column)]
     return ", ".join(filter(None, words)) or at[1] or pretty(at[2])
