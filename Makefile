@@ -59,8 +59,8 @@ $(BIN)/.installed-test: requirements-test.lock $(BIN)/.installed
 
 # The picture in the README, after the numbers that it shows have changed.
 docs/report.png: reports/fedlsa.html
-	chromium --headless --no-sandbox --hide-scrollbars --window-size=1160,1575 --screenshot=$@ $(CURDIR)/$<
-	python -c "from PIL import Image; Image.open('$@').convert('RGB').quantize(64).save('$@', optimize=True)"
+	chromium --headless --no-sandbox --hide-scrollbars --window-size=1160,1960 --screenshot=$@ $(CURDIR)/$<
+	python -c "from PIL import Image; Image.open('$@').convert('RGB').quantize(256, method=2).save('$@', optimize=True)"
 
 docs: $(BIN)/.installed-docs     ## the documentation as a site, site/index.html
 	mkdocs build --strict --quiet
