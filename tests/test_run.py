@@ -148,10 +148,11 @@ def test_a_change_re_runs_what_depends_on_it_and_force_everything(diamond):
     assert ran(diamond) == ["first"] and clean(diamond)
 
 
-def test_a_cell_is_not_trained_for_representations_that_nothing_needs(tmp_path):
+@pytest.mark.parametrize("place, name", [("runs", "mini/fedavg"), ("tuning", "mini-tuned/fedavg")])
+def test_a_cell_is_not_trained_for_representations_that_nothing_needs(tmp_path, place, name):
     """As in a fresh clone: the result is in git, the representations are not."""
-    result, pictures = (f"papers/fedcrl/{kind}/mini/fedavg{name}"
-                        for kind, name in (("runs", "/result.json"), ("representations", ".npz")))
+    result = f"papers/fedcrl/{place}/{name}/result.json"
+    pictures = f"papers/fedcrl/representations/{name}.npz"
     folders = [str(Path(name).parent) for name in (result, pictures)]
     writes = f"echo {{}} > {result}; cp in.txt {pictures}"
     train = {"cmd": f"echo train >> ran; mkdir -p {' '.join(folders)}; {writes}",
