@@ -1,7 +1,8 @@
 """The errors that a user can mend. A stage prints them as one line and exits with 2."""
 import difflib
 import re
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 
 NOT_INSTALLED = ("the package {!r} is not installed in this Python, {}: `make install` once, then "
                  "`source .venv/bin/activate`")
@@ -46,3 +47,21 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     listed = ", ".join(map(repr, sorted(known)[:MOST])) or "none"
     hint = f"nearest: {near[0]!r}" if near else f"known: {listed}{more}"
     return f"unknown {kind} {str(name)!r:.80} ({hint})"
+
+
+def guarded(call: Callable[[], object]) -> None:
+    """Call it. A FedReproError becomes one line on stderr and exit code 2; an OSError (no space, no
+    permission) likewise."""
+    try:
+        call()
+    except FedReproError as error:
+        sys.exit(_fail(f"error: {error}"))
+    except OSError as error:
+        sys.exit(_fail(f"error: {error.filename or 'file system'}: {error.strerror or error}"))
+    except KeyboardInterrupt:
+        sys.exit(_fail("stopped", code=130))
+
+
+def _fail(line: str, code: int = 2) -> int:
+    print(line, file=sys.stderr, flush=True)
+    return code

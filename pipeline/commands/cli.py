@@ -247,8 +247,8 @@ def method(name: str, paper: str | None) -> int:
 @click.argument("paper", required=False, shell_complete=_papers)
 def report(paper: str | None) -> int:
     """Render the pages under reports/ from the results that are there."""
-    from stages.report import main as command
-    command(paper)
+    from pipeline.commands import pages as command
+    command.main(paper)
     return 0
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pipeline.cells import arithmetic
 from pipeline.engines.delivery import Order, deliver, versions
-from pipeline.errors import TrainingError
+from pipeline.errors import TrainingError, guarded
 from pipeline.schema import ROOT, Cell
 
 
@@ -49,5 +49,4 @@ def work(order: str) -> None:
 
 
 if __name__ == "__main__":
-    from stages._stage import guarded
     guarded(lambda: work(sys.argv[1]))
