@@ -169,8 +169,8 @@ def test_the_findings_of_the_readme_are_those_of_the_committed_results():
         f"undecided. With SGD to the letter of the paper, without momentum, it comes {nth(plain.place)}, "
         f"{plain.ranking[0][1] - plain.ranking[1][1]:.2f} points before {plain.ranking[1][0]} (one seed). "
         f"On Fashion-MNIST it comes {nth(fashion.place)}, the order undecided, and its gain over FedAvg is "
-        f"{gain.point:.1f} points, printed {gain.printed:.1f}: the printed size is contradicted. There too it comes {nth(letter.place)} "
-        f"without momentum, {above.point:.1f} points above FedAvg (one seed).",
+        f"{gain.point:.1f} points, printed {gain.printed:.1f}: the printed size is contradicted. There too "
+        f"it comes {nth(letter.place)} without momentum, {above.point:.1f} points above FedAvg (one seed).",
         f"{spelt(len(short)).capitalize()} CIFAR-10 settings, cut down to 30 rounds, for "
         f"the paper's {len(tried)} methods; no verdict on the paper's claims yet.",
         f"On half-corrupted CIFAR-10, cut down to {spelt(rounds)} rounds, it comes {nth(place)} of "
