@@ -278,6 +278,31 @@ def test_verify_names_the_altered_file_and_both_digests(tmp_path):
         store.verify(tmp_path / "tiny")
 
 
+@pytest.mark.parametrize("name", store.ARRAYS)
+def test_no_parser_sees_an_altered_array(tmp_path, name):
+    store.write(tmp_path / "tiny", *tiny())
+    path = tmp_path / "tiny" / name
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"{", b"(", 1))             # NumPy: tokenize.TokenError
+    with pytest.raises(DataError, match=f"{name} was altered"):
+        store.verify(tmp_path / "tiny")
+
+
+@pytest.mark.parametrize("change, said", [
+    ({"classes": 3}, "has no valid 'classes'"), ({"domains": [["a"]]}, "has no valid 'domains'"),
+    ({"shape": None}, "has no valid 'shape'"), ({"digests": []}, "has no valid 'digests'"),
+    ({"digests": {}}, "has no digest of images.npy"),
+    ({"digest": "a\n\nb"}, r"holds 'a\\n\\nb' as the SHA-256"),
+])
+def test_a_meta_of_other_types_is_one_line(tmp_path, change, said):
+    store.write(tmp_path / "tiny", *tiny())
+    path = tmp_path / "tiny" / "meta.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(DataError, match=f"meta.json {said}") as refused:
+        store.verify(tmp_path / "tiny")
+    assert "\n" not in str(refused.value)
+
+
 def test_reading_needs_numpy_alone():
     heavy = "{'torch', 'sklearn', 'scipy', 'PIL', 'rich', 'pandas'}"
     code = f"import sys, pipeline.data.store; print(sorted({heavy} & set(sys.modules)))"

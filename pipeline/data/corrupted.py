@@ -155,9 +155,10 @@ def read(folder: Path) -> Corrupted:
 
 
 def verify(folder: Path, sha256: Callable[[Path], str] = files.sha256) -> Corrupted:
-    """As `read`, and recompute every digest, see `store.verify`."""
+    """As `read`, and recompute every digest before that, see `store.verify`."""
+    if (Path(folder) / store.META).exists():
+        store.verify(folder, sha256)
     found = read(folder)
-    store.verify(folder, sha256)
     if found.digest != _over(found.meta["digests"]):
         raise DataError(
             f"{shorten(Path(folder) / store.META)} was altered; {_again(found.meta['corruption']['of'])}"

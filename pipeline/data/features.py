@@ -7,6 +7,7 @@ and the digest of the images. Reading needs NumPy alone; computing needs timm.
 import hashlib
 import json
 import logging
+import tokenize
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,12 +48,20 @@ def read(folder: Path, stored: Stored) -> np.ndarray:
 
 
 def verify(folder: Path, stored: Stored, hashed: Hashes) -> np.ndarray:
-    """As `read`, and recompute the digest."""
-    vectors = read(folder, stored)
-    if hashed(folder / ARRAY, _digest) != meta(folder)["digest"]:
-        raise DataError(f"{shorten(folder / ARRAY)} was altered; run `python -m stages.features "
-                        f"{stored.meta['set']}` again")
-    return vectors
+    """As `read`, and recompute the digest before that."""
+    found, again = meta(folder), f"run `python -m stages.features {stored.meta['set']}` again"
+    keys = {"images", "width", "digest", "trained"}
+    if not isinstance(found, dict) or not keys <= set(found):
+        raise DataError(f"{shorten(folder / META)}: expected {', '.join(sorted(keys))}; {again}")
+    try:
+        digest = hashed(folder / ARRAY, _digest)
+    except (OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:
+        raise DataError(
+            f"{shorten(folder / ARRAY)} cannot be read ({' '.join(str(error).split())}); {again}"
+        ) from None
+    if digest != found["digest"]:
+        raise DataError(f"{shorten(folder / ARRAY)} was altered; {again}")
+    return read(folder, stored)
 
 
 def _digest(path: Path) -> str:

@@ -474,8 +474,9 @@ def read(folder: Path) -> tuple[Parts, dict]:
 def verify(folder: Path) -> tuple[Parts, dict]:
     """As `read`, and recompute the digest. Raises ParamError also where the partition was altered."""
     parts, meta = read(folder)
-    texts = [*itertools.chain(*parts.clients), *parts.domain_test, *parts.warnings]
-    if any(len(client) != 2 for client in parts.clients) or not all(isinstance(text, str) for text in texts):
+    listed = [*parts.clients, parts.domain_test, parts.warnings]
+    if (any(len(client) != 2 for client in parts.clients) or not isinstance(parts.warnings, list)
+            or not all(isinstance(text, str) for text in itertools.chain(*listed))):
         raise ParamError(
             f"{shorten(folder / 'meta.json')}: expected clients as pairs of names, and texts; run the "
             "partition "

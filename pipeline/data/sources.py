@@ -228,7 +228,7 @@ def from_parts(name: str, entry: DataSet, out_folder: Path) -> tuple[Arrays, dic
 
     The images come as blocks; source and deviation name what the parts have, inputs are the parts' digests.
     """
-    parts = {part: store.read(out_folder.parent / part) for part in entry.parts}
+    parts = {part: store.verify(out_folder.parent / part) for part in entry.parts}
     sizes = [len(part) for part in parts.values()]
     images = (block for part in parts.values() for block in _coloured(part.images, entry.shape[0]))
     arrays = Arrays(

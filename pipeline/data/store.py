@@ -7,6 +7,7 @@ the source and the SHA-256 digest of each array. Reading needs NumPy alone.
 import contextlib
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,22 +92,39 @@ def read(folder: Path) -> Stored:
 
 
 def verify(folder: Path, sha256: Callable[[Path], str] = files.sha256) -> Stored:
-    """As `read`, and recompute every digest; DataError names the file, the expected digest and the one
-    found. sha256: what computes a file's digest, such as a `hashes.Hashes` that remembers them."""
-    stored = read(folder)
-    if lacking := [name for name in ARRAYS if name not in stored.meta["digests"]]:
-        raise _broken(folder, META, f"has no digest of {', '.join(lacking)}")
-    for name, expected in stored.meta["digests"].items():
-        found = sha256(Path(folder) / name)
+    """As `read`, and recompute every digest before an array is opened, since NumPy's parser of headers may
+    raise anything; DataError names the file, the expected digest and the one found. sha256: what computes a
+    file's digest, such as a `hashes.Hashes` that remembers them."""
+    folder = Path(folder)
+    with _readable(folder, META):
+        meta = json.loads((folder / META).read_text(encoding="utf-8"))
+    _check_meta(meta, folder)
+    for name, expected in meta["digests"].items():
+        with _readable(folder, name):
+            found = sha256(folder / name)
         if found != expected:
             raise _broken(folder, name, f"was altered: SHA-256 {found}, expected {expected}")
-    if _over(stored.meta["digests"]) != stored.meta["digest"]:
-        raise _broken(
-            folder,
-            META,
-            f"was altered: digest {stored.meta['digest']}, expected {_over(stored.meta['digests'])}",
-        )
-    return stored
+    if (found := _over(meta["digests"])) != meta["digest"]:
+        raise _broken(folder, META, f"was altered: digest {meta['digest']}, expected {found}")
+    return read(folder)
+
+
+def _check_meta(meta, folder: Path) -> None:
+    """The types of what readers use."""
+    if not isinstance(meta, dict):
+        raise _broken(folder, META, "is not a mapping")
+    for key, (kind, inner) in {"set": (str, str), "source": (str, str), "deviation": (str, str),
+                               "classes": (list, str), "domains": (list, str), "shape": (list, int),
+                               "digest": (str, str), "digests": (dict, str)}.items():
+        value = meta.get(key)
+        values = value.values() if isinstance(value, dict) else value
+        if not isinstance(value, kind) or not all(isinstance(one, inner) for one in values):
+            raise _broken(folder, META, f"has no valid {key!r}")
+    if lacking := [name for name in ARRAYS if name not in meta["digests"]]:
+        raise _broken(folder, META, f"has no digest of {', '.join(lacking)}")
+    for name, digest in {"digest": meta["digest"], **meta["digests"]}.items():
+        if not re.fullmatch("[0-9a-f]{64}", digest):
+            raise _broken(folder, META, f"holds {digest!r:.80} as the SHA-256 of {name!r:.80}")
 
 
 def remake(folder: Path) -> str:
