@@ -96,10 +96,14 @@ def _worked(order: dict, root: Path, logs: list[str], keeper, environment: dict[
         while True:
             ended = process.poll() is not None
             for path, stamp in _stamps(root).items():
-                if sent.get(path) != stamp and path.exists():
-                    name = path.relative_to(root / ".cells").as_posix()
-                    ray.get(keeper.save.remote(name, path.read_bytes()))
-                    sent[path] = stamp
+                if sent.get(path) == stamp:
+                    continue
+                try:
+                    data = path.read_bytes()
+                except FileNotFoundError:        # a checkpoint goes when its seed is finished
+                    continue
+                ray.get(keeper.save.remote(path.relative_to(root / ".cells").as_posix(), data))
+                sent[path] = stamp
             for at, (path, theirs) in enumerate(zip(ours, logs)):
                 data = path.read_bytes()[offsets[at]:] if path.exists() else b""
                 if data:
