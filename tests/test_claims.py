@@ -531,7 +531,7 @@ def test_one_seed_is_indicative_and_a_value_needs_two(claimed):
     table = page(Study.of("fedcrl", results.collect(claimed), claimed)).tables[0]
     assert (
         table.judgement.strength == "Indicative, one seed"
-        and "Indicative: 1 of 2 tested claims points the claimed way (50 %)" in table.judgement.summary
+        and table.judgement.summary.startswith("1 of 2 tested claims points the claimed way (50 %)")
     )
 
 

@@ -151,7 +151,8 @@ class Judgement:
             )
             agreeing = 1 if total == 1 else held
             if total and soft:
-                parts.append(f"indicative: {share[0]} {_verb(agreeing, 'point')} the claimed way {share[1]}")
+                word = "indicative: " if parts else ""    # alone, `strength` says so
+                parts.append(f"{word}{share[0]} {_verb(agreeing, 'point')} the claimed way {share[1]}")
             elif total:
                 rest = [
                     f"{n} {words}"
