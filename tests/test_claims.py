@@ -28,7 +28,7 @@ from pipeline.report.claims import (
 )
 from pipeline.report.context import found_in, page
 from pipeline.report.evidence import Evidence
-from pipeline.report.judgement import Judgement, orders, ordinal
+from pipeline.report.judgement import Judgement, Order, orders, ordinal
 from pipeline.report.judging import closeness, decide, judge
 from pipeline.report.measures import numbers, uniformity
 from pipeline.report.standings import of_table
@@ -546,6 +546,12 @@ def test_a_table_with_some_single_seeds_is_indicative_too():
     assert (
         Judgement([firm, soft], []).shares
         == "1 of 1 tested claim holds (100 %); indicative: 0 of 1 tested claim points the claimed way (0 %)"
+    )
+    order = Order("", None, None, 5, 5, "ours", None, seeds=3)     # several seeds beside claims with one
+    assert Judgement([soft], [order], several=True).strength == "Verdict, in part indicative"
+    assert (
+        Judgement([soft], [order], several=True).summary
+        == "Indicative: 0 of 1 tested claim points the claimed way (0 %)."
     )
     assert Judgement([], []).summary == "" and Judgement([], []).strength == "No verdict yet"
 

@@ -141,7 +141,7 @@ class Judgement:
     def shares(self) -> str:
         """How many of the claims hold, and what became of the others."""
         count = Counter((verdict.word, verdict.indicative) for verdict in self.verdicts)
-        parts = []
+        parts: list[str] = []
         for soft in (False, True):
             held, failed, open_ = (count[word, soft] for word in TESTED)
             total = held + failed + open_
@@ -151,7 +151,8 @@ class Judgement:
             )
             agreeing = 1 if total == 1 else held
             if total and soft:
-                word = "indicative: " if parts else ""    # alone, `strength` says so
+                said = not parts and self.strength.startswith("Indicative")
+                word = "" if said else "indicative: "
                 parts.append(f"{word}{share[0]} {_verb(agreeing, 'point')} the claimed way {share[1]}")
             elif total:
                 rest = [
