@@ -87,6 +87,11 @@ def test_published_values_without_a_number_leave_what_tuning_gives(tuned):
     assert "over one cell," in shown.findings[0] and len(shown.findings) == 1          # none is first of one
     shown = arena.tuned(minis, [replace(fedprox, published=None)], LABELS, lambda numbers: None)
     assert shown.findings == []
+    values = shown.details[0][1].rows[0].values
+    assert [value.state for value in values[:3]] == ["outside", "measured", "outside"]
+    lost = replace(fedprox, published=None, configurations=[None, 40.0])      # with its own values
+    shown = arena.tuned(minis, [lost], LABELS, lambda numbers: None)
+    assert shown.details[0][1].rows[0].values[0].text == "diverged"
 
 
 def test_ranks_before_and_after_are_of_the_same_algorithms(tuned):

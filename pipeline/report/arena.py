@@ -196,7 +196,9 @@ def _values(one: Tuning | None) -> list[Value]:
     if one is None or one.tuned is None:
         return [Value("outside") for _ in DETAILS]
     before, change = Value("outside"), Value("outside")
-    if one.published:                                 # with these values it may also have diverged
+    if one.configurations[0] is None:                 # which the clients' validation images have shown
+        before = Value("excluded", text="diverged")
+    if one.published:
         gain = one.tuned.mean - one.published.mean
         before = Value("measured", one.published)
         change = Value("text", text=minus(f"{gain:+.2f}"), order=gain)
