@@ -37,6 +37,8 @@ def follow(page: str, project: Path) -> list[str]:
             assert not (ROOT / about["file"]).exists(), f"{page} makes {path.name}, which is there"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(content)
+            if path.suffix == ".py":                  # CONTRIBUTING.md asks for it
+                run(project, sys.executable, "-m", "ruff", "check", "--quiet", about["file"])
         elif "at" in about or "set" in about:
             edit(project / about["into"], partial(put, about, yaml.safe_load(content)))
         elif "into" in about:

@@ -2,6 +2,7 @@
 time."""
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -81,8 +82,12 @@ def _cells(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
     return [text for text in found if text.startswith(incomplete)]
 
 
-JOBS = click.option("--jobs", "-j", type=click.IntRange(min=1),
-                    help="Processes at once; default: the cores, on SLURM 256 tasks.")
+def jobs_option(default: str = "the cores") -> Callable:
+    """--jobs, of commands that start processes."""
+    return click.option("--jobs", "-j", type=click.IntRange(min=1),
+                        help=f"Processes at once; default: {default}.")
+
+
 FORCE = click.option("--force", "-f", is_flag=True, help="Run also what has not changed.")
 
 
@@ -102,7 +107,7 @@ def main() -> None:
                              "fedrepro run fedcrl --on slurm --slurm partition=gpu,gres=gpu:1 -j 64",
                              "fedrepro run fedcrl --on ray --address 10.0.0.1:6379 --gpus 0.25"))
 @click.argument("stages", nargs=-1, shell_complete=_cells)
-@JOBS
+@jobs_option("the cores, on SLURM 256 tasks")
 @FORCE
 @click.option("--on", default="local", metavar="ENGINE", help="Where cells are trained: local, slurm or ray.")
 @click.option("--slurm", default="", metavar="OPTION=VALUE,...", help="Options of sbatch, such as "
@@ -124,7 +129,7 @@ def run(stages: tuple[str, ...], jobs: int | None, force: bool, on: str, **optio
 @main.command(short_help="Choose hyper-parameters by validation images.",
               epilog=example("fedrepro tune fedcrl/mini/fedprox", "fedrepro tune fedcrl --jobs 2"))
 @click.argument("what", nargs=-1, shell_complete=_cells)
-@JOBS
+@jobs_option()
 @FORCE
 def tune(what: tuple[str, ...], jobs: int | None, force: bool) -> int:
     """Choose hyper-parameters by the clients' validation images, and train with what was chosen.
@@ -178,7 +183,7 @@ def explain(what: tuple[str, ...]) -> int:
               epilog=example("fedrepro certify", "fedrepro certify fedprox --jobs 2", "fedrepro certify "
                                                                                       "--check"))
 @click.argument("what", nargs=-1)
-@JOBS
+@jobs_option()
 @click.option("--all", "valid_too", is_flag=True, help="Also cells that are valid: compare them once more.")
 @click.option("--stale", is_flag=True, help="Every stale cell, which is the default.")
 @click.option("--from", "since", metavar="COMMIT", help="Compare with this commit, where the results were "
@@ -277,7 +282,7 @@ def import_() -> int:
 
 @main.command(short_help="Train the miniatures anew and compare the numbers.",
               epilog=example("fedrepro reproduce --jobs 2"))
-@JOBS
+@jobs_option()
 @FORCE
 def reproduce(jobs: int | None, force: bool) -> int:
     """Train the miniatures anew in reproduction/ and compare them with the numbers in git."""

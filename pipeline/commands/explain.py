@@ -140,20 +140,28 @@ def _time(seconds: float) -> str:
     return f"{seconds / 60:.0f} minutes" if seconds < 6000 else f"{seconds / 3600:,.1f} hours"
 
 
-def _tuned(cell: Cell, root: Path) -> list[str]:
-    """What was measured with the values that tuning chose, and these; nothing where it chose none."""
+def _tuned(cell: Cell, root: Path) -> Iterator[str]:
+    """What was measured with the values that tuning chose, and these; before it the cell's own values where
+    other seeds than its own have to be compared. Nothing where tuning chose none."""
     asked = load_paper(cell.paper, root).tuning.get(cell.scenario)
     if not asked or cell.method not in asked.methods or not choices.path(cell, root).exists():
-        return []
+        return
     found = choices.read(cell, root)
     best, count = found["configurations"][found["chosen"]], len(found["configurations"])
-    tuned = choices.tuned(cell, root)
-    result = status.read_result(tuned, root) or {}
-    stale = "stale: " * bool(result and status.stale(tuned, result, root))
+    published, tuned = choices.published(cell, root), choices.tuned(cell, root)
+    if published != cell:
+        yield from _entry("untuned", f"{_headline(published, root)} with its own values")
     values = ", ".join(f"{name} {value}" for name, value in best["values"].items())
-    return _entry("tuned", f"{stale}{_measured(result, result.get('headline', ''))} with {values}: "
-                           f"{'the best' if best['changes'] else 'its own values, the best'} of {count} "
-                           f"configurations in {shorten(choices.path(cell, root))}")
+    yield from _entry("tuned", f"{_headline(tuned, root)} with {values}: "
+                               f"{'the best' if best['changes'] else 'its own values, the best'} of {count} "
+                               f"configurations in {shorten(choices.path(cell, root))}")
+
+
+def _headline(cell: Cell, root: Path) -> str:
+    """The accuracy of a cell that belongs to a tuning."""
+    result = status.read_result(cell, root) or {}
+    stale = "stale: " * bool(result and status.stale(cell, result, root))
+    return f"{stale}{_measured(result, result.get('headline', ''))}"
 
 
 def _measured(result: dict, measure: str) -> str:

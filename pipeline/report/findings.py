@@ -122,7 +122,10 @@ def _words(verdicts: Sequence[Verdict]) -> str:
     none = "none" if not held else spelt(len(held))
     parts = [f"{none} {_verb(len(held) or 1, 'hold')}{size}",
              f"{spelt(len(failed))} {_verb(len(failed), 'fail')}" if failed else "none fails"]
-    parts += [f"{spelt(len(open_))} {'is' if len(open_) == 1 else 'are'} undecided"] if open_ else []
+    if open_:
+        refuted = sum(verdict.size == CONTRADICTED for verdict in open_)
+        size = f" ({counted(refuted, 'printed size')} contradicted)" if refuted else ""
+        parts.append(f"{spelt(len(open_))} {'is' if len(open_) == 1 else 'are'} undecided{size}")
     return listed(parts)
 
 
@@ -155,14 +158,14 @@ def _beside(paper: Paper, table: OwnTable) -> str:
     for name, number in table.ranking:
         best.setdefault(name.partition(" (")[0], number)        # of a method's settings the best
     some = f"; {table.done} of {table.planned} measured so far" if table.done < table.planned else ""
-    return _leader(f"{table.title} (not comparable with the print{some})", paper, best)
+    return _leader(f"{table.title} (not comparable with the print{some})", paper, best, table.headline)
 
 
-def _leader(what: str, paper: Paper, numbers: dict[str, Summary]) -> str:
+def _leader(what: str, paper: Paper, numbers: dict[str, Summary], measure: str = "average") -> str:
     """Who comes first of two or more accuracies, best first, and the paper's method behind it."""
     if len(numbers) < 2:
         return ""
-    name, lead = leader(numbers)
+    name, lead = leader(numbers, measure)
     return f"{what}: {name} comes first with {lead}{_place(paper.name, list(numbers))}."
 
 
@@ -173,11 +176,15 @@ def _place(name: str, names: Sequence[str]) -> str:
 
 def distance(table: TableView, among: TableView) -> float | None:
     """Mean distance in points of the measured accuracies of a table from the printed ones, of those that the
-    other table has, too."""
-    shared = {position for position, _ in accuracies(among)}
+    other table has, too, from as many seeds."""
+    shared = {(position, _seeds(value)) for position, value in accuracies(among)}
     apart = [abs(float(value.apart.replace("−", "-"))) for position, value in accuracies(table)
-             if position in shared]
+             if (position, _seeds(value)) in shared]
     return fmean(apart) if apart else None
+
+
+def _seeds(value: Value) -> int:
+    return value.number.seeds if value.number else 0
 
 
 def accuracies(table: TableView) -> list[tuple[tuple[str, str], Value]]:

@@ -93,9 +93,10 @@ def _of_runs(tree: Tree, source: Callable[[Spot], Source]) -> Tree | None:
 
 
 def _missing(sources: list[Source], evidence: Evidence) -> str:
-    ran = sum(cell in evidence.results for cell, _ in sources)
-    if ran < len(sources):
-        return f"{ran} of {len(sources)} cells have run"
+    cells = {cell for cell, _ in sources}
+    ran = sum(cell in evidence.results for cell in cells)
+    if ran < len(cells):
+        return f"{ran} of {len(cells)} cells have run"
     there = sum(bool(evidence.values(source)) for source in sources)
     return f"{there} of {len(sources)} numbers are measured" if there < len(sources) else ""
 
