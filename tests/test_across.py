@@ -199,14 +199,15 @@ def test_what_rounding_alone_does_is_shown_where_it_was_measured(measured):
 
 
 @pytest.mark.parametrize("text, message", [
-    ("cell,accuracy\n", "noise.csv: the columns must be cell,setting,accuracy"),
+    ("cell,accuracy\n", "noise.csv:1: .*the columns must be cell,setting,accuracy"),
+    ("cell,setting,accuracy\nfedcrl/mini/fedavg,\xfc,50\n", "noise.csv:2: not UTF-8"),
     ("cell,setting,accuracy\nfedcrl/mini/fedavg,a,high\n", "noise.csv:2: could not convert"),
     ("cell,setting,accuracy\nfedcrl/mini/fedag,a,50\n", "noise.csv:2: .*unknown method 'fedag'"),
     ("cell,setting,accuracy\nfedcrl/mini/fedavg,a,50\nfedcrl/mini/fedavg,a,51\n", "noise.csv:3: .* given "
                                                                                   "twice")])
 def test_wrong_numbers_of_rounding_are_named(root, text, message):
     (root / "reports").mkdir(exist_ok=True)
-    (root / "reports/noise.csv").write_text(text)
+    (root / "reports/noise.csv").write_text(text, encoding="latin-1")
     with pytest.raises(ParamError, match=message):
         noise(studies({}, root), root)
 

@@ -190,6 +190,9 @@ def test_what_a_largest_of_differences_hangs_on(printed):
     (("table=1|column=Avg|method=Ours", "", "about 3"), "expected 'about 3' is none of"),
     (("table=1|column=Avg|method=Ours", "", "rank<=2"), "a rank needs"),
     (("table=1|column=Avg|method=Ours", "table=1|column=Avg|method!=Ours", "rank<=2"), "a rank needs"),
+    (("table=1|column=Avg|method=Ours", "table=1|column=Avg - table=1|column=M|method=Ours & FedAvg",
+      "rank<=1"),
+     "the sides of a difference have different methods"),
     (("table=1|column=Avg|method=Ours", "", "text"), "compares nothing"),
     (("max(" * 400 + "1" + ")" * 400, "", "=1"), "brackets are nested too deeply"),
     (("1" * 400, "", "=1"), "claims.csv:2: x: '1{200}"),
@@ -533,6 +536,20 @@ def test_one_seed_is_indicative_and_a_value_needs_two(claimed):
         table.judgement.strength == "Indicative, one seed"
         and table.judgement.summary.startswith("1 of 2 tested claims points the claimed way (50 %)")
     )
+
+
+def test_runs_that_share_one_seed_are_indicative(root):
+    for method, seeds in (("fedavg", [0, 1]), ("ours", [1, 2])):
+        path = write_run(root, f"balanced/{method}", BALANCED[method])
+        history = path.with_name("history.csv")
+        lines = [line.split(",", 1) for line in history.read_text().splitlines()]
+        history.write_text("".join(
+            f"{seeds[int(first)] if first.isdigit() else first},{rest}\n" for first, rest in lines))
+        document = json.loads(path.read_text())
+        path.write_text(json.dumps(seal({**document, "seeds": seeds})))
+    write_claims(root, [("more", "c", f"{TABLE1}|method=Ours", f"{TABLE1}|method=FedAvg", ">0")])
+    found = verdicts(root, "more")
+    assert (found.words, found.reason, found.low) == ("holds (indicative)", "", None)
 
 
 def test_a_table_with_some_single_seeds_is_indicative_too():

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from repository import edit, run, stage
 
 from pipeline.cells import choices
+from pipeline.commands import explain
 from pipeline.commands.cli import main
 from pipeline.commands.sync import sync, written
 from pipeline.errors import ParamError
@@ -241,6 +242,17 @@ def test_a_tuned_cell_is_explained_with_what_was_chosen():
     assert f" with {', '.join(f'{name} {value}' for name, value in values.items())}: " in said
     count, file = len(document["configurations"]), choices.path(cell).relative_to(ROOT)
     assert f"best of {count} configurations in {file}" in said
+    own = json.loads((choices.published(cell).folder() / "result.json").read_text())
+    before = fmean(own["measures"][own["headline"]])
+    assert f"untuned: {before:.2f} ({own['headline']}; seeds 0, 1, 2," in said
+
+
+def test_a_cost_is_explained_as_the_tables_show_it():
+    cell = Cell("fedlsa", "mini", "fedlsa")
+    result = json.loads((cell.folder() / "result.json").read_text())
+    each = [seconds / result["rounds"] for seconds in result["seconds"]]
+    assert explain._measured(result, "run.seconds", cell) == (
+        f"{fmean(each):.2f} (run.seconds; seeds 0, 1: {each[0]:.2f}, {each[1]:.2f})")
 
 
 def test_words_of_a_table_lead_to_its_numbers():

@@ -159,6 +159,18 @@ def test_a_file(checkout, path, before, after, command, message):
         (checkout / path).write_text(text, encoding="utf-8")
 
 
+@pytest.mark.parametrize("path, command, message", [
+    ("pipeline/methods/fedavg.py", STATUS, "pipeline/methods/fedavg.py, line 1: "),
+    ("papers/fedlsa/dvc.yaml", RUN, "fedlsa/dvc.yaml: not as paper.yaml says; `fedrepro sync` writes it")])
+def test_a_file_that_is_not_utf_8(checkout, path, command, message):
+    content = (checkout / path).read_bytes()
+    try:
+        (checkout / path).write_bytes(content.replace(b" ", b"\xfc", 1))
+        refused(called(checkout, "pipeline", *command.split()), message)
+    finally:
+        (checkout / path).write_bytes(content)
+
+
 def test_a_result_that_was_edited(checkout):
     text = (checkout / RESULT).read_text()
     (checkout / RESULT).write_text(json.dumps(json.loads(text) | {"rounds": 99}))

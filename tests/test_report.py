@@ -1143,6 +1143,44 @@ def test_a_measure_without_values_is_named(measured):
         render(["fedcrl"], measured)
 
 
+def test_a_negative_measure_is_ranked_and_shown(root):
+    edit(root / "papers/fedcrl/paper.yaml",
+         lambda paper: paper["tables"]["table1"]["columns"].update(Avg="method.gain"))
+    for method, values in {"fedavg": [-1.0, -2.0], "ours": [1.0, 2.0]}.items():
+        write_run(root, f"balanced/{method}", {"weighted": [60.0, 61.0], "method.gain": values})
+    render(["fedcrl"], root)
+    assert "−1.50" in (root / "reports/fedcrl.md").read_text(encoding="utf-8")
+    values = [Value("measured", Summary(mean, None, 1)) for mean in (-1.5, 1.5, -2.0)]
+    mark(values, lower=False)
+    assert [value.mark for value in values] == ["second", "best", ""]
+
+
+def test_a_scenario_of_which_half_was_scored_otherwise_is_shown(root):
+    """As while it is run again after a change of `evaluation.tests`."""
+    write_run(root, "mini/fedavg", {"average": [60.0, 61.0]})
+    write_run(root, "mini/ours", {"weighted": [60.0, 61.0]})
+    with pytest.raises(FedReproError, match="the column 'average' is missing"):
+        render(["fedcrl"], root)
+    assert (root / "reports/fedcrl.md").exists()
+
+
+def test_a_name_with_a_comma_is_a_column(root):
+    file = write_run(root, "balanced/ours", {"Art, Painting": [70.0, 71.0], "average": [60.0, 61.0]})
+    history = file.with_name("history.csv")
+    history.write_text(history.read_text().replace("Art, Painting", '"Art, Painting"', 1))
+    found, problems = results.survey(root)
+    assert not problems and [*found.values()][0]["measures"]["Art, Painting"] == [70.0, 71.0]
+    history.write_text(history.read_text() + "1,2,0.5,1\n")
+    _, (problem,) = results.survey(root)
+    assert "history.csv:8: not as many fields as the header has" in problem.text
+
+
+def test_without_a_paper_there_is_an_overview(tmp_path):
+    (tmp_path / "params.yaml").write_text("data: {}\n")
+    render(root=tmp_path)
+    assert "0 of 0 cells" in (tmp_path / "reports/index.md").read_text(encoding="utf-8")
+
+
 def test_index_counts_cells(measured):
     render(["fedcrl"], measured)
     text = (measured / "reports/index.md").read_text()

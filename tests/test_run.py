@@ -539,6 +539,36 @@ def test_outputs_are_put_back_although_that_was_killed(tmp_path, when, monkeypat
     assert [place.read_text() for place in places] == ["former"] * 3 and not (tmp_path / "kept").exists()
 
 
+def test_a_kill_while_outputs_are_kept_or_forgotten_puts_nothing_back(tmp_path, monkeypatch):
+    places = [tmp_path / name for name in "abc"]
+    for place in places:
+        place.write_text("former")
+    link, linked = keeping._link, []
+
+    def killed(source, target):
+        if len(linked) == 1:
+            raise KeyboardInterrupt
+        linked.append(link(source, target))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(keeping, "_link", killed)
+        keeping.keep(places, tmp_path / "kept")
+    assert not keeping.put_back(tmp_path / "kept", keeping.MISSING) and all(map(Path.exists, places))
+
+    keeping.keep(places, tmp_path / "kept")
+    for place in places:                             # the stage has ended well
+        place.unlink()
+        place.write_text("later")
+
+    def cut(folder, **options):
+        (folder / "0").unlink()
+        raise KeyboardInterrupt
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(shutil, "rmtree", cut)
+        keeping.put_back(tmp_path / "kept", keeping.NEVER)
+    assert not keeping.put_back(tmp_path / "kept", keeping.MISSING)
+    assert [place.read_text() for place in places] == ["later"] * 3 and not (tmp_path / "kept").exists()
+
+
 # -- beside other processes ----------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("other", [RUN, [sys.executable, "-m", "dvc", "repro"]], ids=["run", "dvc repro"])
@@ -550,6 +580,23 @@ def test_a_stage_that_another_process_runs_is_waited_for(tmp_path, other):
     assert process.wait(timeout=60) == 0
     assert re.search(r"one waits for process \d+: dvc\S* .*repro", said) and "failed" not in said
     assert ran(folder).count("one") == 1 and clean(folder)
+
+
+def test_outputs_that_another_process_makes_anew_are_left_to_it(tmp_path):
+    """Its DVC has deleted them when ours is refused."""
+    task = schedule.Task(None, "one", tmp_path / ".cells/logs/one.log", state=schedule.RUNNING,
+                         process=SimpleNamespace(poll=lambda: 1))
+    output = tmp_path / "out.txt"
+    output.write_text("former")
+    keeping.keep([output], task.kept)
+    output.unlink()
+    task.log.parent.mkdir(parents=True)
+    task.log.write_text("ERROR: '/x/out.txt' is busy, it is being blocked by:\n  (PID 7): dvc repro one\n")
+    one = object.__new__(schedule.Schedule)
+    one.tasks = [task]
+    assert list(one.poll()) == []
+    assert (task.state, task.blocker) == (schedule.WAITING, "process 7: dvc repro one")
+    assert not output.exists() and not task.kept.exists()
 
 
 def test_dvcs_lock_is_waited_for(tmp_path):

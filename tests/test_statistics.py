@@ -467,3 +467,10 @@ def test_ranks_are_over_the_blocks_and_methods_with_the_most_numbers():
     assert shared(numbers, "abcd") == (list("12345"), list("abc"))                # 15 numbers, not 12
     assert shared(numbers | {("4", "d"): 1.0}, "abcd") == (list("1234"), list("abcd"))
     assert shared(numbers, "ab") == ([], [])                                      # too few blocks
+
+
+def test_a_scenario_in_which_two_runs_are_equal_adds_nothing_to_a_sum():
+    moving = alone(np.array([0.65, 1.63, 0.26, 0.46, -3.2]), "paired")
+    equal = alone(np.zeros(5), "identical")
+    assert combined([moving, equal]) is moving and combined([equal, equal]) is equal
+    assert combined([moving, equal, moving]).route == "combined" and not moving.still

@@ -12,7 +12,7 @@ import stages.split as split_stage
 from pipeline.cells import choices, loading, results, spaces, tracking, tuning
 from pipeline.cells.provenance import cell_digest
 from pipeline.cells.spaces import Axis, configurations, shares, space
-from pipeline.commands import sync
+from pipeline.commands import sync, tune
 from pipeline.commands.tune import targets
 from pipeline.data import partition, validation
 from pipeline.data.partition import Parts
@@ -322,6 +322,13 @@ def test_the_command_names_the_stages_of_what_is_asked_for():
             targets(wrong)
 
 
+def test_without_a_tuning_nothing_runs(monkeypatch):
+    monkeypatch.setattr(tune, "papers", lambda: [])
+    monkeypatch.setattr(tune.run, "main", pytest.fail)
+    with pytest.raises(ParamError, match="no paper.yaml has the key 'tuning'"):
+        tune.main([])
+
+
 def test_what_no_grid_runs_is_not_tuned(monkeypatch):
     left = [cell for cell in planned("fedcrl") if cell != CELL]
     monkeypatch.setattr("pipeline.commands.tune.planned", lambda key: left)
@@ -356,6 +363,14 @@ def test_a_tuning_is_a_run_of_mlflow_with_its_configurations_below(short, tuned,
     for name in ("params.yaml", "papers/fedcrl/paper.yaml", "papers/fedcrl/tuning/mini/fedprox.json"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(short / name, tmp_path / name)
+    ended = mlflow.MlflowClient.set_terminated
+
+    def killed(*arguments, **options):                # when the first configuration has ended
+        ended(*arguments, **options)
+        raise KeyboardInterrupt
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(mlflow.MlflowClient, "set_terminated", killed)
+        tracking.import_results(tmp_path)
     assert tracking.import_results(tmp_path) == (1, 0)
     assert tracking.import_results(tmp_path) == (0, 1)
     client = mlflow.MlflowClient(tracking.uri(tmp_path))

@@ -95,7 +95,7 @@ class Code:
             path = next((p for p in (base.with_suffix(".py"), base / "__init__.py") if p.is_file()), None)
             package = name if path is not None and path.stem == "__init__" else name.rpartition(".")[0]
             self._modules[name] = (
-                None if path is None else _parsed(path.read_text(encoding="utf-8"), package, str(path))
+                None if path is None else _parsed(path.read_bytes(), package, str(path))
             )
         return self._modules[name]
 
@@ -187,7 +187,7 @@ class Code:
 
 
 @cache
-def _parsed(source: str, package: str, file: str) -> Module:
+def _parsed(source: bytes, package: str, file: str) -> Module:
     module = Module(package)
     for node in ast.parse(source, file).body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):

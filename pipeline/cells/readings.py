@@ -79,7 +79,7 @@ def _class(module: str, name: str = "", root: Path = ROOT) -> Class | None:
     none."""
     path = Path(*module.split(".")).with_suffix(".py")
     file = next((home / path for home in (root, ROOT) if (home / path).is_file()), None)
-    tree = ast.parse(file.read_text(encoding="utf-8"), str(file)) if file else ast.Module([], [])
+    tree = ast.parse(file.read_bytes(), str(file)) if file else ast.Module([], [])
     homes = {
         alias.name: node.module
         for node in tree.body

@@ -4,6 +4,7 @@ A cell leaves `papers/<paper>/runs/<scenario>/<method>/` with result.json (every
 sealed by its own hash) and history.csv (one row per seed and evaluated round), and
 `papers/<paper>/metrics/<scenario>/<method>.json` (a few flat keys, for DVC).
 """
+import csv
 import io
 import json
 import math
@@ -294,8 +295,9 @@ def parse_history(content: bytes, path: Path) -> pd.DataFrame:
         table = pd.read_csv(io.StringIO(text))
     except (ValueError, OverflowError) as error:      # pandas' own errors and UnicodeDecodeError among them
         raise FedReproError(f"{shorten(path)}: not a table: {' '.join(str(error).split())}") from None
-    for line, row in enumerate(lines := text.splitlines(), 1):
-        if row.count(",") != lines[0].count(","):
+    rows = csv.reader(io.StringIO(text))              # a domain's name may hold a comma
+    for line, row in enumerate(rows, 1):
+        if len(row) != len(table.columns):
             raise FedReproError(f"{shorten(path)}:{line}: not as many fields as the header has")
     for name in ("seed", "round"):
         if name not in table:

@@ -172,7 +172,9 @@ class Store:
             host, _, process = run.data.tags.get("fedrepro.process", "").rpartition(":")
             ours = process == str(os.getpid())
             if not process or host == platform.node() and (ours or not files.alive(int(process))):
-                self.client.delete_run(run.info.run_id)
+                below = f"tags.`mlflow.parentRunId` = '{run.info.run_id}' and attributes.status != 'RUNNING'"
+                for one in (run, *self._search(paper, below)):
+                    self.client.delete_run(one.info.run_id)
 
     def start(self, cell: Cell, seed: int, values: dict, started: int) -> str:
         """A new run named scenario/method/seed; one that a killed process left is removed first."""

@@ -58,7 +58,8 @@ class Row:
         share = min(1.0, TARGET / max(expected, 1e-9))
         batch = BATCH if expected * share > FLOOR or expected > 20 * FLOOR else 1 << 20
         return {"cell": str(self.cell), "rounds": rounds, "images": round(share, 4), "batch": batch,
-                "executor": self.result["executor"], "precision": self.result["precision"]}
+                "executor": self.result.get("executor", "sequential"),
+                "precision": self.result.get("precision", "fp32")}
 
 
 def certify(
@@ -145,7 +146,7 @@ def stale(
             lost.append(str(error))
             continue
         try:
-            new = provenance.digest_of(cell, root, result["executor"])
+            new = provenance.digest_of(cell, root, result.get("executor", "sequential"))
         except FedReproError as error:               # such as a method that paper.yaml has no longer
             lost.append(f"{shorten(path)}: {error}")
             continue
@@ -206,11 +207,11 @@ def _last_valid(cell: Cell, result: dict, commits: Iterable[str], root: Path) ->
     """(digest of code, commit) of the first commit that trained or holds the result and whose sources.yaml
     has the digest of the code that made it."""
     for commit in commits:
-        code = _recorded(commit, cell, root)
+        code, precise = _recorded(commit, cell, root), result.get("precision", "fp32")
         if (
             code
             and _has_result(commit, cell, result, root)
-            and provenance.cell_digest(cell, result["partition"], result["precision"], root, code=code)
+            and provenance.cell_digest(cell, result["partition"], precise, root, code=code)
             == result["digest"]
         ):
             return code, git(root, "rev-parse", commit)

@@ -108,7 +108,7 @@ def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = RO
             f"{row['value']} "
             f"({', '.join(filter(None, (row['setting'], row['dataset'], row['column'], row['method'])))})",
         )
-        yield from _entry("measured", _measured(result, measure))
+        yield from _entry("measured", _measured(result, measure, cell, root))
     if not printed:
         yield from _entry("measured", _measured(result, result.get("headline", "")))
     yield from _tuned(cell, root)
@@ -164,12 +164,16 @@ def _headline(cell: Cell, root: Path) -> str:
     return f"{stale}{_measured(result, result.get('headline', ''))}"
 
 
-def _measured(result: dict, measure: str) -> str:
-    values = result.get("measures", {}).get(measure)
+def _measured(result: dict, measure: str, cell: Cell | None = None, root: Path = ROOT) -> str:
+    found = dict(zip(result.get("seeds", []), result.get("measures", {}).get(measure, [])))
+    if not found and cell and result and measure:
+        from pipeline.report.measures import numbers  # of curves, figures and costs; imports pandas
+        found = numbers(cell, result, measure, root)
+    values = [*found.values()]
     if not values:
         return "not yet" if not result else "no run measures it" if not measure else "not in the result"
     each = ", ".join(f"{value:.2f}" for value in values)
-    seeds = f"{'seeds' if len(values) > 1 else 'seed'} {', '.join(map(str, result['seeds']))}"
+    seeds = f"{'seeds' if len(values) > 1 else 'seed'} {', '.join(map(str, found))}"
     return f"{fmean(values):.2f} ({measure}; {seeds}: {each})"
 
 

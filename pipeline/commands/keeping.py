@@ -126,12 +126,12 @@ def keep(outputs: Iterable[Path], folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     places = [str(path) for path in outputs if path.exists()]
-    files.write_json(folder / "places.json", places)
     for number, place in enumerate(places):
         if os.path.isdir(place):
             shutil.copytree(place, folder / str(number), copy_function=_link)
         else:
             _link(place, folder / str(number))
+    files.write_json(folder / "places.json", places)  # last: without it nothing is put back
 
 
 def put_back(folder: Path, when: str) -> bool:
@@ -150,6 +150,7 @@ def put_back(folder: Path, when: str) -> bool:
         shutil.rmtree(place) if os.path.isdir(place) else Path(place).unlink(missing_ok=True)
         os.makedirs(os.path.dirname(place), exist_ok=True)
         os.replace(folder / str(number), place)
+    (folder / "places.json").unlink(missing_ok=True)  # first: a kill must not leave the rest to be put back
     shutil.rmtree(folder, ignore_errors=True)
     with contextlib.suppress(OSError):                # others run still
         folder.parent.rmdir()

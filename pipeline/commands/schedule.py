@@ -195,8 +195,9 @@ class Schedule:
                 continue
             task.seconds = time.monotonic() - task.begun
             task.state = DONE if code == 0 else FAILED
-            keeping.put_back(task.kept, when=keeping.NEVER if code == 0 else keeping.MISSING)
-            if code and task.waits("\n".join(task.tail(TAIL))):
+            blocked = code and task.waits("\n".join(task.tail(TAIL)))   # its DVC has deleted nothing
+            keeping.put_back(task.kept, when=keeping.NEVER if code == 0 or blocked else keeping.MISSING)
+            if blocked:
                 continue
             waiting = list(task.downstream) if task.state == FAILED else []
             while waiting:

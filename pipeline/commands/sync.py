@@ -38,7 +38,7 @@ def sync(root: Path = ROOT, check: bool = False) -> list[Path]:
     found = {
         path: text
         for path, text in written(root).items()
-        if not path.is_file() or path.read_text(encoding="utf-8") != text
+        if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != text
     }
     if not check:
         for path, text in found.items():

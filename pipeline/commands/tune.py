@@ -15,6 +15,8 @@ def main(what: Sequence[str], jobs: int | None = None, force: bool = False) -> i
     code."""
     every = [key for key in papers() if load_paper(key).tuning]
     chosen = [target for name in what or every for target in targets(name)]
+    if not chosen:
+        raise ParamError("tune: no paper.yaml has the key 'tuning'; docs/running.md has an example")
     if Path.cwd().is_relative_to(ROOT):
         os.chdir(ROOT)
     return run.main(chosen, jobs, force)

@@ -328,8 +328,8 @@ def parse_claim(row: dict[str, str], printed: Printed) -> Claim:
     left = parse(row["left"], printed)
     right = parse(row["right"], printed) if row["right"] else None
     ranked = expected.kind == "rank"
-    sides = [left] if ranked or right is None else [left, right]
-    if any(len(side.trees()) > 1 for side in sides):
+    trees = [side.trees() for side in ([left] if right is None else [left, right])]
+    if any(len(found) > 1 for found in (trees[:1] if ranked else trees)):
         raise ValueError("a selector of several numbers stands inside max, min or mean, "
                          "or on the right of a rank")
     if ranked and (right is None or not isinstance(left, Select) or left.spots[0] not in right.spots):

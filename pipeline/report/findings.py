@@ -198,7 +198,7 @@ def accuracies(table: TableView) -> list[tuple[tuple[str, str], Value]]:
 def overall(papers: Sequence[tuple[int, int, int]], verdicts: Sequence[Verdict]) -> str:
     """The first sentence of the overview. papers: cells of each that are measured, that are planned, and that
     were measured otherwise than is now asked."""
-    done, planned, older = map(sum, zip(*papers))
+    done, planned, older = map(sum, zip(*papers)) if papers else (0, 0, 0)
     old = f", {spelt(older)} of them with older code, parameters or draws, or fewer seeds" if older else ""
     some = sum(one[0] > 0 for one in papers)
     return minus(f"{done} of {planned} cells of the papers' tables, and of further settings for them, are "

@@ -132,6 +132,8 @@ class _Case:
         family = self._family()
         if family is None:
             return replace(base, reason="the runs share no seed")
+        if any(estimate.n < ENOUGH for estimate in family.estimates):        # the runs share one seed
+            return base if self.level else pointed
         if any(estimate.still for estimate in family.estimates):
             return replace(pointed, reason="no spread over the seeds: is the seed used?")
         return self._tested(base, family)

@@ -4,12 +4,12 @@ settings, from reports/noise.csv.
 The file is written by benchmarks/rounding.py: columns cell (`fedccl/mini/fedpcl`), setting (what computed it)
 and accuracy (percent, mean over the seeds, as the tables show it). Without the file nothing is shown.
 """
-import csv
 import math
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from pipeline import files
 from pipeline.errors import ParamError
 from pipeline.report.panels import Panel, Row, Value, merge_heads
 from pipeline.report.statistics import replicates
@@ -67,17 +67,12 @@ def read(root: Path = ROOT) -> dict[Cell, dict[str, float]]:
     path = root / "reports" / "noise.csv"
     if not path.exists():
         return {}
-    with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file)
-        rows = list(reader)
-    if reader.fieldnames != COLUMNS:
-        raise ParamError(f"{shorten(path)}: the columns must be {','.join(COLUMNS)}")
     found: dict[Cell, dict[str, float]] = {}
-    for line, row in enumerate(rows, 2):
+    for line, row in files.read_csv(path, COLUMNS):
         try:
             cell, accuracy = Cell.parse(row["cell"]), float(row["accuracy"])
             cell.resolve(root)
-        except (ValueError, TypeError, ParamError) as error:
+        except (ValueError, ParamError) as error:
             raise ParamError(f"{shorten(path)}:{line}: {error}") from None
         if row["setting"] in found.setdefault(cell, {}) or not 0 <= accuracy <= 100:
             what = f"{row['cell']} under {row['setting']!r}"

@@ -55,7 +55,8 @@ def own_table(study: Study, scenario: str, texts: list[str]) -> OwnTable:
     for i, measure in enumerate(measures):
         mark([row.values[i] for row in rows], lower_is_better(measure))
     headline = same or next((result["headline"] for result in done.values()), "average")
-    means = [(names[cell], summarise(result["measures"][headline])) for cell, result in done.items()]
+    means = [(names[cell], summarise(result["measures"][headline])) for cell, result in done.items()
+             if headline in result["measures"]]
     rises = {names[cell]: _rise(study, cell) for cell in done}
     below = [name for name, rise in rises.items() if rise < 0]
     still = [name for name, rise in rises.items() if 0 <= rise < RISE]

@@ -45,6 +45,11 @@ class Value:
         return minus(format(self.number.mean, "+.2f" if self.signed else ".2f")) if self.number else ""
 
     @property
+    def shown(self) -> float:
+        """The mean as shown, as a number."""
+        return float(self.mean.replace("−", "-"))
+
+    @property
     def spread(self) -> str:
         return f"{self.number.std:.2f}" if self.number and self.number.std is not None else ""
 
@@ -205,9 +210,9 @@ def _ranked(values: list[Value], lower: bool, names) -> list[tuple[Value, str]]:
     measured = [value for value in values if value.state == "measured"]
     if len(measured) < 2:
         return []
-    shown = sorted({float(value.mean) for value in measured}, reverse=not lower)
+    shown = sorted({value.shown for value in measured}, reverse=not lower)
     places = dict(zip(shown, names))
-    return [(value, places[float(value.mean)]) for value in measured if float(value.mean) in places]
+    return [(value, places[value.shown]) for value in measured if value.shown in places]
 
 
 def compare(value: Value, other: Value, lower: bool, symbols: str) -> None:
@@ -215,5 +220,5 @@ def compare(value: Value, other: Value, lower: bool, symbols: str) -> None:
     or they are equal."""
     if value.state != "measured" or other.state != "measured" or value.mean == other.mean:
         return
-    better = (float(value.mean) < float(other.mean)) == lower
+    better = (value.shown < other.shown) == lower
     value.signs.append(Sign(symbols[0], "better") if better else Sign(symbols[1], "worse"))

@@ -69,7 +69,7 @@ def against_print(tables: Sequence[TableView], again: Iterable[str], own: str) -
                     words = (f"{row.name}, {column} ({table.heading}): measured {value.mean}, published "
                              f"{value.published}, {value.apart}")
                     name = row.name.partition(" (")[0]
-                    found.append((name, value.printed, float(value.mean), words, table.key in again))
+                    found.append((name, value.printed, value.shown, words, table.key in again))
     if not found:
         return None
     low, high, step = _span([number for _, x, y, *_ in found for number in (x, y)])

@@ -165,8 +165,10 @@ def alone(values: np.ndarray, route: str, apart: tuple[str, ...] = ()) -> Estima
 
 def combined(estimates: Sequence[Estimate]) -> Estimate:
     """The sum of estimates from several scenarios, which count as independent."""
-    if len(estimates) == 1:
-        return estimates[0]
+    moving = [estimate for estimate in estimates if estimate.route != "identical"]
+    if len(moving) < 2:                               # one that is 0 in every block adds nothing
+        return (moving or estimates)[0]
+    estimates = moving
     parts = tuple(part for estimate in estimates for part in estimate.parts)
     names = dict.fromkeys(name for estimate in estimates for name in estimate.apart)
     return Estimate(sum(estimate.d for estimate in estimates), parts, "combined", apart=tuple(names))

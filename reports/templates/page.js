@@ -120,8 +120,9 @@ function asCsv(heads, rows) {
 }
 
 function asLatex(heads, rows) {
-  const escape = text => text.replace(/[\\{}]/g, "").replace(/[%&_#$]/g, "\\$&").replaceAll("Δ", "$\\Delta$")
-    .replaceAll("✓", "\\checkmark{}").replaceAll("−", "$-$").replaceAll("·", "--");
+  const signs = { "^": "\\textasciicircum{}", "~": "\\textasciitilde{}", "<": "\\textless{}", ">": "\\textgreater{}", "|": "\\textbar{}", "✓": "\\checkmark{}", "−": "$-$",
+    "·": "--", "×": "$\\times$", "±": "$\\pm$", "α": "$\\alpha$", "β": "$\\beta$", "γ": "$\\gamma$", "Δ": "$\\Delta$", "η": "$\\eta$", "θ": "$\\theta$", "λ": "$\\lambda$", "μ": "$\\mu$", "τ": "$\\tau$", "ω": "$\\omega$" };
+  const escape = text => text.replace(/[\\{}]/g, "").replace(/[%&_#$]/g, "\\$&").replace(/[^\x20-\x7e]|[\^~<>|]/g, sign => signs[sign] ?? sign);
   const position = ([cell, full]) => {
     if (!full) return escape(cell.textContent.trim());
     const [measured, spread, published] = numbers(cell);
