@@ -137,6 +137,8 @@ def test_what_is_shown_is_copied_as_csv_and_as_latex(paper):
     assert (table[2]["Δ"], table[2]["Δ published"]) == ("+5.50", "+4.44")
     assert r"FedAvg & $71.00 \pm 1.41$ \textit{41.11}" in copied[1] and copied[1].count(r"\\") == 4
     assert paper.run("document.querySelector('#table1 .said').textContent") == "copied"
+    paper.run("document.querySelector('#table2 .tools button:last-of-type').click()")
+    assert r"practical ($\beta$ = 0.1, N = 20)" in paper.run("window.copied")
 
 
 def test_a_link_into_what_is_folded_unfolds_it(site, browser):

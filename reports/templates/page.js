@@ -120,9 +120,15 @@ function asCsv(heads, rows) {
 }
 
 function asLatex(heads, rows) {
-  const signs = { "^": "\\textasciicircum{}", "~": "\\textasciitilde{}", "<": "\\textless{}", ">": "\\textgreater{}", "|": "\\textbar{}", "✓": "\\checkmark{}", "−": "$-$",
-    "·": "--", "×": "$\\times$", "±": "$\\pm$", "α": "$\\alpha$", "β": "$\\beta$", "γ": "$\\gamma$", "Δ": "$\\Delta$", "η": "$\\eta$", "θ": "$\\theta$", "λ": "$\\lambda$", "μ": "$\\mu$", "τ": "$\\tau$", "ω": "$\\omega$" };
-  const escape = text => text.replace(/[\\{}]/g, "").replace(/[%&_#$]/g, "\\$&").replace(/[^\x20-\x7e]|[\^~<>|]/g, sign => signs[sign] ?? sign);
+  const named = { "^": "textasciicircum", "~": "textasciitilde", "<": "textless", ">": "textgreater",
+    "|": "textbar", "✓": "checkmark" };
+  const mathematical = { "−": "-", "×": "\\times", "±": "\\pm", "α": "\\alpha", "β": "\\beta",
+    "γ": "\\gamma", "Δ": "\\Delta", "η": "\\eta", "θ": "\\theta", "λ": "\\lambda", "μ": "\\mu",
+    "τ": "\\tau", "ω": "\\omega" };
+  const asSign = sign => sign in named ? `\\${named[sign]}{}` : sign in mathematical ? `$${mathematical[sign]}$`
+    : sign === "·" ? "--" : sign;
+  const escape = text => text.replace(/[\\{}]/g, "").replace(/[%&_#$]/g, "\\$&")
+    .replace(/[^\x20-\x7e]|[\^~<>|]/g, asSign);
   const position = ([cell, full]) => {
     if (!full) return escape(cell.textContent.trim());
     const [measured, spread, published] = numbers(cell);
