@@ -20,7 +20,7 @@ def prepare(target: Path) -> Path:
         shutil.rmtree(copy / "papers/fedcrl" / folder, ignore_errors=True)
 
     def shorten(document):
-        document["miniature"]["scenario"]["training"]["rounds"] = 10
+        document["miniature"]["scenario"]["training"]["rounds"] = 30    # seconds, for a node to die in
         document["miniature"]["scenario"]["evaluation"]["last"] = 2
     edit(copy / "papers/fedcrl/paper.yaml", shorten)
     paper = "papers/fedcrl/dvc.yaml"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from checkouts import CELLS, clean, fedrepro, result, surroundings
 from clusters import wait_for
-from repository import outputs
+from repository import edit, outputs
 
 OPTIONS = ["--on", "slurm", "--slurm", "partition=main,mem=1500M,time=20", "--jobs", "8"]
 
@@ -36,6 +36,8 @@ def test_a_node_dies_and_the_numbers_are_those_of_an_undisturbed_run(slurm, proj
 
 def test_cancelled_jobs_are_gone_and_the_rest_is_one_line(slurm, project):
     cell = CELLS[0]
+    edit(project / "papers/fedcrl/paper.yaml",              # it must not end before it is cancelled
+         lambda document: document["miniature"]["scenario"]["training"].update(rounds=100_000))
     process = subprocess.Popen([sys.executable, "-m", "pipeline", "run", cell, *OPTIONS], cwd=project,
                                env=surroundings(**slurm.variables), stdout=subprocess.PIPE, text=True)
     wait_for(slurm.running, 90)
