@@ -174,8 +174,13 @@ def test_the_findings_of_the_readme_are_those_of_the_committed_results():
     assert all(name in hard.note.partition(".")[0] for name, _ in hard.ranking)
     assert hard.note.startswith("Lower than round 0 in the end: ")
     office, = pages["fcclplus"].beside
-    ahead, alone = dict(office.ranking)["FCCL+"], dict(office.ranking)["BASE"]
-    assert (ahead.seeds, alone.seeds) == (2, 2) and ahead.mean - alone.mean < max(ahead.std, alone.std)
+    (leading, ahead), (behind, after), *_ = office.ranking
+    alone = dict(office.ranking)["BASE"]
+    assert (leading, office.done) == ("FCCL+", office.planned)
+    assert {number.seeds for _, number in office.ranking} == {2}
+    abroad = {result["label"]: fmean(result["measures"]["inter.AVG"]) for cell, result in results.items()
+              if (cell.paper, cell.scenario) == ("fcclplus", "office-caltech-short")}
+    widest = max(abroad, key=abroad.__getitem__)
     fccl_rounds = load_paper("fcclplus").scenarios["office-caltech-short"].training.rounds
     within = math.ceil(10 * (max(means) - min(means))) / 10
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -206,10 +211,12 @@ def test_the_findings_of_the_readme_are_those_of_the_committed_results():
         f"ones ({ours:.1f} %, {best} {damaged[best]:.1f} %), and all of them end, on average over "
         f"{spelt(seeds)} seeds, below what their pretraining alone gave; no verdict on the "
         "paper's claims yet.",
-        f"On Office-Caltech, cut down to {spelt(fccl_rounds)} rounds, for {spelt(office.done)} of "
-        f"{spelt(office.planned)} methods so far: FCCL+ has {ahead.mean:.1f} % on the clients' own domains, "
-        f"clients that learn alone {alone.mean:.1f} %, within the spread of two seeds; no verdict on the "
-        "paper's claims yet.",
+        f"On Office-Caltech, cut down to {spelt(fccl_rounds)} rounds, it comes first of "
+        f"{spelt(office.done)} methods on the clients' own domains ({ahead.mean:.1f} %, then {behind} "
+        f"{after.mean:.1f} %; clients that learn alone {alone.mean:.1f} %) and "
+        f"{nth(1 + sum(number > abroad[leading] for number in abroad.values()))} on the other clients' "
+        f"domains ({abroad[leading]:.1f} %, {widest} {abroad[widest]:.1f} %), with two seeds; no verdict on "
+        "the paper's claims yet.",
     ):
         assert f"| {row} |" in readme
     ranking = tuned_order("office-caltech")

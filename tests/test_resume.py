@@ -237,6 +237,20 @@ def test_seconds_are_shared_among_the_seeds_that_train(tmp_path, monkeypatch):
     assert shares == [3, 2, 1]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only a fork costs nothing")
+def test_seeds_one_after_the_other_have_processes_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDREPRO_WORKERS", "1")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(
+        training, "train_seed", lambda job, report: {"seed": job.seed, "process": os.getpid()})
+    monkeypatch.setattr(training, "partition_folder", lambda cell, seed, root: seed)
+    jobs = [Job(Cell("fedlsa", "mini", "fedlsa"), seed, "digest", tmp_path) for seed in range(2)]
+    found = {run["seed"]: run["process"] for run in training._train_seeds(jobs, print)}
+    assert sorted(found) == [0, 1] and len({os.getpid(), *found.values()}) == 3
+    alone, = training._train_seeds(jobs[:1], print)
+    assert alone["process"] == os.getpid()
+
+
 @pytest.mark.parametrize("method, first, second, begins", [
     ("fedlsa", "few", "many", ROUNDS - 1), ("fedlsa", "many", "few", ROUNDS - 1),
     ("fedga", "few", "many", 1)])                               # its step depends on the number of rounds

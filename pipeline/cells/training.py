@@ -335,11 +335,13 @@ def _train_seeds(jobs: list[Job], report: Callable[[dict], None]) -> Iterator[di
                 yield value
         return
     workers = min(len(jobs), int(os.environ.get("FEDREPRO_WORKERS", os.cpu_count() or 1)))
-    if workers <= 1:
-        yield from (train_seed(job, report) for job in jobs)
-        return
     # A forked worker has torch imported already; CUDA and macOS need a fresh interpreter.
     forks = sys.platform == "linux" and not torch.cuda.is_available()
+    # Seeds one after the other have processes of their own where that costs nothing: the memory that the
+    # first took at most would stay with a common one.
+    if len(left) <= 1 or workers <= 1 and not forks:
+        yield from (train_seed(job, report) for job in jobs)
+        return
     if forks and len({partition_folder(job.cell, job.seed, job.root) for job in left}) == 1:
         load(left[0].cell, left[0].seed, left[0].root)        # forked workers inherit the loaded data
     context: ForkContext | SpawnContext = get_context("fork") if forks else get_context("spawn")
