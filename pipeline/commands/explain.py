@@ -110,7 +110,7 @@ def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = RO
         )
         yield from _entry("measured", _measured(result, measure, cell, root))
     if not printed:
-        yield from _entry("measured", _measured(result, result.get("headline", "")))
+        yield from _entry("measured", _measured(result, result.get("headline", ""), cell, root))
     yield from _tuned(cell, root)
     yield from _entry("command", f"fedrepro run {cell}" if found.stage else "none: no grid has this cell")
     yield from _entry("stage", found.stage or "none")
@@ -161,20 +161,21 @@ def _headline(cell: Cell, root: Path) -> str:
     """The accuracy of a cell that belongs to a tuning."""
     result = status.read_result(cell, root) or {}
     stale = "stale: " * bool(result and status.stale(cell, result, root))
-    return f"{stale}{_measured(result, result.get('headline', ''))}"
+    return f"{stale}{_measured(result, result.get('headline', ''), cell, root)}"
 
 
-def _measured(result: dict, measure: str, cell: Cell | None = None, root: Path = ROOT) -> str:
-    found = dict(zip(result.get("seeds", []), result.get("measures", {}).get(measure, [])))
-    if not found and cell and result and measure:
-        from pipeline.report.measures import numbers  # of curves, figures and costs; imports pandas
+def _measured(result: dict, measure: str, cell: Cell, root: Path = ROOT) -> str:
+    if not result or not measure:
+        return "no run measures it" if result else "not yet"
+    found = dict(zip(result["seeds"], result["measures"].get(measure, [])))
+    if not found:                                     # of a curve, a figure or a cost; a second, for pandas
+        from pipeline.report.measures import numbers
         found = numbers(cell, result, measure, root)
-    values = [*found.values()]
-    if not values:
-        return "not yet" if not result else "no run measures it" if not measure else "not in the result"
-    each = ", ".join(f"{value:.2f}" for value in values)
-    seeds = f"{'seeds' if len(values) > 1 else 'seed'} {', '.join(map(str, found))}"
-    return f"{fmean(values):.2f} ({measure}; {seeds}: {each})"
+    if not found:
+        return "not in the result"
+    each = ", ".join(f"{value:.2f}" for value in found.values())
+    seeds = f"{'seeds' if len(found) > 1 else 'seed'} {', '.join(map(str, found))}"
+    return f"{fmean(found.values()):.2f} ({measure}; {seeds}: {each})"
 
 
 def _scenario(cell: Cell, scenario: Scenario, root: Path) -> Iterator[str]:

@@ -11,7 +11,16 @@ from pipeline.report.own_table import OwnTable
 from pipeline.report.panels import Value
 from pipeline.report.tables import TableView
 from pipeline.report.verdicts import CONTRADICTED, FAILS, HOLDS, UNDECIDED, UNTESTED, WAITS, Verdict
-from pipeline.report.words import counted, lead_words, leader, listed, minus, spelt, waiting_words
+from pipeline.report.words import (
+    as_number,
+    counted,
+    lead_words,
+    leader,
+    listed,
+    minus,
+    spelt,
+    waiting_words,
+)
 from pipeline.schema import Paper
 
 PLACES = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth".split()
@@ -178,7 +187,7 @@ def distance(table: TableView, among: TableView) -> float | None:
     """Mean distance in points of the measured accuracies of a table from the printed ones, of those that the
     other table has, too, from as many seeds."""
     shared = {(position, _seeds(value)) for position, value in accuracies(among)}
-    apart = [abs(float(value.apart.replace("−", "-"))) for position, value in accuracies(table)
+    apart = [abs(as_number(value.apart)) for position, value in accuracies(table)
              if (position, _seeds(value)) in shared]
     return fmean(apart) if apart else None
 

@@ -4,7 +4,7 @@ from itertools import groupby
 
 from pipeline.cells.results import Summary
 from pipeline.report.told import Told
-from pipeline.report.words import minus
+from pipeline.report.words import as_number, minus
 from pipeline.schema import Cell
 
 RANKS = ("*", "†", "‡")                       # best, second, third of a column
@@ -47,7 +47,7 @@ class Value:
     @property
     def shown(self) -> float:
         """The mean as shown, as a number."""
-        return float(self.mean.replace("−", "-"))
+        return as_number(self.mean)
 
     @property
     def spread(self) -> str:
@@ -64,7 +64,7 @@ class Value:
     @property
     def tint(self) -> tuple[str, float]:
         """How the difference to the print is coloured: above or below, and how fully, 0 to 1."""
-        apart = float(self.apart.replace("−", "-") or 0)
+        apart = as_number(self.apart or "0")
         return ("up" if apart > 0 else "down" if apart < 0 else ""), round(min(abs(apart) / FULL, 1.0), 2)
 
     @property

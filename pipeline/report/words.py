@@ -115,6 +115,11 @@ def minus(number: str) -> str:
     return number.replace("-", "−")
 
 
+def as_number(text: str) -> float:
+    """What `minus` and `signed` wrote, as a number."""
+    return float(text.replace("−", "-"))
+
+
 def signed(number: float, digits: int = 2) -> str:
     """`+0.41`, `−7.23`."""
     return minus(f"{number:+.{digits}f}")
