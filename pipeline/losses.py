@@ -26,12 +26,6 @@ def squared_distance(params: Mapping[str, Tensor], anchor: Mapping[str, Tensor])
     return total(F.mse_loss(value, anchor[name].detach(), reduction="sum") for name, value in params.items())
 
 
-
-
-
-
-
-
 def knowledge_distillation(student: Tensor, teacher: Tensor, tau: float = 1.0) -> Tensor:
     """KL_bm(softmax(teacher / tau) || softmax(student / tau)), without a factor tau^2 (FedDF, Lin et al.
     2020, Eq. 3; FCCL, Huang et al. 2022; times tau^2 it is FCCL+ Eq. 10)."""

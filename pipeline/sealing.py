@@ -11,8 +11,12 @@ def seal(document: dict) -> dict:
 
 
 def is_sealed(document: dict) -> bool:
-    """Whether `self` is the hash of the rest. KeyError where there is none."""
-    return document["self"] == content_hash(document)
+    """Whether `self` is the hash of the rest, which has to be JSON. KeyError where there is none."""
+    stated = document["self"]
+    try:
+        return stated == content_hash(document)
+    except (TypeError, ValueError, RecursionError):   # a date of YAML's, NaN
+        return False
 
 
 def content_hash(document: dict) -> str:

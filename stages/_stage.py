@@ -22,7 +22,8 @@ def stage(function: Callable, *names: str, **optional: str) -> None:
         for line in keeping.mend_locks():                          # DVC rewrites one when the stage has ended
             print(f"warning: {line}", file=sys.stderr, flush=True)
         for name, value in arguments.items():             # each becomes part of a path
-            if problem := next(filter(None, map(Spelling().problem, (value or "x").split("/"))), None):
+            parts = [] if value is None else value.split("/")
+            if problem := next(filter(None, map(Spelling().problem, parts)), None):
                 raise ParamError(f"{name} {value!r:.80}: {problem}")
         function(**arguments)
     guarded(call)

@@ -25,6 +25,7 @@ import torch
 from pipeline import methods
 from pipeline.cells import evaluation, loading, provenance, training
 from pipeline.cells.inputs import inputs
+from pipeline.cells.training import Job
 from pipeline.engine.handle import Batch
 from pipeline.engine.state import pack
 from pipeline.engine.trained import Watch
@@ -84,6 +85,8 @@ def short(cell: Cell, part: dict) -> list[list]:
         world = world.at(number, watch := Watch(executor))
         state = method.round(state, world)
         row, measured = training._row(world, method, state, tests, scenario, watch.trained)
+        if number == scenario.training.rounds:
+            row |= training._newcomers(Job(cell, seed, "", ROOT), scenario, method, state)
         rows.append(row)
         own = measured or own
         found += [[f"round {number}", f"state {at}", digest] for at, digest in _digests(pack(state))]

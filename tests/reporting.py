@@ -157,6 +157,8 @@ def write_run(root, name, measures, paper="fedcrl"):
             "public": None,
             "partition": "b" * 64,
             "device": "cpu",
+            "precision": "fp32",
+            "executor": "sequential",
             "versions": {"torch": "2.8.0"},
             "started": "2025-01-01T00:00:00+00:00",
             "seconds": [1.5] * len(seeds),

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from repository import copy_of_the_repository, edit, run, stage
 
-METHODS = ("fedavg", "fedprox")                       # FedProx's term is the one that is altered
+# FedProx's term is the one that is altered; with mu = 0 the same code has no term.
+METHODS = ("fedavg", "fedprox", "fedprox-none")
 
 
 def git(project: Path, *arguments: str) -> str:
@@ -23,7 +24,7 @@ def commit(project: Path, message: str) -> str:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Path:
-    """A repository of its own with two cells of FedCRL's miniature, short, and trained by DVC; nothing else
+    """A repository of its own with three cells of FedCRL's miniature, short, and trained by DVC; nothing else
     was run."""
     copy = copy_of_the_repository(tmp_path_factory.mktemp("certified"))
 
@@ -35,6 +36,7 @@ def project(tmp_path_factory) -> Path:
             mini["scenario"]["seeds"],
         ) = 6, 2, [0]
         mini["methods"] = [*METHODS]
+        document["methods"]["fedprox-none"] = {"algorithm": "fedprox", "label": "FedProx, none", "mu": 0.0}
     edit(copy / "papers/fedcrl/paper.yaml", shorten)
     for runs in copy.glob("papers/*/runs/*/"):
         shutil.rmtree(runs)
@@ -104,12 +106,12 @@ def test_results_outlive_a_change_that_does_not_change_them(project):
     )
     replace(project, "pipeline/methods/fedavg.py", "return State(model=world.average(models))",
             "average = world.average(models)\n        return State(model=average)")          # reworded
-    assert changed(project) == ["fedavg", "fedprox"]
+    assert changed(project) == [*METHODS]
     assert "commit the code first" in certify(project, expect=2).stderr
     now = commit(project, "a variable renamed")
     trained = json.loads((project / "papers/fedcrl/runs/mini/fedavg/result.json").read_text())
     said = certify(project).stdout
-    assert "2 the same, 0 different" in said and changed(project) == []
+    assert "3 the same, 0 different" in said and changed(project) == []
     # as it was trained
     assert json.loads((project / "papers/fedcrl/runs/mini/fedavg/result.json").read_text()) == trained != now
     commit(project, "certified")
@@ -123,24 +125,25 @@ def test_a_cell_without_its_data_is_not_called_different(project):
     commit(project, "another loss, no partition")
     done = certify(project, expect=1)
     assert "fedcrl/mini/fedprox: papers/fedcrl/partitions/mini" in done.stderr
-    assert "DIFFERENT" not in done.stdout and "0 the same, 0 different, 1 not compared" in done.stdout
+    assert "DIFFERENT" not in done.stdout and "0 the same, 0 different, 2 not compared" in done.stdout
     away.rename(place)
     (project / file).write_text(original)
     commit(project, "the loss as it was, and the partition")
     assert changed(project) == []
 
 
-def test_a_constant_that_changes_a_loss_is_refused(project):
+@pytest.mark.parametrize("asked", [(), ("fedprox-none",)])
+def test_a_constant_that_changes_a_loss_is_refused(project, asked):
+    """FedProx without its term runs the same code and stays the same, which says nothing of FedProx."""
     file = "pipeline/methods/fedprox.py"
     original, ledger = (project / file).read_text(), (project / "equivalents.yaml").read_text()
     replace(project, file, "self.mu *", "1.000001 * self.mu *")
     commit(project, "another loss")
-    done = certify(project, expect=1)
-    assert (
-        "DIFFERENT  fedcrl/mini/fedprox: round 1: state " in done.stdout
-        and "0 the same, 1 different" in done.stdout
-    )
-    assert (project / "equivalents.yaml").read_text() == ledger and changed(project) == ["fedprox"]
+    done = certify(project, *asked, expect=1)
+    assert "DIFFERENT  fedcrl/mini/fedprox: round 1: state " in done.stdout
+    assert "not kept   fedcrl/mini/fedprox-none: fedcrl/mini/fedprox goes another way" in done.stdout
+    assert "0 the same, 1 different" in done.stdout
+    assert (project / "equivalents.yaml").read_text() == ledger and changed(project) == [*METHODS[1:]]
     (project / file).write_text(original)
     commit(project, "the loss as it was")
     assert changed(project) == []

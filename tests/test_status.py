@@ -78,6 +78,7 @@ TABLE2 = HEAD + "".join(
 )
 AVG, PROX = Cell("fedcrl", "balanced", "fedavg"), Cell("fedcrl", "balanced", "fedprox")
 MINI = Cell("fedcrl", "mini", "fedavg")
+HERE = {"precision": "fp32", "executor": "sequential"}
 
 
 @pytest.fixture
@@ -241,7 +242,7 @@ def test_failed_is_the_mark_of_today_or_the_log_of_the_last_run(root):
     for digest in (provenance.cell_digest(AVG, "p", root=root), "of-yesterday"):
         write_json(
             root / f".cells/{digest}/error.json",
-            {"cell": str(AVG if digest != "of-yesterday" else PROX), "error": "seed 0: loss is nan"},
+            {"cell": str(AVG if digest != "of-yesterday" else PROX), "error": "seed 0: loss is nan"} | HERE,
         )
     log = root / ".cells/logs"
     log = log / ("papers_fedcrl_dvc.yaml_mini@fedavg.log")
@@ -276,11 +277,11 @@ def test_an_error_mark_counts_under_what_the_cell_was_trained_on(root):
     assert inputs(AVG, 0, root)["digest"] == joined
     write_json(
         root / f".cells/{provenance.cell_digest(AVG, joined, root=root)}/error.json",
-        {"cell": str(AVG), "error": "loss is nan"},
+        {"cell": str(AVG), "error": "loss is nan"} | HERE,
     )
     write_json(
         root / f".cells/{provenance.cell_digest(PROX, 'p', root=root)}/error.json",
-        {"cell": str(PROX), "error": "of the partition alone"},
+        {"cell": str(PROX), "error": "of the partition alone"} | HERE,
     )
     assert status.failures("fedcrl", root).marks == {AVG: "loss is nan"}
 
@@ -288,11 +289,11 @@ def test_an_error_mark_counts_under_what_the_cell_was_trained_on(root):
 def test_the_executor_counts(root):
     partition(root, "balanced")
     digest = provenance.cell_digest(AVG, "p", root=root, executor="stacked")
-    write_json(root / f".cells/{digest}/error.json", {"cell": str(AVG), "error": "loss is nan"})
+    write_json(root / f".cells/{digest}/error.json", {"cell": str(AVG), "error": "loss is nan"} | HERE)
     assert status.failures("fedcrl", root).marks == {}
     write_json(
         root / f".cells/{digest}/error.json",
-        {"cell": str(AVG), "error": "loss is nan", "executor": "stacked"},
+        {"cell": str(AVG), "error": "loss is nan"} | HERE | {"executor": "stacked"},
     )
     assert status.failures("fedcrl", root).marks == {AVG: "loss is nan"}
     finish(root, AVG, executor="stacked")

@@ -48,7 +48,7 @@ def read(cell: Cell, root: Path = ROOT) -> dict:
         document = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise FedReproError(f"{shorten(file)}: no such file; `fedrepro tune {cell}` makes it") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FedReproError(f"{shorten(file)}: not whole JSON: {error}; tune the cell again") from None
     check_keys(document, KEYS, f"{shorten(file)}:")
     if not is_sealed(document) or document["cell"] != str(cell):

@@ -114,12 +114,17 @@ class Kept:
             return None
         try:
             return read()
+        except FileNotFoundError:                     # set aside by another process meanwhile
+            return None
         except (MemoryError, OSError) as error:
             raise FedReproError(f"{shorten(path)}: cannot be read: {error}") from None
         except Exception as error:  # noqa: BLE001  # a damaged pickle or archive raises nearly anything
             reason = " ".join(str(error).split())[:100] or type(error).__name__
             aside = path.with_name(path.name + ".damaged")
-            os.replace(path, aside)
+            try:
+                os.replace(path, aside)
+            except FileNotFoundError:
+                return None
             print(
                 f"{shorten(path)}: damaged ({reason}); set aside as {aside.name}, what it held is trained "
                 "again",

@@ -187,8 +187,9 @@ def certificate(result: dict, cell: Cell, root: Path = ROOT) -> dict | None:
 def _codes(result: dict, cell: Cell, root: Path) -> tuple[str, str | None] | None:
     """The digest of the code that trains a cell today, and which of the equal ones made the result, None for
     none of them; None where the root has papers but no code."""
+    executor = result["executor"]
     try:
-        code = digest_of(cell, root, result.get("executor", "sequential"))
+        code = digest_of(cell, root, executor)
     except KeyError:
         return None
     return code, made_by(result, cell, ledger.equal(code, root), root)

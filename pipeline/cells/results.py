@@ -46,8 +46,8 @@ KEYS: dict[str, Any] = {
     "last": Count, "headline": str, "measures": Measures, **dict.fromkeys(MEANS, Measures),
     "clients": list[list[Percent | None]], "traffic": dict[str, NonNegative], "data": dict[str, str],
     "public": dict[str, str] | None, "partition": str, "warnings": list[str], "device": str,
-    "versions": dict[str, str], "started": str, "seconds": list[NonNegative], "git": dict[str, Any],
-    "digest": str}
+    "precision": str, "executor": str, "versions": dict[str, str], "started": str,
+    "seconds": list[NonNegative], "git": dict[str, Any], "digest": str}
 INSIDE = {"traffic": ("up", "down", "bytes"), "data": (DATA := ("set", "source", "digest", "deviation")),
           "public": DATA, "versions": ("torch",), "git": ("commit",)}
 ROUNDED = 0.002  # largest gap between the mean of numbers with four decimals and the rounded mean
@@ -293,9 +293,9 @@ def parse_history(content: bytes, path: Path) -> pd.DataFrame:
     try:
         text = content.decode()
         table = pd.read_csv(io.StringIO(text))
-    except (ValueError, OverflowError) as error:      # pandas' own errors and UnicodeDecodeError among them
+        rows = list(csv.reader(io.StringIO(text)))    # a domain's name may hold a comma
+    except (ValueError, OverflowError, csv.Error) as error:         # also pandas' own and UnicodeDecodeError
         raise FedReproError(f"{shorten(path)}: not a table: {' '.join(str(error).split())}") from None
-    rows = csv.reader(io.StringIO(text))              # a domain's name may hold a comma
     for line, row in enumerate(rows, 1):
         if len(row) != len(table.columns):
             raise FedReproError(f"{shorten(path)}:{line}: not as many fields as the header has")

@@ -7,6 +7,7 @@ under today's, and compares every value of the history, the metrics and the mode
 they are equal, it adds an entry to equivalents.yaml, and DVC has nothing to run. If not, it prints the first
 cell, round and value that differ, adds nothing and exits with 1. The code must be committed, as an entry
 names commits. """
+import dataclasses
 import json
 import os
 import subprocess
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -50,6 +52,11 @@ class Row:
     new: str
 
     @property
+    def code(self) -> tuple[str, str]:
+        """The two digests that are to be called equal."""
+        return self.old, self.new
+
+    @property
     def plan(self) -> dict:
         """How it is cut short: rounds, share of the images, largest batch."""
         last = self.result["rounds"]
@@ -58,8 +65,8 @@ class Row:
         share = min(1.0, TARGET / max(expected, 1e-9))
         batch = BATCH if expected * share > FLOOR or expected > 20 * FLOOR else 1 << 20
         return {"cell": str(self.cell), "rounds": rounds, "images": round(share, 4), "batch": batch,
-                "executor": self.result.get("executor", "sequential"),
-                "precision": self.result.get("precision", "fp32")}
+                "executor": self.result["executor"],
+                "precision": self.result["precision"]}
 
 
 def certify(
@@ -81,29 +88,44 @@ def certify(
         except FedReproError:
             raise ParamError(f"--from {since!r:.80}: not a commit of this clone") from None
     rows, lost = stale(what, since, valid_too, root)
+    if what:                                          # an entry of the ledger is for all that run the code
+        codes = {row.code for row in rows}
+        rows += [row for row in stale((), since, valid_too, root)[0]
+                 if row.code in codes and row not in rows]
+    ways = {row.cell: (*row.code, branches(row.cell, root)) for row in rows}
     without = {row.cell: why for row in rows if (why := _lacks(row.cell, root))}
-    chosen = representatives([row for row in rows if row.cell not in without])
-    compared = {(row.old, row.new) for row in chosen}
-    lost += [f"{row.cell}: {without[row.cell]}" for row in rows if (row.old, row.new) not in compared]
+    chosen = representatives([row for row in rows if row.cell not in without], ways)
+    compared = {ways[row.cell] for row in chosen}
+    unknown_ways = [row for row in rows if ways[row.cell] not in compared]
+    lost += [f"{row.cell}: {without[row.cell]}" for row in unknown_ways]
+    unequal = {row.code: row.cell for row in unknown_ways}
     for line in lost:
         print(f"stale: {line}", file=sys.stderr)
     print(
         f"{len(rows)} cells to certify by {len(chosen)} comparisons" if rows else "nothing to certify",
         flush=True,
     )
-    equal, different = [], 0
+    found: dict[str, list[tuple[Row, dict]]] = {}
+    different = 0
     for commit_of_old, group in _by_commit(chosen).items():
-        pairs = []
         for row, outcome in compare(group, commit_of_old, commit, jobs, root):
             if isinstance(outcome, dict) and outcome["old"] not in ledger.equal(row.old, root):
                 outcome = (f"{row.commit[:12]} has the result's code only by an entry of {ledger.FILE} "
                            "that does not count here")
             if isinstance(outcome, dict):
-                pairs.append(outcome)
+                found.setdefault(commit_of_old, []).append((row, outcome))
                 print(f"  same       {row.cell} ({outcome['values']} values)", flush=True)
             else:
                 different += 1
+                unequal[row.code] = row.cell
                 print(f"  DIFFERENT  {row.cell}: {outcome}", flush=True)
+    equal = []
+    for commit_of_old, answers in found.items():
+        pairs = [pair for row, pair in answers if row.code not in unequal]
+        for row, _ in answers:
+            if row.code in unequal:
+                print(f"  not kept   {row.cell}: {unequal[row.code]} goes another way through the same code, "
+                      "and is not known to stay the same", flush=True)
         fresh = [pair for pair in pairs if pair["new"] not in ledger.equal(pair["old"], root)]
         if fresh:
             ledger.append(
@@ -146,7 +168,7 @@ def stale(
             lost.append(str(error))
             continue
         try:
-            new = provenance.digest_of(cell, root, result.get("executor", "sequential"))
+            new = provenance.digest_of(cell, root, result["executor"])
         except FedReproError as error:               # such as a method that paper.yaml has no longer
             lost.append(f"{shorten(path)}: {error}")
             continue
@@ -194,20 +216,46 @@ def _check_names(names: Iterable[str], root: Path) -> None:
             raise FedReproError(unknown("measured cell, method or paper", name, known))
 
 
-def representatives(rows: list[Row]) -> list[Row]:
-    """One row for each pair of digests, the one that took least time: what a scenario names is in its digest,
-    so the others run the same code on other data."""
+def representatives(rows: list[Row], ways: dict[Cell, tuple]) -> list[Row]:
+    """One row for each pair of digests and each way through their code (`ways`), the one that took least
+    time: the others go the same way with other data and numbers."""
     cheapest: dict[tuple, Row] = {}
     for row in sorted(rows, key=lambda row: (row.result["seconds"][0] / row.result["rounds"], str(row.cell))):
-        cheapest.setdefault((row.old, row.new), row)
+        cheapest.setdefault(ways[row.cell], row)
     return sorted(cheapest.values(), key=lambda row: str(row.cell))
+
+
+def branches(cell: Cell, root: Path = ROOT) -> str:
+    """What of a cell's settings may choose between branches of one code: every text and switch, which numbers
+    are 0, 1 or another, which optional settings there are; not which data they are for."""
+    scenario, _, hyper = cell.resolve(root)
+    values = dataclasses.asdict(dataclasses.replace(scenario, seeds=[0]))
+    partition = values.pop("partition")
+    for name in ("data", "public"):
+        for key in ("set", "domains", "size"):
+            (values[name] or {}).pop(key, None)
+    models = (values.pop("models") or {}).values()
+    values |= {"models": sorted({json.dumps(_kinds(model)) for model in models}),
+               "heldout": partition.get("heldout") is not None}
+    return json.dumps(_kinds([values, hyper]), sort_keys=True)
+
+
+def _kinds(value: Any) -> Any:
+    """The value with numbers other than 0 and 1 alike."""
+    if isinstance(value, dict):
+        return {key: _kinds(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_kinds(inner) for inner in value]
+    if isinstance(value, (bool, str)) or value in (None, 0, 1):
+        return value
+    return "number"
 
 
 def _last_valid(cell: Cell, result: dict, commits: Iterable[str], root: Path) -> tuple[str, str] | None:
     """(digest of code, commit) of the first commit that trained or holds the result and whose sources.yaml
     has the digest of the code that made it."""
     for commit in commits:
-        code, precise = _recorded(commit, cell, root), result.get("precision", "fp32")
+        code, precise = _recorded(commit, cell, root), result["precision"]
         if (
             code
             and _has_result(commit, cell, result, root)
@@ -219,12 +267,21 @@ def _last_valid(cell: Cell, result: dict, commits: Iterable[str], root: Path) ->
 
 
 def _commits(root: Path, result: dict) -> Iterator[str]:
-    """Commits to look at: those of the ledger from the newest, the one that trained, then every one that
-    changed a sources.yaml."""
+    """Commits to look at: the one that trained, if it has the short form, those of the ledger from the
+    newest, then every one that changed a sources.yaml."""
+    trained = result["git"].get("commit")
+    if trained and not result["git"].get("dirty") and _holds(trained, SHORT, root):
+        yield trained
     yield from (entry["to"] for entry in reversed(ledger.entries(root)))
-    if result["git"].get("commit") and not result["git"].get("dirty"):
-        yield result["git"]["commit"]
     yield from git(root, "log", "--format=%H", "--", "sources.yaml", "papers/*/sources.yaml").split()
+
+
+@cache
+def _holds(commit: str, file: str, root: Path) -> bool:
+    try:
+        return bool(git(root, "ls-tree", "--name-only", commit, "--", file))
+    except FedReproError:                             # a commit that this clone does not have
+        return False
 
 
 def _has_result(commit: str, cell: Cell, result: dict, root: Path) -> bool:

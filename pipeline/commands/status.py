@@ -250,10 +250,9 @@ def failures(key: str, root: Path = ROOT) -> Failures:
 def _digest_today(cell: Cell, mark: dict, root: Path) -> str:
     """The digest that the marked training would now have: of the partition, features and corrupted images as
     they are now."""
-    executor = mark.get("executor", "sequential")
     first = cell.resolve(root)[0].seeds[0]
     return provenance.cell_digest(
-        cell, inputs(cell, first, root)["digest"], mark.get("precision", "fp32"), root, executor
+        cell, inputs(cell, first, root)["digest"], mark["precision"], root, mark["executor"]
     )
 
 

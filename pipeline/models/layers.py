@@ -55,7 +55,9 @@ class Network(nn.Module):
     head      representation (B, d) -> logits (B, classes)
     width     d
     projector representation (B, d) -> embedding (B, e), where a scenario asks for one; no part of the
-    classifier Dropout acts between the two and holds no state, so every key of the state dict begins with
+              classifier
+
+    Dropout acts between features and head and holds no state, so every key of the state dict begins with
     `features.`, `head.` or `projector.`. Features of more than d numbers describe a distribution (FedSR): the
     first d are its mean.
     """

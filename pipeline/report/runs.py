@@ -131,7 +131,7 @@ def _facts(cell: Cell, result: dict, root: Path) -> list[tuple[str, str]]:
         ("partition", ", ".join(result.get("partitions", [result["partition"]]))),
         ("git commit", state),
         ("device", result["device"]),
-        ("executor", ", ".join(filter(None, (result.get("executor"), result.get("precision"))))),
+        ("executor", f"{result['executor']}, {result['precision']}"),
         ("versions", ", ".join(f"{name} {value}" for name, value in result["versions"].items())),
         ("started", result["started"]),
         ("wall time", ", ".join(f"{seconds:,.0f} s" for seconds in result["seconds"]) + " (by seed)"),

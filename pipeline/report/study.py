@@ -120,8 +120,8 @@ class Study:
         found: dict[str, list[Cell]] = {}
         for cell in dict.fromkeys(cell for cell in cells if cell in self.results):
             result = self.results[cell]
-            way = filter(None, (result.get("executor"), result.get("precision"), result["device"]))
-            found.setdefault(", ".join(way), []).append(cell)
+            way = f"{result['executor']}, {result['precision']}, {result['device']}"
+            found.setdefault(way, []).append(cell)
         if len(found) < 2:
             return ""
         most = max(found, key=lambda way: len(found[way]))

@@ -20,6 +20,10 @@ class Data:
     # Of training images. crop_flip: 4 reflected pixels around, a random crop, a horizontal flip.
     augmentation: Literal["crop_flip"] | None = None
 
+    def __post_init__(self):
+        if len(set(self.domains.values())) < len(self.domains):
+            raise ValueError("'domains' has two names for one domain")
+
 
 @dataclass(frozen=True)
 class Public:
@@ -33,6 +37,10 @@ class Public:
         "none"
     )
     drop_last: bool = False
+
+    def __post_init__(self):
+        if self.drop_last and self.batch_size > self.size:
+            raise ValueError("with 'drop_last' a 'batch_size' above 'size' leaves no batch")
 
 
 @dataclass(frozen=True)
@@ -87,6 +95,12 @@ class Domains:
     seed: Whole = 1
     fixed: bool = False
 
+    def __post_init__(self):
+        if self.beta is not None and self.per_class is None:
+            raise ValueError("'beta' divides the images of 'per_class', which has to be given, too")
+        if self.share is not None and self.per_class is not None:
+            raise ValueError("give either 'share' or 'per_class'")
+
 
 @dataclass(frozen=True)
 class Subset:
@@ -107,6 +121,8 @@ class Subset:
     def __post_init__(self):
         if (self.test == "random") != (self.test_share is not None):
             raise ValueError("'test_share' belongs to 'test: random', which needs it")
+        if self.stratified and self.beta is not None:
+            raise ValueError("give either 'stratified', the domain's shares of the classes, or 'beta'")
 
 
 Partition = Dirichlet | Pathological | Domains | Subset
