@@ -250,7 +250,7 @@ def test_no_network_embeds_more_than_so_many_images_at_once(monkeypatch):
     monkeypatch.setattr(evaluation, "EMBEDDED", 5)
     with nn.modules.module.register_module_forward_pre_hook(note):
         parts = evaluation.representations(world.new_models(), world, tests)
-    assert max(sizes) == 5 and parts.keys() == whole.keys()
+    assert 0 < max(sizes) <= 5 and parts.keys() == whole.keys()
     for name, values in whole.items():
         if values.dtype == np.float16:
             np.testing.assert_allclose(parts[name], values, rtol=1e-3, atol=1e-3)

@@ -295,14 +295,19 @@ def _private(models: Clients, world: World) -> dict[str, np.ndarray]:
 def _logits(models: Clients, world: World, images: Tensor) -> np.ndarray:
     """(clients, n, C) float16 of the same images."""
     return np.stack([
-        torch.cat([world.network(k, model)(part) for part in images.split(EMBEDDED)]).half().cpu().numpy()
+        torch.cat([world.network(k, model)(part) for part in _parts(images)]).half().cpu().numpy()
         for k, model in enumerate(models)
     ])
 
 
 def _features(network: Network, images: Tensor) -> Tensor:
     """(n, d) before dropout."""
-    return torch.cat([network.features(part) for part in images.split(EMBEDDED)])
+    return torch.cat([network.features(part) for part in _parts(images)])
+
+
+def _parts(images: Tensor) -> tuple[Tensor, ...]:
+    """At most EMBEDDED at once, in equal parts: a small rest might be rounded otherwise."""
+    return images.tensor_split(max(1, math.ceil(len(images) / EMBEDDED)))
 
 
 def _balanced(labels: np.ndarray, limit: int) -> np.ndarray:
