@@ -264,10 +264,47 @@ def test_a_missing_package_is_one_line_and_nothing_of_it_is_imported_otherwise(m
 def test_what_comes_twice_stays_as_it_came_first(tmp_path):
     """A lost machine had finished all the same: the first seed stays, its checkpoint goes."""
     keeper = Keeper(str(tmp_path))
-    keeper.save("digest/seed-0.pt", b"half")
-    keeper.save("digest/seed-0.json", b"first")
-    keeper.save("digest/seed-0.json", b"second")
-    assert keeper.begin("cell", "n2", ["digest"]) == {"digest/seed-0.json": b"first"}
+    for name, data in (("pt", b"half"), ("npz", b"pictures"), ("json", b"first"),
+                       ("npz", b"others"), ("json", b"second"), ("pt", b"late")):
+        keeper.save(f"digest/seed-0.{name}", data)
+    assert keeper.begin("cell", "n2", ["digest"]) == {"digest/seed-0.json": b"first",
+                                                      "digest/seed-0.npz": b"pictures"}
+
+
+def test_what_others_name_is_sent_before_them(tmp_path):
+    """A node that dies between two files has not told of a seed whose pictures are lost."""
+    names = ["delivered.json", "error.json", "seed-0.json", "seed-0.npz", "seed-1.json", "seed-1.npz",
+             "seed-2.pt"]
+    (tmp_path / ".cells/digest").mkdir(parents=True)
+    for name in names:
+        (tmp_path / ".cells/digest" / name).touch()
+    sent = [path.name for path in node._stamps(tmp_path)]
+    assert sorted(sent) == names and sent[-1] == "delivered.json"
+    assert all(sent.index(f"seed-{k}.npz") < sent.index(f"seed-{k}.json") for k in (0, 1))
+
+
+def test_jobs_that_end_with_the_call_leave_no_mark(tmp_path, orders):
+    """Another cluster may take the cell, although this call was killed."""
+    task, first = Stage(tmp_path, CELL), Pretended(tmp_path)
+    first.outlives = False
+    first.submit(task, False)
+    settle(first)
+    other = Pretended(tmp_path, "another")
+    other.submit(task, False)
+    settle(other)
+    assert other.batches == [1]
+
+
+@pytest.mark.parametrize("text", ["", "[1]", '{"a": 1}'])
+def test_a_mark_that_says_nothing_is_none(tmp_path, orders, text):
+    task, one = Stage(tmp_path, CELL), Pretended(tmp_path)
+    mark = one._mark(task)
+    mark.parent.mkdir(parents=True)
+    mark.write_text(text)
+    assert one.cancel([task]) == 0
+    one.submit(task, False)
+    settle(one)
+    assert one.batches == [1]
 
 
 def test_cells_on_a_machine_share_what_they_begin_with(tmp_path, monkeypatch):
@@ -294,10 +331,14 @@ def test_a_folder_that_another_user_made_is_not_taken(tmp_path, monkeypatch):
         node._place()
 
 
-def test_a_clock_that_is_ahead_is_noticed():
-    now = time.time()
-    assert delivery.clock_ahead({"ended": now - 3600}) == delivery.clock_ahead({"ended": now + 5}) == 0
-    assert 3590 < delivery.clock_ahead({"ended": now + 3600}) <= 3600
+def test_a_clock_that_is_ahead_is_noticed(tmp_path):
+    path = tmp_path / delivery.NAME
+
+    def ahead(seconds: float) -> float:
+        path.write_text(json.dumps({"ended": time.time() + seconds}))
+        return delivery.clock_ahead(path)
+
+    assert ahead(-3600) == ahead(5) == 0 and 3500 < ahead(3600) <= 3600
 
 
 def test_arrays_stay_below_the_largest_that_the_cluster_takes(tmp_path, monkeypatch):

@@ -80,9 +80,9 @@ def runnable(cell: Cell, root: Path = ROOT) -> tuple[Scenario, str, dict, Any]:
     return scenario, algorithm, hyper, method
 
 
-def check_environment() -> None:
+def check_environment(here: bool = True) -> None:
     """ParamError naming the first variable whose value cannot be used. torch is imported only where one of
-    those is set that it must judge."""
+    those is set that it must judge, and where the training is `here`: another machine has another device."""
     for name, (kind, bounds) in NUMBERS.items():
         if not (text := os.environ.get(name)):
             os.environ.pop(name, None)            # an empty variable is none
@@ -99,7 +99,7 @@ def check_environment() -> None:
     mirror = os.environ.get("FEDREPRO_MIRROR")
     if mirror and not Path(mirror).expanduser().is_dir():
         raise ParamError(f"FEDREPRO_MIRROR: {mirror} is not a folder")
-    if any(os.environ.get(f"FEDREPRO_{name}") for name in ("DEVICE", "EXECUTOR", "PRECISION")):
+    if here and any(os.environ.get(f"FEDREPRO_{name}") for name in ("DEVICE", "EXECUTOR", "PRECISION")):
         _check_device()
 
 

@@ -70,6 +70,7 @@ TUNING = (
     "pipeline.cells.choices:means",
     "pipeline.cells.choices:best",
 )
+PACKAGES = ("torch", "torchvision", "numpy", "pandas")         # whose versions are recorded with every result
 STAGES = ("data", "features", "corrupt", "contact_sheet", "figures", "report", "results", "split")
 
 
@@ -242,13 +243,12 @@ def paper_digests(name: str, root: Path = ROOT) -> dict[str, dict]:
 
 def machine() -> dict:
     """Versions and platform, recorded with every result."""
-    packages = ("torch", "torchvision", "numpy", "pandas")
     return {
         "python": platform.python_version(),
         "platform": f"{sys.platform}-{platform.machine()}",
         "processor": _processor(),
         **({"arithmetic": found} if (found := arithmetic.in_use()) else {}),
-        **{name: metadata.version(name) for name in packages},
+        **{name: metadata.version(name) for name in PACKAGES},
     }
 
 

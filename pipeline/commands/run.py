@@ -51,7 +51,7 @@ TAIL = 8                                 # lines of the log of a failed stage
 def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = False, on: str = "local",
          **options: str) -> int:
     """Run the stages; returns the exit code. `on` and `options`: see `pipeline.engines.engine`."""
-    check_environment()
+    check_environment(here=on == "local")
     if force and on != "local":
         raise ParamError("--force: a cluster trains what is missing; train again on this machine")
     chosen = [target for stage in stages for target in targets(stage)]

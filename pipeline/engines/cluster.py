@@ -64,6 +64,7 @@ class Cluster:
     """Base of the engines that train elsewhere. A subclass sends jobs, lists those that have not ended and
     ends them."""
     title: str                           # which cluster: `slurm cluster 'mini'`
+    outlives = True                      # whether jobs go on when this process ends
 
     def __init__(self, local: Engine, root: Path):
         self.local, self.root, self.cores = local, root, local.cores
@@ -198,6 +199,8 @@ class Cluster:
         for job in jobs:
             if job.code is None and job.id:
                 self.sent.append(job)
+                if not self.outlives:
+                    continue
                 files.write_json(job.mark, {"cell": job.order.cell, "title": self.title, "id": job.id,
                                             "name": job.name, "digests": job.order.digests})
         now = time.monotonic()
@@ -220,14 +223,15 @@ class Cluster:
         arrived = {job.task: (job, path) for job, path in itertools.islice(back, AT_ONCE)}
         if not arrived:
             return
-        ahead = [clock_ahead(found) for job, path in arrived.values() if (found := _read(path))]
+        ahead = [0.0]
         for task, error in record([(t, j.order, p) for t, (j, p) in arrived.items()], self.root).items():
-            job = arrived[task][0]
+            job, path = arrived[task]
             if error:
                 job.fail(f"error: {error}")
             else:
                 job.code = 0
                 job.mark.unlink(missing_ok=True)
+                ahead.append(clock_ahead(path))
         if any(ahead):
             print(f"warning: the clock of a worker is {max(ahead):.0f} s ahead of this machine's", flush=True)
 
@@ -248,7 +252,9 @@ class Cluster:
 
 
 def _read(path: Path) -> dict | None:
+    """What is noted of a job; None where that is nothing that can be used."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return found if {"cell", "title", "id", "name", "digests"} <= set(found) else None
+    except (OSError, ValueError, TypeError, RecursionError):
         return None

@@ -16,7 +16,6 @@ from pipeline.sealing import is_sealed, seal
 
 NAME = "delivered.json"
 EXECUTORS = ("sequential", "stacked")
-PACKAGES = ("torch", "torchvision", "numpy", "pandas")
 AHEAD = 60.0                             # seconds that another machine's clock may be ahead
 
 
@@ -41,8 +40,8 @@ class Order:
 
 def versions() -> dict[str, str]:
     """Of the packages that make numbers, without a build's suffix: `2.9.1+cpu` computes as `2.9.1`."""
-    found = dict.fromkeys(PACKAGES, "none")
-    for name in PACKAGES:
+    found = dict.fromkeys(provenance.PACKAGES, "none")
+    for name in provenance.PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name).partition("+")[0]
     return found
@@ -102,9 +101,9 @@ def check(path: Path, order: Order, root: Path = ROOT) -> dict:
     return found
 
 
-def clock_ahead(found: dict) -> float:
-    """Seconds that the worker's clock is ahead of ours; 0 where that is little."""
-    ahead = found["ended"] - time.time()
+def clock_ahead(path: Path) -> float:
+    """Seconds that the clock of a delivery's worker is ahead of ours; 0 where that is little."""
+    ahead = json.loads(path.read_text(encoding="utf-8"))["ended"] - time.time()
     return ahead if ahead > AHEAD else 0.0
 
 

@@ -37,14 +37,15 @@ class Keeper:
         """A file of `.cells`, whole or absent. A finished seed that comes twice stays as it came first; its
         checkpoint goes."""
         path = self.cells / name
-        if path.suffix == ".json" and path.name.startswith("seed-"):
-            path.with_suffix(".pt").unlink(missing_ok=True)
-            if path.exists():
-                return
+        finished = path.with_suffix(".json")
+        if path.name.startswith("seed-") and finished.exists():
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{os.getpid()}-{platform.node()}.new")
         temporary.write_bytes(data)
         os.replace(temporary, path)
+        if path.name.startswith("seed-") and path == finished:
+            path.with_suffix(".pt").unlink(missing_ok=True)
 
     def tell(self, path: str, data: bytes) -> None:
         """More of a cell's log or events."""
@@ -117,9 +118,10 @@ def _worked(order: dict, root: Path, logs: list[str], keeper, environment: dict[
 
 
 def _stamps(root: Path) -> dict[Path, tuple[int, int]]:
-    """The files of `.cells` that matter elsewhere, and when they were written. The delivery is looked for
-    first and sent last: all that it names must be there when it arrives."""
-    kinds = [list(root.glob(f".cells/*/{kind}")) for kind in ("delivered.json", "error.json", "seed-*")]
+    """The files of `.cells` that matter elsewhere, and when they were written. A delivery and a finished seed
+    name other files, which must be there when it arrives: it is looked for first and sent last."""
+    kinds = [list(root.glob(f".cells/*/{kind}"))
+             for kind in ("delivered.json", "error.json", "seed-*.json", "seed-*.npz", "seed-*.pt")]
     stamps = {}
     for path in (path for found in reversed(kinds) for path in found):
         try:

@@ -32,6 +32,7 @@ RETRIES = 100                            # of a task whose node dies
 
 class Ray(Cluster):
     """A Ray cluster. `jobs`: cells at once, None for as many as it takes; `gpus`: share of a GPU for each."""
+    outlives = False
 
     def __init__(self, local: Engine, jobs: int | None, address: str, gpus: str, root: Path = ROOT):
         super().__init__(local, root)
@@ -82,8 +83,6 @@ class Ray(Cluster):
 
     def close(self) -> str:
         """Tasks end with this process, so nothing is left to attach to."""
-        for job in [*self.waiting, *self.running.values()]:
-            job.mark.unlink(missing_ok=True)
         left = super().close()
         ray.shutdown()
         return left

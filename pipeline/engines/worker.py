@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from pipeline.cells import arithmetic
+from pipeline.cells.checks import check_environment
 from pipeline.engines.delivery import Order, deliver, versions
 from pipeline.errors import TrainingError, guarded
 from pipeline.schema import ROOT, Cell
@@ -33,6 +34,7 @@ def run(order: dict, root: Path, log: Path, events: Path, environment: dict[str,
 def work(order: str) -> None:
     """Train the cell of an order and seal what was made."""
     wanted = Order(**json.loads(order))
+    check_environment()
     cell = Cell.parse(wanted.cell)
     node = os.uname().nodename
     wrong = [f"{name} {found} (asked for: {wanted.versions[name]})" for name, found in versions().items()
