@@ -168,7 +168,8 @@ def test_a_method_of_another_paper_is_on_this_page_and_in_no_table_of_the_paper(
     results = collect(measured)
     results[Cell("fedcrl", "across", "fedprox")]["executor"] = "stacked"
     about = [column.about for column in values_of(measured, results)[0].columns]
-    assert ["FedProx (across): stacked, cpu; the others: cpu." in text for text in about].count(True) == 1
+    said = "FedProx (across): stacked, fp32, cpu; the others: sequential, fp32, cpu."
+    assert [said in text for text in about].count(True) == 1
     render(["fedcrl"], measured)
     after = {kind: (measured / f"reports/fedcrl.{kind}").read_text() for kind in before}
     link = ', <a href="runs/fedcrl/across.html">miniature, methods of the other papers</a>'
