@@ -110,11 +110,9 @@ class Kept:
             raise ValueError("it belongs to another cell or seed")
 
     def _trusted(self, path: Path, read: Callable[[], dict]) -> dict | None:
-        if not path.exists():
-            return None
         try:
             return read()
-        except FileNotFoundError:                     # set aside by another process meanwhile
+        except FileNotFoundError:
             return None
         except (MemoryError, OSError) as error:
             raise FedReproError(f"{shorten(path)}: cannot be read: {error}") from None
@@ -123,7 +121,7 @@ class Kept:
             aside = path.with_name(path.name + ".damaged")
             try:
                 os.replace(path, aside)
-            except FileNotFoundError:
+            except FileNotFoundError:                 # another process has set it aside
                 return None
             print(
                 f"{shorten(path)}: damaged ({reason}); set aside as {aside.name}, what it held is trained "

@@ -7,7 +7,6 @@ under today's, and compares every value of the history, the metrics and the mode
 they are equal, it adds an entry to equivalents.yaml, and DVC has nothing to run. If not, it prints the first
 cell, round and value that differ, adds nothing and exits with 1. The code must be committed, as an entry
 names commits. """
-import dataclasses
 import json
 import os
 import subprocess
@@ -17,7 +16,7 @@ import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -88,10 +87,6 @@ def certify(
         except FedReproError:
             raise ParamError(f"--from {since!r:.80}: not a commit of this clone") from None
     rows, lost = stale(what, since, valid_too, root)
-    if what:                                          # an entry of the ledger is for all that run the code
-        codes = {row.code for row in rows}
-        rows += [row for row in stale((), since, valid_too, root)[0]
-                 if row.code in codes and row not in rows]
     ways = {row.cell: (*row.code, branches(row.cell, root)) for row in rows}
     without = {row.cell: why for row in rows if (why := _lacks(row.cell, root))}
     chosen = representatives([row for row in rows if row.cell not in without], ways)
@@ -155,13 +150,15 @@ def stale(
     what: Iterable[str], commit: str | None, valid_too: bool, root: Path = ROOT
 ) -> tuple[list[Row], list[str]]:
     """The measured cells that today's code is not known to give, and a line for each of them that has nothing
-    to compare with."""
-    rows, lost, named = [], [], set(what)
+    to compare with. Where some are named, also the others that run their code: an entry of the ledger is for
+    all of them."""
+    rows, named, codes = [], set(what), set()
+    lines: list[str] = []
     commits = [commit] if commit else []
     for path in sorted(root.glob("papers/*/runs/*/*/result.json")):
         cell = Cell(path.parts[-5], *path.parts[-3:-1])
-        if named and not named & {str(cell), cell.method, cell.paper}:
-            continue
+        asked = not named or bool(named & {str(cell), cell.method, cell.paper})
+        lost = lines if asked else []
         try:
             result = results.read(path)
         except FedReproError as error:
@@ -190,7 +187,9 @@ def stale(
             lost.append(f"{cell}: {why}")
         else:
             rows.append(Row(cell, result, *found, new))
-    return rows, lost
+            if asked:
+                codes.add(rows[-1].code)
+    return [row for row in rows if row.code in codes], lines
 
 
 def _lacks(cell: Cell, root: Path) -> str:
@@ -229,7 +228,7 @@ def branches(cell: Cell, root: Path = ROOT) -> str:
     """What of a cell's settings may choose between branches of one code: every text and switch, which numbers
     are 0, 1 or another, which optional settings there are; not which data they are for."""
     scenario, _, hyper = cell.resolve(root)
-    values = dataclasses.asdict(dataclasses.replace(scenario, seeds=[0]))
+    values = asdict(replace(scenario, seeds=[0]))
     partition = values.pop("partition")
     for name in ("data", "public"):
         for key in ("set", "domains", "size"):

@@ -37,14 +37,14 @@ class Keeper:
         """A file of `.cells`, whole or absent. A finished seed that comes twice stays as it came first; its
         checkpoint goes."""
         path = self.cells / name
-        finished = path.with_suffix(".json")
-        if path.name.startswith("seed-") and finished.exists():
+        seed, finished = path.name.startswith("seed-"), path.with_suffix(".json")
+        if seed and finished.exists():
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{os.getpid()}-{platform.node()}.new")
         temporary.write_bytes(data)
         os.replace(temporary, path)
-        if path.name.startswith("seed-") and path == finished:
+        if seed and path == finished:
             path.with_suffix(".pt").unlink(missing_ok=True)
 
     def tell(self, path: str, data: bytes) -> None:
