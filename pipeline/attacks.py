@@ -1,5 +1,6 @@
 """White-box attacks on images in [0, 1], bounded by eps in every pixel, and training on attacked images
 (Goodfellow et al. 2015; Madry et al. 2018; FedCCL, Sec. 5.5)."""
+from collections.abc import Callable
 
 from torch import Tensor
 
@@ -15,9 +16,10 @@ def pgd(
     step: float,
     steps: int,
     random_start: bool = True,
+    scores: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
     """`steps` times x <- clip(x + step * sign(d CE(model(x), y) / d x)), clipped to [0, 1] and to eps around
-    the images.
+    the images, with the model's logits, or with the `scores` (images -> (B, classes)) by which it predicts.
 
     images (B, C, H, W) in [0, 1], labels (B,); the result, of the same shape, is a constant. `random_start`:
     from x + u, u ~ U(-eps, eps), else from the images. The model is `Handle`-like (`input_gradient`,
@@ -28,13 +30,14 @@ def pgd(
     if random_start:
         attacked = (images + eps * (2 * model.uniform(images) - 1)).clamp(low, high)
     for _ in range(steps):
-        slope = model.input_gradient(lambda x: cross_entropy(model(x), labels), attacked)
+        slope = model.input_gradient(lambda x: cross_entropy((scores or model)(x), labels), attacked)
         attacked = (attacked + step * slope.sign()).clamp(low, high)
     return attacked.detach()
 
 
-def fgsm(model: Handle, images: Tensor, labels: Tensor, eps: float) -> Tensor:
+def fgsm(model: Handle, images: Tensor, labels: Tensor, eps: float,
+         scores: Callable[[Tensor], Tensor] | None = None) -> Tensor:
     """One step of eps from the images themselves (Goodfellow et al. 2015)."""
-    return pgd(model, images, labels, eps, eps, 1, random_start=False)
+    return pgd(model, images, labels, eps, eps, 1, random_start=False, scores=scores)
 
 

@@ -512,6 +512,8 @@ def test_bias_correction_counts_the_server_steps():
     ("fedadam", {"beta2": 1.0}, "methods.x.beta2: must be at most 0.9999"),
     ("fedavgm", {"beta": 1}, "methods.x.beta: must be at most 0.9999"),
     ("feddyn", {"alpha": 0}, "methods.x.alpha: must be above 0"),
+    ("fedproto", {"averaging": True, "candidates": "own"}, "x: 'candidates: own' needs models"),
+    ("fedtgp", {"averaging": True, "candidates": "own"}, "x: 'candidates: own' needs models"),
     ("scaffold", {"option": 2}, "methods.x.option: unknown value '2'")])
 def test_values_that_make_no_sense_are_refused(algorithm, hyper, message):
     with pytest.raises(ParamError, match=message):

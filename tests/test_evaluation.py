@@ -10,6 +10,7 @@ from torch import nn
 from pipeline.cells import evaluation
 from pipeline.cells.evaluation import TestSet, correct, last_mean, measure
 from pipeline.engine.state import Clients, Params
+from pipeline.schema import Attack
 
 
 class Fixed(nn.Module):
@@ -127,6 +128,40 @@ def test_a_client_without_test_images_is_left_out(counted):
     assert measures["average"] == 50 and measures["weighted"] == 50 and math.isnan(own[1])
 
 
+def test_clients_of_whom_none_has_test_images_have_no_accuracy(counted):
+    """Such as the unseen clients of a small partition."""
+    world = counted(FixedWorld([[0, 0]] * 2, [0, 0], ["a", "b"]))
+    measures, own = measure(own_models(2), world, world.tests(), "clients")
+    assert set(measures) == {"average", "weighted", "clients_std"}
+    assert all(map(math.isnan, [*measures.values(), *own]))
+
+
+@pytest.mark.parametrize("kind", ["clients", "domains", "pooled", "cross"])
+@pytest.mark.parametrize("shared", [False, True])
+def test_an_attack_of_no_size_scores_what_is_scored_without_one(kind, shared):
+    """The same models on the same test sets, by the method's own rule: here the logits in reverse, and for
+    the second client's model shifted by a class."""
+    from pipeline.schema import Model
+    world, tests = crossed_world((6, 5), ["M", "U"], ["M", "U"], Model("cnn2"))
+    one, other = world.new_models()[0], world.local_epochs(
+        world.new_models(), lambda m, b, *_: m(b.images).sum()).models[1]
+    models = Clients([one, one] if shared else [one, other])
+
+    def scores(network, images, client):
+        return (-network(images)).roll(0 if shared else client, 1)
+
+    torch.manual_seed(0)
+    images, first = [torch.rand_like(test.images) for test in tests], world.network(0, one)
+    tests = [dataclasses.replace(test, images=x, labels=scores(first, x, 0).argmax(1))
+             for test, x in zip(tests, images)]
+    tests = tests[:1] if kind == "pooled" else tests
+    clean, _ = measure(models, world, tests, kind, scores=scores)
+    found = evaluation.under_attack(models, world, tests, kind, Attack(1e-9, 1e-9, 2), scores)
+    assert found == {name: pytest.approx(clean[evaluation.HEADLINE[kind]]) for name in ("fgsm", "pgd")}
+    hard = evaluation.under_attack(models, world, tests, kind, Attack(0.5, 0.1, 10), scores)
+    assert hard["pgd"] < clean[evaluation.HEADLINE[kind]]
+
+
 def test_top_k():
     logits = torch.tensor([[3., 2, 1], [1, 2, 3], [2, 3, 1]])
     test = TestSet("x", logits, torch.tensor([1, 0, 1]))
@@ -200,6 +235,27 @@ def crossed_world(sizes, domains, names, model, public=8):
         TestSet(name, torch.randn(30, 1, 16, 16), torch.arange(30) % 3) for name in dict.fromkeys(domains)
     ]
     return World(clients, training(), 10, 0, public=settings), tests
+
+
+def test_no_network_embeds_more_than_so_many_images_at_once(monkeypatch):
+    """A deep network would take gigabytes for all of them; the values are the same."""
+    from pipeline.schema import Model
+    world, tests = crossed_world((5, 4), ["M", "U"], ["one", "two"], [Model("cnn4"), Model("lenet")])
+    whole, sizes = evaluation.representations(world.new_models(), world, tests), []
+
+    def note(module, inputs):
+        if isinstance(module, nn.Conv2d):
+            sizes.append(len(inputs[0]))
+
+    monkeypatch.setattr(evaluation, "EMBEDDED", 5)
+    with nn.modules.module.register_module_forward_pre_hook(note):
+        parts = evaluation.representations(world.new_models(), world, tests)
+    assert 0 < max(sizes) <= 5 and parts.keys() == whole.keys()
+    for name, values in whole.items():
+        if values.dtype == np.float16:
+            np.testing.assert_allclose(parts[name], values, rtol=1e-3, atol=1e-3)
+        else:
+            assert (parts[name] == values).all()
 
 
 def test_crosses_hold_every_clients_features_of_every_domains_images(monkeypatch):

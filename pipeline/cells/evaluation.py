@@ -3,6 +3,7 @@ FedLSA), both (FCCL+ Eq. 21 and 22) or on one test set (RAHFL Sec. 4.1)."""
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from pipeline.models import Network
 from pipeline.schema import Attack
 
 BATCH, PUBLIC = 1024, 512
+EMBEDDED = 128  # images at once for figures: of 64 x 64 pixels a deep network takes 6 MB for each
 CROSSED = 200  # test images of each domain that every client's model embeds
 # (network, images, client) -> (B, classes), larger is likelier
 Scores = Callable[[Network, Tensor, int], Tensor]
@@ -55,25 +57,30 @@ def measure(models: Clients, world: World, tests: Sequence[TestSet], kind: str, 
     A model that several clients share is evaluated once per test set. An empty test set gives NaN and is left
     out of every mean.
     """
-    table = _Table(models, world, tests, top, scores)
-    return MEASURES[kind](table, world, tests)
+    def hits(network: Network, test: TestSet, client: int) -> int:
+        return correct(network, test, top, scores and partial(_by, scores, client))
+
+    return MEASURES[kind](_Table(models, world, tests, hits), world, tests)
+
+
+def _by(scores: Scores, client: int, network: Network, images: Tensor) -> Tensor:
+    return scores(network, images, client)
 
 
 class _Table:
-    """accuracy[client, test set] in percent, computed on demand and once for equal models."""
+    """accuracy[client, test set] in percent, computed on demand and once for equal models; `count` gives the
+    hits of a network on a test set, scored as this client's."""
 
-    def __init__(self, models, world, tests, top, scores):
-        self.models, self.world, self.tests, self.top, self.scores = models, world, tests, top, scores
+    def __init__(self, models: Clients, world: World, tests: Sequence[TestSet],
+                 count: Callable[[Network, TestSet, int], int]):
+        self.models, self.world, self.tests, self.count = models, world, tests, count
         self.known: dict[tuple[int, int], int] = {}
 
     def hits(self, client: int, test: int) -> int:
         model = self.models[client]
         at = (id(model), test)
         if at not in self.known:
-            scores = (
-                None if self.scores is None else lambda network, images: self.scores(network, images, client)
-            )
-            self.known[at] = correct(self.world.network(client, model), self.tests[test], self.top, scores)
+            self.known[at] = self.count(self.world.network(client, model), self.tests[test], client)
         return self.known[at]
 
     def accuracy(self, client: int, test: int) -> float:
@@ -85,39 +92,37 @@ class _Table:
         return all(model is self.models[0] for model in self.models)
 
 
-def under_attack(models: Clients, world: World, tests: Sequence[TestSet], attack: Attack) -> dict[str, float]:
-    """`fgsm` and `pgd`: accuracy in percent on images that are attacked with the same model that is scored;
-    mean over the test sets and over the clients, equal models once (FedCCL Sec. 5.5). Images must be in [0,
-    1]."""
-    rules = {"fgsm": lambda model, x, y: attacks.fgsm(model, x, y, attack.eps),
-             "pgd": lambda model, x, y: attacks.pgd(model, x, y, attack.eps, attack.step, attack.steps,
-                                                    attack.random_start)}
-    known: dict[int, dict[str, float]] = {}
-    for k, model in enumerate(models):
-        if id(model) not in known:
-            network = world.network(k, model)
-            known[id(model)] = {
-                name: _mean([_robust(network, test, rule) for test in tests]) for name, rule in rules.items()
-            }
-    return {name: _mean([known[id(model)][name] for model in models]) for name in rules}
+def under_attack(models: Clients, world: World, tests: Sequence[TestSet], kind: str, attack: Attack,
+                 scores: Scores) -> dict[str, float]:
+    """`fgsm` and `pgd`: the headline of `measure` on attacked images, in percent. Each image is attacked
+    through the scores that are to classify it (FedCCL Sec. 5.5). Images must be in [0, 1]."""
+    rules = {"fgsm": partial(attacks.fgsm, eps=attack.eps),
+             "pgd": partial(attacks.pgd, eps=attack.eps, step=attack.step, steps=attack.steps,
+                            random_start=attack.random_start)}
+    tables = {name: _Table(models, world, tests, partial(_withstood, rule, scores))
+              for name, rule in rules.items()}
+    return {name: MEASURES[kind](table, world, tests)[0][HEADLINE[kind]] for name, table in tables.items()}
 
 
-def _robust(network: Network, test: TestSet, rule: Callable) -> float:
+def _withstood(rule: Callable, scores: Scores, network: Network, test: TestSet, client: int) -> int:
+    """How many attacked images have their label scored highest."""
     hits, handle = 0, Handle(network)
     for start in range(0, len(test.labels), BATCH):
         images, labels = test.images[start:start + BATCH], test.labels[start:start + BATCH]
-        moved = rule(handle, images, labels)
+        moved = rule(handle, images, labels, scores=partial(_by, scores, client, network))
         with torch.inference_mode():
-            hits += int((network(moved).argmax(1) == labels).sum())
-    return 100 * hits / len(test.labels) if len(test.labels) else math.nan
+            hits += int((scores(network, moved, client).argmax(1) == labels).sum())
+    return hits
 
 
 def by_client(table, world, tests):
     """Each client's model on its own test part: mean, mean weighted by test size, population std over
     clients."""
     own = [table.accuracy(k, k) for k in range(len(tests))]
-    sizes = [len(test.labels) for test in tests]
-    weighted = 100 * sum(table.hits(k, k) for k in range(len(tests))) / sum(sizes)
+    total = sum(len(test.labels) for test in tests)
+    if not total:
+        return dict.fromkeys(("average", "weighted", "clients_std"), math.nan), own
+    weighted = 100 * sum(table.hits(k, k) for k in range(len(tests))) / total
     return {"average": _mean(own), "weighted": weighted, "clients_std": float(np.nanstd(own))}, own
 
 
@@ -289,12 +294,20 @@ def _private(models: Clients, world: World) -> dict[str, np.ndarray]:
 
 def _logits(models: Clients, world: World, images: Tensor) -> np.ndarray:
     """(clients, n, C) float16 of the same images."""
-    return np.stack([world.network(k, model)(images).half().cpu().numpy() for k, model in enumerate(models)])
+    return np.stack([
+        torch.cat([world.network(k, model)(part) for part in _parts(images)]).half().cpu().numpy()
+        for k, model in enumerate(models)
+    ])
 
 
 def _features(network: Network, images: Tensor) -> Tensor:
     """(n, d) before dropout."""
-    return torch.cat([network.features(part) for part in images.split(BATCH)])
+    return torch.cat([network.features(part) for part in _parts(images)])
+
+
+def _parts(images: Tensor) -> tuple[Tensor, ...]:
+    """At most EMBEDDED at once, in equal parts: a small rest might be rounded otherwise."""
+    return images.tensor_split(max(1, math.ceil(len(images) / EMBEDDED)))
 
 
 def _balanced(labels: np.ndarray, limit: int) -> np.ndarray:

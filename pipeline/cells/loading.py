@@ -40,7 +40,12 @@ def load_world(
     found = load(cell, seed, root)
     if late := _unseen(cell, scenario, seed, found):
         found = _only(found, [k for k in range(len(found.clients)) if k not in late])
-    return _world(scenario, found, seed), found.tests
+    world = _world(scenario, found, seed)
+    if all(map(world.idle, world.clients)):
+        where = f"papers/{cell.paper}/paper.yaml: scenarios.{cell.scenario}.training"
+        raise ParamError(f"{where}.batch_size: seed {seed} has no client with one batch of "
+                         f"{scenario.training.batch_size}")
+    return world, found.tests
 
 
 def load_newcomers(

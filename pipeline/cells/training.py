@@ -279,7 +279,9 @@ def _row(world: World, method, state, tests, scenario: Scenario,
             models, world, tests, protocol.tests, protocol.top, _scores(method, state)
         )
         if headline and protocol.attack and left < protocol.last:
-            measures |= evaluation.under_attack(models, world, tests, protocol.attack)
+            measures |= evaluation.under_attack(
+                models, world, tests, protocol.tests, protocol.attack, _scores(method, state)
+            )
         row |= {name if headline else f"{hook}.{name}": _rounded(value) for name, value in measures.items()}
         own = [_rounded(a) for a in accuracies] if headline else own
     return row, own

@@ -453,6 +453,7 @@ def read(folder: Path) -> tuple[Parts, dict]:
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
         with np.load(folder / "indices.npz", allow_pickle=False) as arrays:
             count = len(meta["clients"])
+            _ = meta["digest"], meta["data"]              # which readers use
             return Parts(
                 [tuple(c) for c in meta["clients"]],
                 [arrays[f"train.{k}"] for k in range(count)],

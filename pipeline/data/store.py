@@ -23,6 +23,10 @@ ARRAYS: dict[str, np.dtype] = {
     "domains.npy": np.dtype(np.int64), "split.npy": np.dtype(np.uint8),
 }
 META = "meta.json"
+# Types of its values, and of what is inside them (in a text: its characters).
+KINDS: dict[str, tuple[type, type]] = {
+    "set": (str, str), "source": (str, str), "deviation": (str, str), "classes": (list, str),
+    "domains": (list, str), "shape": (list, int), "digest": (str, str), "digests": (dict, str)}
 TRAIN, TEST = 0, 1
 # The sets that come with scikit-learn, so that no download and no copy is needed. The list is repeated here
 # because asking the registry would make its wording part of the code that every trained cell depends on.
@@ -110,13 +114,13 @@ def verify(folder: Path, sha256: Callable[[Path], str] = files.sha256) -> Stored
 
 
 def _check_meta(meta, folder: Path) -> None:
-    """The types of what readers use."""
+    """Keys and types of what readers use."""
     if not isinstance(meta, dict):
         raise _broken(folder, META, "is not a mapping")
-    for key, (kind, inner) in {"set": (str, str), "source": (str, str), "deviation": (str, str),
-                               "classes": (list, str), "domains": (list, str), "shape": (list, int),
-                               "digest": (str, str), "digests": (dict, str)}.items():
-        value = meta.get(key)
+    if lacking := sorted({*KINDS, "official_split", "inputs"} - set(meta)):
+        raise _broken(folder, META, f"lacks {', '.join(lacking)}")
+    for key, (kind, inner) in KINDS.items():
+        value = meta[key]
         values = value.values() if isinstance(value, dict) else value
         if not isinstance(value, kind) or not all(isinstance(one, inner) for one in values):
             raise _broken(folder, META, f"has no valid {key!r}")
@@ -191,26 +195,9 @@ def _readable(folder: Path, name: str) -> Iterator[None]:
 
 
 def _check(stored: Stored, folder: Path) -> None:
-    """Types, sizes and ranges of what was read."""
+    """Keys, types, sizes and ranges of what was read."""
     meta = stored.meta
-    keys = {
-        "set",
-        "source",
-        "deviation",
-        "classes",
-        "domains",
-        "official_split",
-        "shape",
-        "inputs",
-        "digests",
-        "digest",
-    }
-    if not isinstance(meta, dict) or not keys <= set(meta):
-        raise _broken(
-            folder,
-            META,
-            f"lacks {', '.join(sorted(keys - set(meta)))}" if isinstance(meta, dict) else "is not a mapping",
-        )
+    _check_meta(meta, folder)
     shapes = dict.fromkeys(ARRAYS, tuple(meta["shape"][:1])) | {"images.npy": tuple(meta["shape"])}
     for (name, kind), array in zip(
         ARRAYS.items(), (stored.images, stored.labels, stored.domains, stored.split), strict=True

@@ -315,7 +315,7 @@ class World:
                 phase.loss is not None
                 and len(client.labels)
                 and not math.isfinite(value)
-                and not self._no_step(client)
+                and not self.idle(client)
             ):
                 raise TrainingError(
                     f"seed {self.seed}, round {self.round}, client {client.name}: the training loss is "
@@ -331,7 +331,7 @@ class World:
             last = f"{value:.4g} (client {client.name})" if math.isfinite(value) else last
         return trained
 
-    def _no_step(self, client: Client) -> bool:
+    def idle(self, client: Client) -> bool:
         """Does the client have less than one usable batch?"""
         return not batches(len(client.labels), self.training, self._networks[client.model])
 

@@ -34,10 +34,6 @@ class FedProto(Method):
     are computed after local training, in evaluation mode. The first round is plain cross-entropy.
     """
 
-    @property
-    def can(self) -> frozenset[str]:
-        return frozenset({"unseen clients"} if self.candidates == "all" else ())
-
     lam: NonNegative = 1.0                # released code: 1 for MNIST and FEMNIST, 0.1 for CIFAR-10
     averaging: bool = False
     weighted: bool = False                # owners by their samples of the class; the code has the plain mean
@@ -46,6 +42,14 @@ class FedProto(Method):
     # Classes that may be predicted: every class with a prototype, or those that the client trains on.
     candidates: Literal["all", "own"] = "all"
     means: Means = "eval"                 # last_epoch in the authors' code, running in PFLlib
+
+    def __post_init__(self):
+        if self.averaging and self.candidates == "own":
+            raise ValueError("'candidates: own' needs models of the clients' own, not 'averaging: true'")
+
+    @property
+    def can(self) -> frozenset[str]:
+        return frozenset({"unseen clients"} if self.candidates == "all" else ())
 
     @property
     def headline(self) -> Literal["pre", "post"]:

@@ -38,6 +38,7 @@ class FedTGP(FedProto):
     margin: Literal["nearest", "farthest"] = "nearest"
 
     def __post_init__(self):
+        super().__post_init__()
         if self.lam is None:
             object.__setattr__(self, "lam", 1.0 if self.averaging else 10.0)
 
