@@ -12,12 +12,12 @@ from torch import nn
 
 from pipeline import methods
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.state import Clients, Params, State, pack, unpack
+from pipeline.engine.state import Clients, Params, State, pack, unpack, zeros
 from pipeline.engine.trained import Trained
 from pipeline.engine.world import World
 from pipeline.errors import ParamError, TrainingError
 from pipeline.losses import cross_entropy
-from pipeline.methods._server_steps import part, steps_taken, zeros
+from pipeline.methods._server_steps import part, steps_taken
 from pipeline.methods.base import Method
 from pipeline.methods.fedadam import FedAdam
 from pipeline.methods.fedavg import FedAvg

@@ -1,6 +1,6 @@
 """Models and method state as plain values, so that a method can pass them around and a checkpoint can hold
 them."""
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -111,6 +111,16 @@ def _mean(pairs: list[tuple[torch.Tensor, float]], alone: bool = True) -> torch.
     for value, weight in pairs:
         mean.add_(value, alpha=weight)
     return mean.to(pairs[0][0].dtype)
+
+
+def entries(function: Callable[..., Tensor], *models: Mapping[str, Tensor]) -> Params:
+    """function(value, ...) for every entry of the first model, with the others' values of its name."""
+    return Params((name, function(*(model[name] for model in models))) for name in models[0])
+
+
+def zeros(model: Mapping[str, Tensor]) -> Params:
+    """As many zeros."""
+    return Params((name, torch.zeros_like(value)) for name, value in model.items())
 
 
 # -- plain containers for torch.save(weights_only) ---------------------------------------------------------

@@ -501,6 +501,13 @@ def _precision(device: torch.device) -> torch.dtype | None:
     return PRECISIONS[precision()]
 
 
+@torch.no_grad()
+def outputs(world: World, client: int, model: Params, images: Tensor) -> Tensor:
+    """A client's model on images (n, C, H, W), in evaluation mode and without gradient: (n, classes)."""
+    network = world.network(client, model)
+    return torch.cat([network(part) for part in images.split(EVALUATION_BATCH)])
+
+
 def client_mean(models: Iterable[Params], world: World, uniform: bool) -> Params:
     """The scenario's mean of the clients' models, or the uniform one over the clients with data."""
     return weighted_mean(models, [n > 0 for n in world.sizes]) if uniform else world.average(models)

@@ -94,17 +94,12 @@ class Collaborative(Method):
         return State({**state, "models": self.learn(models, state, world)})
 
     def collaborate(self, state: State, world: World) -> Clients:
+        def agree(shown: list) -> list:
+            return self.agree(shown, state, world)
         models, own, step = state.models, self.own(state, world), self.step(world)
         for batch in self.batches(state, world):
-            models = world.collaborate(
-                models,
-                batch,
-                self.look,
-                lambda shown: self.agree(shown, state, world),
-                self.agreement,
-                own=own,
-                optimiser=step,
-            )
+            models = world.collaborate(models, batch, self.look, agree, self.agreement, own=own,
+                                       optimiser=step)
         return models
 
     def deployed(self, state: State, world: World) -> Clients:
@@ -122,9 +117,8 @@ class Collaborative(Method):
         """The learning rate of this round. The code of FCCL+: lr, then lr (1 - 0.9 (r - 1) / E) from r = 1,
         of rounds 0 to E - 1."""
         lr, r = world.training.optimiser.lr, world.round - 1
-        return (
-            lr if self.schedule == "constant" or r < 1 else lr * (1 - 0.9 * (r - 1) / world.training.rounds)
-        )
+        released = lr if r < 1 else lr * (1 - 0.9 * (r - 1) / world.training.rounds)
+        return lr if self.schedule == "constant" else released
 
     # -- communication ------------------------------------------------------------------------------------
 
@@ -132,10 +126,14 @@ class Collaborative(Method):
         """Sizes of the public batches of a round."""
         return [len(batch.images) for batch in world.public_batches()]
 
+    def logits(self, world: World) -> float:
+        """Scalars of a client's logits of all public images of a round."""
+        return float(sum(self.passed(world)) * world.classes)
+
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         """Logits of every public image up, as many numbers down; the models too where they are averaged."""
-        logits = float(sum(self.passed(world)) * world.classes)
-        return logits + averaged(world), logits + averaged(world)
+        both = self.logits(world) + averaged(world)
+        return both, both
 
 
 def averages(world: World) -> bool:

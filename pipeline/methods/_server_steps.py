@@ -2,8 +2,6 @@
 from collections.abc import Iterable, Sequence
 from typing import Annotated
 
-import torch
-
 from pipeline.engine.phase import batches, trainable_names
 from pipeline.engine.state import Params
 from pipeline.engine.world import World
@@ -40,11 +38,6 @@ def learned(world: World, model: Params) -> Params:
 def part(model: Params, names: Iterable[str]) -> Params:
     """These entries of a model."""
     return Params((name, model[name]) for name in names)
-
-
-def zeros(model: Params) -> Params:
-    """As many zeros."""
-    return Params((name, torch.zeros_like(value)) for name, value in model.items())
 
 
 def plain_sgd(world: World, lr: float | None, why: str, momentum: bool = False) -> Optimiser:

@@ -47,10 +47,8 @@ class AugHFL(Collaborative):
         return {"logits": clean, "kappa": total(knowledge_distillation(z, clean) for z in mixed)}
 
     def agree(self, shown: list[dict[str, Tensor]], state: State, world: World) -> list:
-        weights, logits = (
-            firmness_weights(torch.stack([seen["kappa"] for seen in shown])),
-            torch.stack([seen["logits"] for seen in shown]),
-        )
+        weights = firmness_weights(torch.stack([seen["kappa"] for seen in shown]))
+        logits = torch.stack([seen["logits"] for seen in shown])
         others = [[i for i in range(len(shown)) if i != k] for k in range(len(shown))]
         return [{"logits": logits[rest], "weights": weights[rest]} if rest else None for rest in others]
 
@@ -60,9 +58,8 @@ class AugHFL(Collaborative):
         return weighted_distillation(shown["logits"], received["logits"], received["weights"])
 
     def learn(self, models: Clients, state: State, world: World) -> Clients:
-        return world.local_epochs(
-            models, self.loss, views=self.views, optimiser=self.local_optimiser(world)
-        ).models
+        optimiser = self.local_optimiser(world)
+        return world.local_epochs(models, self.loss, views=self.views, optimiser=optimiser).models
 
     def loss(self, model: Handle, batch: Batch, shared: object, own: object) -> Tensor:
         return consistent_cross_entropy(model(torch.cat([batch.images, *batch.views])), batch.labels, self.mu)
@@ -77,9 +74,8 @@ class AugHFL(Collaborative):
         return x, *self.mixed(x, numbers)
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
-        passed = self.passed(world)
-        logits = float(sum(passed) * world.classes)
-        return logits + len(passed) + averaged(world), (len(world.clients) - 1) * logits + averaged(world)
+        logits, weights = self.logits(world), len(self.passed(world))
+        return logits + weights + averaged(world), (len(world.clients) - 1) * logits + averaged(world)
 
 
 def firmness_weights(kappa: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 (Huang et al. 2023, Algorithm 1)."""
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -9,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import trainable_names
-from pipeline.engine.state import Clients, Params, State
-from pipeline.engine.world import World
+from pipeline.engine.phase import Client
+from pipeline.engine.state import Clients, Params, State, zeros
+from pipeline.engine.world import World, supervised
 from pipeline.losses import cross_entropy, knowledge_distillation, total
 from pipeline.methods._collaborative import mean
 from pipeline.methods.fccl import FCCL
@@ -57,9 +58,8 @@ class FCCLPlus(FCCL):
         logits = model.head(z)
         seen = {"sent": logits, "logits": logits}
         if self.omega:
-            seen["similarity"] = instance_similarity(
-                model.features(images) if self.second_forward else z, self.mu
-            )
+            z = model.features(images) if self.second_forward else z
+            seen["similarity"] = instance_similarity(z, self.mu)
         return {**seen, "before": model.other(own)(images)} if self.consensus == "conference" else seen
 
     def agree(self, shown: list[dict[str, Tensor]], state: State, world: World) -> list:
@@ -78,13 +78,11 @@ class FCCLPlus(FCCL):
             own["pretrained"] = state.pretrained
         if self.local == "ewc":
             own["fisher"] = fisher(own.previous, world)
-        first, optimiser = round(self.kd_share * world.training.local_epochs), self.local_optimiser(world)
-        models = world.local_epochs(
-            models, self.all_classes, own=own, epochs=first, optimiser=optimiser, stream="local under kd"
-        ).models
-        return world.local_epochs(
-            models, self.loss, own=own, epochs=world.training.local_epochs - first, optimiser=optimiser
-        ).models
+        train = partial(world.local_epochs, own=own, optimiser=self.local_optimiser(world))
+        epochs = world.training.local_epochs
+        first = round(self.kd_share * epochs)
+        models = train(models, self.all_classes, epochs=first, stream="local under kd").models
+        return train(models, self.loss, epochs=epochs - first).models
 
     def loss(self, model: Handle, batch: Batch, shared: object, own: dict) -> Tensor:
         if self.local == "fccl":
@@ -95,20 +93,18 @@ class FCCLPlus(FCCL):
         fit = cross_entropy(logits, batch.labels)
         if self.local == "ewc":
             return fit + self.ewc * elastic_penalty(model.params, own["previous"], own["fisher"])
-        if self.local == "fntd":
-            taught = self.taught(model, own["previous"], batch.images)
-            return fit + self.scale * non_target_distillation(
-                logits, taught, batch.labels, self.tau, self.renormalise
-            )
-        return fit
+        if self.local == "ce":
+            return fit
+        taught = self.taught(model, own["previous"], batch.images)
+        kept = non_target_distillation(logits, taught, batch.labels, self.tau, self.renormalise)
+        return fit + self.scale * kept
 
     def all_classes(self, model: Handle, batch: Batch, shared: object, own: dict) -> Tensor:
         """CE + tau^2 KL over all classes (Eq. 10)."""
         logits = model(batch.images)
-        distilled = knowledge_distillation(
-            logits, self.taught(model, own["previous"], batch.images), self.tau
-        )
-        return cross_entropy(logits, batch.labels) + self.scale * distilled
+        taught = self.taught(model, own["previous"], batch.images)
+        kept = knowledge_distillation(logits, taught, self.tau)
+        return cross_entropy(logits, batch.labels) + self.scale * kept
 
     @property
     def scale(self) -> float:
@@ -117,39 +113,33 @@ class FCCLPlus(FCCL):
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         """The logits, and the B (B - 1) similarities of every public batch, up and down."""
         up, down = super().traffic(world)
-        sizes = self.passed(world)
-        more = (sum(b * (b - 1) for b in sizes) if self.omega else 0) - (
-            0 if self.fccm else sum(sizes) * world.classes
-        )
-        return up + more, down + more
+        more = sum(b * (b - 1) for b in self.passed(world)) if self.omega else 0
+        less = 0 if self.fccm else self.logits(world)
+        return up + more - less, down + more - less
 
 
 def fisher(models: Clients, world: World) -> Clients:
     """Every client's diagonal empirical Fisher information: mean over its samples of the squared gradient of
     log p(label), in evaluation mode; zero for a client without data. Trainable tensors only."""
-    found = []
-    for k, (client, model) in enumerate(zip(world.clients, models, strict=True)):
-        network = world.network(k, model)
-        names = trainable_names(network, "all")
-        total = Params((name, torch.zeros_like(model[name])) for name in names)
-        handle = Handle(network, model, set(names), stacked=True)
+    error = partial(supervised, shared=None, own=None)
 
-        def squares(image: Tensor, label: Tensor, handle: Handle = handle) -> dict[str, Tensor]:
-            gradient = handle.gradient(
-                lambda m, b: cross_entropy(m(b.images), b.labels), Batch(image[None], label[None])
-            )
+    def of(k: int, client: Client, model: Params) -> Params:
+        handle = Handle(world.network(k, model), model, stacked=True)
+
+        def squares(image: Tensor, label: Tensor) -> dict[str, Tensor]:
+            gradient = handle.gradient(error, Batch(image[None], label[None]))
             return {name: value.pow(2) for name, value in gradient.items()}
 
+        found = zeros(handle.params)
         for images, labels in zip(client.images.split(FISHER_CHUNK), client.labels.split(FISHER_CHUNK)):
             for name, value in torch.func.vmap(squares)(images, labels).items() if len(labels) else ():
-                total[name] += value.sum(0) / len(client.labels)
-        found.append(total)
-    return Clients(found)
+                found[name] += value.sum(0) / len(client.labels)
+        return found
+    return Clients(of(k, *both) for k, both in enumerate(zip(world.clients, models, strict=True)))
 
 
-def non_target_distillation(
-    student: Tensor, teacher: Tensor, labels: Tensor, tau: float = 1.0, renormalise: bool = False
-) -> Tensor:
+def non_target_distillation(student: Tensor, teacher: Tensor, labels: Tensor, tau: float = 1.0,
+                            renormalise: bool = False) -> Tensor:
     """Mean over the batch of sum_{u != y} p_T^u log(p_T^u / p_S^u), p = softmax(. / tau), without a factor
     tau^2 (FCCL+, Huang et al. 2023, Eq. 13).
 
@@ -183,9 +173,8 @@ def similarity_distillation(similarity: Tensor, consensus: Tensor) -> Tensor:
     return knowledge_distillation(similarity, consensus)
 
 
-def elastic_penalty(
-    params: Mapping[str, Tensor], anchor: Mapping[str, Tensor], fisher: Mapping[str, Tensor]
-) -> Tensor:
+def elastic_penalty(params: Mapping[str, Tensor], anchor: Mapping[str, Tensor],
+                    fisher: Mapping[str, Tensor]) -> Tensor:
     """sum_p F_p (theta_p - anchor_p)^2 over all trainable tensors, without a factor 1/2 (EWC in FCCL+ Table
     16)."""
     return total((fisher[name] * (value - anchor[name].detach()).pow(2)).sum()

@@ -5,9 +5,9 @@ from typing import Literal
 
 from torch import Tensor
 
-from pipeline.engine.state import Params, State, combine, weighted_mean
+from pipeline.engine.state import State, combine, entries, weighted_mean, zeros
 from pipeline.engine.world import World
-from pipeline.methods._server_steps import Decay, client_weights, learned, part, shares, zeros
+from pipeline.methods._server_steps import Decay, client_weights, learned, part, shares
 from pipeline.methods.fedavg import FedAvg
 from pipeline.schema import NonNegative, Positive
 
@@ -35,7 +35,7 @@ class FedAdam(FedAvg):
     def init(self, world: World) -> State:
         start = super().init(world)
         m, v0 = zeros(learned(world, start.model)), self.tau ** 2 if self.v0 is None else self.v0
-        return State(**start, m=m, v=Params((name, value + v0) for name, value in m.items()), steps=0)
+        return State(**start, m=m, v=entries(lambda value: value + v0, m), steps=0)
 
     def round(self, state: State, world: World) -> State:
         weights = client_weights(world, state.model)
@@ -45,9 +45,9 @@ class FedAdam(FedAvg):
         x, t = part(state.model, state.m), state.steps + 1
         change = combine([x, *models], [-1, *shares(weights)])
         m = combine([state.m, change], [self.beta1, 1 - self.beta1])
-        v = Params((name, self.spread(value, change[name].square())) for name, value in state.v.items())
+        v = entries(lambda value, moved: self.spread(value, moved.square()), state.v, change)
         corrected = sqrt(1 - self.beta2 ** t) / (1 - self.beta1 ** t) if self.bias_correction else 1
-        step = Params((name, m[name] / (v[name].double().sqrt() + self.tau).to(m[name].dtype)) for name in m)
+        step = entries(lambda m, v: m / (v.double().sqrt() + self.tau).to(m.dtype), m, v)
         model = weighted_mean(models, weights).joined(combine([x, step], [1, self.server_lr * corrected]))
         return State(model=model, m=m, v=v, steps=t)
 

@@ -38,28 +38,20 @@ class FedALA(FedAvg):
     dropout: bool = False                 # the released code leaves it on while weights are learnt
 
     def init(self, world: World) -> State:
-        model = world.new_model()
+        model, n = world.new_model(), len(world.clients)
         ones = Params((name, torch.ones_like(model[name])) for name in self._top(world.network(0, model)))
-        n = len(world.clients)
-        return State(
-            models=world.everyone(model),
-            weights=world.everyone(ones),
-            starting=torch.ones(n),
-            epochs=torch.zeros(n),
-        )
+        return State(models=world.everyone(model), weights=world.everyone(ones),
+                     starting=torch.ones(n), epochs=torch.zeros(n))
 
     def round(self, state: State, world: World) -> State:
         local = world.local_epochs(state.models, self.loss).models
         received = world.average(local)
-        learnt = [
-            self._learn(world, k, local[k], received, state.weights[k], bool(state.starting[k]))
-            for k in range(len(world.clients))
-        ]
+        learnt = [self._learn(world, k, local[k], received, state.weights[k], bool(state.starting[k]))
+                  for k in range(len(world.clients))]
         weights, epochs = Clients(w for w, _ in learnt), torch.tensor([float(e) for _, e in learnt])
         models = Clients(adaptive_mix(mine, received, a) for mine, a in zip(local, weights, strict=True))
-        return State(
-            models=models, weights=weights, starting=state.starting.cpu() * (epochs == 0), epochs=epochs
-        )
+        starting = state.starting.cpu() * (epochs == 0)
+        return State(models=models, weights=weights, starting=starting, epochs=epochs)
 
     def diagnostics(self, state: State) -> dict[str, float]:
         return {"mixing_epochs": float(state.epochs.mean())}
@@ -67,19 +59,15 @@ class FedALA(FedAvg):
     def deployed(self, state: State, world: World) -> Clients:
         return state.models
 
-    def _learn(
-        self, world: World, k: int, local: Params, received: Params, weights: Params, starting: bool
-    ) -> tuple[Params, int]:
+    def _learn(self, world: World, k: int, local: Params, received: Params, weights: Params,
+               starting: bool) -> tuple[Params, int]:
         """(A_k, epochs): one pass over the subset, or in the start phase passes until the loss has settled;
         none where there are no data or where the two models are equal."""
         if not world.sizes[k] or all(torch.equal(local[name], received[name]) for name in received):
             return weights, 0
-        # then the features never change and are computed once
-        above = all(name.startswith("head.") for name in weights)
-        batches = self._batches(
-            world, k, world.representations(k, received) if above else world.clients[k].images
-        )
-        network = self._network(world, k, received)
+        above = all(name.startswith("head.") for name in weights)    # then the features are computed once
+        inputs = world.representations(k, received) if above else world.clients[k].images
+        batches, network = self._batches(world, k, inputs), self._network(world, k, received)
         scores = nn.Sequential(network.dropout, network.head) if above else network
         mixed = {name: value for name, value in network.named_parameters() if name in weights}
         weights = Params((name, a.clone()) for name, a in weights.items())
@@ -88,19 +76,13 @@ class FedALA(FedAvg):
             for inputs, labels in batches:
                 _put(mixed, adaptive_mix(local, received, weights))
                 loss = cross_entropy(scores(inputs), labels)
-                for (name, a), gradient in zip(
-                    weights.items(), torch.autograd.grad(loss, [mixed[name] for name in weights])
-                ):
-                    a.sub_(self.eta * gradient * (received[name] - local[name])).clamp_(0, 1)
+                slopes = torch.autograd.grad(loss, [mixed[name] for name in weights])
+                for (name, a), slope in zip(weights.items(), slopes):
+                    a.sub_(self.eta * slope * (received[name] - local[name])).clamp_(0, 1)
             seen.append(loss.item())                                  # of the last batch, before its step
         if starting and not self._settled(seen):
-            print(
-                f"warning: seed {world.seed}, round {world.round}, client {world.clients[k].name}: the "
-                "mixing weights did not "
-                f"settle in {MOST_EPOCHS} epochs",
-                file=sys.stderr,
-                flush=True,
-            )
+            print(f"warning: seed {world.seed}, round {world.round}, client {world.clients[k].name}: the "
+                  f"mixing weights did not settle in {MOST_EPOCHS} epochs", file=sys.stderr, flush=True)
         return weights, len(seen)
 
     def _settled(self, seen: list[float]) -> bool:
@@ -108,43 +90,26 @@ class FedALA(FedAvg):
         return len(seen) > self.losses and statistics.pstdev(seen[-self.losses:]) < self.threshold
 
     def _network(self, world: World, k: int, model: Params) -> Network:
-        network = world.network(k, model)
+        network, name = world.network(k, model), world.clients[k].name
         network.dropout.train(self.dropout)
-        set_generator(
-            network, keys.torch_generator("dropout", world.seed, "mixing", world.round, world.clients[k].name)
-        )
+        set_generator(network, keys.torch_generator("dropout", world.seed, "mixing", world.round, name))
         return network
 
     def _batches(self, world: World, k: int, inputs: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """The subset of one input per sample, and its labels, in batches; the last one may be short."""
+        """The subset of one input per sample (n, ...), and its labels, in batches; the last may be short."""
         chosen, labels = self._subset(world, k).to(inputs.device), world.clients[k].labels
-        return list(
-            zip(
-                inputs[chosen].split(world.training.batch_size),
-                labels[chosen].split(world.training.batch_size),
-                strict=True,
-            )
-        )
+        return [(inputs[part], labels[part]) for part in chosen.split(world.training.batch_size)]
 
     def _subset(self, world: World, k: int) -> Tensor:
-        """Indices of the samples for the weights. The released code's order comes from a shuffled split; ours
-        is sorted, so a permutation that stays for the run stands in."""
+        """Indices (max(1, share n),) of the samples for the weights. The released code's order comes from a
+        shuffled split; ours is sorted, so a permutation that stays for the run stands in."""
         n, name = world.sizes[k], world.clients[k].name
-        size = max(1, int(self.share * n))
+        size, key = max(1, int(self.share * n)), (world.seed, world.round, name)
         if self.subset == "random":
-            return torch.randperm(
-                n, generator=keys.torch_generator("mixing subset", world.seed, world.round, name)
-            )[:size]
-        first = int(
-            torch.randint(
-                n - size + 1,
-                (),
-                generator=keys.torch_generator("mixing slice", world.seed, world.round, name),
-            )
-        )
-        return torch.randperm(n, generator=keys.torch_generator("mixing order", world.seed, name))[
-            first : first + size
-        ]
+            return torch.randperm(n, generator=keys.torch_generator("mixing subset", *key))[:size]
+        order = torch.randperm(n, generator=keys.torch_generator("mixing order", world.seed, name))
+        first = int(torch.randint(n - size + 1, (), generator=keys.torch_generator("mixing slice", *key)))
+        return order[first:first + size]
 
     def _top(self, network: Network) -> list[str]:
         names = [name for name, value in network.named_parameters() if value.requires_grad]
@@ -161,6 +126,5 @@ def adaptive_mix(local: Params, received: Params, weights: Mapping[str, Tensor])
     """local + (received - local) * weight, element-wise, for the tensors that have weights; the others as
     received (FedALA, Zhang et al. 2023, Eq. 4). Exact at weights 0 and 1; a weight may also be one number for
     its tensor."""
-    return received.joined(
-        {name: torch.lerp(local[name], received[name], weight) for name, weight in weights.items()}
-    )
+    return received.joined({name: torch.lerp(local[name], received[name], weight)
+                            for name, weight in weights.items()})

@@ -1,9 +1,9 @@
 """FedAvgM: FedAvg whose server has momentum (Hsu, Qi & Brown 2019)."""
 from dataclasses import dataclass
 
-from pipeline.engine.state import State, combine, weighted_mean
+from pipeline.engine.state import State, combine, weighted_mean, zeros
 from pipeline.engine.world import World
-from pipeline.methods._server_steps import Decay, client_weights, learned, part, shares, zeros
+from pipeline.methods._server_steps import Decay, client_weights, learned, part, shares
 from pipeline.methods.fedavg import FedAvg
 from pipeline.schema import Positive
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import Objective
-from pipeline.engine.state import Clients, Params, State, combine
+from pipeline.engine.state import Clients, Params, State, combine, entries
 from pipeline.engine.world import World
 from pipeline.losses import cross_entropy
 from pipeline.methods.base import Method
@@ -82,17 +82,13 @@ class FedCRL(Method):
 
     def evaluate(self, models: Clients, prototypes: State, world: World) -> Tensor:
         """L_Reg (K,) over each client's training set in evaluation mode; NaN without data."""
-        return torch.stack(
-            [
-                prototype_contrast(world.representations(k, model), client.labels, tau=self.tau, **prototypes)
-                .cpu()
-                .double()
-                for k, (client, model) in enumerate(zip(world.clients, models, strict=True))
-            ]
-        )
+        seen = [world.representations(k, model) for k, model in enumerate(models)]
+        found = [prototype_contrast(z, client.labels, tau=self.tau, **prototypes)
+                 for z, client in zip(seen, world.clients, strict=True)]
+        return torch.stack([value.cpu().double() for value in found])
 
     def clip(self, model: Handle, batches: list[Batch], shared: object, own: object) -> tuple[Params, object]:
-        return Params((name, value.clamp(0, 1)) for name, value in model.params.items()), own
+        return entries(lambda value: value.clamp(0, 1), model.params), own
 
     def deployed(self, state: State, world: World) -> Clients:
         return state.models

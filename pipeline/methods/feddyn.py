@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.state import Clients, State, combine, weighted_mean
+from pipeline.engine.state import Clients, State, combine, weighted_mean, zeros
 from pipeline.engine.world import World
 from pipeline.losses import squared_distance
-from pipeline.methods._server_steps import client_weights, learned, part, zeros
+from pipeline.methods._server_steps import client_weights, learned, part
 from pipeline.methods.fedavg import FedAvg
 from pipeline.schema import Positive
 

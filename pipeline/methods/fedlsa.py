@@ -1,6 +1,5 @@
 """FedLSA: anchors on the sphere, learned at the server, that the clients' representations gather around (Fu
 et al. 2025, Algorithm 1)."""
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Literal
@@ -48,13 +47,9 @@ class FedLSA(FedAvg):
     def init(self, world: World) -> State:
         start = super().init(world)
         encoded = start.model.get("features.projector.0.weight", start.model["head.weight"]).shape[1]
-        network = new_network(
-            world.classes,
-            self.inputs or encoded,
-            world.width,
-            keys.torch_generator("server", world.seed, "anchors"),
-            start.model["head.weight"],
-        )
+        generator = keys.torch_generator("server", world.seed, "anchors")
+        network = new_network(world.classes, self.inputs or encoded, world.width, generator,
+                              start.model["head.weight"])
         return State(**start, network=network, anchors=self.anchors(network))
 
     def round(self, state: State, world: World) -> State:
@@ -87,16 +82,11 @@ class FedLSA(FedAvg):
         fit = cross_entropy(model.head(h), batch.labels)
         if self.compactness == "distance":
             return fit + self.lam * anchor_distance(h, batch.labels, shared)
-        return fit + self.lam * prototype_contrast(
-            h, batch.labels, shared, self.tau, similarity=self.similarity
-        )
+        likeness = cosine if self.unit else F.linear          # of h (B, L) with anchors (C, L)
+        return fit + self.lam * prototype_contrast(h, batch.labels, shared, self.tau, similarity=likeness)
 
     def vectors(self, state: State) -> Tensor:
         return state.anchors
-
-    @property
-    def similarity(self) -> Callable[[Tensor, Tensor], Tensor]:
-        return cosine if self.unit else F.linear              # of h (B, L) with anchors (C, L)
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         return world.scalars(), world.scalars() + world.classes * world.width
@@ -108,9 +98,8 @@ def anchor_distance(z: Tensor, labels: Tensor, anchors: Tensor) -> Tensor:
     return torch.linalg.vector_norm(z - anchors.detach()[labels], dim=1).mean()
 
 
-def anchor_gradient(
-    raw: Tensor, weight: Tensor, bias: Tensor, alpha: float, tau: float, unit: bool
-) -> Tensor:
+def anchor_gradient(raw: Tensor, weight: Tensor, bias: Tensor, alpha: float, tau: float,
+                    unit: bool) -> Tensor:
     """(C, d): d / d raw of mean_i CE(W a_i + b, i) + alpha mean_i log( 1 / (C - 1) sum_{j != i} e^{a_i . a_j
     / tau} ), where a = nor(raw) if `unit`, else raw. The head, weight (C, d) and bias (C,), is constant.
     (FedLSA, Fu et al. 2025, Eq. 3 to 5.)"""

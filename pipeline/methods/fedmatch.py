@@ -2,6 +2,7 @@
 (after Jeong et al. 2021)."""
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -9,10 +10,9 @@ from torch import Tensor
 
 from pipeline.data import augmentations
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import trainable_names
 from pipeline.engine.public import PublicBatch
-from pipeline.engine.state import Clients, Params, State
-from pipeline.engine.world import World
+from pipeline.engine.state import Clients, Params, State, entries
+from pipeline.engine.world import World, outputs
 from pipeline.losses import SMALLEST_SHARE, cross_entropy, total
 from pipeline.methods._collaborative import Collaborative, averaged, synchronised
 from pipeline.schema import NonNegative, Share, Whole
@@ -48,12 +48,9 @@ class FedMatch(Collaborative):
     def init(self, world: World) -> State:
         """`models` are theta, what a client answers with; psi holds trainable tensors alone."""
         sigma, share = world.new_models(), PSI_START if self.decomposed else 0.0
-        psi = Clients(
-            Params((name, share * model[name]) for name in trainable_names(world.network(k, model), "all"))
-            for k, model in enumerate(sigma)
-        )
-        models = Clients(model.joined(Params((name, model[name] + value) for name, value in part.items()))
-                         for model, part in zip(sigma, psi))
+        moving = [Handle(world.network(k, model), model).params for k, model in enumerate(sigma)]
+        psi = Clients(entries(lambda value: share * value, mine) for mine in moving)
+        models = sigma.joined(Clients(map(partial(entries, torch.add), moving, psi)))
         return State(models=models, psi=psi, helpers=[])
 
     def round(self, state: State, world: World) -> State:
@@ -67,13 +64,11 @@ class FedMatch(Collaborative):
     def prepare(self, state: State, world: World) -> State:
         return State({**state, "helpers": nearest(self.answers(state.models, world), self.helpers)})
 
-    @torch.no_grad()
     def answers(self, models: Clients, world: World) -> Tensor:
         """(K, C): each client's mean soft prediction for the probe, in evaluation mode."""
         probe = world.public[:PROBE]
-        return torch.stack(
-            [F.softmax(world.network(k, model)(probe), dim=1).mean(0) for k, model in enumerate(models)]
-        )
+        logits = [outputs(world, k, model, probe) for k, model in enumerate(models)]
+        return torch.stack([F.softmax(z, dim=1).mean(0) for z in logits])
 
     def batches(self, state: State, world: World) -> Iterable[PublicBatch]:
         return world.public_batches(views=lambda pixels, numbers: (augmentations.strong(pixels, numbers),))
@@ -85,7 +80,7 @@ class FedMatch(Collaborative):
         weak, strong = images
         seen = {"p": F.softmax(model(weak), dim=1), "strong": model(strong)}
         if self.decomposed:
-            psi = Params((name, value - own[name]) for name, value in model.params.items())
+            psi = entries(torch.sub, model.params, own)
             seen["penalty"] = disjoint_penalty(own, psi, self.lam_l1, self.lam_l2)
         return seen
 
@@ -99,9 +94,8 @@ class FedMatch(Collaborative):
         confident = p.detach().amax(1) >= self.kappa
         value = self.lam_i * inter_client_consistency(p, received, confident)
         if self.pseudo_labels:
-            value = value + self.lam_a * pseudo_label_loss(
-                shown["strong"], majority_labels(p, received), confident
-            )
+            labels = majority_labels(p, received)
+            value = value + self.lam_a * pseudo_label_loss(shown["strong"], labels, confident)
         return value + shown["penalty"] if self.decomposed else value
 
     def loss(self, model: Handle, batch: Batch, shared: object, own: object) -> Tensor:
@@ -109,31 +103,23 @@ class FedMatch(Collaborative):
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         """Answers to every public image up, H clients' down; sigma and psi where they are averaged."""
-        answers, parts = (
-            float(sum(self.passed(world)) * world.classes),
-            (2 if self.decomposed else 1) * averaged(world),
-        )
+        answers, parts = self.logits(world), (2 if self.decomposed else 1) * averaged(world)
         return answers + parts, min(self.helpers, len(world.clients) - 1) * answers + parts
 
 
 def nearest(answers: Tensor, count: int) -> list[list[int]]:
     """For each of K rows of answers (K, C) the `count` nearest others (all, where there are fewer); of equals
     the first."""
-    distances = torch.cdist(
-        answers.double(), answers.double(), compute_mode="donot_use_mm_for_euclid_dist"
-    ).tolist()
-    return [
-        sorted((j for j in range(len(row)) if j != k), key=row.__getitem__)[:count]
-        for k, row in enumerate(distances)
-    ]
+    rows = answers.double()
+    distances = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").tolist()
+    return [sorted((j for j in range(len(row)) if j != k), key=row.__getitem__)[:count]
+            for k, row in enumerate(distances)]
 
 
 def difference(models: Clients, parts: Clients) -> Clients:
     """models - parts for the tensors that `parts` has."""
-    return Clients(
-        Params((name, model[name] - value) for name, value in part.items())
-        for model, part in zip(models, parts, strict=True)
-    )
+    return Clients(entries(lambda value, whole: whole - value, part, model)
+                   for model, part in zip(models, parts, strict=True))
 
 
 def inter_client_consistency(local: Tensor, helpers: Tensor, confident: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from typing import Literal, cast
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.state import Params, State, combine, weighted_mean
+from pipeline.engine.state import Params, State, combine, weighted_mean, zeros
 from pipeline.engine.world import World
 from pipeline.errors import TrainingError
 from pipeline.losses import squared_distance
@@ -16,7 +16,6 @@ from pipeline.methods._server_steps import (
     plain_sgd,
     shares,
     steps_taken,
-    zeros,
 )
 from pipeline.methods.fedavg import FedAvg
 from pipeline.schema import NonNegative, Optimiser, Positive

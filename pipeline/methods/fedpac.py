@@ -45,13 +45,10 @@ class FedPAC(FedPer):
                                     optimiser=self.head_optimiser, stream="head").models
         models = world.local_epochs(models, self.loss, trainable="features", shared=state.prototypes).models
         seen = world.class_means(models)
-        return State(
-            features=world.average(models.features),
-            heads=mix(models.heads, combine_heads(h, spread)),
-            prototypes=aggregate_means(
-                seen.means, seen.counts if self.weighted else seen.present, state.prototypes
-            ),
-        )
+        weights = seen.counts if self.weighted else seen.present
+        return State(features=world.average(models.features),
+                     heads=mix(models.heads, combine_heads(h, spread)),
+                     prototypes=aggregate_means(seen.means, weights, state.prototypes))
 
     def statistics(self, models: Clients, world: World) -> tuple[Tensor, Tensor]:
         """h (K, C, d) and V (K,) of `label_statistics`."""
@@ -63,9 +60,8 @@ class FedPAC(FedPer):
         if shared is None or not self.lam:
             return super().loss(model, batch, shared, own)
         z = model.features(batch.images)
-        return cross_entropy(model.head(z), batch.labels) + self.lam * prototype_distance(
-            z, batch.labels, **shared
-        )
+        pull = prototype_distance(z, batch.labels, **shared)
+        return cross_entropy(model.head(z), batch.labels) + self.lam * pull
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         """A client sends the model, its class means, h and V, and where the means are weighted also a count
@@ -98,10 +94,8 @@ def combine_heads(h: Tensor, spread: Tensor) -> Tensor:
     usable = (h.flatten(1).isfinite().all(1) & spread.isfinite()).cpu()
     members = usable.nonzero()[:, 0]
     if len(members):
-        rows = _combinations(
-            h.detach().cpu().double().flatten(1)[usable].numpy(),
-            spread.detach().cpu().double()[usable].numpy(),
-        )
+        rows = _combinations(h.detach().cpu().double().flatten(1)[usable].numpy(),
+                             spread.detach().cpu().double()[usable].numpy())
         weights[members[:, None], members[None, :]] = torch.from_numpy(rows)
     return weights
 

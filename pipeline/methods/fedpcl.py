@@ -66,18 +66,14 @@ class FedPCL(Method):
     def contrasts(self, model: Handle, batch: Batch, z: Tensor, shared: State) -> Tensor:
         if self.contrast == "official":  # two views; without augmentation they are the same
             z = torch.cat([z, model.features(batch.views[0]) if batch.views else z])
-            terms = [
-                batch_contrast(unit(z), batch.labels.repeat(2), prototypes, self.tau)
-                for prototypes in shared.sets
-            ]
+            terms = [batch_contrast(unit(z), batch.labels.repeat(2), mine, self.tau) for mine in shared.sets]
             return self.local_weight * torch.stack(terms).sum()
         value = torch.zeros((), dtype=z.dtype, device=z.device)
         average, known = shared.prototypes.vectors, shared.prototypes.known
         for weight, sets in ((self.global_weight, average[None]), (self.local_weight, shared.sets)):
             if weight:
-                value = value + weight * prototype_sets_contrast(
-                    unit(z), batch.labels, sets, self.tau, known, self.exclude_positive
-                )
+                value = value + weight * prototype_sets_contrast(unit(z), batch.labels, sets, self.tau, known,
+                                                                 self.exclude_positive)
         return value
 
     def trained(self, state: State, world: World) -> Clients:
@@ -88,8 +84,7 @@ class FedPCL(Method):
         models = self.trained(state, world)
         if self.inference == "classifier":
             return models
-        # A copy per client: with its own class means, an averaged model predicts differently for every
-        # client.
+        # A copy each: with a client's own class means, an averaged model predicts differently.
         return Clients(Params(model) for model in models)
 
     def scores(self, model: Handle, images: Tensor, state: State) -> Tensor:

@@ -54,10 +54,9 @@ class FedTGP(FedProto):
         seen = world.class_means(models) if self.means == "eval" else trained.class_means(world.sizes)
         generator = self.train(state.generator, seen, world)
         vectors = class_vectors(generator)
-        prototypes = State(
-            vectors=vectors, known=torch.ones(world.classes, dtype=torch.bool, device=vectors.device)
-        )
+        known = torch.ones(world.classes, dtype=torch.bool, device=vectors.device)
         kept = {"model": world.average(models)} if self.averaging else {"models": models}
+        prototypes = State(vectors=vectors, known=known)
         return State(**{**state, **kept, "prototypes": prototypes, "generator": generator})
 
     def train(self, generator: Params, seen: ClassMeans, world: World) -> Params:
@@ -70,22 +69,17 @@ class FedTGP(FedProto):
         def gradient(vectors: Tensor, chosen: Tensor) -> Tensor:
             return margin_gradient(points[chosen], labels[chosen], vectors, margin)
 
-        return descend(
-            generator,
-            gradient,
-            self.batches(len(labels), world),
-            self.server_lr or world.training.optimiser.lr,
-        )
+        rate = self.server_lr or world.training.optimiser.lr
+        return descend(generator, gradient, self.batches(len(labels), world), rate)
 
     def batches(self, pairs: int, world: World) -> Iterator[Tensor]:
         rng = keys.torch_generator("server", world.seed, world.round)
+        size = self.server_batch or world.training.batch_size
         for _ in range(self.server_epochs if pairs else 0):
             if self.full_batch:
                 yield torch.arange(pairs)
             else:
-                yield from torch.randperm(pairs, generator=rng).split(
-                    self.server_batch or world.training.batch_size
-                )
+                yield from torch.randperm(pairs, generator=rng).split(size)
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         up, _ = vectors_sent([client.labels for client in world.clients], world.width)
@@ -115,10 +109,7 @@ def margin_gradient(points: Tensor, labels: Tensor, vectors: Tensor, margin: flo
     vector does not move it."""
     distances = torch.cdist(points, vectors, compute_mode="donot_use_mm_for_euclid_dist")
     wanted = F.one_hot(labels, len(vectors))
-    pull = (
-        (wanted - F.softmax(-distances - margin * wanted, dim=1))
-        / distances.clamp(min=SMALLEST_DISTANCE)
-        / len(points)
-    )
+    error = wanted - F.softmax(-distances - margin * wanted, dim=1)
+    pull = error / distances.clamp(min=SMALLEST_DISTANCE) / len(points)
     pull = pull.masked_fill_(distances <= SMALLEST_DISTANCE, 0.0)
     return pull.sum(0)[:, None] * vectors - pull.T @ points

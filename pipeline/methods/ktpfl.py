@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pipeline.engine.handle import Handle
 from pipeline.engine.state import Clients, Params, State
-from pipeline.engine.world import World
+from pipeline.engine.world import World, outputs
 from pipeline.methods._collaborative import Collaborative
 from pipeline.schema import NonNegative, Positive
 
@@ -52,15 +52,12 @@ class KTpFL(Collaborative):
             moved = onto_rows(stepped_coefficients(c, predictions, self.eta, self.lam, self.rho))
         return State({**state, "coefficients": moved})
 
-    @torch.no_grad()
     def predictions(self, models: Clients, world: World) -> Tensor:
         """P (K, n, C) in float64 on the CPU."""
-        batches = list(world.public_batches())
-        shown = []
-        for k, model in enumerate(models):
-            network = world.network(k, model)
-            shown.append(torch.cat([self.soft(network(batch.images)) for batch in batches]).cpu().double())
-        return torch.stack(shown)
+        batches = [batch.images for batch in world.public_batches()]
+        logits = [torch.cat([outputs(world, k, model, images) for images in batches])
+                  for k, model in enumerate(models)]
+        return torch.stack([self.soft(z).cpu().double() for z in logits])
 
     def soft(self, logits: Tensor) -> Tensor:
         return F.softmax(logits / self.tau, dim=1)
@@ -91,10 +88,8 @@ def gradient(c: Tensor, predictions: Tensor) -> Tensor:
     """d objective / d c_km = (1/n) sum_x sum_y P_m (log t_k + 1 - log P_k), predictions held constant: (K,
     K)."""
     targets, logs = torch.einsum("km,mnc->knc", c, predictions), predictions.clamp(min=LEAST).log()
-    return (
-        torch.einsum("knc,mnc->km", targets.clamp(min=LEAST).log() + 1 - logs, predictions)
-        / predictions.shape[1]
-    )
+    slopes = targets.clamp(min=LEAST).log() + 1 - logs
+    return torch.einsum("knc,mnc->km", slopes, predictions) / predictions.shape[1]
 
 
 def stepped_coefficients(c: Tensor, predictions: Tensor, eta: float, lam: float, rho: float) -> Tensor:

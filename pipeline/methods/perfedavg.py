@@ -9,7 +9,7 @@ from pipeline import keys
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.optimisers import BETA1, BETA2, EPS
 from pipeline.engine.phase import Logged, split_loss
-from pipeline.engine.state import Clients, Params, State
+from pipeline.engine.state import Clients, Params, State, entries, zeros
 from pipeline.engine.world import World, client_mean
 from pipeline.methods.fedavg import FedAvg
 from pipeline.schema import NonNegative, Positive
@@ -35,17 +35,12 @@ class PerFedAvg(FedAvg):
 
     def round(self, state: State, world: World) -> State:
         start = world.everyone(state.model)
-        trained = world.local_steps(
-            start,
-            self.step,
-            own=_moments(start, world) if self.meta == "adam" else None,
-            together=2 if self.variant == "fo" else 3,
-        )
+        own = _moments(start, world) if self.meta == "adam" else None
+        trained = world.local_steps(start, self.step, own=own, together=2 if self.variant == "fo" else 3)
         return State(model=client_mean(trained.models, world, self.uniform))
 
-    def step(
-        self, model: Handle, batches: list[Batch], shared: object, own: dict | None
-    ) -> tuple[Params, dict | None, Logged]:
+    def step(self, model: Handle, batches: list[Batch], shared: object,
+             own: dict | None) -> tuple[Params, dict | None, Logged]:
         """w after one meta step, Adam's moments, and the loss of the adapted model on D'."""
         adapted = _moved(model.params, model.gradient(self._fit, batches[0]), self.alpha)
         direction, loss = model.at(adapted).gradient_and_loss(self._fit, batches[1])
@@ -58,28 +53,19 @@ class PerFedAvg(FedAvg):
     def deployed(self, state: State, world: World) -> Clients:
         """Each client's adapted copy; its batch is drawn from (seed, "adaptation", round, client), without
         dropout."""
-        adapted = world.each(
-            world.everyone(state.model),
-            self._adapt,
-            own=[self._batch(world, k) for k in range(len(world.clients))],
-        )
+        chosen = [self._batch(world, k) for k in range(len(world.clients))]
+        adapted = world.each(world.everyone(state.model), self._adapt, own=chosen)
         return Clients(state.model if mine is None else state.model.joined(mine) for mine in adapted)
 
     def _adapt(self, model: Handle, images: Tensor, labels: Tensor, chosen: Tensor) -> Params:
-        gradients = torch.autograd.grad(
-            self._fit(model, Batch(images[chosen], labels[chosen])), list(model.params.values())
-        )
-        return Params(
-            (name, (value - self.alpha * g).detach())
-            for (name, value), g in zip(model.params.items(), gradients)
-        )
+        gradient = model.gradient(self._fit, Batch(images[chosen], labels[chosen]))
+        return entries(lambda value, g: (value - self.alpha * g).detach(), model.params, gradient)
 
     @staticmethod
     def _batch(world: World, client: int) -> Tensor:
         generator = keys.torch_generator("adaptation", world.seed, world.round, world.clients[client].name)
-        return torch.randperm(world.sizes[client], generator=generator)[: world.training.batch_size].to(
-            world.device
-        )
+        order = torch.randperm(world.sizes[client], generator=generator)
+        return order[:world.training.batch_size].to(world.device)
 
     def _fit(self, model: Handle, batch: Batch) -> Tensor:
         return split_loss(self.loss(model, batch, None, None))[0]
@@ -88,51 +74,33 @@ class PerFedAvg(FedAvg):
         """(grad f(w + delta d) - grad f(w - delta d)) / (2 delta). Both in one vmap, which draws one dropout
         mask for the two: with different ones the quotient would be noise over 2 delta."""
         def gradient(sign: Tensor) -> dict[str, Tensor]:
-            there = Params(
-                (name, value + sign * self.delta * direction[name]) for name, value in model.params.items()
-            )
+            there = entries(lambda value, d: value + sign * self.delta * d, model.params, direction)
             return torch.func.grad(lambda params: self._fit(model.at(params), batch))(dict(there))
         # Created on the device, so that nothing is copied.
         signs = 1 - 2 * torch.arange(2, device=batch.images.device, dtype=batch.images.dtype)
         both = torch.func.vmap(gradient, randomness="same")(signs)
-        return Params((name, (g[0] - g[1]) / (2 * self.delta)) for name, g in both.items())
+        return entries(lambda g: (g[0] - g[1]) / (2 * self.delta), both)
 
     def _adam(self, params: Params, gradient: Params, own: dict) -> tuple[Params, dict]:
         """A step of Adam without in-place changes, for `local_steps`."""
         count = own["count"] + 1
-        first = Params((name, BETA1 * own["first"][name] + (1 - BETA1) * g) for name, g in gradient.items())
-        second = Params(
-            (name, BETA2 * own["second"][name] + (1 - BETA2) * g * g) for name, g in gradient.items()
-        )
-        moved = Params(
-            (
-                name,
-                value
-                - self.adam_lr
-                * (first[name] / (1 - BETA1**count) / ((second[name] / (1 - BETA2**count)).sqrt() + EPS)).to(
-                    value.dtype
-                ),
-            )
-            for name, value in params.items()
-        )
-        return moved, {
-            "first": own["first"].joined(first),
-            "second": own["second"].joined(second),
-            "count": count,
-        }
+        first = entries(lambda g, m: BETA1 * m + (1 - BETA1) * g, gradient, own["first"])
+        second = entries(lambda g, v: BETA2 * v + (1 - BETA2) * g * g, gradient, own["second"])
+
+        def moved(value: Tensor, m: Tensor, v: Tensor) -> Tensor:
+            change = m / (1 - BETA1**count) / ((v / (1 - BETA2**count)).sqrt() + EPS)
+            return value - self.adam_lr * change.to(value.dtype)
+        return entries(moved, params, first, second), {
+            "first": own["first"].joined(first), "second": own["second"].joined(second), "count": count}
 
 
 def _moved(params: Params, direction: Params, step: float) -> Params:
     """params - step * direction; a clone keeps the memory format, which a convolution of one channel needs to
     be fast."""
-    return Params((name, value.clone().sub_(direction[name], alpha=step)) for name, value in params.items())
+    return entries(lambda value, d: value.clone().sub_(d, alpha=step), params, direction)
 
 
 def _moments(models: Clients, world: World) -> State:
     """Adam's, at zero; the count of steps per client."""
-    zeros = Clients(
-        Params((name, torch.zeros_like(value)) for name, value in model.items()) for model in models
-    )
-    return State(
-        first=zeros, second=zeros, count=torch.zeros(len(models), dtype=torch.float64, device=world.device)
-    )
+    none, steps = Clients(map(zeros, models)), torch.zeros(len(models), dtype=torch.float64)
+    return State(first=none, second=none, count=steps.to(world.device))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import Logged, split_loss
-from pipeline.engine.state import Clients, Params, State, combine
+from pipeline.engine.state import Clients, Params, State, combine, entries
 from pipeline.engine.world import World, client_mean
 from pipeline.methods.fedavg import FedAvg
 from pipeline.schema import Count, NonNegative, Positive
@@ -52,9 +52,8 @@ class PFedMe(FedAvg):
         received = world.everyone(state.model)
         return world.local_steps(received, self.step, own=received).own
 
-    def step(
-        self, model: Handle, batches: list[Batch], shared: object, theta: Params
-    ) -> tuple[Params, Params, Logged]:
+    def step(self, model: Handle, batches: list[Batch], shared: object,
+             theta: Params) -> tuple[Params, Params, Logged]:
         """w_k and theta after one batch; the loss of the theta that the batch found."""
         w = model.params
         inner = Params((name, (theta if self.start == "warm" else w)[name]) for name in w)
@@ -62,11 +61,9 @@ class PFedMe(FedAvg):
         for _ in range(self.inner_steps):
             gradient, loss = model.at(inner).gradient_and_loss(self._fit, batches[0])
             losses.append(loss)
-            inner = Params((name, self.descended(t, gradient[name], w[name])) for name, t in inner.items())
-        outer = Params(
-            (name, torch.sub(value, value - inner[name], alpha=self.lr * self.lam))
-            for name, value in w.items()
-        )
+            inner = entries(self.descended, inner, gradient, w)
+        rate = self.lr * self.lam
+        outer = entries(lambda value, mine: torch.sub(value, value - mine, alpha=rate), w, inner)
         return outer, theta.joined(inner), {"loss": losses[0]}
 
     def descended(self, theta: Tensor, gradient: Tensor, w: Tensor) -> Tensor:

@@ -12,14 +12,13 @@ from pipeline.data.augmentations import augmix, plain, simple
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import Client, Objective
 from pipeline.engine.state import Clients, State
-from pipeline.engine.world import EVALUATION_BATCH, World
+from pipeline.engine.world import World, outputs
 from pipeline.errors import TrainingError
 from pipeline.losses import consistent_cross_entropy, weighted_distillation
 from pipeline.methods._collaborative import Collaborative, averaged
 from pipeline.schema import Count, NonNegative, Positive
 
 LEAST_SIMILARITY = 1e-9  # of the strong view's similarities (RAHFL's code)
-
 BASE_TAU = 0.07  # the released contrast is scaled by tau_c / 0.07 (Khosla et al.'s code)
 
 
@@ -64,21 +63,16 @@ class RAHFL(Collaborative):
 
     @property
     def needs(self) -> frozenset[str]:
-        return frozenset(
-            {"public data", "held-out images"}
-            if self.asymmetric and self.acc_source == "heldout"
-            else {"public data"}
-        )
+        return frozenset({"public data", "held-out images"}
+                         if self.asymmetric and self.acc_source == "heldout" else {"public data"})
 
     # -- learning from others -----------------------------------------------------------------------------
 
     def prepare(self, state: State, world: World) -> State:
         if not self.asymmetric or (world.round - 1) % self.matrix_every:
             return state
-        accuracies = self.accuracies(state.models, world)
-        return State(
-            {**state, "accuracies": accuracies, "matrix": transfer_matrix(accuracies[self.acc_source])}
-        )
+        found = self.accuracies(state.models, world)
+        return State({**state, "accuracies": found, "matrix": transfer_matrix(found[self.acc_source])})
 
     def accuracies(self, models: Clients, world: World) -> State:
         """source -> (K,) accuracies as shares, for every source that the scenario has; `private` only where
@@ -89,9 +83,8 @@ class RAHFL(Collaborative):
         if self.acc_source == "private":
             found["private"] = shares_right(world, models, world.clients)
         if self.acc_source not in found:
-            raise TrainingError(
-                f"acc_source: {self.acc_source} needs labelled images that this scenario does not set aside"
-            )
+            raise TrainingError(f"acc_source: {self.acc_source} needs labelled images that this scenario "
+                                "does not set aside")
         return found
 
     def agree(self, shown: list[Tensor], state: State, world: World) -> list[Tensor | None]:
@@ -101,19 +94,14 @@ class RAHFL(Collaborative):
         return [logits[teachers] if len(teachers) else None for teachers in chosen]
 
     def agreement(self, shown: Tensor, received: Tensor, own: object) -> Tensor:
-        return weighted_distillation(
-            shown, received, torch.full((len(received),), 1 / len(received), device=received.device)
-        )
+        count = len(received)
+        return weighted_distillation(shown, received, torch.full((count,), 1 / count, device=received.device))
 
     # -- learning at home ---------------------------------------------------------------------------------
 
     def learn(self, models: Clients, state: State, world: World) -> Clients:
-        return world.local_epochs(
-            models,
-            self.loss,
-            views=self.views if self.augmix else None,
-            optimiser=self.local_optimiser(world),
-        ).models
+        views, optimiser = self.views if self.augmix else None, self.local_optimiser(world)
+        return world.local_epochs(models, self.loss, views=views, optimiser=optimiser).models
 
     def views(self, pixels: Tensor, numbers: torch.Generator) -> tuple[Tensor, ...]:
         """(x, x'_1, x'_2), and x'' for the DCL."""
@@ -129,12 +117,11 @@ class RAHFL(Collaborative):
         if self.contrast == "none":
             return fit
         seen = [x, first] if self.contrast == "supcon" else [x, first, batch.views[2]]
-        z = F.normalize(model.features(torch.cat(seen)), dim=1).split(len(x))
-        if self.contrast == "supcon":
-            return fit + self.contrasted(torch.cat(z), batch.labels)
-        clean, strong, weak = z
-        fit = fit + self.contrasted(torch.cat([clean, weak]), batch.labels)
-        return fit + self.gamma * self.distilled(clean, weak, strong) if self.gamma else fit
+        clean, *mixed = F.normalize(model.features(torch.cat(seen)), dim=1).split(len(x))
+        fit = fit + self.contrasted(torch.cat([clean, mixed[-1]]), batch.labels)
+        if self.contrast == "supcon" or not self.gamma:
+            return fit
+        return fit + self.gamma * self.distilled(clean, weak=mixed[1], strong=mixed[0])
 
     def contrasted(self, z: Tensor, labels: Tensor) -> Tensor:
         """l_c, Eq. 5."""
@@ -148,16 +135,13 @@ class RAHFL(Collaborative):
 
     def diagnostics(self, state: State) -> dict[str, float]:
         """Mean accuracy in percent on every source of images by which teachers could be chosen."""
-        return {
-            f"accuracy.{name}": 100 * float(found.nanmean())
-            for name, found in state.get("accuracies", {}).items()
-        }
+        accuracies = state.get("accuracies", {})
+        return {f"accuracy.{name}": 100 * float(found.nanmean()) for name, found in accuracies.items()}
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         """Where no two accuracies are equal, a client has (K - 1) / 2 teachers in the mean over clients; ties
         are not counted."""
-        others = len(world.clients) - 1
-        logits = float(sum(self.passed(world)) * world.classes)
+        others, logits = len(world.clients) - 1, self.logits(world)
         up, teachers = (logits + 1 / self.matrix_every, others / 2) if self.asymmetric else (logits, others)
         return up + averaged(world), teachers * logits + averaged(world)
 
@@ -168,16 +152,13 @@ def transfer_matrix(accuracies: Tensor) -> Tensor:
     return (accuracies[:, None] <= accuracies[None, :]).int().fill_diagonal_(0)
 
 
-@torch.no_grad()
 def shares_right(world: World, models: Clients, seen: Sequence[Batch | Client]) -> Tensor:
     """Each client's accuracy (K,) on its `seen` as a share in float64, in evaluation mode; NaN without
     images."""
     found = []
     for k, (model, part) in enumerate(zip(models, seen, strict=True)):
-        network, count = world.network(k, model), len(part.labels)
-        batches = zip(part.images.split(EVALUATION_BATCH), part.labels.split(EVALUATION_BATCH), strict=True)
-        right = sum((network(images).argmax(1) == labels).sum() for images, labels in batches)
-        found.append(float(right) / count if count else torch.nan)
+        right = outputs(world, k, model, part.images).argmax(1) == part.labels
+        found.append(int(right.sum()) / len(right) if len(right) else torch.nan)
     return torch.tensor(found, dtype=torch.float64)
 
 
@@ -197,9 +178,8 @@ def supervised_contrast(z: Tensor, labels: Tensor, tau: float) -> Tensor:
     return -found.mean()
 
 
-def view_distillation(
-    plain: Tensor, weak: Tensor, strong: Tensor, tau: float, form: Literal["code", "paper"] = "code"
-) -> Tensor:
+def view_distillation(plain: Tensor, weak: Tensor, strong: Tensor, tau: float,
+                      form: Literal["code", "paper"] = "code") -> Tensor:
     """Mean over rows of KL(q_i || s_i): the weak view's similarities to a batch are the teacher of the strong
     view's (RAHFL Eq. 6 to 8).
 
@@ -209,15 +189,11 @@ def view_distillation(
     gradient too.
     """
     rows = torch.cat([weak, plain])
-    teacher, student = weak @ rows.T, strong @ rows.T
+    likeness = weak @ rows.T, strong @ rows.T
     if form == "code":
-        q = F.softmax(teacher.exp() / tau, dim=1).detach()
-        return F.kl_div(
-            (F.softmax(student.exp() / tau, dim=1) + LEAST_SIMILARITY).log(), q, reduction="sum"
-        ) / len(weak)
+        q, s = (F.softmax(z.exp() / tau, dim=1) for z in likeness)
+        return F.kl_div((s + LEAST_SIMILARITY).log(), q.detach(), reduction="sum") / len(weak)
     itself = torch.eye(len(weak), len(rows), dtype=torch.bool, device=rows.device)
-    q, s = (
-        F.log_softmax((z / tau).masked_fill(itself, torch.finfo(z.dtype).min), dim=1)
-        for z in (teacher, student)
-    )
+    q, s = (F.log_softmax((z / tau).masked_fill(itself, torch.finfo(z.dtype).min), dim=1)
+            for z in likeness)
     return torch.where(itself, 0.0, q.exp() * (q - s)).sum() / len(weak)

@@ -66,8 +66,7 @@ class RHFL(Collaborative):
         """A client receives the predictions of all others; if the server sends their weighted mean instead,
         which has the same gradient, as many numbers as it sends."""
         up, down = super().traffic(world)
-        answers = float(sum(self.passed(world)) * world.classes)
-        return up + float(self.reweighted), down + (len(world.clients) - 2) * answers
+        return up + float(self.reweighted), down + (len(world.clients) - 2) * self.logits(world)
 
 
 def reverse_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:

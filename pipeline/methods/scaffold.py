@@ -7,10 +7,10 @@ from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import has_batchnorm
-from pipeline.engine.state import Clients, Params, State, combine, weighted_mean
+from pipeline.engine.state import Clients, Params, State, combine, weighted_mean, zeros
 from pipeline.engine.world import World
 from pipeline.errors import TrainingError
-from pipeline.methods._server_steps import client_weights, learned, part, plain_sgd, steps_taken, zeros
+from pipeline.methods._server_steps import client_weights, learned, part, plain_sgd, steps_taken
 from pipeline.methods.fedavg import FedAvg
 from pipeline.schema import NonNegative, Optimiser, Positive
 
