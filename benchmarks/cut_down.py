@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pipeline.cells.training import Job, train_seed
+from pipeline.cells.seeds import Job, train_seed
 from pipeline.data import partition, store
 from pipeline.schema import Cell, Scenario
 

@@ -3,7 +3,7 @@
 `PYTHONPATH=. python benchmarks/workers.py`
 
 Four seeds of FedCCL's MNIST scenario with FedAvg, cut down to 12,000 images and two rounds, through the
-worker processes of `pipeline.cells.training`, first one at a time, then two, three times in turn. Needs
+worker processes of `pipeline.cells.workers`, first one at a time, then two, three times in turn. Needs
 data/mnist. Writes benchmarks/results/workers.json with the load of the machine before each run: what else
 runs counts against the second worker.
 """
@@ -25,14 +25,16 @@ def cut(scenario):
 
 
 def main() -> None:
-    from pipeline.cells.training import Job, _train_seeds
+    from pipeline.cells.seeds import Job
+    from pipeline.cells.workers import train_seeds
+
     cell, rows = Smaller("fedccl", "mnist-dir-005", "fedavg", cut), []
     for turn in range(TURNS):
         for workers in (1, 2):
             os.environ["FEDREPRO_WORKERS"] = str(workers)
             with workplace(cell) as root:
                 load, begun, spent = os.getloadavg()[0], time.perf_counter(), cpu()
-                for _ in _train_seeds(
+                for _ in train_seeds(
                     [Job(cell, seed, f"{turn}", root) for seed in range(SEEDS)], lambda row: None
                 ):
                     pass

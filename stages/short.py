@@ -23,9 +23,9 @@ import numpy as np
 import torch
 
 from pipeline import methods
-from pipeline.cells import evaluation, loading, provenance, training
+from pipeline.cells import evaluation, loading, provenance, seeds
 from pipeline.cells.inputs import inputs
-from pipeline.cells.training import Job
+from pipeline.cells.seeds import Job
 from pipeline.engine.handle import Batch
 from pipeline.engine.state import pack
 from pipeline.engine.trained import Watch
@@ -80,20 +80,20 @@ def short(cell: Cell, part: dict) -> list[list]:
     own: list[float | None] = []
     world = world.at(0, watch := Watch(executor))
     state = method.init(world)
-    rows = [training._row(world, method, state, tests, scenario, watch.trained)[0]]
+    rows = [seeds._row(world, method, state, tests, scenario, watch.trained)[0]]
     for number in part["rounds"]:
         world = world.at(number, watch := Watch(executor))
         state = method.round(state, world)
-        row, measured = training._row(world, method, state, tests, scenario, watch.trained)
+        row, measured = seeds._row(world, method, state, tests, scenario, watch.trained)
         if number == scenario.training.rounds:
-            row |= training._newcomers(Job(cell, seed, "", ROOT), scenario, method, state)
+            row |= seeds._newcomers(Job(cell, seed, "", ROOT), scenario, method, state)
         rows.append(row)
         own = measured or own
         found += [[f"round {number}", f"state {at}", digest] for at, digest in _digests(pack(state))]
     world = world.whole
     for row in rows:
         found += [[f"round {row['round']}", name, value] for name, value in row.items()]
-    hook = training.headline_hook(scenario, method)
+    hook = seeds.headline_hook(scenario, method)
     run = {
         "seed": seed,
         "rows": rows,
@@ -109,14 +109,14 @@ def short(cell: Cell, part: dict) -> list[list]:
         "seconds": 0.0,
     }
     settings = dataclasses.replace(scenario, seeds=[seed])
-    result = training.summarise(cell, settings, algorithm, hyper, dataclasses.asdict(method), [run],
+    result = seeds.summarise(cell, settings, algorithm, hyper, dataclasses.asdict(method), [run],
                                 [inputs(cell, seed)], "", ROOT)
     shown = ("hook", "last", "headline", "measures", "final", "last3", "last5", "clients", "traffic")
     found += [
         ["the result", at, value]
-        for at, value in _flat({key: result[key] for key in shown} | {"metrics": training.metrics(result)})
+        for at, value in _flat({key: result[key] for key in shown} | {"metrics": seeds.metrics(result)})
     ]
-    models = training._models(hook, method, state, world, watch.trained)
+    models = seeds._models(hook, method, state, world, watch.trained)
     vectors = method.vectors(state)
     pictures: dict[str, Any] = {} if models is None else evaluation.representations(models, world, tests)
     pictures |= {} if vectors is None else {"vectors": vectors}

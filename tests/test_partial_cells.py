@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 from repository import edit, outputs, stage
 
-from pipeline.cells import loading, training
+from pipeline.cells import loading, seeds
 from pipeline.cells.checks import runnable
 from pipeline.cells.kept import fingerprint
 from pipeline.cells.results import survey
-from pipeline.cells.training import Job, train_seed
+from pipeline.cells.seeds import Job, train_seed
 from pipeline.engine.state import pack
 from pipeline.errors import ParamError
 from pipeline.report.runs import _protocol
@@ -86,7 +86,7 @@ def test_stopped_after_the_second_round_and_resumed(partial, method, monkeypatch
 def test_the_training_data_of_unseen_clients_reach_no_model(partial, monkeypatch):
     """With other images they get other models of their own; all that was trained before is the same bits."""
     late = loading._unseen(CELL, scenario(partial), 0, loading.load(CELL, 0, partial))
-    ends, real, load = [], training._newcomers, loading.load
+    ends, real, load = [], seeds._newcomers, loading.load
 
     def poisoned(*arguments):
         found = load(*arguments)
@@ -98,7 +98,7 @@ def test_the_training_data_of_unseen_clients_reach_no_model(partial, monkeypatch
         ends.append(fingerprint(pack(state)))
         return real(job, scenario, method, state)
 
-    monkeypatch.setattr(training, "_newcomers", watched)
+    monkeypatch.setattr(seeds, "_newcomers", watched)
     runs = [train_seed(Job(CELL, 0, "as-it-is", partial))]
     monkeypatch.setattr(loading, "load", poisoned)
     runs.append(train_seed(Job(CELL, 0, "poisoned", partial)))

@@ -67,7 +67,7 @@ def test_kill_9_loses_no_result(project, reference, after):
 def test_the_methods_with_the_most_state_resume(project, method, monkeypatch):
     """Stopped dead after the second round's checkpoint: the resumed seed has the rows of one that ran
     through."""
-    from pipeline.cells.training import Job, train_seed
+    from pipeline.cells.seeds import Job, train_seed
     from pipeline.schema import Cell
     monkeypatch.setenv("FEDREPRO_CHECKPOINT_SECONDS", "0")
     cell = Cell("fedcrl", "mini", method)
@@ -92,7 +92,7 @@ def test_the_methods_with_the_most_state_resume(project, method, monkeypatch):
 def test_a_kill_after_the_last_round_resumes(project, monkeypatch):
     """Between the last round and the finished file: a method that is scored after training still has its
     models."""
-    from pipeline.cells.training import Job, train_seed
+    from pipeline.cells.seeds import Job, train_seed
     from pipeline.schema import Cell
     monkeypatch.setenv("FEDREPRO_CHECKPOINT_SECONDS", "0")
     cell = Cell("fedcrl", "mini", "ditto")

@@ -128,7 +128,7 @@ def test_a_cell_counts_what_its_scenario_names(tmp_path):
         ),
         ("pipeline/engine/lockstep.py", "STOP_SECONDS = 30.0", "STOP_SECONDS = 31.0", {"stacked"}),
         ("pipeline/engine/phase.py", "return 2 if any", "return 3 if any", set(before)),
-        ("pipeline/cells/training.py", "CHECKPOINT_SECONDS = 20.0", "CHECKPOINT_SECONDS = 21.0", set()),
+        ("pipeline/cells/seeds.py", "CHECKPOINT_SECONDS = 20.0", "CHECKPOINT_SECONDS = 21.0", set()),
     ):
         text = (clone / path).read_text()
         assert old in text

@@ -15,9 +15,10 @@ import torch
 import yaml
 from repository import copy_of_the_repository, edit, forget, outputs, run, stage
 
-from pipeline.cells import adoption, training
+from pipeline.cells import adoption, workers
 from pipeline.cells.kept import Kept
-from pipeline.cells.training import Job, train_cell, train_seed
+from pipeline.cells.seeds import Job, train_seed
+from pipeline.cells.training import train_cell
 from pipeline.engine.sequential import Sequential
 from pipeline.engine.state import unpack
 from pipeline.errors import TrainingError
@@ -228,11 +229,11 @@ def test_seconds_are_shared_among_the_seeds_that_train(tmp_path, monkeypatch):
     """Those that were finished before take none of them."""
     shares = []
     stacked = SimpleNamespace(together=lambda train, jobs: shares.append(train.keywords["sharing"]) or [])
-    monkeypatch.setattr(training, "executor_name", lambda device: "stacked")
-    monkeypatch.setattr(training, "executor_module", lambda name: stacked)
+    monkeypatch.setattr(workers, "executor_name", lambda device: "stacked")
+    monkeypatch.setattr(workers, "executor_module", lambda name: stacked)
     jobs = [Job(Cell("fedlsa", "mini", "fedlsa"), seed, "digest", tmp_path) for seed in range(3)]
     for job in jobs:
-        assert list(training._train_seeds(jobs, print)) == []
+        assert list(workers.train_seeds(jobs, print)) == []
         job.kept.finish({}, {})
     assert shares == [3, 2, 1]
 
@@ -242,12 +243,12 @@ def test_seeds_one_after_the_other_have_processes_of_their_own(tmp_path, monkeyp
     monkeypatch.setenv("FEDREPRO_WORKERS", "1")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(
-        training, "train_seed", lambda job, report: {"seed": job.seed, "process": os.getpid()})
-    monkeypatch.setattr(training, "partition_folder", lambda cell, seed, root: seed)
+        workers, "train_seed", lambda job, report: {"seed": job.seed, "process": os.getpid()})
+    monkeypatch.setattr(workers, "partition_folder", lambda cell, seed, root: seed)
     jobs = [Job(Cell("fedlsa", "mini", "fedlsa"), seed, "digest", tmp_path) for seed in range(2)]
-    found = {run["seed"]: run["process"] for run in training._train_seeds(jobs, print)}
+    found = {run["seed"]: run["process"] for run in workers.train_seeds(jobs, print)}
     assert sorted(found) == [0, 1] and len({os.getpid(), *found.values()}) == 3
-    alone, = training._train_seeds(jobs[:1], print)
+    alone, = workers.train_seeds(jobs[:1], print)
     assert alone["process"] == os.getpid()
 
 

@@ -203,7 +203,7 @@ def test_every_cell_has_one_state(root):
     ("papers/fedcrl/paper.yaml", "label: FedProx", "label: Prox", []),
     ("pipeline/methods/fedprox.py", "weight = self.mu", "weight = 2 * self.mu", [PROX]),
     ("pipeline/methods/fedprox.py", '"""FedProx: FedAvg with a pull', '"""FedProx: a pull', []),
-    ("pipeline/cells/training.py", "BYTES = 4", "BYTES = 8", [MINI, AVG, PROX])])
+    ("pipeline/cells/seeds.py", "BYTES = 4", "BYTES = 8", [MINI, AVG, PROX])])
 def test_stale_is_what_would_now_come_out_otherwise(root, file, old, new, stale):
     for cell in (MINI, AVG, PROX):
         finish(root, cell)

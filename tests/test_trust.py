@@ -14,7 +14,7 @@ from repository import CELL, forget, outputs, stage
 
 from pipeline.cells.inputs import _check_tests, verify
 from pipeline.cells.kept import Kept, _save, fingerprint
-from pipeline.cells.training import Job, train_seed
+from pipeline.cells.seeds import Job, train_seed
 from pipeline.data import partition, store
 from pipeline.data.hashes import Hashes
 from pipeline.errors import DataError, ParamError

@@ -205,7 +205,7 @@ def test_poisoned_test_images_change_no_choice_and_no_bit(short, tuned, alone, a
 # -- what becomes of it ------------------------------------------------------------------------------------
 
 def test_what_was_tried_before_is_not_trained_again(short, tuned, alone, monkeypatch):
-    monkeypatch.setattr("pipeline.cells.training.load_world", lambda *_: pytest.fail("trains"))
+    monkeypatch.setattr("pipeline.cells.seeds.load_world", lambda *_: pytest.fail("trains"))
     again = tuning.tune(CELL, short)
     assert [one["accuracy"] for one in again["configurations"]] == \
         [one["accuracy"] for one in tuned["configurations"]]

@@ -59,9 +59,9 @@ REGISTRIES = {
 }
 # What trains a cell and makes the numbers of its result.
 TRAINING = (
-    "pipeline.cells.training:train_seed",
-    "pipeline.cells.training:summarise",
-    "pipeline.cells.training:metrics",
+    "pipeline.cells.seeds:train_seed",
+    "pipeline.cells.seeds:summarise",
+    "pipeline.cells.seeds:metrics",
 )
 # What of tuning decides which configurations are tried and which is chosen; their training is that of cells.
 TUNING = (
