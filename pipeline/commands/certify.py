@@ -82,66 +82,54 @@ def certify(
     _check_names(what, root)
     commit = _clean_commit(root)
     if since:
-        try:                                          # with a dash before it, git would take it for an option
-            git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{since}^{{commit}}")
-        except FedReproError:
-            raise ParamError(f"--from {since!r:.80}: not a commit of this clone") from None
+        _check_commit(since, root)
     rows, lost = stale(what, since, valid_too, root)
-    ways = {row.cell: (*row.code, branches(row.cell, root)) for row in rows}
-    without = {row.cell: why for row in rows if (why := _lacks(row.cell, root))}
-    chosen = representatives([row for row in rows if row.cell not in without], ways)
-    compared = {ways[row.cell] for row in chosen}
-    unknown_ways = [row for row in rows if ways[row.cell] not in compared]
-    lost += [f"{row.cell}: {without[row.cell]}" for row in unknown_ways]
-    unequal = {row.code: row.cell for row in unknown_ways}
+    chosen, left = choose(rows, root)
+    lost += [f"{row.cell}: {why}" for row, why in left]
     for line in lost:
         print(f"stale: {line}", file=sys.stderr)
-    print(
-        f"{len(rows)} cells to certify by {len(chosen)} comparisons" if rows else "nothing to certify",
-        flush=True,
-    )
-    found: dict[str, list[tuple[Row, dict]]] = {}
-    different = 0
-    for commit_of_old, group in _by_commit(chosen).items():
-        for row, outcome in compare(group, commit_of_old, commit, jobs, root):
-            if isinstance(outcome, dict) and outcome["old"] not in ledger.equal(row.old, root):
-                outcome = (f"{row.commit[:12]} has the result's code only by an entry of {ledger.FILE} "
-                           "that does not count here")
-            if isinstance(outcome, dict):
-                found.setdefault(commit_of_old, []).append((row, outcome))
-                print(f"  same       {row.cell} ({outcome['values']} values)", flush=True)
-            else:
-                different += 1
-                unequal[row.code] = row.cell
-                print(f"  DIFFERENT  {row.cell}: {outcome}", flush=True)
-    equal = []
-    for commit_of_old, answers in found.items():
-        pairs = [pair for row, pair in answers if row.code not in unequal]
-        for row, _ in answers:
-            if row.code in unequal:
-                print(f"  not kept   {row.cell}: {unequal[row.code]} goes another way through the same code, "
-                      "and is not known to stay the same", flush=True)
-        fresh = [pair for pair in pairs if pair["new"] not in ledger.equal(pair["old"], root)]
-        if fresh:
-            ledger.append(
-                {
-                    "date": datetime.now(UTC).isoformat(timespec="seconds"),
-                    "from": commit_of_old,
-                    "to": commit,
-                    "machine": {"device": "cpu", **provenance.machine()},
-                    "pairs": sorted(fresh, key=lambda pair: pair["cell"]),
-                },
-                root,
-            )
-        equal += pairs
-    if equal:
-        for paper in sorted({pair["cell"].partition("/")[0] for pair in equal}):
-            subprocess.run([sys.executable, "-m", "stages.sources", paper], cwd=root, check=True)
-    print(
-        f"{len(equal)} the same, {different} different, {len(lost)} not compared, in "
-        f"{clock(time.monotonic() - begun)}"
-    )
+    print(f"{len(rows)} cells to certify by {len(chosen)} comparisons" if rows else "nothing to certify",
+          flush=True)
+    outcomes = list(_outcomes(chosen, commit, jobs, root))
+    different = [row for row, outcome in outcomes if isinstance(outcome, str)]
+    doubtful = {row.code: row.cell for row in [*(row for row, _ in left), *different]}
+    equal = [(row, outcome) for row, outcome in outcomes if isinstance(outcome, dict)]
+    for row, _ in equal:
+        if row.code in doubtful:
+            print(f"  not kept   {row.cell}: {doubtful[row.code]} goes another way through the same code, "
+                  "and is not known to stay the same", flush=True)
+    kept = [(row, pair) for row, pair in equal if row.code not in doubtful]
+    record(kept, commit, root)
+    print(f"{len(kept)} the same, {len(different)} different, {len(lost)} not compared, in "
+          f"{clock(time.monotonic() - begun)}")
     return 1 if different or lost else 0
+
+
+def _outcomes(rows: list[Row], commit: str, jobs: int, root: Path) -> Iterator[tuple[Row, dict | str]]:
+    """`compare` with each row's commit, printed as it goes; a row whose commit has another code than its
+    result's, by an entry of the ledger that does not count here, is different."""
+    for old, group in _by_commit(rows).items():
+        for row, outcome in compare(group, old, commit, jobs, root):
+            if isinstance(outcome, dict) and outcome["old"] not in ledger.equal(row.old, root):
+                outcome = (f"{old[:12]} has the result's code only by an entry of {ledger.FILE} "
+                           "that does not count here")
+            print(f"  DIFFERENT  {row.cell}: {outcome}" if isinstance(outcome, str)
+                  else f"  same       {row.cell} ({outcome['values']} values)", flush=True)
+            yield row, outcome
+
+
+def record(kept: list[tuple[Row, dict]], commit: str, root: Path = ROOT) -> None:
+    """An entry of the ledger for each earlier commit, with the pairs that it does not have; then the papers'
+    sources.yaml."""
+    for old in dict.fromkeys(row.commit for row, _ in kept):
+        pairs = [pair for row, pair in kept
+                 if row.commit == old and pair["new"] not in ledger.equal(pair["old"], root)]
+        if pairs:
+            ledger.append({"date": datetime.now(UTC).isoformat(timespec="seconds"), "from": old, "to": commit,
+                           "machine": {"device": "cpu", **provenance.machine()},
+                           "pairs": sorted(pairs, key=lambda pair: pair["cell"])}, root)
+    for paper in sorted({row.cell.paper for row, _ in kept}):
+        subprocess.run([sys.executable, "-m", "stages.sources", paper], cwd=root, check=True)
 
 
 # -- which cells ---------------------------------------------------------------------------------------------
@@ -202,6 +190,14 @@ def _lacks(cell: Cell, root: Path) -> str:
         return str(error)
 
 
+def _check_commit(name: str, root: Path) -> None:
+    """ParamError for what is no commit of this clone."""
+    try:                                              # with a dash before it, git would take it for an option
+        git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+    except FedReproError:
+        raise ParamError(f"--from {name!r:.80}: not a commit of this clone") from None
+
+
 def _check_names(names: Iterable[str], root: Path) -> None:
     """FedReproError for a name that is no measured cell, method or paper."""
     cells = {Cell(path.parts[-5], *path.parts[-3:-1]) for path in root.glob("papers/*/runs/*/*/result.json")}
@@ -215,13 +211,19 @@ def _check_names(names: Iterable[str], root: Path) -> None:
             raise FedReproError(unknown("measured cell, method or paper", name, known))
 
 
-def representatives(rows: list[Row], ways: dict[Cell, tuple]) -> list[Row]:
-    """One row for each pair of digests and each way through their code (`ways`), the one that took least
-    time: the others go the same way with other data and numbers."""
+def choose(rows: list[Row], root: Path = ROOT) -> tuple[list[Row], list[tuple[Row, str]]]:
+    """(rows to compare, rows whose way through the code nobody compares with what their data lack).
+
+    One row for each pair of digests and each way through their code (`branches`), of those whose data are
+    here the one that took least time: the others go the same way with other data and numbers."""
+    ways = {row.cell: (*row.code, branches(row.cell, root)) for row in rows}
+    lacking = {row.cell: _lacks(row.cell, root) for row in rows}
     cheapest: dict[tuple, Row] = {}
     for row in sorted(rows, key=lambda row: (row.result["seconds"][0] / row.result["rounds"], str(row.cell))):
-        cheapest.setdefault(ways[row.cell], row)
-    return sorted(cheapest.values(), key=lambda row: str(row.cell))
+        if not lacking[row.cell]:
+            cheapest.setdefault(ways[row.cell], row)
+    return (sorted(cheapest.values(), key=lambda row: str(row.cell)),
+            [(row, lacking[row.cell]) for row in rows if ways[row.cell] not in cheapest])
 
 
 def branches(cell: Cell, root: Path = ROOT) -> str:
