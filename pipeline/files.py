@@ -10,7 +10,7 @@ import platform
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from pipeline.errors import FedReproError, ParamError
 from pipeline.schema import CONTROL, shorten
@@ -165,6 +165,12 @@ def alive(process: int) -> bool:
     except PermissionError:                           # the process lives and belongs to another user
         pass
     return True
+
+
+def leads_out(name: str) -> bool:
+    """Whether a relative path that came from outside would lead out of the folder it is meant for."""
+    path = PurePosixPath(name.replace("\\", "/"))
+    return path.is_absolute() or ".." in path.parts or bool(PureWindowsPath(name).drive)
 
 
 def sync(path: Path) -> None:

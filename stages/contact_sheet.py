@@ -5,12 +5,13 @@ import io
 from pipeline import files
 from pipeline.data.corruptions.weather import find_ice
 from pipeline.report.contact_sheet import bundled_image, contact_sheet
-from pipeline.schema import ROOT
+from pipeline.schema import ROOT, load_paper
 from stages._stage import stage
 
 
 def draw(paper: str) -> None:
     """Draw 15 columns (corruptions) by 5 rows (severities)."""
+    load_paper(paper)
     target, picture = f"papers/{paper}/figures/corruptions.png", io.BytesIO()
     contact_sheet(bundled_image(), picture)
     files.write_bytes(ROOT / target, picture.getvalue())

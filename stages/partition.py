@@ -24,6 +24,8 @@ def partition(scenario: str) -> None:
         raise ParamError(f"papers/{paper}/paper.yaml: {unknown('scenario', name, scenarios)}")
     settings = scenarios[name]
     stored = store.verify(ROOT / "data" / settings.data.set)
+    if not stored.meta["classes"]:
+        raise ParamError(f"{where}.data.set: {settings.data.set!r} has no labels: it can be public data only")
     pool = cutting.Pool.of(
         settings.data, stored.labels, stored.domains, stored.split, stored.meta, f"{where}.data"
     )

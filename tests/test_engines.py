@@ -20,6 +20,7 @@ from pipeline.engines.delivery import Order
 from pipeline.engines.local import Local
 from pipeline.engines.node import Keeper
 from pipeline.errors import FedReproError, ParamError
+from pipeline.sealing import seal
 
 LOCAL = Local(lambda: None, 1)
 
@@ -72,6 +73,12 @@ def test_what_is_cut_short_altered_or_of_other_parameters_is_refused_by_name(han
         assert not path.exists() and seed.exists() == ("seed-1" not in why)
         path.write_bytes(sealed)
         seed.write_bytes(whole)
+    outside = json.loads(sealed) | {"files": {"../params.yaml": "0" * 64}}
+    path.write_text(json.dumps(seal(outside)))
+    with pytest.raises(FedReproError, match=f"{CELL}: refused: .* names '../params.yaml', which is outside"):
+        delivery.check(path, wanted, handed)
+    assert (handed / "params.yaml").exists()
+    path.write_bytes(sealed)
     other = replace(wanted, digests=dict.fromkeys(wanted.digests, "0" * 64))
     assert delivery.delivered(other, handed) is None
     with pytest.raises(FedReproError, match=f"{CELL}: refused: .* with other parameters than today's"):

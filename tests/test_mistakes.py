@@ -196,6 +196,23 @@ def test_a_mirror_with_another_file(checkout, tmp_path):
     assert "expected" in said[2] and not (checkout / "data/mnist").exists()
 
 
+def test_images_without_labels_to_train_on(checkout):
+    text = (checkout / PAPER).read_text(encoding="utf-8")
+    assert called(checkout, "stages.data", "photo_patches")[0] == 0
+    try:
+        (checkout / PAPER).write_text(text.replace("set: digit_domains, size: 20", "set: photo_patches"))
+        refused(called(checkout, "stages.partition", "fedlsa/mini"),
+                "miniature.scenario.data.set: 'photo_patches' has no labels: it can be public data only")
+    finally:
+        (checkout / PAPER).write_text(text, encoding="utf-8")
+        shutil.rmtree(checkout / "data/photo_patches")
+
+
+def test_a_paper_that_is_none(checkout):
+    refused(called(checkout, "stages.contact_sheet", "rahfll"), "unknown paper 'rahfll'")
+    assert not (checkout / "papers/rahfll").exists()
+
+
 def test_a_stage_that_is_none(checkout):
     refused(called(checkout, "pipeline", "run", "fedlas"), "unknown stage 'fedlas' (nearest: 'fedlsa')")
 

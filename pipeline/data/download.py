@@ -12,7 +12,7 @@ import urllib.request
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -264,10 +264,9 @@ def _untar(archive: Path, target: Path, wanted: Callable[[str], bool]) -> None:
 def _refuse_escape(archive: Path, name: str, special: bool) -> None:
     """No data set's archive holds links, devices, absolute names or "..": each is refused, wherever it
     points."""
-    path = PurePosixPath(name.replace("\\", "/"))
     if special:
         raise DataError(f"{shorten(archive)}: {name!r} is a link or a device; refused")
-    if path.is_absolute() or ".." in path.parts or PureWindowsPath(name).drive:
+    if files.leads_out(name):
         raise DataError(f"{shorten(archive)}: {name!r} would be written outside the target folder; refused")
 
 

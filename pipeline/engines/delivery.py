@@ -94,6 +94,8 @@ def check(path: Path, order: Order, root: Path = ROOT) -> dict:
     if found["cell"] != order.cell or found["digest"] != order.digests.get(found["executor"]):
         raise _refused(path, order, f"is of {found['cell']} with other parameters than today's")
     for name, digest in found["files"].items():
+        if files.leads_out(name):
+            raise _refused(path, order, f"names {name!r}, which is outside .cells")
         part = root / ".cells" / name
         if not part.exists() or files.sha256(part) != digest:
             _aside(part)

@@ -138,6 +138,16 @@ class Judgement:
         return self.tested and (self.seeds < ENOUGH or any(verdict.indicative for verdict in self.verdicts))
 
     @property
+    def wholly_indicative(self) -> bool:
+        """Whether all of it is: the one table, or every verdict and order of a paper."""
+        return self.indicative and (self._one_seed or not self.several)
+
+    @property
+    def _one_seed(self) -> bool:
+        """Whether nothing that was tested has more seeds than too few."""
+        return all(found.seeds < ENOUGH for found in [v for v in self.verdicts if v.tested] + self.orders)
+
+    @property
     def shares(self) -> str:
         """How many of the claims hold, and what became of the others."""
         count = Counter((verdict.word, verdict.indicative) for verdict in self.verdicts)
@@ -151,8 +161,7 @@ class Judgement:
             )
             agreeing = 1 if total == 1 else held
             if total and soft:
-                said = not parts and self.strength.startswith("Indicative")
-                word = "" if said else "indicative: "
+                word = "indicative: " if parts or not self.wholly_indicative else ""
                 parts.append(f"{word}{share[0]} {_verb(agreeing, 'point')} the claimed way {share[1]}")
             elif total:
                 rest = [
@@ -240,14 +249,14 @@ class Judgement:
         """The strength of the evidence, which precedes the summary."""
         if not self.tested:
             return "No verdict yet"
-        if self.indicative:
-            if all(found.seeds < ENOUGH for found in [v for v in self.verdicts if v.tested] + self.orders):
-                return "Indicative, one seed"
-            if self.several:
-                return "Verdict, in part indicative"
-            return ("Indicative, some numbers have one seed" if self.seeds < ENOUGH else
-                    "Indicative, some numbers do not change with the seed")
-        return f"Verdict, {self.seeds} seeds or more"
+        if not self.indicative:
+            return f"Verdict, {self.seeds} seeds or more"
+        if self._one_seed:
+            return "Indicative, one seed"
+        if not self.wholly_indicative:
+            return "Verdict, in part indicative"
+        return ("Indicative, some numbers have one seed" if self.seeds < ENOUGH else
+                "Indicative, some numbers do not change with the seed")
 
 
 def _claims(count: int) -> str:
