@@ -27,8 +27,8 @@ def squared_distance(params: Mapping[str, Tensor], anchor: Mapping[str, Tensor])
 
 
 def knowledge_distillation(student: Tensor, teacher: Tensor, tau: float = 1.0) -> Tensor:
-    """KL_bm(softmax(teacher / tau) || softmax(student / tau)), without a factor tau^2 (FedDF, Lin et al.
-    2020, Eq. 3; FCCL, Huang et al. 2022; times tau^2 it is FCCL+ Eq. 10)."""
+    """KL_bm(softmax(teacher / tau) || softmax(student / tau)), without a factor tau^2; logits (B, C).
+    (FedDF, Lin et al. 2020, Eq. 3; FCCL, Huang et al. 2022; times tau^2 it is FCCL+ Eq. 10)."""
     log_teacher = F.log_softmax(teacher.detach() / tau, dim=1)
     return (log_teacher.exp() * (log_teacher - F.log_softmax(student / tau, dim=1))).sum(1).mean()
 

@@ -80,7 +80,7 @@ class AugHFL(Collaborative):
 
 def firmness_weights(kappa: Tensor) -> Tensor:
     """w (K,) = (1 / kappa_i) / sum_j 1 / kappa_j. kappa (K,) >= 0: KL(clean || AugMix), summed over both
-    versions."""
+    versions (AugHFL, Fang et al. 2023)."""
     firmness = 1 / (kappa.clamp(min=0) + SMALLEST_SPREAD)
     return firmness / (firmness.sum() + SMALLEST_SUM)
 

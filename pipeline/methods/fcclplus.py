@@ -120,7 +120,8 @@ class FCCLPlus(FCCL):
 
 def fisher(models: Clients, world: World) -> Clients:
     """Every client's diagonal empirical Fisher information: mean over its samples of the squared gradient of
-    log p(label), in evaluation mode; zero for a client without data. Trainable tensors only."""
+    log p(label), in evaluation mode; zero for a client without data. Trainable tensors only.
+    (EWC, Kirkpatrick et al. 2017.)"""
     error = partial(supervised, shared=None, own=None)
 
     def of(k: int, client: Client, model: Params) -> Params:
@@ -141,7 +142,7 @@ def fisher(models: Clients, world: World) -> Clients:
 def non_target_distillation(student: Tensor, teacher: Tensor, labels: Tensor, tau: float = 1.0,
                             renormalise: bool = False) -> Tensor:
     """Mean over the batch of sum_{u != y} p_T^u log(p_T^u / p_S^u), p = softmax(. / tau), without a factor
-    tau^2 (FCCL+, Huang et al. 2023, Eq. 13).
+    tau^2 (FCCL+, Huang et al. 2023, Eq. 13). student, teacher (B, C) logits, labels (B,).
 
     p runs over all C classes, as in Eq. 13 and the code: the value can be negative, and the student's target
     logit is always pushed down. `renormalise`: p over the C - 1 other classes, as Eq. 12 and its text need;
@@ -175,7 +176,7 @@ def similarity_distillation(similarity: Tensor, consensus: Tensor) -> Tensor:
 
 def elastic_penalty(params: Mapping[str, Tensor], anchor: Mapping[str, Tensor],
                     fisher: Mapping[str, Tensor]) -> Tensor:
-    """sum_p F_p (theta_p - anchor_p)^2 over all trainable tensors, without a factor 1/2 (EWC in FCCL+ Table
-    16)."""
+    """sum_p F_p (theta_p - anchor_p)^2 over all trainable tensors, without a factor 1/2 (EWC, Kirkpatrick
+    et al. 2017, as FCCL+ Table 16 has it). All three map a tensor's name to values of its shape."""
     return total((fisher[name] * (value - anchor[name].detach()).pow(2)).sum()
                  for name, value in params.items())

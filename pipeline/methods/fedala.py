@@ -124,7 +124,7 @@ def _put(parameters: Mapping[str, Tensor], values: Params) -> None:
 
 def adaptive_mix(local: Params, received: Params, weights: Mapping[str, Tensor]) -> Params:
     """local + (received - local) * weight, element-wise, for the tensors that have weights; the others as
-    received (FedALA, Zhang et al. 2023, Eq. 4). Exact at weights 0 and 1; a weight may also be one number for
-    its tensor."""
+    received (FedALA, Zhang et al. 2023, Eq. 4). Exact at weights 0 and 1; a weight has its tensor's shape
+    or is one number for it."""
     return received.joined({name: torch.lerp(local[name], received[name], weight)
                             for name, weight in weights.items()})

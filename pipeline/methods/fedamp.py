@@ -92,8 +92,8 @@ def attention_weights(squared: Tensor, alpha: float, sigma: float) -> Tensor:
 
 
 def without_overshoot(weights: Tensor) -> Tensor:
-    """Rows whose own weight is negative give all of it up: the others' are scaled to sum to 1. Our own guard:
-    FedAMP's message overshoots."""
+    """Rows of weights (clients, clients) whose own weight is negative give all of it up: the others' are
+    scaled to sum to 1. Our own guard: FedAMP's message overshoots."""
     own = weights.diagonal()
     others = weights - torch.diag(own)
     scaled = others / others.sum(1, keepdim=True).clamp(min=1)

@@ -33,7 +33,8 @@ class FedMatch(Collaborative):
     two ideas that it names are kept. As networks differ, helpers send predictions instead of weights; they
     are the H clients whose mean answer to a fixed public probe is nearest, chosen anew every round. A is the
     strong public augmentation. `decomposed: false`: one part, psi = 0 and no penalties, public and private
-    steps move theta. `pseudo_labels: false`: consistency alone.
+    steps move theta. `pseudo_labels: false`: consistency alone. Each part moves by a step of theta with the
+    other held, so a scenario's weight decay is of theta.
     """
     helpers: Whole = 2
     kappa: Share = 0.75
@@ -143,12 +144,13 @@ def majority_labels(local: Tensor, helpers: Tensor) -> Tensor:
 
 def pseudo_label_loss(logits: Tensor, labels: Tensor, confident: Tensor) -> Tensor:
     """Mean over the confident samples of the cross-entropy with pseudo-labels; 0 where there is none
-    (FedMatch, Eq. 3)."""
+    (FedMatch, Eq. 3). logits (B, C), labels (B,), confident (B,) bool."""
     return _mean_where(confident, F.cross_entropy(logits, labels, reduction="none"))
 
 
 def disjoint_penalty(sigma: Mapping[str, Tensor], psi: Mapping[str, Tensor], l1: float, l2: float) -> Tensor:
-    """l2 ||sigma - psi||^2 + l1 ||psi||_1 over all trainable tensors (FedMatch, Eq. 5)."""
+    """l2 ||sigma - psi||^2 + l1 ||psi||_1 over all trainable tensors, which sigma and psi name alike
+    (FedMatch, Eq. 5)."""
     return total(l2 * (sigma[name].detach() - value).pow(2).sum() + l1 * value.abs().sum()
                  for name, value in psi.items())
 

@@ -79,7 +79,8 @@ class KTpFL(Collaborative):
 
 
 def objective(c: Tensor, predictions: Tensor) -> Tensor:
-    """sum_k KL(t_k || P_k), mean over images, with t_k = sum_m c_km P_m. c (K, K), predictions (K, n, C)."""
+    """sum_k KL(t_k || P_k), mean over images, with t_k = sum_m c_km P_m. c (K, K), predictions (K, n, C).
+    (KT-pFL, Zhang et al. 2021, the second term of its objective.)"""
     targets, logs = torch.einsum("km,mnc->knc", c, predictions), predictions.clamp(min=LEAST).log()
     return (targets * (targets.clamp(min=LEAST).log() - logs)).sum((0, 2)).mean()
 
@@ -93,14 +94,14 @@ def gradient(c: Tensor, predictions: Tensor) -> Tensor:
 
 
 def stepped_coefficients(c: Tensor, predictions: Tensor, eta: float, lam: float, rho: float) -> Tensor:
-    """c - eta lam d objective / d c - 2 eta rho (c - 1/K) (Eq. 8 in its plain form). Rows need not sum to
-    one."""
+    """c - eta lam d objective / d c - 2 eta rho (c - 1/K) (KT-pFL Eq. 8 in its plain form). c (K, K),
+    predictions (K, n, C). Rows need not sum to one."""
     return c - eta * lam * gradient(c, predictions) - 2 * eta * rho * (c - 1 / len(c))
 
 
 def onto_rows(c: Tensor) -> Tensor:
     """Negative entries at 0, every row scaled to sum to one; a row without a positive entry becomes
-    uniform."""
+    uniform. c (K, K). Our own: targets are distributions again."""
     cut = c.clamp(min=0)
     total = cut.sum(1, keepdim=True)
     return torch.where(total > 0, cut / torch.where(total > 0, total, 1.0), 1 / len(c))
@@ -109,7 +110,7 @@ def onto_rows(c: Tensor) -> Tensor:
 def released_coefficients(c: Tensor, predictions: Tensor, rho: float) -> Tensor:
     """The released code's update: each row descends MSE(P_k, sum_m c_km P_m) + rho MSE(c_k, 1/K), both means
     over elements, by a step whose size is tuned five times so that entries move by about `ENOUGH`; then c_k
-    <- softmax(5 c_k)."""
+    <- softmax(5 c_k). c (K, K), predictions (K, n, C)."""
     flat, moved = predictions.flatten(1), []
     for k, row in enumerate(c):
         slope = 2 * flat @ (row @ flat - flat[k]) / flat.shape[1] + 2 * rho * (row - 1 / len(c)) / len(c)

@@ -71,14 +71,15 @@ class RHFL(Collaborative):
 
 def reverse_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     """-mean_b sum_c p_bc log(onehot_bc), p cut to [1e-7, 1] and the label to [1e-4, 1]; the gradient flows
-    through p."""
+    through p (Wang et al. 2019). logits (B, C), labels (B,)."""
     others = torch.arange(logits.shape[1], device=labels.device) != labels[:, None]
     shares = F.softmax(logits, dim=1).clamp(SMALLEST_SHARE, 1.0)
     return -math.log(SMALLEST_LABEL) * torch.where(others, shares, 0.0).sum(1).mean()
 
 
 def symmetric_cross_entropy(logits: Tensor, labels: Tensor, alpha: float, beta: float) -> Tensor:
-    """alpha CE + beta RCE, the SL loss of RHFL (Fang & Ye 2022; after Wang et al. 2019)."""
+    """alpha CE + beta RCE, the SL loss of RHFL (Fang & Ye 2022; after Wang et al. 2019). logits (B, C),
+    labels (B,)."""
     return alpha * F.cross_entropy(logits, labels) + beta * reverse_cross_entropy(logits, labels)
 
 
