@@ -108,6 +108,23 @@ def test_different_networks_are_groups(monkeypatch):
     agree(Local(), monkeypatch, 1e-9, sizes=(20, 33, 7, 16, 5), model=models)
 
 
+@pytest.mark.parametrize("optimiser", [
+    Optimiser("sgd", 0.05, weight_decay=0.1), Optimiser("sgd", 0.05, momentum=0.9, weight_decay=0.1),
+    Optimiser("adam", 0.003, weight_decay=0.1)])
+def test_what_a_loss_does_not_use_is_left_alone(optimiser, monkeypatch):
+    """As torch's optimisers leave it: no weight decay, no momentum. A gradient of zeros is use."""
+    def loss(model, batch, shared, own):
+        return model.features(batch.images).square().mean() + 0 * model.params["head.bias"].sum()
+    ends = []
+    for executor in ("sequential", "stacked"):
+        w = world(executor, monkeypatch, optimiser=optimiser)
+        start = w.new_models()
+        ends.append(w.local_epochs(start, loss).models)
+        assert torch.equal(ends[-1][0]["head.weight"], start[0]["head.weight"])
+        assert not torch.equal(ends[-1][0]["head.bias"], start[0]["head.bias"])
+    assert largest_difference(*ends) < 1e-9
+
+
 @pytest.mark.parametrize("drop_last", [True, False])
 def test_drop_last(drop_last, monkeypatch):
     agree(FedAvg(), monkeypatch, 1e-9, drop_last=drop_last, sizes=(20, 33, 7))

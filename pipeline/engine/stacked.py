@@ -367,6 +367,7 @@ class _Step:
         self.batch: Batch | None = None
         self.graph: torch.cuda.CUDAGraph | None = None
         self.taken = 0
+        self.used: set[str] = set()                            # the tensors that the loss depends on
         # Threads that have run this step; each has its own handles of CUDA's libraries.
         self.takers: set[int] = set()
 
@@ -454,10 +455,11 @@ class _Step:
             write(stack.own, new_own, rows)
         else:
             moving = {name: tensors.pop(name) for name in stack.names}
+            self.used.clear()
             gradients, moved, logged = torch.func.vmap(self._one_gradient, randomness="same")(
                 moving, tensors, self.batch, own, self.place, self.whose
             )
-            stack.optimiser.step(gradients, rows)
+            stack.optimiser.step({name: gradients[name] for name in stack.names if name in self.used}, rows)
         for name, value in moved.items():
             rows.write(stack.tensors[name], value)
         self._note(logged)
@@ -479,6 +481,8 @@ class _Step:
         stack = self.stack
 
         def loss(moving):
+            for name, value in moving.items():                 # a gradient of zeros says nothing of use
+                value.register_hook(lambda gradient, name=name: self.used.add(name))
             buffers = {name: rest[name].clone() for name in stack.buffers}
             self.inside = place
             model, extra = apart({**rest, **buffers, **moving})

@@ -24,7 +24,7 @@ class StackedSteps:
 
     @torch.no_grad()
     def step(self, gradients: dict[str, Tensor], rows: "Rows") -> None:
-        """gradients: name -> (rows, ...)."""
+        """gradients: name -> (rows, ...). Tensors without one, and their moments, stay."""
         s = self.settings
         rows.write(self.count, rows.read(self.count) + 1)
         for name, gradient in gradients.items():
