@@ -15,7 +15,7 @@ from pretend_card import DEVICE, OnCard, there_is_a_card
 
 from pipeline import methods
 from pipeline.cells import evaluation
-from pipeline.engine import optimisers, stacked
+from pipeline.engine import optimisers, stack
 from pipeline.engine.alike import tensors_of, with_tensors
 from pipeline.engine.handle import Handle
 from pipeline.engine.world import World
@@ -62,8 +62,8 @@ def compared(cell: Cell) -> dict:
             known, before = step.taken > 0, len(card.waits)
             real(step, turn, chosen)
             again.extend([card.waits[before:]] if known else [])
-        real = stacked._Step.take
-        with mock.patch.object(stacked._Step, "take", take):
+        real = stack.Step.take
+        with mock.patch.object(stack.Step, "take", take):
             there, accuracies, made = trained(cell, DEVICE)
     here, expected, _ = trained(cell, torch.device("cpu"))
     assert all(isinstance(c.images, OnCard) for c in made.clients)

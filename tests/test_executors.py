@@ -6,7 +6,7 @@ import pytest
 import torch
 from federation import CNN4, image_clients, image_world, run, training
 
-from pipeline.engine.stacked import _Stack
+from pipeline.engine.stack import Stack
 from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import World
 from pipeline.errors import ParamError
@@ -191,14 +191,14 @@ def test_steps_of_a_methods_own(monkeypatch):
 def test_short_memory_halves_the_stack_with_one_warning(error, monkeypatch, capsys):
     plain = run(FedAvg(), world("sequential", monkeypatch), 1)
     w = world("stacked", monkeypatch)
-    real, sizes = _Stack.train, []
+    real, sizes = Stack.train, []
 
     def short(self):
         sizes.append(len(self.members))
         if sizes[-1] > 3:
             raise error
         real(self)
-    monkeypatch.setattr(_Stack, "train", short)
+    monkeypatch.setattr(Stack, "train", short)
     assert largest_difference(run(FedAvg(), w, 1), plain) < 1e-9
     assert capsys.readouterr().err.count("stacks of 3 clients") == 1 and w.executor.most == 3
     assert sizes[:2] == [6, 6] and max(sizes[2:]) == 3  # once more without what earlier phases have kept
@@ -208,13 +208,13 @@ def test_memory_that_earlier_phases_hold_is_given_back_before_stacks_are_halved(
     w = world("stacked", monkeypatch)
     w.executor.fixed = True
     run(FedAvg(), w, 1)
-    [kept], real = w.executor.kept, _Stack.train
+    [kept], real = w.executor.kept, Stack.train
 
     def short(self):
         if self is kept:
             raise torch.OutOfMemoryError("made up")
         real(self)
-    monkeypatch.setattr(_Stack, "train", short)
+    monkeypatch.setattr(Stack, "train", short)
     run(FedAvg(), w, 1)
     assert w.executor.most is None and w.executor.kept != [kept] and not capsys.readouterr().err
 
@@ -222,7 +222,7 @@ def test_memory_that_earlier_phases_hold_is_given_back_before_stacks_are_halved(
 def test_a_stack_of_one_that_does_not_fit_and_other_errors_end_the_run(monkeypatch):
     w = world("stacked", monkeypatch)
     for error in (torch.OutOfMemoryError("made up"), RuntimeError("size mismatch")):
-        monkeypatch.setattr(_Stack, "train", lambda self, error=error: (_ for _ in ()).throw(error))
+        monkeypatch.setattr(Stack, "train", lambda self, error=error: (_ for _ in ()).throw(error))
         with pytest.raises(RuntimeError, match=str(error)):
             run(FedAvg(), w, 1)
 

@@ -11,7 +11,7 @@ import torch
 from federation import CNN4, image_clients, run, training, watched
 from test_executors import largest_difference
 
-from pipeline.engine import stacked
+from pipeline.engine import stack, stacked, stacked_values
 from pipeline.engine.alike import same_code, same_form, tensors_of, with_tensors
 from pipeline.engine.lockstep import together
 from pipeline.engine.state import Clients, Params, State
@@ -66,7 +66,7 @@ def world(
     (FedDyn(alpha=0.1), {"optimiser": ADAM}),
 ], ids=lambda value: value.get("model", Model("")).name if isinstance(value, dict) else type(value).__name__)
 def test_idle_rows_and_kept_stacks_change_nothing(method, setting, monkeypatch):
-    monkeypatch.setattr(stacked, "BUCKETS", 2)
+    monkeypatch.setattr(stack, "BUCKETS", 2)
     w = world(monkeypatch=monkeypatch, **setting)
     found = run(method, w)
     plain = run(method, world("sequential", monkeypatch, **setting))
@@ -104,7 +104,7 @@ def test_a_network_may_have_no_client_with_data(monkeypatch):
 
 
 def test_few_shapes(monkeypatch):
-    monkeypatch.setattr(stacked, "BUCKETS", 4)
+    monkeypatch.setattr(stack, "BUCKETS", 4)
     w = world(monkeypatch=monkeypatch, sizes=tuple(range(16, 16 * 41, 16)))
     run(FedAvg(), w, 1)
     assert {len(rows) for rows, _ in w.executor.kept[0].steps} == {10, 20, 30, 40}
@@ -135,7 +135,7 @@ def test_steps_are_taken_one_by_one_where_they_cannot_be_recorded(monkeypatch, c
 def test_a_thread_records_what_it_has_taken_itself(monkeypatch):
     """Handles of CUDA's libraries are made for each thread, and cannot be made while it records."""
     recorders = []
-    monkeypatch.setattr(stacked._Step, "_record", lambda step: recorders.append(threading.get_ident()))
+    monkeypatch.setattr(stack.Step, "_record", lambda step: recorders.append(threading.get_ident()))
     w = world(monkeypatch=monkeypatch, sizes=(16, 16))
     w.executor.records = True
     start = w.new_models()
@@ -346,9 +346,9 @@ def test_stacked_values_lie_plainly_whatever_the_layout_of_the_models(monkeypatc
 
 @pytest.mark.parametrize(("method", "asked"), [(FedAvg(), set()), (FedProx(mu=0.1), {"model"})])
 def test_of_what_is_shared_a_loss_gets_what_it_asks_for(method, asked, monkeypatch):
-    names, real = set(), stacked._Lazily.__getitem__
+    names, real = set(), stacked_values.Lazily.__getitem__
     monkeypatch.setattr(
-        stacked._Lazily, "__getitem__", lambda self, name: names.add(name) or real(self, name)
+        stacked_values.Lazily, "__getitem__", lambda self, name: names.add(name) or real(self, name)
     )
     run(method, world(monkeypatch=monkeypatch), 1)
     assert names == asked

@@ -12,57 +12,31 @@ import itertools
 import math
 import operator
 import sys
-import threading
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from pipeline.devices import beside, runs_ahead
-from pipeline.engine.alike import alike, tensors_of, with_tensors
-from pipeline.engine.handle import Batch, Draws, Handle
+from pipeline.devices import runs_ahead
+from pipeline.engine.alike import alike
 from pipeline.engine.lockstep import together  # noqa: F401  (training runs the seeds of a cell through it)
 from pipeline.engine.phase import (
-    LAST_EPOCH,
     Client,
     Logged,
     Phase,
-    batches,
-    generator,
-    loss_first,
-    order,
-    pieces,
-    seen_as,
-    split_loss,
-    trainable_names,
 )
-from pipeline.engine.stacked_steps import Rows, StackedSteps
+from pipeline.engine.stack import Stack, no_room
 from pipeline.engine.stacked_values import (
-    EXTRA,
     Member,
-    apart,
-    joined,
-    plain,
-    read,
     rejoin,
-    row_of,
-    stack_own,
-    wrap,
-    write,
 )
-from pipeline.engine.state import Clients, Params, State
+from pipeline.engine.state import Clients, Params
 from pipeline.engine.trained import Trained
 from pipeline.models import Network
-from pipeline.models.layers import Dropout
 from pipeline.schema import Model, Training
 
-BUCKETS = 8  # shapes that a shrinking stack goes through at most
 KEPT = 8  # stacks whose recorded steps are kept for later phases
-# Texts of the plain RuntimeErrors by which cuDNN and cuBLAS report that memory is short.
-NO_ROOM = ("unable to find an engine", "valid cuDNN algorithm", "ALLOC_FAILED")
 
 
 class Stacked:
@@ -80,7 +54,7 @@ class Stacked:
         self.most: int | None = None
         # `fixed`: steps have few shapes and are kept from phase to phase, so that they can be recorded.
         self.records = self.fixed = runs_ahead(self.device)
-        self.kept: list[_Stack] = []
+        self.kept: list[Stack] = []
         # One memory pool for all graphs: they are replayed one after another, and no value that outlives a
         # replay lies in it.
         self.memory = torch.cuda.graph_pool_handle() if self.records else None
@@ -114,7 +88,7 @@ class Stacked:
             try:
                 return self._run(phases, clients)
             except RuntimeError as error:
-                if not _no_room(error) or alone and self._tried == 1:
+                if not no_room(error) or alone and self._tried == 1:
                     raise
             self.kept.clear()
             torch.cuda.empty_cache()
@@ -168,13 +142,13 @@ class Stacked:
         )
         return Trained(Clients(models), losses, logged, last, own)
 
-    def _stack(self, phases: list[Phase], members: list[Member], clients: list[Sequence[Client]]) -> "_Stack":
+    def _stack(self, phases: list[Phase], members: list[Member], clients: list[Sequence[Client]]) -> "Stack":
         """A stack that holds these phases' values: an earlier one with its recorded steps where it fits, else
         a new one."""
         mine = [clients[p][k] for p, k in members]
         known = next((s for s in self.kept if s.members == members and all(map(operator.is_, s.clients, mine))
                       and len(s.phases) == len(phases) and all(map(alike, s.phases, phases))), None)
-        stack = known or _Stack(self, phases, members, mine)
+        stack = known or Stack(self, phases, members, mine)
         stack.fill(phases)
         if self.fixed:
             self.kept = [s for s in self.kept if s is not stack][-KEPT + 1:] + [stack]
@@ -199,409 +173,3 @@ class Stacked:
         return images, labels
 
 
-class _Turn(NamedTuple):
-    """A step of an epoch: `active` of the rows, in order, have a batch of `size` images; the others fill up a
-    shape."""
-    rows: tuple[int, ...]
-    active: int
-    size: int
-    step: int                                                 # which batch of these clients it is
-
-
-class _Stack:
-    """Clients of one network as tensors with a leading dimension, largest client first."""
-
-    def __init__(self, executor: Stacked, phases: list[Phase], members: list[Member], clients: list[Client]):
-        # A proxy avoids a reference cycle, so that a dropped stack frees its memory at once.
-        self.executor = weakref.proxy(executor)
-        self.phases, self.members = phases, members
-        self.phase = phases[0]  # stands for all of them: they share code and settings
-        self.device, self.autocast = executor.device, executor.autocast
-        self.clients = clients
-        self.network = executor.networks[self.clients[0].model]
-        self.names = trainable_names(self.network, self.phase.trainable)
-        self.buffers = [name for name, _ in self.network.named_buffers()]
-        self.dropouts = [
-            layer for layer in self.network.modules() if isinstance(layer, Dropout) and layer.p > 0
-        ]
-        self.tensors, self.own, self.shared = self._values(phases)
-        self.names += [name for name in self.tensors if name.startswith(EXTRA)]
-        self.optimiser = StackedSteps(
-            self.phase.optimiser, {name: self.tensors[name] for name in self.names}, len(members)
-        )
-        self.starts = [executor.starts[client] for client in clients]
-        self.cuts = [
-            batches(len(c.labels), executor.training, self.network, self.phase.together) for c in self.clients
-        ]
-        self.turns = list(self._turns())
-        self.steps: dict[tuple, _Step] = {}
-        self.sums: dict[str, Tensor] = {}
-        self.last: dict[str, Tensor] = {}
-
-    def _values(self, phases: list[Phase]) -> tuple[dict, object, list[Tensor]]:
-        """(the models with the extra trained values, `own`, what the members of a phase share) as stacked
-        tensors."""
-        tensors = {
-            name: joined(phases[p].models[k][name] for p, k in self.members)
-            for name in phases[0].models[self.members[0][1]]
-        }
-        if phases[0].extra is not None:
-            tensors |= {
-                EXTRA + name: value
-                for name, value in stack_own([phase.extra for phase in phases], self.members).items()
-            }
-        shared = [
-            joined(each).to(self.device) for each in zip(*(tensors_of(phase.shared) for phase in phases))
-        ]
-        return tensors, stack_own([phase.own for phase in phases], self.members), shared
-
-    def fill(self, phases: list[Phase]) -> None:
-        """Copy the values of phases into the memory that recorded steps read and write."""
-        if phases is not self.phases:
-            models, *others = self._values(phases)
-            # A method may have put the tensors of its models in another order.
-            found = [{name: models[name] for name in self.tensors}, *others]
-            for mine, new in zip(
-                tensors_of([self.tensors, self.own, self.shared]), tensors_of(found), strict=True
-            ):
-                mine.copy_(new)
-            self.phases = phases
-            self.optimiser.restart()
-            for tensor in (*self.sums.values(), *self.last.values()):
-                tensor.zero_()
-        self.seen = [0] * len(self.members)
-
-    def _turns(self) -> Iterator[_Turn]:
-        bucket = -(-len(self.members) // BUCKETS)
-        full = self.executor.training.batch_size * self.phase.together
-        for step in range(max(map(len, self.cuts))):
-            for size, rows in _groups(self.cuts, step):
-                active = len(rows)
-                if self.executor.fixed and size == full and rows == list(range(active)):
-                    rows = list(range(min(len(self.members), -(-active // bucket) * bucket)))
-                yield _Turn(tuple(rows), active, size, step)
-
-    def train(self) -> None:
-        """Run all epochs of the phase; afterwards the network's dropout draws from its own generator
-        again."""
-        self.network.train()
-        try:
-            for epoch in range(self.phase.epochs):
-                self._epoch(epoch)
-        finally:
-            for layer in self.dropouts:
-                layer.given = None
-
-    def _epoch(self, epoch: int) -> None:
-        mine = [(self.phases[p], client) for (p, _), client in zip(self.members, self.clients)]
-        orders = [order(*one, epoch) + start for one, start in zip(mine, self.starts)]
-        self.generators = {
-            purpose: [generator(purpose, *one, epoch) for one in mine]
-            for purpose in ("dropout", "noise", "views")
-        }
-        index = torch.cat(
-            [self._index(turn, orders) for turn in self.turns] or [torch.zeros(0, dtype=torch.int64)]
-        )
-        index = beside(index, self.clients[0].images)         # one copy per epoch
-        for name, total in self.sums.items():
-            if name.startswith(LAST_EPOCH):
-                total.zero_()
-        for turn, chosen in zip(self.turns, index.split([len(turn.rows) * turn.size for turn in self.turns])):
-            self._step(turn).take(turn, chosen)
-            for row in turn.rows[:turn.active]:
-                self.seen[row] += turn.size
-
-    def _index(self, turn: _Turn, orders: list[Tensor]) -> Tensor:
-        """Places of the turn's images, (rows * size,); rows without a batch take their first image."""
-        found = torch.empty(len(turn.rows), turn.size, dtype=torch.int64)
-        for at, row in enumerate(turn.rows):
-            if at < turn.active:
-                first, last = self.cuts[row][turn.step]
-                found[at] = orders[row][first:last]
-            else:
-                found[at] = self.starts[row]
-        return found.view(-1)
-
-    def _step(self, turn: _Turn) -> "_Step":
-        if not self.executor.fixed:
-            return _Step(self, turn)
-        key = turn.rows, turn.size
-        if key not in self.steps:
-            self.steps[key] = _Step(self, turn)
-        return self.steps[key]
-
-    def result(self, row: int) -> tuple[Params, object]:
-        """(the client's model, its `own` after steps or its extra values after training)."""
-        model, extra = apart({name: value[row].clone() for name, value in self.tensors.items()})
-        return model, row_of(self.own, row) if self.phase.extra is None else extra
-
-    def logged(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Sample-weighted means per client, and the last batch's; fetched from the device here and nowhere
-        else."""
-        seen = torch.tensor(self.seen, dtype=torch.float64)
-        shaped = {
-            name: (seen / self.phase.epochs if name.startswith(LAST_EPOCH) else seen).view(
-                -1, *[1] * (total.ndim - 1)
-            )
-            for name, total in self.sums.items()
-        }
-        return (
-            {name: total.cpu() / shaped[name] for name, total in self.sums.items()},
-            {name: torch.where(shaped[name] > 0, value.cpu(), math.nan) for name, value in self.last.items()},
-        )
-
-
-class _Step:
-    """One step of a stack in one shape. What it reads lies in memory of its own, so that it can be recorded
-    and replayed."""
-
-    def __init__(self, stack: _Stack, turn: _Turn):
-        self.stack, self.size = weakref.proxy(stack), turn.size
-        device = stack.device
-        leading = turn.rows == tuple(range(len(turn.rows)))
-        self.active = torch.tensor(turn.active, device=device) if stack.executor.fixed and leading else None
-        self.rows = Rows(list(turn.rows), device, self.active)
-        self.place = torch.arange(len(turn.rows), device=device)  # by which vmap's function finds its client
-        self.whose = torch.tensor([stack.members[row][0] for row in turn.rows], device=device)
-        self.dropout, self.noise = (_StackedDraws(self, purpose) for purpose in ("dropout", "noise"))
-        self.batch: Batch | None = None
-        self.graph: torch.cuda.CUDAGraph | None = None
-        self.taken = 0
-        self.used: set[str] = set()                            # the tensors that the loss depends on
-        # Threads that have run this step; each has its own handles of CUDA's libraries.
-        self.takers: set[int] = set()
-
-    def take(self, turn: _Turn, chosen: Tensor) -> None:
-        """Move the turn's active rows by one batch each, the images at places `chosen`."""
-        batch = self._seen(turn, *self.stack.executor.images(chosen, (len(turn.rows), turn.size)))
-        self.generators = [
-            (self.stack.generators, row) if at < turn.active else None for at, row in enumerate(turn.rows)
-        ]
-        if self.batch is None:
-            self.batch = batch
-        else:
-            for mine, new in zip(tensors_of(self.batch), tensors_of(batch), strict=True):
-                mine.copy_(new)
-            if self.active is not None:
-                self.active.fill_(turn.active)
-            self.dropout.refill()
-            self.noise.refill()
-        if self.graph is None and threading.get_ident() in self.takers and self.stack.executor.records:
-            self._record()
-        if self.graph is None:
-            self._move()
-            self.takers.add(threading.get_ident())
-        else:
-            self.graph.replay()
-        self.taken += 1
-
-    def _record(self) -> None:
-        """Record the step's kernels as a CUDA graph, without running them; the first, unrecorded run has
-        allocated all memory that persists. A step that cannot be recorded keeps running without a graph."""
-        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self.stack.device)
-        torch.cuda.synchronize(self.stack.device)
-        try:
-            with (
-                torch.cuda.device(self.stack.device),
-                torch.cuda.graph(graph, pool=self.stack.executor.memory, capture_error_mode="thread_local"),
-            ):
-                self._move()
-            self.graph = graph
-        except RuntimeError as error:
-            if _no_room(error):
-                raise
-            self.stack.executor.records = False
-            print(
-                "warning: steps cannot be recorded as CUDA graphs, they are launched one by one: "
-                f"{str(error).splitlines()[0]}",
-                file=sys.stderr,
-                flush=True,
-            )
-        finally:
-            torch.cuda.set_stream(stream)  # a recording that fails leaves its own stream current
-
-    def _seen(self, turn: _Turn, images: Tensor, labels: Tensor) -> Batch:
-        """The batches as the losses get them, (rows, size, ...), each client's views from its own numbers."""
-        if self.stack.phase.views is None:
-            return Batch(images, labels)
-        seen = [
-            seen_as(
-                self.stack.phases[self.stack.members[row][0]],
-                images[at],
-                labels[at],
-                self.stack.generators["views"][row],
-            )
-            for at, row in enumerate(turn.rows[: turn.active])
-        ]
-        seen += seen[:1] * (len(turn.rows) - turn.active)  # padding, never read
-        return Batch(
-            torch.stack([b.images for b in seen]),
-            labels,
-            tuple(map(torch.stack, zip(*(b.views for b in seen)))),
-        )
-
-    def _move(self) -> None:
-        stack, rows = self.stack, self.rows
-        self.dropout.begin()
-        self.noise.begin()
-        for layer in stack.dropouts:
-            layer.given = self.dropout.uniform
-        tensors = {name: rows.read(value) for name, value in stack.tensors.items()}
-        own = read(stack.own, rows)
-        if stack.phase.step is not None:
-            moved, new_own, logged = torch.func.vmap(self._one_rule, randomness="same")(
-                tensors, self.batch, own, self.place, self.whose
-            )
-            write(stack.own, new_own, rows)
-        else:
-            moving = {name: tensors.pop(name) for name in stack.names}
-            self.used.clear()
-            gradients, moved, logged = torch.func.vmap(self._one_gradient, randomness="same")(
-                moving, tensors, self.batch, own, self.place, self.whose
-            )
-            stack.optimiser.step({name: gradients[name] for name in stack.names if name in self.used}, rows)
-        for name, value in moved.items():
-            rows.write(stack.tensors[name], value)
-        self._note(logged)
-
-    def _note(self, logged: dict[str, Tensor]) -> None:
-        stack = self.stack
-        for name, value in logged.items():
-            value = value.to(torch.float64)
-            for kept in (stack.sums, stack.last):
-                if name not in kept:
-                    kept[name] = torch.zeros(
-                        len(stack.members), *value.shape[1:], dtype=torch.float64, device=stack.device
-                    )
-            self.rows.write(stack.sums[name], self.rows.read(stack.sums[name]) + value * self.size)
-            self.rows.write(stack.last[name], value)
-
-    def _one_gradient(self, moving, rest, batch, own, place, whose):
-        """One client's gradients, new buffers and scalars (the loss under the empty name)."""
-        stack = self.stack
-
-        def loss(moving):
-            for name, value in moving.items():                 # a gradient of zeros says nothing of use
-                value.register_hook(lambda gradient, name=name: self.used.add(name))
-            buffers = {name: rest[name].clone() for name in stack.buffers}
-            self.inside = place
-            model, extra = apart({**rest, **buffers, **moving})
-            handle = Handle(stack.network, model, set(stack.names), self.noise)
-            with torch.autocast(
-                stack.device.type, stack.autocast, enabled=stack.autocast is not None, cache_enabled=False
-            ):
-                value, logged = split_loss(
-                    stack.phase.loss(handle, Batch(*batch), self._shared(whose), extra or wrap(own))
-                )
-            return value, (buffers, {"": value, **logged})
-        gradients, (buffers, scalars) = torch.func.grad(loss, has_aux=True)(moving)
-        return gradients, buffers, scalars
-
-    def _one_rule(self, tensors, batch, own, place, whose):
-        self.inside = place
-        stack = self.stack
-        handle = Handle(stack.network, tensors, set(stack.names), self.noise, stacked=True)
-        with torch.autocast(
-            stack.device.type, stack.autocast, enabled=stack.autocast is not None, cache_enabled=False
-        ):
-            moved, own, *logged = stack.phase.step(
-                handle, pieces(Batch(*batch), stack.phase.together), self._shared(whose), wrap(own)
-            )
-        return dict(moved), plain(own), loss_first(logged)
-
-    def _shared(self, whose: Tensor) -> object:
-        """What all clients of this client's phase share."""
-        stack, shared = self.stack, self.stack.phase.shared
-
-        def mine(value, leaves: list[Tensor]):
-            return with_tensors(
-                value, (leaf[0] if len(stack.phases) == 1 else _pick(leaf, whose) for leaf in leaves)
-            )
-        if type(shared) is not State:
-            return mine(shared, stack.shared)
-        leaves = iter(stack.shared)
-        return _Lazily(
-            {
-                name: partial(mine, value, [next(leaves) for _ in tensors_of(value)])
-                for name, value in shared.items()
-            }
-        )
-
-
-class _Lazily(Mapping):
-    """Like a State, but a part is gathered only when it is read: a loss may not use all parts, and a part may
-    be a model per client."""
-
-    def __init__(self, parts: dict[str, Callable]):
-        self._parts = parts
-
-    def __getitem__(self, name: str):
-        return self._parts[name]()
-
-    def __getattr__(self, name: str):
-        return self[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._parts)
-
-    def __len__(self) -> int:
-        return len(self._parts)
-
-
-class _StackedDraws(Draws):
-    """Every client's numbers from its own generator, as in the plain loop; inside vmap each client sees its
-    own.
-
-    The numbers of a step have memory of their own, which is filled anew before the step is run again.
-    """
-
-    def __init__(self, step: _Step, purpose: str):
-        self.step, self.purpose = weakref.proxy(step), purpose
-        self.drawn: list[tuple[object, torch.Size, Tensor]] = []
-        self.next = 0
-
-    def begin(self) -> None:
-        self.next = 0
-
-    def refill(self) -> None:
-        for draw, shape, numbers in self.drawn:
-            numbers.copy_(self._draw(draw, shape), non_blocking=True)
-
-    def uniform(self, shape: torch.Size) -> Tensor:
-        return self._take(torch.rand, shape)
-
-    def normal(self, shape: torch.Size) -> Tensor:
-        return self._take(torch.randn, shape)
-
-    def _take(self, draw, shape: torch.Size) -> Tensor:
-        if self.next == len(self.drawn):
-            self.drawn.append((draw, shape, self._draw(draw, shape).to(self.step.stack.device)))
-        self.next += 1
-        return _pick(self.drawn[self.next - 1][2], self.step.inside)
-
-    def _draw(self, draw, shape: torch.Size) -> Tensor:
-        """(rows, *shape) on the CPU; zeros for rows without a batch, whose generators must not advance."""
-        drawn = [
-            torch.zeros(shape) if known is None else draw(shape, generator=known[0][self.purpose][known[1]])
-            for known in self.step.generators
-        ]
-        stacked = torch.stack(drawn)
-        return stacked.pin_memory() if runs_ahead(self.step.stack.device) else stacked
-
-
-def _no_room(error: RuntimeError) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in NO_ROOM)
-
-
-def _pick(values: Tensor, place: Tensor) -> Tensor:
-    """values[place], where `place` is a scalar that differs by client inside vmap."""
-    return values.index_select(0, place.view(1)).squeeze(0)
-
-
-def _groups(cuts: list[list[tuple[int, int]]], step: int) -> list[tuple[int, list[int]]]:
-    """(batch size, rows) of the clients that have a batch in this step, grouped by its size."""
-    groups: dict[int, list[int]] = {}
-    for row, found in enumerate(cuts):
-        if step < len(found):
-            groups.setdefault(found[step][1] - found[step][0], []).append(row)
-    return sorted(groups.items(), reverse=True)

@@ -1,11 +1,11 @@
 """Clients' values as stacked tensors: models, the extra values that are trained with them, and `own`, as
 nested dicts that torch.func accepts."""
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import torch
 from torch import Tensor
 
-from pipeline.engine.stacked_steps import Rows
+from pipeline.engine.stacked_optimisers import Rows
 from pipeline.engine.state import Clients, Params
 
 EXTRA = "extra."  # prefix of the extra values that a phase trains with the models
@@ -87,3 +87,28 @@ def rejoin(template, owns: list):
     if isinstance(template, Clients):
         return Clients(mine if new is None else Params(new) for mine, new in zip(template, owns, strict=True))
     return torch.stack([template[k] if new is None else new for k, new in enumerate(owns)])
+
+
+class Lazily(Mapping):
+    """Like a State, but a part is gathered only when it is read: a loss may not use all parts, and a part may
+    be a model per client."""
+
+    def __init__(self, parts: dict[str, Callable]):
+        self._parts = parts
+
+    def __getitem__(self, name: str):
+        return self._parts[name]()
+
+    def __getattr__(self, name: str):
+        return self[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+
+def pick(values: Tensor, place: Tensor) -> Tensor:
+    """values[place], where `place` is a scalar that differs by client inside vmap."""
+    return values.index_select(0, place.view(1)).squeeze(0)
