@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from repository import copy_of_the_repository, edit, run, stage
 
+from pipeline.commands.certify import Row, _Tally
+from pipeline.schema import Cell
+
 # FedProx's term is the one that is altered; with mu = 0 the same code has no term.
 METHODS = ("fedavg", "fedprox", "fedprox-none")
 
@@ -174,3 +177,24 @@ def test_what_cannot_be_certified_costs_one_line(project, tmp_path):
     done = certify(shallow, expect=1)                              # its ledger's commits are not there
     assert "0 the same" in done.stdout and "counts as stale" in done.stderr
     assert "this clone is shallow: git fetch --unshallow" in done.stderr
+
+
+def row(method: str, new: str) -> Row:
+    return Row(Cell("fedcrl", "mini", method), {}, "old", "commit", new)
+
+
+def test_a_pair_is_certain_once_all_its_ways_agree():
+    """And is written then: a kill loses what is still open."""
+    first, second, failed, other, lone = (row(*one) for one in (
+        ("a", "x"), ("b", "x"), ("c", "y"), ("d", "y"), ("e", "z")))
+    tally = _Tally([first, second, failed, other, lone], [(row("f", "z"), "its data are not here")])
+    tally.add(first, {"pair": 1})
+    assert tally.take() == []
+    tally.add(second, {"pair": 2})
+    assert tally.take() == [(first, {"pair": 1}), (second, {"pair": 2})] and tally.take() == []
+    tally.add(failed, "round 1: loss 1.0 -> 2.0")
+    tally.add(other, {"pair": 3})
+    tally.add(lone, {"pair": 4})
+    assert tally.take() == [] and tally.different == 1
+    assert [line.split(" goes")[0] for line in tally.withheld] == [
+        "fedcrl/mini/d: fedcrl/mini/c", "fedcrl/mini/e: fedcrl/mini/f"]

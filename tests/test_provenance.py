@@ -217,21 +217,24 @@ def test_an_entry_that_cannot_be_trusted_counts_for_nothing(repository, capsys, 
 
 
 def test_an_appended_entry_is_read_back(repository):
+    """Pairs of the same commits and machine go on in one entry, which is sealed anew."""
     root, commit = repository
     equal(root)
-    for number in range(2):
-        ledger.append(
-            {
-                "date": "now",
-                "from": commit,
-                "to": commit,
-                "machine": {"processor": "p"},
-                "pairs": [PAIR | {"values": number}],
-            },
-            root,
-        )
-    assert [one["pairs"][0]["values"] for one in ledger.entries(root)] == [0, 1]
-    assert (root / ledger.FILE).read_text().count("\n  - {cell: ") == 2         # a pair a line
+    for processor, cell in (("p", "b"), ("p", "a"), ("q", "c")):
+        ledger.append({"date": "now", "from": commit, "to": commit, "machine": {"processor": processor},
+                       "pairs": [PAIR | {"cell": cell}]}, root)
+    found = ledger.entries(root)
+    assert [[pair["cell"] for pair in one["pairs"]] for one in found] == [["a", "b"], ["c"]]
+    assert (root / ledger.FILE).read_text().count("\n  - {cell: ") == 3         # a pair a line
+
+
+def test_an_entry_that_was_edited_is_not_gone_on_with(repository):
+    """It would be sealed, and so certified, with what was edited."""
+    root, commit = repository
+    equal(root, entry(commit, PAIR) | {"pairs": [PAIR | {"new": "e" * 64}]})
+    ledger.append({"date": "now", "from": commit, "to": commit, "machine": {"device": "cpu"},
+                   "pairs": [PAIR | {"cell": "other"}]}, root)
+    assert [pair["cell"] for one in ledger.entries(root) for pair in one["pairs"]] == ["other"]
 
 
 def test_a_result_counts_under_an_equal_digest(project, reference, monkeypatch):

@@ -138,14 +138,26 @@ def _missing_commits(root: Path, commits: list[str]) -> set[str]:
 
 
 def append(entry: dict[str, Any], root: Path = ROOT) -> None:
-    """Seal an entry and append it. Existing entries stay as they are, invalid ones included."""
-    listed = [*_read(root), seal(entry)]
+    """Seal an entry and append it, or put its pairs into the last entry, where that is of the same commits
+    and machine. Others stay as they are, invalid ones included."""
+    listed = _read(root)
+    if listed and _goes_on(listed[-1], entry):
+        last = listed.pop()
+        entry = {**entry, "pairs": sorted(last["pairs"] + entry["pairs"], key=lambda pair: pair["cell"])}
+    listed.append(seal(entry))
     files.write_text(
         root / FILE,
         HEADER
         + yaml.dump({"entries": listed}, Dumper=_Dumper, sort_keys=False, width=1000, allow_unicode=True),
     )
     forget()
+
+
+def _goes_on(last: Any, entry: dict[str, Any]) -> bool:
+    try:
+        return is_sealed(last) and all(last[key] == entry[key] for key in ("from", "to", "machine"))
+    except (TypeError, KeyError):
+        return False
 
 
 def forget() -> None:

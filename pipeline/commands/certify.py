@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -36,6 +37,7 @@ SHORT = "stages/short.py"
 CODE = ("pipeline", "stages", "params.yaml", "papers/*/paper.yaml", "papers/*/methods/*")
 TARGET = 4.0  # seconds that the four rounds of a short form may take, where images can be left out
 BATCH, FLOOR = 16, 60.0  # batches are cut to BATCH where even two full ones take over FLOOR seconds
+EVERY = 60.0  # seconds after which what is known to be equal is written, so that a kill loses little
 TOGETHER = 6                                     # cells that share one process, which imports torch once
 SHARED = ("data", "papers/*/partitions")         # what the worktrees borrow from this checkout
 
@@ -90,19 +92,54 @@ def certify(
         print(f"stale: {line}", file=sys.stderr)
     print(f"{len(rows)} cells to certify by {len(chosen)} comparisons" if rows else "nothing to certify",
           flush=True)
-    outcomes = list(_outcomes(chosen, commit, jobs, root))
-    different = [row for row, outcome in outcomes if isinstance(outcome, str)]
-    doubtful = {row.code: row.cell for row in [*(row for row, _ in left), *different]}
-    equal = [(row, outcome) for row, outcome in outcomes if isinstance(outcome, dict)]
-    for row, _ in equal:
-        if row.code in doubtful:
-            print(f"  not kept   {row.cell}: {doubtful[row.code]} goes another way through the same code, "
-                  "and is not known to stay the same", flush=True)
-    kept = [(row, pair) for row, pair in equal if row.code not in doubtful]
-    record(kept, commit, root)
-    print(f"{len(kept)} the same, {len(different)} different, {len(lost)} not compared, in "
+    tally, kept, saved = _Tally(chosen, left), [], time.monotonic()
+    for row, outcome in _outcomes(chosen, commit, jobs, root):
+        tally.add(row, outcome)
+        if time.monotonic() - saved > EVERY:
+            kept += record(tally.take(), commit, root)
+            saved = time.monotonic()
+    kept += record(tally.take(), commit, root)
+    for line in tally.withheld:
+        print(f"  not kept   {line}", flush=True)
+    for paper in sorted({row.cell.paper for row in kept}):
+        subprocess.run([sys.executable, "-m", "stages.sources", paper], cwd=root, check=True)
+    print(f"{len(kept)} the same, {tally.different} different, {len(lost)} not compared, in "
           f"{clock(time.monotonic() - begun)}")
-    return 1 if different or lost else 0
+    return 1 if tally.different or lost else 0
+
+
+class _Tally:
+    """Which pairs of digests are equal: those of which every way through their code was compared and agrees.
+    `left`: rows whose way nobody compares."""
+
+    def __init__(self, chosen: list[Row], left: list[tuple[Row, str]]):
+        self.open = Counter(row.code for row in chosen)
+        self.equal: dict[tuple[str, str], list[tuple[Row, dict]]] = {code: [] for code in self.open}
+        self.doubtful = {row.code: row.cell for row, _ in left}
+        self.different = 0
+        self.due: list[tuple[Row, dict]] = []
+
+    def add(self, row: Row, outcome: dict | str) -> None:
+        self.open[row.code] -= 1
+        if isinstance(outcome, dict):
+            self.equal[row.code].append((row, outcome))
+        else:
+            self.different += 1
+            self.doubtful[row.code] = row.cell
+        if not self.open[row.code] and row.code not in self.doubtful:
+            self.due += self.equal[row.code]
+
+    def take(self) -> list[tuple[Row, dict]]:
+        """What has become certain since the last call."""
+        due, self.due = self.due, []
+        return due
+
+    @property
+    def withheld(self) -> list[str]:
+        """A line for each row that is equal while its code is not known to be."""
+        return [f"{row.cell}: {self.doubtful[code]} goes another way through the same code, and is not known "
+                "to stay the same" for code, rows in self.equal.items() if code in self.doubtful
+                for row, _ in rows]
 
 
 def _outcomes(rows: list[Row], commit: str, jobs: int, root: Path) -> Iterator[tuple[Row, dict | str]]:
@@ -118,18 +155,16 @@ def _outcomes(rows: list[Row], commit: str, jobs: int, root: Path) -> Iterator[t
             yield row, outcome
 
 
-def record(kept: list[tuple[Row, dict]], commit: str, root: Path = ROOT) -> None:
-    """An entry of the ledger for each earlier commit, with the pairs that it does not have; then the papers'
-    sources.yaml."""
-    for old in dict.fromkeys(row.commit for row, _ in kept):
-        pairs = [pair for row, pair in kept
+def record(pairs: list[tuple[Row, dict]], commit: str, root: Path = ROOT) -> list[Row]:
+    """Write the pairs that the ledger does not have, an entry for each earlier commit; returns the rows."""
+    for old in dict.fromkeys(row.commit for row, _ in pairs):
+        fresh = [pair for row, pair in pairs
                  if row.commit == old and pair["new"] not in ledger.equal(pair["old"], root)]
-        if pairs:
+        if fresh:
             ledger.append({"date": datetime.now(UTC).isoformat(timespec="seconds"), "from": old, "to": commit,
                            "machine": {"device": "cpu", **provenance.machine()},
-                           "pairs": sorted(pairs, key=lambda pair: pair["cell"])}, root)
-    for paper in sorted({row.cell.paper for row, _ in kept}):
-        subprocess.run([sys.executable, "-m", "stages.sources", paper], cwd=root, check=True)
+                           "pairs": sorted(fresh, key=lambda pair: pair["cell"])}, root)
+    return [row for row, _ in pairs]
 
 
 # -- which cells ---------------------------------------------------------------------------------------------
@@ -222,7 +257,9 @@ def choose(rows: list[Row], root: Path = ROOT) -> tuple[list[Row], list[tuple[Ro
     for row in sorted(rows, key=lambda row: (row.result["seconds"][0] / row.result["rounds"], str(row.cell))):
         if not lacking[row.cell]:
             cheapest.setdefault(ways[row.cell], row)
-    return (sorted(cheapest.values(), key=lambda row: str(row.cell)),
+    chosen = sorted(cheapest.values(), key=lambda row: str(row.cell))
+    first = {row.code: str(row.cell) for row in reversed(chosen)}          # all of a code one after the other
+    return (sorted(chosen, key=lambda row: first[row.code]),
             [(row, lacking[row.cell]) for row in rows if ways[row.cell] not in cheapest])
 
 
