@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from repository import copy_of_the_repository, edit, run, stage
 
-from pipeline.commands.certify import Row, _Tally
+from pipeline.commands.certify import Row, _covers, _Tally
 from pipeline.schema import Cell
 
 # FedProx's term is the one that is altered; with mu = 0 the same code has no term.
@@ -198,3 +198,9 @@ def test_a_pair_is_certain_once_all_its_ways_agree():
     assert tally.take() == [] and tally.different == 1
     assert [line.split(" goes")[0] for line in tally.withheld] == [
         "fedcrl/mini/d: fedcrl/mini/c", "fedcrl/mini/e: fedcrl/mini/f"]
+
+
+def test_an_entry_stands_for_its_commit_only_where_it_names_the_code(tmp_path):
+    """Its later commit may hold a sources.yaml that is older than its code."""
+    entry = {"pairs": [{"old": "a", "new": "b"}]}
+    assert [_covers(entry, code, tmp_path) for code in "abc"] == [True, True, False]

@@ -177,7 +177,7 @@ def stale(
     all of them."""
     rows, named, codes = [], set(what), set()
     lines: list[str] = []
-    commits = [commit] if commit else []
+    given: list[tuple[str, dict | None]] = [(commit, None)] if commit else []
     for path in sorted(root.glob("papers/*/runs/*/*/result.json")):
         cell = Cell(path.parts[-5], *path.parts[-3:-1])
         asked = not named or bool(named & {str(cell), cell.method, cell.paper})
@@ -198,7 +198,7 @@ def stale(
         found = (
             None
             if result["device"] != "cpu"
-            else _last_valid(cell, result, commits or _commits(root, result), root)
+            else _last_valid(cell, result, given or _commits(root, result), root)
         )
         if found is None:
             why = (
@@ -289,13 +289,15 @@ def _kinds(value: Any) -> Any:
     return "number"
 
 
-def _last_valid(cell: Cell, result: dict, commits: Iterable[str], root: Path) -> tuple[str, str] | None:
+def _last_valid(cell: Cell, result: dict, commits: Iterable[tuple[str, dict | None]],
+                root: Path) -> tuple[str, str] | None:
     """(digest of code, commit) of the first commit that trained or holds the result and whose sources.yaml
     has the digest of the code that made it."""
-    for commit in commits:
+    for commit, entry in commits:
         code, precise = _recorded(commit, cell, root), result["precision"]
         if (
             code
+            and (entry is None or _covers(entry, code, root))
             and _has_result(commit, cell, result, root)
             and provenance.cell_digest(cell, result["partition"], precise, root, code=code)
             == result["digest"]
@@ -304,14 +306,22 @@ def _last_valid(cell: Cell, result: dict, commits: Iterable[str], root: Path) ->
     return None
 
 
-def _commits(root: Path, result: dict) -> Iterator[str]:
-    """Commits to look at: the one that trained, if it has the short form, those of the ledger from the
-    newest, then every one that changed a sources.yaml."""
+def _covers(entry: dict, code: str, root: Path) -> bool:
+    """Does an entry of the ledger say that the code of its later commit gives what this code gives? The
+    commit's own sources.yaml may still be that of the code before."""
+    return not {pair[side] for pair in entry["pairs"] for side in ("old", "new")}.isdisjoint(
+        ledger.equal(code, root))
+
+
+def _commits(root: Path, result: dict) -> Iterator[tuple[str, dict | None]]:
+    """Commits to look at: the one that trained, if it has the short form, those of the ledger, each with its
+    entry, from the newest, then every one that changed a sources.yaml."""
     trained = result["git"].get("commit")
     if trained and not result["git"].get("dirty") and _holds(trained, SHORT, root):
-        yield trained
-    yield from (entry["to"] for entry in reversed(ledger.entries(root)))
-    yield from git(root, "log", "--format=%H", "--", "sources.yaml", "papers/*/sources.yaml").split()
+        yield trained, None
+    yield from ((entry["to"], entry) for entry in reversed(ledger.entries(root)))
+    written = git(root, "log", "--format=%H", "--", "sources.yaml", "papers/*/sources.yaml")
+    yield from ((commit, None) for commit in written.split())
 
 
 @cache
