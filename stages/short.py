@@ -26,10 +26,10 @@ from pipeline import methods
 from pipeline.cells import evaluation, loading, provenance, seeds
 from pipeline.cells.inputs import inputs
 from pipeline.cells.seeds import Job
+from pipeline.engine.environment import precision
 from pipeline.engine.handle import Batch
 from pipeline.engine.state import pack
 from pipeline.engine.trained import Watch
-from pipeline.engine.world import precision
 from pipeline.schema import ROOT, Cell
 
 REST = 3  # images after the last whole batch, so that there is an incomplete batch too

@@ -7,7 +7,7 @@ import pandas as pd
 
 from pipeline.cells import provenance, results
 from pipeline.cells.kept import Kept
-from pipeline.engine.world import default_device, executor_name, precision
+from pipeline.engine.environment import default_device, executor_name, precision
 from pipeline.errors import FedReproError
 from pipeline.schema import MINIATURE, ROOT, Cell, Published, load_paper
 

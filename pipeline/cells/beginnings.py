@@ -18,9 +18,10 @@ from pipeline import methods
 from pipeline.cells import provenance
 from pipeline.cells.inputs import inputs
 from pipeline.cells.kept import FORCE, Kept
+from pipeline.engine.environment import default_device, executor_name, precision
 from pipeline.engine.state import pack, unpack
 from pipeline.engine.trained import Trained
-from pipeline.engine.world import default_device, executor_name, precision, supervised
+from pipeline.engine.world import supervised
 from pipeline.schema import Cell, Scenario, planned
 
 

@@ -106,7 +106,7 @@ def check_environment(here: bool = True) -> None:
 def _check_device() -> None:
     import torch
 
-    from pipeline.engine.world import default_device, executor_name, precision
+    from pipeline.engine.environment import default_device, executor_name, precision
     known = ["cpu"]
     if gpu := torch.accelerator.current_accelerator(check_available=True):
         known += [gpu.type, *(f"{gpu.type}:{at}" for at in range(torch.accelerator.device_count()))]

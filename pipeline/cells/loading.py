@@ -15,9 +15,10 @@ from pipeline.cells.inputs import partition_folder
 from pipeline.data import corrupted, features, partition, store
 from pipeline.data.store import Stored
 from pipeline.data.tensors import to_tensor
+from pipeline.engine.environment import default_device
 from pipeline.engine.handle import Batch
 from pipeline.engine.phase import Client, draw
-from pipeline.engine.world import World, default_device
+from pipeline.engine.world import World
 from pipeline.errors import ParamError, unknown
 from pipeline.schema import ROOT, Cell, Model, Scenario
 

@@ -17,10 +17,11 @@ from pipeline.cells import evaluation, provenance
 from pipeline.cells.beginnings import Pretraining, first_rounds
 from pipeline.cells.kept import FORCE, Kept
 from pipeline.cells.loading import load_newcomers, load_world
+from pipeline.engine.environment import executor_name, precision
 from pipeline.engine.handle import Handle
 from pipeline.engine.state import Clients, pack, unpack
 from pipeline.engine.trained import Trained, Watch
-from pipeline.engine.world import World, executor_name, precision
+from pipeline.engine.world import World
 from pipeline.schema import Cell, Scenario, load_paper
 from pipeline.sealing import seal
 

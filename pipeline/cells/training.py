@@ -23,7 +23,7 @@ from pipeline.cells.progress import Progress
 from pipeline.cells.seeds import Job, metrics, summarise
 from pipeline.cells.workers import train_seeds
 from pipeline.devices import keep_memory
-from pipeline.engine.world import default_device, executor_name, precision
+from pipeline.engine.environment import default_device, executor_name, precision
 from pipeline.errors import FedReproError, TrainingError
 from pipeline.schema import ROOT, Cell, Scenario, load_paper, load_params
 

@@ -15,7 +15,7 @@ import torch
 from pipeline.cells.inputs import partition_folder
 from pipeline.cells.loading import load
 from pipeline.cells.seeds import Job, train_seed
-from pipeline.engine.world import default_device, executor_module, executor_name
+from pipeline.engine.environment import default_device, executor_module, executor_name
 from pipeline.errors import FedReproError, WorkerError
 
 

@@ -1,8 +1,6 @@
 """What a method sees of the federation, and the verbs that it composes."""
 import copy
-import importlib
 import math
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +11,7 @@ from torch import Tensor
 from pipeline import keys
 from pipeline.data import augmentations
 from pipeline.data.tensors import Pixels
+from pipeline.engine.environment import EXECUTORS, PRECISIONS, executor_module, executor_name, precision
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import (
     Client,
@@ -30,14 +29,12 @@ from pipeline.engine.phase import (
 from pipeline.engine.public import Look, Public, PublicBatch, Shown, step_together
 from pipeline.engine.state import Clients, Params, load, weighted_mean
 from pipeline.engine.trained import ClassMeans, Trained
-from pipeline.errors import ParamError, TrainingError, unknown
+from pipeline.errors import TrainingError
 from pipeline.losses import cross_entropy
 from pipeline.models import Network, build
 from pipeline.schema import Data, Model, Optimiser, Training
 from pipeline.schema import Public as PublicSettings
 
-EXECUTORS = {"sequential": "Sequential", "stacked": "Stacked"}      # module of pipeline.engine: class
-PRECISIONS = {"fp32": None, "tf32": None, "bf16": torch.bfloat16}
 EVALUATION_BATCH = 1024
 AUGMENTATIONS = {None: None, "crop_flip": augmentations.plain}
 
@@ -462,35 +459,6 @@ class World:
 def supervised(model: Handle, batch: Batch, shared: object, own: object) -> Tensor:
     """The loss of pretraining: the cross-entropy of a mini-batch."""
     return cross_entropy(model(batch.images), batch.labels)
-
-
-def default_device() -> torch.device:
-    """FEDREPRO_DEVICE; by default a GPU if there is one."""
-    return torch.device(os.environ.get("FEDREPRO_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu"))
-
-
-def executor_name(device: torch.device) -> str:
-    """FEDREPRO_EXECUTOR: `sequential` or `stacked`; by default stacked on a GPU, where launches count, else
-    sequential."""
-    wanted = os.environ.get("FEDREPRO_EXECUTOR") or ("stacked" if device.type == "cuda" else "sequential")
-    if wanted not in EXECUTORS:
-        raise ParamError(f"FEDREPRO_EXECUTOR: {unknown('executor', wanted, EXECUTORS)}")
-    return wanted
-
-
-def executor_module(name: str):
-    """The module of an executor. It is looked up by its name, so that a cell's digest counts the one executor
-    that trained it."""
-    return importlib.import_module(f"pipeline.engine.{name}")
-
-
-def precision() -> str:
-    """FEDREPRO_PRECISION: `fp32` (default), `tf32` (matrix products on a GPU) or `bf16` (autocast); another
-    arithmetic is another result, so it is part of a cell's digest."""
-    wanted = os.environ.get("FEDREPRO_PRECISION") or "fp32"
-    if wanted not in PRECISIONS:
-        raise ParamError(f"FEDREPRO_PRECISION: {unknown('precision', wanted, PRECISIONS)}")
-    return wanted
 
 
 def _precision(device: torch.device) -> torch.dtype | None:
