@@ -31,7 +31,7 @@ def run(project: Path, *command: str, expect: int = 0, **environment: str) -> su
         "FEDREPRO_MIRROR": "",
         **environment,
     }
-    done = subprocess.run([*command], cwd=project, capture_output=True, text=True, env=env, timeout=300)
+    done = subprocess.run([*command], cwd=project, capture_output=True, text=True, env=env, timeout=900)
     assert done.returncode == expect, (
         f"{command} ended with {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     )

@@ -306,7 +306,7 @@ def test_no_space_is_one_line_and_leaves_nothing(project, reference):
     forget(project)
     script = "ulimit -f 1; exec \"$0\" -m stages.train " + CELL
     done = subprocess.run(["bash", "-c", script, sys.executable], cwd=project, capture_output=True, text=True,
-                          env={**os.environ, "OMP_NUM_THREADS": "1", "FEDREPRO_WORKERS": "1"}, timeout=300)
+                          env={**os.environ, "OMP_NUM_THREADS": "1", "FEDREPRO_WORKERS": "1"}, timeout=900)
     assert done.returncode == 2 and "cannot be written" in done.stderr and "Traceback" not in done.stderr
     assert not list(project.glob("papers/fedcrl/runs/mini/fedprox/.*")) and not list(
         project.glob(".cells/*/.*")

@@ -70,7 +70,7 @@ class Slurm:
         self._run("slurmctld")
         for n in range(1, self.nodes + 1):
             self.add(f"n{n}")
-        wait_for(lambda: self._run("sinfo", "-h", "-t", "idle", "-o", "%D").strip() == str(self.nodes), 30)
+        wait_for(lambda: self._run("sinfo", "-h", "-t", "idle", "-o", "%D").strip() == str(self.nodes))
 
     def add(self, node: str) -> None:
         """Start a node, or one that was killed once more."""
@@ -101,7 +101,7 @@ class Slurm:
     def _run(self, *command: str) -> str:
         program = shutil.which(command[0]) or f"/usr/sbin/{command[0]}"
         return subprocess.run([program, *command[1:]], env={**os.environ, **self.variables}, check=True,
-                              stdout=subprocess.PIPE, text=True, timeout=60).stdout
+                              stdout=subprocess.PIPE, text=True, timeout=900).stdout
 
 
 def end(pid: int) -> None:
@@ -117,8 +117,8 @@ def end(pid: int) -> None:
         pass
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 900
     while not condition():
         assert time.monotonic() < deadline, condition
         time.sleep(0.2)
@@ -159,7 +159,7 @@ class Ray:
 
     def _start(self, *options: str) -> None:
         command = [self.program, "start", "--node-ip-address=127.0.0.1", "--disable-usage-stats", *options]
-        subprocess.run(command, cwd="/", env={**os.environ, **self.variables}, check=True, timeout=120,
+        subprocess.run(command, cwd="/", env={**os.environ, **self.variables}, check=True, timeout=900,
                        stdout=subprocess.DEVNULL)
 
     def _processes(self) -> list[psutil.Process]:
@@ -181,7 +181,7 @@ class S3:
                 [weed, "mini", f"-dir={at}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-admin.ui=false",
                  "-webdav=false", *[f"-{name}.port={number}" for name, number in ports.items()]],
                 env={**os.environ, **self.access, "S3_BUCKET": "fedrepro"}, stdout=log, stderr=log)
-        wait_for(lambda: answers(self.url + "/healthz"), 60)
+        wait_for(lambda: answers(self.url + "/healthz"))
 
     def stop(self) -> None:
         end(self.process.pid)
@@ -201,7 +201,7 @@ class Ssh:
             Path("/run/sshd").mkdir(exist_ok=True)   # which Debian's service makes
         with open(at / "log", "wb") as log:
             self.process = subprocess.Popen([program, "-D", "-e", "-f", str(at / "config")], stderr=log)
-        wait_for(self._listens, 30)
+        wait_for(self._listens)
 
     def _listens(self) -> bool:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
@@ -230,7 +230,7 @@ class Postgres:
 
     def _run(self, program: str, *arguments: str) -> None:
         subprocess.run(["runuser", "-u", "postgres", "--", str(self.binaries / program), *arguments], cwd="/",
-                       check=True, timeout=60, stdout=subprocess.DEVNULL)
+                       check=True, timeout=900, stdout=subprocess.DEVNULL)
 
 
 def answers(url: str) -> bool:

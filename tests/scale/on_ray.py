@@ -20,10 +20,10 @@ def main(checkout: Path, at: Path, *cells: str) -> None:
             with open(at / "said", "w") as said:
                 process = subprocess.Popen(command, cwd=checkout, stdout=said, stderr=subprocess.STDOUT,
                                            env=surroundings(**cluster.variables))
-            wait_for(lambda: len(list(checkout.glob(".cells/*/seed-*.pt"))) >= 2, 300)
+            wait_for(lambda: len(list(checkout.glob(".cells/*/seed-*.pt"))) >= 2)
             killed = time.monotonic()
             cluster.kill("n2")
-            wait_for(lambda: "requeued" in (at / "said").read_text() or process.poll() is not None, 200)
+            wait_for(lambda: "requeued" in (at / "said").read_text() or process.poll() is not None)
             print(f"again after {time.monotonic() - killed:.1f} s")
             process.wait(500)
             print((at / "said").read_text(), f"exit {process.returncode}")

@@ -106,7 +106,7 @@ def test_eight_machines_write_to_one_mlflow(tmp_path_factory, s3):
         server = subprocess.Popen(command, stdout=log, stderr=log, cwd=at,
                                   env=surroundings(**S3.access, MLFLOW_S3_ENDPOINT_URL=s3.url))
     try:
-        wait_for(lambda: answers(f"http://127.0.0.1:{port}/health"), 120)
+        wait_for(lambda: answers(f"http://127.0.0.1:{port}/health"))
         roots = []
         for number in range(WRITERS):
             roots.append(found(tmp_path_factory.mktemp(f"writer{number}")))
