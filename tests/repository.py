@@ -9,6 +9,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 CELL = "fedcrl/mini/fedprox"
+PATIENCE = 900                   # seconds after which a process counts as hanging, however busy the machine
 
 
 def copy_of_the_repository(target: Path) -> Path:
@@ -31,7 +32,7 @@ def run(project: Path, *command: str, expect: int = 0, **environment: str) -> su
         "FEDREPRO_MIRROR": "",
         **environment,
     }
-    done = subprocess.run([*command], cwd=project, capture_output=True, text=True, env=env, timeout=900)
+    done = subprocess.run([*command], cwd=project, capture_output=True, text=True, env=env, timeout=PATIENCE)
     assert done.returncode == expect, (
         f"{command} ended with {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     )

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 from browsing import PAGES
-from repository import ROOT
+from repository import PATIENCE, ROOT
 
 AXE = "axe-core@4.11.0"
 
@@ -165,7 +165,7 @@ def axe(tmp_path_factory):
     folder = tmp_path_factory.mktemp("axe")
     done = subprocess.run(
         ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(folder), AXE],
-        capture_output=True, text=True, env=os.environ | {"HOME": str(folder)}, timeout=900)
+        capture_output=True, text=True, env=os.environ | {"HOME": str(folder)}, timeout=PATIENCE)
     if done.returncode:
         pytest.skip(f"npm cannot install {AXE}: {done.stderr.strip()[-200:]}")
     return (folder / "node_modules/axe-core/axe.min.js").read_text(encoding="utf-8")

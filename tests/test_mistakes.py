@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from repository import ROOT
+from repository import PATIENCE, ROOT
 
 from pipeline.commands.cli import main
 
@@ -43,7 +43,7 @@ def called(checkout: Path, *words: str, cwd: Path | None = None, python: str = s
            **variables: str) -> tuple[int, str, str]:
     """(exit code, stdout, stderr) of `python -m` in the copy."""
     done = subprocess.run(
-        [python, "-m", *words], cwd=cwd or checkout, capture_output=True, text=True, timeout=900,
+        [python, "-m", *words], cwd=cwd or checkout, capture_output=True, text=True, timeout=PATIENCE,
         env=os.environ | {"PYTHONPATH": str(checkout), "DVC_NO_ANALYTICS": "1", "MLFLOW_TRACKING_URI": "",
                           "FEDREPRO_TRACKING": "off", "FEDREPRO_MIRROR": ""} | variables)
     return done.returncode, done.stdout, done.stderr

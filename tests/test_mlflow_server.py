@@ -15,6 +15,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from repository import PATIENCE
 
 from pipeline.cells import results, tracking
 from pipeline.commands import ui
@@ -141,7 +142,7 @@ def text_of(address: str, wanted: str, folder: Path) -> str:
             start_new_session=True,
         ) as browser:
             try:
-                page = unescape(browser.communicate(timeout=900)[0])
+                page = unescape(browser.communicate(timeout=PATIENCE)[0])
             finally:
                 stop(browser)
         if wanted in page:
@@ -282,6 +283,6 @@ def test_ui_serves_on_the_next_free_port_and_ends_whole(logged, tmp_path):
             free = int(re.search(rf"port {port} is in use; (\d+) instead", said)[1])
             assert f"MLflow: http://127.0.0.1:{free}\n" in said and answers(f"http://127.0.0.1:{free}/health")
             process.send_signal(signal.SIGINT)
-            assert process.wait(timeout=900) == 0 and not answers(f"http://127.0.0.1:{free}/health")
+            assert process.wait(timeout=PATIENCE) == 0 and not answers(f"http://127.0.0.1:{free}/health")
         finally:
             stop(process)

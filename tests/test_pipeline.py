@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from repository import CELL, ROOT, copy_of_the_repository, edit, forget, outputs, run, stage
+from repository import CELL, PATIENCE, ROOT, copy_of_the_repository, edit, forget, outputs, run, stage
 
 from pipeline.cells import loading
 from pipeline.cells.adoption import _committed
@@ -306,7 +306,8 @@ def test_no_space_is_one_line_and_leaves_nothing(project, reference):
     forget(project)
     script = "ulimit -f 1; exec \"$0\" -m stages.train " + CELL
     done = subprocess.run(["bash", "-c", script, sys.executable], cwd=project, capture_output=True, text=True,
-                          env={**os.environ, "OMP_NUM_THREADS": "1", "FEDREPRO_WORKERS": "1"}, timeout=900)
+                          env={**os.environ, "OMP_NUM_THREADS": "1", "FEDREPRO_WORKERS": "1"},
+                          timeout=PATIENCE)
     assert done.returncode == 2 and "cannot be written" in done.stderr and "Traceback" not in done.stderr
     assert not list(project.glob("papers/fedcrl/runs/mini/fedprox/.*")) and not list(
         project.glob(".cells/*/.*")

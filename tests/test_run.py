@@ -17,6 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
+from repository import PATIENCE
 from rich.console import Console
 
 from pipeline.cells.checks import runnable
@@ -62,7 +63,7 @@ def repository(folder: Path, **stages: dict) -> Path:
 
 def run(folder: Path, *arguments: str, expect: int = 0) -> str:
     done = subprocess.run(
-        [*RUN, *arguments], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=900
+        [*RUN, *arguments], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.returncode == expect, done.stdout + done.stderr
     return done.stdout + done.stderr
@@ -248,7 +249,7 @@ def test_no_child_outlives_a_stopped_run(tmp_path, number, code):
     wait_for(lambda: (folder / "one.begun").exists() and (folder / "two.begun").exists())
     assert len(living(folder)) >= 4
     os.kill(process.pid, number)
-    said = process.communicate(timeout=900)[0]
+    said = process.communicate(timeout=PATIENCE)[0]
     assert process.returncode == code
     assert number == signal.SIGKILL or "stopped: one, two" in said
     wait_for(lambda: not living(folder))
@@ -272,7 +273,7 @@ def test_an_entry_of_its_own_in_the_rwlock_is_no_obstacle(tmp_path):
     write = {str(folder / "one.txt"): {"pid": "PID", "cmd": "fedrepro run"}}
     (folder / "left").write_text(json.dumps({"write": write}).replace('"PID"', "PID"))
     begin = f'sed "s/PID/$$/" left > .dvc/tmp/rwlock; exec {sys.executable} -m pipeline run'  # its own
-    subprocess.run(["bash", "-c", begin], cwd=folder, env=ENVIRONMENT, check=True, timeout=900)
+    subprocess.run(["bash", "-c", begin], cwd=folder, env=ENVIRONMENT, check=True, timeout=PATIENCE)
     assert ran(folder) == ["one"] and clean(folder)
 
 
@@ -311,7 +312,7 @@ def test_a_terminal_shows_a_table(tmp_path):
         while piece := os.read(ours, 65536):
             said += piece
     said = said.decode()
-    assert process.wait(timeout=900) == 0
+    assert process.wait(timeout=PATIENCE) == 0
     assert "seed 0, round 3/20" in said and "61.26 %" in said and "1:05" in said
     assert "one  accuracy 70.50 %" in said and "1 of 1 stages run" in said
 
@@ -390,7 +391,7 @@ def torn(folder: Path, share: float, *command: str) -> int:
     (folder / "site" / "sitecustomize.py").write_text(TORN)
     environment = {**ENVIRONMENT, "TORN": str(share), "PYTHONPATH": f"{folder / 'site'}:{ROOT}"}
     return subprocess.run(
-        [sys.executable, "-m", *command], cwd=folder, env=environment, capture_output=True, timeout=900
+        [sys.executable, "-m", *command], cwd=folder, env=environment, capture_output=True, timeout=PATIENCE
     ).returncode
 
 
@@ -507,7 +508,7 @@ def test_former_outputs_outlive_a_forced_run(tmp_path, how):
     wait_for((folder / "begun").exists)
     if how != "failed":
         process.send_signal(how)
-    process.communicate(timeout=900)
+    process.communicate(timeout=PATIENCE)
     wait_for(lambda: not living(folder))
     if how == signal.SIGKILL:
         assert not (folder / "last.txt").exists()
@@ -577,7 +578,7 @@ def test_a_stage_that_another_process_runs_is_waited_for(tmp_path, other):
     process = subprocess.Popen(other, cwd=folder, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
     wait_for((folder / "one.begun").exists)
     said = run(folder)
-    assert process.wait(timeout=900) == 0
+    assert process.wait(timeout=PATIENCE) == 0
     assert re.search(r"one waits for process \d+: dvc\S* .*repro", said) and "failed" not in said
     assert ran(folder).count("one") == 1 and clean(folder)
 
@@ -605,7 +606,7 @@ def test_dvcs_lock_is_waited_for(tmp_path):
     process = subprocess.Popen([sys.executable, "-c", code], cwd=folder)
     wait_for((folder / "held").exists)
     assert re.search(rf"waiting for process {process.pid}: .*, which has DVC's lock\n", run(folder))
-    assert process.wait(timeout=900) == 0 and ran(folder) == ["one"]
+    assert process.wait(timeout=PATIENCE) == 0 and ran(folder) == ["one"]
 
 
 @pytest.mark.parametrize("place", [".dvc/tmp", ".cells", ".cells/logs"])
@@ -614,7 +615,7 @@ def test_a_read_only_folder_is_one_line(tmp_path, place):
     (folder / ".cells/logs").mkdir(parents=True)
     (folder / place).chmod(0o555)
     # root may write there; PR_CAPBSET_DROP takes CAP_DAC_OVERRIDE from it, and other users have none
-    done = subprocess.run(RUN, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=900,
+    done = subprocess.run(RUN, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=PATIENCE,
                           preexec_fn=lambda: ctypes.CDLL(None).prctl(24, 1, 0, 0, 0) and None)
     line, = done.stderr.splitlines()
     assert done.returncode == 2 and line.startswith("error: ") and place in line and "Permission" in line
@@ -647,7 +648,7 @@ def test_time_left_is_at_the_pace_of_this_run_with_the_stages_at_its_end(monkeyp
 
 
 def wait_for(condition) -> None:
-    deadline = time.monotonic() + 900
+    deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)

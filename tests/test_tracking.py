@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from repository import PATIENCE
 
 from pipeline.cells import results, tracking
 from pipeline.schema import ROOT, Cell
@@ -205,7 +206,7 @@ def python(code: str, *arguments: object) -> subprocess.Popen:
 def test_killed_while_the_database_is_made_and_imported_twice_at_once(fresh):
     for statement in (1, 60, 100_000):                 # the last dies when all is made, unrenamed
         killed = python(DIE, fresh, statement)
-        assert killed.wait(timeout=900) == -signal.SIGKILL, killed.stderr.read()
+        assert killed.wait(timeout=PATIENCE) == -signal.SIGKILL, killed.stderr.read()
         assert not (fresh / "mlflow.db").exists()
     assert (fresh / "mlflow.db.new").exists()
     both = [python(IMPORT, fresh) for _ in range(2)]

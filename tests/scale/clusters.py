@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+from repository import PATIENCE
 
 CONFIGURATION = """\
 ClusterName=mini
@@ -101,7 +102,7 @@ class Slurm:
     def _run(self, *command: str) -> str:
         program = shutil.which(command[0]) or f"/usr/sbin/{command[0]}"
         return subprocess.run([program, *command[1:]], env={**os.environ, **self.variables}, check=True,
-                              stdout=subprocess.PIPE, text=True, timeout=900).stdout
+                              stdout=subprocess.PIPE, text=True, timeout=PATIENCE).stdout
 
 
 def end(pid: int) -> None:
@@ -118,7 +119,7 @@ def end(pid: int) -> None:
 
 
 def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 900
+    deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, condition
         time.sleep(0.2)
@@ -159,7 +160,7 @@ class Ray:
 
     def _start(self, *options: str) -> None:
         command = [self.program, "start", "--node-ip-address=127.0.0.1", "--disable-usage-stats", *options]
-        subprocess.run(command, cwd="/", env={**os.environ, **self.variables}, check=True, timeout=900,
+        subprocess.run(command, cwd="/", env={**os.environ, **self.variables}, check=True, timeout=PATIENCE,
                        stdout=subprocess.DEVNULL)
 
     def _processes(self) -> list[psutil.Process]:
@@ -230,7 +231,7 @@ class Postgres:
 
     def _run(self, program: str, *arguments: str) -> None:
         subprocess.run(["runuser", "-u", "postgres", "--", str(self.binaries / program), *arguments], cwd="/",
-                       check=True, timeout=900, stdout=subprocess.DEVNULL)
+                       check=True, timeout=PATIENCE, stdout=subprocess.DEVNULL)
 
 
 def answers(url: str) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from checkouts import CELLS, clean, fedrepro, result, surroundings
-from repository import outputs
+from repository import PATIENCE, outputs
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def test_a_node_dies_and_the_numbers_are_those_of_an_undisturbed_run(alone, proj
     script = Path(__file__).with_name("on_ray.py")
     ours = ":".join(map(str, (script.parent, script.parent.parent, script.parents[2])))
     done = subprocess.run(["unshare", "-n", sys.executable, str(script), str(project), str(tmp_path), *CELLS],
-                          capture_output=True, text=True, timeout=900,
+                          capture_output=True, text=True, timeout=PATIENCE,
                           env=surroundings(PYTHONPATH=ours))
     assert done.returncode == 0 and "exit 0" in done.stdout, done.stdout[-3000:] + done.stderr[-3000:]
     assert "requeued 1x" in done.stdout and "3 of" in done.stdout

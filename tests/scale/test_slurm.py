@@ -8,7 +8,7 @@ from pathlib import Path
 
 from checkouts import CELLS, clean, fedrepro, result, surroundings
 from clusters import wait_for
-from repository import edit, outputs
+from repository import PATIENCE, edit, outputs
 
 OPTIONS = ["--on", "slurm", "--slurm", "partition=main,mem=1500M,time=20", "--jobs", "8"]
 
@@ -20,7 +20,7 @@ def test_a_node_dies_and_the_numbers_are_those_of_an_undisturbed_run(slurm, proj
                                stderr=subprocess.STDOUT, text=True)
     wait_for(lambda: len(slurm.running()) == 2 and len(list(project.glob(".cells/*/seed-*.pt"))) == 2)
     process.send_signal(signal.SIGINT)
-    said = process.communicate(timeout=900)[0]
+    said = process.communicate(timeout=PATIENCE)[0]
     assert process.returncode == 130 and "3 jobs go on at slurm cluster 'mini'" in said
     before = slurm.running()
     slurm.kill("n2")
@@ -42,7 +42,7 @@ def test_cancelled_jobs_are_gone_and_the_rest_is_one_line(slurm, project):
                                env=surroundings(**slurm.variables), stdout=subprocess.PIPE, text=True)
     wait_for(slurm.running)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=900)
+    process.communicate(timeout=PATIENCE)
     said = fedrepro(project, "run", cell, *OPTIONS, "--cancel", **slurm.variables)
     assert said == "1 job cancelled\n" and not list(project.glob(".cells/jobs/*.json"))
     wait_for(lambda: not slurm.running())
