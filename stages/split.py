@@ -2,7 +2,7 @@
 from pipeline import files
 from pipeline.data import partition, validation
 from pipeline.errors import ParamError, unknown
-from pipeline.schema import ROOT, load_paper
+from pipeline.schema import ROOT, Cell, load_paper
 from stages._stage import stage
 from stages.partition import _write
 
@@ -10,20 +10,28 @@ VALIDATION = 3                                        # a purpose beside those o
 
 
 def split(scenario: str) -> None:
-    """Write papers/<paper>/partitions/<scenario>-trial: every draw of the scenario's partition with
-    validation images instead of test images. What any draw tests on is in none of them."""
+    """Write papers/<paper>/partitions/<scenario>-trial: the first draw of the scenario's partition, and those
+    of the seeds that a tuning trains with, with validation images instead of test images. What any draw tests
+    on is in none of them."""
     paper, _, name = scenario.partition("/")
-    known = load_paper(paper).scenarios
-    if name not in known:
-        raise ParamError(f"papers/{paper}/paper.yaml: {unknown('scenario', name, known)}")
-    settings, folder = known[name], ROOT / "papers" / paper / "partitions" / name
+    written = load_paper(paper)
+    if name not in written.scenarios:
+        raise ParamError(f"papers/{paper}/paper.yaml: {unknown('scenario', name, written.scenarios)}")
+    settings, folder = written.scenarios[name], ROOT / "papers" / paper / "partitions" / name
+    tuned = {
+        settings.draw(seed)
+        for tuning in written.tuning
+        if Cell(paper, tuning, "").partition == name
+        for seed in written.tuning[tuning].seeds
+    }
     draws = {
         draw: partition.verify(partition.folder_of_draw(folder, draw))
         for draw in sorted({0, *map(settings.draw, settings.seeds)})
     }
     forbidden = validation.tested(parts for parts, _ in draws.values())
     with files.replace_folder(folder.with_name(f"{name}-trial")) as new:
-        for draw, (parts, meta) in draws.items():
+        for draw in sorted({0} | tuned):
+            parts, meta = draws[draw]
             found = validation.split(
                 parts, forbidden, partition.generator(settings.partition, VALIDATION, draw)
             )

@@ -133,13 +133,23 @@ def tuned(short) -> dict:
     return choices.read(CELL, short)
 
 
-def test_the_trial_partition_has_no_test_image_of_any_draw(short):
+def test_the_trial_partition_has_no_test_image_of_any_draw(short, monkeypatch):
     folder = short / "papers/fedcrl/partitions/mini"
+    trial = folder.with_name("mini-trial")
     draws = [partition.read(partition.folder_of_draw(folder, draw))[0] for draw in (0, 1)]
     forbidden = validation.tested(draws)
     assert len(forbidden) > len(np.concatenate(draws[0].own_test))      # each draw tests on others
+    assert not (trial / "seed-1").exists()                       # the tuning trains with seed 0 alone
+
+    paper, asked = load_paper("fedcrl", short), choices.asked(CELL, short)
+    both = dataclasses.replace(paper, tuning={"mini": dataclasses.replace(asked, seeds=[0, 1])})
+    monkeypatch.setattr(split_stage, "ROOT", short)
+    monkeypatch.setattr(split_stage, "load_paper", lambda name: both)
+    before = (trial / "indices.npz").read_bytes()
+    split_stage.split("fedcrl/mini")
+    assert (trial / "indices.npz").read_bytes() == before
     for draw in (0, 1):
-        found = partition.verify(partition.folder_of_draw(folder.with_name("mini-trial"), draw))[0]
+        found = partition.verify(partition.folder_of_draw(trial, draw))[0]
         used = [*found.train, *found.own_test, *found.domain_test.values(), found.heldout]
         assert not np.isin(np.concatenate(used), forbidden).any()
         assert all(len(now) < len(before) for now, before in zip(found.train, draws[draw].train))
@@ -294,6 +304,19 @@ def test_no_stage_outside_needs_the_tuning(short):
     others = [text for name, text in written.items() if "tuning" not in name]
     for text in (*others, (ROOT / "dvc.yaml").read_text()):
         assert "tuning" not in text and "-trial" not in text and "mini-tuned" not in text
+
+
+@pytest.mark.parametrize("paper, name, at", [
+    ("fedcrl", "mini", "miniature.scenario"), ("fedlsa", "office-caltech", "scenarios.office-caltech")])
+def test_more_seeds_of_a_scenario_try_no_configuration_again(paper, name, at):
+    stages = read_yaml(ROOT / "papers" / paper / "tuning/dvc.yaml")["stages"]
+    read = stages[f"tune-{name}"]["do"]["params"][0][f"papers/{paper}/paper.yaml"]
+    written = read_yaml(ROOT / "papers" / paper / "paper.yaml")
+    for key in at.split("."):
+        written = written[key]
+    found = {key for key in read if key.startswith(at)}
+    assert found == {f"{at}.{key}" for key in written.keys() - {"seeds"}}
+    assert f"tuning.{name}.seeds" in read
 
 
 def test_the_command_names_the_stages_of_what_is_asked_for():

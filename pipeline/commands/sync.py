@@ -27,6 +27,7 @@ from pipeline.schema import (
     load_paper,
     papers,
     planned,
+    read_yaml,
 )
 
 TEMPLATE, TUNING = "dvc.yaml.j2", "tuning.yaml.j2"
@@ -66,13 +67,20 @@ def written(root: Path = ROOT) -> dict[Path, str]:
 
 
 def _tuning(key: str, root: Path) -> str:
-    paper = load_paper(key, root)
+    paper, document = load_paper(key, root), read_yaml(root / "papers" / key / "paper.yaml")
+
+    def settings(name: str) -> list[str]:
+        """A configuration trains with the tuning's seeds: more of the scenario's change no choice."""
+        scenario = document["miniature"]["scenario"] if name in MINIATURES else document["scenarios"][name]
+        return [setting for setting in scenario if setting != "seeds"]
+
     tunings = [
         {
             "scenario": name,
             "partition": Cell(key, name, "").partition,
             "mini": (mini := name in MINIATURES),
             "at": "miniature.scenario" if mini else f"scenarios.{name}",
+            "settings": settings(name),
             "extra": _extra(paper.scenarios[name]),
             "methods": [f"{m}: {paper.algorithm(m)}" for m in tuning.methods],
             "seeds": bool(tuning.test_seeds),
