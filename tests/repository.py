@@ -3,6 +3,8 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import yaml
@@ -43,6 +45,13 @@ def stage(
     project: Path, name: str, *arguments: str, expect: int = 0, **environment: str
 ) -> subprocess.CompletedProcess:
     return run(project, sys.executable, "-m", f"stages.{name}", *arguments, expect=expect, **environment)
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, condition
+        time.sleep(0.05)
 
 
 def edit(path: Path, change) -> None:

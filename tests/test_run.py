@@ -17,7 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from repository import PATIENCE
+from repository import PATIENCE, wait_for
 from rich.console import Console
 
 from pipeline.cells.checks import runnable
@@ -645,13 +645,6 @@ def test_time_left_is_at_the_pace_of_this_run_with_the_stages_at_its_end(monkeyp
     two.state, two.seconds = schedule.DONE, 300.0
     report.state, report.begun = schedule.RUNNING, 1000.0 - 15
     assert plan.left(2, {}) == pytest.approx(3 * 20 - 15)
-
-
-def wait_for(condition) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def living(folder: Path) -> list[str]:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from repository import copy_of_the_repository, edit
+from repository import PATIENCE, copy_of_the_repository, edit
 
 CELLS = ["fedcrl/mini/local", "fedcrl/mini/fedavg", "fedcrl/mini/fedprox"]
 
@@ -36,7 +36,7 @@ def copied(project: Path, factory) -> Path:
 
 def fedrepro(project: Path, *arguments: str, expect: int = 0, **environment: str) -> str:
     done = subprocess.run([sys.executable, "-m", "pipeline", *arguments], cwd=project, capture_output=True,
-                          text=True, env=surroundings(**environment), timeout=600)
+                          text=True, env=surroundings(**environment), timeout=PATIENCE)
     assert done.returncode == expect, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout + done.stderr
 

@@ -6,13 +6,11 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
-from repository import PATIENCE
+from repository import PATIENCE, wait_for
 
 CONFIGURATION = """\
 ClusterName=mini
@@ -116,13 +114,6 @@ def end(pid: int) -> None:
             process.kill()
     except psutil.NoSuchProcess:
         pass
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, condition
-        time.sleep(0.2)
 
 
 class Ray:

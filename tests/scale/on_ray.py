@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 
 from checkouts import surroundings
-from clusters import Ray, wait_for
+from clusters import Ray
+from repository import wait_for
 
 
 def main(checkout: Path, at: Path, *cells: str) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from checkouts import CELLS, fedrepro, surroundings
-from clusters import S3, Postgres, Ssh, answers, end, wait_for
+from clusters import S3, Postgres, Ssh, answers, end
 from reporting import BALANCED, found, write_run
-from repository import ROOT
+from repository import ROOT, wait_for
 
 WRITERS = 8
 LOCAL = ("cache", "tmp", "config.local")             # of .dvc: what a second clone does not have

@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 from checkouts import CELLS, clean, fedrepro, result, surroundings
-from clusters import wait_for
-from repository import PATIENCE, edit, outputs
+from repository import PATIENCE, edit, outputs, wait_for
 
 OPTIONS = ["--on", "slurm", "--slurm", "partition=main,mem=1500M,time=20", "--jobs", "8"]
 
