@@ -157,14 +157,14 @@ def _temporary(target: Path, kind: str = "new") -> Path:
 
 
 def alive(process: int) -> bool:
-    """Is there a process of this number on this machine?"""
+    """Is there a process of this number on this machine? A zombie is none."""
+    import psutil
     try:
-        os.kill(process, 0)
-    except ProcessLookupError:
+        return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
         return False
-    except PermissionError:                           # the process lives and belongs to another user
-        pass
-    return True
+    except psutil.AccessDenied:                       # the process lives and belongs to another user
+        return True
 
 
 def leads_out(name: str) -> bool:

@@ -1,13 +1,17 @@
 """certify in a copy of the repository: code that gives the same bits restores the results, code that does not
 is refused."""
+import contextlib
 import json
 import shutil
 import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from repository import copy_of_the_repository, edit, run, stage
 
+from pipeline.commands import certify as compare_module
 from pipeline.commands.certify import Row, _covers, _Tally
 from pipeline.schema import Cell
 
@@ -204,3 +208,26 @@ def test_an_entry_stands_for_its_commit_only_where_it_names_the_code(tmp_path):
     """Its later commit may hold a sources.yaml that is older than its code."""
     entry = {"pairs": [{"old": "a", "new": "b"}]}
     assert [_covers(entry, code, tmp_path) for code in "abc"] == [True, True, False]
+
+
+def test_a_comparison_that_is_stopped_begins_no_further_training(monkeypatch):
+    begun, released, end = [], threading.Event(), ThreadPoolExecutor.shutdown
+
+    def train(tree, part):
+        begun.append(tree)
+        if len(begun) == 1:
+            raise KeyboardInterrupt
+        released.wait()
+
+    def shutdown(pool, wait=True, *, cancel_futures=False):
+        end(pool, wait=False, cancel_futures=cancel_futures)
+        released.set()
+        end(pool)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "shutdown", shutdown)
+    monkeypatch.setattr(compare_module, "_worktree", lambda commit, root: contextlib.nullcontext(commit))
+    monkeypatch.setattr(compare_module, "_parts", lambda rows: [[one] for one in rows])
+    monkeypatch.setattr(compare_module, "_train", train)
+    with pytest.raises(KeyboardInterrupt):
+        list(compare_module.compare([row("fedavg", "a")] * 5, "before", "after", jobs=1))
+    assert len(begun) <= 2

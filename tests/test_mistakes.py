@@ -88,7 +88,8 @@ def fedrepro(words: str, **variables: str) -> tuple[int, str, str]:
     ("new paper across", "papers/across"),
     ("new method fedavg", "pipeline/methods/fedavg.py: there is such a file already"),
     ("new method ours --paper fedlas", "unknown paper 'fedlas' (nearest: 'fedlsa')"),
-    ("new method class", "a module's name")])
+    ("new method class", "a module's name"),
+    ("new method none", "a module's name")])                      # its class would be None
 def test_words(words, message):
     refused(fedrepro(words), message)
 

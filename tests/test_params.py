@@ -1,5 +1,6 @@
 """Bad parameters: one line that names file and key, with the nearest known name."""
 import dataclasses
+import re
 import shutil
 from functools import reduce
 
@@ -9,6 +10,7 @@ from reporting import PAPER, found
 from repository import edit
 
 from pipeline import methods
+from pipeline.cells.checks import check_names
 from pipeline.errors import ParamError
 from pipeline.report.across import excluded
 from pipeline.schema import (
@@ -73,6 +75,8 @@ def test_a_good_scenario():
     ("partition.train_share", 1.5, "f: s.partition.train_share: must be at most 1"),
     ("data", "digits", "f: s.data: expected a mapping, found 'digits'"),
     ("data.channels", 2, "f: s.data.channels: unknown value '2'"),
+    ("data.channels", True, "f: s.data.channels: unknown value 'True'"),
+    ("data.channels", 1.0, "f: s.data.channels: unknown value '1.0'"),
     ("model", None, "give either 'model' or 'models'"),
     ("seeds", [], "'seeds' must be different whole numbers"),
     ("seeds", [1, 1], "'seeds' must be different whole numbers"),
@@ -255,3 +259,32 @@ def test_a_grid_with_an_unknown_method_is_refused(tmp_path):
     )
     with pytest.raises(ParamError, match="grids.wrong.methods: unknown method 'fedgaa' .nearest: 'fedga'"):
         load_paper("fedlsa", tmp_path)
+
+
+GRID = {"scenarios": [], "methods": []}
+
+
+def one_stage_for_two_cells(document):
+    document["methods"] |= {name: {"algorithm": "fedavg", "label": name} for name in ("x", "64-x")}
+    document["grids"]["twice"] = {"scenarios": ["pacs", "pacs-64"], "methods": ["x", "64-x"]}
+
+
+@pytest.mark.parametrize("change, message", [
+    (lambda d: d["grids"].update(mini=GRID), "grids.mini: a stage of the paper has this name"),
+    (lambda d: d["grids"].update(figure1=GRID), "grids.figure1: a stage of the paper has this name"),
+    (lambda d: d["grids"].update(tuning=GRID | {"apart": True}), "grids.tuning: a folder of the paper has"),
+    (lambda d: d["figures"].update(report=d["figures"]["figure1"]), "figures.report: a stage of the paper"),
+    (lambda d: d["scenarios"].update(miniature=d["scenarios"]["pacs"]), "scenarios.miniature: the miniature"),
+    (lambda d: d["scenarios"].update({"office-caltech-trial": d["scenarios"]["pacs"]}),
+     "scenarios.office-caltech-trial: the miniature or a tuning has this name"),
+    (one_stage_for_two_cells,
+     "grids: fedlsa/pacs/64-x and fedlsa/pacs-64/x would both be the stage twice@pacs-64-x; rename one")])
+def test_a_name_that_something_else_has_is_refused(tmp_path, change, message):
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    (tmp_path / "papers/fedlsa").mkdir(parents=True)
+    document = read_yaml(ROOT / "papers/fedlsa/paper.yaml")
+    change(document)
+    (tmp_path / "papers/fedlsa/paper.yaml").write_text(yaml.safe_dump(document))
+    with pytest.raises(ParamError, match=re.escape(f"papers/fedlsa/paper.yaml: {message}")):
+        check_names("fedlsa", tmp_path)
+

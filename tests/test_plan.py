@@ -162,6 +162,15 @@ def test_an_undecided_claim_is_offered_where_more_seeds_promise_to_decide_it(cla
         assert "First write" not in "\n".join(plan.lines(again, 1000.0, root=claimed))
 
 
+def test_the_only_seed_of_a_cell_still_counts_where_more_are_wanted(claimed):
+    """Each then with a draw of its own: the first one's is the same."""
+    cell, partition = Cell("fedcrl", "balanced", "ours"), {"kind": "dirichlet", "clients": 5, "beta": 0.1}
+    change(claimed, "scenarios", "balanced", seeds=[0], partition=partition)
+    finish(claimed, "ours", [66.0])
+    change(claimed, "scenarios", "balanced", seeds=[0, 1, 2])
+    assert plan.outlay(["fedcrl"], claimed).prices[cell].have == 1
+
+
 def test_what_is_printed(claimed, capsys):
     assert plan.plan(5.0, ["fedcrl"], 2, claimed) == 0
     text = capsys.readouterr().out

@@ -285,3 +285,13 @@ def test_portable_arithmetic_is_in_use_and_recorded(project, reference):
             ]
             == "portable"
         )
+
+
+def test_the_commits_of_another_repository_are_not_asked_for(repository, capsys):
+    """In which a copy without its git lies."""
+    root, commit = repository
+    copy = root / "copy"
+    copy.mkdir()
+    elsewhere = seal(entry(commit, PAIR) | {"from": "1" * 40})
+    assert equal(copy, elsewhere) == ["a" * 64, "b" * 64] and not capsys.readouterr().err
+    assert equal(root, elsewhere) == ["b" * 64] and capsys.readouterr().err

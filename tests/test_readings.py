@@ -2,6 +2,7 @@
 its values comes from."""
 import dataclasses
 import importlib
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pipeline import methods
 from pipeline.cells.readings import (
     Reading,
     Section,
+    _class,
     _of,
     described,
     hyper_parameters,
@@ -317,3 +319,32 @@ def test_values_of_several_scenarios_and_rows_share_a_line():
         and found["", "partition.beta"].value == "0.1"
     )
     assert value_words({"a": True, "b": [1, None]}) == "a true, b 1, None"
+
+
+METHOD = '''
+from pipeline.methods.fedavg import FedAvg
+class Mine(FedAvg):
+    mu: float = {default}
+
+    @property
+    def needs(self):
+        """What a scenario must have."""
+{body}
+'''
+
+
+@pytest.mark.parametrize("default, body, message", [
+    ("1 / 3", "return frozenset()", ":4: the default of 'mu' must be a value, found '1 / 3'"),
+    ("0.5", "found = frozenset()\n        return found", ":7: the property 'needs' must be one return")])
+def test_what_cannot_be_read_from_a_methods_source_is_one_line(tmp_path, default, body, message):
+    def write(default, body):
+        folder = tmp_path / "papers/mine/methods"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "own.py").write_text(METHOD.format(default=default, body="        " + body))
+        _class.cache_clear()
+    write("0.5", 'return frozenset({"public data"})')
+    assert described("own", "mine", tmp_path).says("needs", {}) == {"public data"}
+    write(default, body)
+    with pytest.raises(ParamError, match=f"own.py{re.escape(message)}$"):
+        described("own", "mine", tmp_path)
+    _class.cache_clear()

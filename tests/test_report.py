@@ -799,6 +799,15 @@ def test_a_column_beside_the_printed_ones_and_one_for_the_hook(told):
 
 # -- the rest of the page ------------------------------------------------------------------------------------
 
+def test_a_table_that_measures_nothing_that_is_printed_is_one_line(measured):
+    later = {key: value for key, value in PAPER["tables"]["table1"].items() if key != "blocks"}
+    paper = PAPER | {"tables": PAPER["tables"] | {"table1-later": later}}
+    (measured / "papers/fedcrl/paper.yaml").write_text(yaml.safe_dump(paper, sort_keys=False))
+    load_paper.cache_clear()
+    with pytest.raises(ParamError, match="fedcrl/paper.yaml: tables.table1-later: none of its blocks"):
+        view(measured, "table1-later")
+
+
 @pytest.mark.parametrize("kind", ["md", "tex"])
 def test_measured_tables_come_first_and_the_miniature_last(measured, kind):
     blocks = {"even,public=a|Digits": {"scenario": "new"}}

@@ -24,6 +24,7 @@ from pipeline.cells.checks import runnable
 from pipeline.commands import keeping, schedule
 from pipeline.commands.run import Plain, Table, targets
 from pipeline.errors import ParamError
+from pipeline.files import alive
 from pipeline.schema import Cell, load_paper, planned
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -658,3 +659,28 @@ def living(folder: Path) -> list[str]:
         except psutil.Error:
             continue
     return found
+
+
+def test_a_lock_file_that_cannot_be_written_stays_as_it_was(tmp_path):
+    """Also where this process writes it, of cells that a cluster has trained."""
+    from dvc.utils.serialize import _common, _yaml, dump_yaml
+    before = _common._dump_data, _yaml._dump_data
+    keeping.write_whole(tmp_path)
+    try:
+        lock = tmp_path / "dvc.lock"
+        dump_yaml(lock, {"stages": {"one": {"cmd": "python one"}}})
+        text = lock.read_text()
+        assert (tmp_path / ".cells/locks/dvc.lock").read_text() == text
+        with pytest.raises(Exception, match="represent"):
+            dump_yaml(lock, {"stages": {"one": {"cmd": "python one"}, "two": object()}})
+        assert lock.read_text() == text
+    finally:
+        _common._dump_data, _yaml._dump_data = before
+
+
+def test_a_zombie_is_not_alive():
+    process = subprocess.Popen(["true"])
+    wait_for(lambda: not alive(process.pid))           # ended, and nobody has asked for its exit code yet
+    assert process.returncode is None and alive(os.getpid())
+    process.wait()
+    assert not alive(process.pid)

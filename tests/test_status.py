@@ -219,6 +219,11 @@ def test_stale_is_what_was_trained_on_one_draw_for_all_seeds(root):
     result = json.loads(path.read_text())
     write_json(path, seal({key: value for key, value in result.items() if key != "partitions"}))
     assert states(root)[AVG] == "stale"
+    scenario = AVG.resolve(root)[0]
+    assert provenance.redrawn(json.loads(path.read_text()), scenario)
+    one = {"seeds": [0]}                              # of which nobody can say on how many draws it was
+    assert not provenance.redrawn(one, scenario)
+    assert not provenance.redrawn(result, dataclasses.replace(scenario, seeds=[0]))    # fewer seeds move none
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"cell"'])
@@ -400,6 +405,7 @@ def test_adversarial_training_attacks_every_image(root):
     assert attacked / plain == pytest.approx(((1 + hyper["steps"]) * training + scored) / (training + scored))
     mnist = Cell("fedccl", "mnist-adversarial", "fedavg-plus")
     assert hours._attack_steps(described("fedavg_plus"), mnist.resolve()[2]) == AdversarialTraining.steps
+    assert hours._attack_steps(described("fedavg_plus"), {"steps": "7"}) == 0        # named before it trains
 
 
 def count(name: str, channels: int, side: int) -> int:

@@ -9,7 +9,7 @@ from pipeline.cells import provenance, results
 from pipeline.cells.kept import Kept
 from pipeline.engine.environment import default_device, executor_name, precision
 from pipeline.errors import FedReproError
-from pipeline.schema import MINIATURE, ROOT, Cell, Published, load_paper
+from pipeline.schema import COMPUTED, MINIATURE, ROOT, Cell, Published, load_paper
 
 
 def adopt(seeds: list[Kept], cell: Cell, metas: list[dict], root: Path = ROOT) -> list[int]:
@@ -49,7 +49,7 @@ def adopt(seeds: list[Kept], cell: Cell, metas: list[dict], root: Path = ROOT) -
 def _drawn(cell: Cell, root: Path) -> bool:
     """Does a figure of the paper draw the cell's representations?"""
     return any(
-        figure.kind not in (None, "curves", "sweep")
+        figure.kind in COMPUTED
         and cell.scenario in (MINIATURE, *figure.scenarios)
         and cell.method in (figure.methods or [cell.method])
         for figure in load_paper(cell.paper, root).figures.values()

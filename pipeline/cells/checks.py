@@ -7,6 +7,7 @@ from typing import Any
 from pipeline.data.registry import REGISTRY
 from pipeline.errors import ParamError, unknown
 from pipeline.schema import (
+    COMPUTED,
     DEMANDS,
     MINIATURES,
     NEEDS,
@@ -26,14 +27,21 @@ NUMBERS: dict[str, tuple[type, Any]] = {
     "FEDREPRO_WORKERS": (int, Count),
     "FEDREPRO_CHECKPOINT_SECONDS": (float, NonNegative),
 }
+# What every paper's dvc.yaml and folder may hold beside its grids and figures.
+STAGES = ("sources", "partition", "partition-public", "partition-mini", *MINIATURES, "corruptions", "results",
+          "report")
+FOLDERS = ("figures", "methods", "metrics", "partitions", "published", "representations", "runs", "tests",
+           "tuning")
 
 
 def check_names(paper: str, root: Path = ROOT) -> None:
     """ParamError for a data set, a domain or an algorithm that the paper names and that no one has, with the
-    nearest."""
+    nearest; and for a name that something else has already."""
     for at, kind, name, known in _names(paper, root):
         if name not in known:
             raise ParamError(f"papers/{paper}/paper.yaml: {at}: {unknown(kind, name, known)}")
+    for at, why in _clashes(paper, root):
+        raise ParamError(f"papers/{paper}/paper.yaml: {at}: {why}")
 
 
 def _names(key: str, root: Path) -> Iterator[tuple[str, str, str, Collection[str]]]:
@@ -52,6 +60,26 @@ def _names(key: str, root: Path) -> Iterator[tuple[str, str, str, Collection[str
         if isinstance(scenario.partition, Domains):
             yield from ((f"{at}.partition.clients", "domain", domain, printed)
                         for domain in scenario.partition.clients)
+
+
+def _clashes(key: str, root: Path) -> Iterator[tuple[str, str]]:
+    """(place, what has its name already): of stages in one dvc.yaml, of folders, and of pages."""
+    paper = load_paper(key, root)
+    figures = [name for name, figure in paper.figures.items() if figure.kind in COMPUTED]
+    for name, grid in paper.grids.items():
+        if name in (FOLDERS if grid.apart else (*STAGES, *figures)):
+            yield f"grids.{name}", f"a {'folder' if grid.apart else 'stage'} of the paper has this name"
+    for name in {*figures} & {*STAGES}:
+        yield f"figures.{name}", "a stage of the paper has this name"
+    for name in paper.scenarios:
+        base, _, end = name.rpartition("-")
+        if name == "miniature" or base in paper.tuning and end in ("trial", "tuned", "published"):
+            yield f"scenarios.{name}", "the miniature or a tuning has this name"
+    stages: dict[str, Cell] = {}
+    for cell in planned(key, root):
+        other = stages.setdefault(stage := cell.stage(paper), cell)
+        if other != cell:
+            yield "grids", f"{other} and {cell} would both be the stage {stage.partition(':')[2]}; rename one"
 
 
 def runnable(cell: Cell, root: Path = ROOT) -> tuple[Scenario, str, dict, Any]:

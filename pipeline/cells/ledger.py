@@ -122,16 +122,19 @@ def _check(entry: Any, where: str, missing: set[str]) -> None:
 
 
 def _missing_commits(root: Path, commits: list[str]) -> set[str]:
-    """Those that the repository at `root` lacks; none where there is no repository to ask."""
+    """Those that the repository at `root` lacks; none where there is no repository to ask, or only another
+    one in which this copy lies."""
     wanted = [commit for commit in dict.fromkeys(commits) if isinstance(commit, str) and "\n" not in commit]
+
+    def git(*arguments: str, given: str = "") -> list[str]:
+        command = ["git", "-C", str(root), *arguments]
+        done = subprocess.run(command, check=True, capture_output=True, text=True, input=given)
+        return done.stdout.splitlines()
     try:
-        said = subprocess.run(
-            ["git", "-C", str(root), "cat-file", "--batch-check=%(objecttype)"],
-            check=True,
-            capture_output=True,
-            text=True,
-            input="".join(f"{commit}^{{commit}}\n" for commit in wanted),
-        ).stdout.splitlines()
+        if git("rev-parse", "--show-prefix") != [""]:
+            return set()
+        said = git("cat-file", "--batch-check=%(objecttype)",
+                   given="".join(f"{commit}^{{commit}}\n" for commit in wanted))
     except (OSError, subprocess.CalledProcessError):
         return set()
     return {commit for commit, answer in zip(wanted, said, strict=True) if answer != "commit"}

@@ -174,8 +174,8 @@ def current(result: dict, cell: Cell, root: Path = ROOT) -> bool:
 
 def redrawn(result: dict, scenario: Scenario) -> bool:
     """Whether all seeds of a result share one draw of the partition where each is to have its own by now, or
-    the reverse."""
-    return ("partitions" in result) != (scenario.draws > 1)
+    the reverse. One seed alone does not show it."""
+    return len(result["seeds"]) > 1 and ("partitions" in result) == scenario.partition.fixed
 
 
 def certificate(result: dict, cell: Cell, root: Path = ROOT) -> dict | None:

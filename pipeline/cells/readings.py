@@ -49,8 +49,8 @@ class Setting:
 
 @dataclass(frozen=True)
 class Class:
-    """A method's class, read from its source. `said`: the expressions of its class attributes and one-line
-    properties."""
+    """A method's class, read from its source. `said`: the expressions of its class attributes and of
+    properties that are one return."""
     lineage: tuple[str, ...]                      # its name, then those of its bases
     options: dict[str, Any]                       # hyper-parameter -> default
     said: dict[str, ast.expr]
@@ -89,15 +89,14 @@ def _class(module: str, name: str = "", root: Path = ROOT) -> Class | None:
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and name in ("", node.name):
             bases = [ast.unparse(base).partition("[")[0] for base in node.bases]
-            kind = _described(
-                node, [found for base in bases if (found := _class(homes.get(base, module), base, root))]
-            )
+            above = [found for base in bases if (found := _class(homes.get(base, module), base, root))]
+            kind = _described(node, above, file or path)
             if name or "Method" in kind.lineage:
                 return kind
     return None
 
 
-def _described(found: ast.ClassDef, bases: list[Class]) -> Class:
+def _described(found: ast.ClassDef, bases: list[Class], file: Path) -> Class:
     lineage: tuple[str, ...] = (found.name,)
     options: dict[str, Any] = {}
     said: dict[str, ast.expr] = {}
@@ -112,15 +111,23 @@ def _described(found: ast.ClassDef, bases: list[Class]) -> Class:
             case ast.AnnAssign(ast.Name(target), note, ast.expr() as value) if "ClassVar" not in ast.unparse(
                 note
             ):
-                options[target] = ast.literal_eval(value)
+                try:
+                    options[target] = ast.literal_eval(value)
+                except ValueError:
+                    raise ParamError(f"{shorten(file)}:{value.lineno}: the default of {target!r} must be a "
+                                     f"value, found {ast.unparse(value)!r:.80}") from None
             case ast.AnnAssign(ast.Name(target), _, ast.expr() as value) | ast.Assign(
                 [ast.Name(target)], value
             ):
                 said[target] = value
             case ast.FunctionDef(
-                target, body=[ast.Return(ast.expr() as value)], decorator_list=[ast.Name("property")]
-            ):
+                target,
+                body=[*documented, ast.Return(ast.expr() as value)],
+                decorator_list=[ast.Name("property")],
+            ) if len(documented) == (ast.get_docstring(node) is not None):
                 said[target] = value
+            case ast.FunctionDef("headline" | "needs" as target, lineno=line):
+                raise ParamError(f"{shorten(file)}:{line}: the property {target!r} must be one return")
     return Class(lineage, options, said)
 
 

@@ -101,11 +101,12 @@ def certify(
     kept += record(tally.take(), commit, root)
     for line in tally.withheld:
         print(f"  not kept   {line}", flush=True)
+    failed = 0
     for paper in sorted({row.cell.paper for row in kept}):
-        subprocess.run([sys.executable, "-m", "stages.sources", paper], cwd=root, check=True)
+        failed |= subprocess.run([sys.executable, "-m", "stages.sources", paper], cwd=root).returncode
     print(f"{len(kept)} the same, {tally.different} different, {len(lost)} not compared, in "
           f"{clock(time.monotonic() - begun)}")
-    return 1 if tally.different or lost else 0
+    return 1 if tally.different or lost or failed else 0
 
 
 class _Tally:
@@ -385,14 +386,13 @@ def compare(
         futures = [
             (part, pool.submit(_train, before, part), pool.submit(_train, after, part)) for part in parts
         ]
-        for part, one, other in futures:
-            for row in part:
-                yield (
-                    row,
-                    _difference(
-                        row, one.result().get(str(row.cell), {}), other.result().get(str(row.cell), {}), root
-                    ),
-                )
+        try:
+            for part, one, other in futures:
+                for row in part:
+                    first, second = (side.result().get(str(row.cell), {}) for side in (one, other))
+                    yield row, _difference(row, first, second, root)
+        finally:
+            pool.shutdown(cancel_futures=True)                # Ctrl-C waits for no more than what has begun
 
 
 def _parts(rows: list[Row]) -> Iterator[list[Row]]:

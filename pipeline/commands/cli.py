@@ -1,5 +1,6 @@
 """The command `fedrepro`. A command's own module is imported when it is called, so that --help costs no
 time."""
+import contextlib
 import os
 import sys
 from collections.abc import Callable
@@ -185,7 +186,6 @@ def explain(what: tuple[str, ...]) -> int:
 @click.argument("what", nargs=-1)
 @jobs_option()
 @click.option("--all", "valid_too", is_flag=True, help="Also cells that are valid: compare them once more.")
-@click.option("--stale", is_flag=True, help="Every stale cell, which is the default.")
 @click.option("--from", "since", metavar="COMMIT", help="Compare with this commit, where the results were "
                                                         "valid there.")
 @click.option("--check", is_flag=False, flag_value=0, type=int, metavar="ENTRY", help="Re-earn a pair of the "
@@ -195,7 +195,6 @@ def certify(
     what: tuple[str, ...],
     jobs: int | None,
     valid_too: bool,
-    stale: bool,
     since: str | None,
     check: int | None,
 ) -> int:
@@ -293,13 +292,13 @@ def reproduce(jobs: int | None, force: bool) -> int:
 def here() -> None:
     """The installed command; inside another checkout it runs that checkout's own code."""
     mine = Path(__file__).resolve().parents[2]
-    for folder in (Path.cwd(), *Path.cwd().parents):
-        if (folder / "pipeline" / "commands" / "cli.py").is_file():
-            if folder != mine:
-                os.execve(
-                    sys.executable,
-                    [sys.executable, "-m", "pipeline", *sys.argv[1:]],
-                    os.environ | {"PYTHONPATH": str(folder)},
-                )
-            break
+    with contextlib.suppress(OSError):                # a folder that is no more: `main` says so
+        at = Path.cwd()
+        found = (one for one in (at, *at.parents) if (one / "pipeline" / "commands" / "cli.py").is_file())
+        if (folder := next(found, mine)) != mine:
+            os.execve(
+                sys.executable,
+                [sys.executable, "-m", "pipeline", *sys.argv[1:]],
+                os.environ | {"PYTHONPATH": str(folder)},
+            )
     main(prog_name="fedrepro")

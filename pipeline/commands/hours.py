@@ -169,7 +169,8 @@ def _attack_steps(kind: Class | None, hyper: dict) -> int:
     """Steps of the attack on every training image, of adversarial training; 0 of all other methods."""
     if kind is None or "AdversarialTraining" not in kind.lineage:
         return 0
-    return (kind.options | hyper)["steps"]
+    steps = (kind.options | hyper)["steps"]
+    return steps if isinstance(steps, int) else 0     # a wrong value is named when the cell is to be trained
 
 
 # -- images --------------------------------------------------------------------------------------------------

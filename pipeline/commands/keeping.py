@@ -162,7 +162,7 @@ def put_back_of_the_dead(root: Path) -> list[str]:
     process keeps any: its number may have been a dead one's."""
     folders = sorted(root.glob(f".cells/kept/*-{files.MACHINE}/*"))
     dead = [one for one in folders
-            if (pid := int(one.parent.name.partition("-")[0])) == os.getpid() or not alive(pid)]
+            if (pid := int(one.parent.name.partition("-")[0])) == os.getpid() or not files.alive(pid)]
     return [
         f"{folder.name}: its former outputs are back, since its run was killed"
         for folder in dead
@@ -177,27 +177,14 @@ def _link(source: str, target: str | Path) -> None:
         shutil.copy2(source, target)
 
 
-def alive(pid: int) -> bool:
-    """Whether there is such a process; a zombie is none."""
-    import psutil
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False
-
-
 # -- DVC -----------------------------------------------------------------------------------------------------
 
-def dvc() -> None:
-    """The command `dvc`, whose YAML files are whole or absent: they get their name once they are written. A
-    lock file is copied at once."""
+def write_whole(root: Path) -> None:
+    """From now on DVC's YAML files are whole or absent in this process: they get their name once they are
+    written. A lock file is copied at once."""
     import io
 
-    from dvc.cli import main
-    from dvc.repo import Repo
     from dvc.utils.serialize import _common, _yaml
-
-    root = Path(Repo.find_root())
 
     def write(path, data, dumper, fs=None, **options) -> None:
         text = io.StringIO()
@@ -207,6 +194,14 @@ def dvc() -> None:
             files.write_text(_copy(Path(os.path.relpath(path, root)), root), text.getvalue())
 
     _common._dump_data = _yaml._dump_data = write
+
+
+def dvc() -> None:
+    """The command `dvc`, as `write_whole` changes it."""
+    from dvc.cli import main
+    from dvc.repo import Repo
+
+    write_whole(Path(Repo.find_root()))
     sys.argv[0] = "dvc"                               # for its list of who reads and writes what
     sys.exit(main())
 

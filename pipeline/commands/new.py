@@ -3,7 +3,7 @@ import keyword
 import re
 from pathlib import Path
 
-from pipeline.commands.sync import sync
+from pipeline.commands.sync import sync, written
 from pipeline.errors import FedReproError, ParamError
 from pipeline.files import write_text
 from pipeline.schema import ROOT, check_name, load_paper, method_file, papers, shorten
@@ -88,6 +88,7 @@ def paper(name: str, root: Path = ROOT) -> int:
     folder = root / "papers" / name
     if folder.exists():
         raise FedReproError(f"{shorten(folder)}: there is such a folder already")
+    written(root)                                     # what is wrong with another paper is said before
     order = max((load_paper(key, root).order for key in papers(root)), default=0) + 1
     _write(folder / "paper.yaml", PAPER.format(name=name, order=order))
     _write(folder / "published" / "table1.csv", PUBLISHED.format(key=name))
@@ -98,7 +99,8 @@ def paper(name: str, root: Path = ROOT) -> int:
 
 def method(name: str, paper: str | None = None, root: Path = ROOT) -> int:
     """Make the file of a method, of all papers or of one, and a test."""
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
+    kind = "".join(part.capitalize() for part in name.split("_"))
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name) or keyword.iskeyword(kind):
         raise ParamError(
             f"new method {name!r}: a module's name, of small letters, digits and _, such as fedmine"
         )
@@ -106,11 +108,7 @@ def method(name: str, paper: str | None = None, root: Path = ROOT) -> int:
         load_paper(paper, root)
     folder, tests = (root / "papers" / paper / "methods", root / "papers" / paper / "tests") if paper else \
         (root / "pipeline" / "methods", root / "tests")
-    kind, file, test = (
-        "".join(part.capitalize() for part in name.split("_")),
-        folder / f"{name}.py",
-        tests / f"test_{name}.py",
-    )
+    file, test = folder / f"{name}.py", tests / f"test_{name}.py"
     if there := [path for path in (method_file(name, paper, root), file, test) if path and path.exists()]:
         raise FedReproError(f"{shorten(there[0])}: there is such a file already")
     _write(file, METHOD.format(kind=kind, body=_round()))

@@ -14,6 +14,7 @@ from itertools import combinations
 from pathlib import Path
 from statistics import fmean
 
+from pipeline.cells import provenance
 from pipeline.cells.results import survey
 from pipeline.commands import status
 from pipeline.commands.hours import rates_of
@@ -220,7 +221,11 @@ def _compared(claim: Claim, evidence: Evidence) -> set[Cell]:
 def _price(cell: Cell, state: status.Status, evidence: Evidence, root: Path) -> Price | None:
     """None where no estimate is possible."""
     seeds, result = _seeds(cell, root), evidence.results.get(cell)
-    if result and not status.stale(cell, result | {"seeds": list(cell.resolve(root)[0].seeds)}, root):
+    if (
+        result
+        and provenance.current(result, cell, root)
+        and not provenance.redrawn(result, cell.resolve(root)[0])
+    ):
         return Price(len(result["seeds"]), fmean(result["seconds"]) / 3600)
     return None if state.hours is None else Price(0, state.hours / seeds)
 

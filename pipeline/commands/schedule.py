@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.commands import keeping
-from pipeline.files import MACHINE
+from pipeline.engines import file_name
+from pipeline.files import MACHINE, alive
 
 if TYPE_CHECKING:
     from pipeline.engines import Engine, Job
@@ -120,6 +121,7 @@ class Schedule:
         logging.getLogger("dvc").setLevel(logging.CRITICAL)  # its warnings and bars would break our table
         self.repo, self.force = Repo(), force
         root = Path(self.repo.root_dir)
+        keeping.write_whole(root)                     # also of cells that a cluster has trained
         with _alone(self.repo, say):
             for line in keeping.mend_held_locks(root) + keeping.put_back_of_the_dead(root):
                 say(line)
@@ -130,7 +132,7 @@ class Schedule:
         by_stage = {}
         for stage in planned:
             name = stage.addressing
-            task = Task(stage, name, logs / (re.sub(r"[^\w.@=-]+", "_", name) + ".log"))
+            task = Task(stage, name, logs / f"{file_name(name)}.log")
             by_stage[stage] = task
             self.tasks.append(task)
             for needed in graph.successors(stage):
@@ -341,7 +343,7 @@ def _forget_the_dead(path: Path) -> None:
     in a container, blocks its stage; so does one of this process, which DVC could not take out again after
     it had looked at a stage: the list could not be written. """
     def holds(user: dict) -> bool:
-        return user["pid"] != os.getpid() and keeping.alive(user["pid"])
+        return user["pid"] != os.getpid() and alive(user["pid"])
 
     try:
         lists = json.loads(path.read_text(encoding="utf-8"))

@@ -8,7 +8,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import re
 import shutil
 import sys
 import textwrap
@@ -23,6 +22,7 @@ from pipeline.cells.inputs import inputs
 from pipeline.commands import keeping
 from pipeline.commands.hours import Rate, estimate, rates_of
 from pipeline.commands.schedule import Task
+from pipeline.engines import file_name
 from pipeline.errors import FedReproError, ParamError, unknown
 from pipeline.files import read_csv
 from pipeline.schema import (
@@ -221,7 +221,7 @@ class Failures:
         return self.marks.get(cell) or self._log(stage)
 
     def _log(self, stage: str) -> str:
-        log = self.root / ".cells" / "logs" / (re.sub(r"[^\w.@=-]+", "_", stage) + ".log")
+        log = self.root / ".cells" / "logs" / f"{file_name(stage)}.log"
         task = Task(None, stage, log)
         tail = task.tail(20)
         stopped = any("interrupted by the user" in line for line in tail)

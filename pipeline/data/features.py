@@ -100,15 +100,15 @@ def write(
     model, origin = vit_tiny(pretrained)
     how = Data(stored.meta["set"], size=SIDE)
     with files.replace_folder(folder) as new:
-        out = np.lib.format.open_memmap(new / ARRAY, "w+", np.float32, (len(stored), WIDTH))
+        out = np.empty((len(stored), WIDTH), np.float32)       # a memory map on a full disk ends the process
         with torch.inference_mode():
             for first in range(0, len(stored), BATCH):
                 images = to_tensor(stored.images[first:first + BATCH], how)
                 out[first:first + BATCH] = model.forward_features(images)[:, 0].numpy()
                 report(min(first + BATCH, len(stored)), len(stored))
-        out.flush()
-        digest = hashlib.sha256(np.ascontiguousarray(out).tobytes()).hexdigest()
-        del out
+        np.save(new / ARRAY, out)
+        files.sync(new / ARRAY)
+        digest = hashlib.sha256(out.tobytes()).hexdigest()
         described = {**origin, "images": stored.meta["digest"], "width": WIDTH, "digest": digest}
         files.write_json(new / META, described)
     return described

@@ -4,6 +4,7 @@ An engine takes a stage, says what became of it, and can cancel it; the schedule
 (pipeline/commands/schedule.py) does not know which engine it has. DVC stays on the user's machine: a cluster
 trains cells and leaves their seeds in `.cells`; `pipeline/engines/recording.py` makes results of them.
 """
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,6 +12,11 @@ from typing import Any, Protocol
 from pipeline.errors import FedReproError, ParamError, unknown
 
 ENGINES = ("local", "slurm", "ray")
+
+
+def file_name(stage: str) -> str:
+    """What a stage's log and mark are called, without an ending."""
+    return re.sub(r"[^\w.@=-]+", "_", stage)
 
 
 class Task(Protocol):

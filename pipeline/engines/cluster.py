@@ -2,7 +2,6 @@
 import itertools
 import json
 import os
-import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from pipeline import files
-from pipeline.engines import Engine, Job, Task
+from pipeline.engines import Engine, Job, Task, file_name
 from pipeline.engines.delivery import Order, clock_ahead, delivered
 from pipeline.engines.recording import record
 from pipeline.errors import FedReproError
@@ -182,7 +181,7 @@ class Cluster:
     # -- inside ----------------------------------------------------------------------------------------------
 
     def _mark(self, task: Task) -> Path:
-        return self.root / ".cells" / "jobs" / (re.sub(r"[^\w.@=-]+", "_", task.name) + ".json")
+        return self.root / ".cells" / "jobs" / f"{file_name(task.name)}.json"
 
     def environment(self) -> dict[str, str]:
         """What a worker must know of ours. Only a server can take runs from several machines."""

@@ -19,7 +19,7 @@ def update(what: str, only: str | None = None, root: Path = ROOT) -> list[Path]:
     cells = [(key, figure.kind, cell) for key, figure in figures.items() if figure.kind in COMPUTED
              for cell in embedding.cells(name, paper, figure)]
     pictures = [(key, scenario) for key, figure in figures.items() if figure.kind == PICTURE
-                for scenario in (MINIATURE, *figure.scenarios)]
+                for scenario in [MINIATURE] * bool(paper.miniature) + figure.scenarios]
     if not at:
         cells = [one for one in cells if one[2].representations(root).exists()]
         pictures = [one for one in pictures if (root / "data" / paper.scenarios[one[1]].data.set).exists()]

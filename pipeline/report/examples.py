@@ -1,11 +1,13 @@
 """Example images of every domain of a scenario (FCCL+ Fig. 5), kept as one small picture that any clone can
 show."""
+import io
 from pathlib import Path
 
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from pipeline import files
 from pipeline.data import store
 from pipeline.report.contact_sheet import DPI, STYLE
 from pipeline.schema import ROOT, Scenario
@@ -33,7 +35,9 @@ def write(path: Path, scenario: Scenario, root: Path = ROOT) -> Path:
                 axes = figure.add_axes((left / width, bottom / height, SIDE / width, SIDE / height))
                 axes.imshow(image.squeeze(), interpolation="nearest", cmap="gray", vmin=0, vmax=255)
                 axes.set_axis_off()
-        figure.savefig(path, format="png", dpi=DPI, metadata={"Software": None})
+        drawn = io.BytesIO()
+        figure.savefig(drawn, format="png", dpi=DPI, metadata={"Software": None})
+    files.write_bytes(path, drawn.getvalue())
     return path
 
 

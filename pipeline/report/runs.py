@@ -218,8 +218,8 @@ def departures(study: Study, cell: Cell) -> list[str]:
     if not found and not provenance.current(result, cell, study.root):
         found.append("measured with code or parameters that have changed since, and not yet measured again")
     if provenance.redrawn(result, scenario):
-        found.append("all seeds on one draw of the partition; by now each has its own" if scenario.draws > 1
-                     else "each seed on a draw of its own; by now they share one")
+        found.append("each seed on a draw of its own; by now they share one" if scenario.partition.fixed
+                     else "all seeds on one draw of the partition; by now each has its own")
     if missing := [seed for seed in scenario.seeds if seed not in result["seeds"]]:
         found.append(f"{len(scenario.seeds) - len(missing)} of {len(scenario.seeds)} seeds")
     return found

@@ -295,6 +295,9 @@ def table_view(key: str, study: Study) -> TableView:
             for record in records
             if table.block(record["setting"], record["dataset"], record["method"])
         ]
+    if not records:
+        raise ParamError(f"papers/{study.key}/paper.yaml: tables.{key}: none of its blocks is printed in "
+                         f"published/{table.published}")
     shape = shape_of(records)
     titles, filler = Titles(records, shape, table), Filler(study, table)
     again = other_measures(table)

@@ -97,7 +97,7 @@ def check(kind: Any, value: Any, where: str) -> Any:
             raise ParamError(f"{where}: {problem}, found {value!r:.80}")
         return number
     if origin is Literal:
-        if value not in args:
+        if not any(value == one and type(value) is type(one) for one in args):        # true is no 1
             raise ParamError(f"{where}: {unknown('value', value, args)}")
         return value
     if origin in (Union, types.UnionType):
