@@ -33,7 +33,17 @@ from pipeline.report.judging import closeness, decide, judge
 from pipeline.report.measures import numbers, uniformity
 from pipeline.report.standings import of_table
 from pipeline.report.study import Study
-from pipeline.report.verdicts import CONFIRMED, CONTRADICTED, FAILS, HOLDS, OPEN, UNDECIDED, WAITS, Verdict
+from pipeline.report.verdicts import (
+    CONFIRMED,
+    CONTRADICTED,
+    FAILS,
+    HOLDS,
+    OPEN,
+    UNDECIDED,
+    UNTESTED,
+    WAITS,
+    Verdict,
+)
 from pipeline.schema import ROOT, Cell, load_paper
 from pipeline.sealing import seal
 
@@ -536,6 +546,17 @@ def test_one_seed_is_indicative_and_a_value_needs_two(claimed):
         table.judgement.strength == "Indicative, one seed"
         and table.judgement.summary.startswith("1 of 2 tested claims points the claimed way (50 %)")
     )
+
+
+def test_a_difference_of_runs_at_chance_says_nothing(claimed):
+    """Of ten classes, so below 15 %; a level is judged all the same."""
+    write_run(claimed, "balanced/ours", {name: [14.0, 15.9] for name in BALANCED["ours"]})
+    more, value = verdicts(claimed, "more", "value")
+    assert (more.word, more.reason, more.measured) == (UNTESTED, "Ours is at chance", "")
+    assert value.word != UNTESTED and value.measured
+    write_run(claimed, "balanced/ours", {name: [14.2, 15.9] for name in BALANCED["ours"]})
+    more = verdicts(claimed, "more")
+    assert more.word != UNTESTED and more.measured
 
 
 def test_runs_that_share_one_seed_are_indicative(root):

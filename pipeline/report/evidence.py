@@ -13,6 +13,7 @@ from statistics import fmean
 
 import numpy as np
 
+from pipeline.data.registry import REGISTRY
 from pipeline.report import measures
 from pipeline.report.claims import Form, Printed, Spot
 from pipeline.report.statistics import Design, Estimate, alone, combined, logit
@@ -22,6 +23,7 @@ Source = tuple[Cell, str]                         # a run and one of its measure
 Column = tuple[str, str, str, str]                # table, setting, data set and column as printed
 Block = tuple[int, str]                           # a seed and the partition that it used
 Weights = tuple[tuple[str, float], ...]           # measure -> its weight in one number of a run
+GUESSED = 150.0                                   # percent, over the number of classes
 SCALES: dict[str, Callable[[float], float]] = {"": lambda value: value, "logit": logit, "ln": math.log}
 
 
@@ -66,6 +68,11 @@ class Evidence:
             else {}
         )
         return {(seed, draws[seed]): number for seed, number in found.items()}
+
+    def at_chance(self, cell: Cell) -> bool:
+        """Whether a run is less than one and a half times as often right as one answer for all images."""
+        result, classes = self.results[cell], REGISTRY[self.paper.scenarios[cell.scenario].data.set].classes
+        return fmean(result["measures"][result["headline"]]) < GUESSED / classes
 
     def hours(self, cells: set[Cell]) -> float:
         """Hours for one more seed of every cell, if it takes as long as the cell's other seeds."""

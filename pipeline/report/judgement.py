@@ -81,7 +81,8 @@ MEANINGS = (                                      # how the pages explain the wo
      "a number of the claim has not been measured yet; for a claim about one value, there is only one seed."),
     ("not tested",
      "the claim is in words that no number settles, or about numbers that no run measures, or both of its "
-     "sides are the same run here."),
+     "sides are the same run here, or the difference that decides it is of a run at chance, less than one "
+     "and a half times as often right as one answer for all images: it says nothing of the methods."),
     ("mean ranks",
      "where at least three scenarios of a table are measured: the mean rank of every method over them, the "
      "Friedman test in the form of Iman and Davenport, and the distance by which two mean ranks must differ "

@@ -119,8 +119,11 @@ class _Case:
         if not all(common.values()):
             return Verdict(self.claim, WAITS, "the runs share no seed", published)
         values = self.evidence.values
-        point = self._number({source: fmean(values(source)[block] for block in common[source[0].scenario])
-                              for source in self.sources})
+        means = {source: fmean(values(source)[block] for block in common[source[0].scenario])
+                 for source in self.sources}
+        if guessing := self._guessing(means):
+            return Verdict(self.claim, UNTESTED, f"{guessing} at chance", published)
+        point = self._number(means)
         base = Verdict(self.claim, WAITS, "one seed gives no interval", published, point,
                        seeds=min(len(values(source)) for source in self.sources),
                        by_seed=self._by_seed(common),
@@ -162,6 +165,17 @@ class _Case:
         if self.expected.kind == "rank":
             return self.claim.place(leaf.at(numbers.__getitem__) for leaf in self.leaves)
         return self.tree.value(lambda form: form.at(numbers.__getitem__))
+
+    def _guessing(self, numbers: dict[Source, float]) -> str:
+        """The methods of the difference that decides the claim whose runs answer by chance: it says nothing
+        of them. Of a level or a rank none."""
+        if self.level or self.expected.kind == "rank":
+            return ""
+        point = self._number(numbers)
+        leaf = next(leaf for leaf in self.leaves if leaf.at(numbers.__getitem__) == point)
+        cells = dict.fromkeys(cell for (cell, _), _ in leaf.coefficients if self.evidence.at_chance(cell))
+        names = [self.evidence.study.label(cell.method) for cell in cells]
+        return f"{listed(names)} {'is' if len(names) == 1 else 'are'}" if names else ""
 
     def _pointed(self, point: float) -> str:
         """The verdict that one number points to."""
