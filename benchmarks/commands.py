@@ -4,6 +4,7 @@
 after one that writes the bytecode. Writes benchmarks/results/commands.json: medians of CPU seconds, which
 hardly depend on what else runs, and of wall seconds.
 """
+import argparse
 import json
 import os
 import resource
@@ -50,4 +51,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter).parse_args()
     main()

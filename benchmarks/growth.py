@@ -4,6 +4,7 @@ FedAvg, the 2-conv network of FedCRL on made-up 32 x 32 RGB images, batch 16, Ad
 thread. Clients grow at 12,000 images in all, then images grow with 20 clients; last, 100 clients with 60,000
 images. Writes benchmarks/results/growth.json and .svg. FEDREPRO_DEVICE and FEDREPRO_EXECUTOR as everywhere.
 """
+import argparse
 import json
 import os
 import resource
@@ -83,8 +84,10 @@ def draw(rows: list[dict], path: Path) -> None:
 
 
 def main() -> None:
-    if len(sys.argv) == 3:
-        return measure(int(sys.argv[1]), int(sys.argv[2]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("case", nargs="*", type=int, help=argparse.SUPPRESS)    # clients and samples
+    if case := parser.parse_args().case:
+        return measure(*case)
     from against_pfllib import machine
     rows = []
     for clients, samples in CASES:

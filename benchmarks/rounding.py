@@ -8,6 +8,7 @@ the committed results' accuracy, which may come from another processor. Needs da
 
 `dvc repro corrupted papers/{fedccl,fcclplus,fedlsa,rahfl,fedcrl}/dvc.yaml:partition-mini`
 """
+import argparse
 import json
 import os
 import subprocess
@@ -58,7 +59,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        print(json.dumps(train(sys.argv[1])))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("cell", nargs="?", help=argparse.SUPPRESS)
+    if cell := parser.parse_args().cell:
+        print(json.dumps(train(cell)))
     else:
         main()

@@ -4,6 +4,7 @@ that means for 770 cells on many workers, simulated.
 `PYTHONPATH=.:tests:tests/scale python benchmarks/scale.py` writes results/scale.json and docs/scale.svg;
 with `--simulate` it keeps what results/scale.json has measured. Needs what `make test-scale` installs.
 """
+import argparse
 import heapq
 import json
 import os
@@ -177,8 +178,10 @@ def draw(simulated: dict[str, dict[str, dict]], path: Path) -> None:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--simulate", action="store_true", help="measure nothing")
     path = RESULTS / "scale.json"
-    if "--simulate" in sys.argv:
+    if parser.parse_args().simulate:
         document = json.loads(path.read_text())
     else:
         document = {"machine": machine(), "measured": measure()}

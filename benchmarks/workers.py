@@ -7,6 +7,7 @@ worker processes of `pipeline.cells.workers`, first one at a time, then two, thr
 data/mnist. Writes benchmarks/results/workers.json with the load of the machine before each run: what else
 runs counts against the second worker.
 """
+import argparse
 import dataclasses
 import json
 import os
@@ -62,4 +63,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter).parse_args()
     main()
