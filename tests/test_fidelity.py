@@ -7,8 +7,10 @@ import torch
 from benchmarks import against_originals as beside
 from benchmarks.originals import NOT_COMPARED
 from pipeline import methods
+from pipeline.commands.methods import page
 from pipeline.engine import world as engine
 from pipeline.errors import FedReproError
+from pipeline.schema import ROOT
 
 FOUND = json.loads(beside.RESULTS.read_text())
 ROWS = [row for entry in FOUND.values() for row in entry["rows"]]
@@ -17,6 +19,12 @@ ROWS = [row for entry in FOUND.values() for row in entry["rows"]]
 def test_the_page_has_the_measured_numbers():
     page = beside.PAGE.read_text()
     assert beside.with_tables(page, FOUND, methods.names()) == page
+
+
+def test_the_list_of_methods_is_what_there_is():
+    """`fedrepro methods --page` writes it."""
+    assert (ROOT / "docs/methods.md").read_text(encoding="utf-8") == page()
+    assert all(f"`{name}` |" in page() for name in methods.names())
 
 
 def test_every_method_is_compared_or_says_why_not():

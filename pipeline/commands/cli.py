@@ -208,6 +208,14 @@ def certify(
     return command.certify(what, jobs, valid_too, since) if check is None else command.check(check, jobs)
 
 
+@main.command(short_help="Every method, in a line.", epilog=example("fedrepro methods"))
+@click.option("--page", is_flag=True, help="Renew the table of docs/methods.md instead.")
+def methods(page: bool) -> int:
+    """Every method that there is, in a line each."""
+    from pipeline.commands import methods as command
+    return command.main(page)
+
+
 @main.command(epilog=example("fedrepro sync", "fedrepro sync --check"))
 @click.option("--check", is_flag=True, help="Write nothing; exit with 1 where a file is not as it would be "
                                             "written.")

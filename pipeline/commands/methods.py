@@ -1,0 +1,60 @@
+"""`fedrepro methods`: every method that there is, in a line each; `--page` renews the table of
+docs/methods.md."""
+import importlib
+import textwrap
+
+from pipeline import methods
+from pipeline.commands.status import columns
+from pipeline.files import write_text
+from pipeline.schema import DEMANDS, ROOT, load_paper, papers, shorten
+
+WIDTH = 110
+PAGE = ROOT / "docs" / "methods.md"
+MARK = "<!-- what follows is written by `fedrepro methods --page` -->"
+HEAD = ("method", "what it does", "papers", "needs", "some take part", "some come later")
+
+
+def main(renew: bool = False) -> int:
+    """Print them, or renew the page; returns the exit code."""
+    if renew:
+        write_text(PAGE, page())
+        print(f"{shorten(PAGE)}: written")
+        return 0
+    for name in methods.names():
+        line = f"{name:<16} {': '.join(_said(name))}"
+        print(textwrap.fill(line, columns(WIDTH), subsequent_indent=" " * 17))
+    return 0
+
+
+def page() -> str:
+    """docs/methods.md with the table as it should be."""
+    before = PAGE.read_text(encoding="utf-8").partition(MARK)[0]
+    return f"{before}{MARK}\n\n" + "".join(f"| {' | '.join(row)} |\n" for row in _rows())
+
+
+def _rows() -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [HEAD, ("---",) * len(HEAD)]
+    for name in methods.names():
+        title, what = _said(name)
+        found = methods.load(name, {}, name)
+        can = ["yes" if demand in found.can else "" for demand in DEMANDS]
+        link = f"[{title}](../pipeline/methods/{name}.py) `{name}`"
+        rows.append((link, what, ", ".join(_papers(name)), ", ".join(sorted(found.needs)), *can))
+    return rows
+
+
+def _said(name: str) -> tuple[str, str]:
+    """(the method as its paper spells it, what it does), from the first paragraph of its file."""
+    module = importlib.import_module(f"pipeline.methods.{name}")
+    text = " ".join((module.__doc__ or "").split("\n\n")[0].split())
+    title, colon, what = text.partition(": ")
+    return (title, what.rstrip(".")) if colon else (name, text)
+
+
+def _papers(name: str) -> list[str]:
+    """The papers of which a grid has a row of it."""
+    return [
+        paper.name
+        for paper in map(load_paper, papers())
+        if any(name in map(paper.algorithm, grid.methods) for grid in paper.grids.values() if not grid.beside)
+    ]
