@@ -211,7 +211,9 @@ def test_a_cell_is_explained_with_its_own_numbers():
         f"{fmean(values):.2f} ({result['headline']}; seeds 0, 1: {values[0]:.2f}, {values[1]:.2f})"
     )
     assert said["command"] == [f"fedrepro run {cell}"] and said["stage"] == [cell.stage(load_paper("fedlsa"))]
-    assert said["files"] == ["papers/fedlsa/runs/mini/fedlsa/"] and (ROOT / said["page"][0]).is_file()
+    assert said["files"] == ["papers/fedlsa/runs/mini/fedlsa/"]
+    assert all((ROOT / page).is_file() for page in said["page"])
+    assert said["page"][0] == "reports/runs/fedlsa/miniature.html" and len(said["page"]) == 2
     assert said["state"] == [f"measured, {sum(result['seconds']):.0f} seconds of one process"]
     text = "\n".join(lines)
     scenario = load_paper("fedlsa").miniature.scenario

@@ -11,7 +11,19 @@ from pipeline.cells import choices
 from pipeline.cells.readings import hyper_parameters, readings_of, settings_of
 from pipeline.commands import status
 from pipeline.errors import ParamError, unknown
-from pipeline.schema import MINIATURES, ROOT, Cell, Model, Paper, Scenario, Table, load_paper, shorten
+from pipeline.schema import (
+    ACROSS,
+    MINIATURE,
+    MINIATURES,
+    ROOT,
+    Cell,
+    Model,
+    Paper,
+    Scenario,
+    Table,
+    load_paper,
+    shorten,
+)
 
 WIDTH = 100                                           # columns at most
 MOST = 2                                              # cells explained in one call at most
@@ -116,8 +128,11 @@ def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = RO
     yield from _entry("stage", found.stage or "none")
     folder = cell.folder(root)
     yield from _entry("files", f"{shorten(folder)}/" if folder.is_dir() else "none yet")
-    page = f"reports/runs/{cell.paper}/{cell.scenario}.html"
-    yield from _entry("page", page if (root / page).exists() else f"reports/{cell.paper}.html")
+    runs, whole = f"reports/runs/{cell.paper}", f"reports/{cell.paper}.html"
+    table = {MINIATURE: f"{runs}/miniature.html", ACROSS: "reports/across.html"}.get(cell.scenario, whole)
+    pages = [page for page in (table, f"{runs}/{cell.scenario}.html") if (root / page).exists()]
+    for page in pages or [whole]:
+        yield from _entry("page", page)
     yield from _scenario(cell, scenario, root)
     yield from _method(cell, root, result.get("resolved"))
 

@@ -1,5 +1,6 @@
 """The arena of all algorithms: how soon each comes to a common accuracy, what equal tuning changes, and the
 findings in a sentence."""
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -236,11 +237,20 @@ def _findings(done: dict[At, Tuning], before: dict[At, float], after: dict[At, f
             said.append(
                 f"{words} tuning, the best mean ranks of {len(ranks.means)} algorithms in the miniatures of "
                 f"{listed(blocks)} are {listed(best)} (Friedman test, {p_words(ranks.p)}); two algorithms "
-                f"differ where theirs lie {ranks.distance:.2f} or more apart (Nemenyi, 5 %)."
+                f"differ where theirs lie {ranks.distance:.2f} or more apart (Nemenyi, 5 %), as those of "
+                f"{_apart(ranks)}."
             )
     if older := [f"{names[at[0]]} in {columns[at[1]].place}" for at, one in done.items() if one.older]:
         said.append(f"By other code or parameters than today's: {listed(older)}.")
     return said
+
+
+def _apart(ranks: Ranks) -> str:
+    """Which algorithms differ by their mean ranks."""
+    found, pairs = ranks.apart, math.comb(len(ranks.means), 2)
+    if len(found) == 1:
+        return f"{listed(found[0])} alone"
+    return f"{len(found) or 'none'} of {pairs} pairs"
 
 
 def _changes(done: dict[At, Tuning], before: dict[At, float], after: dict[At, float],

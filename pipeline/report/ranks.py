@@ -7,6 +7,7 @@ which methods are in the table (Benavoli et al. 2016), so no claim is judged by 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 from scipy import stats
@@ -37,6 +38,12 @@ class Ranks:
         names, ranks = list(self.means), list(self.means.values())
         ends = [max(j for j, other in enumerate(ranks) if other - rank < self.distance) for rank in ranks]
         return [names[i:end + 1] for i, end in enumerate(ends) if end > i and (i == 0 or ends[i - 1] < end)]
+
+    @property
+    def apart(self) -> list[tuple[str, str]]:
+        """The pairs of methods that differ, the better one first."""
+        return [(one, other) for one, other in combinations(self.means, 2)
+                if self.means[other] - self.means[one] >= self.distance]
 
     @property
     def bars(self) -> bool:
