@@ -114,13 +114,13 @@ def test_ranks_before_and_after_are_of_the_same_algorithms(tuned):
     )
 
 
-def test_another_scenario_is_a_column_behind_the_miniatures_and_has_no_part_in_their_ranks(tuned):
+def test_another_scenario_is_a_column_before_the_miniatures_and_has_no_part_in_their_ranks(tuned):
     minis, mini = tuned[0], tuned[1][1]
     other = replace(mini, cell=Cell("fedcrl", "balanced", "fedprox"))
     title = minis["fedcrl"].title("balanced")
     ranked = []
-    shown = arena.tuned(minis, [other, mini], LABELS, lambda numbers: ranked.append(numbers))
-    assert [head.text for head in shown.panel.heads[0]] == ["FEDCRL", f"FEDCRL, {title}"]
+    shown = arena.tuned(minis, [mini, other], LABELS, lambda numbers: ranked.append(numbers))
+    assert [head.text for head in shown.panel.heads[0]] == [f"FEDCRL, {title}", "FEDCRL"]
     assert [[row.name for row in panel.rows] for _, panel in shown.details] == [["FedProx"], ["FedProx"]]
     assert not any("is first" in said for said in shown.findings)           # of one method
     assert [[*numbers] for numbers in ranked] == [[("fedprox", "fedcrl")]] * 2

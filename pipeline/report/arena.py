@@ -113,7 +113,7 @@ def tuned(minis: dict[str, Study], found: list[Tuning], labels: dict[str, str], 
     scenario."""
     done = {(minis[one.cell.paper].paper.algorithm(one.cell.method), _column(one.cell)): one for one in found
             if one.cell.paper in minis and one.tuned}
-    ordered = sorted(done.values(), key=lambda one: (not _mini(one.cell), [*minis].index(one.cell.paper)))
+    ordered = sorted(done.values(), key=lambda one: (_mini(one.cell), [*minis].index(one.cell.paper)))
     columns = {_column(one.cell): _named(one.cell, minis[one.cell.paper]) for one in ordered}
     names = {algorithm: label for label, algorithm in sorted(labels.items(), key=lambda item: item[0].lower())
              if any(at[0] == algorithm for at in done)}
