@@ -15,7 +15,6 @@ def git(root: Path, *arguments: str) -> str:
     except FileNotFoundError:
         raise FedReproError("FedRepro needs git, which is not installed") from None
     except subprocess.CalledProcessError as error:
-        said = (error.stderr.strip().splitlines() or ["failed"])[-1]
-        raise FedReproError(
-            NO_REPOSITORY if "not a git repository" in said else f"git {arguments[0]}: {said}"
-        ) from None
+        lines = error.stderr.strip().splitlines() or ["failed"]
+        none = any("not a git repository" in line for line in lines)       # a hint may come after it
+        raise FedReproError(NO_REPOSITORY if none else f"git {arguments[0]}: {lines[-1]}") from None
