@@ -122,7 +122,8 @@ def test_a_scale_has_few_round_ticks():
 
 def test_the_findings_of_the_readme_are_those_of_the_committed_results():
     results, _ = survey()
-    pages = {key: page(study) for key, study in studies(results).items()}
+    loaded = studies(results)
+    pages = {key: page(study) for key, study in loaded.items()}
     tables = {(key, table.key): table.judgement for key, one in pages.items() for table in one.tables}
 
     def judged(paper, table, claim):
@@ -142,9 +143,9 @@ def test_the_findings_of_the_readme_are_those_of_the_committed_results():
     assert "third of nine; 7.2 points from the print on average instead of 9.0" in nearer
     pacs, _ = of("fedlsa", "table3-64", "L01c")
     fewer, _ = of("fedlsa", "table3-64-one-sketch", "L01c")
-    plain, normalised = (fmean(results[Cell("fedlsa", "office-caltech", name)]["measures"]["average"])
-                         for name in ("fedavg", "fedavg-normalised"))
-    network = normalised - plain
+    relu, normalised = (fmean(results[Cell("fedlsa", "office-caltech", name)]["measures"]["average"])
+                        for name in ("fedavg", "fedavg-normalised"))
+    network = normalised - relu
     mnist, best = of("fedccl", "table4", "C07g", "MNIST")
     fashion, gain = of("fedccl", "table4", "C09", "Fashion-MNIST")
     assert fashion.winner == "FedCCL" and len(fashion.ranking) == len(mnist.ranking)
@@ -181,11 +182,10 @@ def test_the_findings_of_the_readme_are_those_of_the_committed_results():
     ours, best = damaged["RAHFL"], max(damaged, key=damaged.__getitem__)
     seeds, = {number.seeds for _, number in hard.ranking}
     level, = (name for name, value in damaged.items() if value == ours and name != "RAHFL")
-    starts = {cell.method: study.history(cell).query("round == 0")["corrupted.AVG"].mean()
-              for study in [studies(results)["rahfl"]] for cell in study.results
-              if cell.scenario == "corrupted-05-short"}
-    risen, = (load_paper("rahfl").label(method) for method, start in starts.items()
-              if damaged[load_paper("rahfl").label(method)] > start)
+    study = loaded["rahfl"]
+    starts = {study.label(cell.method): study.history(cell).query("round == 0")["corrupted.AVG"].mean()
+              for cell in study.results if cell.scenario == "corrupted-05-short"}
+    risen, = (name for name, start in starts.items() if damaged[name] > start)
     assert all(name in hard.note.partition(".")[0] for name, _ in hard.ranking)
     assert hard.note.startswith("Lower than round 0 in the end: ")
     office, = pages["fcclplus"].beside
