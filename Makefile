@@ -19,8 +19,9 @@ help:            ## this list
 
 JOBS ?=
 FORCE ?=
-repro: $(BIN)/.installed         ## the miniatures anew in reproduction/, beside those in git; JOBS=2 at once, FORCE=1 all again
-	fedrepro reproduce $(if $(JOBS),--jobs $(JOBS)) $(if $(FORCE),--force)
+PAPERS ?=
+repro: $(BIN)/.installed         ## the miniatures anew in reproduction/, beside those in git; PAPERS=fedlsa, JOBS=2 at once, FORCE=1 all again
+	fedrepro reproduce $(PAPERS) $(if $(JOBS),--jobs $(JOBS)) $(if $(FORCE),--force)
 
 test: $(BIN)/.installed-test     ## the tests
 	python -m pytest -q -n auto --dist loadfile --ignore tests/scale

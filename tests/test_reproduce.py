@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -164,12 +165,56 @@ def test_the_clone_follows_the_commits_and_keeps_what_was_trained(tmp_path, caps
     assert git(tmp_path, "status", "--porcelain") == ""
 
 
+def test_a_paper_is_reproduced_alone(here, tmp_path_factory, monkeypatch, capsys):
+    """Without a name every paper; the page has those that this machine has trained at the commit."""
+    rahfl = "papers/rahfl/runs/mini"
+    shutil.copytree(ROOT / rahfl, here / rahfl)
+    git(here, "init", "-q")
+    git(here, "add", "-A")
+    git(here, "commit", "-qm", "one")
+    calls: list = []
+    monkeypatch.setattr(reproduce, "ROOT", tmp_path_factory.mktemp("root"))
+    monkeypatch.setattr(reproduce, "prepare", lambda root, again: here)
+    monkeypatch.setattr(
+        reproduce, "write", lambda found, *rest: calls.append({one.cell.paper for one in found})
+    )
+    monkeypatch.setattr(reproduce.subprocess, "run", _recording(calls, subprocess.run))
+    assert reproduce.reproduce(["rahfl"]) == 0
+    assert calls == [["rahfl/mini", "--force"], {"rahfl"}]
+    assert "the miniatures have the same bits as in git" in capsys.readouterr().out
+    reproduce.reproduce(["rahfl"], jobs=2)
+    assert calls[2:] == [["rahfl/mini", "--jobs", "2"], {"rahfl"}]              # its stages have all run
+    reproduce.reproduce(["fedcrl"])
+    assert calls[4:] == [["fedcrl/mini", "--force"], {"fedcrl", "rahfl"}]
+    reproduce.reproduce()
+    assert calls[6:] == [["--force"], {"fedcrl", "rahfl"}]
+    reproduce.reproduce()
+    assert calls[8:] == [[], {"fedcrl", "rahfl"}]
+    with pytest.raises(FedReproError, match=r"unknown paper 'fedclr' \(nearest: 'fedcrl'\)"):
+        reproduce.reproduce(["rahfl", "fedclr"])
+    monkeypatch.setattr(reproduce, "load_paper", lambda name: SimpleNamespace(miniature=None))
+    with pytest.raises(FedReproError, match="papers/rahfl/paper.yaml: miniature: missing"):
+        reproduce.reproduce(["rahfl"])
+    assert len(calls) == 10
+
+
+def _recording(calls: list, run):
+    """`subprocess.run`, but for the command that trains, whose arguments are written down."""
+    def recorded(command, **options):
+        if command[1:4] != ["-m", "pipeline", "run"]:
+            return run(command, **options)
+        calls.append(command[4:])
+        return subprocess.CompletedProcess(command, 0)
+
+    return recorded
+
+
 def test_what_is_compared_is_the_commit_and_not_the_work_tree(here):
     git(here, "init", "-q")
     git(here, "add", "-A")
     git(here, "commit", "-qm", "one")
     move(here, "fedprox", 5.0)                       # trained in place, not committed
-    with reproduce.committed(here) as before:
+    with reproduce.committed(here, ["fedcrl"]) as before:
         found = {one.cell.method: one for one in compare(before, here)}
     assert len(found) == 16 and found["fedprox"].difference == pytest.approx(5.0)
     assert found["fedavg"].agreement == SAME

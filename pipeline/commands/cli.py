@@ -288,13 +288,15 @@ def import_() -> int:
 
 
 @main.command(short_help="Train the miniatures anew and compare the numbers.",
-              epilog=example("fedrepro reproduce --jobs 2"))
+              epilog=example("fedrepro reproduce fedlsa --jobs 2"))
+@click.argument("papers", nargs=-1, shell_complete=_papers)
 @jobs_option()
 @FORCE
-def reproduce(jobs: int | None, force: bool) -> int:
-    """Train the miniatures anew in reproduction/ and compare them with the numbers in git."""
+def reproduce(papers: tuple[str, ...], jobs: int | None, force: bool) -> int:
+    """Train the miniatures of all papers, or of PAPERS, anew in reproduction/ and compare them with git's
+    numbers."""
     from pipeline.commands import reproduce as command
-    return command.reproduce(jobs, force)
+    return command.reproduce(papers, jobs, force)
 
 
 def here() -> None:

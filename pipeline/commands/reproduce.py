@@ -1,10 +1,12 @@
-"""`fedrepro reproduce`: train the miniatures anew on this machine and compare them with the numbers in git.
+"""`fedrepro reproduce [PAPER ...]`: train the miniatures anew on this machine and compare them with git's
+numbers.
 
 It works in `reproduction/`, a clone of this repository at its current commit that git ignores, so that no
-committed file changes: there every stage runs, and reports/reproduction.html (.md, .csv) has each cell's
-committed number beside this machine's. A call that was interrupted goes on: its stages run again, but seeds
-that it has trained count; at another commit, or with `--force`, all are trained. To train in place and
-replace the committed numbers, use `dvc repro` or `fedrepro run`.
+committed file changes: there every stage runs, or those of the named papers' miniatures, and
+reports/reproduction.html (.md, .csv) has each trained cell's committed number beside this machine's. A call
+that was interrupted goes on: its stages run again, but seeds that it has trained count; at another commit, or
+with `--force`, all are trained. To train in place and replace the committed numbers, use `dvc repro` or
+`fedrepro run`.
 
 Another type of processor rounds differently, and training amplifies that. A cell whose bits differ is judged
 by the spread over the seeds of its scenario: s is the residual standard deviation over methods and seeds
@@ -19,7 +21,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,11 +34,12 @@ from pipeline import files
 from pipeline.cells import results
 from pipeline.cells.provenance import machine
 from pipeline.commands.git import git
+from pipeline.errors import ParamError
 from pipeline.report.statistics import Design
-from pipeline.schema import MINIATURE, ROOT, Cell, load_paper
+from pipeline.schema import MINIATURE, ROOT, Cell, load_paper, papers
 
 FOLDER = "reproduction"
-DONE = ".cells/reproduced"                       # of the clone: every stage has run once
+DONE = ".cells/reproduced"                       # of the clone: the papers whose stages have all run once
 LEVEL = 0.05
 COLUMNS = ["cell", "committed", "here", "difference", "tolerance", "agreement"]
 SAME, WITHIN, BEYOND = "same bits", "within the seeds' spread", "beyond the seeds' spread"
@@ -64,17 +67,22 @@ class Comparison:
         return WITHIN if self.tolerance is not None and abs(self.difference) <= self.tolerance else BEYOND
 
 
-def reproduce(jobs: int | None = None, force: bool = False) -> int:
-    """Clone, run, compare; returns the exit code of the run. `jobs`: stages at once; `force`: train every
-    cell again."""
+def reproduce(names: Sequence[str] = (), jobs: int | None = None, force: bool = False) -> int:
+    """Clone, run, compare; returns the exit code of the run. `names`: papers, or all of them; `jobs`: stages
+    at once; `force`: train every cell again."""
+    for name in names:
+        if not load_paper(name).miniature:
+            raise ParamError(f"papers/{name}/paper.yaml: miniature: missing; nothing small to reproduce")
     clone = prepare(ROOT, force)
-    every = not (clone / DONE).exists()
+    done = reproduced(clone)
+    every = not done.issuperset(names or papers())
     code = subprocess.run(
         [
             sys.executable,
             "-m",
             "pipeline",
             "run",
+            *[f"{name}/{MINIATURE}" for name in names],
             *(["--jobs", str(jobs)] if jobs else []),
             *["--force"] * every,
         ],
@@ -83,8 +91,9 @@ def reproduce(jobs: int | None = None, force: bool = False) -> int:
     ).returncode
     if code:
         return code
-    files.write_text(clone / DONE, "")
-    with committed(clone) as before:
+    done |= {*(names or papers())}
+    files.write_text(clone / DONE, "\n".join(sorted(done)))
+    with committed(clone, done) as before:
         found = compare(before, clone)
         said = summary(found, before, clone)
     write(found, said, clone, ROOT)
@@ -100,6 +109,11 @@ def reproduce(jobs: int | None = None, force: bool = False) -> int:
         )
     )
     return 0
+
+
+def reproduced(clone: Path) -> set[str]:
+    """The papers whose miniatures were trained in the clone at its commit."""
+    return {*(clone / DONE).read_text(encoding="utf-8").split()} if (clone / DONE).exists() else set()
 
 
 def prepare(root: Path, again: bool = False) -> Path:
@@ -126,11 +140,11 @@ def prepare(root: Path, again: bool = False) -> Path:
 
 
 @contextmanager
-def committed(clone: Path) -> Iterator[Path]:
-    """A folder with the miniatures' results of the clone's commit."""
+def committed(clone: Path, names: Iterable[str]) -> Iterator[Path]:
+    """A folder with the results of these papers' miniatures at the clone's commit."""
     with tempfile.TemporaryDirectory(prefix="fedrepro-committed-") as folder:
-        names = git(clone, "ls-files", f"papers/*/runs/{MINIATURE}/*").splitlines()
-        git(clone, "archive", "--output", f"{folder}/results.tar", "HEAD", "--", *names)
+        runs = git(clone, "ls-files", *[f"papers/{name}/runs/{MINIATURE}/*" for name in names]).splitlines()
+        git(clone, "archive", "--output", f"{folder}/results.tar", "HEAD", "--", *runs)
         with tarfile.open(f"{folder}/results.tar") as archive:
             archive.extractall(folder, filter="data")
         yield Path(folder)
@@ -220,11 +234,10 @@ def summary(found: list[Comparison], committed: Path, here: Path) -> list[str]:
 
 def machine_words(committed: Path, here: Path) -> str:
     """Whether the committed numbers come from this type of machine."""
-    recorded = {
-        key: value for result in _miniatures(committed).values() for key, value in result["versions"].items()
-    }
+    old, new = (_miniatures(root) for root in (committed, here))
+    recorded = {key: value for result in old.values() for key, value in result["versions"].items()}
     ours = {
-        key: value for result in _miniatures(here).values() for key, value in result["versions"].items()
+        key: value for cell in old.keys() & new.keys() for key, value in new[cell]["versions"].items()
     } or machine()
     if recorded.get("processor") != ours.get("processor"):
         return (f"Processor:     {ours.get('processor')}; the committed numbers come from another type, "
