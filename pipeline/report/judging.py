@@ -292,11 +292,15 @@ class _Case:
         return tuple(Member(name, estimate, *ends, p, alone) for name, estimate, ends, p, alone in found)
 
     def _name(self, leaf: Form) -> str:
-        """The name of a comparison: the part that it does not share with the others."""
+        """The name of a comparison: the part that it does not share with the others, and its measure where
+        theirs is another."""
         shared = set.intersection(*({source for source, _ in other.coefficients} for other in self.leaves))
         every = [source for source, _ in leaf.coefficients]
         own = [source for source in every if source not in shared] or every
-        return listed(dict.fromkeys(self.evidence.study.label(cell.method) for cell, _ in own))
+        names = listed(dict.fromkeys(self.evidence.study.label(cell.method) for cell, _ in own))
+        measured = {measure for _, measure in every}
+        several = {measure for other in self.leaves for (_, measure), _ in other.coefficients} != measured
+        return f"{names}, {measured.pop()}" if several and len(measured) == 1 else names
 
     def _statement(self, word: str, members: tuple[Member, ...]) -> tuple[float, Member]:
         """(p, comparison) that decides the verdict: the largest p of `all of`, the smallest of `any of`."""

@@ -25,7 +25,7 @@ from pipeline.report.panels import (
     rank,
     result_path,
 )
-from pipeline.report.published import printed_number, read_published
+from pipeline.report.published import LIKELY, printed_number, read_published
 from pipeline.report.shape import Place, Shape, Titles, places_of, row_names, shape_of, split_panels, stub_of
 from pipeline.report.standings import Standing
 from pipeline.report.study import Study
@@ -415,7 +415,7 @@ def remarks_of(records) -> list[str]:
     found: dict[str, list[str]] = {}
     for record in records:
         doubts = [
-            part.strip()
+            LIKELY.sub(r"misread, probably \1", part.strip())
             for part in record["note"].split(";")
             if DOUBT.search(part) and not MARKS.search(part)
         ]

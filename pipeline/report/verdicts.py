@@ -21,6 +21,11 @@ class Member:
     p: float                                      # adjusted for the others
     alone: float                                  # p of this comparison on its own
 
+    @property
+    def apart(self) -> bool:
+        """Whether one of its rows was set apart, so that it has a spread of its own."""
+        return self.estimate.route == "paired" and bool(self.estimate.apart)
+
 
 @dataclass(frozen=True)
 class Outlook:
@@ -106,7 +111,7 @@ class Verdict:
         if self.point is None:
             return ""
         wide = any({member.low, member.high} & {self.low, self.high}
-                   for member in self.members if member.name in self.apart)
+                   for member in self.members if member.apart)
         span = "" if self.low is None or self.high is None or wide else f" {self.span(self.low, self.high)}"
         return self.shown(self.point) + span
 
@@ -167,7 +172,7 @@ class Verdict:
         return f"{text}."
 
     def _open(self, member: Member) -> str:
-        alone = f", alone {p_words(member.alone)}" if member.name in self.apart else ""
+        alone = f", alone {p_words(member.alone)}" if member.apart else ""
         return f"{member.name} ({minus(f'{member.estimate.d:+.2f}')}, {p_words(member.p)}{alone})"
 
     def _size(self) -> str:
