@@ -1,10 +1,11 @@
 """Our methods beside the public code that others wrote for them, from equal weights and on equal batches.
 
-    PYTHONPATH=. python benchmarks/against_originals.py CHECKOUT [CHECKOUT ...]
+    PYTHONPATH=. python benchmarks/against_originals.py [CHECKOUT ...]
 
 A CHECKOUT is a clone of a repository that benchmarks/originals/ knows, whose own requirements are importable.
 Prints a table, and writes what was found of these repositories into benchmarks/results/fidelity.json and from
-there into docs/fidelity.md. The exit code is 1 where a difference is not explained.
+there into docs/fidelity.md; without a checkout it renews that page alone. The exit code is 1 where a
+difference is not explained.
 """
 
 import argparse
@@ -109,7 +110,8 @@ def tables(found: dict[str, dict], names: list[str]) -> str:
         lines.append(f"| {repository} | {at} | {by['processor']} | {by['torch']} | {entry['executor']} |")
     lines += ["", "| method | not compared, because |", "|---|---|"]
     compared = {row["method"] for row, _ in rows}
-    lines += [f"| {name} | {NOT_COMPARED[name]} |" for name in names if name not in compared]
+    why = {name: NOT_COMPARED.get(name, "nobody has done it yet") for name in names if name not in compared}
+    lines += [f"| {name} | {reason} |" for name, reason in why.items()]
     return "\n".join(lines)
 
 
@@ -122,7 +124,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("checkouts", nargs="+", type=Path)
+    parser.add_argument("checkouts", nargs="*", type=Path)
     parser.add_argument("--module", help=argparse.SUPPRESS)
     a = parser.parse_args()
     if a.module:

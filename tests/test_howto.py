@@ -111,7 +111,9 @@ def rows(project: Path, page: str, label: str) -> list[str]:
 
 def test_adding_a_method(project):
     printed = follow("adding-a-method.md", project)
-    assert "2 passed" in printed[-2]
+    assert "2 passed" in printed[-3]
+    assert "`fedhalf` |" in (project / "docs/methods.md").read_text()
+    assert "| fedhalf | nobody has done it yet |" in (project / "docs/fidelity.md").read_text()
     on_a_card = json.loads(printed[-1])
     assert on_a_card["equal"] and not on_a_card["waits"]
     result = json.loads((project / "papers/fedcrl/runs/mini/fedhalf/result.json").read_text())

@@ -1,12 +1,13 @@
 """`fedrepro certify [cell or method ...]`: keep results valid over a change of code that does not change
 them.
 
-For every measured cell whose code is no longer that of its result, it takes the commit at which the result
-was last valid into a temporary worktree, trains the cell cut short (stages/short.py) under that code and
-under today's, and compares every value of the history, the metrics and the models' states bit for bit. If
-they are equal, it adds an entry to equivalents.yaml, and DVC has nothing to run. If not, it prints the first
-cell, round and value that differ, adds nothing and exits with 1. The code must be committed, as an entry
-names commits. """
+For the measured cells whose code is no longer that of their result, it takes the commit at which the result
+was last valid into a temporary worktree, trains the quickest of the cells that go the same way through the
+code, cut short (stages/short.py), under that code and under today's, and compares every value of the history,
+the metrics and the models' states bit for bit. If they are equal, it adds an entry to equivalents.yaml, and
+DVC has nothing to run. If not, it prints the first cell, round and value that differ, adds nothing and exits
+with 1. The code must be committed, as an entry names commits.
+"""
 import json
 import os
 import subprocess

@@ -89,7 +89,7 @@ def jobs_option(default: str = "the cores") -> Callable:
                         help=f"Processes at once; default: {default}.")
 
 
-FORCE = click.option("--force", "-f", is_flag=True, help="Run also what has not changed.")
+FORCE = click.option("--force", "-f", is_flag=True, help="Run also what has not changed, from the beginning.")
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -108,14 +108,14 @@ def main() -> None:
                              "fedrepro run fedcrl --on slurm --slurm partition=gpu,gres=gpu:1 -j 64",
                              "fedrepro run fedcrl --on ray --address 10.0.0.1:6379 --gpus 0.25"))
 @click.argument("stages", nargs=-1, shell_complete=_cells)
-@jobs_option("the cores, on SLURM 256 tasks")
+@jobs_option("the cores; on SLURM 256 tasks, on Ray what it takes")
 @FORCE
 @click.option("--on", default="local", metavar="ENGINE", help="Where cells are trained: local, slurm or ray.")
 @click.option("--slurm", default="", metavar="OPTION=VALUE,...", help="Options of sbatch, such as "
                                                                       "partition=gpu,gres=gpu:1.")
 @click.option("--address", default="", metavar="HOST:PORT", help="Of Ray's head node.")
 @click.option("--gpus", default="", metavar="SHARE", help="Of a GPU for each cell on Ray, such as 0.25.")
-@click.option("--cancel", is_flag=True, help="End what earlier calls left on the cluster of these stages.")
+@click.option("--cancel", is_flag=True, help="On SLURM: end what earlier calls left of these stages.")
 def run(stages: tuple[str, ...], jobs: int | None, force: bool, on: str, **options) -> int:
     """Run what has changed, as `dvc repro` does, with several stages at once.
 
@@ -200,8 +200,8 @@ def certify(
 ) -> int:
     """Keep results valid over a change of code that does not change them.
 
-    WHAT are cells, methods or papers; without any, every stale cell is trained cut short under the code of
-    its result and under today's.
+    WHAT are cells, methods or papers; without any, every stale cell is certified. Of those that go the same
+    way through the code the quickest is trained, cut short, under the code of its result and under today's.
     """
     from pipeline.commands import certify as command
     jobs = jobs or os.cpu_count() or 1

@@ -138,9 +138,8 @@ def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = RO
 
 
 def _state(found: status.Status, result: dict) -> str:
-    text = {"done": "measured", "stale": "stale: measured with other code or parameters"}.get(
-        found.state, found.state
-    )
+    stale = "stale: measured with other code, parameters, seeds or partitions"
+    text = {"done": "measured", "stale": stale}.get(found.state, found.state)
     if result.get("seconds"):
         text += f", {_time(sum(result['seconds']))} of one process"
     if found.hours is not None and found.state in status.LEFT:

@@ -52,9 +52,13 @@ def _said(name: str) -> tuple[str, str]:
 
 
 def _papers(name: str) -> list[str]:
-    """The papers of which a grid has a row of it."""
+    """The papers of which a grid has a row of it; what stands beside their tables does not count."""
     return [
         paper.name
         for paper in map(load_paper, papers())
-        if any(name in map(paper.algorithm, grid.methods) for grid in paper.grids.values() if not grid.beside)
+        if any(
+            name in map(paper.algorithm, grid.methods)
+            for grid in paper.grids.values()
+            if not grid.beside and not set(grid.scenarios) <= set(paper.beside)
+        )
     ]

@@ -1,9 +1,10 @@
 """`fedrepro status [paper ...]`: how much of every table is done, what is left, about how long it takes and
 how to go on.
 
-A cell is done, stale (its result was made by other code or parameters than today's), failed (its last run
-ended with an error), missing, or without a stage (no grid of paper.yaml holds it yet). Neither torch nor DVC
-is loaded, so that it takes only seconds. """
+A cell is done, stale (its result was made by other code, parameters, seeds or partitions than today's, or
+cannot be read), failed (its last run ended with an error), missing, or without a stage (no grid of paper.yaml
+holds it yet). Neither torch nor DVC is loaded, so that it takes only seconds.
+"""
 import contextlib
 import dataclasses
 import json

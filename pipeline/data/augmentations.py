@@ -51,8 +51,8 @@ ALL = (*NINE, "color", "contrast", "brightness", "sharpness")
 # -- whole views ---------------------------------------------------------------------------------------------
 
 def crop_flip(images: Tensor, generator: Generator) -> Tensor:
-    """Reflect 4 pixels around, crop at random, flip half of them ([RA] Dataset/utils.py; its ColorJitter()
-    does nothing)."""
+    """Reflect 4 pixels around, crop at random, flip half of them (FangXiuwen/RAHFL, Dataset/utils.py;
+    its ColorJitter() does nothing)."""
     return _crop_flip(images, generator, reflect=True)
 
 
@@ -60,9 +60,9 @@ plain = crop_flip
 
 
 def simple(images: Tensor, generator: Generator) -> Tensor:
-    """RAHFL's weak view for the contrast (Sec. 3.3; [RA]): reflect 4 pixels around, random resized crop back
-    to the size, colour jitter (.8), grey (.2), Gaussian blur (.5), flip (.5). The crop is one of the padded
-    image."""
+    """RAHFL's weak view for the contrast (Sec. 4.1; FangXiuwen/RAHFL, Dataset/utils.py): reflect 4 pixels
+    around, random resized crop back to the size, colour jitter (.8), grey (.2), Gaussian blur (.5), flip
+    (.5). The crop is one of the padded image."""
     side = images.shape[3]
     rim = beside(_reflected(torch.arange(-PAD, side + PAD), side), images)
     padded = images[:, :, rim[:, None], rim]

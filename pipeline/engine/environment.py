@@ -11,7 +11,7 @@ PRECISIONS = {"fp32": None, "tf32": None, "bf16": torch.bfloat16}
 
 
 def default_device() -> torch.device:
-    """FEDREPRO_DEVICE; by default a GPU if there is one."""
+    """FEDREPRO_DEVICE; by default CUDA's GPU if there is one, else the CPU."""
     return torch.device(os.environ.get("FEDREPRO_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 

@@ -17,9 +17,9 @@ from pipeline.schema import NonNegative, Positive
 
 @dataclass(frozen=True)
 class FedPCL(Method):
-    """CE + L_g + L_p. Both contrast the unit representation with unit class means by inner products: L_g with
-    the mean over the clients that hold a class, L_p with each client's set in turn, where a class that it
-    lacks is the global one.
+    """CE + L_g + L_p. Both contrast the unit representation with class means of unit representations by inner
+    products: L_g with the mean over the clients that hold a class, L_p with each client's set in turn, where
+    a class that it lacks is the global one.
 
     By default as in FedCCL's tables, "with model parameter averaging", with cross-entropy and the averaged
     classifier. The published form is `averaging=False, ce=False, inference="local_prototype",

@@ -1,5 +1,5 @@
 """Kills at random moments. A chain is a few kills, each of another command (SIGKILL to the whole group, or to
-the first process alone, so that its children live on), and then what a user does: the same command again.
+the first process alone, so that its children live on), and then what a user does: `fedrepro run`.
 Every file that a run leaves must have the bits of an undisturbed run, MLflow every run once, and nothing may
 lie about that git does not ignore."""
 import contextlib

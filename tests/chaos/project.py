@@ -77,7 +77,7 @@ def heard(process: subprocess.Popen) -> str:
 
 
 def finish(folder: Path) -> None:
-    """What a user does after a crash: the same command again."""
+    """What a user does after a crash: `fedrepro run`."""
     done(folder, "pipeline", "run")
     done(folder, "pipeline", "import")
 
