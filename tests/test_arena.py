@@ -68,14 +68,14 @@ def test_tuning_is_told_with_its_gains_losses_and_spread(tuned):
         "FedProx": ["48.00", "54.00", "+6.00", "", "mu 0.5; 1 of 2 configurations diverged"],
     }
     assert [row.values[0].mark for row in panel.rows] == ["", "best", "second"]          # own values
-    assert (shown.seeds, shown.tried, shown.drawing) == ("2 seeds", "2 or 3", None)
+    assert (shown.seeds, shown.tried, shown.by, shown.drawing) == ("2 seeds", "2 or 3", "", None)
     assert shown.findings == [
         "Tuning changes the accuracy by +1.67 points on average over three cells, the most for FedProx in "
         "FEDCRL's miniature (+6.00); 1 of them ends below what their own values give, and 1 keeps these "
         "values.",
-        "In FEDCRL's miniature FedAvg is first before tuning with 50.00 %, 2.00 from FedProx, within the "
-        "spread of their seeds (± 2.83), and after it FedProx with 54.00 %, 4.00 from FedAvg, more than the "
-        "spread of their seeds (± 1.41).",
+        "In FEDCRL's miniature FedAvg is first before tuning with 50.00 %, 2.00 from FedProx (standard "
+        "deviation over seeds up to 2.83), and after it FedProx with 54.00 %, 4.00 from FedAvg (standard "
+        "deviation over seeds up to 1.41).",
     ]
 
 
@@ -127,7 +127,7 @@ def test_another_scenario_is_a_column_before_the_miniatures_and_has_no_part_in_t
     two = [replace(one, cell=Cell("fedcrl", "balanced", one.cell.method)) for one in tuned[1][:2]]
     said = arena.tuned(minis, two, LABELS, lambda numbers: None).findings
     place = f"FEDCRL's {title}"
-    assert said[1].startswith(f"In {place} FedAvg is first before tuning with 50.00 %, 2.00 from FedProx, ")
+    assert said[1].startswith(f"In {place} FedAvg is first before tuning with 50.00 %, 2.00 from FedProx (")
     assert f"{place} has images of the paper, not of a miniature, and no part in the mean ranks." in said
 
 

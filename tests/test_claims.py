@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -204,6 +205,8 @@ def test_what_a_largest_of_differences_hangs_on(printed):
       "rank<=1"),
      "the sides of a difference have different methods"),
     (("table=1|column=Avg|method=Ours", "", "text"), "compares nothing"),
+    (("table=1|column=Avg|method=Ours", "table=1|column=Avg", "rank<=0"), "no place before the first"),
+    (("table=1|column=Avg|method=Ours", "1", "abs<0"), "no difference is closer to 0 than 0"),
     (("max(" * 400 + "1" + ")" * 400, "", "=1"), "brackets are nested too deeply"),
     (("1" * 400, "", "=1"), "claims.csv:2: x: '1{200}"),
     (("1", "", "=" + "1" * 400), "claims.csv:2: x: expected '=1{200}"),
@@ -335,6 +338,8 @@ def test_a_method_of_another_spread_is_set_apart_and_named(root):
     assert best.outlook.needed > 3 and best.outlook.hours == pytest.approx(
         (best.outlook.needed - 3) * 3 * 1.5 / 3600
     )
+    assert "seeds decide it (" in best.sentences[-1] and best.point > 0
+    assert "seeds decide it, against the claim (" in replace(best, point=-best.point).sentences[-1]
 
 
 def test_of_comparisons_by_several_measures_each_names_its_own(root):
@@ -342,9 +347,11 @@ def test_of_comparisons_by_several_measures_each_names_its_own(root):
     at = "scenario=balanced|measure={0}|method="
     lead = f"{at}Ours - max({at}FedAvg & FedProx)"
     both = f"min({lead.format('M')} ; {lead.format('average')})"
-    write_claims(root, [("somewhere", "Ours is not best everywhere", both, "", "<0")])
+    write_claims(root, [("somewhere", "Ours is not best everywhere", both, "", "<0"),
+                        ("nested", "the same", f"min({both} ; {both})", "", "<0")])
     write_three(root, THREE)
-    quiet = verdicts(root, "somewhere")
+    quiet, nested = verdicts(root, "somewhere", "nested")
+    assert (nested.word, nested.point, nested.low) == (quiet.word, quiet.point, quiet.low)
     assert [member.name for member in quiet.members] == [
         "FedAvg and Ours, M", "FedProx and Ours, M", "FedAvg and Ours, average", "FedProx and Ours, average"]
     assert quiet.word == FAILS and "[" in quiet.measured
@@ -352,6 +359,17 @@ def test_of_comparisons_by_several_measures_each_names_its_own(root):
     wild = verdicts(root, "somewhere")
     assert wild.apart == ("FedProx",) and "[" not in wild.measured
     assert [member.apart for member in wild.members] == [False, True, False, True]
+
+
+def test_where_one_scenario_has_a_single_seed_that_seed_is_compared(root):
+    """Not with the mean of the other scenario's seeds."""
+    at = "scenario={0}|measure=M|method=Ours"
+    write_claims(root, [("milder", "it is harder", at.format("skewed"), at.format("balanced"), "<0")])
+    write_three(root, {"ours": THREE["ours"]})
+    write_three(root, {"ours": [60.0]}, "skewed")
+    found = verdicts(root, "milder")
+    assert found.indicative and found.word == HOLDS
+    assert found.point == pytest.approx(60.0 - 66.5) and found.by_seed == ((0, pytest.approx(60.0 - 66.5)),)
 
 
 def test_copies_and_numbers_without_spread(root):

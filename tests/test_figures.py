@@ -123,6 +123,8 @@ def test_a_cell_needs_a_figure_and_representations(drawn):
     lambda csv: csv.with_suffix(".json").write_text("{}"),
     lambda csv: csv.write_text(csv.read_text() + "1.000,1.000,1,1\n"),
     lambda csv: csv.write_text("a,b\n1,2\n"),
+    lambda csv: csv.write_text(csv.read_text().replace("1.000,1.000", "abc,1.000")),
+    lambda csv: csv.write_text(csv.read_text().replace("1.000,1.000", "inf,1.000")),
 ])
 def test_a_kept_file_that_does_not_fit_is_refused(drawn, change):
     points = pd.DataFrame({"x": [0.0, 1.0], "y": [0.0, 1.0], "label": [0, 1], "client": [0, 0]})
@@ -532,7 +534,11 @@ def test_margins_and_matrices_are_kept_and_drawn_without_the_representations(dra
     }
     assert "client 3" in matrices.draw() and "private" not in matrices.caption
     path = embedding.kept("figure1", OURS, drawn)
-    path.write_text(path.read_text() + "9,1,1,1\n")
+    whole = path.read_text()
+    path.write_text(re.sub(r",[\d.]+", ",abc", whole, count=1))
+    with pytest.raises(FedReproError, match="figure1-balanced-ours.csv: not the margins of a cell .*abc"):
+        drawing_of(drawn, paper, "figure1")
+    path.write_text(whole + "9,1,1,1\n")
     with pytest.raises(FedReproError, match="figure1-balanced-ours.csv: not the margins of a cell"):
         drawing_of(drawn, paper, "figure1")
 

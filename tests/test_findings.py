@@ -34,21 +34,21 @@ def verdict(word, size="", low=1.0, text="A is best"):
 
 @pytest.mark.parametrize("found, said", [
     ([order("A", 1)],
-     "On Digits, A comes first here, as in print: 61.00 %, 0.50 from B, within the spread of their "
-     "seeds (± 2.00)."),
+     "On Digits, A comes first here, as in print: 61.00 %, 0.50 from B (standard deviation over "
+     "seeds up to 2.00)."),
     ([order("A", 1, tuple((n, m, None) for n, m, _ in RANKING))],
      "On Digits, A comes first here, as in print: 61.00 %, 0.50 from B."),
     ([order("C", 3)],
-     "On Digits, A comes first here with 61.00 %, 0.50 from B, within the spread of their seeds (± 2.00); C, "
-     "first in print with 70.25 %, comes third with 50.00 %."),
+     "On Digits, A comes first here with 61.00 %, 0.50 from B (standard deviation over seeds up to "
+     "2.00); C, first in print with 70.25 %, comes third with 50.00 %."),
     ([order("D", None)],
-     "On Digits, A comes first here with 61.00 %, 0.50 from B, within the spread of their seeds (± 2.00); D, "
-     "first in print with 70.25 %, has not run."),
+     "On Digits, A comes first here with 61.00 %, 0.50 from B (standard deviation over seeds up to "
+     "2.00); D, first in print with 70.25 %, has not run."),
     ([order("A", 1), order("B", 2, title="PACS")],
      "In one of the two columns the method that is best in print comes first here, too (Digits: A; PACS: A, "
      "B second)."),
     ([order("C", 3), order("D", None, title="PACS")],
-     "In none of the two columns does the method that is best in print come first here (Digits: A, C third; "
+     "In neither column does the method that is best in print come first here (Digits: A, C third; "
      "PACS: A, D not run)."),
 ])
 def test_who_comes_first_here_and_in_print(found, said):
@@ -75,14 +75,20 @@ def test_what_became_of_the_claims(words, said):
 
 def test_a_setting_of_our_own_says_how_much_of_it_is_measured():
     ranking = [("A", Summary(61.0, 0.2, 2)), ("Ours", Summary(60.5, 2.0, 2))]     # the larger spread counts
-    table = SimpleNamespace(title="Cut down", ranking=ranking, done=2, planned=9, headline="clean.AVG")
-    words = ("A comes first with 61.00 % (clean test, average), 0.50 from Ours, within the spread of their "
-             "seeds (± 2.00), Ours second of two.")
+    table = SimpleNamespace(title="Cut down", ranking=ranking, done=2, planned=9, headline="clean.AVG",
+                            mixed=False, others={})
+    words = ("A comes first with 61.00 % (clean test, average), 0.50 from Ours (standard deviation over "
+             "seeds up to 2.00), Ours second of two.")
     assert findings._beside(SimpleNamespace(name="Ours"), table) == (
         f"Cut down (not comparable with the print; 2 of 9 measured so far): {words}")
     table.planned = 2
     assert findings._beside(SimpleNamespace(name="Ours"), table) == (
         f"Cut down (not comparable with the print): {words}")
+    table.mixed, table.others = True, {"corrupted.AVG": [("Ours", Summary(50.0, None, 1)), ranking[0]][::-1]}
+    assert findings._beside(SimpleNamespace(name="Ours"), table) == (
+        "Cut down (not comparable with the print; some scored before local training, some after it): "
+        f"{words[:-1]}; by corrupted test, average A comes first with 61.00 %, 11.00 from Ours (standard "
+        "deviation over seeds up to 0.20), Ours second of two.")
 
 
 def test_settings_are_compared_over_the_numbers_that_both_have():
@@ -213,7 +219,7 @@ def test_the_findings_of_the_readme_are_those_of_the_committed_results():
         f"{tuned.point:.1f} ({tuned.low:.1f} to {tuned.high:.1f}) once "
         "validation images choose its own alpha, lambda and tau (FedAvg keeps its values). Each of its two "
         f"losses alone helps, by {compact.point:.1f} and {apart.point:.1f} points (printed "
-        f"{compact.printed:.1f} and {apart.printed:.1f}); {network:.1f} points of each are its "
+        f"{compact.printed:.1f} and {apart.printed:.1f}); {network:.1f} points of each, undecided, are its "
         "network's, which scales representations to length one: FedAvg gains them with that network, too. "
         "With training images cropped, flipped and normalised, which come nearer to the print, it is "
         f"{nth(flipped.place)}. On PACS at 64 pixels, one seed, {spelt(pacs.place - 1)} or "

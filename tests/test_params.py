@@ -277,6 +277,10 @@ def one_stage_for_two_cells(document):
     (lambda d: d["scenarios"].update(miniature=d["scenarios"]["pacs"]), "scenarios.miniature: the miniature"),
     (lambda d: d["scenarios"].update({"office-caltech-trial": d["scenarios"]["pacs"]}),
      "scenarios.office-caltech-trial: the miniature or a tuning has this name"),
+    (lambda d: d["figures"].update(claims=d["figures"]["figure1"]), "figures.claims: a section of the paper"),
+    (lambda d: d["figures"].update(table2=d["figures"]["figure1"]), "figures.table2: a section of the"),
+    (lambda d: d["methods"]["fedsr"].update(label="FedProx"), "methods.fedsr.label: fedprox has 'FedProx'"),
+    (lambda d: d["tables"]["table3"].update(number="2"), "tables.table3.number: table2 has '2' already"),
     (one_stage_for_two_cells,
      "grids: fedlsa/pacs/64-x and fedlsa/pacs-64/x would both be the stage twice@pacs-64-x; rename one")])
 def test_a_name_that_something_else_has_is_refused(tmp_path, change, message):

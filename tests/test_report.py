@@ -1249,7 +1249,7 @@ def test_stage_says_one_line_and_exits_with_2():
 def test_tex_escapes_everything_special():
     assert tex(r"a_b & 5% #1 {x} $y^2~\z") == (
         r"a\_b \& 5\% \#1 \{x\} \$y\textasciicircum{}2\textasciitilde{}\textbackslash{}z")
-    assert tex("β ± 1, θ0 ✓ é 漢") == r"$\beta$ $\pm$ 1, $\theta$0 \checkmark{} é (U+6F22)"
+    assert tex("β ± 1, θ0 ✓ é 漢 ŧ") == r"$\beta$ $\pm$ 1, $\theta$0 \checkmark{} é (U+6F22) (U+0167)"
 
 
 def test_markdown_escapes_tables_and_html():

@@ -220,6 +220,17 @@ def test_what_is_compared_is_the_commit_and_not_the_work_tree(here):
     assert found["fedavg"].agreement == SAME
 
 
+def test_a_paper_whose_miniature_git_does_not_have_is_compared_with_nothing(here):
+    git(here, "init", "-q")
+    git(here, "add", "-A")
+    git(here, "commit", "-qm", "one")
+    with reproduce.committed(here, ["rahfl"]) as before:
+        assert [*before.rglob("result.json")] == [] and compare(before, here) == []
+        assert summary([], before, here) == [
+            "Measured:      git has no number of these miniatures to compare with"
+        ]
+
+
 def test_without_git_it_says_what_to_do(tmp_path):
     with pytest.raises(FedReproError, match="not a git repository, which DVC needs: clone FedRepro with git"):
         reproduce.prepare(tmp_path)

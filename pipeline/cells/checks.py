@@ -30,6 +30,9 @@ NUMBERS: dict[str, tuple[type, Any]] = {
 # What every paper's dvc.yaml and folder may hold beside its grids and figures.
 STAGES = ("sources", "partition", "partition-public", "partition-mini", *MINIATURES, "corruptions", "results",
           "report")
+# Sections of its page beside its tables and figures.
+SECTIONS = ("beside", "claims", "communication", "corruptions", "curves", "deviations", "figures", "more",
+            "provenance", "readings", "tables", "values", "verdicts", "waiting")
 FOLDERS = ("figures", "methods", "metrics", "partitions", "published", "representations", "runs", "tests",
            "tuning")
 
@@ -75,11 +78,31 @@ def _clashes(key: str, root: Path) -> Iterator[tuple[str, str]]:
         base, _, end = name.rpartition("-")
         if name == "miniature" or base in paper.tuning and end in ("trial", "tuned", "published"):
             yield f"scenarios.{name}", "the miniature or a tuning has this name"
+    for kind, named in (("tables", paper.tables), ("figures", paper.figures)):
+        for name in named:
+            if name in SECTIONS or kind == "figures" and name in paper.tables:
+                yield f"{kind}.{name}", "a section of the paper's page has this name"
+    yield from (
+        (f"{kind}.{two}.{part}", f"{one} has {what!r} already")
+        for kind, part, found in (
+            ("methods", "label", {method: paper.label(method) for method in paper.methods}),
+            ("tables", "number", {name: table.number for name, table in paper.tables.items()}),
+        )
+        for one, two, what in _twice(found)
+    )
     stages: dict[str, Cell] = {}
     for cell in planned(key, root):
         other = stages.setdefault(stage := cell.stage(paper), cell)
         if other != cell:
             yield "grids", f"{other} and {cell} would both be the stage {stage.partition(':')[2]}; rename one"
+
+
+def _twice(found: dict[str, str]) -> Iterator[tuple[str, str, str]]:
+    """(first, second, value) of two keys that have one value."""
+    first: dict[str, str] = {}
+    for key, value in found.items():
+        if first.setdefault(value, key) != key:
+            yield first[value], key, value
 
 
 def runnable(cell: Cell, root: Path = ROOT) -> tuple[Scenario, str, dict, Any]:

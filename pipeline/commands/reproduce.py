@@ -144,9 +144,10 @@ def committed(clone: Path, names: Iterable[str]) -> Iterator[Path]:
     """A folder with the results of these papers' miniatures at the clone's commit."""
     with tempfile.TemporaryDirectory(prefix="fedrepro-committed-") as folder:
         runs = git(clone, "ls-files", *[f"papers/{name}/runs/{MINIATURE}/*" for name in names]).splitlines()
-        git(clone, "archive", "--output", f"{folder}/results.tar", "HEAD", "--", *runs)
-        with tarfile.open(f"{folder}/results.tar") as archive:
-            archive.extractall(folder, filter="data")
+        if runs:                                     # without a name it would be the whole commit
+            git(clone, "archive", "--output", f"{folder}/results.tar", "HEAD", "--", *runs)
+            with tarfile.open(f"{folder}/results.tar") as archive:
+                archive.extractall(folder, filter="data")
         yield Path(folder)
 
 
@@ -210,6 +211,8 @@ def _accuracies(result: dict) -> list[float]:
 def summary(found: list[Comparison], committed: Path, here: Path) -> list[str]:
     """Same type of processor or not; how many cells have the same bits; of the others how many agree, and the
     largest difference."""
+    if not found:
+        return ["Measured:      git has no number of these miniatures to compare with"]
     lines = [machine_words(committed, here)]
     same = [one for one in found if one.agreement == SAME]
     if not (moved := [one for one in found if one.agreement != SAME]):

@@ -56,6 +56,7 @@ class Across:
     measured: int                                     # cells
     asked: int                                        # cells that the miniatures ask for
     device: str  # of all cells; empty where they differ, each then names its own
+    machines: int                                     # types of processor that trained them
     reasons: list[tuple[str, str]]  # of the cells that cannot run or are not asked for
     command: str                                      # runs what is missing
     standing: Standing | None = None  # mean ranks of the algorithms that many miniatures have in common
@@ -127,6 +128,7 @@ def across(studies: dict[str, Study]) -> Across:
         len(found),
         len(cells),
         devices[0] if len(devices) == 1 else "",
+        len({result["versions"].get("processor") for result in found.values()}),
         [(_words(reason), meaning) for reason, meaning in REASONS.items() if reason in missing.values()],
         f"fedrepro run {' '.join(waiting)}" if waiting else "",
         _standing(found, labels, minis),

@@ -61,6 +61,7 @@ class Tuned:
     drawing: Drawing | None                           # the mean ranks after tuning, where there are enough
     seeds: str                                        # `5 seeds, in FedLSA's Office-Caltech 3`
     tried: str                                        # how many configurations of each method
+    by: str                                           # with how many seeds each
 
 
 def speed(minis: dict[str, Study], cells: dict[At, Cell], found: dict[At, dict],
@@ -129,7 +130,15 @@ def tuned(minis: dict[str, Study], found: list[Tuning], labels: dict[str, str], 
                  _findings(done, before, after, names, columns, ranked) + _more_seeds(done, minis),
                  standing(last[0], "miniatures", path).drawing if last else None,
                  _seeds(done, columns),
-                 _either({len(one.configurations) for one in done.values()}))
+                 _either({len(one.configurations) for one in done.values()}),
+                 _by(done, minis))
+
+
+def _by(done: dict[At, Tuning], minis: dict[str, Study]) -> str:
+    """`1 seed`: how many have chosen; empty where paper.yaml tunes none of it any more."""
+    asked = (minis[one.cell.paper].paper.tuning.get(one.cell.scenario) for one in done.values())
+    counts = {len(one.seeds) for one in asked if one}
+    return f"{_either(counts)} seed{'s' * (counts != {1})}" if counts else ""
 
 
 def _either(counts: set[int]) -> str:

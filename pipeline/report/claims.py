@@ -344,11 +344,15 @@ def parse_expected(text: str, alone: bool = False) -> Expected:
     if text == "text":
         return Expected("text", text=text)
     if found := re.fullmatch(r"rank<=(\d{1,3})( low)?", text):
+        if not int(found[1]):
+            raise ValueError(f"expected {text!r}: there is no place before the first")
         return Expected("rank", float(found[1]), low=bool(found[2]), text=text)
     if found := re.fullmatch(rf"(>=|<=|>|<|abs<|=|~)({NUMBER})", text):
         sign, number = found[1], float(found[2])
         if sign == "~" and alone:
             raise ValueError(f"expected {text!r} is of a difference, which needs a right side; a value is =x")
+        if sign == "abs<" and number <= 0:
+            raise ValueError(f"expected {text!r}: no difference is closer to 0 than {number:g}")
         kind = {"abs<": "abs", "=": "value" if alone else "size", "~": "about"}.get(sign, "bound")
         return Expected(kind, number, sign if kind == "bound" else "", text=text)
     raise ValueError(f"expected {text!r} is none of >x, <x, >=x, <=x, abs<x, =x, ~x, rank<=k, text")
@@ -375,12 +379,23 @@ def _terms(text: str) -> Iterator[tuple[int, str]]:
     yield sign, text[begin:]
 
 
+def _several(text: str) -> list[str]:
+    """Cut at " ; " that stands in no bracket."""
+    parts: list[str] = []
+    for piece in text.split(" ; "):
+        if parts and parts[-1].count("(") > parts[-1].count(")"):
+            parts[-1] += f" ; {piece}"
+        else:
+            parts.append(piece)
+    return parts
+
+
 def _operand(text: str, printed: Printed) -> Node:
     text = text.strip()
     if re.fullmatch(NUMBER, text):
         return Number(float(text))
     if found := re.fullmatch(r"(max|min|mean)\((.*)\)", text):
-        return Fold(found[1], tuple(parse(part, printed) for part in found[2].split(" ; ")))
+        return Fold(found[1], tuple(parse(part, printed) for part in _several(found[2])))
     return Select(tuple(_select(text, printed)))
 
 

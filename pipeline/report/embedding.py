@@ -110,10 +110,12 @@ def read(figure: str, cell: Cell, root: Path = ROOT) -> Embedding | None:
     if not path.exists():
         return None
     try:
-        points = pd.read_csv(path)
+        points = pd.read_csv(path).astype({"x": float, "y": float})
         facts = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
         if list(points.columns) != COLUMNS or facts["cell"] != str(cell) or facts["points"] != len(points):
             raise ValueError("columns or number of points")
+        if not np.isfinite(points[["x", "y"]].to_numpy()).all():
+            raise ValueError("points that are no numbers")
         return Embedding(points, float(facts["silhouette"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise FedReproError(f"{shorten(path)}: not an embedding with its JSON beside it: {error}") from None

@@ -17,6 +17,7 @@ from pipeline.report.words import (
     lead_words,
     leader,
     listed,
+    measure_words,
     minus,
     spelt,
     waiting_words,
@@ -44,7 +45,8 @@ def findings(paper: Paper, tables: Sequence[TableView], again: dict[str, tuple[s
         lead = f"{_capital(counted(measured, 'number'))} of its tables measured, too few for an order."
     else:
         time = " of one process" if left[1] is not None else ""
-        lead = f"Nothing is measured at the paper's own settings yet: {waiting_words(*left)}{time}."
+        what = f": {waiting_words(*left)}{time}" if left[0] else ""
+        lead = f"Nothing is measured at the paper's own settings yet{what}."
     others = [*_elsewhere(paper, tables, again), *(_beside(paper, table) for table in own)]
     equal = [_leader(f"{title}, each method tuned with the same budget (Across papers)", paper, numbers)
              for title, numbers in tuned.items()]
@@ -69,9 +71,10 @@ def _first(orders: list[Order]) -> str:
     same = sum(order.place == 1 for order in orders)
     named = "; ".join(_named(order) for order in orders[:NAMED])
     more = f" and {len(orders) - NAMED} more" if len(orders) > NAMED else ""
-    many = f"of the {counted(len(orders), 'column')}"
     if not same:
-        return f"In none {many} does the method that is best in print come first here ({named}{more})."
+        no = "neither column" if len(orders) == 2 else f"none of the {len(orders)} columns"
+        return f"In {no} does the method that is best in print come first here ({named}{more})."
+    many = f"of the {counted(len(orders), 'column')}"
     return (f"In {spelt(same)} {many} the method that is best in print comes first here, too "
             f"({named}{more}).")
 
@@ -108,13 +111,13 @@ def claims(verdicts: Sequence[Verdict]) -> str:
     parts = []
     if len(firm) == 1:
         word = {HOLDS: "holds", FAILS: "fails", UNDECIDED: "is undecided"}[firm[0].word]
-        parts.append(f"the one claim tested with several seeds {word}: {firm[0].claim.text}")
+        parts.append(f"the one claim tested with several seeds {word}: {firm[0].claim.text.rstrip('.')}")
     elif firm:
         parts.append(f"of {counted(len(firm), 'claim')} tested with several seeds {_words(firm)}")
     if soft:
         agree = sum(verdict.word == HOLDS for verdict in soft)
-        parts.append(f"{spelt(agree)} of {spelt(len(soft))} tested by a single number "
-                     f"{_verb(agree, 'point')} the claimed way")
+        parts.append(f"{spelt(agree) if agree else 'none'} of {spelt(len(soft))} tested by a single number "
+                     f"{_verb(agree or 1, 'point')} the claimed way")
     count = Counter(verdict.word for verdict in verdicts)
     if waiting := count[WAITS]:
         parts.append(f"{counted(waiting, 'claim')} {_verb(waiting, 'wait')} for runs")
@@ -149,33 +152,54 @@ def _elsewhere(paper: Paper, tables: Sequence[TableView], again: dict[str, tuple
     numbers lie nearer to the print."""
     whole, found = {table.key: table for table in tables}, []
     for table in (table for table in tables if table.key in again and table.judgement.orders):
-        order = table.judgement.orders[0]
-        names = [name for name, _, _ in order.ranking]
-        own = _place(paper.name, names)
+        orders = table.judgement.orders
+        first = "; ".join(_ahead(paper, order, len(orders) > 1) for order in orders[:NAMED])
         near, far = distance(table, table), distance(whole[again[table.key][0]], table)
         points = f"{near:.1f} points from the print on average" if near is not None else ""
         if near is not None and far is not None:
             points += f" instead of {far:.1f}"
-        seeds = " (one seed)" if order.seeds == 1 else ""
-        found.append(f"{table.title}{seeds}: {names[0]} comes first{own}{'; ' if points else ''}{points}.")
+        seeds = " (one seed)" if min(order.seeds for order in orders) == 1 else ""
+        found.append(f"{table.title}{seeds}: {first}{'; ' if points else ''}{points}.")
     return found
 
 
+def _ahead(paper: Paper, order: Order, named: bool) -> str:
+    """`FedGA comes first, FedLSA third of nine`, `on MNIST ...` where a table has several columns."""
+    names = [name for name, _, _ in order.ranking]
+    return f"{f'on {order.title} ' * named}{names[0]} comes first{_place(paper.name, names)}"
+
+
 def _beside(paper: Paper, table: OwnTable) -> str:
-    """Who comes first in a setting of our own, if the paper's method is not the only one."""
-    best: dict[str, Summary] = {}
-    for name, number in table.ranking:
-        best.setdefault(name.partition(" (")[0], number)        # of a method's settings the best
+    """Who comes first in a setting of our own, if the paper's method is not the only one, by its headline
+    and by its other means."""
     some = f"; {table.done} of {table.planned} measured so far" if table.done < table.planned else ""
-    return _leader(f"{table.title} (not comparable with the print{some})", paper, best, table.headline)
+    mixed = "; some scored before local training, some after it" if table.mixed else ""
+    others = [f"; by {measure_words(measure)} {first}" for measure, ranking in table.others.items()
+              if (first := _first_of(paper, _best(ranking)))]
+    return _leader(f"{table.title} (not comparable with the print{mixed}{some})", paper,
+                   _best(table.ranking), table.headline, "".join(others))
 
 
-def _leader(what: str, paper: Paper, numbers: dict[str, Summary], measure: str = "average") -> str:
+def _best(ranking: Sequence[tuple[str, Summary]]) -> dict[str, Summary]:
+    """Of a method's settings the best."""
+    best: dict[str, Summary] = {}
+    for name, number in ranking:
+        best.setdefault(name.partition(" (")[0], number)
+    return best
+
+
+def _leader(what: str, paper: Paper, numbers: dict[str, Summary], measure: str = "average",
+            more: str = "") -> str:
     """Who comes first of two or more accuracies, best first, and the paper's method behind it."""
+    first = _first_of(paper, numbers, measure)
+    return f"{what}: {first}{more}." if first else ""
+
+
+def _first_of(paper: Paper, numbers: dict[str, Summary], measure: str = "average") -> str:
     if len(numbers) < 2:
         return ""
     name, lead = leader(numbers, measure)
-    return f"{what}: {name} comes first with {lead}{_place(paper.name, list(numbers))}."
+    return f"{name} comes first with {lead}{_place(paper.name, list(numbers))}"
 
 
 def _place(name: str, names: Sequence[str]) -> str:
@@ -210,6 +234,7 @@ def overall(papers: Sequence[tuple[int, int, int]], verdicts: Sequence[Verdict])
     done, planned, older = map(sum, zip(*papers)) if papers else (0, 0, 0)
     old = f", {spelt(older)} of them with older code, parameters or draws, or fewer seeds" if older else ""
     some = sum(one[0] > 0 for one in papers)
+    whose = f"for {spelt(some) if some else 'none'} of the {spelt(len(papers))} papers"
     return minus(f"{done} of {planned} cells of the papers' tables, and of further settings for them, are "
-                 f"measured so far, for {spelt(some)} of the {spelt(len(papers))} papers{old}. "
+                 f"measured so far, {whose}{old}. "
                  f"{claims(verdicts)}")

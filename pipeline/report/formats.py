@@ -103,11 +103,16 @@ _TEX |= {
 }
 
 
+LACKING = "ĦħĸĿŀŉŦŧſ"  # letters of Latin-1 and Latin Extended-A that T1 has not
+
+
 def tex(text) -> str:
     """Escape for LaTeX; a character that the fonts of a plain installation lack is shown by its number."""
     if isinstance(text, Raw):
         return text
-    return "".join(_TEX.get(c) or (c if ord(c) < 0x180 else f"(U+{ord(c):04X})") for c in one_line(text))
+    return "".join(
+        _TEX.get(c) or (f"(U+{ord(c):04X})" if ord(c) >= 0x180 or c in LACKING else c) for c in one_line(text)
+    )
 
 
 def tex_measured(value: Value) -> Raw:

@@ -25,6 +25,7 @@ COLUMNS = {
     "transfer": ["client", "domain", "x", "y", "label", "right"],
     "corruptions": ["corruption", "severity", "images", "accuracy"],
 }
+WORDS = ("label", "client", "images", "domain", "corruption")        # columns that need not be numbers
 SMALLEST = 1e-12                                      # a column of logits that varies less counts as constant
 
 
@@ -261,6 +262,8 @@ def read(kind: str, figure: str, cell: Cell, root: Path = ROOT) -> pd.DataFrame 
             "rows": len(table),
         }:
             raise ValueError("columns or number of rows")
+        for name in [name for name in COLUMNS[kind] if name not in WORDS]:
+            table[name] = pd.to_numeric(table[name])
         return table
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise FedReproError(

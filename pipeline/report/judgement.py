@@ -23,7 +23,7 @@ from pipeline.report.verdicts import (
     WAITS,
     Verdict,
 )
-from pipeline.report.words import method_words, minus, pretty, setting_words, split_setting
+from pipeline.report.words import method_words, minus, p_words, pretty, setting_words, split_setting
 from pipeline.schema import Paper
 
 AVERAGES = ("Avg", "AVG")  # the column that sums up a block; without one every column counts
@@ -114,7 +114,7 @@ class Order:
 
     @property
     def correlation(self) -> str:
-        return "" if self.tau is None else minus(f"{self.tau:.2f}") + f" (p = {self.p:.2f})"
+        return "" if self.tau is None or self.p is None else f"{minus(f'{self.tau:.2f}')} ({p_words(self.p)})"
 
 
 @dataclass(frozen=True)

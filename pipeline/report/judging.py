@@ -144,11 +144,17 @@ class _Case:
     # -- numbers of the runs --
 
     def _common(self) -> dict[str, list[Block]]:
-        """Blocks that all runs of the claim share, by scenario."""
+        """Blocks that all runs of the claim share, by scenario; where a scenario has too few for an interval,
+        those of the seeds that all scenarios share, if there are any."""
         found: dict[str, set[Block]] = {}
         for source in self.sources:
             blocks = set(self.evidence.values(source))
             found[source[0].scenario] = found.get(source[0].scenario, blocks) & blocks
+        if min(map(len, found.values())) < ENOUGH:
+            shared = set.intersection(*({seed for seed, _ in blocks} for blocks in found.values()))
+            if shared:
+                found = {scenario: {block for block in blocks if block[0] in shared}
+                         for scenario, blocks in found.items()}
         return {scenario: sorted(blocks) for scenario, blocks in found.items()}
 
     def _by_seed(self, common: dict[str, list[Block]]) -> tuple[tuple[int, float], ...]:
@@ -220,7 +226,6 @@ class _Case:
             low, high = max(low, 0.0), min(high, 100.0)
         if all(estimate.route == "identical" for estimate in family.estimates):
             reason = "identical in every seed"
-        apart = dict.fromkeys(name for estimate in family.estimates for name in estimate.apart)
         if self.expected.kind != "rank":
             base = replace(base, point=self._fold([estimate.d for estimate in family.estimates]))
         return replace(
@@ -228,7 +233,7 @@ class _Case:
             members=members,
             way=family.way if len(members) > 1 else "", deciding=deciding,
             every=isinstance(self.tree, Form) or (self.tree.kind == "min") == self._upward,
-            apart=tuple(map(self.evidence.study.label, apart)),
+            apart=tuple(map(self.evidence.study.label, deciding.estimate.apart)),
             outlook=None if word != UNDECIDED or reason or base.point is None
             else self._outlook(family, members, base.point))
 

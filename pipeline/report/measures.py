@@ -58,8 +58,8 @@ def _costs(result: dict, measure: str) -> list[float]:
     if measure == "run.seconds":
         return [seconds / result["rounds"] for seconds in result["seconds"]]
     memory = result.get("memory") or {}
-    known = ([mb for mb in memory.get(name) or [] if mb is not None] for name in ("device_mb", "process_mb"))
-    return next(filter(None, known), [])
+    known = (memory.get(name) or [None] for name in ("device_mb", "process_mb"))
+    return next((found for found in known if None not in found), [])
 
 
 def _of_curve(cell: Cell, measure: str, root: Path) -> dict[int, float]:

@@ -47,11 +47,10 @@ def noise(studies: dict[str, Study], root: Path = ROOT) -> Noise | None:
         f"The same cells and seeds were run under {len(settings)} settings of the processor's arithmetic: "
         f"{listed(settings)}. Nothing but rounding differs, which training amplifies. {len(cells)} cells "
         f"move by {low:.2f} to {high:.2f} points ({labels[widest]}), half of them by "
-        f"{median(spans.values()):.2f} at most. The standard deviation of one such number, pooled over the "
-        f"cells, is {found.s:.2f} points ({found.df} degrees of freedom, 95 %: {found.low:.2f} to "
-        f"{found.high:.2f}){mostly}. So two differ by about {found.s * math.sqrt(2):.2f} by rounding alone, "
-        "in some cells by more: such a difference between two machines means nothing, and runs on other "
-        "processors do not count as further seeds."
+        f"{median(spans.values()):.2f} at most. The standard deviation of one such number, pooled over cells "
+        f"of very different spread, is {found.s:.2f} points{mostly}. So two differ by about "
+        f"{found.s * math.sqrt(2):.2f} by rounding alone, in some cells by more: such a difference between "
+        "two machines means nothing, and runs on other processors do not count as further seeds."
     )
     heads = merge_heads([[name] for name in (*settings, "largest difference")])
     return Noise(text, Panel("", ["cell"], heads, rows))

@@ -30,6 +30,8 @@ class OwnTable:
     ranking: list[tuple[str, Summary]]           # (method, headline measure), best first
     told: list[tuple[str, list[Told]]]           # (methods, their readings)
     note: str  # methods that end below or about where they began or were computed otherwise than most
+    others: dict[str, list[tuple[str, Summary]]]  # the ranking by each other group's mean: `inter.AVG`
+    mixed: bool                                  # some methods are scored before local training, some after
     headline: str                                # measure of the ranking and of the curves
     curves: Drawing | None
     histogram: str
@@ -55,8 +57,13 @@ def own_table(study: Study, scenario: str, texts: list[str]) -> OwnTable:
     for i, measure in enumerate(measures):
         mark([row.values[i] for row in rows], lower_is_better(measure))
     headline = same or next((result["headline"] for result in done.values()), "average")
-    means = [(names[cell], summarise(result["measures"][headline])) for cell, result in done.items()
-             if headline in result["measures"]]
+
+    def ranking(measure: str) -> list[tuple[str, Summary]]:
+        means = [(names[cell], summarise(result["measures"][measure])) for cell, result in done.items()
+                 if measure in result["measures"]]
+        sign = 1 if lower_is_better(measure) else -1
+        return sorted(means, key=lambda item: (sign * item[1].mean, item[0] != study.name))
+
     rises = {names[cell]: _rise(study, cell) for cell in done}
     below = [name for name, rise in rises.items() if rise < 0]
     still = [name for name, rise in rises.items() if 0 <= rise < RISE]
@@ -70,7 +77,9 @@ def own_table(study: Study, scenario: str, texts: list[str]) -> OwnTable:
         Panel("", ["method"], merge_heads([_head(m) for m in measures] + FACTS), rows),
         done=len(done),
         planned=len(runs),
-        ranking=sorted(means, key=lambda item: item[1].mean * (1 if lower_is_better(headline) else -1)),
+        ranking=ranking(headline),
+        others={name: ranking(name) for name in measures if name.endswith(".AVG") and name != headline},
+        mixed=len({result["hook"] for result in done.values() if _moves(result, headline)}) > 1,
         told=by_row(study.paper, {cell.method: found for cell, found in told.items()}),
         note=" ".join(filter(None, notes)),
         headline=headline,
@@ -86,6 +95,13 @@ def over_rounds(study: Study, scenario: str, cells: list[Cell], headline: str) -
         "first, after any pretraining."
     )
     return curves_of(study, f"figures/{study.key}-{scenario}.svg", {scenario: cells}, [headline], 1, caption)
+
+
+def _moves(result: dict, headline: str) -> bool:
+    """Whether local training changes the models that are scored: of clients that train alone it does not."""
+    other = "post." if result["hook"] == "pre" else "pre."
+    measures = result["measures"]
+    return other + headline in measures and measures[other + headline] != measures.get(headline)
 
 
 def _histogram(study: Study, scenario: str) -> str:

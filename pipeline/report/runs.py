@@ -222,6 +222,8 @@ def departures(study: Study, cell: Cell) -> list[str]:
                      else "all seeds on one draw of the partition; by now each has its own")
     if missing := [seed for seed in scenario.seeds if seed not in result["seeds"]]:
         found.append(f"{len(scenario.seeds) - len(missing)} of {len(scenario.seeds)} seeds")
+    if more := [seed for seed in result["seeds"] if seed not in scenario.seeds]:
+        found.append(f"seeds {', '.join(map(str, more))} besides, which paper.yaml no longer has")
     return found
 
 

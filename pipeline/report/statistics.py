@@ -431,8 +431,6 @@ class Replicates:
     """How far runs of one cell and seed lie apart that differ in nothing but the machine's arithmetic."""
     s: float                                      # standard deviation of one run, pooled over the cells
     df: int
-    low: float                                    # 95 % interval by chi-square
-    high: float
 
 
 def replicates(cells: Iterable[Sequence[float]]) -> Replicates | None:
@@ -443,5 +441,4 @@ def replicates(cells: Iterable[Sequence[float]]) -> Replicates | None:
     if not df:
         return None
     sse = sum(float(((runs - runs.mean()) ** 2).sum()) for runs in arrays)
-    low, high = (math.sqrt(sse / stats.chi2.ppf(q, df)) for q in (1 - ALPHA / 2, ALPHA / 2))
-    return Replicates(math.sqrt(sse / df), df, low, high)
+    return Replicates(math.sqrt(sse / df), df)

@@ -57,7 +57,7 @@ class Verdict:
     members: tuple[Member, ...] = ()
     deciding: Member | None = None                # the comparison that decides the verdict
     every: bool = True                            # the claim is one of all its comparisons, not of any
-    apart: tuple[str, ...] = ()                   # rows of the comparison with a spread of their own
+    apart: tuple[str, ...] = ()                   # rows beside the deciding comparison with their own spread
     partitions: int = 0                           # that the seeds used
     points: bool = True                           # the difference is one of percentages
     outlook: Outlook | None = None
@@ -197,7 +197,9 @@ class Verdict:
         look, hours = self.outlook, ""
         if look.hours:
             hours = f" ({hours_words(look.hours)} more of one process, for all compared rows)"
-        seeds = f"If difference and spread stay as measured, {_count(look.needed)} seeds decide it{hours}"
+        agrees = self.point is None or self.claim.expected.fits(self.point)
+        seeds = (f"If difference and spread stay as measured, {_count(look.needed)} seeds decide it"
+                 f"{'' if agrees else ', against the claim'}{hours}")
         power, same = f"{POWER:.0%} power", f"a repetition has the same sign with {look.again:.0%}."
         if look.of:
             return (f"{seeds}. For {look.of} alone: {power} with {_count(look.powered)} seeds; the next seed "

@@ -153,13 +153,11 @@ def hours_words(hours: float) -> str:
 
 
 def lead_words(mean: float, std: float | None, other: str, next_: float, next_std: float | None) -> str:
-    """`0.76 from FedSR, within the spread of their seeds (± 1.82)`: how far a leader lies from the next one,
-    beside the larger of their standard deviations over seeds where there are several."""
+    """`0.76 from FedSR (standard deviation over seeds up to 1.82)`: how far a leader lies from the next one,
+    beside the larger of their standard deviations where there are several seeds."""
     gap, spreads = abs(mean - next_), [one for one in (std, next_std) if one is not None]
-    if not spreads:
-        return f"{gap:.2f} from {other}"
-    how = "within" if gap < max(spreads) else "more than"
-    return f"{gap:.2f} from {other}, {how} the spread of their seeds (± {max(spreads):.2f})"
+    spread = f" (standard deviation over seeds up to {max(spreads):.2f})" if spreads else ""
+    return f"{gap:.2f} from {other}{spread}"
 
 
 def leader(numbers: Mapping[str, Summary], measure: str = "average") -> tuple[str, str]:
