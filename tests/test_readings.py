@@ -193,7 +193,7 @@ def test_a_reading_is_told_where_it_holds():
     assert reading("fcclplus/digits/feddf", "for all approaches").run.startswith("plain SGD")
     assert reading("rahfl/corrupted-1/feddf", "for all approaches").run.startswith("Adam")
     assert reading("rahfl/corrupted-1/base", "without the FL process").run.startswith(
-        "BASE trains 40 + 40 epochs"
+        "BASE trains in pretraining and for an epoch in each round, 40 + 40 epochs"
     )
     table_r2 = "from the entire training dataset"
     assert reading("rahfl/corrupted-05-dirichlet/fedmd", table_r2) and not [
@@ -220,7 +220,9 @@ def test_a_result_says_itself_what_it_was_run_with():
 def test_values_have_their_rows_source_or_their_methods():
     found = {setting.name: setting for setting in hyper_parameters(Cell("fedcrl", "emnist-dir-01", "moon"))}
     assert (found["mu"].value, found["buffer"].value) == (1.0, 1)
-    assert found["mu"].source == "released code: QinbinLi/MOON, README: 5 for CIFAR-10, 1 elsewhere"
+    assert found["mu"].source == (
+        "released code: QinbinLi/MOON, README: 5 for CIFAR-10, main.py: 1 unless told otherwise"
+    )
     assert found["tau"].source == "released code: QinbinLi/MOON, main.py"
     settings = {setting.name: setting for setting in settings_of(Cell("fedcrl", "cifar10-dir-01", "moon"))}
     assert (
