@@ -126,6 +126,12 @@ def git(root: Path, *arguments: str) -> str:
     ).stdout.strip()
 
 
+def commit_all(root: Path) -> None:
+    git(root, "init", "-q")
+    git(root, "add", "-A")
+    git(root, "commit", "-qm", "one")
+
+
 def _killed():
     raise KeyboardInterrupt
 
@@ -169,9 +175,7 @@ def test_a_paper_is_reproduced_alone(here, tmp_path_factory, monkeypatch, capsys
     """Without a name every paper; the page has those that this machine has trained at the commit."""
     rahfl = "papers/rahfl/runs/mini"
     shutil.copytree(ROOT / rahfl, here / rahfl)
-    git(here, "init", "-q")
-    git(here, "add", "-A")
-    git(here, "commit", "-qm", "one")
+    commit_all(here)
     calls: list = []
     monkeypatch.setattr(reproduce, "ROOT", tmp_path_factory.mktemp("root"))
     monkeypatch.setattr(reproduce, "prepare", lambda root, again: here)
@@ -210,9 +214,7 @@ def _recording(calls: list, run):
 
 
 def test_what_is_compared_is_the_commit_and_not_the_work_tree(here):
-    git(here, "init", "-q")
-    git(here, "add", "-A")
-    git(here, "commit", "-qm", "one")
+    commit_all(here)
     move(here, "fedprox", 5.0)                       # trained in place, not committed
     with reproduce.committed(here, ["fedcrl"]) as before:
         found = {one.cell.method: one for one in compare(before, here)}
@@ -221,9 +223,7 @@ def test_what_is_compared_is_the_commit_and_not_the_work_tree(here):
 
 
 def test_a_paper_whose_miniature_git_does_not_have_is_compared_with_nothing(here):
-    git(here, "init", "-q")
-    git(here, "add", "-A")
-    git(here, "commit", "-qm", "one")
+    commit_all(here)
     with reproduce.committed(here, ["rahfl"]) as before:
         assert [*before.rglob("result.json")] == [] and compare(before, here) == []
         assert summary([], before, here) == [

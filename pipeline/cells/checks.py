@@ -1,8 +1,8 @@
 """What is checked before anything is run: environment variables, data sets that a paper names, methods."""
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pipeline.data.registry import REGISTRY
 from pipeline.errors import ParamError, unknown
@@ -23,6 +23,7 @@ from pipeline.schema import (
     planned,
 )
 
+Key = TypeVar("Key")
 NUMBERS: dict[str, tuple[type, Any]] = {
     "FEDREPRO_WORKERS": (int, Count),
     "FEDREPRO_CHECKPOINT_SECONDS": (float, NonNegative),
@@ -78,28 +79,23 @@ def _clashes(key: str, root: Path) -> Iterator[tuple[str, str]]:
         base, _, end = name.rpartition("-")
         if name == "miniature" or base in paper.tuning and end in ("trial", "tuned", "published"):
             yield f"scenarios.{name}", "the miniature or a tuning has this name"
-    for kind, named in (("tables", paper.tables), ("figures", paper.figures)):
-        for name in named:
-            if name in SECTIONS or kind == "figures" and name in paper.tables:
-                yield f"{kind}.{name}", "a section of the paper's page has this name"
-    yield from (
-        (f"{kind}.{two}.{part}", f"{one} has {what!r} already")
-        for kind, part, found in (
-            ("methods", "label", {method: paper.label(method) for method in paper.methods}),
-            ("tables", "number", {name: table.number for name, table in paper.tables.items()}),
-        )
-        for one, two, what in _twice(found)
-    )
-    stages: dict[str, Cell] = {}
-    for cell in planned(key, root):
-        other = stages.setdefault(stage := cell.stage(paper), cell)
-        if other != cell:
-            yield "grids", f"{other} and {cell} would both be the stage {stage.partition(':')[2]}; rename one"
+    for name in paper.tables:
+        if name in SECTIONS:
+            yield f"tables.{name}", "a section of the paper's page has this name"
+    for name in paper.figures:
+        if name in SECTIONS or name in paper.tables:
+            yield f"figures.{name}", "a section of the paper's page has this name"
+    for one, two, label in _twice({method: paper.label(method) for method in paper.methods}):
+        yield f"methods.{two}.label", f"{one} has {label!r} already"
+    for one, two, number in _twice({name: table.number for name, table in paper.tables.items()}):
+        yield f"tables.{two}.number", f"{one} has {number!r} already"
+    for cell, other, stage in _twice({cell: cell.stage(paper) for cell in planned(key, root)}):
+        yield "grids", f"{cell} and {other} would both be the stage {stage.partition(':')[2]}; rename one"
 
 
-def _twice(found: dict[str, str]) -> Iterator[tuple[str, str, str]]:
+def _twice(found: Mapping[Key, str]) -> Iterator[tuple[Key, Key, str]]:
     """(first, second, value) of two keys that have one value."""
-    first: dict[str, str] = {}
+    first: dict[str, Key] = {}
     for key, value in found.items():
         if first.setdefault(value, key) != key:
             yield first[value], key, value

@@ -74,8 +74,7 @@ def reproduce(names: Sequence[str] = (), jobs: int | None = None, force: bool = 
         if not load_paper(name).miniature:
             raise ParamError(f"papers/{name}/paper.yaml: miniature: missing; nothing small to reproduce")
     clone = prepare(ROOT, force)
-    done = reproduced(clone)
-    every = not done.issuperset(names or papers())
+    done, wanted = reproduced(clone), {*(names or papers())}
     code = subprocess.run(
         [
             sys.executable,
@@ -84,14 +83,14 @@ def reproduce(names: Sequence[str] = (), jobs: int | None = None, force: bool = 
             "run",
             *[f"{name}/{MINIATURE}" for name in names],
             *(["--jobs", str(jobs)] if jobs else []),
-            *["--force"] * every,
+            *["--force"] * (not wanted <= done),
         ],
         cwd=clone,
         env=_environment(ROOT),
     ).returncode
     if code:
         return code
-    done |= {*(names or papers())}
+    done |= wanted
     files.write_text(clone / DONE, "\n".join(sorted(done)))
     with committed(clone, done) as before:
         found = compare(before, clone)

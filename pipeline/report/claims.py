@@ -360,34 +360,23 @@ def parse_expected(text: str, alone: bool = False) -> Expected:
 
 def parse(text: str, printed: Printed) -> Node:
     """An expression; ValueError where it cannot be read or selects nothing."""
-    terms = list(_terms(text))
+    terms = list(_cut(text, " - ", " + "))
     if len(terms) > 1:
-        return Sum(tuple((sign, _operand(term, printed)) for sign, term in terms))
+        return Sum(tuple((-1 if mark == " - " else 1, _operand(term, printed)) for mark, term in terms))
     return _operand(text, printed)
 
 
-def _terms(text: str) -> Iterator[tuple[int, str]]:
-    """Cut at " - " and " + " that stand in no bracket."""
-    depth, begin, sign = 0, 0, 1
+def _cut(text: str, *marks: str) -> Iterator[tuple[str, str]]:
+    """(mark before it, piece): cut at marks of three characters that stand in no bracket."""
+    depth, begin, mark = 0, 0, ""
     for at, letter in enumerate(text):
         depth += (letter in "([") - (letter in ")]")
-        if depth == 0 and text[at:at + 3] in (" - ", " + "):
-            yield sign, text[begin:at]
-            begin, sign = at + 3, -1 if text[at + 1] == "-" else 1
+        if depth == 0 and text[at:at + 3] in marks:
+            yield mark, text[begin:at]
+            begin, mark = at + 3, text[at:at + 3]
     if depth:
         raise ValueError(f"brackets do not match in {text!r}")
-    yield sign, text[begin:]
-
-
-def _several(text: str) -> list[str]:
-    """Cut at " ; " that stands in no bracket."""
-    parts: list[str] = []
-    for piece in text.split(" ; "):
-        if parts and parts[-1].count("(") > parts[-1].count(")"):
-            parts[-1] += f" ; {piece}"
-        else:
-            parts.append(piece)
-    return parts
+    yield mark, text[begin:]
 
 
 def _operand(text: str, printed: Printed) -> Node:
@@ -395,7 +384,7 @@ def _operand(text: str, printed: Printed) -> Node:
     if re.fullmatch(NUMBER, text):
         return Number(float(text))
     if found := re.fullmatch(r"(max|min|mean)\((.*)\)", text):
-        return Fold(found[1], tuple(parse(part, printed) for part in _several(found[2])))
+        return Fold(found[1], tuple(parse(part, printed) for _, part in _cut(found[2], " ; ")))
     return Select(tuple(_select(text, printed)))
 
 

@@ -116,7 +116,7 @@ def claims(verdicts: Sequence[Verdict]) -> str:
         parts.append(f"of {counted(len(firm), 'claim')} tested with several seeds {_words(firm)}")
     if soft:
         agree = sum(verdict.word == HOLDS for verdict in soft)
-        parts.append(f"{spelt(agree) if agree else 'none'} of {spelt(len(soft))} tested by a single number "
+        parts.append(f"{_some(agree)} of {spelt(len(soft))} tested by a single number "
                      f"{_verb(agree or 1, 'point')} the claimed way")
     count = Counter(verdict.word for verdict in verdicts)
     if waiting := count[WAITS]:
@@ -131,14 +131,18 @@ def _words(verdicts: Sequence[Verdict]) -> str:
                            for word in (HOLDS, FAILS, UNDECIDED))
     refuted = sum(verdict.size == CONTRADICTED for verdict in held)
     size = f" ({spelt(refuted)} of them in direction, not in size)" if refuted else ""
-    none = "none" if not held else spelt(len(held))
-    parts = [f"{none} {_verb(len(held) or 1, 'hold')}{size}",
+    parts = [f"{_some(len(held))} {_verb(len(held) or 1, 'hold')}{size}",
              f"{spelt(len(failed))} {_verb(len(failed), 'fail')}" if failed else "none fails"]
     if open_:
         refuted = sum(verdict.size == CONTRADICTED for verdict in open_)
         size = f" ({counted(refuted, 'printed size')} contradicted)" if refuted else ""
         parts.append(f"{spelt(len(open_))} {'is' if len(open_) == 1 else 'are'} undecided{size}")
     return listed(parts)
+
+
+def _some(count: int) -> str:
+    """`none`, `three`: how many of something."""
+    return spelt(count) if count else "none"
 
 
 def _verb(count: int, verb: str) -> str:
@@ -234,7 +238,7 @@ def overall(papers: Sequence[tuple[int, int, int]], verdicts: Sequence[Verdict])
     done, planned, older = map(sum, zip(*papers)) if papers else (0, 0, 0)
     old = f", {spelt(older)} of them with older code, parameters or draws, or fewer seeds" if older else ""
     some = sum(one[0] > 0 for one in papers)
-    whose = f"for {spelt(some) if some else 'none'} of the {spelt(len(papers))} papers"
+    whose = f"for {_some(some)} of the {spelt(len(papers))} papers"
     return minus(f"{done} of {planned} cells of the papers' tables, and of further settings for them, are "
                  f"measured so far, {whose}{old}. "
                  f"{claims(verdicts)}")
