@@ -9,7 +9,7 @@ from pipeline import files
 from pipeline.data import histogram, soundness, store
 from pipeline.data import partition as cutting
 from pipeline.errors import ParamError, unknown
-from pipeline.schema import MINIATURE, ROOT, load_paper
+from pipeline.schema import MINIATURE, ROOT, Scenario, load_paper
 from stages._stage import stage
 
 
@@ -22,7 +22,15 @@ def partition(scenario: str) -> None:
     where = f"papers/{paper}/paper.yaml: {at}"
     if name not in scenarios:
         raise ParamError(f"papers/{paper}/paper.yaml: {unknown('scenario', name, scenarios)}")
-    settings = scenarios[name]
+    deal(scenarios[name], where, ROOT / "papers" / paper / "partitions" / name, scenario)
+
+
+def deal(settings: Scenario, where: str, folder: Path, scenario: str) -> None:
+    """Write into `folder` what the seeds of these settings train on, and what is shown of <paper>/<scenario>
+    unless its parent's name begins with a dot.
+
+    settings: with the seeds that are wanted. where: file and key, for errors.
+    """
     stored = store.verify(ROOT / "data" / settings.data.set)
     if not stored.meta["classes"]:
         raise ParamError(f"{where}.data.set: {settings.data.set!r} has no labels: it can be public data only")
@@ -39,10 +47,12 @@ def partition(scenario: str) -> None:
     for warning in dict.fromkeys(warning for parts in draws.values() for warning in parts.warnings):
         print(f"{scenario}: {warning}", file=sys.stderr)
     sources = {kind: set_and_digest(found) for kind, found in (("data", stored), ("public", public))}
-    with files.replace_folder(ROOT / "papers" / paper / "partitions" / name) as new:
+    with files.replace_folder(folder) as new:
         for draw, parts in draws.items():
             _write(cutting.folder_of_draw(new, draw), parts, sources)
-    _show(paper, name, draws[settings.draw(settings.seeds[0])], stored)
+    if not folder.parent.name.startswith("."):
+        paper, _, name = scenario.partition("/")
+        _show(paper, name, draws[settings.draw(settings.seeds[0])], stored)
 
 
 def _public(settings, public, draw: int, where: str) -> np.ndarray:

@@ -361,8 +361,8 @@ def test_what_no_grid_runs_is_not_tuned(monkeypatch):
 
 
 @pytest.mark.parametrize("change, says", [
-    ({"seeds": []}, "tuning.mini.seeds: must be some of the scenario's [0"),
-    ({"seeds": [0, 7]}, "tuning.mini.seeds: must be some of the scenario's [0"),
+    ({"seeds": []}, "tuning.mini.seeds: must be 0 or some of the scenario's [0"),
+    ({"seeds": [0, 7]}, "tuning.mini.seeds: must be 0 or some of the scenario's [0"),
     ({"test_seeds": [3, 3]}, "tuning.mini: 'test_seeds' must be different whole numbers"),
 ])
 def test_wrong_seeds_of_a_tuning_are_one_line(change, says, tmp_path):

@@ -34,8 +34,8 @@ STAGES = ("sources", "partition", "partition-public", "partition-mini", *MINIATU
 # Sections of its page beside its tables and figures.
 SECTIONS = ("beside", "claims", "communication", "corruptions", "curves", "deviations", "figures", "more",
             "provenance", "readings", "tables", "values", "verdicts", "waiting")
-FOLDERS = ("figures", "methods", "metrics", "partitions", "published", "representations", "runs", "tests",
-           "tuning")
+FOLDERS = ("figures", "methods", "metrics", "own-seeds", "partitions", "published", "representations", "runs",
+           "tests", "tuning")
 
 
 def check_names(paper: str, root: Path = ROOT) -> None:

@@ -104,12 +104,15 @@ def main() -> None:
 
 @main.command(short_help="Run what has changed, several stages at once.",
               epilog=example("fedrepro run", "fedrepro run fedlsa/mini/fedavg --jobs 2",
+                             "fedrepro run fedlsa/mini/fedavg --seeds 7,8",
                              "fedrepro run 'papers/fedlsa/dvc.yaml:main@*'",
                              "fedrepro run fedcrl --on slurm --slurm partition=gpu,gres=gpu:1 -j 64",
                              "fedrepro run fedcrl --on ray --address 10.0.0.1:6379 --gpus 0.25"))
 @click.argument("stages", nargs=-1, shell_complete=_cells)
 @jobs_option("the cores; on SLURM 256 tasks, on Ray what it takes")
 @FORCE
+@click.option("--seeds", default="", metavar="N,N,...",
+              help="Train cells with seeds of your own; git and the tables stay as they are.")
 @click.option("--on", default="local", metavar="ENGINE", help="Where cells are trained: local, slurm or ray.")
 @click.option("--slurm", default="", metavar="OPTION=VALUE,...", help="Options of sbatch, such as "
                                                                       "partition=gpu,gres=gpu:1.")

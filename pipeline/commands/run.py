@@ -19,6 +19,7 @@ from typing import Literal
 
 from pipeline.cells.checks import check_environment, runnable
 from pipeline.cells.progress import clock
+from pipeline.commands import own_seeds
 from pipeline.commands.group import Group
 from pipeline.commands.schedule import (
     DONE,
@@ -49,9 +50,12 @@ TAIL = 8                                 # lines of the log of a failed stage
 
 
 def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = False, on: str = "local",
-         **options: str) -> int:
-    """Run the stages; returns the exit code. `on` and `options`: see `pipeline.engines.engine`."""
+         seeds: str = "", **options: str) -> int:
+    """Run the stages; returns the exit code. `seeds`: train cells with these instead, outside of git; `on`
+    and `options`: see `pipeline.engines.engine`."""
     check_environment(here=on == "local")
+    if seeds:
+        return _own_seeds(stages, seeds, jobs, on)
     if force and on != "local":
         raise ParamError("--force: a cluster trains what is missing; train again on this machine")
     chosen = [target for stage in stages for target in targets(stage)]
@@ -89,6 +93,19 @@ def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = Fals
         print(f"{ended} {'job' if ended == 1 else 'jobs'} cancelled")
         return 0
     return run(schedule, jobs or cores(), where)
+
+
+def _own_seeds(names: Sequence[str], seeds: str, jobs: int | None, on: str) -> int:
+    """Bring the cells' data, then train them with a user's own seeds."""
+    if on != "local":
+        raise ParamError("--seeds: trains on this machine only")
+    wanted, chosen = own_seeds.parse(seeds), own_seeds.cells(names)
+    if code := main(list(dict.fromkeys(map(own_seeds.partition_stage, chosen))), jobs):
+        return code
+    if jobs:
+        os.environ["FEDREPRO_WORKERS"] = str(jobs)
+    own_seeds.train(chosen, wanted)
+    return 0
 
 
 def _told(error: Exception) -> str:

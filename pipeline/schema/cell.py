@@ -106,6 +106,30 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class OwnSeeds(Cell):
+    """A cell with seeds that a user chooses. Its files lie outside `runs/` and are not in git, so that no
+    table shows them; a seed that paper.yaml asks for later is not trained again."""
+    seeds: tuple[int, ...]
+
+    @property
+    def partition(self) -> str:
+        return f".own-seeds/{super().partition}"
+
+    def folder(self, root: Path = ROOT) -> Path:
+        return root / "papers" / self.paper / "own-seeds" / self.scenario / self.method
+
+    def metrics(self, root: Path = ROOT) -> Path:
+        return self.folder(root) / "metrics.json"
+
+    def representations(self, root: Path = ROOT) -> Path:
+        return self.folder(root) / "representations.npz"
+
+    def resolve(self, root: Path = ROOT) -> tuple[Scenario, str, dict]:
+        scenario, algorithm, hyper = super().resolve(root)
+        return dataclasses.replace(scenario, seeds=list(self.seeds)), algorithm, hyper
+
+
+@dataclass(frozen=True)
 class Tuned(Cell):
     """A cell of `base`'s method with the values that tuning chose. Its files lie apart from `runs/`, of which
     stages of the paper's own dvc.yaml depend: those must not need the tuning.

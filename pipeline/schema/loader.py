@@ -206,10 +206,11 @@ def load_paper(name: str, root: Path = ROOT) -> Paper:
         if item not in known:
             raise ParamError(f"{shorten(path)}: {where}: {unknown(kind, item, known)}")
     for name, tuning in paper.tuning.items():
-        seeds = paper.scenarios[name].seeds
-        if not tuning.seeds or not set(tuning.seeds) <= set(seeds):
-            raise ParamError(f"{shorten(path)}: tuning.{name}.seeds: must be some of the scenario's {seeds}, "
-                             f"found {tuning.seeds}")
+        scenario = paper.scenarios[name]
+        drawn = {0, *map(scenario.draw, scenario.seeds)}
+        if not tuning.seeds or not drawn.issuperset(map(scenario.draw, tuning.seeds)):
+            raise ParamError(f"{shorten(path)}: tuning.{name}.seeds: must be 0 or some of the scenario's "
+                             f"{scenario.seeds}, found {tuning.seeds}")
     for name in paper.sources.settings:
         if all(setting(scenario, name) is None for scenario in paper.scenarios.values()):
             raise ParamError(f"{shorten(path)}: sources.settings.{name}: no scenario has such a value")

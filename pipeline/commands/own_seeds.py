@@ -1,0 +1,92 @@
+"""`fedrepro run CELL --seeds 7,8`: train with seeds of one's own, outside of what git and the tables hold."""
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from pipeline.cells.results import read, summarise
+from pipeline.errors import ParamError
+from pipeline.schema import MINIATURES, ROOT, Cell, OwnSeeds, load_paper, planned, shorten
+
+
+def parse(text: str) -> tuple[int, ...]:
+    """`7,8` -> (7, 8); ParamError for what is not different whole numbers."""
+    parts = text.split(",")
+    if not all(part.strip().isascii() and part.strip().isdigit() for part in parts):
+        raise ParamError(f"--seeds {text!r:.80}: must be whole numbers, such as 7,8")
+    seeds = tuple(map(int, parts))
+    if len(set(seeds)) < len(seeds) or max(seeds) >= 2**31:
+        raise ParamError(f"--seeds {text!r:.80}: must be different numbers below 2147483648")
+    return seeds
+
+
+def cells(names: Sequence[str]) -> list[Cell]:
+    """The cells that are named, of a scenario all; ParamError for a paper, a stage or an unknown name."""
+    chosen: list[Cell] = []
+    for name in names:
+        if name.count("/") == 1:
+            paper, scenario = name.split("/")
+            load_paper(paper)
+            some = [cell for cell in planned(paper) if cell.scenario == scenario]
+        else:
+            some = [Cell.parse(name)]
+        if not some:
+            file = f"papers/{name.split('/')[0]}/paper.yaml"
+            raise ParamError(f"{file}: no grid has the scenario of {name!r:.80}")
+        for cell in some:
+            cell.resolve()
+        chosen += some
+    if not chosen:
+        raise ParamError("--seeds: name a cell (fedlsa/mini/fedavg) or a scenario (fedlsa/mini)")
+    return list(dict.fromkeys(chosen))
+
+
+def partition_stage(cell: Cell) -> str:
+    """The stage that brings a cell's data and deals them to its clients."""
+    name = "partition-mini" if cell.scenario in MINIATURES else f"partition@{cell.scenario}"
+    return f"papers/{cell.paper}/dvc.yaml:{name}"
+
+
+def train(chosen: Sequence[Cell], seeds: tuple[int, ...]) -> None:
+    """Train each cell with these seeds, and print each number beside those in git.
+
+    Its files go to papers/<paper>/own-seeds/<scenario>/<method>, which git ignores.
+    """
+    from pipeline.cells.training import train_cell
+    from stages.partition import deal
+
+    dealt: set[Path] = set()
+    for cell in chosen:
+        own = OwnSeeds(cell.paper, cell.scenario, cell.method, seeds)
+        folder = ROOT / "papers" / own.paper / "partitions" / own.partition
+        if folder not in dealt:
+            scenario = load_paper(cell.paper).scenarios[cell.scenario]
+            deal(replace(scenario, seeds=list(seeds)), _where(cell), folder, f"{cell.paper}/{cell.scenario}")
+            dealt.add(folder)
+        print("\n".join(summary(own, train_cell(own))), flush=True)
+    print(f"To have them in the tables: add the seeds to `seeds` of {_where(chosen[0])}, then\n"
+          f"`fedrepro run {chosen[0]}`; a seed that was trained here is not trained again")
+
+
+def summary(cell: OwnSeeds, result: dict) -> list[str]:
+    """The lines for one cell: each seed, their mean, and the mean that git has."""
+    headline = result["headline"]
+    lines = [f"{cell}, {headline} accuracy"]
+    for seed, value in zip(cell.seeds, result["measures"][headline]):
+        lines.append(f"  seed {seed:<8}{value:6.2f} %")
+    lines.append(f"  {'yours':<13}{_mean(result)}")
+    base = Cell(cell.paper, cell.scenario, cell.method)
+    if (committed := base.folder() / "result.json").exists():
+        lines.append(f"  {'in the table':<13}{_mean(read(committed))}")
+    return [*lines, f"  written to {shorten(cell.folder())}"]
+
+
+def _mean(result: dict) -> str:
+    number = summarise(result["measures"][result["headline"]])
+    spread = "" if number.std is None else f" ± {number.std:.2f}"
+    return f"{number.mean:6.2f}{spread} % (seeds {', '.join(map(str, result['seeds']))})"
+
+
+def _where(cell: Cell) -> str:
+    if cell.scenario in MINIATURES:
+        return f"papers/{cell.paper}/paper.yaml: miniature.scenario"
+    return f"papers/{cell.paper}/paper.yaml: scenarios.{cell.scenario}"
