@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import sqlite3
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -89,6 +90,16 @@ def test_import_makes_a_run_per_seed_with_everything(root):
         history[history["seed"] == 1]["weighted"].tolist()
     )
     assert {a.path for a in client.list_artifacts(run.info.run_id)} == {"history.csv", "result.json"}
+
+
+def test_the_printed_number_and_the_spread_are_logged_and_progress_is_reported(fresh):
+    seen = []
+    tracking.import_results(fresh, {CELL: {"weighted": 61.25}}, lambda done, total: seen.append((done, total)))
+    result = results.collect(fresh)[CELL]
+    metrics = runs_of(fresh)[0].data.metrics
+    assert metrics["printed/weighted"] == 61.25
+    assert metrics["spread/weighted"] == pytest.approx(statistics.stdev(result["measures"]["weighted"]))
+    assert seen == [(0, 1)]
 
 
 def test_import_again_adds_nothing(root):

@@ -10,10 +10,12 @@ import os
 import platform
 import re
 import sqlite3
+import statistics
 import sys
 import time
 import uuid
 from collections import defaultdict
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -28,11 +30,13 @@ from pipeline.schema import LISTED, ROOT, Cell, Trial, Tuned, load_paper
 LIVE_AFTER = 30.0                                     # seconds after which a cell is followed live
 FLUSH = 10.0                                          # seconds between two batches of a live run
 BATCH = 1000                                          # metrics that MLflow takes in one call
+Printed = Mapping[Cell, Mapping[str, float]]          # a cell's measures -> the numbers that the paper prints
 NOTE = """{title}
 
 A run is a seed of a cell, named scenario/method/seed. A column block of a table: search
 `tags.scenario = "mini"`, tick the runs, Compare; or group by the tag `method` for the mean over the seeds.
-`reported/...` are the numbers that the report prints; metrics without a prefix are the model that the paper's
+`reported/...` are the numbers that the report prints, `printed/...` the paper's, `spread/...` the standard
+deviation over seeds; metrics without a prefix are the model that the paper's
 tables score, `pre.` and `post.` the other one, before or after local training."""
 
 
@@ -41,19 +45,28 @@ def uri(root: Path = ROOT) -> str:
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root / 'mlflow.db'}"
 
 
-def import_results(root: Path = ROOT) -> tuple[int, int]:
+def import_results(
+    root: Path = ROOT, printed: Printed | None = None, progress: Callable[[int, int], None] | None = None
+) -> tuple[int, int]:
     """Log every seed of every finished cell that is not there yet; (new runs, runs that were there). One
-    import waits for another."""
+    import waits for another.
+
+    printed: the papers' numbers, logged beside the measured ones. progress: called with the number of
+    finished cells that were looked at and of all, before each.
+    """
     new = old = 0
     with _locked(root, "import"):
         store, tunings = Store(root), {cell: choices.read(cell, root) for cell in choices.found(root)}
+        store.printed = printed or {}
         found = results.collect(root)
         for cell in tunings:
             found |= results.of_tuning(cell, root)
         there = {paper: store.finished(paper) for paper in {cell.paper for cell in (*found, *tunings)}}
         for paper in there:
             store.remove_unfinished(paper)
-        for cell, result in found.items():
+        for done, (cell, result) in enumerate(found.items()):
+            if progress:
+                progress(done, len(found))
             missing = [
                 k
                 for k, seed in enumerate(result["seeds"])
@@ -140,6 +153,7 @@ class Store:
         self.root, self.client, self.checkout = root, mlflow.MlflowClient(uri(root)), _checkout(root)
         self.entities = mlflow.entities
         self.experiments: dict[str, str] = {}
+        self.printed: Printed = {}
 
     def experiment(self, paper: str) -> str:
         """The id of the paper's experiment, made where it is missing."""
@@ -220,6 +234,11 @@ class Store:
             for name, values in result["measures"].items()
             if "." not in name or name.endswith(".AVG")
         ]
+        headline = result["headline"]
+        beside = {f"printed/{name}": number for name, number in self.printed.get(cell, {}).items()}
+        if len(seeds := result["measures"].get(headline, [])) > 1:
+            beside[f"spread/{headline}"] = statistics.stdev(seeds)
+        reported += [self.entities.Metric(name, number, ended, 0) for name, number in beside.items()]
         partitions = result.get("partitions", [result["partition"]] * len(result["seeds"]))
         tags = {
             "fedrepro.result": result["self"],
@@ -424,11 +443,11 @@ def no_answer(error: Exception, root: Path = ROOT) -> str:
     return f"MLflow at {uri(root)} does not answer ({why})"
 
 
-def say_import() -> int:
+def say_import(printed: Printed | None = None) -> int:
     """Import and print the outcome; returns the exit code. A server that is down does not fail the
     pipeline."""
     try:
-        new, old = import_results()
+        new, old = import_results(printed=printed)
     except FedReproError:
         raise
     except Exception as error:

@@ -287,7 +287,8 @@ def ui(paper: str | None, port: int) -> int:
 def import_() -> int:
     """Bring every finished seed that MLflow does not know yet into it."""
     from pipeline.cells.tracking import say_import
-    return say_import()
+    from pipeline.commands.ui import printed
+    return say_import(printed())
 
 
 @main.command(short_help="Train the miniatures anew and compare the numbers.",

@@ -26,6 +26,7 @@ from pipeline.schema import MINIATURE, ROOT, Cell, load_paper, papers
 HOST = "127.0.0.1"                                    # MLflow asks for no password
 PATIENCE = 180.0                                      # seconds that the server may take to start
 COLUMNS = 6                                           # measures in a view at most
+SECONDS = 5.0                                         # between two lines of progress
 LONGEST = 5000                                        # characters that MLflow takes in a tag
 Results = dict[Cell, dict]
 
@@ -38,7 +39,7 @@ def ui(paper: str | None, port: int, root: Path = ROOT) -> int:
         load_paper(key, root)                         # an unknown one is said
     try:
         click.echo("Bringing results into MLflow that it does not know yet")
-        tracking.import_results(root)
+        tracking.import_results(root, printed(root), _Progress())
         store, found = tracking.Store(root), results.collect(root)
         links = {
             key: dict(views(key, {cell: found[cell] for cell in found if cell.paper == key}, store))
@@ -54,15 +55,43 @@ def ui(paper: str | None, port: int, root: Path = ROOT) -> int:
     return _serve(links, free_port(port), root)
 
 
+def printed(root: Path = ROOT) -> dict[Cell, dict[str, float]]:
+    """The numbers that the papers print for measured cells, by measure; of several tables the first."""
+    from pipeline.report.study import studies
+    from pipeline.report.tables import table_view
+
+    found: dict[Cell, dict[str, float]] = {}
+    for study in studies(results.collect(root), root).values():
+        for key in study.paper.tables:
+            for row in (row for panel in table_view(key, study).panels for row in panel.rows):
+                for value in row.values:
+                    if value.cell and value.printed is not None:
+                        found.setdefault(value.cell, {}).setdefault(value.measure, value.printed)
+    return found
+
+
+class _Progress:
+    """A line every few seconds while results are brought in."""
+
+    def __init__(self) -> None:
+        self.shown = time.monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        if (now := time.monotonic()) - self.shown >= SECONDS:
+            self.shown = now
+            click.echo(f"  {done} of {total} cells")
+
+
 # -- views ---------------------------------------------------------------------------------------------------
 
 def views(key: str, found: Results, store: tracking.Store) -> Iterator[tuple[str, str]]:
     """(what it shows, path of the link) of a paper's views, which are written into its experiment: all runs
-    grouped by cell, then the methods of each table side by side, where two or more are measured."""
+    of cells grouped by cell last, before them the methods of each table side by side, where two or more are
+    measured."""
     if not found:
         return
     runs, experiment = store.finished(key), store.experiment(key)
-    shown = {"all runs": view(found, "", "cell", "attributes.start_time")}
+    shown = {}
     for title, cells in comparisons(key, found, store.root).items():
         some = {cell: found[cell] for cell in cells}
         ids = [runs[result["self"], str(seed)] for result in some.values() for seed in result["seeds"]]
@@ -70,6 +99,8 @@ def views(key: str, found: Results, store: tracking.Store) -> Iterator[tuple[str
         exact = view(some, f"attributes.run_id IN ({', '.join(map(repr, ids))})", "label", order)
         rough = view(some, f"tags.scenario = '{cells[0].scenario}'", "label", order)
         shown[title] = exact if len(json.dumps(exact)) < LONGEST else rough
+    # Runs of a tuning have no seed.
+    shown["all runs"] = view(found, "tags.seed LIKE '%'", "cell", "attributes.start_time")
     for title, document in shown.items():
         name = re.sub(r"[^a-z0-9]+", "-", title.lower())
         store.client.set_experiment_tag(experiment, f"mlflow.sharedViewState.{name}", json.dumps(document))
@@ -116,7 +147,9 @@ def columns(found: Results) -> list[str]:
             if "." not in name and name != "loss":
                 counts[name] = counts.get(name, 0) + 1
     others = sorted(counts, key=lambda name: -counts[name])
-    return [f"reported/{name}" for name in list(dict.fromkeys([*headlines, *others]))[:COLUMNS]]
+    kinds = ("reported", "printed", "spread")
+    first = [f"{kind}/{name}" for name in dict.fromkeys(headlines) for kind in kinds]
+    return list(dict.fromkeys([*first, *(f"reported/{name}" for name in others)]))[:COLUMNS]
 
 
 # -- the server ----------------------------------------------------------------------------------------------
