@@ -1,6 +1,6 @@
 """A hook of MkDocs: links from a page to files of the repository that are not on the site.
 
-They become links to the repository where CITATION.cff has its address (`repository-code`), else the bare name.
+They become links to the repository where CITATION.cff has its address (`repository-code`), else bare names.
 """
 import os
 import re
