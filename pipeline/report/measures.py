@@ -4,14 +4,14 @@
     rounds.10-100.average    mean over the evaluated rounds 10 to 100 of a column of history.csv
     changes.average          how unsteady a curve is: root mean square of the change from one evaluated round,
                              round 1 first, to the next
-    above.hfl.average        percent of the evaluated rounds, from round 1 on, in which the curve is above that
-                             of the row `hfl` of the same scenario
-    pace.average             the first evaluated round in which a curve has covered 90 % of the way from its first
-                             value to its last one
+    above.hfl.average        percent of the evaluated rounds, from round 1 on, in which the curve is above
+                             that of the row `hfl` of the same scenario
+    pace.average             the first evaluated round in which a curve has covered 90 % of the way from its
+                             first value to its last one
     other.average            of the models on the other side of local training than the reported ones
     domains.std              standard deviation over the accuracies of the scenario's domains
-    scarce.accuracy          mean accuracy, after the last round, of the quarter of the clients with the fewest
-                             training images; only where all seeds share one partition
+    scarce.accuracy          mean accuracy, after the last round, of the quarter of the clients with the
+                             fewest training images; only where all seeds share one partition
     run.traffic              kB that a client sends and receives in a round, at four bytes a scalar
     run.memory               peak memory in MB, of the device where it has its own, else of the process
     run.seconds              wall time of a round
