@@ -417,6 +417,16 @@ def test_delta_is_measured_minus_measured_baseline(measured):
     assert deltas["FedProx"].state == "missing" and deltas["FedAvg"].state == "outside"
 
 
+def test_delta_passes_over_a_further_accuracy_of_ours(measured):
+    path = measured / "papers/fedcrl/paper.yaml"
+    document = yaml.safe_load(path.read_text())
+    document["tables"]["table1"]["also"] = {"one domain": "M"}
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    [panel] = view(measured, "table1").panels
+    ours = {row.name: dict(zip(panel.columns, row.values)) for row in panel.rows}["Ours"]
+    assert (ours["Δ"].mean, ours["one domain"].mean) == ("+5.50", ours["M"].mean)
+
+
 def test_what_a_run_costs_stands_beside_the_printed_formula(measured):
     path = measured / "papers/fedcrl/paper.yaml"
     document = yaml.safe_load(path.read_text())

@@ -269,12 +269,14 @@ class Body:
                 compare(value, self.filler.previous(setting, place, name), lower, "+−")
 
     def _subtract(self, delta: Place):
-        """Measured minus the measured baseline, in the last column of the block before delta that is no
-        cost."""
+        """Measured minus the measured baseline, in the last column of the block before delta that is neither
+        a cost nor one of another accuracy that is ours."""
         block = [
             place for place in self.plain if (place.setting, place.dataset) == (delta.setting, delta.dataset)
         ]
-        block = [place for place in block if self.filler.measure(place.setting, place, "") not in COSTS]
+        again = other_measures(self.filler.table)
+        block = [place for place in block if place.column not in again
+                 and self.filler.measure(place.setting, place, "") not in COSTS]
         for name in self.names:
             baseline = self.baseline(name, delta)
             self.values[name, delta] = Value("outside")
@@ -366,7 +368,7 @@ def legend(symbols: set[str], table: Table) -> str:
         found.append(f"{SCORED}: before or after a round's local training")
     found += [
         f"{heading}: {measure_words(measure)}, which the paper does not print"
-        for heading, measure in other_measures(table).items()
+        for heading, measure in other_measures(table).items() if heading != measure
     ]
     return "; ".join(found) + "." if found else ""
 

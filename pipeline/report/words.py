@@ -50,6 +50,8 @@ GROUPS = {
     "clean": "clean test",
     "corrupted": "corrupted test",
     "unseen": "unseen clients",
+    "pre": "before local training",
+    "post": "after local training",
 }
 NUMBERS = "no one two three four five six seven eight nine ten eleven twelve".split()
 _GREEK = re.compile(rf"(?<![A-Za-z])({'|'.join(GREEK)})(?![A-Za-z])")
@@ -105,9 +107,11 @@ def method_label(paper: Paper, method: str) -> str:
 
 
 def measure_words(measure: str) -> str:
-    """`clean.AVG` -> `clean test, average`; a domain keeps its name."""
+    """`clean.AVG` -> `clean test, average`, `post.average` -> `after local training, average`; a domain keeps
+    its name."""
     group, _, name = measure.rpartition(".")
-    return ", ".join(filter(None, (GROUPS.get(group, group), MEASURES.get(name, name))))
+    groups = group.split(".") if group.startswith(("pre", "post")) else [group]
+    return ", ".join(filter(None, (*(GROUPS.get(one, one) for one in groups), MEASURES.get(name, name))))
 
 
 def minus(number: str) -> str:
