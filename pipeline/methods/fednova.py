@@ -11,7 +11,6 @@ from pipeline.errors import TrainingError
 from pipeline.losses import squared_distance
 from pipeline.methods._server_steps import (
     Decay,
-    client_weights,
     learned,
     plain_sgd,
     shares,
@@ -40,7 +39,7 @@ class FedNova(FedAvg):
         return State(**start, change=zeros(learned(world, start.model)))
 
     def round(self, state: State, world: World) -> State:
-        weights, rule = client_weights(world, state.model), self.local_rule(world)
+        weights, rule = world.weights, self.local_rule(world)
         if not any(weights):
             return state
         start = world.everyone(state.model)

@@ -55,7 +55,7 @@ class FedProtoHetero(Method):
         seen = (
             self.class_means(trained.models, world)
             if self.means == "eval"
-            else trained.class_means(world.sizes)
+            else trained.class_means(world.class_counts)
         )
         weights = seen.counts if self.weighted else seen.present
         return State(models=trained.models, prototypes=aggregate_means(seen.means, weights, state.prototypes))

@@ -9,7 +9,7 @@ from torch import Tensor
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import Logged, split_loss
 from pipeline.engine.state import Clients, Params, State, combine, entries
-from pipeline.engine.world import World, client_mean
+from pipeline.engine.world import World
 from pipeline.methods.fedavg import FedAvg
 from pipeline.schema import Count, NonNegative, Positive
 
@@ -39,7 +39,7 @@ class PFedMe(FedAvg):
     def round(self, state: State, world: World) -> State:
         received = world.everyone(state.model)
         trained = world.local_steps(received, self.step, own=received)
-        mean = client_mean(trained.models, world, self.uniform)
+        mean = world.average(trained.models, self.uniform)
         personal = trained.own if state.personal is None else world.renewed(state.personal, trained.own)
         return State(model=combine([state.model, mean], [1 - self.beta, self.beta]), personal=personal)
 

@@ -10,7 +10,7 @@ from pipeline.engine.phase import has_batchnorm
 from pipeline.engine.state import Clients, Params, State, combine, weighted_mean, zeros
 from pipeline.engine.world import World
 from pipeline.errors import TrainingError
-from pipeline.methods._server_steps import client_weights, learned, part, plain_sgd, steps_taken
+from pipeline.methods._server_steps import learned, part, plain_sgd, steps_taken
 from pipeline.methods.fedavg import FedAvg
 from pipeline.schema import NonNegative, Optimiser, Positive
 
@@ -40,7 +40,7 @@ class Scaffold(FedAvg):
         return State(**start, control=control, controls=world.everyone(control))
 
     def round(self, state: State, world: World) -> State:
-        weights, rule = client_weights(world, state.model), self.local_rule(world)
+        weights, rule = world.weights, self.local_rule(world)
         if not any(weights):
             return state
         corrections = Clients(combine([state.control, mine], [1, -1]) for mine in state.controls)
@@ -49,7 +49,7 @@ class Scaffold(FedAvg):
         controls = self.renewed(state, models, world, rule)
         mean, x = weighted_mean(models, weights), part(state.model, state.control)
         moved = combine([x, mean], [1 - self.server_lr, self.server_lr])
-        everyone = client_weights(world.whole, state.model)
+        everyone = world.whole.weights
         return State(model=mean.joined(moved), control=weighted_mean(controls, everyone), controls=controls)
 
     def loss(self, model: Handle, batch: Batch, shared: object, own: Params) -> Tensor:
