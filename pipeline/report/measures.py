@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.cells.results import history, lower_is_better
+from pipeline.cells.results import history, lower_is_better, traffic_of_seeds
 from pipeline.report import embedding, geometry
 from pipeline.schema import ROOT, Cell
 
@@ -54,7 +54,7 @@ def in_points(measure: str) -> bool:
 
 def _costs(result: dict, measure: str) -> list[float]:
     if measure == "run.traffic":
-        return [result["traffic"]["bytes"] / 1000] * len(result["seeds"])
+        return [sent / 1000 for sent in traffic_of_seeds(result, "bytes")]
     if measure == "run.seconds":
         return [seconds / result["rounds"] for seconds in result["seconds"]]
     memory = result.get("memory") or {}
