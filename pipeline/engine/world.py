@@ -170,11 +170,14 @@ class World:
                                 f"{', '.join(sorted({client.model.name for client in self.clients}))}")
         return self._initial(self.clients[0].model, "shared")
 
-    def new_models(self, pretraining: int = 0) -> Clients:
+    def new_models(self, pretraining: int = 0, *, own: bool = False) -> Clients:
         """Parameters for every client: the shared ones where all hold one network, else its own draw each.
-        Each has then trained alone on the cross-entropy for as many epochs as the scenario says, or where it
-        says nothing, as the method does."""
-        if self.homogeneous:
+        `own`, of a method without a model at the server: its own draw each, too, where the scenario has
+        public data and averages no models, as in RAHFL's code (init_nets); where it does, all start from one
+        (FCCL+, Sec. 4.4). Each has then trained alone on the cross-entropy for as many epochs as the scenario
+        says, or where it says nothing, as the method does."""
+        alone = own and self.shares_public and self.training.averaging is None
+        if self.homogeneous and not alone:
             models = self.everyone(self.new_model())
         else:
             models = Clients(self._initial(client.model, client.name) for client in self.clients)

@@ -86,7 +86,7 @@ class Collaborative(Method):
     # -- the round ----------------------------------------------------------------------------------------
 
     def init(self, world: World) -> State:
-        return State(models=world.new_models())
+        return State(models=world.new_models(own=True))
 
     def round(self, state: State, world: World) -> State:
         state = self.prepare(state, world)

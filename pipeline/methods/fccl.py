@@ -36,7 +36,7 @@ class FCCL(MeanLogits):
     pretraining: Count = 50               # epochs of BASE (FCCL+ Sec. 4.1)
 
     def init(self, world: World) -> State:
-        models = world.new_models(self.pretraining)                      # theta*
+        models = world.new_models(self.pretraining, own=True)            # theta*
         return State(models=models, pretrained=models)
 
     def own(self, state: State, world: World) -> Clients | None:

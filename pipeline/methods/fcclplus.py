@@ -51,7 +51,7 @@ class FCCLPlus(FCCL):
             raise ValueError("'fccm: false' with 'omega: 0' leaves nothing to agree on")
 
     def init(self, world: World) -> State:
-        return super().init(world) if self.local == "fccl" else State(models=world.new_models())
+        return super().init(world) if self.local == "fccl" else State(models=world.new_models(own=True))
 
     def look(self, model: Handle, images: Tensor, own: Any) -> dict[str, Tensor]:
         z = model.features(images)

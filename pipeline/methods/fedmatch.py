@@ -48,7 +48,7 @@ class FedMatch(Collaborative):
 
     def init(self, world: World) -> State:
         """`models` are theta, what a client answers with; psi holds trainable tensors alone."""
-        sigma, share = world.new_models(), PSI_START if self.decomposed else 0.0
+        sigma, share = world.new_models(own=True), PSI_START if self.decomposed else 0.0
         moving = [Handle(world.network(k, model), model).params for k, model in enumerate(sigma)]
         psi = Clients(entries(lambda value: share * value, mine) for mine in moving)
         models = sigma.joined(Clients(map(partial(entries, torch.add), moving, psi)))

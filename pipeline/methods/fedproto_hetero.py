@@ -48,7 +48,7 @@ class FedProtoHetero(Method):
         return frozenset({"projector"} if self.space == "projector" else ())
 
     def init(self, world: World) -> State:
-        return State(models=world.new_models(), prototypes=None)
+        return State(models=world.new_models(own=True), prototypes=None)
 
     def round(self, state: State, world: World) -> State:
         trained = world.local_epochs(state.models, self.loss, shared=state.prototypes)
