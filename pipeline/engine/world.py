@@ -418,14 +418,14 @@ class World:
             [network.features(part) for part in self.clients[client].images.split(EVALUATION_BATCH)]
         )
 
-    def class_means(self, models: Clients, scaled: Callable[[Tensor], Tensor] = lambda z: z) -> ClassMeans:
-        """Mean representation per client and class over the whole training set, in evaluation mode, without
-        gradient (FedCRL Eq. 3; FedCCL, Algorithm 1, after local training); of `scaled` representations (n, d)
     @property
     def class_counts(self) -> Tensor:
         """(clients, classes) int64: each client's training samples of every class."""
         return torch.stack([torch.bincount(client.labels, minlength=self.classes) for client in self.clients])
 
+    def class_means(self, models: Clients, scaled: Callable[[Tensor], Tensor] = lambda z: z) -> ClassMeans:
+        """Mean representation per client and class over the whole training set, in evaluation mode, without
+        gradient (FedCRL Eq. 3; FedCCL, Algorithm 1, after local training); of `scaled` representations (n, d)
         where a method asks for it."""
         means = torch.zeros(
             len(self.clients),

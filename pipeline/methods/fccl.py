@@ -26,6 +26,7 @@ class FCCL(MeanLogits):
     reading of teachers for FCCL and FCCL+ within a comparison: `teacher_mode: train` of the journal code,
     `eval` of the conference's.
     """
+    copies = 3
     lam: NonNegative = 0.0051
     # Target correlation of different classes; 0: decorrelated, as in Barlow Twins.
     off_target: Annotated[float, Range(low=-1, high=1)] = -1.0

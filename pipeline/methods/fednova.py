@@ -33,6 +33,10 @@ class FedNova(FedAvg):
     server_momentum: Decay = 0.0
     lr: Positive | None = None            # of plain SGD; None: the scenario's optimiser
 
+    @property
+    def copies(self) -> int:
+        return 2 if self.mu else 1
+
     def init(self, world: World) -> State:
         start = super().init(world)
         self.lengths(world, start.model)  # refused before anything trains

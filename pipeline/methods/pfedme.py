@@ -24,6 +24,7 @@ class PFedMe(FedAvg):
     """
     can = frozenset({"partial participation", "unseen clients"})
     headline = "post"
+    copies = 2                            # theta and w_k
     lam: NonNegative = 15.0               # released code, as are inner_steps and beta
     inner_steps: Count = 5                # K
     inner_lr: Positive = 0.01             # PFLlib's; the released code has 0.09 and, tuned, 0.1 to 0.01
