@@ -278,7 +278,7 @@ def summarise(cell, scenario, algorithm, hyper, resolved, runs, metas, digest, r
 def traffic(sent: list[tuple[float, float]]) -> dict[str, dict]:
     """`traffic`, the mean over the seeds, each of which has a partition of its own, and `traffic_of_seeds`;
     `sent` is what a client of each seed sends and receives in a round, in scalars."""
-    each = {
+    each: dict[str, list[float]] = {
         "up": [up for up, _ in sent],
         "down": [down for _, down in sent],
         "bytes": [round((up + down) * BYTES) for up, down in sent],

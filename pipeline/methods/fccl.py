@@ -26,7 +26,6 @@ class FCCL(MeanLogits):
     reading of teachers for FCCL and FCCL+ within a comparison: `teacher_mode: train` of the journal code,
     `eval` of the conference's.
     """
-    copies = 3
     lam: NonNegative = 0.0051
     # Target correlation of different classes; 0: decorrelated, as in Barlow Twins.
     off_target: Annotated[float, Range(low=-1, high=1)] = -1.0
@@ -35,6 +34,10 @@ class FCCL(MeanLogits):
     consensus: Literal["mean", "conference"] = "mean"
     teacher_mode: Literal["train", "eval"] = "train"          # of BatchNorm in the teachers
     pretraining: Count = 50               # epochs of BASE (FCCL+ Sec. 4.1)
+
+    @property
+    def copies(self) -> int:
+        return 3                                                         # the model and two teachers
 
     def init(self, world: World) -> State:
         models = world.new_models(self.pretraining, own=True)            # theta*
