@@ -156,6 +156,14 @@ DAMAGES = {
         lambda path: _rewrite(path, lambda d: d["traffic"].update(up=10**400)),
         "ours/result.json: traffic.up: must be finite, found 1000",
     ),
+    "traffic of a seed lost": (
+        lambda path: _rewrite(path, lambda d: d.update(traffic_of_seeds={k: [1] for k in d["traffic"]})),
+        "ours/result.json: 1 values of 'up' for 2 seeds",
+    ),
+    "traffic in part": (
+        lambda path: _rewrite(path, lambda d: d.update(traffic_of_seeds={"up": [1, 2], "down": [1, 2]})),
+        "ours/result.json: the key 'traffic_of_seeds.bytes' is missing",
+    ),
     "without headline": (
         lambda path: _rewrite(path, lambda d: d.update(headline="averag")),
         "ours/result.json: measures: unknown headline 'averag' (nearest: 'average')",

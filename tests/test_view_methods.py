@@ -475,7 +475,7 @@ def test_without_its_term_fedproto_is_local():
 def test_running_means_are_of_the_embeddings_before_each_step():
     # one batch, one step
     w = small_world(sizes=(12,), models=[Model("cnn4", projector=8)], dtype=torch.float64)
-    found, start = run(FedProtoHetero(), w, 1).prototypes, w.network(0, w.new_models()[0]).train()
+    found, start = run(FedProtoHetero(), w, 1).prototypes, w.network(0, w.new_models(own=True)[0]).train()
     with torch.no_grad():
         h = start.projector(start.features(w.clients[0].images))
     for c in w.clients[0].labels.unique():
@@ -771,6 +771,12 @@ def test_scalars_per_round():
     w = small_world(settings=dropped, **four)
     assert RAHFL().traffic(w) == (48_641, 1.5 * 48_640)
     assert RAHFL(matrix_every=4).traffic(w) == (48_640.25, 1.5 * 48_640)
+    # Accuracies 0.5, 0.5, 0.7, 0.9: two clients teach each other, so that 3 + 3 + 1 + 0 teachers send.
+    tied = State(matrix=transfer_matrix(torch.tensor([0.5, 0.5, 0.7, 0.9])))
+    assert RAHFL().traffic(w, tied) == (48_641, 7 / 4 * 48_640)
+    silent = State(matrix=transfer_matrix(torch.tensor([torch.nan] * 4)))
+    assert RAHFL().traffic(w, silent) == (48_641, 0)
+    assert RAHFL(asymmetric=False).traffic(w, tied) == (48_640, 145_920)
     assert RAHFL(asymmetric=False).traffic(w) == (48_640, 145_920)
     assert AugHFL().traffic(w) == (48_640 + 19, 145_920)
 

@@ -98,7 +98,7 @@ def _as_finished(result: dict, history: pd.DataFrame, seed: int) -> dict:
         "seed": seed,
         "rows": rows,
         "clients": result["clients"][at],
-        "traffic": [result["traffic"]["up"], result["traffic"]["down"]],
+        "traffic": [results.traffic_of_seeds(result, name)[at] for name in ("up", "down")],
         "hook": result["hook"],
         "seconds": result["seconds"][at],
         "memory": {name: values[at] for name, values in result["memory"].items()},

@@ -67,6 +67,19 @@ def summarise(values: list[float]) -> Summary:
     return Summary(statistics.fmean(values), std, len(values))
 
 
+def traffic(result: dict, name: Literal["up", "down", "bytes"] = "bytes") -> Summary:
+    """What a client sends (`up`, scalars) or receives (`down`) in a round, or both in bytes. Of a result that
+    has the first seed's alone, recorded before every seed had its own, this is that one value."""
+    return summarise(traffic_of_seeds(result, name) if "traffic_of_seeds" in result else
+                     [result["traffic"][name]])
+
+
+def traffic_of_seeds(result: dict, name: Literal["up", "down", "bytes"]) -> list[float]:
+    """As `traffic`, of every seed; the one value for each where there is but one."""
+    found = result.get("traffic_of_seeds")
+    return found[name] if found else [result["traffic"][name]] * len(result["seeds"])
+
+
 def lower_is_better(measure: str) -> bool:
     """Whether a small value of `measure` is a good one: spread over clients, loss and what a run costs."""
     return measure.rpartition(".")[2] in LOWER_IS_BETTER
@@ -132,10 +145,19 @@ def _check_values(document: dict) -> None:
                 check(list[Percent], values, f"{part}.{name}")
         _check_length(document[part], seeds)
     _check_length({key: document[key] for key in ("clients", "seconds")}, seeds)
+    if "traffic_of_seeds" in document:
+        _check_traffic(document["traffic_of_seeds"], seeds)
     if len(set(map(len, document["clients"]))) > 1:
         raise FedReproError("clients: not the same number for every seed")
     if document["cell"] != "/".join(document[key] for key in ("paper", "scenario", "method")):
         raise FedReproError(f"'cell' is {document['cell']!r:.80}, which paper, scenario and method are not")
+
+
+def _check_traffic(found: object, seeds: list[int]) -> None:
+    each = check(dict[str, list[NonNegative]], found, "traffic_of_seeds")
+    if lost := [name for name in INSIDE["traffic"] if name not in each]:
+        raise FedReproError(f"the key {'traffic_of_seeds.' + lost[0]!r} is missing")
+    _check_length(each, seeds)
 
 
 def _check_length(values: dict[str, list], seeds: list[int]) -> None:

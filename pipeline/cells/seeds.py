@@ -226,7 +226,6 @@ def summarise(cell, scenario, algorithm, hyper, resolved, runs, metas, digest, r
         values = {n: [_rounded(evaluation.last_mean(run["rows"], n, k)) for run in runs] for n in names}
         return {n: v for n, v in values.items() if None not in v}
 
-    up, down = runs[0]["traffic"]
     return seal(
         {
             "cell": str(cell),
@@ -252,7 +251,7 @@ def summarise(cell, scenario, algorithm, hyper, resolved, runs, metas, digest, r
             "last3": means(3),
             "last5": means(5),
             "clients": [run["clients"] for run in runs],
-            "traffic": {"up": up, "down": down, "bytes": round((up + down) * BYTES)},
+            **traffic([run["traffic"] for run in runs]),
             "data": metas[0]["data"],
             "public": metas[0]["public"],
             "partition": metas[0]["digest"],
@@ -274,6 +273,19 @@ def summarise(cell, scenario, algorithm, hyper, resolved, runs, metas, digest, r
             "digest": digest,
         }
     )
+
+
+def traffic(sent: list[tuple[float, float]]) -> dict[str, dict]:
+    """`traffic`, the mean over the seeds, each of which has a partition of its own, and `traffic_of_seeds`;
+    `sent` is what a client of each seed sends and receives in a round, in scalars."""
+    each: dict[str, list[float]] = {
+        "up": [up for up, _ in sent],
+        "down": [down for _, down in sent],
+        "bytes": [round((up + down) * BYTES) for up, down in sent],
+    }
+    # The exact mean of equal numbers is that number.
+    means = {name: statistics.mean(values) for name, values in each.items()}
+    return {"traffic": means | {"bytes": round(means["bytes"])}, "traffic_of_seeds": each}
 
 
 def metrics(result: dict) -> dict:

@@ -46,9 +46,13 @@ class FedMatch(Collaborative):
     decomposed: bool = True
     pseudo_labels: bool = True
 
+    @property
+    def copies(self) -> int:
+        return 2 if self.decomposed else 1                  # sigma and psi
+
     def init(self, world: World) -> State:
         """`models` are theta, what a client answers with; psi holds trainable tensors alone."""
-        sigma, share = world.new_models(), PSI_START if self.decomposed else 0.0
+        sigma, share = world.new_models(own=True), PSI_START if self.decomposed else 0.0
         moving = [Handle(world.network(k, model), model).params for k, model in enumerate(sigma)]
         psi = Clients(entries(lambda value: share * value, mine) for mine in moving)
         models = sigma.joined(Clients(map(partial(entries, torch.add), moving, psi)))

@@ -139,10 +139,12 @@ class RAHFL(Collaborative):
         return {f"accuracy.{name}": 100 * float(found.nanmean()) for name, found in accuracies.items()}
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
-        """Where no two accuracies are equal, a client has (K - 1) / 2 teachers in the mean over clients; ties
-        are not counted."""
+        """Down go the logits of as many teachers as the matrix of `state` has, mean over clients: (K - 1) / 2
+        before there is one, which it is where no two accuracies are equal."""
         others, logits = len(world.clients) - 1, self.logits(world)
         up, teachers = (logits + 1 / self.matrix_every, others / 2) if self.asymmetric else (logits, others)
+        if self.asymmetric and state is not None and "matrix" in state:
+            teachers = float(state.matrix.sum()) / len(state.matrix)
         return up + averaged(world), teachers * logits + averaged(world)
 
 

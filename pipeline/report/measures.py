@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pipeline.cells.results import history, lower_is_better
+from pipeline.cells.results import history, lower_is_better, traffic_of_seeds
 from pipeline.report import embedding, geometry
 from pipeline.schema import ROOT, Cell
 
@@ -87,7 +87,7 @@ def rival(measure: str) -> str:
 
 def _costs(result: dict, measure: str) -> list[float]:
     if measure == "run.traffic":
-        return [result["traffic"]["bytes"] / 1000] * len(result["seeds"])
+        return [sent / 1000 for sent in traffic_of_seeds(result, "bytes")]
     if measure == "run.seconds":
         return [seconds / result["rounds"] for seconds in result["seconds"]]
     memory = result.get("memory") or {}
