@@ -505,17 +505,18 @@ def test_broken_vectors_are_named(drawn, vectors, message):
 
 
 def test_uniformity_is_that_of_the_representations_in_all_their_dimensions(drawn):
-    """Four directions at right angles in four dimensions: every pair is sqrt 2 apart. Their projection on
-    three dimensions puts one of them elsewhere."""
+    """The directions +e and -e of four axes: of 28 pairs four are opposite and 24 at right angles, so that
+    |u - v|^2 is 4 and 2. Three dimensions, which the figure draws, have no room for one of the axes."""
     from pipeline.report.measures import numbers
-    result = collect(drawn)[OURS]
-    write_representations(drawn, OURS, 0.05, values=np.eye(4, 8).astype(np.float16), ids=np.arange(4),
-                          labels=np.array([0, 0, 1, 1]), clients=np.zeros(4, int))
+    result, axes = collect(drawn)[OURS], np.eye(4, 8)
+    write_representations(drawn, OURS, 0.05, values=np.concatenate([axes, -axes]).astype(np.float16),
+                          ids=np.arange(8), labels=np.arange(8) % 2, clients=np.zeros(8, int))
     path = geometry.maker("sphere")("figure2", OURS, drawn)
-    assert numbers(OURS, result, "figure2.uniformity", drawn) == {0: -4.0}
+    expected = round(float(np.log((4 * np.exp(-8) + 24 * np.exp(-4)) / 28)), 4)
+    assert numbers(OURS, result, "figure2.uniformity", drawn) == {0: expected}
     assert geometry.kept_uniformity("figure2", FEDAVG, drawn) is None
     facts = json.loads(path.with_suffix(".json").read_text())
-    assert facts.pop("uniformity") == -4.0
+    assert facts.pop("uniformity") == expected
     # as it was kept before it held the measure
     path.with_suffix(".json").write_text(json.dumps(facts))
     assert numbers(OURS, result, "figure2.uniformity", drawn) == {}
