@@ -30,9 +30,10 @@ from pipeline.report.claims import (
 )
 from pipeline.report.context import found_in, page
 from pipeline.report.evidence import Evidence
+from pipeline.report.geometry import uniformity
 from pipeline.report.judgement import Judgement, Order, orders, ordinal
 from pipeline.report.judging import closeness, decide, judge
-from pipeline.report.measures import numbers, uniformity
+from pipeline.report.measures import numbers
 from pipeline.report.standings import of_table
 from pipeline.report.study import Study
 from pipeline.report.verdicts import (

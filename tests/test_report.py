@@ -140,6 +140,20 @@ DAMAGES = {
         lambda path: _rewrite(path, lambda d: d["clients"][0].pop()),
         "ours/result.json: clients: not the same number for every seed",
     ),
+    "holdings": (
+        lambda path: _rewrite(path, lambda d: d.update(holdings={"images": [[5, 6, 7]] * 2})),
+        "ours/result.json: the key 'holdings.classes' is missing",
+    ),
+    "holdings of others": (
+        lambda path: _rewrite(
+            path, lambda d: d.update(holdings=dict.fromkeys(("images", "classes"), [[5]] * 2))
+        ),
+        "ours/result.json: holdings: not a number for every client",
+    ),
+    "by class": (
+        lambda path: _rewrite(path, lambda d: d.update(by_class=[[50.0, 101.0]] * 2)),
+        "ours/result.json: by_class[0][1]: must be at most 100",
+    ),
     "emptied": (
         lambda path: _rewrite(path, lambda d: d.update(versions={})),
         "ours/result.json: the key 'versions.torch' is missing",

@@ -658,6 +658,8 @@ def test_a_better_client_does_not_move_and_a_worse_one_does():
         vars(w)["heldout"] = Batch(w.heldout.images, w.network(1, start[1])(w.heldout.images).argmax(1))
     state = run(RAHFL(), w, 1)
     assert state.accuracies["heldout"][1] == 1 and state.matrix.tolist() == [[0, 1], [0, 0]]
+    found = RAHFL().diagnostics(state)
+    assert (found["learns.0.1"], found["learns.1.0"], "learns.0.0" in found) == (1.0, 0.0, False)
     assert equal(state.models[1], start[1]) and largest_difference(state.models[0], start[0]) > 1e-4
 
 

@@ -104,5 +104,8 @@ def _as_finished(result: dict, history: pd.DataFrame, seed: int) -> dict:
         "memory": {name: values[at] for name, values in result["memory"].items()},
         "versions": result["machines"][at] if "machines" in result else result["versions"],
         "adopted": True,                                                            # without representations
+        **({"by_class": result["by_class"][at]} if "by_class" in result else {}),
+        **({"holdings": {name: values[at] for name, values in result["holdings"].items()}}
+           if "holdings" in result else {}),
         **{key: result[key] for key in ("device", "precision", "executor", "started")},
     }

@@ -48,6 +48,8 @@ KEYS: dict[str, Any] = {
     "public": dict[str, str] | None, "partition": str, "warnings": list[str], "device": str,
     "precision": str, "executor": str, "versions": dict[str, str], "started": str,
     "seconds": list[NonNegative], "git": dict[str, Any], "digest": str}
+# of results recorded since these were
+OPTIONAL: dict[str, Any] = {"holdings": dict[str, list[list[Whole]]], "by_class": list[list[Percent | None]]}
 INSIDE = {"traffic": ("up", "down", "bytes"), "data": (DATA := ("set", "source", "digest", "deviation")),
           "public": DATA, "versions": ("torch",), "git": ("commit",)}
 ROUNDED = 0.002  # largest gap between the mean of numbers with four decimals and the rounded mean
@@ -147,6 +149,7 @@ def _check_values(document: dict) -> None:
     _check_length({key: document[key] for key in ("clients", "seconds")}, seeds)
     if "traffic_of_seeds" in document:
         _check_traffic(document["traffic_of_seeds"], seeds)
+    _check_optional(document, seeds)
     if len(set(map(len, document["clients"]))) > 1:
         raise FedReproError("clients: not the same number for every seed")
     if document["cell"] != "/".join(document[key] for key in ("paper", "scenario", "method")):
@@ -158,6 +161,22 @@ def _check_traffic(found: object, seeds: list[int]) -> None:
     if lost := [name for name in INSIDE["traffic"] if name not in each]:
         raise FedReproError(f"the key {'traffic_of_seeds.' + lost[0]!r} is missing")
     _check_length(each, seeds)
+
+
+def _check_optional(document: dict, seeds: list[int]) -> None:
+    """As `_check_values`, of the keys that a result need not have."""
+    for key in OPTIONAL.keys() & document:
+        check(OPTIONAL[key], document[key], key)
+    if "by_class" in document:
+        _check_length({"by_class": document["by_class"]}, seeds)
+    if "holdings" in document:
+        for name in ("images", "classes"):
+            if name not in document["holdings"]:
+                raise FedReproError(f"the key {'holdings.' + name!r} is missing")
+        _check_length(document["holdings"], seeds)
+        if any(len(held) != len(clients) for values in document["holdings"].values()
+               for held, clients in zip(values, document["clients"])):
+            raise FedReproError("holdings: not a number for every client of 'clients'")
 
 
 def _check_length(values: dict[str, list], seeds: list[int]) -> None:

@@ -96,11 +96,14 @@ def train_seed(
             job.kept.save(content)
         if number in beginnings:
             beginnings[number].save(content)
+    trained = method.after_training(state, None if watch.trained is None else watch.trained.models)
+    prototypes = {} if trained is None else evaluation.local_prototypes(trained, world)
     world = world.whole
     finished = {
         "seed": job.seed,
         "rows": rows,
         "clients": own,
+        "holdings": holdings(world),
         "traffic": method.traffic(world, state),
         "hook": headline_hook(scenario, method),
         "seconds": round((spent + time.monotonic() - begun) / sharing, 1),
@@ -112,7 +115,11 @@ def train_seed(
         "started": started,
     }
     models, vectors = _models(finished["hook"], method, state, world, watch.trained), method.vectors(state)
-    arrays = {} if models is None else evaluation.representations(models, world, tests)
+    arrays = prototypes
+    if models is not None:
+        found = evaluation.by_class(models, world, tests, scenario.evaluation.top, _scores(method, state))
+        finished["by_class"] = [_rounded(value) for value in found]
+        arrays = arrays | evaluation.representations(models, world, tests)
     return job.kept.finish(
         finished, arrays if vectors is None else {**arrays, "vectors": vectors.half().cpu().numpy()}
     )
@@ -208,6 +215,12 @@ def headline_hook(scenario: Scenario, method) -> str:
     return scenario.evaluation.hook or method.headline
 
 
+def holdings(world: World) -> dict[str, list[int]]:
+    """What each client trains on, in the order of the clients: the number of its `images` and of the
+    `classes` that these have."""
+    return {"images": list(world.sizes), "classes": [len(client.labels.unique()) for client in world.clients]}
+
+
 def _rounded(value: float) -> float | None:
     return None if math.isnan(value) else round(value, 4)
 
@@ -217,7 +230,12 @@ def _rounded(value: float) -> float | None:
 def summarise(cell, scenario, algorithm, hyper, resolved, runs, metas, digest, root) -> dict:
     """result.json: the reported numbers of every seed and where they come from. `hyper` as written,
     `resolved` with the defaults; `partition` and `digest` are the first seed's, `partitions` those of every
-    seed where each has its own."""
+    seed where each has its own.
+
+    Of every seed, and absent from results recorded before these were: `holdings`, {images, classes} of
+    (seeds, clients), see `holdings`; `by_class`, (seeds, classes), see `evaluation.by_class`, of the models
+    that the headline hook scores after the last round. `pipeline.cells.measures` reads them.
+    """
     last = scenario.evaluation.last
     names = [n for n in dict.fromkeys(n for run in runs for row in run["rows"] for n in row)
              if n not in ("round", "participants")]
@@ -251,6 +269,7 @@ def summarise(cell, scenario, algorithm, hyper, resolved, runs, metas, digest, r
             "last3": means(3),
             "last5": means(5),
             "clients": [run["clients"] for run in runs],
+            **_where_recorded(runs),
             **traffic([run["traffic"] for run in runs]),
             "data": metas[0]["data"],
             "public": metas[0]["public"],
@@ -286,6 +305,17 @@ def traffic(sent: list[tuple[float, float]]) -> dict[str, dict]:
     # The exact mean of equal numbers is that number.
     means = {name: statistics.mean(values) for name, values in each.items()}
     return {"traffic": means | {"bytes": round(means["bytes"])}, "traffic_of_seeds": each}
+
+
+def _where_recorded(runs: list[dict]) -> dict:
+    """`holdings` and `by_class` of a result, each where every seed has it: a seed taken over from an older
+    result does not."""
+    found: dict = {}
+    if all("holdings" in run for run in runs):
+        found["holdings"] = {name: [run["holdings"][name] for run in runs] for name in ("images", "classes")}
+    if all("by_class" in run for run in runs):
+        found["by_class"] = [run["by_class"] for run in runs]
+    return found
 
 
 def metrics(result: dict) -> dict:

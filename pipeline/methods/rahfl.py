@@ -134,9 +134,13 @@ class RAHFL(Collaborative):
         return scale * view_distillation(clean, weak, strong, self.tau_d, self.distillation_form)
 
     def diagnostics(self, state: State) -> dict[str, float]:
-        """Mean accuracy in percent on every source of images by which teachers could be chosen."""
-        accuracies = state.get("accuracies", {})
-        return {f"accuracy.{name}": 100 * float(found.nanmean()) for name, found in accuracies.items()}
+        """Mean accuracy in percent on every source of images by which teachers could be chosen, and M by its
+        elements off the diagonal: `learns.<p>.<q>` is 1 where client p learns from client q, else 0."""
+        found = {f"accuracy.{name}": 100 * float(share.nanmean())
+                 for name, share in state.get("accuracies", {}).items()}
+        rows = state["matrix"].tolist() if "matrix" in state else []
+        return found | {f"learns.{p}.{q}": float(learns) for p, row in enumerate(rows)
+                        for q, learns in enumerate(row) if p != q}
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         """Down go the logits of as many teachers as the matrix of `state` has, mean over clients: (K - 1) / 2
