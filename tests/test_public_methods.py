@@ -12,7 +12,8 @@ from federation import equal, image_world, one_round, run, training, watched
 from test_executors import largest_difference
 from torch import nn
 
-from pipeline import methods
+from pipeline import keys, methods
+from pipeline.data import augmentations
 from pipeline.engine import public as public_phase
 from pipeline.engine import world as engine
 from pipeline.engine.phase import Client
@@ -820,6 +821,42 @@ def test_one_part_without_public_terms_is_supervised_training(monkeypatch):
     method = FedMatch(decomposed=False, kappa=1.0)
     worlds = [federation(monkeypatch, (12, 7), ["plain", "dropout"]) for _ in range(2)]
     assert all_equal(run(method, worlds[0]).models, run(Local(), worlds[1]).models)
+
+
+def test_the_strong_view_is_of_the_public_image_and_not_of_its_crop(monkeypatch):
+    world = federation(monkeypatch, (12, 7, 9), ["bn", "plain", "bn"]).at(1)
+    forum = dataclasses.replace(
+        world._forum, settings=dataclasses.replace(world._forum.settings, augmentation="weak")
+    )
+    vars(world)["_public"] = forum
+    stored = [images for _, images in forum.batches(world.seed, 1, 1)]
+    cropped = [batch.images for batch in world.public_batches()]
+    bare = [batch for batch in FedMatch().batches(None, world)]
+    assert len(stored) == len(cropped) == len(bare) > 1
+    for original, weak, (seen, key) in zip(stored, cropped, bare):
+        assert not torch.equal(original, weak)
+        for client, (first, second) in zip(world.clients, seen, strict=True):
+            of_image, of_crop = (
+                forum.pixels.inputs(
+                    augmentations.strong(
+                        forum.pixels.bytes(images),
+                        keys.torch_generator("public own views", *key, client.name),
+                    ),
+                    images,
+                )
+                for images in (original, weak)
+            )
+            assert torch.equal(first, weak) and torch.equal(second, of_image)
+            assert not torch.equal(second, of_crop)
+
+
+def test_without_an_augmentation_the_strong_view_is_what_it_was(monkeypatch):
+    world = federation(monkeypatch, (12, 7, 9), ["bn", "plain", "bn"]).at(1)
+
+    def strong(pixels, numbers):
+        return (augmentations.strong(pixels, numbers),)
+    for (seen, _), (before, _) in zip(FedMatch().batches(None, world), world.public_batches(views=strong)):
+        assert all(torch.equal(a, b) for one, other in zip(seen, before) for a, b in zip(one, other))
 
 
 def test_fedmatch_collaborates_as_written_out(monkeypatch):

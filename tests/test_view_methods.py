@@ -677,6 +677,29 @@ def test_accuracies_of_every_source_are_kept():
     assert torch.equal(tested.matrix, transfer_matrix(tested.accuracies["test"]))
 
 
+def test_the_images_of_a_column_choose_its_teachers(monkeypatch):
+    """Client 0 knows 3 of 4 clean images and 1 of 4 corrupted ones, client 1 two of each: as in the released
+    code each column has teachers of its own, where one training by `test` has those of the corruption."""
+    w = tiny_world(monkeypatch, ([[1., 2.]], [0]), ([[1., 2.]], [0]))
+    models = Clients([
+        Params({"head.weight": torch.eye(2), "head.bias": torch.zeros(2)}),
+        Params({"head.weight": torch.zeros(2, 2), "head.bias": torch.tensor([1., 0.])}),      # always class 0
+    ])
+    labels = torch.tensor([0, 0, 1, 1])
+    clean = Batch(torch.tensor([[1., 0], [0, 1], [0, 1], [0, 1]]).view(4, 2, 1, 1), labels)
+    corrupted = Batch(torch.tensor([[1., 0], [0, 1], [1, 0], [1, 0]]).view(4, 2, 1, 1), labels)
+    vars(w).update(test=corrupted, scored={"clean": clean, "corrupted": corrupted})
+    wanted = {
+        "test_clean": ([.75, .5], [[0, 0], [1, 0]]),
+        "test_corrupted": ([.25, .5], [[0, 1], [0, 0]]),
+        "test": ([.25, .5], [[0, 1], [0, 0]]),
+    }
+    for source, (accuracies, matrix) in wanted.items():
+        state = RAHFL(acc_source=source).prepare(State(models=models), w.at(1))
+        assert state.accuracies[source].tolist() == accuracies and state.matrix.tolist() == matrix
+        assert state.accuracies.keys() == {"test", source}    # no other source is measured for it
+
+
 def test_accuracy_is_counted_on_the_given_images(monkeypatch):
     w = tiny_world(monkeypatch, ([[1., 2.], [-1., .5]], [0, 1]))
     model = Params({"head.weight": torch.eye(2), "head.bias": torch.zeros(2)})
@@ -689,6 +712,8 @@ def test_accuracy_is_counted_on_the_given_images(monkeypatch):
 def test_a_missing_source_is_named():
     with pytest.raises(TrainingError, match="acc_source: heldout needs labelled images"):
         run(RAHFL(), small_world(heldout=0), 1)
+    with pytest.raises(TrainingError, match="acc_source: test_clean needs labelled images"):
+        run(RAHFL(acc_source="test_clean"), small_world(), 1)
 
 
 def test_the_matrix_is_renewed_every_few_rounds():

@@ -101,6 +101,9 @@ def _world(scenario: Scenario, found: Federation, seed: int) -> World:
         public=public,
         heldout=found.heldout,
         test=found.judged,
+        scored={test.name: Batch(test.images, test.labels) for test in found.tests}
+        if scenario.evaluation.tests == "pooled"
+        else None,
     )
 
 

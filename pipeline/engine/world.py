@@ -23,6 +23,7 @@ from pipeline.engine.phase import (
     batches,
     draw,
     least_batch,
+    merged,
     of_client,
     without_data,
 )
@@ -58,6 +59,7 @@ class World:
     sizes: tuple[int, ...]                                    # the clients' numbers of training samples, n_k
     heldout: Batch | None  # labelled images that no client has, where a scenario sets some aside
     test: Batch | None                                        # test images under the scenario's corruption
+    scored: dict[str, Batch]                  # the common test sets by which clients are scored, by name
     pixels: Pixels
     participants: tuple[int, ...]                     # who takes part in the round; the others are absent
     executor: Any  # carries out local phases: Sequential, Stacked, or one around these
@@ -78,6 +80,7 @@ class World:
         public: tuple[Tensor, PublicSettings] | None = None,
         heldout: Batch | None = None,
         test: Batch | None = None,
+        scored: dict[str, Batch] | None = None,
     ):
         device, name = torch.device(device), executor_name(torch.device(device))
         pixels = Pixels() if data is None else Pixels(data.normalise)
@@ -91,6 +94,7 @@ class World:
             participants=tuple(range(len(clients))),
             heldout=heldout,
             test=test,
+            scored=scored or {},
             pixels=pixels,
         )
         networks = {
@@ -149,6 +153,18 @@ class World:
         """The round with everyone's data: for what a server knows of all clients, such as their sizes, and
         for scoring them."""
         return self._whole or self
+
+    @property
+    def pooled(self) -> "World":
+        """The round with everyone's data at the first client that has any; it alone takes part."""
+        whole, holder = self.whole, next(k for k, n in enumerate(self.whole.sizes) if n)
+        clients = tuple(
+            merged(whole.clients) if k == holder else without_data(client)
+            for k, client in enumerate(whole.clients)
+        )
+        world, sizes = copy.copy(self), tuple(len(client.labels) for client in clients)
+        vars(world).update(clients=clients, sizes=sizes, participants=(holder,), _whole=whole)
+        return world
 
     @property
     def homogeneous(self) -> bool:
@@ -359,11 +375,16 @@ class World:
             raise TrainingError("this method needs public data: give the scenario a `public` set")
         return self._public
 
-    def public_batches(self, views: Views | None = None) -> Iterator[PublicBatch]:
+    def public_batches(
+        self, views: Views | None = None, *, unaugmented: bool = False
+    ) -> Iterator[PublicBatch]:
         """The round's public batches, one after the other, augmented as the scenario says, the same for all
-        clients. With `views`, see `local_epochs`, every client has its own: (images, view, ...)."""
-        for batch in self._forum.batches(self.seed, self.round, least_batch(*self._networks.values())):
-            yield batch if views is None else self._forum.seen_by(self.clients, batch, views)
+        clients. With `views`, see `local_epochs`, every client has its own: (images, view, ...). They are
+        drawn from the augmented images, or with `unaugmented` from the public images as they are."""
+        least = least_batch(*self._networks.values())
+        for batch, stored in self._forum.batches(self.seed, self.round, least):
+            viewed = stored if unaugmented else batch.images
+            yield batch if views is None else self._forum.seen_by(self.clients, batch, views, viewed)
 
     def collaborate(
         self,

@@ -32,9 +32,10 @@ class FedMatch(Collaborative):
     A reconstruction: FCCL+ compares with FedMatch for heterogeneous networks and has not released how. The
     two ideas that it names are kept. As networks differ, helpers send predictions instead of weights; they
     are the H clients whose mean answer to a fixed public probe is nearest, chosen anew every round. A is the
-    strong public augmentation. `decomposed: false`: one part, psi = 0 and no penalties, public and private
-    steps move theta. `pseudo_labels: false`: consistency alone. Each part moves by a step of theta with the
-    other held, so a scenario's weight decay is of theta.
+    strong public augmentation, of the public image itself and not of the scenario's view. `decomposed:
+    false`: one part, psi = 0 and no penalties, public and private steps move theta. `pseudo_labels: false`:
+    consistency alone. Each part moves by a step of theta with the other held, so a scenario's weight decay is
+    of theta.
     """
     helpers: Whole = 2
     kappa: Share = 0.75
@@ -76,7 +77,9 @@ class FedMatch(Collaborative):
         return torch.stack([F.softmax(z, dim=1).mean(0) for z in logits])
 
     def batches(self, state: State, world: World) -> Iterable[PublicBatch]:
-        return world.public_batches(views=lambda pixels, numbers: (augmentations.strong(pixels, numbers),))
+        return world.public_batches(
+            views=lambda pixels, numbers: (augmentations.strong(pixels, numbers),), unaugmented=True
+        )
 
     def own(self, state: State, world: World) -> Clients:
         return difference(state.models, state.psi)

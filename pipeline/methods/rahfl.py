@@ -35,9 +35,11 @@ class RAHFL(Collaborative):
     `contrast` `none` leaves l_c and l_d out, `supcon` contrasts x with x'_1 and has no l_d; M is renewed
     every `matrix_every` rounds.
 
-    `acc_source`: which labelled images measure the clients. The code takes the test file of the experiment,
-    `test`, which chooses teachers by the test set; the paper says a part of the generic test data. `heldout`
-    are images that no client holds; `private` are a client's own training images, on which clients cannot be
+    `acc_source`: which labelled images measure the clients; the paper says a part of the generic test data.
+    `heldout` are images that no client holds, `test` the test images, both corrupted where any private image
+    is, so that one training gives the clean and the corrupted number. In the code the test file that chooses
+    the teachers also gives the number: a run by `test_clean` for the clean columns, another one by
+    `test_corrupted` for the others. `private` are a client's own training images, on which clients cannot be
     compared fairly. The state has the accuracies on heldout and on test images wherever the scenario has
     them.
 
@@ -53,7 +55,7 @@ class RAHFL(Collaborative):
     augmix: bool = True
     contrast: Literal["dcl", "supcon", "none"] = "dcl"
     matrix_every: Count = 1
-    acc_source: Literal["heldout", "test", "private"] = "heldout"
+    acc_source: Literal["heldout", "test", "test_clean", "test_corrupted", "private"] = "heldout"
     contrast_form: Literal["code", "paper"] = "code"
     distillation_form: Literal["code", "paper"] = "code"
 
@@ -75,9 +77,11 @@ class RAHFL(Collaborative):
         return State({**state, "accuracies": found, "matrix": transfer_matrix(found[self.acc_source])})
 
     def accuracies(self, models: Clients, world: World) -> State:
-        """source -> (K,) accuracies as shares, for every source that the scenario has; `private` only where
-        it is the `acc_source`."""
+        """source -> (K,) accuracies as shares: heldout and test where the scenario has them, any other source
+        only where it is the `acc_source`."""
         common = {"heldout": world.heldout, "test": world.test}
+        if self.acc_source.startswith("test_"):
+            common[self.acc_source] = world.scored.get(self.acc_source.removeprefix("test_"))
         found = State((name, shares_right(world, models, [seen] * len(models)))
                       for name, seen in common.items() if seen is not None)
         if self.acc_source == "private":
