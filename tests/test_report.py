@@ -172,7 +172,7 @@ DAMAGES = {
     ),
     "traffic of a seed lost": (
         lambda path: _rewrite(path, lambda d: d.update(traffic_of_seeds={k: [1] for k in d["traffic"]})),
-        "ours/result.json: 1 values of 'up' for 2 seeds",
+        "ours/result.json: 1 values of 'bytes' for 2 seeds",
     ),
     "traffic in part": (
         lambda path: _rewrite(path, lambda d: d.update(traffic_of_seeds={"up": [1, 2], "down": [1, 2]})),
