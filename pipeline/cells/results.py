@@ -8,6 +8,7 @@ import csv
 import io
 import json
 import math
+import re
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,8 @@ from pipeline.schema import (
 )
 from pipeline.sealing import is_sealed
 
+# A column of history.csv: 16 hex digits of a digest of the state of server and clients after the round.
+STATE = "state"
 COLUMNS = ["paper", "scenario", "method", "measure", "mean", "std", "seeds"]
 FIRST = ("average", "weighted", "clients_std")    # the order in which a reader wants the measures
 LOWER_IS_BETTER = ("clients_std", "loss", "traffic", "memory", "seconds")
@@ -333,7 +336,7 @@ def parse_history(content: bytes, path: Path) -> pd.DataFrame:
     """As `history`, for what `path` held in another commit."""
     try:
         text = content.decode()
-        table = pd.read_csv(io.StringIO(text))
+        table = pd.read_csv(io.StringIO(text), dtype={STATE: str})
         rows = list(csv.reader(io.StringIO(text)))    # a domain's name may hold a comma
     except (ValueError, OverflowError, csv.Error) as error:         # also pandas' own and UnicodeDecodeError
         raise FedReproError(f"{shorten(path)}: not a table: {' '.join(str(error).split())}") from None
@@ -345,6 +348,7 @@ def parse_history(content: bytes, path: Path) -> pd.DataFrame:
             raise FedReproError(f"{shorten(path)}: the column {name!r} is missing")
         if not table.empty and not is_integer_dtype(table[name]):
             raise FedReproError(f"{shorten(path)}: the column {name!r} must hold whole numbers")
+    states, table = _states(table, path), table.drop(columns=STATE, errors="ignore")
     for name in table.select_dtypes(exclude="number") if len(table) else ():
         words = table[name][pd.to_numeric(table[name], errors="coerce").isna() & table[name].notna()]
         for line, text in words.items():
@@ -358,7 +362,17 @@ def parse_history(content: bytes, path: Path) -> pd.DataFrame:
             f"{shorten(path)}:{line + 2}: {table.columns[at]}: {values[line, at]:g} is not "
             + ("between 0 and 100" if percent[at] else "finite")
         )
-    return table
+    return table if states is None else table.assign(**{STATE: states})
+
+
+def _states(table: pd.DataFrame, path: Path) -> pd.Series | None:
+    """The column STATE, empty in rows from before it was recorded; None where there is none."""
+    if STATE not in table:
+        return None
+    for line, text in table[STATE].dropna().items():
+        if not re.fullmatch("[0-9a-f]{16}", text):
+            raise FedReproError(f"{shorten(path)}:{line + 2}: {STATE}: {text!r:.80} is not 16 hex digits")
+    return table[STATE]
 
 
 def ordered(measures) -> list[str]:

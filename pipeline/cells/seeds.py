@@ -15,8 +15,9 @@ import torch
 from pipeline import methods
 from pipeline.cells import evaluation, provenance
 from pipeline.cells.beginnings import Pretraining, first_rounds
-from pipeline.cells.kept import FORCE, Kept
+from pipeline.cells.kept import FORCE, Kept, fingerprint
 from pipeline.cells.loading import load_newcomers, load_world
+from pipeline.cells.results import STATE
 from pipeline.engine.environment import executor_name, precision
 from pipeline.engine.handle import Handle
 from pipeline.engine.state import Clients, pack, unpack
@@ -75,7 +76,7 @@ def train_seed(
         start = Pretraining(executor, job.cell, job.seed, job.root)
         world = world.at(0, watch := Watch(start))
         state = method.init(world)
-        rows = [_row(world, method, state, tests, scenario, watch.trained)[0]]
+        rows = [_row(world, method, state, tests, scenario, watch.trained)[0] | {STATE: _digest(state)}]
         spent = start.seconds
     saved = time.monotonic()
     every = float(os.environ.get("FEDREPRO_CHECKPOINT_SECONDS", CHECKPOINT_SECONDS))
@@ -85,6 +86,7 @@ def train_seed(
         row, own = _row(world, method, state, tests, scenario, watch.trained)
         if number == scenario.training.rounds:
             row |= _newcomers(job, scenario, method, state)
+        row[STATE] = _digest(state)
         rows.append(row)
         report({"seed": job.seed, **row})
         now = time.monotonic()
@@ -123,6 +125,11 @@ def train_seed(
     return job.kept.finish(
         finished, arrays if vectors is None else {**arrays, "vectors": vectors.half().cpu().numpy()}
     )
+
+
+def _digest(state) -> str:
+    """16 hex digits that identify the state of server and clients after a round, bit for bit."""
+    return fingerprint(pack(state))[:16]
 
 
 def _resume(places: Iterable[Kept], device: torch.device) -> tuple:
@@ -238,7 +245,7 @@ def summarise(cell, scenario, algorithm, hyper, resolved, runs, metas, digest, r
     """
     last = scenario.evaluation.last
     names = [n for n in dict.fromkeys(n for run in runs for row in run["rows"] for n in row)
-             if n not in ("round", "participants")]
+             if n not in ("round", "participants", STATE)]
 
     def means(k: int) -> dict[str, list]:
         values = {n: [_rounded(evaluation.last_mean(run["rows"], n, k)) for run in runs] for n in names}
