@@ -82,9 +82,12 @@ def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence]) -> N
     write_text(path, text.getvalue())
 
 
-def read_csv(path: Path, columns: Sequence[str]) -> list[tuple[int, dict[str, str]]]:
+def read_csv(
+    path: Path, columns: Sequence[str], optional: Sequence[str] = ()
+) -> list[tuple[int, dict[str, str]]]:
     """(line, row) of a CSV in UTF-8 with exactly these columns; a row's line is its last one where a text
-    spans several. FileNotFoundError, or ParamError naming file and line of what is not such a table."""
+    spans several. A column of `optional` may be missing, and is then empty in every row. FileNotFoundError,
+    or ParamError naming file and line of what is not such a table."""
     shown, content = shorten(path), Path(path).read_bytes()
     try:
         text = content.decode("utf-8")
@@ -102,13 +105,13 @@ def read_csv(path: Path, columns: Sequence[str]) -> list[tuple[int, dict[str, st
     if not rows:
         raise ParamError(f"{shown}: is empty, the columns must be {','.join(columns)}")
     (_, header), *rows = rows
-    if header != list(columns):
+    if [name for name in header if name not in optional] != list(columns) or len(header) > len(set(header)):
         lost = [f"the column {name!r} is missing; " for name in columns if name not in header]
         raise ParamError(f"{shown}:1: {(lost or [''])[0]}the columns must be {','.join(columns)}")
     for line, row in rows:
-        if len(row) != len(columns):
-            raise ParamError(f"{shown}:{line}: {len(row)} fields, the columns are {len(columns)}")
-    return [(line, dict(zip(columns, row))) for line, row in rows]
+        if len(row) != len(header):
+            raise ParamError(f"{shown}:{line}: {len(row)} fields, the columns are {len(header)}")
+    return [(line, dict.fromkeys(optional, "") | dict(zip(header, row))) for line, row in rows]
 
 
 @contextlib.contextmanager

@@ -226,6 +226,23 @@ def test_wrong_columns_and_ids_given_twice_are_named(root):
         page(Study.of("fedcrl", {}, root))
 
 
+def test_a_claim_has_the_title_of_its_row_and_a_file_needs_no_titles(root):
+    write_claims(root, CLAIMS[:2])
+    assert [claim.title for claim in read_claims(evidence(root).printed)] == ["", ""]
+    path = root / "papers/fedcrl/claims.csv"
+    header, first, second = path.read_text(encoding="utf-8").splitlines()
+    path.write_text(f"{header},title\n{first},better\n{second},\n", encoding="utf-8")
+    assert [claim.title for claim in read_claims(evidence(root).printed)] == ["better", ""]
+
+
+def test_a_main_claim_that_the_paper_does_not_make_is_named(root):
+    write_claims(root, CLAIMS[:2])
+    with (root / "papers/fedcrl/paper.yaml").open("a", encoding="utf-8") as file:
+        file.write(f"main: [{CLAIMS[0][0]}, mroe]\n")
+    with pytest.raises(ParamError, match="paper.yaml: main: unknown claim 'mroe' .nearest: 'more'"):
+        page(Study.of("fedcrl", {}, root))
+
+
 # -- verdicts ------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("expected, low, high, word", [

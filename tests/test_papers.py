@@ -16,7 +16,9 @@ from pipeline.data import registry
 from pipeline.data.partition import Pool, partition
 from pipeline.errors import ParamError
 from pipeline.models import NAMES
+from pipeline.report.claims import Printed, read_claims
 from pipeline.report.measures import COSTS
+from pipeline.report.study import Study
 from pipeline.schema import DELTA, MINIATURE, ROOT, Block, Cell, Domains, Grid, Subset, Table, load_paper
 
 PAPERS = ("fedccl", "fcclplus", "fedlsa", "rahfl", "fedcrl")          # those that come with FedRepro
@@ -186,6 +188,15 @@ def test_a_row_can_have_a_scenario_of_its_own():
         None,
         None,
     ]
+
+
+@pytest.mark.parametrize("paper", [name for name in PAPERS if load_paper(name).main])
+def test_main_claims_and_titles_are_short(paper):
+    study = Study.of(paper, {}, ROOT)
+    claims = read_claims(Printed(study))
+    assert 4 <= len(study.paper.main) <= 6 and len(set(study.paper.main)) == len(study.paper.main)
+    assert 0 < len(study.paper.headline.split()) < 15 and not re.search(r"\d", study.paper.headline)
+    assert [claim.id for claim in claims if not 1 <= len(claim.title.split()) <= 8] == []
 
 
 @pytest.mark.parametrize("paper", PAPERS)

@@ -39,6 +39,7 @@ from pipeline.schema import Paper, shorten
 
 FIELDS = {"table", "method", "dataset", "column", "setting"}      # of a selector, beside a setting's keys
 COLUMNS = ["id", "claim", "left", "right", "expected", "where", "slip"]
+OPTIONAL = ["title"]
 ABOUT = 0.5                                       # the largest deviation that "about" allows
 PRINTED = 0.011  # two numbers with two decimals, and their difference with two decimals
 EXTREMES = {"max": max, "min": min}
@@ -241,6 +242,7 @@ class Claim:
     right: Node | None = None                     # None: the claim is about `left` itself
     table: str = ""  # key of the table that shows it; empty for a claim about a figure or in words
     spots: tuple[Spot, ...] = field(default=(), repr=False)
+    title: str = ""                               # the claim in a few words; empty: none is given
 
     @property
     def tree(self) -> Tree:
@@ -300,7 +302,7 @@ def read_claims(printed: Printed) -> list[Claim]:
     line and what is wrong."""
     path = printed.study.root / "papers" / printed.study.key / "claims.csv"
     claims: dict[str, Claim] = {}
-    for line, row in read_csv(path, COLUMNS) if path.exists() else []:
+    for line, row in read_csv(path, COLUMNS, OPTIONAL) if path.exists() else []:
         where = f"{shorten(path)}:{line}: {' '.join(row['id'].split()):.80}"
         if not re.fullmatch(r"\S.{0,99}", row["id"]):
             raise ParamError(f"{where}: the id must be a line of 1 to 100 characters")
@@ -312,6 +314,10 @@ def read_claims(printed: Printed) -> list[Claim]:
             raise ParamError(f"{where}: {str(error):.300}") from None
         except RecursionError:
             raise ParamError(f"{where}: brackets are nested too deeply") from None
+    for name in printed.paper.main:
+        if name not in claims:
+            where = shorten(path.with_name("paper.yaml"))
+            raise ParamError(f"{where}: main: {unknown('claim', name, claims)}")
     return list(claims.values())
 
 
@@ -320,7 +326,7 @@ def read_claims(printed: Printed) -> list[Claim]:
 def parse_claim(row: dict[str, str], printed: Printed) -> Claim:
     """One row of claims.csv; ValueError says what is wrong with it."""
     expected = parse_expected(row["expected"], alone=not row["right"])
-    claim = Claim(row["id"], row["claim"], expected, row["where"], row["slip"])
+    claim = Claim(row["id"], row["claim"], expected, row["where"], row["slip"], title=row.get("title", ""))
     if not expected.testable:
         if row["left"] or row["right"]:
             raise ValueError(f"{expected.kind!r} compares nothing, but a side is given")

@@ -251,6 +251,9 @@ class Paper:
     # The paper's own readings; those of a method are in pipeline/methods/readings.yaml.
     readings: list[Choice] = field(default_factory=list)
     sources: Sources = field(default_factory=Sources)
+    # Ids of the four to six claims of claims.csv that matter most to the paper, the first the most.
+    main: list[str] = field(default_factory=list)
+    headline: str = ""                                # what the runs say of it: one sentence, no digits
     runs: Count = 1  # that a printed number is the mean of; 1 where the paper does not say
     # scenario -> its title; kept apart from the scenario, so that a changed word re-runs nothing.
     titles: dict[str, str] = field(default_factory=dict)
