@@ -3,7 +3,6 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from pipeline.cells.results import Summary
-from pipeline.report2.told import Told
 from pipeline.report2.words import as_number, minus
 from pipeline.schema import Cell
 
@@ -38,7 +37,7 @@ class Value:
     target: str = ""                  # of a missing one: what `fedrepro run` takes to measure it
     problem: str = ""                 # of a missing one: why the result that is there cannot be used
     order: float | None = None        # of a text: the number that it sorts by
-    measure: str = ""                 # of a measured number: its name in result.json
+    measure: str = ""                 # its name in result.json, of a missing number too
 
     @property
     def mean(self) -> str:
@@ -99,12 +98,6 @@ class Row:
     values: list[Value]
     mean: bool = False                # the mean over the other rows
     note: str = ""                    # letter of its footnote
-    told: list[Told] = field(default_factory=list)    # readings of its method
-
-    @property
-    def hint(self) -> str:
-        """Its readings, short."""
-        return "; ".join(f"{told.number}: {told.reading.run}" for told in self.told)
 
     @property
     def measured(self) -> bool:

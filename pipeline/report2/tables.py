@@ -11,7 +11,7 @@ from string import ascii_lowercase
 from pipeline.cells.readings import described
 from pipeline.cells.results import Summary, lower_is_better, summarise
 from pipeline.errors import ParamError, unknown
-from pipeline.report2.judgement import Judgement, variants
+from pipeline.report.judgement import Judgement, variants
 from pipeline.report2.measures import COSTS, numbers
 from pipeline.report2.panels import (
     RANKS,
@@ -27,9 +27,8 @@ from pipeline.report2.panels import (
 )
 from pipeline.report2.published import LIKELY, printed_number, read_published
 from pipeline.report2.shape import Place, Shape, Titles, places_of, row_names, shape_of, split_panels, stub_of
-from pipeline.report2.standings import Standing
+from pipeline.report.standings import Standing
 from pipeline.report2.study import Study
-from pipeline.report2.told import Told, by_row
 from pipeline.report2.words import measure_words, method_words, pretty, waiting_words
 from pipeline.schema import DELTA, Cell, Table
 
@@ -68,7 +67,6 @@ class TableView:
     legend: str                       # what the signs mean that occur in it
     footnotes: list[tuple[str, str]]  # (letter, text) of remarks on rows
     scenarios: list[str]              # that a measured number comes from
-    told: list[tuple[str, list[Told]]]        # (methods, their readings)
     judgement: Judgement = field(default_factory=lambda: Judgement([], []))
     deviations: list[Note] = field(default_factory=list)    # of its scenarios
     standing: Standing | None = None    # mean ranks of the methods over its scenarios
@@ -117,13 +115,13 @@ class Filler:
             return (
                 Value("measured", summarise(measured), cell=cell, measure=measure)
                 if measured
-                else Value("missing", problem=_unmeasured(cell, measure))
+                else Value("missing", problem=_unmeasured(cell, measure), measure=measure)
             )
         target, problem = self.study.target(cell), self.study.problems.get(cell, "")
         if target:
             self.left[cell] = None
         return (
-            Value("missing", target=target, problem=problem)
+            Value("missing", target=target, problem=problem, measure=measure)
             if target or printed or problem
             else Value("outside")
         )
@@ -303,7 +301,6 @@ def table_view(key: str, study: Study) -> TableView:
     again = other_measures(table)
     notes = footnotes(study.key, key, table, records, shape.row)
     panels, counted = [], []
-    told: dict[str, dict[Told, None]] = {}
     halves = split_panels(records, shape.row)
     for half, names in zip(halves, row_names(halves, shape.row)):
         places = places_of(half, shape, table)
@@ -317,9 +314,6 @@ def table_view(key: str, study: Study) -> TableView:
             for place in body.plain
             if place.column not in again
         ]
-        for name, row in zip(body.names, panels[-1].rows):
-            if method := filler.method(name):
-                told.setdefault(method, {}).update(dict.fromkeys(row.told))
     shown = dict.fromkeys(value.cell for value in counted if value.cell)
     return TableView(
         key=key, number=table.number, title=table.title, about=titles.about,
@@ -332,8 +326,7 @@ def table_view(key: str, study: Study) -> TableView:
         baseline=_baseline_words(records, table),
         legend=legend({sign.text for value in counted for sign in value.signs}, table),
         footnotes=list(notes.values()),
-        scenarios=list(dict.fromkeys(cell.scenario for cell in shown)),
-        told=by_row(study.paper, {method: list(found) for method, found in told.items()}))
+        scenarios=list(dict.fromkeys(cell.scenario for cell in shown)))
 
 
 def footnotes(paper: str, key: str, table: Table, records, row: str) -> dict[str, tuple[str, str]]:
@@ -380,16 +373,9 @@ def _panel(body: Body, places: list[Place], titles: Titles, row: str, notes: dic
         texts = [
             [*text, titles.setting(body.own_settings.get(name, ""))] for name, text in zip(body.names, texts)
         ]
-    cells = {name: body.cells(name) for name in body.names}
     if body.filler.table.hook:
         stub = [*stub, SCORED]
-        texts = [[*text, body.filler.hooks(cells[name])] for name, text in zip(body.names, texts)]
-    told = {
-        name: list(
-            dict.fromkeys(told for cell in cells[name] for told in body.filler.study.readings.get(cell, []))
-        )
-        for name in body.names
-    }
+        texts = [[*text, body.filler.hooks(body.cells(name))] for name, text in zip(body.names, texts)]
     rows = [
         Row(
             words,
@@ -397,7 +383,6 @@ def _panel(body: Body, places: list[Place], titles: Titles, row: str, notes: dic
             [body.values[name, place] for place in places],
             mean=name not in body.methods,
             note=notes.get(name, ""),
-            told=told[name],
         )
         for name, words, text in zip(body.names, names, texts)
     ]

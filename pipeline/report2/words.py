@@ -4,6 +4,7 @@ The CSVs write settings as `practical(beta=0.1,N=20),test=clean`, method variant
 `FedCCL[local=1,global=0]` and Greek letters by name; a page shows `practical (β = 0.1, N = 20)`, `FedCCL
 (local = 1, global = 0)`.
 """
+
 import re
 from collections.abc import Iterable, Mapping
 
@@ -34,8 +35,12 @@ NAMES = {
     "sep": "separability",
     "com": "compactness",
 }  # components of methods, as the papers write them
-PHRASES = {"metric=inter": "inter-domain", "metric=intra": "intra-domain", "test=clean": "clean test",
-           "test=corrupted": "corrupted test"}
+PHRASES = {
+    "metric=inter": "inter-domain",
+    "metric=intra": "intra-domain",
+    "test=clean": "clean test",
+    "test=corrupted": "corrupted test",
+}
 MEASURES = {
     "average": "average",
     "weighted": "weighted by test size",
@@ -51,9 +56,10 @@ GROUPS = {
     "corrupted": "corrupted test",
     "unseen": "unseen clients",
 }
+ARCHIVES = {"https://arxiv.org/abs/": "arXiv:", "https://doi.org/": "doi:"}
 NUMBERS = "no one two three four five six seven eight nine ten eleven twelve".split()
 _GREEK = re.compile(rf"(?<![A-Za-z])({'|'.join(GREEK)})(?![A-Za-z])")
-_OUTSIDE = re.compile(r",(?![^(\[]*[)\]])")               # a comma that no bracket encloses
+_OUTSIDE = re.compile(r",(?![^(\[]*[)\]])")  # a comma that no bracket encloses
 _VARIANT = re.compile(r"(?P<base>[^\[]+)\[(?P<options>.*)\]")
 
 
@@ -125,9 +131,15 @@ def signed(number: float, digits: int = 2) -> str:
     return minus(f"{number:+.{digits}f}")
 
 
+def ordinal(place: int) -> str:
+    """`1st`, `12th`."""
+    ending = "th" if place % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(place % 10, "th")
+    return f"{place}{ending}"
+
+
 def address(link: str) -> str:
     """`https://arxiv.org/abs/2404.09259` -> `arXiv:2404.09259`, a DOI likewise; others without `https://`."""
-    for start, name in (("https://arxiv.org/abs/", "arXiv:"), ("https://doi.org/", "doi:")):
+    for start, name in ARCHIVES.items():
         if link.startswith(start):
             return name + link.removeprefix(start)
     return link.removeprefix("https://")
@@ -203,3 +215,46 @@ def scenario_title(paper: Paper, scenario: str) -> str:
     """What a scenario is, or its name where paper.yaml has no title for it."""
     minis = {MINIATURE: "miniature", ACROSS: "miniature, methods of the other papers"}
     return minis.get(scenario) or paper.titles.get(scenario, scenario)
+
+
+def bibtex(paper: Paper, key: str) -> str:
+    """A paper as BibTeX, from what paper.yaml says of it."""
+    year = re.search(r"\((\d{4})\)", paper.reference)
+    venue = paper.reference.partition(" (")[0]
+    kind, place = ("inproceedings", "booktitle") if "onference" in venue else ("article", "journal")
+    link = paper.links.paper
+    arxiv, doi = (link.removeprefix(start) if link.startswith(start) else "" for start in ARCHIVES)
+    fields = {
+        "title": f"{{{paper.title}}}",
+        "author": " and ".join(paper.authors.split(", ")),
+        place: venue,
+        "year": year[1] if year else "",
+        "doi": doi,
+        "eprint": arxiv,
+        "archiveprefix": "arXiv" if arxiv else "",
+        "url": "" if doi or arxiv else link,
+    }
+    return bibtex_entry(kind, f"{key}{year[1] if year else ''}", fields)
+
+
+def bibtex_entry(kind: str, key: str, fields: Mapping[str, str]) -> str:
+    """An entry with the fields that are not empty."""
+    escaped = {name: re.sub(r"(?<!\\)[&%#]", r"\\\g<0>", text) for name, text in fields.items() if text}
+    lines = [f"  {name} = {{{text}}}" for name, text in escaped.items()]
+    return f"@{kind}{{{key},\n" + ",\n".join(lines) + "\n}"
+
+
+def tick(value: float, sign: bool = False) -> str:
+    """A number of an axis: `+4`, `0`, `−8`."""
+    return minus(f"{value:+g}" if sign and value else f"{value:g}")
+
+
+FILTERS = {
+    "address": address,
+    "tick": tick,
+    "ordinal": ordinal,
+    "fixed": lambda number, digits: minus(f"{number:.{digits}f}"),
+    "p": lambda p: "< 0.0001" if p < 1e-4 else f"{p:.2g}",
+    "hours": hours_words,
+    "short": lambda heading: heading.partition(", ")[2] or heading,
+}
