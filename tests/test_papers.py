@@ -35,7 +35,15 @@ UNMEASURED = {
     "dataset-statistics",
 }
 # other readings of one data set of a table
-PARTIAL = {"table1-few", "table2-augmented", "table2-tuned", "table4-plain", "table8-02"}
+PARTIAL = {
+    "table1-few",
+    "table2-augmented",
+    "table2-tuned",
+    "table6-dir-05",
+    "table8-02",
+    "table8-released",
+    "table9-released",
+}
 
 
 @cache
@@ -183,6 +191,9 @@ def test_a_row_can_have_a_scenario_of_its_own():
     assert table.block("s", "d", "BASE").scenario == "alone"
     assert table.block("s", "d", "FedMD").scenario == "main"
     assert table.block("s", "e", "FedMD") is None
+    local = Table("1", "", "x.csv", also={"averaged": "pre.AVG", "local": "post.average"})
+    assert local.measure(Block("main", "inter."), "averaged") == "pre.inter.AVG"
+    assert local.measure(Block("main"), "local") == "post.average"
     assert [table.measure(table.block("s", "d", "FedMD"), c) for c in ("M", DELTA, "Cost")] == [
         "inter.M",
         None,

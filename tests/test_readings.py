@@ -18,6 +18,7 @@ from pipeline.cells.readings import (
     _class,
     _of,
     described,
+    filled,
     hyper_parameters,
     readings_of,
     sections,
@@ -289,6 +290,19 @@ def test_readings_have_one_number_each_the_papers_first():
     )
     clip, = [found for found in every.values() if "line 22" in found.reading.paper]
     assert clip.rows == "FedCRL" and clip in told[Cell("fedcrl", "mini", "fedcrl")]
+
+
+def test_a_text_takes_measured_numbers_of_its_own_and_of_other_scenarios():
+    own, other = Cell("fedcrl", "mini", "fedavg"), Cell("fedcrl", "cifar10-dir-01", "fedavg")
+    results = {own: {"measures": {"average": [70.0, 71.0], "post.average": [60.0]}},
+               other: {"measures": {"average": [50.0]}}}
+    text = "{fedavg average}, {fedavg post.average}, {cifar10-dir-01 fedavg average}, {fedcrl average}"
+    said = filled(text, "notes.mini", "fedcrl", results.get, "mini")
+    assert said == "70.5, 60.0, 50.0, not yet measured"
+    for wrong, name in (("{fedavg avg}", "measure 'avg'"), ("{fedavgg average}", "method 'fedavgg'"),
+                        ("{cifar9 fedavg average}", "scenario 'cifar9'")):
+        with pytest.raises(ParamError, match=f"papers/fedcrl/paper.yaml: notes.mini: unknown {name}"):
+            filled(wrong, "notes.mini", "fedcrl", results.get, "mini")
 
 
 def test_rows_and_numbers_in_words():

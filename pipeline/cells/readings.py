@@ -5,13 +5,16 @@ A method's readings are in pipeline/methods/readings.yaml, those of a paper and 
 paper.yaml: separate from the code and from what stages depend on, so that rewording one re-runs nothing.
 Torch is not needed: the attributes of a method's class are read from its source. """
 import ast
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 
-from pipeline.errors import ParamError
+from pipeline.errors import ParamError, unknown
 from pipeline.schema import (
     MINIATURES,
     ROOT,
@@ -43,6 +46,32 @@ class Setting:
     name: str
     value: Any
     source: str
+
+
+def filled(text: str, where: str, key: str, look: Callable[[Cell], dict | None], scenario: str = "",
+           root: Path = ROOT) -> str:
+    """A text of paper.yaml with its measured numbers: `{fedavg post.average}` is the mean over seeds of that
+    measure of the scenario's cell, `{mnist-dir-005 fedavg average}` that of another scenario, `not yet
+    measured` where the cell has not run.
+
+    where: key of the text in paper.yaml. key: of the paper. look: gives a cell's result. scenario: of the
+    text; empty: every number names its own. ParamError for a scenario, method or measure that there is not.
+    """
+    paper = load_paper(key, root)
+
+    def number(found: re.Match) -> str:
+        place, method, measure = found[1] or scenario, found[2], found[3]
+        result = look(Cell(key, place, method))
+        for kind, name, known in (
+            ("scenario", place, paper.scenarios),
+            ("method", method, paper.methods),
+            ("measure", measure, result["measures"] if result else [measure]),
+        ):
+            if name not in known:
+                raise ParamError(f"papers/{key}/paper.yaml: {where}: {unknown(kind, name, known)}")
+        return f"{fmean(result['measures'][measure]):.1f}" if result else "not yet measured"
+
+    return re.sub(r"\{(?:([\w-]+) )?([\w-]+) ([\w.]+)\}", number, text)
 
 
 # -- what a method's class says of itself --------------------------------------------------------------------

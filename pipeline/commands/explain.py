@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from pipeline.cells import choices
-from pipeline.cells.readings import hyper_parameters, readings_of, settings_of
+from pipeline.cells.readings import filled, hyper_parameters, readings_of, settings_of
 from pipeline.commands import status
 from pipeline.errors import ParamError, unknown
 from pipeline.schema import (
@@ -134,7 +134,7 @@ def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = RO
     for page in pages or [whole]:
         yield from _entry("page", page)
     yield from _scenario(cell, scenario, root)
-    yield from _method(cell, root, result.get("resolved"))
+    yield from _method(cell, root, results)
 
 
 def _state(found: status.Status, result: dict) -> str:
@@ -218,7 +218,8 @@ def _network(model: Model | None) -> str:
     return ", ".join([given.pop("name", ""), *(f"{key} {value}" for key, value in given.items())])
 
 
-def _method(cell: Cell, root: Path, resolved: dict | None) -> Iterator[str]:
+def _method(cell: Cell, root: Path, results: dict[Cell, dict]) -> Iterator[str]:
+    resolved = results.get(cell, {}).get("resolved")
     if values := hyper_parameters(cell, root, resolved):
         yield from ("", "Hyper-parameters")
         for setting in values:
@@ -235,7 +236,8 @@ def _method(cell: Cell, root: Path, resolved: dict | None) -> Iterator[str]:
             initial_indent="  - ",
             subsequent_indent="    ",
         )
-        for name, text in (("Run", reading.run), ("Why", reading.why), ("Other form", reading.option)):
+        why = filled(reading.why, "readings", cell.paper, results.get, root=root)
+        for name, text in (("Run", reading.run), ("Why", why), ("Other form", reading.option)):
             if text:
                 yield from textwrap.wrap(
                     f"{name}: {text}", status.columns(WIDTH), initial_indent="    ", subsequent_indent="    "

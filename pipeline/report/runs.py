@@ -9,7 +9,7 @@ import pandas as pd
 import yaml
 
 from pipeline.cells import provenance
-from pipeline.cells.readings import Reading, Setting, hyper_parameters, readings_of, settings_of
+from pipeline.cells.readings import Reading, Setting, hyper_parameters, settings_of
 from pipeline.cells.results import Summary, ordered, summarise
 from pipeline.report.panels import result_path
 from pipeline.report.study import Study
@@ -106,7 +106,7 @@ def _run(study: Study, cell: Cell, result: dict) -> Run:
         measures,
         result["seeds"],
         _curve(study.history(cell), result["headline"]),
-        readings_of(cell, root, ran(result)),
+        study.readings_of(cell),
         hyper_parameters(cell, root, ran(result)),
         "resolved" in result,
         f"{repository(root)}/commit/{git['commit']}" if (git := result["git"]) and repository(root) else "",

@@ -1,17 +1,14 @@
 """A paper with its results, as its pages need it: what it states, what was measured, and which files could
 not be used."""
-import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean
 
 import pandas as pd
 
-from pipeline.cells.readings import readings_of
+from pipeline.cells.readings import Reading, filled, readings_of
 from pipeline.cells.results import Problem, history
-from pipeline.errors import ParamError, unknown
 from pipeline.report.told import Readings, numbered, ran
 from pipeline.report.words import method_label, scenario_title
 from pipeline.schema import MINIATURE, MINIATURES, ROOT, Cell, Paper, load_paper, papers, planned
@@ -96,23 +93,16 @@ class Study:
         return scenario_title(self.paper, scenario)
 
     def note(self, scenario: str) -> str:
-        """What paper.yaml notes of a scenario; a `{fedamp weighted}` in it is the mean over seeds of that
-        measure of the scenario's cell, `not yet measured` where this has not run.
+        """What paper.yaml notes of a scenario, with its measured numbers (`filled`)."""
+        return self._filled(self.paper.notes.get(scenario, ""), f"notes.{scenario}", scenario)
 
-        Raises ParamError for a method or a measure that there is not.
-        """
-        def number(found: re.Match) -> str:
-            method, measure = found.groups()
-            result = self.results.get(self.cell(scenario, method))
-            for kind, name, known in (
-                ("method", method, self.paper.methods),
-                ("measure", measure, result["measures"] if result else [measure]),
-            ):
-                if name not in known:
-                    where = f"papers/{self.key}/paper.yaml: notes.{scenario}"
-                    raise ParamError(f"{where}: {unknown(kind, name, known)}")
-            return f"{fmean(result['measures'][measure]):.1f}" if result else "not yet measured"
-        return re.sub(r"\{([\w-]+) ([\w.]+)\}", number, self.paper.notes.get(scenario, ""))
+    def _filled(self, text: str, where: str, scenario: str = "") -> str:
+        return filled(text, where, self.key, self.results.get, scenario, self.root)
+
+    def readings_of(self, cell: Cell) -> list[Reading]:
+        """The readings of a cell as it was run or else would be, with their measured numbers."""
+        found = readings_of(cell, self.root, ran(self.results.get(cell)))
+        return [replace(reading, why=self._filled(reading.why, "readings")) for reading in found]
 
     def computed_otherwise(self, cells: Iterable[Cell]) -> str:
         """Which of these cells have another executor, precision or device than most; empty where all are
@@ -138,8 +128,9 @@ class Study:
     @cached_property
     def readings(self) -> Readings:
         """The readings of every cell of the grids and the miniature, as it was run or else would be."""
-        return numbered(self.paper, {cell: readings_of(cell, self.root, ran(self.results.get(cell)))
-                                     for cell in (*self.grid, *self.asked(MINIATURE))})
+        choices = [replace(one, why=self._filled(one.why, "readings")) for one in self.paper.readings]
+        return numbered(replace(self.paper, readings=choices),
+                        {cell: self.readings_of(cell) for cell in (*self.grid, *self.asked(MINIATURE))})
 
 
 def studies(results: dict[Cell, dict], root: Path = ROOT,

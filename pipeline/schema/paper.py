@@ -70,10 +70,14 @@ class Table:
 
     def measure(self, block: Block, column: str) -> str | None:
         """Name of the measure that a column of a block shows; None for `delta` and what no run measures. What
-        a run costs (`run.`) has no prefix."""
+        a run costs (`run.`) has no prefix; that of another model of the clients (`pre.AVG`) comes before the
+        block's: `pre.inter.AVG`."""
         filled = column != DELTA and (not block.only or column in block.only)
         name = {**self.also, **self.columns}.get(column, column) if filled else None
-        return name if name is None or name.startswith("run.") else block.measure + name
+        if name is None or name.startswith("run."):
+            return name
+        hook, dot, rest = name.partition(".") if name.startswith(("pre.", "post.")) else ("", "", name)
+        return f"{hook}{dot}{block.measure}{rest}"
 
 
 @dataclass(frozen=True)
