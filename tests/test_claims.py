@@ -23,6 +23,7 @@ from pipeline.report.claims import (
     Expected,
     Number,
     Printed,
+    Spot,
     parse,
     parse_expected,
     read_claims,
@@ -198,6 +199,7 @@ def test_what_a_largest_of_differences_hangs_on(printed):
     (("table=1|column=Avg|method=Ours", "", "~3"), "expected '~3' is of a difference"),
     (("scenario=skewed|measure=M|method=Ours & Our", "", "=1"), "unknown method 'Our'"),
     (("scenario=skewed|measure=figure9.mean|method=Ours", "", "=1"), "unknown figure 'figure9'"),
+    (("scenario=skewed|measure=above.ors.M|method=Ours", "", "=1"), "unknown row 'ors' .nearest: 'ours'"),
     (("table=1|column=Avg|method=Ours", "", "about 3"), "expected 'about 3' is none of"),
     (("table=1|column=Avg|method=Ours", "", "rank<=2"), "a rank needs"),
     (("table=1|column=Avg|method=Ours", "table=1|column=Avg|method!=Ours", "rank<=2"), "a rank needs"),
@@ -478,6 +480,46 @@ def test_numbers_of_curves_of_costs_and_of_kept_points(root):
         root,
     )
     assert number("figure3.clients") == {0: 1.5} and number("figure3.vectors") == {}
+
+
+def test_shares_of_rounds_pace_spread_over_domains_and_scarce_clients(root):
+    """Worked by hand: above in two of four rounds; a way of 10 whose 90 % are done in round 3; of five
+    clients the one with the fewest images."""
+    ours, other = Cell("fedcrl", "balanced", "ours"), Cell("fedcrl", "balanced", "fedavg")
+    curves = {ours: (0, 10, 14, 19, 20), other: (90, 9, 14, 18, 30)}
+    for cell, curve in curves.items():
+        write_run(root, f"balanced/{cell.method}", {"average": [20.0], "pre.average": [5.0]})
+        text = "".join(f"0,{r},{value}\n" for r, value in enumerate(curve))
+        (cell.folder(root) / "history.csv").write_text(f"seed,round,average\n{text}")
+    found = results.collect(root)[ours]
+
+    def number(measure, **given):
+        return numbers(ours, found | given, measure, root)
+
+    assert number("above.fedavg.average") == {0: 50.0} and number("above.local.average") == {}
+    assert number("pace.average") == {0: 3.0} and number("pace.loss") == {}
+    assert number("other.average") == {0: 5.0} and number("other.average", hook="pre") == {}
+    assert number("domains.std") == number("scarce.accuracy") == {}
+    sizes = "".join(f"{client},{train}\n" for client, train in enumerate((30, 7, 50, 60, 70)))
+    ours.folder(root).with_name("clients.csv").write_text(f"client,train\n{sizes}")
+    clients = [[10.0, 90.0, 20.0, 30.0, 40.0]]
+    assert number("scarce.accuracy", clients=clients) == {0: 90.0}
+    assert number("scarce.accuracy", clients=[[10.0, None, 20.0, 30.0, 40.0]]) == {}
+    assert number("scarce.accuracy", clients=clients * 2, partitions=["a", "b"]) == {}
+
+
+def test_the_spread_over_domains_is_of_a_scenarios_own_domains():
+    cell = Cell("fedlsa", "office-caltech", "fedlsa")
+    scored = {"CALTECH": [20.0], "AMAZON": [40.0], "WEBCAM": [20.0], "DSLR": [40.0], "average": [99.0]}
+    assert numbers(cell, {"seeds": [0], "measures": scored}, "domains.std") == {0: 10.0}
+
+
+def test_another_measure_of_a_tables_runs_is_compared_among_the_rows_of_the_table():
+    found = Evidence(Printed(Study("fedlsa", load_paper("fedlsa"))))
+    spot = Spot("FedLSA", scenario="office-caltech", measure="domains.std")
+    assert {cell.method for cell, _ in found.pool(spot)} == {
+        "fedavg", "fedprox", "moon", "fedsr", "fedproto", "fedga", "fpl", "fedtgp", "fedlsa"}
+    assert {measure for _, measure in found.pool(spot)} == {"domains.std"}
 
 
 def test_directions_all_around_are_more_uniform_than_a_few():

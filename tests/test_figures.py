@@ -16,7 +16,7 @@ from pipeline.cells.results import collect
 from pipeline.data import store
 from pipeline.errors import FedReproError, ParamError
 from pipeline.report import clouds, computed, embedding, examples, figures, geometry, render
-from pipeline.report.drawings import figure_views
+from pipeline.report.drawings import FigureView, figure_views
 from pipeline.report.study import Study
 from pipeline.schema import ROOT, Cell, load_paper, papers
 from pipeline.sealing import seal
@@ -775,3 +775,10 @@ def test_a_legend_shows_what_tells_its_entries_apart():
         )
     )
     assert marks.count("<use") == 3 and "<use" not in lines and lines.count("stroke-dasharray") == 1
+
+
+def test_a_figure_of_a_supplement_is_the_papers_own_and_a_lettered_one_is_ours():
+    headings = {figure.number: FigureView("x", figure.number, "", None, None, "").heading
+                for figure in load_paper("rahfl").figures.values()}
+    assert [headings[number] for number in ("2", "R1", "R2")] == ["Figure 2", "Figure R1", "Figure R2"]
+    assert headings["T"] == "Further figure T"

@@ -417,6 +417,17 @@ def test_delta_is_measured_minus_measured_baseline(measured):
     assert deltas["FedProx"].state == "missing" and deltas["FedAvg"].state == "outside"
 
 
+def test_delta_is_of_the_printed_column_where_one_of_ours_stands_behind_it(measured):
+    edit(measured / "papers/fedcrl/paper.yaml",
+         lambda paper: paper["tables"]["table1"].update(also={"local": "post.average"}))
+    for name, local in (("ours", 90.0), ("fedavg", 10.0)):
+        write_run(measured, f"balanced/{name}", BALANCED[name] | {"post.average": [local] * 2})
+    panel = view(measured, "table1").panels[0]
+    assert "local" in [head.text for head in panel.heads[-1]]
+    at = [head.text for head in panel.heads[-1]].index("Δ")
+    assert {row.name: row.values[at].mean for row in panel.rows}["Ours"] == "+5.50"
+
+
 def test_what_a_run_costs_stands_beside_the_printed_formula(measured):
     path = measured / "papers/fedcrl/paper.yaml"
     document = yaml.safe_load(path.read_text())

@@ -32,6 +32,7 @@ from typing import Any
 
 from pipeline.errors import ParamError, unknown
 from pipeline.files import read_csv
+from pipeline.report.measures import rival
 from pipeline.report.published import NUMBER, printed_number, read_published
 from pipeline.report.study import Study
 from pipeline.report.words import minus, split_setting
@@ -467,6 +468,7 @@ def _runs(terms: dict[str, str], paper: Paper) -> list[Spot]:
         *(("method", name, labels) for name in methods),
     ]
     asked += [("figure", figure, paper.figures)] if figure.startswith("figure") else []
+    asked += [("row", other, paper.methods)] if (other := rival(terms["measure"])) else []
     for kind, name, known in asked:
         if name not in known:
             raise ValueError(unknown(kind, name, known))

@@ -47,8 +47,10 @@ class FigureView:
 
     @property
     def heading(self) -> str:
-        """`Figure 5`; a figure that the paper does not have is lettered and has a name of ours."""
-        return f"Figure {self.number}" if self.number[:1].isdigit() else f"Further figure {self.number}"
+        """`Figure 5`, `Figure R1` of a supplement; a figure that the paper does not have is lettered alone
+        and has a name of ours."""
+        printed = any(letter.isdigit() for letter in self.number)
+        return f"Figure {self.number}" if printed else f"Further figure {self.number}"
 
 
 def figure_views(study: Study) -> list[FigureView]:

@@ -81,8 +81,8 @@ class Evidence:
     # -- the rows of a comparison --
 
     def pool(self, spot: Spot) -> tuple[Source, ...]:
-        """The numbers that the paper prints along with a spot: the same block and column of its table, or the
-        figure; else the whole scenario."""
+        """The numbers that the paper prints along with a spot: the same block and column of its table, the
+        rows of the scenario's table, or the figure; else the whole scenario."""
         if spot.table:
             return self.beside(_column(spot))
         wanted = spot.scenario, spot.measure
@@ -90,6 +90,11 @@ class Evidence:
                 if wanted in {(cell.scenario, measure) for cell, measure in beside}]
         if same:
             return max(same, key=len)
+        if not measures.drawn(spot.measure):      # of the runs behind a table, by another measure
+            rows = [beside for beside in map(self.beside, self.columns)
+                    if spot.scenario in {cell.scenario for cell, _ in beside}]
+            if rows:
+                return tuple(dict.fromkeys((cell, spot.measure) for cell, _ in max(rows, key=len)))
         figures = [figure for figure in self.paper.figures.values() if spot.scenario in figure.scenarios]
         methods = next((figure.methods for figure in figures if figure.methods), self.paper.methods)
         return tuple((self.study.cell(spot.scenario, method), spot.measure) for method in methods)

@@ -50,6 +50,9 @@ GROUPS = {
     "clean": "clean test",
     "corrupted": "corrupted test",
     "unseen": "unseen clients",
+    "pre": "before local training",
+    "post": "after local training",
+    "other": "of the models on the other side of local training",
 }
 NUMBERS = "no one two three four five six seven eight nine ten eleven twelve".split()
 _GREEK = re.compile(rf"(?<![A-Za-z])({'|'.join(GREEK)})(?![A-Za-z])")
