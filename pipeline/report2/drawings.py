@@ -1,29 +1,37 @@
 """Which pictures a paper's page has: its figures, from its own scenarios and from the miniature, then ours.
 
 `figures(study)` gives them in order; `curves(study, scenario, cells)` the accuracy over rounds of any cells.
-Both are HTML with SVG inside, to be placed in a page whose style has `figures.CSS`.
+Both are HTML with SVG inside, for a page whose style has `figures.CSS`.
 """
 
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from statistics import fmean
 
 import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
+from pipeline.cells import measures as recorded
 from pipeline.cells.results import summarise
+from pipeline.data.pictures import FROST, examples_path, size_and_text
 from pipeline.errors import FedReproError
 from pipeline.report2 import figures as draw
 from pipeline.report2 import geometry
+from pipeline.report2.figures import Ink, Panel
 from pipeline.report2.study import Study
-from pipeline.report2.words import measure_words
+from pipeline.report2.words import measure_words, option_words, pretty, variant
 from pipeline.schema import COMPUTED, MINIATURE, MINIATURES, PICTURE, Cell, Figure, shorten
 
-SMOOTH = 3  # rounds in the mean that has to reach the target
-FEW = 8  # clients, from which on accuracy against size shows anything
+OURS, ELSEWHERE = (
+    "Ours",
+    " (not in the paper)",
+)  # heading of a figure of ours; how its title ends in paper.yaml
+SHARE = 0.25  # of the methods, whose reported accuracy lies below the target
+ENOUGH = 15  # rounds, from which on the round of a target distinguishes methods
+MANY = 8  # different numbers of images, from which on accuracy against them shows anything
+Shown = tuple[list[Panel], str, dict[str, Ink]]  # panels, caption, legend
 
 
 @dataclass(frozen=True)
@@ -36,419 +44,363 @@ class Drawing:
 
 @dataclass(frozen=True)
 class FigureView:
-    """A figure of the paper or one of ours: from the paper's scenarios (`svg`, empty where nothing is measured)
-    and from the miniature (None likewise)."""
+    """A figure of the paper or of ours: from the paper's scenarios (`svg`, empty where nothing is measured) and
+    from the miniature (None likewise)."""
 
     key: str
     number: str
-    heading: str  # Figure 5; Ours
+    heading: str  # Figure 5; OURS
     title: str
     svg: Markup
     caption: str
     miniature: Drawing | None
-    command: str = ""  # what runs the figure's cells that are missing; empty where it has all
-
-    @property
-    def ours(self) -> bool:
-        return self.heading == OURS
-
-
-OURS = "Ours"
-Drawer = Callable[[Study, str, Figure, list[str]], Drawing | None]
+    command: str = ""  # what runs the cells that are missing; empty where it has all
 
 
 def figures(study: Study) -> list[FigureView]:
-    """The paper's figures that are drawn at all, in its order, then pictures of ours that show something."""
-    views = [_view(study, key, figure) for key, figure in study.paper.figures.items() if figure.kind]
-    return views + [
-        view for key, (title, drawer) in EXTRA.items() if (view := _extra(study, key, title, drawer))
-    ]
+    """The paper's figures that are drawn at all, in its order, then those of ours that show something."""
+    views: list[FigureView] = []
+    for key, figure in study.paper.figures.items():
+        if figure.kind:
+            shown = _drawing(KINDS[figure.kind](study, key, figure, figure.scenarios)) or Drawing(Markup())
+            mini = _drawing(KINDS[figure.kind](study, key, figure, [MINIATURE]))
+            mini = None if mini in [view.miniature for view in views] else mini  # as another figure's
+            printed = any(letter.isdigit() for letter in figure.number)  # also R1, R2 of a supplement
+            heading, title = (
+                f"Figure {figure.number}" if printed else OURS,
+                figure.title.removesuffix(ELSEWHERE),
+            )
+            command = _command(study, key, figure)
+            views.append(
+                FigureView(key, figure.number, heading, title, shown.svg, shown.caption, mini, command)
+            )
+    return views + list(_ours(study))
 
 
-def _view(study: Study, key: str, figure: Figure) -> FigureView:
-    drawer = KINDS[figure.kind or ""]
-    shown = drawer(study, key, figure, figure.scenarios) or Drawing(Markup())
-    printed = any(letter.isdigit() for letter in figure.number)  # the paper's supplement has R1 and R2
-    return FigureView(
-        key,
-        figure.number,
-        f"Figure {figure.number}" if printed else OURS,
-        figure.title.removesuffix(" (not in the paper)"),
-        shown.svg,
-        shown.caption,
-        drawer(study, key, figure, [MINIATURE]),
-        _command(study, key, figure),
-    )
-
-
-def _extra(
-    study: Study, key: str, title: str, drawer: Callable[[Study, str], Drawing | None]
-) -> FigureView | None:
-    scenario = _main(study)
-    shown = drawer(study, scenario) if scenario else None
-    mini = drawer(study, MINIATURE) if MINIATURE in study.runs else None
-    if not (shown or mini):
-        return None
-    there = shown or Drawing(Markup())
-    where = f" on {study.title(scenario)}" if shown and scenario else ""
-    return FigureView(key, "", OURS, title + where, there.svg, there.caption, mini)
-
-
-def _main(study: Study) -> str:
-    """The first scenario of the paper's grids of which most methods of its grid have run, no miniature."""
-    counts = {
-        scenario: len(_methods(study, scenario)) for scenario in study.runs if scenario not in MINIATURES
+def _ours(study: Study) -> Iterator[FigureView]:
+    """Pictures that no paper has: of the setting with most runs of one grid, and of the miniature."""
+    seeds = {
+        name: sum(len(study.results[cell]["seeds"]) for cell in _methods(study, name))
+        for name in study.runs
+        if name not in MINIATURES
     }
-    return max(counts, key=lambda scenario: counts[scenario], default="")
+    main = max(seeds, key=lambda name: seeds[name], default="")
+    for key, (title, drawer) in EXTRA.items():
+        shown = _drawing(drawer(study, main)) if main else None
+        mini = _drawing(drawer(study, MINIATURE)) if MINIATURE in study.runs else None
+        if shown or mini:
+            where, there = f": {study.title(main)}" if shown else "", shown or Drawing(Markup())
+            yield FigureView(key, "", OURS, title + where, there.svg, there.caption, mini)
+
+
+def _drawing(shown: Shown) -> Drawing | None:
+    panels, caption, legend = shown
+    return Drawing(draw.page(panels, legend), caption) if panels else None
 
 
 def _methods(study: Study, scenario: str) -> list[Cell]:
-    """The finished cells of a scenario in the first of the paper's grids that has some."""
-    grids = [grid for grid in study.paper.grids.values() if scenario in grid.scenarios] or [
-        study.paper.miniature
-    ]
-    cells = (list(study.finished([scenario], grid.methods)) for grid in grids if grid)
-    return next(filter(None, cells), [])
+    """The finished cells of a scenario in the first of the paper's grids, or in its miniature, that has some."""
+    grids = [grid.methods for grid in study.paper.grids.values() if scenario in grid.scenarios]
+    if study.paper.miniature and scenario == MINIATURE:
+        grids = [study.paper.miniature.methods]
+    return next(filter(None, (list(study.finished([scenario], methods)) for methods in grids)), [])
 
 
 def _command(study: Study, key: str, figure: Figure) -> str:
-    """`fedrepro run 'papers/fedcrl/dvc.yaml:main@cifar10-dir-01-*'`, for scenarios with a planned cell missing."""
-    again = f"; python -m stages.figures {study.key}" if figure.kind in (*COMPUTED, PICTURE) else ""
+    """`fedrepro run 'papers/fedcrl/dvc.yaml:main@cifar10-dir-01-*'`, for scenarios of which something lacks."""
+    compute = [f"python -m stages.figures {study.key}"] if figure.kind in (*COMPUTED, PICTURE) else []
     if figure.kind in ("clients", PICTURE):  # of the data alone
-        made = {
-            scenario: _counts(study, scenario)
-            if figure.kind == "clients"
-            else geometry.picture_path(study.key, key, scenario, study.root)
-            for scenario in figure.scenarios
+        paths = {
+            name: examples_path(study.key, key, name, study.root) if compute else _counts(study, name)
+            for name in figure.scenarios
         }
-        lacking = [scenario for scenario, path in made.items() if not path.exists()]
-        stages = " ".join(f"papers/{study.key}/dvc.yaml:partition@{scenario}" for scenario in lacking)
-        return f"fedrepro run {stages}{again}" if lacking else ""
-    missing = [
-        cell
-        for grid in study.paper.grids.values()
-        for scenario in figure.scenarios
-        for method in grid.methods
-        if scenario in grid.scenarios and method in (figure.methods or grid.methods)
-        if (cell := study.cell(scenario, method)) not in study.results
-    ]
-    if missing:
-        stages = " ".join(
-            dict.fromkeys(f"'{cell.stage(study.paper).removesuffix(cell.method)}*'" for cell in missing)
-        )
-        return f"fedrepro run {stages}{again}"
-    cells = study.finished(figure.scenarios, figure.methods) if again else ()
-    return again[2:] if any(not geometry.table_path(key, cell, study.root).exists() for cell in cells) else ""
+        lacking = [name for name, path in paths.items() if not path.exists()]
+        stages = [f"papers/{study.key}/dvc.yaml:partition@{name}" for name in lacking]
+    else:
+        missing = [
+            cell
+            for grid in study.paper.grids.values()
+            for name in figure.scenarios
+            for method in grid.methods
+            if name in grid.scenarios and method in (figure.methods or grid.methods)
+            if (cell := study.cell(name, method)) not in study.results
+        ]
+        stages = [f"'{cell.stage(study.paper).removesuffix(cell.method)}*'" for cell in missing]
+        cells = study.finished(figure.scenarios, figure.methods) if compute else ()
+        lacking = [str(cell) for cell in cells if not geometry.table_path(key, cell, study.root).exists()]
+    run = [f"fedrepro run {' '.join(dict.fromkeys(stages))}"] if stages else []
+    return "; ".join(run + compute * bool(stages or lacking))
 
 
-def _prefix(*parts: str) -> str:
-    return re.sub(r"[^\w-]", "", "-".join(parts))
+def _inks(study: Study, names: Iterable[str]) -> dict[str, Ink]:
+    """Of methods by their place in paper.yaml, alike in all figures; of other names in their order."""
+    return draw.inks([*(_label(study, method) for method in study.paper.methods), *names], study.name)
 
 
-def _inks(study: Study, names: Iterable[str]) -> dict[str, draw.Ink]:
-    """Of methods by their place in paper.yaml, so that they look alike in all figures; of others in their order."""
-    methods = [study.label(method) for method in study.paper.methods]
-    return draw.inks([*methods, *(name for name in names if name not in methods)], study.name)
+def _label(study: Study, method: str) -> str:
+    """`RAHFL[hfl=1,asymhfl=0]` -> `RAHFL (HFL)`; other variants as everywhere."""
+    base, options = variant(study.paper.label(method))
+    if not options or not set(options.values()) <= {"0", "1"}:
+        return pretty(study.label(method))
+    return f"{base} ({' + '.join(option_words(key) for key, value in options.items() if value == '1') or 'none'})"
 
 
-def _measure_words(measure: str) -> str:
-    return "training loss" if measure == "loss" else f"{measure_words(measure)} accuracy, %"
+def _title(study: Study, scenario: str) -> str:
+    return "" if scenario == MINIATURE else study.title(scenario)
 
 
-# -- measures over rounds ------------------------------------------------------------------------------------
+def _unit(measure: str) -> str:
+    return "training loss" if measure == "loss" else f"accuracy, % ({measure_words(measure)})"
+
+
+# -- measures over rounds and against a number ---------------------------------------------------------------
 
 
 def curves(study: Study, scenario: str, cells: Iterable[Cell]) -> Markup:
     """Accuracy over rounds of these cells of a scenario, mean over seeds; empty without cells."""
-    cells = list(cells)
-    if not cells:
-        return Markup()
-    measure = study.results[cells[0]]["headline"]
-    return draw.panels([_curve_panel(study, f"{study.key}-{scenario}", "", measure, cells, 1)])
+    chosen = [cell for cell in cells if cell.scenario == scenario]
+    measure = study.results[chosen[0]]["headline"] if chosen else ""
+    return draw.page([_curve(study, "", measure, chosen, 1)]) if chosen else Markup()
 
 
-def _curves(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Drawing | None:
-    runs = {
-        scenario: cells
-        for scenario in scenarios
-        if (cells := list(study.finished([scenario], figure.methods)))
-    }
-    if not runs:
-        return None
-    measures = figure.measures or [study.results[next(iter(runs.values()))[0]]["headline"]]
-    drawn = [
-        _curve_panel(
-            study,
-            _prefix(study.key, key, scenario, measure),
-            study.title(scenario),
-            measure,
-            cells,
-            figure.window,
-        )
+def _curves(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Shown:
+    runs = {name: list(study.finished([name], figure.methods)) for name in scenarios}
+    first = [cell for cells in runs.values() for cell in cells][:1]
+    measures = figure.measures or [study.results[cell]["headline"] for cell in first]
+    panels = [
+        _curve(study, _title(study, name), measure, cells, figure.window)
         for measure in measures
-        for scenario, cells in runs.items()
+        for name, cells in runs.items()
+        if cells
     ]
     smooth = f", trailing mean of {figure.window} rounds" if figure.window > 1 else ""
-    return Drawing(draw.panels(drawn), f"Mean over seeds{smooth}. Shaded: range of the seeds.")
+    return panels, f"Mean over seeds{smooth}; shaded: their range.", {}
 
 
-def _curve_panel(
-    study: Study, prefix: str, title: str, measure: str, cells: list[Cell], window: int
-) -> draw.Panel:
+def _curve(study: Study, title: str, measure: str, cells: list[Cell], window: int) -> Panel:
     tables = {}
     for cell in cells:
         history = study.history(cell)
-        known = measure in history and history[measure].notna().any()
-        if not known and measure != "loss":  # the steps of some methods descend no single loss
+        if measure in history and history[measure].notna().any():
+            tables[_label(study, cell.method)] = draw.over_seeds(history, measure, window)
+        elif measure != "loss":  # the steps of some methods descend no single loss
             path = shorten(cell.folder(study.root) / "history.csv")
             raise FedReproError(f"{path}: the column {measure!r} is missing or empty")
-        if known:
-            tables[study.label(cell.method)] = draw.over_seeds(history, measure, window)
-    return draw.lines(_prefix(prefix), title, _measure_words(measure), "round", tables, _inks(study, tables))
+    return draw.lines(title, _unit(measure), "round", tables, _inks(study, tables))
 
 
-# -- measures against a number -------------------------------------------------------------------------------
-
-
-def _sweep(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Drawing | None:
+def _sweep(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Shown:
     cells = list(study.finished(scenarios, figure.methods))
-    measures = figure.measures or [study.results[cells[0]]["headline"]] if cells else []
-    drawn = []
-    for measure in measures:
-        for over in figure.over:
-            if tables := _sweep_lines(study, over, measure, cells, figure):
-                prefix, symbol = _prefix(study.key, key, scenarios[0], over, measure), over.rpartition(".")[2]
-                symbol = "lambda" if symbol == "lam" else symbol
-                unit, ink = _measure_words(measure), _inks(study, tables)
-                drawn.append(draw.lines(prefix, symbol, unit, symbol, tables, ink, marks=True))
-    return Drawing(draw.panels(drawn), "Mean over seeds; bars: standard deviation.") if drawn else None
+    measures, panels = figure.measures or [study.results[cell]["headline"] for cell in cells[:1]], []
+    for measure, over in ((measure, over) for measure in measures for over in figure.over):
+        if tables := sweep_lines(study, over, measure, cells, figure):
+            name = pretty(over.rpartition(".")[2].replace("lam", "lambda"))
+            ink = _inks(study, tables) if "." in over else draw.inks(["", *tables], "")
+            panels.append(draw.lines("", _unit(measure), name, tables, ink, True))
+    return panels, "Mean over seeds; bars: standard deviation.", {}
 
 
-def _sweep_lines(
+def sweep_lines(
     study: Study, over: str, measure: str, cells: list[Cell], figure: Figure
 ) -> dict[str, pd.DataFrame]:
     """name -> columns x, mean, low, high by x, of lines with two points or more.
 
-    A number of the scenario gives a line per method, one of the method a line per scenario, in which all else stays
-    as in the figure's first method.
+    A number of the scenario gives a line per method; one of the method a line per scenario, in which all else
+    stays as in the figure's first method.
     """
     points: dict[str, list] = {}
     for cell in cells:
-        result, of_scenario = study.results[cell], "." in over
-        if of_scenario:
-            number = _number(asdict(study.paper.scenarios[cell.scenario]), over)
+        result, number = study.results[cell], None
+        if "." in over:
+            number, name = asdict(study.paper.scenarios[cell.scenario]), _label(study, cell.method)
+            for key in over.split("."):
+                number = number.get(key) if isinstance(number, dict) else None
         else:
-            number = result["hyper"].get(over) if _varies_only(over, cell, figure, study.results) else None
+            name = study.title(cell.scenario).partition(" (")[0].partition(", ")[0]
+            first = study.results.get(study.cell(cell.scenario, next(iter(figure.methods), "")))
+            mine, base = result["hyper"], first["hyper"] if first else {}
+            if all(mine.get(key) == base.get(key) for key in mine.keys() | base.keys() if key != over):
+                number = mine.get(over)
         if isinstance(number, (int, float)) and result["measures"].get(measure):
-            name = study.label(cell.method) if of_scenario else study.title(cell.scenario)
-            mean, std = (summary := summarise(result["measures"][measure])).mean, summary.std or 0.0
+            summary = summarise(result["measures"][measure])
+            mean, std = summary.mean, summary.std or 0.0
             points.setdefault(name, []).append((float(number), mean, mean - std, mean + std))
     tables = {name: pd.DataFrame(rows, columns=["x", "mean", "low", "high"]) for name, rows in points.items()}
     tables = {name: table.drop_duplicates("x").sort_values("x") for name, table in tables.items()}
     return {name: table for name, table in tables.items() if len(table) > 1}
 
 
-def _number(values: Any, over: str) -> Any:
-    for key in over.split("."):
-        values = values.get(key) if isinstance(values, dict) else None
-    return values
+# -- two measures, data --------------------------------------------------------------------------------------
 
 
-def _varies_only(over: str, cell: Cell, figure: Figure, results: Mapping[Cell, dict]) -> bool:
-    """Whether the cell's other hyper-parameters are those of the figure's first method in the same scenario."""
-    first = results.get(Cell(cell.paper, cell.scenario, figure.methods[0])) if figure.methods else None
-    mine, base = results[cell]["hyper"], first["hyper"] if first else {}
-    return all(mine.get(key) == base.get(key) for key in mine.keys() | base.keys() if key != over)
-
-
-# -- rows of dots, data --------------------------------------------------------------------------------------
-
-
-def _pairs(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Drawing | None:
-    names = [measure_words(measure) for measure in figure.measures]
-    ink = dict(zip(names, (draw.Ink("mute", mark="ring"), draw.Ink("line-1"))))
-    drawn = []
+def _pairs(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Shown:
+    ink = dict(zip(map(measure_words, figure.measures), (Ink("mute", mark="○"), Ink("line-1"))))
+    panels = []
     for scenario in scenarios:
         values = {}
         for cell in study.finished([scenario], figure.methods):
-            measured = study.results[cell]["measures"]
-            if all(measured.get(measure) for measure in figure.measures):
-                values[study.label(cell.method)] = [
-                    summarise(measured[measure]).mean for measure in figure.measures
-                ]
+            numbers = [study.results[cell]["measures"].get(measure) for measure in figure.measures]
+            if all(numbers):
+                values[_label(study, cell.method)] = [fmean(number) for number in numbers if number]
         if values:
-            table = pd.DataFrame.from_dict(values, orient="index", columns=names)
-            prefix = _prefix(study.key, key, scenario)
-            drawn.append(draw.rows(prefix, study.title(scenario), "accuracy, %", table, ink, study.name))
-    return Drawing(draw.panels(drawn, ink), "Mean over seeds.") if drawn else None
+            table = pd.DataFrame.from_dict(values, orient="index", columns=list(ink))
+            panels.append(draw.rows(_title(study, scenario), "accuracy, %", table, ink, study.name))
+    return panels, "Mean over seeds.", ink
 
 
 def _counts(study: Study, scenario: str) -> Path:
     return study.root / "papers" / study.key / "runs" / scenario / "clients.csv"
 
 
-def _dealt(path: Path) -> pd.DataFrame | None:
-    """clients.csv of a partition: a row per client, columns domain, train, test and a count per class; None
-    where it was not made."""
-    if not path.exists():
-        return None
-    try:
-        table = pd.read_csv(path, index_col="client")
-        counts = table.drop(columns=["domain"]).astype(int)
-        return table[["domain"]].join(counts)[["domain", "train", "test", *counts.columns[2:]]]
-    except (ValueError, KeyError) as error:
-        raise FedReproError(f"{shorten(path)}: not the images per class and client: {error}") from None
+def _clients(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Shown:
+    panels = []
+    for scenario in [name for name in scenarios if _counts(study, name).exists()]:
+        path = _counts(study, scenario)
+        try:
+            table = (
+                pd.read_csv(path, index_col="client").drop(columns=["domain", "train", "test"]).astype(int).T
+            )
+        except (ValueError, KeyError) as error:
+            raise FedReproError(f"{shorten(path)}: not the images per class and client: {error}") from None
+        names = [[pretty(str(name)) for name in axis] for axis in (table.columns, table.index)]
+        panels.append(draw.squares(_title(study, scenario), "", table.to_numpy(float), *names, "client"))
+    return panels, "Training images per class and client, the fuller the more.", {}
 
 
-def _clients(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Drawing | None:
-    drawn = []
-    for scenario in scenarios:
-        if (table := _dealt(_counts(study, scenario))) is not None:
-            counts, title = table.iloc[:, 3:].T, study.title(scenario)
-            across, down = [str(name) for name in counts.columns], [str(name) for name in counts.index]
-            prefix = _prefix(study.key, key, scenario)
-            drawn.append(draw.squares(prefix, title, "", counts.to_numpy(float), across, down, "client"))
-    return Drawing(draw.panels(drawn), "Training images per class and client, by area.") if drawn else None
-
-
-def _images(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Drawing | None:
+def _images(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Shown:
     """One scenario's: the miniature, or the first of the figure's whose picture is there."""
     for scenario in scenarios:
-        if (path := geometry.picture_path(study.key, key, scenario, study.root)).exists():
-            title, (width, height) = (
-                study.title(scenario),
-                geometry.picture_size(path, f"python -m stages.figures {study.key}"),
-            )
-            source = f"../{path.relative_to(study.root).as_posix()}"
-            alt = f"Example images of {title}, a row per domain, a column per class"
-            image = Markup('<img src="{}" alt="{}" width="{}" height="{}" loading="lazy">')
-            caption = f"{title}: the first training image of every class; a row per domain."
-            return Drawing(
-                Markup('<div class="panels">{}</div>').format(image.format(source, alt, width, height)),
-                caption,
-            )
-    return None
+        path = examples_path(study.key, key, scenario, study.root)
+        if path.exists():
+            caption = f"{study.title(scenario)}: the first training image of each class, a row per domain."
+            return [_picture(study, path, caption, f"python -m stages.figures {study.key}")], caption, {}
+    return [], "", {}
+
+
+def _sheet(study: Study, scenario: str) -> Shown:
+    """RAHFL's corruptions on one photograph."""
+    path = study.root / "papers" / study.key / "figures" / "corruptions.png"
+    if not path.exists() or scenario == MINIATURE:
+        return [], "", {}
+    panel = _picture(
+        study, path, "A photograph under 15 corruptions, at five severities", "fedrepro run contact_sheet"
+    )
+    frost = size_and_text(path, "")[1].get(FROST)
+    return (
+        [panel],
+        "A column per corruption, a row per severity." + (f" Frost: {frost}." if frost else ""),
+        {},
+    )
+
+
+def _picture(study: Study, path: Path, words: str, command: str) -> Panel:
+    """A stored picture as a panel; its address is relative to reports/."""
+    (width, height), _ = size_and_text(path, command)
+    panel = Panel((width, height), (0, 0, 0, 0))
+    image = Markup('<img src="../{}" alt="{}" width="{}" height="{}" loading="lazy">')
+    panel.html = image.format(path.relative_to(study.root).as_posix(), words, width, height)
+    return panel
 
 
 # -- of representations --------------------------------------------------------------------------------------
 
 
-def _tables(study: Study, key: str, figure: Figure, scenarios: list[str]) -> dict[Cell, pd.DataFrame]:
-    """What is kept of the figure's cells that have a result."""
+def _tables(
+    study: Study, key: str, figure: Figure, scenarios: list[str]
+) -> dict[str, tuple[Cell, pd.DataFrame]]:
+    """Method, with its scenario where there are several -> the cell and what is stored of it for the figure."""
     cells = study.finished(scenarios, figure.methods)
-    read = {cell: geometry.read(figure.kind or "", key, cell, study.root) for cell in cells}
-    return {cell: table for cell, table in read.items() if table is not None}
-
-
-def _titles(study: Study, cells: Iterable[Cell]) -> dict[Cell, str]:
-    """Method of every cell, with its scenario where there are several."""
-    cells = list(cells)
-    several = len({cell.scenario for cell in cells}) > 1
+    tables = {cell: geometry.read(figure.kind or "", key, cell, study.root) for cell in cells}
+    stored = [(cell, table) for cell, table in tables.items() if table is not None]
+    several = len({cell.scenario for cell, _ in stored}) > 1
     return {
-        cell: study.label(cell.method) + (f", {study.title(cell.scenario)}" if several else "")
-        for cell in cells
+        _label(study, cell.method) + f", {study.title(cell.scenario)}" * several: (cell, table)
+        for cell, table in stored
     }
 
 
-def _margins(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Drawing | None:
-    ink = {
-        "best client": draw.Ink("mute", mark="ring"),
-        "mean over clients": draw.Ink("line-1"),
-        "sent by the server": draw.Ink("own", mark="D"),
-    }
-    tables, drawn = _tables(study, key, figure, scenarios), []
-    for cell, title in _titles(study, tables).items():
-        table = tables[cell].set_index("label").set_axis(list(ink), axis=1).dropna(axis=1, how="all")
-        means = ", ".join(f"{name} {mean:.3f}" for name, mean in table.mean().items())
-        panel = draw.rows(_prefix(study.key, key, str(cell)), title, "margin of the class", table, ink)
-        drawn.append(draw.Panel(panel.svg, title, f"mean: {means}", panel.width))
-    caption = "L2 distance from a class's prototype to the nearest other; a scale per panel."
-    return Drawing(draw.panels(drawn, ink), caption) if drawn else None
-
-
-def _matrices(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Drawing | None:
-    tables, drawn = _tables(study, key, figure, scenarios), []
-    for cell, title in _titles(study, tables).items():
-        for (client, images), square in tables[cell].groupby(["client", "images"], sort=False):
-            values = square.pivot(index="row", columns="column", values="value").to_numpy()
-            note, prefix = (
-                f"diagonal {np.diag(values).mean():.2f}",
-                _prefix(study.key, key, str(cell), client, images),
-            )
-            head = f"{title}: " if len(tables) > 1 else ""
-            drawn.append(draw.squares(prefix, f"{head}{client}, {images} images", note, values))
-    caption = "Correlation of a client's logits with the mean logits of all, by class; blue: positive, orange: negative."
-    return Drawing(draw.panels(drawn), caption) if drawn else None
-
-
-def _classes(tables: Iterable[pd.DataFrame]) -> dict[str, draw.Ink]:
-    names = {label for table in tables for label in table["label"]}
-    return draw.label_inks(str(name) for name in sorted(names))
-
-
-def _clouds(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Drawing | None:
-    """Of kinds embedding and sphere."""
-    tables, sphere = _tables(study, key, figure, scenarios), figure.kind == "sphere"
-    if not tables:
-        return None
-    ink, drawn = _classes(tables.values()), []
-    for cell, title in _titles(study, tables).items():
-        note = "" if sphere else f"silhouette {tables[cell].attrs['silhouette']:.3f}"
-        drawn.append(draw.cloud(_prefix(study.key, key, str(cell)), title, note, tables[cell], ink, sphere))
-    of = f"{max(map(len, tables.values())):,} test images"
-    caption = (
-        f"Direction and length of representations of {of}; circle: mean length; faint: behind."
-        if sphere
-        else f"t-SNE of representations of {of}; silhouette: cosine, of the representations, −1 to 1."
+def _margins(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Shown:
+    colours = Ink("mute", mark="○"), Ink("line-1"), Ink("own", mark="■")
+    ink, panels = (
+        dict(zip(("largest of a client's own", "mean over clients", "sent by the server"), colours)),
+        [],
     )
-    return Drawing(draw.panels(drawn, ink), caption)
+    for title, (_, stored) in _tables(study, key, figure, scenarios).items():
+        table = stored.set_index("label").set_axis(list(ink), axis=1).dropna(axis=1, how="all")
+        note = "mean " + ", ".join(f"{ink[name].mark} {mean:.3f}" for name, mean in table.mean().items())
+        panels.append(draw.rows(title, "margin, by class", table, ink, note=note))
+    return panels, "L2 distance of a class's prototype to the nearest other; one scale per panel.", ink
 
 
-def _transfer(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Drawing | None:
-    tables = _tables(study, key, figure, scenarios)
-    if not tables:
-        return None
-    ink, drawn = _classes(tables.values()), []
-    for cell, title in _titles(study, tables).items():
-        parts = tables[cell].groupby(["client", "domain"], sort=False)  # the client's own domain comes first
+def _matrices(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Shown:
+    tables, panels = _tables(study, key, figure, scenarios), []
+    for title, (_, table) in tables.items():
+        for (client, images), square in table.groupby(["client", "images"], sort=False):
+            values = square.pivot(index="row", columns="column", values="value").to_numpy()
+            head = f"{f'{title}, ' * (len(tables) > 1)}{client}, {images} images"
+            panels.append(draw.squares(head, f"diagonal {np.diag(values).mean():.2f}", values))
+    caption = (
+        "Correlation of a client's logits with the mean logits, by class. Blue: positive; orange: negative."
+    )
+    return panels, caption, {}
+
+
+def _classes(tables: Iterable[tuple[Cell, pd.DataFrame]]) -> dict[str, Ink]:
+    return draw.label_inks(map(str, sorted({label for _, table in tables for label in table["label"]})))
+
+
+def _clouds(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Shown:
+    """Of the kinds embedding and sphere."""
+    tables, panels = _tables(study, key, figure, scenarios), []
+    ink, sphere = _classes(tables.values()), figure.kind == "sphere"
+    for title, (_, table) in tables.items():
+        note = ", ".join(f"{name} {value:.3f}" for name, value in table.attrs.items())
+        panels.append(draw.cloud(title, note, table, ink, sphere))
+    images = f"{max([len(table) for _, table in tables.values()], default=0):,} test images"
+    caption = f"t-SNE of the representations of {images}; silhouette: cosine, before t-SNE, −1 to 1."
+    if sphere:
+        caption = f"Direction and length of representations of {images}; circle: mean length; pale: behind."
+    return panels, caption, ink
+
+
+def _transfer(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Shown:
+    tables, panels = _tables(study, key, figure, scenarios), []
+    ink = _classes(tables.values())
+    for title, (cell, table) in tables.items():
+        parts = table.groupby(["client", "domain"], sort=False)  # the client's own domain comes first
         for kind, ((client, domain), points) in zip(("intra", "inter"), parts, strict=True):
             note = f"{100 * points['right'].mean():.1f} % of these right"
             if measured := study.results[cell]["measures"].get(f"{kind}.{client}"):
-                note += f"; {kind}-domain accuracy {summarise(measured).mean:.1f} %"
-            prefix = _prefix(study.key, key, str(cell), kind)
-            drawn.append(draw.cloud(prefix, f"{title}: {client} → {domain}", note, points, ink))
-    caption = (
-        "t-SNE of one client's features, first seed, on its own domain and on another; one t-SNE per panel."
-    )
-    return Drawing(draw.panels(drawn, ink), caption)
+                note += f"; {kind}-domain accuracy {fmean(measured):.1f} %"
+            panels.append(draw.cloud(f"{title}: {client} → {domain}", note, points, ink))
+    caption = "One client's features, first seed, on its own and on another domain; a t-SNE per panel."
+    return panels, caption, ink
 
 
-def _corruptions(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Drawing | None:
-    tables = _tables(study, key, figure, scenarios)
+def _corruptions(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Shown:
+    tables = {title: table for title, (_, table) in _tables(study, key, figure, scenarios).items()}
     if not tables:
-        return None
-    titles = _titles(study, tables)
-    severities = {titles[cell]: _pooled(table, "severity") for cell, table in tables.items()}
-    kinds = pd.DataFrame({titles[cell]: _pooled(table, "corruption") for cell, table in tables.items()})
+        return [], "", {}
+    kinds = pd.DataFrame({title: pooled(table, "corruption") for title, table in tables.items()})
     kinds = kinds.loc[kinds.mean(axis=1).sort_values().index].rename(
         index=lambda name: name.replace("_", " ")
     )
-    lines = {
-        name: pd.DataFrame({"x": line.index, "mean": line, "low": line, "high": line}).reset_index(drop=True)
-        for name, line in severities.items()
-    }
-    ink, prefix = _inks(study, titles.values()), _prefix(study.key, key, scenarios[0])
-    drawn = [
-        draw.lines(f"{prefix}-severity", "By severity", "accuracy, %", "severity", lines, ink, marks=True),
-        draw.rows(f"{prefix}-kind", "By corruption, the hardest first", "accuracy, %", kinds, ink),
+    lines = {}
+    for title, table in tables.items():
+        line = pooled(table, "severity")
+        numbers = dict.fromkeys(("mean", "low", "high"), line.to_numpy())
+        lines[title] = pd.DataFrame({"x": line.index, **numbers})
+    ink = {name: ink for name, ink in _inks(study, tables).items() if name in tables}
+    panels = [
+        draw.lines("By severity", "accuracy, %", "severity", lines, ink, True),
+        draw.rows("By corruption, the hardest first", "accuracy, %", kinds, ink),
     ]
     images = max(table["images"].sum() for table in tables.values())
-    where = " and ".join(dict.fromkeys(study.title(cell.scenario) for cell in tables))
-    caption = f"{where}: {images:,} test images, each with one corruption; mean over clients, first seed."
-    return Drawing(draw.panels(drawn, {name: ink[name] for name in lines}), caption)
+    caption = f"{images:,} test images, each with one corruption; mean over clients, first seed."
+    return panels, caption, ink
 
 
-def _pooled(table: pd.DataFrame, column: str) -> pd.Series:
+def pooled(table: pd.DataFrame, column: str) -> pd.Series:
     """The accuracy over all images of each value of a column."""
     right = table["accuracy"] * table["images"]
     return right.groupby(table[column]).sum() / table["images"].groupby(table[column]).sum()
@@ -457,101 +409,103 @@ def _pooled(table: pd.DataFrame, column: str) -> pd.Series:
 # -- ours ----------------------------------------------------------------------------------------------------
 
 
-def _cost(study: Study, scenario: str) -> Drawing | None:
-    """Rounds and MB to a target accuracy, seconds a round and peak memory of every method, each where it
-    differs. The target: what FedAvg, or else the least accurate method, reports."""
-    cells = _methods(study, scenario)
-    means = {
-        cell: summarise(study.results[cell]["measures"][study.results[cell]["headline"]]).mean
-        for cell in cells
-    }
-    if len(cells) < 2:
-        return None
-    averaging = [cell for cell in cells if study.label(cell.method) == "FedAvg"]
-    target = means[averaging[0]] if averaging else min(means.values())
-    table = pd.DataFrame({cell: _spent(study, cell, target) for cell in cells}).T.astype(float)
-    table.index = pd.Index([study.label(cell.method) for cell in cells])
-    drawn = []
-    units = {
-        f"Rounds to {target:.1f} %": ("rounds", 0),
-        f"Sent to {target:.1f} %": ("MB per client, both ways", 1),
-        "Time": ("seconds a round", 2),
-        "Peak memory": ("MB", 0),
-    }
-    ink = draw.Ink("ink")
-    for (title, (unit, digits)), column in zip(units.items(), table, strict=True):
-        values = table[column].dropna()
-        if len(values) < 2 or values.max() < 1.2 * max(values.min(), 1e-9):
-            continue
-        log, part = values.max() > 8 * values.min() > 0, table[[column]].sort_values(column)
-        digits = digits if values.min() >= 10**-digits or digits > 2 else 3
-        prefix = _prefix(study.key, "cost", scenario, column)
-        drawn.append(draw.rows(prefix, title, unit, part, {column: ink}, study.name, log, digits))
-    caption = f"Rounds and bytes: until the mean of {SMOOTH} rounds reaches {target:.1f} %, mean over seeds."
-    return Drawing(draw.panels(drawn), caption) if drawn else None
+def _cost(study: Study, scenario: str) -> Shown:
+    """Seconds a round, peak memory, rounds and MB to a target accuracy of each method, where these differ."""
+    names = {cell: _label(study, cell.method) for cell in _methods(study, scenario)}
+    cells = [cell for cell, name in names.items() if name == study.name or not name.startswith(study.name)]
+    if len(cells) < 3:
+        return [], "", {}
+    results = [study.results[cell] for cell in cells]
+    target = int(np.quantile([fmean(result["measures"][result["headline"]]) for result in results], SHARE))
+    units, caption = {"Time": "seconds a round", "Peak memory": "MB"}, ""
+    if results[0]["rounds"] >= ENOUGH:
+        units |= {f"Rounds to {target} %": "rounds", f"Sent to {target} %": "MB per client, both ways"}
+        caption = f"Three in four methods report {target} % or more; a dash: a seed does not reach it."
+    table = pd.DataFrame([spent(study, cell, target) for cell in cells], [names[cell] for cell in cells])
+    panels = [
+        draw.rows(title, unit, part.sort_values(column, kind="stable"), {column: Ink("ink")}, study.name)
+        for (title, unit), (column, part) in zip(units.items(), ((name, table[[name]]) for name in table))
+        if table[column].max() > 1.2 * table[column].min()
+    ]
+    return panels, caption, {}
 
 
-def _spent(study: Study, cell: Cell, target: float) -> dict[str, float]:
-    """rounds and MB to the target (NaN: not reached), seconds of a round, MB of memory (of the device where known)."""
-    result, history = study.results[cell], study.history(cell)
-    curve = history[history["round"] > 0].groupby("round")[result["headline"]].mean().dropna()
-    reached = curve.rolling(SMOOTH, min_periods=1).mean() >= target
-    rounds = float(reached.idxmax()) if reached.any() else np.nan
-    memory = result.get("memory") or {}
-    known = ([mb for mb in memory.get(kind) or [] if mb is not None] for kind in ("device_mb", "process_mb"))
+def spent(study: Study, cell: Cell, target: float) -> dict[str, float]:
+    """seconds a round, MB of memory, rounds and MB to the target, mean over seeds (memory: the largest); NaN
+    where that is unknown or a seed does not reach the target."""
+    result = study.results[cell]
+    costs = recorded.costs(result).values()
+    reached = recorded.to_target(result, study.history(cell), target).values()
+    ends = [(end["round"], end["bytes"] / 1e6) if end else (np.nan, np.nan) for end in reached]
+    memory = [np.nan if cost["memory_mb"] is None else cost["memory_mb"] for cost in costs]
     return {
-        "rounds": rounds,
-        "sent": rounds * result["traffic"]["bytes"] / 1e6,
-        "seconds": float(np.mean(result["seconds"])) / result["rounds"],
-        "memory": float(max(next(filter(None, known), [np.nan]))),
+        "seconds": fmean(cost["seconds_per_round"] for cost in costs),
+        "memory": max(memory),
+        **dict(zip(("rounds", "sent"), np.mean(ends, axis=0), strict=True)),
     }
 
 
-def _sizes(study: Study, scenario: str) -> Drawing | None:
-    """A client's accuracy against its training images: the paper's method and FedAvg, first seed's partition."""
-    counts = _dealt(_counts(study, scenario))
-    if counts is None or len(counts) < FEW or counts["train"].nunique() < FEW // 2:
-        return None
+def _sizes(study: Study, scenario: str) -> Shown:
+    """A client's accuracy against its training images, of the paper's method and FedAvg."""
     tables, ranks = {}, []
     for cell in _methods(study, scenario):
-        name, accuracy = study.label(cell.method), study.results[cell]["clients"][0]
-        table = pd.DataFrame({"x": counts["train"].to_numpy(), "y": accuracy}).dropna().astype(float)
-        if name in (study.name, "FedAvg") and table["y"].nunique() > len(table) / 2:
+        name, held = _label(study, cell.method), recorded.by_holdings(cell, study.results[cell], study.root)
+        points = [(one["images"], one["accuracy"]) for one in held if one["accuracy"] is not None]
+        table = pd.DataFrame(points, columns=["x", "y"], dtype=float)
+        if name in (study.name, "FedAvg") and min(table["x"].nunique(), table["y"].nunique()) >= MANY:
             tables[name] = table
-            ranks.append(f"{name} {table['x'].corr(table['y'], method='spearman'):+.2f}".replace("-", "−"))
-    if not tables:
-        return None
+            ranks.append(f"{name} {table.rank().corr().iloc[0, 1]:+.2f}".replace("-", "−"))
     ink = {name: ink for name, ink in _inks(study, tables).items() if name in tables}
-    prefix, up = _prefix(study.key, "sizes", scenario), "accuracy of a client, %"
-    drawn = draw.scatter(prefix, "", "training images of the client", up, tables, ink)
-    return Drawing(draw.panels([drawn], ink), f"First seed. Spearman's rank correlation: {', '.join(ranks)}.")
+    panels = [draw.scatter("training images of a client", "its accuracy, %", tables, ink)] if tables else []
+    return panels, f"Rank correlation: {', '.join(ranks)}.", ink
 
 
-def _signals(study: Study, scenario: str) -> Drawing | None:
+def _classwise(study: Study, scenario: str) -> Shown:
+    """Accuracy per class of the paper's method and FedAvg, where it is recorded and clients lack classes."""
+    values, lack = {}, False
+    for cell in _methods(study, scenario):
+        name, seeds = _label(study, cell.method), list(recorded.by_class(study.results[cell]).values())
+        if seeds and name in (study.name, "FedAvg"):
+            values[name] = pd.DataFrame(seeds, dtype=float).mean()
+            held = recorded.by_holdings(cell, study.results[cell], study.root)
+            lack |= any(one["classes"] < len(seeds[0]) for one in held)
+    ink = {name: ink for name, ink in _inks(study, values).items() if name in values}
+    panels = [draw.rows("", "accuracy, %, by class", pd.DataFrame(values), ink)] if lack else []
+    return panels, "After the last round, mean over seeds.", ink
+
+
+def _signals(study: Study, scenario: str) -> Shown:
     """What the paper's own method records of itself over rounds, such as a number of clusters."""
     own = [cell for cell in _methods(study, scenario) if study.label(cell.method).startswith(study.name)]
-    histories = {study.label(cell.method): study.history(cell) for cell in own}
-    columns = dict.fromkeys(
-        name for table in histories.values() for name in table if name.startswith("method.")
-    )
-    drawn = []
-    for column in columns:
+    histories = {_label(study, cell.method): study.history(cell) for cell in own}
+    panels = []
+    names = [name for table in histories.values() for name in table if name.startswith("method.")]
+    for column in [name for name in dict.fromkeys(names) if ".learns." not in name]:
         tables = {
             name: draw.over_seeds(table, column)
             for name, table in histories.items()
             if column in table and table[column].nunique() > 1
         }
         if tables:
-            words, prefix = (
-                column.removeprefix("method.").replace("_", " "),
-                _prefix(study.key, scenario, column),
-            )
-            words = words.replace(".", ", ")
-            drawn.append(draw.lines(prefix, words.capitalize(), "", "round", tables, _inks(study, tables)))
-    return Drawing(draw.panels(drawn), "Mean over seeds; shaded: their range.") if drawn else None
+            words = pretty(column.removeprefix("method.").replace(".", ", "))
+            panels.append(draw.lines(words, "", "round", tables, _inks(study, tables)))
+    return panels, "Mean over seeds; shaded: their range.", {}
 
 
-KINDS: dict[str, Drawer] = {
+def _teachers(study: Study, scenario: str) -> Shown:
+    """Who learns from whom in the first and in the second half of the rounds, where it is recorded."""
+    panels = []
+    for cell in [cell for cell in _methods(study, scenario) if _label(study, cell.method) == study.name]:
+        seeds, half = recorded.teachers(study.history(cell)), study.results[cell]["rounds"] / 2
+        matrices = {(seed, at): matrix for seed, rounds in seeds.items() for at, matrix in rounds.items()}
+        for words, late in (("first half", False), ("second half", True)):
+            if chosen := [matrix for (_, at), matrix in matrices.items() if (at > half) == late]:
+                names = [str(k) for k in range(len(chosen[0]))]
+                panels.append(draw.squares(words, "", np.mean(chosen, axis=0), names, names, "teacher"))
+    return panels, "Share of rounds in which a client (row) learns from another (column), over seeds.", {}
+
+
+KINDS: dict[str, Callable[[Study, str, Figure, list[str]], Shown]] = {
     "curves": _curves,
     "sweep": _sweep,
     "embedding": _clouds,
@@ -564,8 +518,11 @@ KINDS: dict[str, Drawer] = {
     "clients": _clients,
     "images": _images,
 }
-EXTRA = {
+EXTRA: dict[str, tuple[str, Callable[[Study, str], Shown]]] = {
     "cost": ("What a method costs", _cost),
-    "sizes": ("Accuracy against a client's number of images", _sizes),
-    "signals": ("What the method records of itself", _signals),
+    "sizes": ("Accuracy against a client's images", _sizes),
+    "classes": ("Accuracy by class", _classwise),
+    "signals": ("What the method records", _signals),
+    "teachers": ("Who learns from whom", _teachers),
+    "sheet": ("The corruptions", _sheet),
 }

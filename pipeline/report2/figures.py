@@ -1,17 +1,19 @@
-"""One way to draw: every panel is a small SVG by matplotlib, its titles and legends are HTML around it.
+"""One way to draw: a panel is one small SVG by matplotlib; its title and legend are HTML around it.
 
-Colours are CSS variables (`CSS` defines them for light and dark ground), text is text in the page's own font.
-A line, a mark or a label of a series has `data-key`, its name, which the page's script can use for hover, and
-a <title> with its numbers. No ids but those of markers, prefixed by the panel; the same bytes on every machine.
+Colours are CSS variables (`CSS` defines those of lines and dots for light and dark; own, ink, mute, line and bg
+are the page's), text is in the page's font, and there are no ids. What belongs to a series has `data-key`, its
+name, and may have a <title> with its numbers. For hover a script marks all with one key `.lit` and .panels
+`.dimmed`.
 """
 
 import io
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
@@ -22,179 +24,188 @@ from matplotlib.patches import Circle, PathPatch
 from matplotlib.path import Path as Outline
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-# name of a CSS variable -> (light, dark); matplotlib draws with the light one, which is replaced by the variable
-INKS = {"own": ("#c4500c", "#f28a4b"), "ink": ("#14202b", "#e8ecef"), "mute": ("#5b6671", "#a2adb7")}
-INKS |= {"line": ("#dcd9d0", "#2c343c"), "pub": ("#8a6410", "#dcb95f")}
-LINES = {
-    "line-1": ("#1f5fa8", "#7fb4ee"),
-    "line-2": ("#23743c", "#6fc98a"),
-    "line-3": ("#8a3a8f", "#d594da"),
-    "line-4": ("#9a7205", "#e0bd55"),
-    "line-5": ("#0f7480", "#62ccd8"),
-    "line-6": ("#a8284b", "#f08aa5"),
+# On light and on dark ground; line-1 to line-6 and dot-1 to dot-5 in the style.
+LINES = "#1f5fa8 #7fb4ee, #23743c #6fc98a, #8a3a8f #d594da, #9a7205 #e0bd55, #0f7480 #62ccd8, #a8284b #f08aa5"
+DOTS = "#0072b2 #56b4e9, #d55e00 #f0822d, #009e73 #2cc79b, #b5528f #de9cc6, #2b2b2b #f2e36a"
+PAIRS = {
+    f"{kind}-{i}": pair
+    for kind, pairs in (("line", LINES), ("dot", DOTS))
+    for i, pair in enumerate(pairs.split(", "), 1)
 }
-DOTS = {
-    "dot-1": ("#0072b2", "#56b4e9"),
-    "dot-2": ("#d55e00", "#f0822d"),
-    "dot-3": ("#009e73", "#2cc79b"),
-    "dot-4": ("#b5528f", "#de9cc6"),
-    "dot-5": ("#2b2b2b", "#f2e36a"),
-}
-LIGHT = {name: light for name, (light, _) in (INKS | LINES | DOTS).items()}
-DASHES: list[Any] = ["-", (0, (5, 1.6)), (0, (1.4, 1.4))]  # tell lines apart once the colours repeat
-CSS = (
-    ":root{"
-    + "".join(f"--{name}:light-dark({light},{dark});" for name, (light, dark) in (LINES | DOTS).items())
-    + "}.panels{display:flex;flex-wrap:wrap;gap:18px 28px;align-items:flex-start}.panel{margin:0;max-width:100%}"
-    ".panel figcaption{font-size:14px;line-height:1.3;margin:0 0 4px}.panel figcaption b{font-weight:650}"
-    ".panel figcaption small{display:block}.panel svg{display:block;width:100%;height:auto;overflow:visible}"
-    ".panel svg *{stroke-linejoin:round}.panel svg text{fill:currentColor}"
-    ".panel svg [data-key]{transition:opacity .12s}.dimmed [data-key]:not(.lit){opacity:.12}"
-    ".legend{font-size:13px;color:var(--mute);margin:0 0 8px}.legend span{margin-right:14px;white-space:nowrap}"
-    ".panels img{max-width:100%;height:auto}"
-)
+# What matplotlib draws with, replaced by the variable afterwards.
+PAINT = {"own": "#c4500c", "ink": "#14202b", "mute": "#5b6671", "line": "#dcd9d0", "bg": "#fcfbf8"}
+PAINT |= {name: pair[:7] for name, pair in PAIRS.items()}
+NAMES = {paint: f"var(--{name})" for name, paint in PAINT.items()} | {PAINT["ink"]: "currentColor"}
+CSS = f""":root{{{"".join(f"--{name}:light-dark({pair.replace(' ', ',')});" for name, pair in PAIRS.items())}}}
+.panels{{display:flex;flex-wrap:wrap;gap:20px 32px;align-items:flex-start;margin:10px 0}}
+.panels figure{{margin:0;max-width:100%}}.panels img{{max-width:100%;height:auto}}
+.panels figcaption{{font-size:14px;line-height:1.3;margin:0 0 4px}}.panels small{{display:block}}
+.panels svg{{display:block;width:100%;height:auto;overflow:visible}}.panels text{{font-size:11px}}
+.legend{{font-size:13px;color:var(--mute);margin:10px 0 0}}.legend span{{margin-right:14px;white-space:nowrap}}
+.panels [data-key]{{transition:opacity .12s}}.dimmed [data-key]:not(.lit){{opacity:.12}}
+"""
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "fedrepro",
     "font.size": 11,
-    "text.color": LIGHT["ink"],
-    "axes.labelcolor": LIGHT["mute"],
-    "xtick.color": LIGHT["mute"],
-    "ytick.color": LIGHT["mute"],
-    "axes.edgecolor": LIGHT["line"],
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "xtick.major.size": 0,
-    "ytick.major.size": 0,
+    "axes.labelcolor": PAINT["mute"],
+    "text.color": PAINT["ink"],
+    "xtick.color": PAINT["mute"],
+    "ytick.color": PAINT["mute"],
+    "axes.edgecolor": PAINT["line"],
+    "grid.color": PAINT["line"],
+    "axes.axisbelow": True,
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "axes.spines.left", "path.simplify"), False),
+    **dict.fromkeys(("xtick.major.size", "ytick.major.size"), 0),
+    "lines.solid_capstyle": "butt",
     "text.parse_math": False,  # a $ in a label is a dollar sign
-    "path.simplify": False,
 }
 INCH = 72  # pixels, so that a unit of the SVG is a pixel of the page
-POINTS = 81  # of a line at most
+ROUNDS = 61  # points of a line at most
 MOST_BANDS = 6  # with more lines, the ranges of the seeds hide one another
-MOST_DOTS = 700  # of a cloud
-LETTER = 5.9  # pixels, on average, of a letter of a label
-ROW = 19  # pixels from one row of dots to the next
-MARKS = {"o": "●", "x": "×", "_": "–", "|": "|", "D": "◆", "ring": "○", "s": "■", "^": "▲", "v": "▼"}
+MOST_DOTS = 600  # of a cloud
+LETTER, LONGEST = 5.9, 40  # pixels, on average, of a letter; letters of a label
+LEVELS = 8  # of fullness in a matrix
+STROKES: dict[str, list] = {  # of a mark, from and to in units of its reach
+    **dict.fromkeys("●○■", [((0, 0), (0, 0))]),
+    "×": [((-1, -1), (1, 1)), ((-1, 1), (1, -1))],
+    "–": [((-1.3, 0), (1.3, 0))],
+    "|": [((0, -1.3), (0, 1.3))],
+}
 
 
 @dataclass(frozen=True)
 class Ink:
-    """How a series is drawn: a CSS variable, its dashes, and the mark of its points."""
+    """How a series is drawn: its variable's name, dashes (0 to 2), mark (a key of STROKES), and whether bold."""
 
     colour: str
     dash: int = 0
-    mark: str = "o"
-    wide: bool = False
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One SVG with its heading."""
-
-    svg: str
-    title: str = ""
-    note: str = ""
-    width: int = 420
+    mark: str = "●"
+    bold: bool = False
 
     @property
-    def html(self) -> str:
-        """A <figure>."""
-        small = f"<small>{escape(self.note)}</small>" if self.note else ""
-        head = f"<figcaption><b>{escape(self.title)}</b>{small}</figcaption>" if self.title or small else ""
-        return f'<figure class="panel" style="width:{self.width}px">{head}{self.svg}</figure>'
+    def paint(self) -> str:
+        return PAINT[self.colour]
+
+    @property
+    def pattern(self) -> Any:
+        return ("-", (0, (5, 1.6)), (0, (1.4, 1.4)))[self.dash]
 
 
-def panels(drawn: Iterable[Panel], legend: Mapping[str, Ink] | None = None) -> Markup:
-    """Panels side by side, with a legend above where the panels do not name their series themselves."""
-    words = "".join(
-        f'<span data-key="{escape(name)}"><b style="color:var(--{ink.colour})">{MARKS[ink.mark]}</b> {escape(name)}</span>'
-        for name, ink in (legend or {}).items()
-    )
-    above = f'<p class="legend">{words}</p>' if words else ""
-    return Markup(f'{above}<div class="panels">{"".join(panel.html for panel in drawn)}</div>')
+@dataclass
+class Panel:
+    """Axes with margins in pixels (left, right, below, above), which become one SVG of a page."""
 
+    size: tuple[float, float]
+    margins: tuple[float, float, float, float]
+    title: str = ""
+    note: str = ""
+    series: list[tuple[str, str]] = field(default_factory=list)  # (name, numbers) by gid
 
-def inks(names: Iterable[str], own: str, baseline: str = "FedAvg") -> dict[str, Ink]:
-    """An ink for every name; the paper's own method and the baseline have theirs on every picture."""
-    fixed = {own: Ink("own", wide=True), baseline: Ink("ink")}
-    rest = [name for name in dict.fromkeys(names) if name not in fixed]
-    free = {name: Ink(list(LINES)[i % 6], i // 6 % 3, list(MARKS)[i // 6 % 3]) for i, name in enumerate(rest)}
-    return fixed | free
-
-
-# -- from matplotlib to the page ----------------------------------------------------------------------------
-
-
-class Canvas:
-    """A matplotlib figure of one pair of axes with margins in pixels, which becomes an SVG of the page."""
-
-    def __init__(
-        self, width: float, height: float, left: float, right: float, below: float, above: float = 8
-    ):
-        self.figure, self.titles = Figure((width / INCH, height / INCH), dpi=INCH), {}
-        box = (
-            left / width,
-            below / height,
-            (width - left - right) / width,
-            (height - below - above) / height,
-        )
-        self.axes = self.figure.add_axes(box)
+    def __post_init__(self) -> None:
+        (width, height), (left, right, below, above) = self.size, self.margins
+        self.figure = Figure((width / INCH, height / INCH), dpi=INCH)
+        span = (width - left - right) / width, (height - below - above) / height
+        self.axes = self.figure.add_axes((left / width, below / height, *span))
         self.axes.patch.set_visible(False)
-        self.figure.patch.set_visible(False)
-        self.size = width, height
 
-    def name(self, key: str, title: str = "") -> str:
-        """The gid of what belongs to the series `key`; `title` shows under the pointer."""
-        self.titles[gid := f"k{len(self.titles)}"] = (key, title)
-        return gid
+    def of(self, name: str, numbers: str = "") -> str:
+        """The gid of what belongs to a series; `numbers` show under the pointer."""
+        self.series.append((name, numbers))
+        return f"series-{len(self.series) - 1}"
 
-    def svg(self, prefix: str, label: str) -> str:
-        """The drawing as text. prefix: of its ids, unique in a page; label: its text alternative."""
+    def finish(self, words: str) -> "Panel":
+        """Turn the drawing into `self.html`, a <figure>; words: the text alternative."""
         for artist in self.axes.get_children():
             artist.set_clip_on(False)
         target = io.StringIO()
         self.figure.savefig(target, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-        body = target.getvalue().partition("</metadata>")[2] or target.getvalue().partition(">")[2]
-        body = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", body, count=1, flags=re.S)
-        body = _smaller(body.rpartition("</svg>")[0], prefix, self.titles)
-        width, height = self.size
-        head = f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(label)}">'
-        return f"{head}{body}</svg>"
+        text = re.sub(r' xmlns(:xlink)?="[^"]*"|xlink:', "", target.getvalue())
+        tree = ElementTree.fromstring(text[text.index("<svg") :])
+        box = f"0 0 {self.size[0]:g} {self.size[1]:g}"
+        root = ElementTree.Element("svg", {"viewBox": box, "role": "img", "aria-label": words})
+        root.extend(_lean(tree, self.series))
+        small = f"<small>{escape(self.note)}</small>" if self.note else ""
+        head = f"<figcaption><b>{escape(self.title)}</b>{small}</figcaption>" if self.title or small else ""
+        drawn = ElementTree.tostring(root, encoding="unicode")
+        self.html = f'<figure style="width:{self.size[0]:.0f}px">{head}{drawn}</figure>'
+        return self
 
 
-def _smaller(body: str, prefix: str, titles: Mapping[str, tuple[str, str]]) -> str:
-    """Without comments, unused ids and fonts, with one decimal in coordinates and variables for colours."""
-    body = re.sub(r"<!--.*?-->|<clipPath.*?</clipPath>| clip-path=\"[^\"]*\"", "", body, flags=re.S)
+def _lean(node: ElementTree.Element, series: Sequence[tuple[str, str]]) -> list[ElementTree.Element]:
+    """What a page needs of a node: groups of series alone, tenths of a pixel, variables for colours, no fonts."""
+    inside = [part for child in node for part in _lean(child, series)]
+    kind, _, place = node.get("id", "").partition("-")
+    if node.tag not in ("g", "path", "text") or (node.tag == "g" and kind != "series"):
+        return [] if node.tag in ("defs", "metadata") else inside
+    style = dict(item.split(": ", 1) for item in node.get("style", "").rstrip("; ").split("; ") if item)
+    for name, default in (("font-family", ""), ("stroke-linejoin", ""), ("stroke-linecap", "butt")):
+        if default in ("", style.get(name)):
+            style.pop(name, None)
+    if style.get("font-size") == "11px":
+        del style["font-size"]
+    numbers = {name: node.get(name, "") for name in ("x", "y", "d", "transform") if node.get(name)}
+    shown = {name: _tenths(text) for name, text in numbers.items() if not text.startswith("rotate(-0 ")}
+    if style:
+        shown["style"] = ";".join(f"{name}:{NAMES.get(value, value)}" for name, value in style.items())
+    part = ElementTree.Element(node.tag, shown)
+    if kind == "series":
+        part.attrib, (name, words) = {"data-key": series[int(place)][0]}, series[int(place)]
+        if words:
+            ElementTree.SubElement(part, "title").text = words
+    part.text = node.text if node.tag == "text" else None
+    part.extend(inside)
+    return [part]
 
-    def keyed(match: re.Match) -> str:
-        key, title = titles[match[1]]
-        return f'<g data-key="{escape(key)}">' + (f"<title>{escape(title)}</title>" if title else "")
 
-    body = re.sub(r'<g id="(k\d+)">', keyed, body)
-    body = re.sub(r' id="(?!m[0-9a-f]{8,}")[^"]*"', "", body)
-    body = re.sub(r'( id="|xlink:href="#)(m[0-9a-f]{8})[0-9a-f]*"', rf'\1{prefix}-\2"', body)
-    body = body.replace("xlink:href", "href").replace(" translate(0 0)", "")
-    body = re.sub(r"font: (?:\d+ )?([\d.]+)px [^;\"]*", r"font-size:\1px", body)
-    body = re.sub(r"-?\d+\.\d{2,}", lambda number: f"{round(float(number[0]), 1):g}", body)
-    for name, light in LIGHT.items():
-        body = body.replace(light, f"var(--{name})")
-    body = body.replace("fill: var(--ink)", "fill: currentColor")
-    body = re.sub(r"stroke-linejoin: \w+;? ?|; (?=\")| transform=\"rotate\(-?0 [^\"]*\"", "", body)
-    return re.sub(r"\s*\n\s*", " ", re.sub(r">\s+<", "><", body)).replace(" />", "/>").strip()
+def _tenths(text: str) -> str:
+    """Numbers of an attribute with one decimal; a path without the letters that go without saying."""
+    text = re.sub(r"-?\d+\.\d+", lambda number: f"{round(float(number[0]), 1):g}", " ".join(text.split()))
+    text = re.sub(r"M (\S+) (\S+) L \1 \2(?= |$)", r"M\1 \2h0", text)
+    return re.sub(r" ?([MLz]) ?", r"\1", text).replace("L", " ").replace(" -", "-")
 
 
-def _short(text: str, most: int = 34) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+def page(panels: Iterable[Panel], legend: Mapping[str, Ink] | None = None) -> Markup:
+    """Panels side by side, with a legend above where they do not name their series themselves."""
+    words = "".join(
+        f'<span data-key="{escape(name)}"><b style="color:var(--{ink.colour})">{ink.mark}</b> {escape(name)}</span>'
+        for name, ink in (legend or {}).items()
+    )
+    above = f'<p class="legend">{words}</p>' if words else ""
+    return Markup(f'{above}<div class="panels">{"".join(panel.html for panel in panels)}</div>')
+
+
+def inks(names: Iterable[str], own: str, baseline: str = "FedAvg") -> dict[str, Ink]:
+    """An ink for every name; the paper's own method and the baseline have theirs on every picture."""
+    rest = [name for name in dict.fromkeys(names) if name not in (own, baseline)]
+    free = {name: Ink(f"line-{i % 6 + 1}", i // 6 % 3) for i, name in enumerate(rest)}
+    return {own: Ink("own", bold=True), baseline: Ink("ink")} | free
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
+
+def _dots(
+    panel: Panel, gid: str, x: Any, y: Any, ink: Ink, size: float, alpha: float = 1, reach: float = 0
+) -> None:
+    """All marks of a series as one path of short strokes, a tenth of the bytes of markers; reach: in data units."""
+    ends = np.column_stack([x, y]).astype(float)[:, None, None] + reach * np.array(STROKES[ink.mark], float)
+    outline = Outline(ends.reshape(-1, 2), [Outline.MOVETO, Outline.LINETO] * (ends.size // 4))
+    cap: Any = "projecting" if ink.mark == "■" else "round"
+    width = size if ink.mark in "●○■" else round(size / 3, 1)
+    for colour, thick in ((ink.paint, width), (PAINT["bg"], width - 3))[: 1 + (ink.mark == "○")]:
+        style: dict[str, Any] = {"edgecolor": colour, "linewidth": thick, "capstyle": cap, "gid": gid}
+        panel.axes.add_patch(PathPatch(outline, fill=False, alpha=alpha, zorder=3, **style))
 
 
 # -- lines over a number -------------------------------------------------------------------------------------
 
 
 def trailing_mean(values: pd.Series, window: int) -> pd.Series:
-    """s_t = mean(y_max(1,t-window+1) .. y_t) of a series over rounds, at the rounds that it has (FedCRL Fig. 3).
+    """s_t = mean(y_max(1,t-window+1) .. y_t) of a series by round, at the rounds that it has (FedCRL Fig. 3).
 
-    Rounds that were not evaluated count as absent; round 0, before training, is left out where anything is averaged.
+    Rounds that were not evaluated are absent; round 0, before training, is left out where anything is averaged.
     """
     if window == 1:
         return values
@@ -204,326 +215,244 @@ def trailing_mean(values: pd.Series, window: int) -> pd.Series:
 
 
 def over_seeds(history: pd.DataFrame, measure: str, window: int = 1) -> pd.DataFrame:
-    """Columns x, mean, low, high over the seeds by round of a measure that is smoothed seed by seed."""
+    """Columns x, mean, low, high over the seeds, by round, of a measure that is smoothed seed by seed."""
     rows = history.dropna(subset=[measure]).set_index("round")
-    smooth = [trailing_mean(seed[measure], window) for _, seed in rows.groupby("seed")]
-    table = pd.concat(smooth or [rows[measure]]).groupby("round").agg(["mean", "min", "max"])
-    table = table.reset_index().set_axis(["x", "mean", "low", "high"], axis=1)
-    return table.iloc[np.unique(np.linspace(0, len(table) - 1, min(len(table), POINTS)).astype(int))]
+    smooth = pd.concat([trailing_mean(seed[measure], window) for _, seed in rows.groupby("seed")])
+    table = smooth.groupby("round").agg(["mean", "min", "max"]).reset_index()
+    chosen = np.unique(np.linspace(0, len(table) - 1, min(len(table), ROUNDS)).astype(int))
+    return table.set_axis(["x", "mean", "low", "high"], axis=1).iloc[chosen]
 
 
+@rc_context(STYLE)
 def lines(
-    prefix: str,
     title: str,
     unit: str,
     over: str,
     tables: Mapping[str, pd.DataFrame],
     ink: Mapping[str, Ink],
-    marks: bool = False,
+    sweep: bool = False,
 ) -> Panel:
-    """A line per series with its name at its end, and the range or spread where there are few.
+    """A line per series with its name at its end, and ranges where there are few lines.
 
-    tables: name -> columns x, mean, low, high. over: what x is. marks: a dot at every x, bars instead of bands.
+    tables: name -> columns x, mean, low, high. over: what x is. sweep: few numbers, a dot and a bar at each.
     """
-    right = 16 + LETTER * max(len(_short(name)) for name in tables)
-    height = max(230, 14 * len(tables) + 60)
-    canvas = Canvas(42 + 250 + right, height, 42, right, 34, 18)
-    axes = canvas.axes
-    with rc_context(STYLE):
-        for name, table in tables.items():
-            _line(canvas, name, table, ink[name], marks, len(tables) <= MOST_BANDS)
-        axes.margins(x=0.02)
-        if marks:
-            _ticks_at(axes, sorted({x for table in tables.values() for x in table["x"]}))
-        else:
-            axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        axes.yaxis.set_major_locator(MaxNLocator(5))
-        _dress(axes, over, unit)
-        _names(canvas, tables, ink)
-        drawn = canvas.svg(prefix, f"{title}: {unit} over {over} of {', '.join(tables)}")
-    return Panel(drawn, title, width=round(canvas.size[0]))
+    right = 18 + LETTER * max(len(_short(name)) for name in tables)
+    panel = Panel((300 + right, max(230, 14 * len(tables) + 60)), (40, right, 34, 20), title)
+    for name, table in tables.items():
+        _line(panel, name, table, ink[name], sweep, len(tables) <= MOST_BANDS)
+    axes = panel.axes
+    axes.margins(x=0.02)
+    if sweep:
+        _ticks_at(axes, sorted({x for table in tables.values() for x in table["x"]}))
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+    _dress(axes, over, unit, "y")
+    _names(panel, tables, ink)
+    return panel.finish(f"{title}: {unit} over {over} of {', '.join(tables)}")
 
 
-def _line(canvas: Canvas, name: str, table: pd.DataFrame, ink: Ink, marks: bool, band: bool) -> None:
-    colour, last = LIGHT[ink.colour], table.iloc[-1]
+def _line(panel: Panel, name: str, table: pd.DataFrame, ink: Ink, sweep: bool, band: bool) -> None:
+    last, x = table.iloc[-1], table["x"].to_numpy(float)
     spread = f" [{last['low']:.1f}, {last['high']:.1f}]" if last["high"] > last["low"] else ""
-    gid = canvas.name(name, f"{name}: {last['mean']:.2f}{spread} at {last['x']:g}")
-    style: dict[str, Any] = {"marker": ink.mark, "markersize": 4.5} if marks else {}
-    canvas.axes.plot(
-        table["x"],
-        table["mean"],
-        color=colour,
-        gid=gid,
-        linewidth=2.4 if ink.wide else 1.5,
-        linestyle=DASHES[ink.dash],
-        zorder=3 if ink.wide else 2,
-        **style,
-    )
-    if marks:
-        canvas.axes.vlines(
-            table["x"], table["low"], table["high"], color=colour, linewidth=1, gid=canvas.name(name)
-        )
+    gid = panel.of(name, f"{name}: {last['mean']:.1f}{spread} at {last['x']:g}")
+    width, order = (2.4, 3) if ink.bold else (1.5, 2)
+    panel.axes.plot(x, table["mean"], color=ink.paint, ls=ink.pattern, lw=width, zorder=order, gid=gid)
+    if sweep:
+        _dots(panel, panel.of(name), x, table["mean"], ink, 7)
+        panel.axes.vlines(x, table["low"], table["high"], color=ink.paint, lw=1, gid=panel.of(name))
     elif band and (table["high"] > table["low"]).any():
-        area = {"color": colour, "alpha": 0.13, "linewidth": 0, "gid": canvas.name(name)}
-        canvas.axes.fill_between(table["x"], table["low"], table["high"], **area)
+        edge = np.concatenate([table["low"], table["high"][::-1]])
+        panel.axes.fill(
+            np.concatenate([x, x[::-1]]), edge, color=ink.paint, alpha=0.13, lw=0, gid=panel.of(name)
+        )
 
 
-def _ticks_at(axes, numbers: list[float]) -> None:
-    """A tick at every number, with words where there is room; a logarithmic axis over more than a power of ten."""
-    place = float
+def _ticks_at(axes: Any, numbers: list[float]) -> None:
+    """A tick at every number, words where there is room; a logarithmic axis over more than a power of ten."""
     if numbers[0] > 0 and numbers[-1] / numbers[0] > 10:
         axes.set_xscale("log")
-        place = math.log10
-    room, last, words = (place(numbers[-1]) - place(numbers[0])) / 8, -math.inf, []
-    for number in numbers:
-        free = place(number) - last >= room
-        words.append(f"{number:g}" if free else "")
-        last = place(number) if free else last
+    places = np.log10(numbers) if axes.get_xscale() == "log" else np.array(numbers)
+    room, last, words = (places[-1] - places[0]) / 8, -math.inf, []
+    for place, number in zip(places, numbers, strict=True):
+        words.append(f"{number:g}" if place - last >= room else "")
+        last = place if words[-1] else last
     axes.set_xticks(numbers, words)
     axes.xaxis.set_minor_locator(NullLocator())
 
 
-def _dress(axes, below: str, unit: str, grid: str = "y") -> None:
+def _dress(axes: Any, below: str, unit: str, grid: str) -> None:
     axes.set_xlabel(below, labelpad=3)
-    axes.annotate(
-        unit, (0, 1), (-36 if grid == "y" else 0, 6), "axes fraction", "offset points", color=LIGHT["mute"]
-    )
-    axes.grid(axis=grid, color=LIGHT["line"], linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.spines["left"].set_visible(False)
+    axes.annotate(unit, (0, 1), (-36, 9), "axes fraction", "offset points", color=PAINT["mute"])
+    axes.grid(axis=grid, lw=0.7)
+    axes.spines["bottom"].set_visible(grid == "y")
 
 
-def _names(canvas: Canvas, tables: Mapping[str, pd.DataFrame], ink: Mapping[str, Ink]) -> None:
-    """The name of every line beside its end, moved up or down where two would overlap."""
-    axes, at = canvas.axes, max(table["x"].iloc[-1] for table in tables.values())
-    ends = {name: (table["x"].iloc[-1], table["mean"].iloc[-1]) for name, table in tables.items()}
-    to_pixels, height = axes.transData, canvas.size[1]
-    order = sorted(ends, key=lambda name: ends[name][1])
-    wanted = [to_pixels.transform(ends[name])[1] for name in order]
-    places = spread(wanted, 13.0, 8.0, height - 12)
-    edge = to_pixels.transform((at, 0))[0]
+def _names(panel: Panel, tables: Mapping[str, pd.DataFrame], ink: Mapping[str, Ink]) -> None:
+    """The name of every line at its end, moved up or down where two would overlap."""
+    panel.axes.autoscale_view()
+    to_pixels = panel.axes.transData
+    ends = {name: to_pixels.transform(table[["x", "mean"]].iloc[-1]) for name, table in tables.items()}
+    order, edge = sorted(ends, key=lambda name: ends[name][1]), max(x for x, _ in ends.values())
+    places = spread([ends[name][1] for name in order], 13, 8, panel.size[1] - 24)
     for name, y in zip(order, places, strict=True):
-        x, mean = ends[name]
-        colour = LIGHT[ink[name].colour]
-        start = to_pixels.transform((x, mean))
-        path = to_pixels.inverted().transform([start, (edge + 10, y)])
-        axes.plot(
-            *path.T, color=colour, linewidth=0.6, gid=canvas.name(name), scalex=False, scaley=False, zorder=1
-        )
-        weight = {"fontweight": "bold"} if ink[name].wide else {}
-        words = to_pixels.inverted().transform((edge + 13, y))
-        axes.text(
-            *words,
-            _short(name),
-            color=colour,
-            va="center_baseline",
-            fontsize=11,
-            gid=canvas.name(name),
-            **weight,
-        )
+        lead = to_pixels.inverted().transform([ends[name], (edge + 11, y), (edge + 14, y)])
+        style: dict[str, Any] = {"color": ink[name].paint, "gid": panel.of(name)}
+        panel.axes.plot(*lead[:2].T, lw=0.6, scalex=False, scaley=False, zorder=1, **style)
+        weight = "bold" if ink[name].bold else "normal"
+        panel.axes.text(*lead[2], _short(name), va="center_baseline", fontweight=weight, **style)
 
 
-def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Ascending places as near to the ascending wanted ones as `gap` between neighbours, `low` and `high` allow."""
-    blocks: list[list[float]] = []  # [sum of wanted minus own offset, count] of runs that touch
-    for place in wanted:
-        blocks.append([place, 1])
-        while (
-            len(blocks) > 1
-            and blocks[-2][0] / blocks[-2][1] + blocks[-2][1] * gap > blocks[-1][0] / blocks[-1][1]
-        ):
-            total, count = blocks.pop()
-            blocks[-1] = [blocks[-1][0] + total - count * gap * blocks[-1][1], blocks[-1][1] + count]
-    places = [total / count + i * gap for total, count in blocks for i in range(int(count))]
-    places = [min(place, high - gap * (len(places) - 1 - i)) for i, place in enumerate(places)]
-    return [max(place, low + gap * i) for i, place in enumerate(places)]
+def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> np.ndarray:
+    """Ascending places near the ascending wanted ones, `gap` between neighbours at least, from low to high."""
+    offset = gap * np.arange(len(wanted))
+    free = np.clip(wanted - offset, low, max(high - offset[-1], low))
+    return offset + (np.maximum.accumulate(free) + np.minimum.accumulate(free[::-1])[::-1]) / 2
 
 
 # -- dots ----------------------------------------------------------------------------------------------------
 
 
+@rc_context(STYLE)
 def rows(
-    prefix: str,
-    title: str,
-    unit: str,
-    table: pd.DataFrame,
-    ink: Mapping[str, Ink],
-    own: str = "",
-    log: bool = False,
-    digits: int = 1,
+    title: str, unit: str, table: pd.DataFrame, ink: Mapping[str, Ink], own: str = "", note: str = ""
 ) -> Panel:
-    """A row per name with a mark per column on one axis; the number itself where there is one column.
+    """A row per name of the index with a mark per column on one axis; the number itself where there is one.
 
-    table: index the rows' names, columns the series; NaN is no mark. own: the row in the accent's colour.
+    NaN has no mark. own: the row in the accent's colour.
     """
-    one = len(table.columns) == 1
-    left = 12 + LETTER * max(len(_short(str(name))) for name in table.index)
-    canvas = Canvas(left + 200 + (58 if one else 12), 44 + ROW * len(table), left, 58 if one else 12, 34)
-    axes, places = canvas.axes, np.arange(len(table))
-    with rc_context(STYLE):
-        if not one:
-            axes.hlines(places, table.min(axis=1), table.max(axis=1), color=LIGHT["line"], linewidth=1.5)
-        for column in table:
-            _marks(canvas, str(column), table[column], ink, own if one else "")
-        for place, name in zip(places, table.index, strict=True):
-            style: dict[str, Any] = {"color": LIGHT["own"], "fontweight": "bold"} if name == own else {}
-            where = (0, place), (-8, 0), axes.get_yaxis_transform(), "offset points"
-            axes.annotate(_short(str(name)), *where, ha="right", va="center_baseline", fontsize=11, **style)
-            if one:
-                value = table.iloc[place, 0]
-                words = "not reached" if np.isnan(value) else f"{value:,.{digits}f}"
-                where = (1, place), (56, 0), axes.get_yaxis_transform(), "offset points"
-                axes.annotate(words, *where, ha="right", va="center_baseline", fontsize=11)
-        axes.set(ylim=(len(table) - 0.5, -0.5), yticks=[], xscale="log" if log else "linear")
-        _few_ticks(axes, table.to_numpy(float), log)
-        _dress(axes, unit, "", "x")
-        drawn = canvas.svg(prefix, f"{title}: {unit}, by {', '.join(map(str, table.index))}")
-    return Panel(drawn, title, width=round(canvas.size[0]))
+    one, numbers = len(table.columns) == 1, table.to_numpy(float)
+    left = 14 + LETTER * max(len(_short(str(name))) for name in table.index)
+    across, right = (132, 48) if one else (190, 12)
+    panel = Panel((left + across + right, 40 + 19 * len(table)), (left, right, 36, 4), title, note)
+    axes, most = panel.axes, np.nanmax(numbers)
+    log = one and most > 8 * numbers[numbers > 0].min(initial=most)
+    if not one:
+        axes.hlines(range(len(table)), table.min(axis=1), table.max(axis=1), color=PAINT["line"], lw=2)
+    for column in table:
+        shown = table[column][table[column] > 0] if log else table[column].dropna()
+        places = table.index.get_indexer(shown.index)
+        for accent in (False, True)[: 1 + one]:
+            here = ((shown.index == own) & one) == accent
+            if here.any():
+                style, gid = Ink("own") if accent else ink[str(column)], panel.of(str(column), str(column))
+                _dots(panel, gid, shown[here], places[here], style, 9)
+    words = [_digits(number, numbers) for number in numbers[:, 0]] if one else []
+    for texts, at, shift in ((table.index, 0, -8), (words, 1, right)):
+        for place, text in enumerate(texts):
+            mine: dict[str, Any] = {"color": PAINT["own"], "fontweight": "bold"} if table.index[place] == own else {}
+            where = (at, place), (shift, 0), axes.get_yaxis_transform(), "offset points"
+            axes.annotate(_short(str(text)), *where, ha="right", va="center_baseline", **mine)
+    axes.set(ylim=(len(table) - 0.5, -0.5), yticks=[])
+    _few_ticks(axes, numbers, log)
+    _dress(axes, unit, "", "x")
+    return panel.finish(f"{title}: {unit} of {', '.join(map(str, table.index))}")
 
 
-def _few_ticks(axes, values: np.ndarray, log: bool) -> None:
-    """At most five ticks; on a logarithmic axis at 1, 2 and 5 times powers of ten, or at powers alone."""
+def _digits(number: float, among: np.ndarray) -> str:
+    """Whole numbers as such, others with three digits (1,241; 53.4; 0.0210); a dash for NaN."""
+    whole = number >= 100 or number == 0 or (np.isnan(among) | (among == among.round())).all()
+    return "—" if np.isnan(number) else f"{number:,.0f}" if whole else f"{number:#.3g}"
+
+
+def _few_ticks(axes: Any, values: np.ndarray, log: bool) -> None:
+    """About four ticks; on a logarithmic axis at 1, 2 and 5 times powers of ten, or at powers alone."""
     if not log:
-        axes.xaxis.set_major_locator(MaxNLocator(4))
+        axes.margins(x=0.06)
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=bool(np.nanmax(values) - np.nanmin(values) > 2)))
         return
-    first, last = np.log10([np.nanmin(values), np.nanmax(values)])
-    first, last = first - 0.06 * max(last - first, 0.3), last + 0.06 * max(last - first, 0.3)
+    first, last = np.log10([values[values > 0].min(), np.nanmax(values)])
+    first, last = first - 0.05 * (last - first), last + 0.05 * (last - first)
     steps = next(
-        steps for steps in ((1, 2, 5), (1, 3), (1,)) if (last - first) * len(steps) < 6 or steps == (1,)
+        steps for steps in ((1, 2, 5), (1, 3), (1,)) if (last - first) * len(steps) < 5 or steps == (1,)
     )
-    ticks = [step * 10.0**power for power in range(math.floor(first), math.ceil(last) + 1) for step in steps]
+    powers = 10.0 ** np.arange(math.floor(first), math.ceil(last) + 1)
+    ticks = [tick for tick in np.outer(powers, steps).ravel() if first <= math.log10(tick) <= last]
+    axes.set_xscale("log")
     axes.set_xlim(10**first, 10**last)
-    shown = [tick for tick in ticks if first <= math.log10(tick) <= last]
-    axes.set_xticks(shown, [f"{tick:,g}" for tick in shown])
+    axes.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
 
 
-def _marks(canvas: Canvas, name: str, values: pd.Series, ink: Mapping[str, Ink], own: str) -> None:
-    """The marks of a series, one of them (`own`) in the accent's colour."""
-    style, there = ink[name], values.notna().to_numpy()
-    for accent in (False, True):
-        here = there & ((values.index == own) == accent)
-        if not here.any():
-            continue
-        colour = LIGHT["own" if accent else style.colour]
-        shape: dict[str, Any] = {"marker": "o", "markerfacecolor": "none"} if style.mark == "ring" else {}
-        shape = shape or {"marker": style.mark, "markeredgewidth": 1.6 if style.mark in "x_|" else 0.0}
-        gid = canvas.name(name, name)
-        size = 6.5 if style.mark == "D" else 8
-        canvas.axes.plot(
-            values[here], np.flatnonzero(here), linestyle="", color=colour, markersize=size, gid=gid, **shape
-        )
-
-
-def scatter(
-    prefix: str, title: str, across: str, up: str, tables: Mapping[str, pd.DataFrame], ink: Mapping[str, Ink]
-) -> Panel:
+@rc_context(STYLE)
+def scatter(across: str, up: str, tables: Mapping[str, pd.DataFrame], ink: Mapping[str, Ink]) -> Panel:
     """A mark per point and series. tables: name -> columns x, y."""
-    canvas = Canvas(420, 250, 42, 12, 34, 18)
-    with rc_context(STYLE):
-        for name, table in tables.items():
-            style, gid = ink[name], canvas.name(name, name)
-            shape: dict[str, Any] = {"marker": style.mark, "markersize": 7, "alpha": 0.8, "linestyle": ""}
-            canvas.axes.plot(
-                table["x"], table["y"], color=LIGHT[style.colour], gid=gid, markeredgewidth=0, **shape
-            )
-        numbers = np.concatenate([table["x"].to_numpy(float) for table in tables.values()])
-        log = numbers.max() > 10 * max(numbers.min(), 1)
-        canvas.axes.set_xscale("log" if log else "linear")
-        _few_ticks(canvas.axes, np.maximum(numbers, 1), log)
-        canvas.axes.yaxis.set_major_locator(MaxNLocator(5))
-        _dress(canvas.axes, across, up)
-        drawn = canvas.svg(prefix, f"{title}: {up} against {across} of {', '.join(tables)}")
-    return Panel(drawn, title, width=420)
+    panel = Panel((420, 260), (40, 12, 34, 20))
+    for name, table in tables.items():
+        _dots(panel, panel.of(name, name), table["x"], table["y"], ink[name], 8, 0.75)
+    numbers = np.concatenate([table["x"].to_numpy(float) for table in tables.values()])
+    _few_ticks(panel.axes, numbers, numbers.max() > 8 * numbers.min() > 0)
+    panel.axes.autoscale_view(scalex=False)
+    panel.axes.yaxis.set_major_locator(MaxNLocator(5))
+    _dress(panel.axes, across, up, "y")
+    return panel.finish(f"{up} against {across} of {', '.join(tables)}")
 
 
 # -- clouds and squares --------------------------------------------------------------------------------------
 
-STROKES = {  # of a point, from and to, in units of REACH
-    "o": [((0, 0), (0, 0))],
-    "x": [((-1, -1), (1, 1)), ((-1, 1), (1, -1))],
-    "_": [((-1.3, 0), (1.3, 0))],
-    "|": [((0, -1.3), (0, 1.3))],
-}
-REACH = 0.015  # of half a panel's width
-
 
 def label_inks(labels: Iterable[str]) -> dict[str, Ink]:
-    """An ink for every class: five colours, then further shapes."""
-    names = list(labels)
-    return {name: Ink(list(DOTS)[i % 5], mark=list(STROKES)[i // 5 % 4]) for i, name in enumerate(names)}
+    """An ink for every class: five colours, then further marks."""
+    return {name: Ink(f"dot-{i % 5 + 1}", mark="●×–|"[i // 5 % 4]) for i, name in enumerate(labels)}
 
 
-def cloud(
-    prefix: str, title: str, note: str, table: pd.DataFrame, ink: Mapping[str, Ink], sphere: bool = False
-) -> Panel:
-    """Points by label, at most MOST_DOTS, evenly taken; on a sphere seen along z, those behind faint.
+@rc_context(STYLE)
+def cloud(title: str, note: str, table: pd.DataFrame, ink: Mapping[str, Ink], sphere: bool = False) -> Panel:
+    """Points by label, at most MOST_DOTS, evenly taken; on the unit sphere seen along z, those behind faint.
 
-    table: columns x, y, label, and z for a sphere, whose radius is 1.
+    table: columns x, y, label, and z for a sphere.
     """
     taken = np.linspace(0, len(table) - 1, min(len(table), MOST_DOTS)).round().astype(int)
-    shown, canvas = table.iloc[np.unique(taken)], Canvas(300, 300, 2, 2, 2, 2)
-    with rc_context(STYLE):
-        places = shown[["x", "y"]].to_numpy(float)
-        if sphere:
-            places = places / max(1.0, float(np.quantile(np.abs(places), 0.995)))
-            canvas.axes.add_patch(Circle((0, 0), 1, fill=False, edgecolor=LIGHT["line"], linewidth=1.5))
-        else:
-            middle = (places.min(0) + places.max(0)) / 2
-            places = (places - middle) / max(np.abs(places - middle).max(), 1e-9)
-        behind = shown["z"].to_numpy() < 0 if sphere else np.zeros(len(shown), bool)
-        for label in ink:
-            for faint in (True, False):
-                here = (shown["label"].astype(str) == label).to_numpy() & (behind == faint)
-                if here.any():
-                    _cloud(canvas, label, places[here], ink[label], 0.28 if faint else 0.85)
-        canvas.axes.set(xlim=(-1.04, 1.04), ylim=(-1.04, 1.04), xticks=[], yticks=[])
-        for side in ("left", "bottom"):
-            canvas.axes.spines[side].set_visible(False)
-        drawn = canvas.svg(prefix, f"{title}: {len(shown)} points of {len(ink)} classes")
-    return Panel(drawn, title, note, 300)
+    shown, panel = table.iloc[np.unique(taken)], Panel((252, 252), (2, 2, 2, 2), title, note)
+    places = shown[["x", "y"]].to_numpy(float)
+    if sphere:
+        places = places / (reach := max(1.0, float(np.quantile(np.abs(places), 0.995))))
+        panel.axes.add_patch(Circle((0, 0), 1 / reach, fill=False, edgecolor=PAINT["line"], lw=1.5))
+    else:
+        places = places - (places.min(0) + places.max(0)) / 2
+        places = places / max(np.abs(places).max(), 1e-9)
+    behind = shown["z"].to_numpy() < 0 if sphere else np.zeros(len(shown), bool)
+    for label, faint in ((label, faint) for faint in (True, False) for label in ink):
+        here = (shown["label"].astype(str) == label).to_numpy() & (behind == faint)
+        if here.any():
+            _dots(
+                panel,
+                panel.of(label, label),
+                *places[here].T,
+                ink[label],
+                4.6,
+                0.28 if faint else 0.85,
+                0.015,
+            )
+    panel.axes.set(xlim=(-1.04, 1.04), ylim=(-1.04, 1.04))
+    panel.axes.set_axis_off()
+    return panel.finish(f"{title}: {len(shown)} points of {len(ink)} classes")
 
 
-def _cloud(canvas: Canvas, label: str, places: np.ndarray, ink: Ink, alpha: float) -> None:
-    """All points of a label as one path of short strokes: a tenth of the bytes of a marker each."""
-    strokes = REACH * np.array(STROKES[ink.mark], float)
-    ends = (places[:, None, None] + strokes).reshape(-1, 2)
-    outline = Outline(ends, [Outline.MOVETO, Outline.LINETO] * (len(ends) // 2))
-    width = 4.6 if ink.mark == "o" else 1.4
-    style: dict[str, Any] = {"edgecolor": LIGHT[ink.colour], "linewidth": width, "capstyle": "round"}
-    canvas.axes.add_patch(PathPatch(outline, fill=False, alpha=alpha, gid=canvas.name(label, label), **style))
-
-
+@rc_context(STYLE)
 def squares(
-    prefix: str,
-    title: str,
-    note: str,
-    values: np.ndarray,
-    across: Sequence[str] = (),
-    down: Sequence[str] = (),
-    unit: str = "",
+    title: str, note: str, values: np.ndarray, across: Sequence[str] = (), down: Sequence[str] = (), unit: str = ""
 ) -> Panel:
-    """A square per number of a matrix with an area by its size: positive line-1, negative own (Hinton).
+    """A matrix of squares, the fuller the larger the number: positive line-1, negative own.
 
     across, down: names of columns and rows; unit: words below.
     """
-    left = 8 + LETTER * max((len(name) for name in down), default=0)
-    side = 22 if across else max(200 / len(values), 3)
-    below = 34 if unit else 22 if across else 4
-    width, height = left + side * values.shape[1] + 4, below + 4 + side * len(values)
-    canvas, most = Canvas(width, height, left, 4, below, 4), max(np.abs(values).max(), 1e-9)
-    with rc_context(STYLE):
-        for sign, colour in ((1, "line-1"), (-1, "own")):
-            here = np.argwhere(sign * values / most > 0.002)
-            half = 0.47 * np.sqrt(np.abs(values[tuple(here.T)]) / most)[:, None, None]
-            corners = here[:, None, ::-1] + half * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1], [-1, -1]])
-            codes = [Outline.MOVETO, *[Outline.LINETO] * 3, Outline.CLOSEPOLY] * len(here)
-            if len(here):
-                outline = Outline(corners.reshape(-1, 2), codes)
-                canvas.axes.add_patch(PathPatch(outline, facecolor=LIGHT[colour], linewidth=0))
-        shape = values.shape
-        canvas.axes.set(xlim=(-0.5, shape[1] - 0.5), ylim=(shape[0] - 0.5, -0.5), xlabel=unit)
-        canvas.axes.set_xticks(range(len(across)), across)
-        canvas.axes.set_yticks(range(len(down)), down)
-        drawn = canvas.svg(prefix, f"{title}: {shape[0]} x {shape[1]} numbers")
-    return Panel(drawn, title, note, round(width))
+    left, side = 8 + LETTER * max((len(name) for name in down), default=0), max(190 / len(values), 3)
+    side, tall = (22, LETTER * max(map(len, across))) if across else (side, 0)
+    turned, below = tall > side, (30 + tall if tall > side else 36) if across else 4
+    size = left + side * values.shape[1] + 4, below + 4 + side * len(values)
+    panel, most = Panel(size, (left, 4, below, 4), title, note), max(np.abs(values).max(), 1e-9)
+    corner = 0.48 * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1], [-1, -1]])
+    levels = np.ceil(np.abs(values) / most * LEVELS - 1e-9) * np.sign(values)
+    for level in [level for level in np.unique(levels) if level]:
+        here = np.argwhere(levels == level)[:, None, ::-1] + corner
+        codes = [Outline.MOVETO, *[Outline.LINETO] * 3, Outline.CLOSEPOLY] * len(here)
+        colour, alpha = PAINT["line-1" if level > 0 else "own"], round(abs(level) / LEVELS, 2)
+        outline = Outline(here.reshape(-1, 2), codes)
+        panel.axes.add_patch(PathPatch(outline, facecolor=colour, alpha=alpha, lw=0))
+    shape = values.shape
+    panel.axes.set(xlim=(-0.5, shape[1] - 0.5), ylim=(shape[0] - 0.5, -0.5), xlabel=unit)
+    panel.axes.set_xticks(range(len(across)), across, rotation=90 if turned else 0)
+    panel.axes.set_yticks(range(len(down)), down)
+    panel.axes.spines["bottom"].set_visible(False)
+    return panel.finish(f"{title}: {shape[0]} by {shape[1]} numbers {note}")

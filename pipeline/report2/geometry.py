@@ -1,28 +1,27 @@
 """What figures show of representations, logits, answers and images: computed once, stored small under
 papers/<paper>/figures, drawn from there by any clone.
 
-t-SNE of representations (embedding), places on the unit sphere (FedLSA Fig. 2), margins between class means
-(FedLSA Fig. 1), cross-correlations of logits (FCCL+ Fig. 8), one client's t-SNE of its own and of another
-domain (FCCL+ Fig. 9), accuracy by corruption (of RAHFL's cells; not in the paper), example images (FCCL+ Fig. 5).
+embedding    t-SNE of representations (FedCRL Fig. 4); their silhouette by label
+sphere       their directions and lengths (FedLSA Fig. 2); their uniformity
+margins      between the clients' class means, and what the server sends (FedLSA Fig. 1)
+matrix       cross-correlations of logits (FCCL+ Fig. 8)
+transfer     t-SNE of one client's features of its own and of another domain (FCCL+ Fig. 9)
+corruptions  accuracy by corruption and severity (not in a paper)
 """
 
-import io
 import json
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib import rc_context
-from matplotlib.figure import Figure
-from PIL import Image
+from scipy.spatial.distance import pdist
 
-from pipeline.data import store
+from pipeline.data import pictures
 from pipeline.errors import FedReproError
-from pipeline.files import write_bytes, write_json, write_text
-from pipeline.schema import COMPUTED, MINIATURE, PICTURE, ROOT, Cell, Scenario, load_paper, shorten
+from pipeline.files import write_json, write_text
+from pipeline.schema import COMPUTED, MINIATURE, PICTURE, ROOT, Cell, load_paper, shorten
 
 PERPLEXITY = 30
 SEED = 0
@@ -47,41 +46,34 @@ def table_path(figure: str, cell: Cell, root: Path = ROOT) -> Path:
 
 
 def write(kind: str, figure: str, cell: Cell, table: pd.DataFrame, root: Path = ROOT) -> Path:
-    """Store a table as CSV (four decimals, an embedding's three) and JSON; returns the CSV's path.
-
-    An embedding's silhouette is `table.attrs["silhouette"]`.
-    """
+    """Store a table as CSV (four decimals, an embedding's three) and, with the numbers in `table.attrs`, as
+    JSON; returns the CSV's path."""
     path, decimals = table_path(figure, cell, root), 3 if kind == "embedding" else 4
     write_text(path, table.to_csv(index=False, float_format=f"%.{decimals}f", lineterminator="\n"))
-    facts: dict[str, Any] = {"cell": str(cell), "kind": kind, "rows": len(table)}
-    if kind == "embedding":
-        facts = {"cell": str(cell), "points": len(table), "silhouette": round(table.attrs["silhouette"], 4)}
-    write_json(path.with_suffix(".json"), facts)
+    rows = {"points": len(table)} if kind == "embedding" else {"kind": kind, "rows": len(table)}
+    numbers = {str(name): round(value, 4) for name, value in table.attrs.items()}
+    write_json(path.with_suffix(".json"), {"cell": str(cell), **rows, **numbers})
     return path
 
 
 def read(kind: str, figure: str, cell: Cell, root: Path = ROOT) -> pd.DataFrame | None:
-    """The stored table of a cell, an embedding's with `attrs["silhouette"]`; None where there is none.
-
-    FedReproError for a file that is not such a table.
-    """
+    """The stored table of a cell, with an embedding's `silhouette` and a sphere's `uniformity` in its attrs;
+    None where there is none. FedReproError for a file that is not such a table."""
     path = table_path(figure, cell, root)
     if not path.exists():
         return None
     try:
         table = pd.read_csv(path)
         facts = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-        rows = facts["points" if kind == "embedding" else "rows"]
-        if list(table.columns) != COLUMNS[kind] or facts["cell"] != str(cell) or rows != len(table):
+        stored = facts["cell"], facts.get("kind", "embedding"), facts.get("rows", facts.get("points"))
+        if list(table.columns) != COLUMNS[kind] or stored != (str(cell), kind, len(table)):
             raise ValueError("columns or number of rows")
-        if facts.get("kind", "embedding") != kind:
-            raise ValueError(f"kind {facts['kind']}")
         for name in [name for name in COLUMNS[kind] if name not in WORDS]:
             table[name] = pd.to_numeric(table[name])
-        if kind == "embedding":
-            if not np.isfinite(table[["x", "y"]].to_numpy(float)).all():
-                raise ValueError("points that are no numbers")
-            table.attrs["silhouette"] = float(facts["silhouette"])
+        if "x" in table and not np.isfinite(table[["x", "y"]].to_numpy(float)).all():
+            raise ValueError("points that are no numbers")
+        known = ["silhouette"] if kind == "embedding" else facts.keys() & {"uniformity"}
+        table.attrs = {name: float(facts[name]) for name in known}
         return table
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise FedReproError(f"{shorten(path)}: not the {kind} of a cell with its JSON: {error}") from None
@@ -107,7 +99,7 @@ def update(what: str, only: str | None = None, root: Path = ROOT) -> list[Path]:
         for scenario in dict.fromkeys([MINIATURE, *figure.scenarios])
         for method in figure.methods or paper.methods
     ]
-    pictures = [
+    images = [
         (key, scenario)
         for key, figure in figures.items()
         if figure.kind == PICTURE
@@ -115,17 +107,19 @@ def update(what: str, only: str | None = None, root: Path = ROOT) -> list[Path]:
     ]
     if at:
         cells = [one for one in cells if str(one[2]) == what]
-        pictures = [one for one in pictures if one[1] == at]
-        if not cells and not pictures:
+        images = [one for one in images if one[1] == at]
+        if not cells and not images:
             shows = only or "that is computed"
             raise FedReproError(f"papers/{name}/paper.yaml: no figure {shows} shows {what}")
     else:
         cells = [one for one in cells if one[2].representations(root).exists()]
-        pictures = [one for one in pictures if (root / "data" / paper.scenarios[one[1]].data.set).exists()]
+        images = [one for one in images if (root / "data" / paper.scenarios[one[1]].data.set).exists()]
     written = [write(kind, key, cell, compute(kind, cell, root), root) for key, kind, cell in cells]
     return written + [
-        write_examples(picture_path(name, key, scenario, root), paper.scenarios[scenario], root)
-        for key, scenario in pictures
+        pictures.write_examples(
+            pictures.examples_path(name, key, scenario, root), paper.scenarios[scenario], root
+        )
+        for key, scenario in images
     ]
 
 
@@ -135,7 +129,7 @@ def compute(kind: str, cell: Cell, root: Path = ROOT) -> pd.DataFrame:
     try:
         with np.load(path) as file:
             arrays = dict(file)
-        return table(path, arrays)
+        return table(arrays)
     except FileNotFoundError:
         text = f"{shorten(path)}: no such file; the training stage of the cell writes it"
         raise FedReproError(text) from None
@@ -143,10 +137,14 @@ def compute(kind: str, cell: Cell, root: Path = ROOT) -> pd.DataFrame:
         raise FedReproError(f"{shorten(path)}: {needs}: {error}") from None
 
 
-def _representations(path: Path, arrays: Arrays) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _finite(values: np.ndarray) -> bool:
+    return bool(np.isfinite(values).all())
+
+
+def _representations(arrays: Arrays) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(values (n, d) float32, labels (n,), clients (n,)) of a cell."""
     values, labels, clients = arrays["values"].astype(np.float32), arrays["labels"], arrays["clients"]
-    if values.ndim != 2 or not len(values) == len(labels) == len(clients) or not np.isfinite(values).all():
+    if values.ndim != 2 or not len(values) == len(labels) == len(clients) or not _finite(values):
         raise ValueError(
             f"values {values.shape}, labels {labels.shape}, clients {clients.shape}, or a value that is not finite"
         )
@@ -166,12 +164,12 @@ def plane(values: np.ndarray) -> np.ndarray:
         return tsne.fit_transform(values)
 
 
-def _embedding(path: Path, arrays: Arrays) -> pd.DataFrame:
+def _embedding(arrays: Arrays) -> pd.DataFrame:
     """t-SNE of a cell's representations and their cosine silhouette by label (FedCRL Fig. 4)."""
     from sklearn.metrics import silhouette_score
     from threadpoolctl import threadpool_limits
 
-    values, labels, clients = _representations(path, arrays)
+    values, labels, clients = _representations(arrays)
     x, y = plane(values).T
     table = pd.DataFrame({"x": x, "y": y, "label": labels, "client": clients})
     with threadpool_limits(1):
@@ -188,40 +186,42 @@ def margins(prototypes: np.ndarray) -> np.ndarray:
 
 
 def margin_table(
-    values: np.ndarray, labels: np.ndarray, clients: np.ndarray, vectors: np.ndarray | None = None
+    prototypes: np.ndarray, labels: np.ndarray, clients: np.ndarray, vectors: np.ndarray | None = None
 ) -> pd.DataFrame:
-    """Per label the largest margin that a client's own class means have (`clients`), that of the means over
+    """Per label the largest margin that a client's own prototypes have (`clients`), that of the means over
     clients (`mean`), and that of what the server sends (`vectors`; NaN where it sends nothing for the class).
 
-    values (n, d), labels (n,), clients (n,): what each client's model makes of its test images. The mean over
-    clients counts every client that has the class once, as FedProto's global prototypes do. vectors (C, d):
-    row c is class c's, NaN where unknown.
+    prototypes (m, d), labels (m,), clients (m,): a row per client and class that it holds, the mean of its
+    training images by its trained model (FedLSA Eq. 1 and Fig. 1). The mean over clients counts every client
+    that has the class once, as FedProto's global prototypes do. vectors (C, d): row c is class c's, NaN where
+    unknown.
     """
-    names, who = np.unique(labels), np.unique(clients)
-    own = np.full((len(who), len(names), values.shape[1]), np.nan)
-    for k, c in np.ndindex(own.shape[:2]):
-        here = (clients == who[k]) & (labels == names[c])
-        if here.any():
-            own[k, c] = values[here].mean(0)
-    per_client = np.stack([margins(prototypes) for prototypes in own])
+    names, places = np.unique(labels, return_inverse=True)
+    who, owners = np.unique(clients, return_inverse=True)
+    own = np.full((len(who), len(names), prototypes.shape[1]), np.nan)
+    own[owners, places] = prototypes
+    per_client = np.stack([margins(client) for client in own])
     best = np.where(np.isnan(per_client), -np.inf, per_client).max(0)
+    sent = np.full(len(names), np.nan) if vectors is None else margins(vectors)[names]
+    best = np.where(np.isfinite(best), best, np.nan)
     return pd.DataFrame(
-        {
-            "label": names,
-            "clients": np.where(np.isfinite(best), best, np.nan),
-            "mean": margins(np.nanmean(own, 0)),
-            "vectors": np.full(len(names), np.nan) if vectors is None else margins(vectors)[names],
-        }
+        {"label": names, "clients": best, "mean": margins(np.nanmean(own, 0)), "vectors": sent}
     )
 
 
-def _margins(path: Path, arrays: Arrays) -> pd.DataFrame:
-    values, labels, clients = _representations(path, arrays)
+def _margins(arrays: Arrays) -> pd.DataFrame:
+    prototypes, labels, clients = (arrays[f"prototype{name}"] for name in ("s", "_labels", "_clients"))
+    if (
+        prototypes.ndim != 2
+        or not len(prototypes) == len(labels) == len(clients) > 0
+        or not _finite(prototypes)
+    ):
+        raise ValueError(f"prototypes {prototypes.shape}, expected ({len(labels)}, d), all of them finite")
     vectors = arrays["vectors"].astype(np.float64) if "vectors" in arrays else None
     if vectors is not None and (vectors.ndim != 2 or len(vectors) <= labels.max() or np.isinf(vectors).any()):
         needs = f"(classes, d) with a row for each of the labels to {labels.max()}, finite or NaN"
         raise ValueError(f"vectors {vectors.shape}, expected {needs}")
-    return margin_table(values.astype(np.float64), labels, clients, vectors)
+    return margin_table(prototypes.astype(np.float64), labels, clients, vectors)
 
 
 def sphere_table(values: np.ndarray, labels: np.ndarray, clients: np.ndarray) -> pd.DataFrame:
@@ -236,9 +236,18 @@ def sphere_table(values: np.ndarray, labels: np.ndarray, clients: np.ndarray) ->
     return pd.DataFrame({"x": x, "y": y, "z": z, "label": labels, "client": clients})
 
 
-def _sphere(path: Path, arrays: Arrays) -> pd.DataFrame:
-    values, labels, clients = _representations(path, arrays)
-    return sphere_table(values.astype(np.float64), labels, clients)
+def uniformity(values: np.ndarray) -> float:
+    """ln of the mean of exp(-2 |u - v|^2) over all pairs of directions u, v of representations (n, d); Wang
+    and Isola (2020). Lower: more uniform."""
+    u = values / np.maximum(np.linalg.norm(values, axis=1, keepdims=True), SMALLEST)
+    return float(np.log(np.exp(-2 * pdist(u, "sqeuclidean")).mean()))
+
+
+def _sphere(arrays: Arrays) -> pd.DataFrame:
+    values, labels, clients = _representations(arrays)
+    table = sphere_table(values.astype(np.float64), labels, clients)
+    table.attrs["uniformity"] = uniformity(values.astype(np.float64))
+    return table
 
 
 def cross_correlation(logits: np.ndarray, consensus: np.ndarray) -> np.ndarray:
@@ -252,7 +261,7 @@ def _standard(columns: np.ndarray) -> np.ndarray:
     return centred / np.maximum(np.linalg.norm(centred, axis=0), SMALLEST)
 
 
-def _matrices(path: Path, arrays: Arrays) -> pd.DataFrame:
+def _matrices(arrays: Arrays) -> pd.DataFrame:
     """Every client's M with the mean logits of all clients: on the public images, and on the test images of the
     client's own domain (`private`) where the scenario has such."""
     logits = _logits(arrays, "logits")
@@ -277,19 +286,19 @@ def _matrices(path: Path, arrays: Arrays) -> pd.DataFrame:
 def _logits(arrays: Arrays, name: str) -> np.ndarray:
     """(clients, images, classes), float64."""
     logits = arrays[name].astype(np.float64)
-    if logits.ndim != 3 or not np.isfinite(logits).all() or logits.shape[1] < 2:
+    if logits.ndim != 3 or not _finite(logits) or logits.shape[1] < 2:
         raise ValueError(f"{name} {logits.shape}, expected (clients, images, classes), all of them finite")
     return logits
 
 
-def _transfer(path: Path, arrays: Arrays) -> pd.DataFrame:
+def _transfer(arrays: Arrays) -> pd.DataFrame:
     """t-SNE of the first client's features of its own domain's images, and another one of the next domain's
     (the paper's M and U); `right` is 1 where the model's answer is the label."""
     client, own = str(arrays["names"][0]), str(arrays["domains"][0])
     features, answers = arrays[f"features.{client}"].astype(np.float32), arrays[f"answers.{client}"]
     labels, domains = arrays["cross_labels"], arrays["cross_domains"]
     fits = features.ndim == 2 and len(features) == len(answers) == len(labels) == len(domains)
-    if not fits or not np.isfinite(features).all():
+    if not fits or not _finite(features):
         raise ValueError(
             f"features.{client} {features.shape}, expected ({len(labels)}, d), all of them finite"
         )
@@ -305,7 +314,7 @@ def _transfer(path: Path, arrays: Arrays) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def _corruptions(path: Path, arrays: Arrays) -> pd.DataFrame:
+def _corruptions(arrays: Arrays) -> pd.DataFrame:
     """Accuracy in percent, mean over clients, and the number of images of every corruption and severity."""
     kinds, severities, right = (arrays[name] for name in ("corruptions", "severities", "right"))
     if right.ndim != 2 or not len(kinds) == len(severities) == right.shape[1] > 0:
@@ -317,60 +326,11 @@ def _corruptions(path: Path, arrays: Arrays) -> pd.DataFrame:
     return grouped.agg(images="size", accuracy="mean").reset_index()[COLUMNS["corruptions"]]
 
 
-KINDS: dict[str, tuple[str, Callable[[Path, Arrays], pd.DataFrame]]] = {
+KINDS: dict[str, tuple[str, Callable[[Arrays], pd.DataFrame]]] = {
     "embedding": ("not representations", _embedding),
     "sphere": ("not representations", _sphere),
-    "margins": ("not representations", _margins),
+    "margins": ("no class means of the clients", _margins),
     "matrix": ("no logits of all clients on common images", _matrices),
     "transfer": ("no features of every client on every domain's images", _transfer),
     "corruptions": ("no answers of every client on corrupted images", _corruptions),
 }
-
-# -- example images ------------------------------------------------------------------------------------------
-
-SIDE, GAP, LEFT, DPI = 64, 6, 120, 100  # pixels
-MOST_CLASSES = 10
-
-
-def picture_path(key: str, figure: str, scenario: str, root: Path = ROOT) -> Path:
-    """papers/<paper>/figures/<figure>-<scenario>.png."""
-    return root / "papers" / key / "figures" / f"{figure}-{scenario}.png"
-
-
-def picture_size(path: Path, command: str) -> tuple[int, int]:
-    """(width, height) in pixels of an image file; FedReproError, with the command that makes it, for a broken one."""
-    try:
-        with Image.open(path) as image:
-            image.load()
-            return image.size
-    except (OSError, SyntaxError) as error:  # Pillow calls a broken PNG a SyntaxError
-        raise FedReproError(f"{shorten(path)}: not a picture: {error}; run `{command}` again") from None
-
-
-def write_examples(path: Path, scenario: Scenario, root: Path = ROOT) -> Path:
-    """Draw and store the first training image of every class of every domain, a row per domain. DataError where
-    the data are not there."""
-    stored = store.read(root / "data" / scenario.data.set)
-    domains, classes = stored.meta["domains"], range(len(stored.meta["classes"]))
-    named = scenario.data.domains or dict(zip(domains, domains))
-    width, height = LEFT + MOST_CLASSES * (SIDE + GAP), len(named) * (SIDE + GAP)
-    with rc_context({"font.family": "DejaVu Sans", "font.size": 10.5, "text.color": "#24303c"}):
-        figure, drawn = Figure((width / DPI, height / DPI), dpi=DPI), io.BytesIO()
-        for i, (name, domain) in enumerate(named.items()):
-            bottom = height - (i + 1) * (SIDE + GAP)
-            figure.text(
-                (LEFT - 12) / width, (bottom + (SIDE + GAP) / 2) / height, name, ha="right", va="center"
-            )
-            here = (stored.domains == domains.index(domain)) & (stored.split == store.TRAIN)
-            of_class = [np.flatnonzero(here & (stored.labels == label)) for label in classes]
-            for j, at in enumerate([rows[0] for rows in of_class if len(rows)][:MOST_CLASSES]):
-                box = (LEFT + j * (SIDE + GAP)) / width, bottom / height, SIDE / width, SIDE / height
-                axes = figure.add_axes(box)
-                axes.imshow(
-                    stored.images[at].squeeze(), interpolation="nearest", cmap="gray", vmin=0, vmax=255
-                )
-                axes.set_axis_off()
-        figure.savefig(drawn, format="png", dpi=DPI, metadata={"Software": None})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(path, drawn.getvalue())
-    return path
