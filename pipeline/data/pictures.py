@@ -1,5 +1,5 @@
-"""Pictures of images, for inspection by eye: one photograph under all corruptions, where a wrong direction or scale
-is obvious, and examples of every domain of a scenario (FCCL+ Fig. 5)."""
+"""Pictures of images, for inspection by eye: a photograph under all corruptions, where a wrong direction or
+scale is obvious, and examples of every domain of a scenario (FCCL+ Fig. 5)."""
 
 import io
 from pathlib import Path
@@ -58,8 +58,8 @@ def variants(image: np.ndarray, seed: int = 0) -> np.ndarray:
 
 
 def contact_sheet(image: np.ndarray, target: Any, seed: int = 0) -> None:
-    """Write a PNG to `target`, a path or a binary file: a column per corruption, a row per severity, the clean
-    image at the left."""
+    """Write a PNG to `target`, a path or a binary file: a column per corruption, a row per severity, the
+    clean image at the left."""
     height, width = ABOVE + SEVERITIES * (CELL + GAP) + BELOW, LEFT + len(KINDS) * (CELL + GAP)
     page = np.full((height, width, 3), 255, np.uint8)
     for row, images in enumerate(variants(image, seed)):
@@ -100,8 +100,8 @@ def examples_path(key: str, figure: str, scenario: str, root: Path = ROOT) -> Pa
 
 
 def write_examples(path: Path, scenario: Scenario, root: Path = ROOT) -> Path:
-    """Draw and store the first training image of every class of every domain, a row per domain. DataError where
-    the data are not there."""
+    """Draw and store the first training image of every class of every domain, a row per domain. DataError
+    where the data are not there."""
     stored = store.read(root / "data" / scenario.data.set)
     domains, classes = stored.meta["domains"], range(len(stored.meta["classes"]))
     named, step = scenario.data.domains or dict(zip(domains, domains)), EXAMPLE + GAP

@@ -13,25 +13,19 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from pipeline.cells import measures as recorded
+from pipeline.cells import geometry
 from pipeline.cells.results import summarise
-from pipeline.data.pictures import FROST, examples_path, size_and_text
+from pipeline.data.pictures import examples_path
 from pipeline.errors import FedReproError
 from pipeline.report2 import figures as draw
-from pipeline.report2 import geometry
+from pipeline.report2.extras import EXTRA, Shown, finished_methods, label, method_inks, picture
 from pipeline.report2.figures import Ink, Panel
 from pipeline.report2.study import Study
-from pipeline.report2.words import measure_words, option_words, pretty, variant
+from pipeline.report2.words import measure_words, pretty
 from pipeline.schema import COMPUTED, MINIATURE, MINIATURES, PICTURE, Cell, Figure, shorten
 
-OURS, ELSEWHERE = (
-    "Ours",
-    " (not in the paper)",
-)  # heading of a figure of ours; how its title ends in paper.yaml
-SHARE = 0.25  # of the methods, whose reported accuracy lies below the target
-ENOUGH = 15  # rounds, from which on the round of a target distinguishes methods
-MANY = 8  # different numbers of images, from which on accuracy against them shows anything
-Shown = tuple[list[Panel], str, dict[str, Ink]]  # panels, caption, legend
+OURS = "Ours"
+ELSEWHERE = " (not in the paper)"  # how the title of a figure of ours ends in paper.yaml
 
 
 @dataclass(frozen=True)
@@ -44,8 +38,8 @@ class Drawing:
 
 @dataclass(frozen=True)
 class FigureView:
-    """A figure of the paper or of ours: from the paper's scenarios (`svg`, empty where nothing is measured) and
-    from the miniature (None likewise)."""
+    """A figure of the paper or of ours, from the paper's scenarios and from the miniature; `svg` is empty and
+    `miniature` None where nothing is measured."""
 
     key: str
     number: str
@@ -66,21 +60,17 @@ def figures(study: Study) -> list[FigureView]:
             mini = _drawing(KINDS[figure.kind](study, key, figure, [MINIATURE]))
             mini = None if mini in [view.miniature for view in views] else mini  # as another figure's
             printed = any(letter.isdigit() for letter in figure.number)  # also R1, R2 of a supplement
-            heading, title = (
-                f"Figure {figure.number}" if printed else OURS,
-                figure.title.removesuffix(ELSEWHERE),
-            )
-            command = _command(study, key, figure)
-            views.append(
-                FigureView(key, figure.number, heading, title, shown.svg, shown.caption, mini, command)
-            )
+            heading = f"Figure {figure.number}" if printed else OURS
+            title, command = figure.title.removesuffix(ELSEWHERE), _command(study, key, figure)
+            page = shown.svg, shown.caption, mini, command
+            views.append(FigureView(key, figure.number, heading, title, *page))
     return views + list(_ours(study))
 
 
 def _ours(study: Study) -> Iterator[FigureView]:
     """Pictures that no paper has: of the setting with most runs of one grid, and of the miniature."""
     seeds = {
-        name: sum(len(study.results[cell]["seeds"]) for cell in _methods(study, name))
+        name: sum(len(study.results[cell]["seeds"]) for cell in finished_methods(study, name))
         for name in study.runs
         if name not in MINIATURES
     }
@@ -89,7 +79,10 @@ def _ours(study: Study) -> Iterator[FigureView]:
         shown = _drawing(drawer(study, main)) if main else None
         mini = _drawing(drawer(study, MINIATURE)) if MINIATURE in study.runs else None
         if shown or mini:
-            where, there = f": {study.title(main)}" if shown else "", shown or Drawing(Markup())
+            where, there = (
+                f": {study.title(main)}" if shown and key != "sheet" else "",
+                shown or Drawing(Markup()),
+            )
             yield FigureView(key, "", OURS, title + where, there.svg, there.caption, mini)
 
 
@@ -98,16 +91,8 @@ def _drawing(shown: Shown) -> Drawing | None:
     return Drawing(draw.page(panels, legend), caption) if panels else None
 
 
-def _methods(study: Study, scenario: str) -> list[Cell]:
-    """The finished cells of a scenario in the first of the paper's grids, or in its miniature, that has some."""
-    grids = [grid.methods for grid in study.paper.grids.values() if scenario in grid.scenarios]
-    if study.paper.miniature and scenario == MINIATURE:
-        grids = [study.paper.miniature.methods]
-    return next(filter(None, (list(study.finished([scenario], methods)) for methods in grids)), [])
-
-
 def _command(study: Study, key: str, figure: Figure) -> str:
-    """`fedrepro run 'papers/fedcrl/dvc.yaml:main@cifar10-dir-01-*'`, for scenarios of which something lacks."""
+    """`fedrepro run 'papers/fedcrl/dvc.yaml:main@cifar10-dir-01-*'`, for scenarios that lack something."""
     compute = [f"python -m stages.figures {study.key}"] if figure.kind in (*COMPUTED, PICTURE) else []
     if figure.kind in ("clients", PICTURE):  # of the data alone
         paths = {
@@ -130,19 +115,6 @@ def _command(study: Study, key: str, figure: Figure) -> str:
         lacking = [str(cell) for cell in cells if not geometry.table_path(key, cell, study.root).exists()]
     run = [f"fedrepro run {' '.join(dict.fromkeys(stages))}"] if stages else []
     return "; ".join(run + compute * bool(stages or lacking))
-
-
-def _inks(study: Study, names: Iterable[str]) -> dict[str, Ink]:
-    """Of methods by their place in paper.yaml, alike in all figures; of other names in their order."""
-    return draw.inks([*(_label(study, method) for method in study.paper.methods), *names], study.name)
-
-
-def _label(study: Study, method: str) -> str:
-    """`RAHFL[hfl=1,asymhfl=0]` -> `RAHFL (HFL)`; other variants as everywhere."""
-    base, options = variant(study.paper.label(method))
-    if not options or not set(options.values()) <= {"0", "1"}:
-        return pretty(study.label(method))
-    return f"{base} ({' + '.join(option_words(key) for key, value in options.items() if value == '1') or 'none'})"
 
 
 def _title(study: Study, scenario: str) -> str:
@@ -182,11 +154,11 @@ def _curve(study: Study, title: str, measure: str, cells: list[Cell], window: in
     for cell in cells:
         history = study.history(cell)
         if measure in history and history[measure].notna().any():
-            tables[_label(study, cell.method)] = draw.over_seeds(history, measure, window)
+            tables[label(study, cell.method)] = draw.over_seeds(history, measure, window)
         elif measure != "loss":  # the steps of some methods descend no single loss
             path = shorten(cell.folder(study.root) / "history.csv")
             raise FedReproError(f"{path}: the column {measure!r} is missing or empty")
-    return draw.lines(title, _unit(measure), "round", tables, _inks(study, tables))
+    return draw.lines(title, _unit(measure), "round", tables, method_inks(study, tables))
 
 
 def _sweep(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Shown:
@@ -195,7 +167,7 @@ def _sweep(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Show
     for measure, over in ((measure, over) for measure in measures for over in figure.over):
         if tables := sweep_lines(study, over, measure, cells, figure):
             name = pretty(over.rpartition(".")[2].replace("lam", "lambda"))
-            ink = _inks(study, tables) if "." in over else draw.inks(["", *tables], "")
+            ink = method_inks(study, tables) if "." in over else draw.inks(["", *tables], "")
             panels.append(draw.lines("", _unit(measure), name, tables, ink, True))
     return panels, "Mean over seeds; bars: standard deviation.", {}
 
@@ -212,7 +184,7 @@ def sweep_lines(
     for cell in cells:
         result, number = study.results[cell], None
         if "." in over:
-            number, name = asdict(study.paper.scenarios[cell.scenario]), _label(study, cell.method)
+            number, name = asdict(study.paper.scenarios[cell.scenario]), label(study, cell.method)
             for key in over.split("."):
                 number = number.get(key) if isinstance(number, dict) else None
         else:
@@ -241,7 +213,7 @@ def _pairs(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Show
         for cell in study.finished([scenario], figure.methods):
             numbers = [study.results[cell]["measures"].get(measure) for measure in figure.measures]
             if all(numbers):
-                values[_label(study, cell.method)] = [fmean(number) for number in numbers if number]
+                values[label(study, cell.method)] = [fmean(number) for number in numbers if number]
         if values:
             table = pd.DataFrame.from_dict(values, orient="index", columns=list(ink))
             panels.append(draw.rows(_title(study, scenario), "accuracy, %", table, ink, study.name))
@@ -273,33 +245,8 @@ def _images(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Sho
         path = examples_path(study.key, key, scenario, study.root)
         if path.exists():
             caption = f"{study.title(scenario)}: the first training image of each class, a row per domain."
-            return [_picture(study, path, caption, f"python -m stages.figures {study.key}")], caption, {}
+            return [picture(study, path, caption, f"python -m stages.figures {study.key}")], caption, {}
     return [], "", {}
-
-
-def _sheet(study: Study, scenario: str) -> Shown:
-    """RAHFL's corruptions on one photograph."""
-    path = study.root / "papers" / study.key / "figures" / "corruptions.png"
-    if not path.exists() or scenario == MINIATURE:
-        return [], "", {}
-    panel = _picture(
-        study, path, "A photograph under 15 corruptions, at five severities", "fedrepro run contact_sheet"
-    )
-    frost = size_and_text(path, "")[1].get(FROST)
-    return (
-        [panel],
-        "A column per corruption, a row per severity." + (f" Frost: {frost}." if frost else ""),
-        {},
-    )
-
-
-def _picture(study: Study, path: Path, words: str, command: str) -> Panel:
-    """A stored picture as a panel; its address is relative to reports/."""
-    (width, height), _ = size_and_text(path, command)
-    panel = Panel((width, height), (0, 0, 0, 0))
-    image = Markup('<img src="../{}" alt="{}" width="{}" height="{}" loading="lazy">')
-    panel.html = image.format(path.relative_to(study.root).as_posix(), words, width, height)
-    return panel
 
 
 # -- of representations --------------------------------------------------------------------------------------
@@ -308,13 +255,13 @@ def _picture(study: Study, path: Path, words: str, command: str) -> Panel:
 def _tables(
     study: Study, key: str, figure: Figure, scenarios: list[str]
 ) -> dict[str, tuple[Cell, pd.DataFrame]]:
-    """Method, with its scenario where there are several -> the cell and what is stored of it for the figure."""
+    """Method, with its scenario if there are several -> the cell and what is stored of it for the figure."""
     cells = study.finished(scenarios, figure.methods)
     tables = {cell: geometry.read(figure.kind or "", key, cell, study.root) for cell in cells}
     stored = [(cell, table) for cell, table in tables.items() if table is not None]
     several = len({cell.scenario for cell, _ in stored}) > 1
     return {
-        _label(study, cell.method) + f", {study.title(cell.scenario)}" * several: (cell, table)
+        label(study, cell.method) + f", {study.title(cell.scenario)}" * several: (cell, table)
         for cell, table in stored
     }
 
@@ -390,7 +337,7 @@ def _corruptions(study: Study, key: str, figure: Figure, scenarios: list[str]) -
         line = pooled(table, "severity")
         numbers = dict.fromkeys(("mean", "low", "high"), line.to_numpy())
         lines[title] = pd.DataFrame({"x": line.index, **numbers})
-    ink = {name: ink for name, ink in _inks(study, tables).items() if name in tables}
+    ink = {name: ink for name, ink in method_inks(study, tables).items() if name in tables}
     panels = [
         draw.lines("By severity", "accuracy, %", "severity", lines, ink, True),
         draw.rows("By corruption, the hardest first", "accuracy, %", kinds, ink),
@@ -406,105 +353,6 @@ def pooled(table: pd.DataFrame, column: str) -> pd.Series:
     return right.groupby(table[column]).sum() / table["images"].groupby(table[column]).sum()
 
 
-# -- ours ----------------------------------------------------------------------------------------------------
-
-
-def _cost(study: Study, scenario: str) -> Shown:
-    """Seconds a round, peak memory, rounds and MB to a target accuracy of each method, where these differ."""
-    names = {cell: _label(study, cell.method) for cell in _methods(study, scenario)}
-    cells = [cell for cell, name in names.items() if name == study.name or not name.startswith(study.name)]
-    if len(cells) < 3:
-        return [], "", {}
-    results = [study.results[cell] for cell in cells]
-    target = int(np.quantile([fmean(result["measures"][result["headline"]]) for result in results], SHARE))
-    units, caption = {"Time": "seconds a round", "Peak memory": "MB"}, ""
-    if results[0]["rounds"] >= ENOUGH:
-        units |= {f"Rounds to {target} %": "rounds", f"Sent to {target} %": "MB per client, both ways"}
-        caption = f"Three in four methods report {target} % or more; a dash: a seed does not reach it."
-    table = pd.DataFrame([spent(study, cell, target) for cell in cells], [names[cell] for cell in cells])
-    panels = [
-        draw.rows(title, unit, part.sort_values(column, kind="stable"), {column: Ink("ink")}, study.name)
-        for (title, unit), (column, part) in zip(units.items(), ((name, table[[name]]) for name in table))
-        if table[column].max() > 1.2 * table[column].min()
-    ]
-    return panels, caption, {}
-
-
-def spent(study: Study, cell: Cell, target: float) -> dict[str, float]:
-    """seconds a round, MB of memory, rounds and MB to the target, mean over seeds (memory: the largest); NaN
-    where that is unknown or a seed does not reach the target."""
-    result = study.results[cell]
-    costs = recorded.costs(result).values()
-    reached = recorded.to_target(result, study.history(cell), target).values()
-    ends = [(end["round"], end["bytes"] / 1e6) if end else (np.nan, np.nan) for end in reached]
-    memory = [np.nan if cost["memory_mb"] is None else cost["memory_mb"] for cost in costs]
-    return {
-        "seconds": fmean(cost["seconds_per_round"] for cost in costs),
-        "memory": max(memory),
-        **dict(zip(("rounds", "sent"), np.mean(ends, axis=0), strict=True)),
-    }
-
-
-def _sizes(study: Study, scenario: str) -> Shown:
-    """A client's accuracy against its training images, of the paper's method and FedAvg."""
-    tables, ranks = {}, []
-    for cell in _methods(study, scenario):
-        name, held = _label(study, cell.method), recorded.by_holdings(cell, study.results[cell], study.root)
-        points = [(one["images"], one["accuracy"]) for one in held if one["accuracy"] is not None]
-        table = pd.DataFrame(points, columns=["x", "y"], dtype=float)
-        if name in (study.name, "FedAvg") and min(table["x"].nunique(), table["y"].nunique()) >= MANY:
-            tables[name] = table
-            ranks.append(f"{name} {table.rank().corr().iloc[0, 1]:+.2f}".replace("-", "−"))
-    ink = {name: ink for name, ink in _inks(study, tables).items() if name in tables}
-    panels = [draw.scatter("training images of a client", "its accuracy, %", tables, ink)] if tables else []
-    return panels, f"Rank correlation: {', '.join(ranks)}.", ink
-
-
-def _classwise(study: Study, scenario: str) -> Shown:
-    """Accuracy per class of the paper's method and FedAvg, where it is recorded and clients lack classes."""
-    values, lack = {}, False
-    for cell in _methods(study, scenario):
-        name, seeds = _label(study, cell.method), list(recorded.by_class(study.results[cell]).values())
-        if seeds and name in (study.name, "FedAvg"):
-            values[name] = pd.DataFrame(seeds, dtype=float).mean()
-            held = recorded.by_holdings(cell, study.results[cell], study.root)
-            lack |= any(one["classes"] < len(seeds[0]) for one in held)
-    ink = {name: ink for name, ink in _inks(study, values).items() if name in values}
-    panels = [draw.rows("", "accuracy, %, by class", pd.DataFrame(values), ink)] if lack else []
-    return panels, "After the last round, mean over seeds.", ink
-
-
-def _signals(study: Study, scenario: str) -> Shown:
-    """What the paper's own method records of itself over rounds, such as a number of clusters."""
-    own = [cell for cell in _methods(study, scenario) if study.label(cell.method).startswith(study.name)]
-    histories = {_label(study, cell.method): study.history(cell) for cell in own}
-    panels = []
-    names = [name for table in histories.values() for name in table if name.startswith("method.")]
-    for column in [name for name in dict.fromkeys(names) if ".learns." not in name]:
-        tables = {
-            name: draw.over_seeds(table, column)
-            for name, table in histories.items()
-            if column in table and table[column].nunique() > 1
-        }
-        if tables:
-            words = pretty(column.removeprefix("method.").replace(".", ", "))
-            panels.append(draw.lines(words, "", "round", tables, _inks(study, tables)))
-    return panels, "Mean over seeds; shaded: their range.", {}
-
-
-def _teachers(study: Study, scenario: str) -> Shown:
-    """Who learns from whom in the first and in the second half of the rounds, where it is recorded."""
-    panels = []
-    for cell in [cell for cell in _methods(study, scenario) if _label(study, cell.method) == study.name]:
-        seeds, half = recorded.teachers(study.history(cell)), study.results[cell]["rounds"] / 2
-        matrices = {(seed, at): matrix for seed, rounds in seeds.items() for at, matrix in rounds.items()}
-        for words, late in (("first half", False), ("second half", True)):
-            if chosen := [matrix for (_, at), matrix in matrices.items() if (at > half) == late]:
-                names = [str(k) for k in range(len(chosen[0]))]
-                panels.append(draw.squares(words, "", np.mean(chosen, axis=0), names, names, "teacher"))
-    return panels, "Share of rounds in which a client (row) learns from another (column), over seeds.", {}
-
-
 KINDS: dict[str, Callable[[Study, str, Figure, list[str]], Shown]] = {
     "curves": _curves,
     "sweep": _sweep,
@@ -517,12 +365,4 @@ KINDS: dict[str, Callable[[Study, str, Figure, list[str]], Shown]] = {
     "pairs": _pairs,
     "clients": _clients,
     "images": _images,
-}
-EXTRA: dict[str, tuple[str, Callable[[Study, str], Shown]]] = {
-    "cost": ("What a method costs", _cost),
-    "sizes": ("Accuracy against a client's images", _sizes),
-    "classes": ("Accuracy by class", _classwise),
-    "signals": ("What the method records", _signals),
-    "teachers": ("Who learns from whom", _teachers),
-    "sheet": ("The corruptions", _sheet),
 }

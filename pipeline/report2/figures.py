@@ -1,9 +1,8 @@
 """One way to draw: a panel is one small SVG by matplotlib; its title and legend are HTML around it.
 
-Colours are CSS variables (`CSS` defines those of lines and dots for light and dark; own, ink, mute, line and bg
-are the page's), text is in the page's font, and there are no ids. What belongs to a series has `data-key`, its
-name, and may have a <title> with its numbers. For hover a script marks all with one key `.lit` and .panels
-`.dimmed`.
+Colours are CSS variables: `CSS` has those of lines and dots for light and dark; own, ink, mute, line and bg
+are the page's. There are no fonts and no ids. What belongs to a series has `data-key`, its name, and may have
+a <title> with its numbers: for hover a script marks those of a key `.lit` and `.panels` `.dimmed`.
 """
 
 import io
@@ -36,13 +35,19 @@ PAIRS = {
 PAINT = {"own": "#c4500c", "ink": "#14202b", "mute": "#5b6671", "line": "#dcd9d0", "bg": "#fcfbf8"}
 PAINT |= {name: pair[:7] for name, pair in PAIRS.items()}
 NAMES = {paint: f"var(--{name})" for name, paint in PAINT.items()} | {PAINT["ink"]: "currentColor"}
-CSS = f""":root{{{"".join(f"--{name}:light-dark({pair.replace(' ', ',')});" for name, pair in PAIRS.items())}}}
-.panels{{display:flex;flex-wrap:wrap;gap:20px 32px;align-items:flex-start;margin:10px 0}}
-.panels figure{{margin:0;max-width:100%}}.panels img{{max-width:100%;height:auto}}
-.panels figcaption{{font-size:14px;line-height:1.3;margin:0 0 4px}}.panels small{{display:block}}
-.panels svg{{display:block;width:100%;height:auto;overflow:visible}}.panels text{{font-size:11px}}
-.legend{{font-size:13px;color:var(--mute);margin:10px 0 0}}.legend span{{margin-right:14px;white-space:nowrap}}
-.panels [data-key]{{transition:opacity .12s}}.dimmed [data-key]:not(.lit){{opacity:.12}}
+CSS = ":root{" + "".join(f"--{name}:light-dark({pair.replace(' ', ',')});" for name, pair in PAIRS.items())
+CSS += """}
+.panels{display:flex;flex-wrap:wrap;gap:20px 32px;align-items:flex-start;margin:10px 0}
+.panels figure{margin:0;max-width:100%}
+.panels img{max-width:100%;height:auto}
+.panels figcaption{font-size:14px;line-height:1.3;margin:0 0 4px}
+.panels small{display:block}
+.panels svg{display:block;width:100%;height:auto;overflow:visible}
+.panels text{font-size:11px}
+.panels [data-key]{transition:opacity .12s}
+.dimmed [data-key]:not(.lit){opacity:.12}
+.legend{font-size:13px;color:var(--mute);margin:10px 0 0}
+.legend span{margin-right:14px;white-space:nowrap}
 """
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -76,7 +81,7 @@ STROKES: dict[str, list] = {  # of a mark, from and to in units of its reach
 
 @dataclass(frozen=True)
 class Ink:
-    """How a series is drawn: its variable's name, dashes (0 to 2), mark (a key of STROKES), and whether bold."""
+    """How a series is drawn: name of its variable, dashes (0 to 2), mark (a key of STROKES), and weight."""
 
     colour: str
     dash: int = 0
@@ -133,7 +138,7 @@ class Panel:
 
 
 def _lean(node: ElementTree.Element, series: Sequence[tuple[str, str]]) -> list[ElementTree.Element]:
-    """What a page needs of a node: groups of series alone, tenths of a pixel, variables for colours, no fonts."""
+    """What a page needs of a node: groups of series alone, tenths of a pixel, variables for colours."""
     inside = [part for child in node for part in _lean(child, series)]
     kind, _, place = node.get("id", "").partition("-")
     if node.tag not in ("g", "path", "text") or (node.tag == "g" and kind != "series"):
@@ -167,10 +172,10 @@ def _tenths(text: str) -> str:
 
 def page(panels: Iterable[Panel], legend: Mapping[str, Ink] | None = None) -> Markup:
     """Panels side by side, with a legend above where they do not name their series themselves."""
-    words = "".join(
-        f'<span data-key="{escape(name)}"><b style="color:var(--{ink.colour})">{ink.mark}</b> {escape(name)}</span>'
-        for name, ink in (legend or {}).items()
-    )
+    words = ""
+    for name, ink in (legend or {}).items():
+        mark = f'<b style="color:var(--{ink.colour})">{ink.mark}</b>'
+        words += f'<span data-key="{escape(name)}">{mark} {escape(name)}</span> '
     above = f'<p class="legend">{words}</p>' if words else ""
     return Markup(f'{above}<div class="panels">{"".join(panel.html for panel in panels)}</div>')
 
@@ -189,7 +194,7 @@ def _short(text: str) -> str:
 def _dots(
     panel: Panel, gid: str, x: Any, y: Any, ink: Ink, size: float, alpha: float = 1, reach: float = 0
 ) -> None:
-    """All marks of a series as one path of short strokes, a tenth of the bytes of markers; reach: in data units."""
+    """All marks of a series as one path of short strokes, few bytes; reach: of a stroke, in data units."""
     ends = np.column_stack([x, y]).astype(float)[:, None, None] + reach * np.array(STROKES[ink.mark], float)
     outline = Outline(ends.reshape(-1, 2), [Outline.MOVETO, Outline.LINETO] * (ends.size // 4))
     cap: Any = "projecting" if ink.mark == "■" else "round"
@@ -205,7 +210,7 @@ def _dots(
 def trailing_mean(values: pd.Series, window: int) -> pd.Series:
     """s_t = mean(y_max(1,t-window+1) .. y_t) of a series by round, at the rounds that it has (FedCRL Fig. 3).
 
-    Rounds that were not evaluated are absent; round 0, before training, is left out where anything is averaged.
+    Rounds that were not evaluated are absent; round 0, before training, is left out of a mean.
     """
     if window == 1:
         return values
@@ -237,7 +242,8 @@ def lines(
     tables: name -> columns x, mean, low, high. over: what x is. sweep: few numbers, a dot and a bar at each.
     """
     right = 18 + LETTER * max(len(_short(name)) for name in tables)
-    panel = Panel((300 + right, max(230, 14 * len(tables) + 60)), (40, right, 34, 20), title)
+    width = min(max(390 - right, 220), 300) + right  # of a telephone, if names are short enough
+    panel = Panel((width, max(230, 14 * len(tables) + 60)), (40, right, 34, 20), title)
     for name, table in tables.items():
         _line(panel, name, table, ink[name], sweep, len(tables) <= MOST_BANDS)
     axes = panel.axes
@@ -304,7 +310,7 @@ def _names(panel: Panel, tables: Mapping[str, pd.DataFrame], ink: Mapping[str, I
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> np.ndarray:
-    """Ascending places near the ascending wanted ones, `gap` between neighbours at least, from low to high."""
+    """Ascending places near the ascending wanted ones, from low to high, at least `gap` between neighbours."""
     offset = gap * np.arange(len(wanted))
     free = np.clip(wanted - offset, low, max(high - offset[-1], low))
     return offset + (np.maximum.accumulate(free) + np.minimum.accumulate(free[::-1])[::-1]) / 2
@@ -340,7 +346,9 @@ def rows(
     words = [_digits(number, numbers) for number in numbers[:, 0]] if one else []
     for texts, at, shift in ((table.index, 0, -8), (words, 1, right)):
         for place, text in enumerate(texts):
-            mine: dict[str, Any] = {"color": PAINT["own"], "fontweight": "bold"} if table.index[place] == own else {}
+            mine: dict[str, Any] = (
+                {"color": PAINT["own"], "fontweight": "bold"} if table.index[place] == own else {}
+            )
             where = (at, place), (shift, 0), axes.get_yaxis_transform(), "offset points"
             axes.annotate(_short(str(text)), *where, ha="right", va="center_baseline", **mine)
     axes.set(ylim=(len(table) - 0.5, -0.5), yticks=[])
@@ -350,9 +358,11 @@ def rows(
 
 
 def _digits(number: float, among: np.ndarray) -> str:
-    """Whole numbers as such, others with three digits (1,241; 53.4; 0.0210); a dash for NaN."""
-    whole = number >= 100 or number == 0 or (np.isnan(among) | (among == among.round())).all()
-    return "—" if np.isnan(number) else f"{number:,.0f}" if whole else f"{number:#.3g}"
+    """With no or one decimal if all are so, else with three digits (53.4; 0.0210); a dash for NaN."""
+    if np.isnan(number):
+        return "—"
+    decimals = [d for d in (0, 1) if np.allclose(among, among.round(d), equal_nan=True) or number >= 100]
+    return f"{number:,.{decimals[0]}f}" if decimals else f"{number:#.3g}" if number else "0"
 
 
 def _few_ticks(axes: Any, values: np.ndarray, log: bool) -> None:
@@ -431,7 +441,12 @@ def cloud(title: str, note: str, table: pd.DataFrame, ink: Mapping[str, Ink], sp
 
 @rc_context(STYLE)
 def squares(
-    title: str, note: str, values: np.ndarray, across: Sequence[str] = (), down: Sequence[str] = (), unit: str = ""
+    title: str,
+    note: str,
+    values: np.ndarray,
+    across: Sequence[str] = (),
+    down: Sequence[str] = (),
+    unit: str = "",
 ) -> Panel:
     """A matrix of squares, the fuller the larger the number: positive line-1, negative own.
 

@@ -145,9 +145,8 @@ def _representations(arrays: Arrays) -> tuple[np.ndarray, np.ndarray, np.ndarray
     """(values (n, d) float32, labels (n,), clients (n,)) of a cell."""
     values, labels, clients = arrays["values"].astype(np.float32), arrays["labels"], arrays["clients"]
     if values.ndim != 2 or not len(values) == len(labels) == len(clients) or not _finite(values):
-        raise ValueError(
-            f"values {values.shape}, labels {labels.shape}, clients {clients.shape}, or a value that is not finite"
-        )
+        shapes = f"values {values.shape}, labels {labels.shape}, clients {clients.shape}"
+        raise ValueError(f"{shapes}, or a value that is not finite")
     if not 2 <= len(np.unique(labels)) < len(labels):
         raise ValueError(f"{len(labels)} points of {len(np.unique(labels))} labels give no silhouette")
     return values, labels, clients
@@ -178,7 +177,7 @@ def _embedding(arrays: Arrays) -> pd.DataFrame:
 
 
 def margins(prototypes: np.ndarray) -> np.ndarray:
-    """(C,) margin of each of (C, d) prototypes: its smallest L2 distance to another one; NaN rows are absent."""
+    """(C,) margin of each of (C, d) prototypes: smallest L2 distance to another one; NaN rows are absent."""
     distances = np.linalg.norm(prototypes[:, None] - prototypes[None], axis=2)
     distances[np.eye(len(prototypes), dtype=bool)] = np.inf
     least = np.where(np.isnan(distances), np.inf, distances).min(1)
@@ -262,8 +261,8 @@ def _standard(columns: np.ndarray) -> np.ndarray:
 
 
 def _matrices(arrays: Arrays) -> pd.DataFrame:
-    """Every client's M with the mean logits of all clients: on the public images, and on the test images of the
-    client's own domain (`private`) where the scenario has such."""
+    """Every client's M with the mean logits of all clients on the public images and, where the scenario has
+    such, on the test images of the client's own domain (`private`)."""
     logits = _logits(arrays, "logits")
     names = arrays["names"].tolist() if "names" in arrays else [f"client {k}" for k in range(len(logits))]
     shown = [("public", k, logits) for k in range(len(names))]
