@@ -36,16 +36,16 @@ from pipeline.schema import Paper, shorten
 
 COLUMNS = ["id", "claim", "left", "right", "expected", "where", "slip"]
 OPTIONAL = ["title"]
-# places in a sorted list
-PLACES = {"min": 0, "max": -1}
+# points by which a level may deviate ("reaches 68.40")
+CLOSE = 1.0
+# points, or share of the size, by which a difference may deviate
+SIZE, SHARE = 0.5, 0.1
 
 
 @dataclass(frozen=True)
 class Spot:
-    """One number that a claim is about: a position of a table, or (without a table) a measure of a scenario.
-
-    method: as printed; table: its key in paper.yaml
-    """
+    """One number that a claim is about: a position of a table (its key in paper.yaml) as printed, or, without
+    a table, a measure of a scenario."""
 
     method: str
     table: str = ""
@@ -57,66 +57,52 @@ class Spot:
 
 
 @dataclass(frozen=True)
-class Contrast:
-    """A weighted sum of numbers; weights: ((spot, later the run behind it), weight)."""
+class Difference:
+    """A weighted sum of numbers, `weights` (spot, later the run behind it; weight); or with `parts` one of
+    several such sums by its place among them: 0 is the smallest, k - 1 the k-th smallest, -1 the largest."""
 
     weights: tuple[tuple[Any, float], ...] = ()
+    place: int = 0
+    parts: tuple["Difference", ...] = ()
 
     def at(self, number: Callable[[Any], float]) -> float:
         """Its value for given numbers."""
+        if self.parts:
+            return sorted(part.at(number) for part in self.parts)[self.place]
         return sum(weight * number(spot) for spot, weight in self.weights)
 
-    def pick(self, key: Callable[["Contrast"], Any]) -> "Contrast":
-        return self
+    def pick(self, key: Callable[["Difference"], Any]) -> "Difference":
+        """The sum that it comes from, sorted by `key`."""
+        return sorted((part.pick(key) for part in self.parts), key=key)[self.place] if self.parts else self
 
-    def leaves(self) -> list["Contrast"]:
-        return [self]
+    def leaves(self) -> list["Difference"]:
+        """All its sums."""
+        return list(dict.fromkeys(leaf for part in self.parts for leaf in part.leaves())) or [self]
 
-    def scaled(self, factor: float) -> "Contrast":
-        return Contrast(tuple((spot, factor * weight) for spot, weight in self.weights))
+    def spots(self) -> list[Any]:
+        return list(dict.fromkeys(spot for leaf in self.leaves() for spot, _ in leaf.weights))
 
-    def plus(self, other: "Tree") -> "Tree":
-        if isinstance(other, Pick):
+    def scaled(self, factor: float) -> "Difference":
+        weights = tuple((spot, factor * weight) for spot, weight in self.weights)
+        place = self.place if factor >= 0 or not self.parts else ~self.place
+        return Difference(weights, place, tuple(part.scaled(factor) for part in self.parts))
+
+    def plus(self, other: "Difference") -> "Difference":
+        if self.parts:
+            return replace(self, parts=tuple(part.plus(other) for part in self.parts))
+        if other.parts:
             return other.plus(self)
-        return Contrast((*self.weights, *other.weights)).renamed(lambda spot: spot) or Contrast()
+        return Difference((*self.weights, *other.weights)).renamed(lambda spot: spot) or Difference()
 
-    def renamed(self, name: Callable[[Any], Any]) -> "Contrast | None":
-        """With each number once, by another name; None where all cancel."""
+    def renamed(self, name: Callable[[Any], Any]) -> "Difference | None":
+        """With other names, and each number once; None where all cancel."""
         total: dict[Any, float] = {}
         for spot, weight in self.weights:
             total[name(spot)] = total.get(name(spot), 0.0) + weight
         weights = tuple((spot, weight) for spot, weight in total.items() if abs(weight) > 1e-12)
-        return Contrast(weights) if weights else None
-
-
-@dataclass(frozen=True)
-class Pick:
-    """One of several contrasts by its place among them: 0 is the smallest, k - 1 the k-th smallest, -1 the
-    largest. It rises with each of them and always is the value of one."""
-
-    place: int
-    parts: tuple["Tree", ...]
-
-    def pick(self, key: Callable[[Contrast], Any]) -> Contrast:
-        """The contrast that it comes from, sorted by `key`."""
-        return sorted((part.pick(key) for part in self.parts), key=key)[self.place]
-
-    def leaves(self) -> list[Contrast]:
-        return list(dict.fromkeys(leaf for part in self.parts for leaf in part.leaves()))
-
-    def scaled(self, factor: float) -> "Pick":
-        place = self.place if factor >= 0 else ~self.place
-        return Pick(place, tuple(part.scaled(factor) for part in self.parts))
-
-    def plus(self, other: "Tree") -> "Pick":
-        return Pick(self.place, tuple(part.plus(other) for part in self.parts))
-
-    def renamed(self, name: Callable[[Any], Any]) -> "Pick | None":
         parts = tuple(part for old in self.parts if (part := old.renamed(name)))
-        return Pick(max(min(self.place, len(parts) - 1), -len(parts)), parts) if parts else None
-
-
-Tree = Contrast | Pick
+        place = max(min(self.place, len(parts) - 1), -len(parts)) if parts else 0
+        return Difference(weights, place, parts) if weights or parts else None
 
 
 @dataclass(frozen=True)
@@ -125,7 +111,7 @@ class Expected:
 
     kind: bound, size, value, abs, rank or text; text: as written
     sign, bound: its direction, `> 0` for example, of a bound, a rank, or a size other than 0
-    number: the size, the value, the largest distance or the rank
+    number: the size, the value or the rank; margin: by which a size or a value may deviate
     """
 
     text: str
@@ -133,17 +119,16 @@ class Expected:
     sign: str = ""
     bound: float = 0.0
     number: float = 0.0
+    margin: float = 0.0
     low: bool = False
 
     def fits(self, value: float) -> bool:
-        """Whether a difference has the claimed direction, distance or rank."""
+        """Whether a difference has the claimed direction, else the size, or whether it is such a rank."""
         if self.kind == "rank":
             return value <= self.number
-        if self.kind == "abs":
-            return abs(value) < self.number
-        if value == self.bound:
-            return self.sign.endswith("=")
-        return (value > self.bound) == self.sign.startswith(">")
+        if not self.sign:
+            return abs(value - self.number) < self.margin
+        return (value > self.bound) == self.sign.startswith(">") if value != self.bound else "=" in self.sign
 
 
 @dataclass(frozen=True)
@@ -162,40 +147,30 @@ class Claim:
     slip: str = ""
     title: str = ""
     table: str = ""
-    tree: Tree | None = field(default=None, repr=False)
+    tree: Difference | None = field(default=None, repr=False)
 
     @property
     def spots(self) -> list[Spot]:
-        leaves = self.tree.leaves() if self.tree else []
-        return list(dict.fromkeys(spot for leaf in leaves for spot, _ in leaf.weights))
+        return self.tree.spots() if self.tree else []
 
-    def value(self, tree: Tree, number: Callable[[Any], float]) -> float:
-        """The difference for given numbers, or the rank (1 is the best); tree: the claim's, or that of its
-        runs."""
+    def value(self, tree: Difference, number: Callable[[Any], Any]) -> float:
+        """The difference for given numbers, or the rank; tree: the claim's, or that of its runs."""
         if self.expected.kind == "rank":
             return 1.0 + sum(leaf.at(number) < 0 for leaf in tree.leaves())
-        return tree.pick(lambda leaf: leaf.at(number)).at(number)
+        return tree.at(number)
 
 
 class Printed:
-    """The published tables of a paper, as claims ask for them. ParamError for a table that cannot be read."""
+    """The published numbers of a paper (None: lost, or words), without rows that average the methods."""
 
     def __init__(self, study: Study):
         self.study, self.paper = study, study.paper
-        self.records = {
-            name: read_published(study.key, table, study.root) for name, table in self.paper.tables.items()
-        }
-        pairs = ((name, record) for name, records in self.records.items() for record in records)
-        self.numbers = {self.spot(name, record): printed_number(record) for name, record in pairs}
-
-    @staticmethod
-    def spot(table: str, record: dict[str, str]) -> Spot:
-        return Spot(record["method"], table, record["setting"], record["dataset"], record["column"])
-
-    def is_mean(self, table: str, method: str) -> bool:
-        """Whether a printed row averages the methods."""
-        rows = self.paper.tables[table].rows
-        return method in rows and rows[method] is None
+        self.numbers: dict[Spot, float | None] = {}
+        for name, table in self.paper.tables.items():
+            for record in read_published(study.key, table, study.root):
+                if table.rows.get(record["method"], "") is not None:
+                    place = record["setting"], record["dataset"], record["column"]
+                    self.numbers[Spot(record["method"], name, *place)] = printed_number(record)
 
 
 def read_claims(printed: Printed) -> list[Claim]:
@@ -211,10 +186,8 @@ def read_claims(printed: Printed) -> list[Claim]:
             raise ParamError(f"{where}: the id is given twice")
         try:
             claims[row["id"]] = parse_claim(row, printed)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ParamError(f"{where}: {str(error):.300}") from None
-        except RecursionError:
-            raise ParamError(f"{where}: brackets are nested too deeply") from None
     for name in printed.paper.main:
         if name not in claims:
             where = shorten(path.with_name("paper.yaml"))
@@ -222,10 +195,8 @@ def read_claims(printed: Printed) -> list[Claim]:
     return list(claims.values())
 
 
-# -- parsing --
-
 # A tree for each method; the method is empty where a value is not of a single one.
-Methods = list[tuple[str, Tree]]
+Methods = list[tuple[str, Difference]]
 
 
 def parse_claim(row: dict[str, str], printed: Printed) -> Claim:
@@ -238,19 +209,17 @@ def parse_claim(row: dict[str, str], printed: Printed) -> Claim:
     else:
         left = parse(row["left"], printed)
         right = parse(row["right"], printed) if row["right"] else []
-        tree = _ranked(left, right, expected) if expected.kind == "rank" else _single(left, right)
-        named = (spot.table for _, part in left for leaf in part.leaves() for spot, _ in leaf.weights)
-        table = next(named, "")
+        if expected.kind == "rank":
+            tree = _ranked(left, right, expected)
+        elif len(left) > 1 or len(right) > 1:
+            raise ValueError("several numbers stand inside max, min or mean, or on the right of a rank")
+        else:
+            tree = _minus(left, right)[0][1] if right else left[0][1]
+        table = next((spot.table for _, part in left for spot in part.spots()), "")
     return Claim(row["id"], row["claim"], expected, row["where"], row["slip"], row["title"], table, tree)
 
 
-def _single(left: Methods, right: Methods) -> Tree:
-    if len(left) > 1 or len(right) > 1:
-        raise ValueError("several numbers stand inside max, min or mean, or on the right of a rank")
-    return _minus(left, right)[0][1] if right else left[0][1]
-
-
-def _ranked(left: Methods, right: Methods, expected: Expected) -> Tree:
+def _ranked(left: Methods, right: Methods, expected: Expected) -> Difference:
     """The lead over the k-th of the others: it is above 0 where left is among the first k."""
     one, place = left[0][1], int(expected.number) - 1
     others = [tree for _, tree in right if tree != one]
@@ -259,7 +228,7 @@ def _ranked(left: Methods, right: Methods, expected: Expected) -> Tree:
     if place >= len(others):
         raise ValueError(f"expected {expected.text!r}: there are only {len(right)} to rank")
     sign = -1 if expected.low else 1
-    return Pick(place, tuple(one.plus(tree.scaled(-1)).scaled(sign) for tree in others))
+    return Difference((), place, tuple(one.plus(tree.scaled(-1)).scaled(sign) for tree in others))
 
 
 def parse_expected(text: str, alone: bool = False) -> Expected:
@@ -267,22 +236,22 @@ def parse_expected(text: str, alone: bool = False) -> Expected:
     right side."""
     if text == "text":
         return Expected(text, "text")
-    if match := re.fullmatch(r"rank<=(\d{1,3})( low)?", text):
-        if not int(match[1]):
-            raise ValueError(f"expected {text!r}: there is no place before the first")
-        return Expected(text, "rank", ">", number=float(match[1]), low=bool(match[2]))
-    match = re.fullmatch(rf"(>=|<=|>|<|abs<|=|~)({NUMBER})", text)
+    match = re.fullmatch(rf"(>=|<=|>|<|abs<|=|~)({NUMBER})|(rank<=)(\d{{1,3}})( low)?", text)
     if not match:
         raise ValueError(f"expected {text!r} is none of >x, <x, >=x, <=x, abs<x, =x, ~x, rank<=k, text")
-    sign, number = match[1], float(match[2])
-    if sign == "abs<" and number <= 0:
-        raise ValueError(f"expected {text!r}: no difference is closer to 0 than {number:g}")
+    sign, number = match[1] or match[3], float(match[2] or match[4])
+    if sign in ("abs<", "rank<=") and number <= 0:
+        raise ValueError(f"expected {text!r}: {number:g} must be above 0")
     if sign == "abs<":
-        return Expected(text, "abs", number=number)
-    if sign in "=~":
-        direction = "" if alone or not number else ">" if number > 0 else "<"
-        return Expected(text, "value" if alone else "size", direction, number=number)
-    return Expected(text, "bound", sign, number)
+        return Expected(text, "abs", margin=number)
+    if sign == "rank<=":
+        return Expected(text, "rank", ">", number=number, low=bool(match[5]))
+    if sign not in "=~":
+        return Expected(text, "bound", sign, number)
+    if alone:
+        return Expected(text, "value", number=number, margin=CLOSE)
+    direction = ">" if number > 0 else "<" if number else ""
+    return Expected(text, "size", direction, number=number, margin=max(SIZE, SHARE * abs(number)))
 
 
 def parse(text: str, printed: Printed) -> Methods:
@@ -295,11 +264,11 @@ def _minus(left: Methods, right: Methods) -> Methods:
     """Lists must be of the same methods; a single number is combined with each of a list."""
     names = [name for name, _ in max(left, right, key=len)]
     one, other = (
-        dict.fromkeys(names, side[0][1]) if len(side) == 1 else dict(side) for side in (left, right)
+        [(name, side[0][1]) for name in names] if len(side) == 1 else side for side in (left, right)
     )
-    if not len(names) == len(one.keys() | other.keys()) == len(one.keys() & other.keys()):
+    if not len(names) == len(dict(one)) == len(dict(one).keys() & dict(other)):
         raise ValueError("the sides of a difference have different methods")
-    return [(name, one[name].plus(other[name].scaled(-1))) for name in names]
+    return [(name, tree.plus(dict(other)[name].scaled(-1))) for name, tree in one]
 
 
 def _cut(text: str, mark: str) -> Iterator[str]:
@@ -318,56 +287,44 @@ def _cut(text: str, mark: str) -> Iterator[str]:
 def _piece(text: str, printed: Printed) -> Methods:
     match = re.fullmatch(r"(max|min|mean)\((.*)\)", text)
     if not match:
-        return [(spot.method, Contrast(((spot, 1.0),))) for spot in _select(text, printed)]
+        return [(spot.method, Difference(((spot, 1.0),))) for spot in _select(text, printed)]
     parts = [tree for side in _cut(match[2], " ; ") for _, tree in parse(side, printed)]
     if match[1] == "mean":
         return [("", reduce(lambda one, other: one.plus(other), parts).scaled(1 / len(parts)))]
-    return [("", Pick(PLACES[match[1]], tuple(parts)))]
+    return [("", Difference((), -1 if match[1] == "max" else 0, tuple(parts)))]
 
 
 def _select(text: str, printed: Printed) -> list[Spot]:
     """The spots of a selector, in printed order."""
-    terms: dict[str, str] = {}
-    without: list[str] = []
-    for term in text.split("|"):
-        key, equals, value = term.partition("=")
-        if not equals or key.endswith("!") and key != "method!":
-            raise ValueError(f"{term!r} is neither key=value nor method!=value in {text!r}")
-        if key in terms:
-            raise ValueError(f"{key} is given twice in {text!r}")
-        if key == "method!":
-            without.append(value)
-        else:
-            terms[key] = value
-    methods = terms.pop("method").split(" & ") if "method" in terms else []
-    if "scenario" in terms:
-        return _runs(terms, methods, printed.paper)
-    number = terms.pop("table", "")
-    table = number if number in printed.records else f"table{number}"
-    if table not in printed.records:
-        raise ValueError(unknown("table", number, [name.removeprefix("table") for name in printed.records]))
-    records = printed.records[table]
-    _check("printed method", (*methods, *without), {record["method"] for record in records})
-    here = [record for record in records if all(_matches(record, *term) for term in terms.items())]
+    pairs = [term.partition("=")[::2] for term in text.split("|")]
+    keys = [key for key, _ in pairs if key != "method!"]
+    if any("=" not in term for term in text.split("|")) or len(keys) > len(set(keys)):
+        raise ValueError(f"{text!r} is not key=value|key=value, each key once")
+    methods = [name for key, value in pairs if key == "method" for name in value.split(" & ")]
+    without = [value for key, value in pairs if key == "method!"]
+    place = {key: value for key, value in pairs if not key.startswith("method")}
+    if "scenario" in place:
+        return _runs(place, methods, printed.paper)
+    number = place.pop("table", "")
+    table = number if number in printed.paper.tables else f"table{number}"
+    _check("table", [table], printed.paper.tables)
+    spots = [spot for spot in printed.numbers if spot.table == table]
+    _check("printed method", (*methods, *without), {spot.method for spot in spots})
+    terms, facts = {f"{key}={value}" for key, value in place.items()}, {spot: _facts(spot) for spot in spots}
+    here = [spot for spot in spots if terms <= facts[spot] and spot.method not in without]
     if not here:
-        lost = [term for term in terms.items() if not any(_matches(record, *term) for record in records)]
-        words = "|".join(f"{key}={value}" for key, value in lost or terms.items())
-        raise ValueError(f"table {number} prints nothing with {words}")
-    spots = [printed.spot(table, record) for record in here]
-    if methods:
-        # At every position, even where the scanned paper lost the number.
-        return list(dict.fromkeys(replace(spot, method=name) for name in methods for spot in spots))
-    spots = [spot for spot in spots if spot.method not in without and not printed.is_mean(table, spot.method)]
-    if not spots:
-        raise ValueError("no method is left")
-    return spots
+        lost = terms.difference(*facts.values()) or terms
+        raise ValueError(f"table {number} prints nothing with {'|'.join(sorted(lost))}")
+    # A named method at every position, even where the scanned paper lost the number.
+    named = [replace(spot, method=name) for name in methods for spot in here]
+    return list(dict.fromkeys(named or here))
 
 
-def _matches(record: dict[str, str], key: str, value: str) -> bool:
-    if key in ("dataset", "column"):
-        return record[key] == value
-    parts = split_setting(record["setting"])
-    return value in (record["setting"], *parts) if key == "setting" else f"{key}={value}" in parts
+def _facts(spot: Spot) -> set[str]:
+    """The terms that select a spot of a table."""
+    parts = split_setting(spot.setting)
+    settings = {f"setting={part}" for part in (spot.setting, *parts)}
+    return {f"dataset={spot.dataset}", f"column={spot.column}", *settings, *parts}
 
 
 def _runs(terms: dict[str, str], methods: list[str], paper: Paper) -> list[Spot]:

@@ -1,11 +1,10 @@
-"""The runs behind a claim: which numbers they give, which rows they are compared among, and the estimates
-that follow.
+"""The runs behind a claim: their numbers, the rows they are compared among, and the estimates that follow.
 
 The rows of a comparison (its pool) are those that the paper prints in the same block of a table, or draws in
-the figure, so that a reading, a variant or a method of ours that is run later does not change a verdict.
-Where nothing is printed they are all rows of the scenario.
+the figure, so that what else is run later does not change a verdict; else all rows of the scenario.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 from functools import cache
 from statistics import fmean
@@ -14,7 +13,7 @@ import numpy as np
 
 from pipeline.data.registry import REGISTRY
 from pipeline.report2 import measures
-from pipeline.report2.claims import Contrast, Printed, Spot
+from pipeline.report2.claims import Difference, Printed, Spot
 from pipeline.report2.statistics import Design, Estimate, combined, one_sample
 from pipeline.schema import Cell
 
@@ -22,17 +21,12 @@ from pipeline.schema import Cell
 Source = tuple[Cell, str]
 # a seed and the partition that it used
 Block = tuple[int, str]
-# table, setting, data set and column as printed
-Column = tuple[str, str, str, str]
-# (measure, its weight) of one number of a run
-Weights = tuple[tuple[str, float], ...]
 # percent, over the number of classes: fewer right answers are chance
 GUESSED = 150.0
 
 
 class Evidence:
-    """The results of one paper, looked up for its claims; variant: through the tables' variant of that
-    name."""
+    """The results of one paper, looked up for its claims, or for those of a variant of its tables."""
 
     def __init__(self, printed: Printed, variant: str = ""):
         self.study, self.printed, self.variant = printed.study, printed, variant
@@ -40,12 +34,10 @@ class Evidence:
         self.values = cache(self._values)
         self.design = cache(self._design)
         self.same_column = cache(self._same_column)
-        self.columns: dict[Column, list[Spot]] = {}
+        # A column is a spot without a method.
+        self.columns: dict[Spot, list[Spot]] = {}
         for spot in printed.numbers:
-            if not printed.is_mean(spot.table, spot.method):
-                self.columns.setdefault(_column(spot), []).append(spot)
-
-    # -- numbers --
+            self.columns.setdefault(replace(spot, method=""), []).append(spot)
 
     def source(self, spot: Spot) -> Source | None:
         """The run and the measure that a spot is; None for what no run measures."""
@@ -76,82 +68,52 @@ class Evidence:
         result, classes = self.results[cell], REGISTRY[self.paper.scenarios[cell.scenario].data.set].classes
         return fmean(result["measures"][result["headline"]]) < GUESSED / classes
 
-    def hours(self, cells: set[Cell]) -> float:
-        """Hours for one more seed of every cell, if it takes as long as the cell's other seeds."""
-        return sum(fmean(self.results[cell]["seconds"]) for cell in cells) / 3600
-
-    # -- the rows of a comparison --
-
-    def pool(self, spots: list[Spot]) -> tuple[Source, ...]:
-        """The numbers that the paper prints along with these: the same block and column of its table, or the
+    def pool(self, spot: Spot) -> tuple[Source, ...]:
+        """The numbers that the paper prints along with one: the same block and column of its table, or the
         figure; else the whole scenario."""
-        return tuple(dict.fromkeys(source for spot in spots for source in self._pool(spot)))
-
-    def _pool(self, spot: Spot) -> tuple[Source, ...]:
         if spot.table:
-            return self.same_column(_column(spot))
-        wanted = spot.scenario, spot.measure
-        columns = [
-            sources
-            for sources in map(self.same_column, self.columns)
-            if wanted in {(cell.scenario, measure) for cell, measure in sources}
-        ]
-        if columns:
-            return max(columns, key=len)
+            return self.same_column(replace(spot, method=""))
+        wanted, columns = (spot.scenario, spot.measure), list(map(self.same_column, self.columns))
+        same = [runs for runs in columns if wanted in {(cell.scenario, measure) for cell, measure in runs}]
+        if same:
+            return max(same, key=len)
         figures = [figure for figure in self.paper.figures.values() if spot.scenario in figure.scenarios]
         methods = next((figure.methods for figure in figures if figure.methods), self.paper.methods)
         return tuple((self.study.cell(spot.scenario, method), spot.measure) for method in methods)
 
-    def _same_column(self, column: Column) -> tuple[Source, ...]:
+    def _same_column(self, column: Spot) -> tuple[Source, ...]:
         """The runs of one printed column."""
         return tuple(dict.fromkeys(filter(None, map(self.source, self.columns.get(column, [])))))
 
-    def rows(self, sources: list[Source], pool: tuple[Source, ...]) -> set[Cell]:
-        """The measured cells that a claim's estimates rest on."""
+    def compared(self, spots: list[Spot]) -> set[Cell]:
+        """The measured cells that the estimates of a claim about these numbers rest on."""
+        sources = {source for spot in spots if (source := self.source(spot))}
         scenarios = {cell.scenario for cell, _ in sources}
-        return {
-            source[0]
-            for source in (*pool, *sources)
-            if source[0].scenario in scenarios and self.values(source)
-        }
+        every = sources.union(*map(self.pool, spots))
+        return {source[0] for source in every if source[0].scenario in scenarios and self.values(source)}
 
-    # -- estimates --
-
-    def estimate(self, contrast: Contrast, pool: tuple[Source, ...]) -> Estimate | None:
+    def estimate(self, difference: Difference, pool: Collection[Source]) -> Estimate | None:
         """Of a sum of runs, scenario by scenario; None where runs of a scenario share no block."""
         scenarios: dict[str, dict[Source, float]] = {}
-        for source, weight in contrast.weights:
+        for source, weight in difference.weights:
             scenarios.setdefault(source[0].scenario, {})[source] = weight
         parts = [self._part(scenario, sources, pool) for scenario, sources in scenarios.items()]
         known = [part for part in parts if part]
-        return combined(known) if known and len(known) == len(parts) else None
+        return combined(known) if len(known) == len(parts) else None
 
-    def _part(self, scenario: str, sources: dict[Source, float], pool: tuple[Source, ...]) -> Estimate | None:
+    def _part(self, scenario: str, sources: dict[Source, float], pool: Collection[Source]) -> Estimate | None:
         """Several measures of one run are one number of it first; a contrast of methods is then pooled,
         anything else has its own spread."""
         weights, methods = _factors(sources)
-        cancels = abs(sum(sources.values())) < 1e-9
         if not weights:
             sums = np.array([*self._sum(sources).values()])
-            return one_sample(sums, "paired" if cancels else "level") if len(sums) else None
-        printed = tuple(
-            dict.fromkeys(
-                cell.method
-                for cell, measure in pool
-                if cell.scenario == scenario and measure in dict(weights)
-            )
-        )
-        design = self.design(
-            scenario, weights, printed, tuple(name for name in methods if name not in printed)
-        )
-        if abs(sum(methods.values())) < 1e-9:
-            return design.contrast(methods)
-        level = design.level(methods)
-        return replace(level, route="paired") if level and cancels else level
+            return one_sample(sums) if len(sums) else None
+        here = (source for source in pool if source[0].scenario == scenario and source[1] in dict(weights))
+        printed = tuple(dict.fromkeys(cell.method for cell, _ in here))
+        others = tuple(name for name in methods if name not in printed)
+        return self.design(scenario, weights, printed, others).estimate(methods)
 
-    def _design(
-        self, scenario: str, weights: Weights, printed: tuple[str, ...], others: tuple[str, ...]
-    ) -> Design:
+    def _design(self, scenario: str, weights: tuple, printed: tuple, others: tuple) -> Design:
         rows = {}
         for method in (*printed, *others):
             cell = self.study.cell(scenario, method)
@@ -160,20 +122,13 @@ class Evidence:
 
     def _sum(self, sources: dict[Source, float]) -> dict[Block, float]:
         """A weighted sum of runs in every block that all of them have."""
-        blocks = set.intersection(*(set(self.values(source)) for source in sources))
-        return {
-            block: sum(weight * self.values(source)[block] for source, weight in sources.items())
-            for block in sorted(blocks)
-        }
+        rows = [(self.values(source), weight) for source, weight in sources.items()]
+        blocks = sorted(set.intersection(*(set(row) for row, _ in rows)))
+        return {block: sum(weight * row[block] for row, weight in rows) for block in blocks}
 
 
-def _column(spot: Spot) -> Column:
-    return spot.table, spot.setting, spot.dataset, spot.column
-
-
-def _factors(sources: dict[Source, float]) -> tuple[Weights, dict[str, float]]:
-    """Weights of methods x measures as one number per run and its weight per method; empty where they are no
-    such product."""
+def _factors(sources: dict[Source, float]) -> tuple[tuple, dict[str, float]]:
+    """((measure, weight) of one number per run, its weight per method); empty where there is no such one."""
     methods = list(dict.fromkeys(cell.method for cell, _ in sources))
     names = list(dict.fromkeys(measure for _, measure in sources))
     table = np.zeros((len(methods), len(names)))

@@ -3,15 +3,14 @@
 A scenario is a table of one number per method (row) and block (column). A block is a seed with its partition:
 runs of one block share initial weights, clients and order. Least squares of method and block take that out,
 and all rows give one residual variance with (k - 1)(n - 1) degrees of freedom; the paired t test of two rows
-alone has n - 1. Numbers are percent points, alpha is 0.05 on two sides. Literature: Holm (1979) for several
-comparisons, Demsar (2006) for ranks over data sets.
+has n - 1. Literature: Holm (1979) for several comparisons, Demsar (2006) for ranks.
 """
 
 import math
 import warnings
-from bisect import bisect_left
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -20,17 +19,15 @@ from statsmodels.regression.linear_model import OLS, RegressionResults
 ALPHA = 0.05
 # numbers have four decimals: closer ones are the same
 ZERO = 1e-4
-# the largest number of seeds that is considered
-MOST = 100
 
 
 @dataclass(frozen=True)
 class Estimate:
     """A difference of methods, or one method's level.
 
-    d: the estimate; se: its standard error; df: degrees of freedom; v: variance of one block's value
-    n: blocks, of the scenario that has the fewest
-    route: pooled, paired, level, combined (of scenarios) or identical; rows: that gave a pooled residual
+    d, se, df: the estimate, its standard error and degrees of freedom; v: variance of one block's value
+    n: blocks, of the scenario that has the fewest; rows: that gave a pooled residual
+    route: pooled, alone (by the spread of the blocks' values), combined (of scenarios) or identical
     outliers: rows left out of the residual, as their spread differs
     """
 
@@ -42,11 +39,6 @@ class Estimate:
     route: str
     rows: int = 0
     outliers: tuple[str, ...] = ()
-
-    @property
-    def constant(self) -> bool:
-        """Whether nothing varies over the blocks although the rows differ."""
-        return self.route != "identical" and self.v <= ZERO**2
 
     def interval(self, level: float = ALPHA, runs: float = math.inf) -> tuple[float, float]:
         """At 1 - level; with `runs`, of where the mean of so many further runs would lie."""
@@ -63,34 +55,27 @@ class Estimate:
         return replace(self, se=se, df=self.df * (n - 1) / (self.n - 1), n=n)
 
 
-def one_sample(values: np.ndarray, route: str, outliers: tuple[str, ...] = ()) -> Estimate:
+def one_sample(values: np.ndarray, outliers: tuple[str, ...] = ()) -> Estimate:
     """Mean of one value per block by Student's t; of differences, the paired t test."""
-    n = len(values)
-    v = float(values.var(ddof=1)) if n > 1 else 0.0
-    return Estimate(float(values.mean()), math.sqrt(v / n), n - 1, v, n, route, outliers=outliers)
+    n, v = len(values), float(values.var(ddof=1)) if len(values) > 1 else 0.0
+    return Estimate(float(values.mean()), math.sqrt(v / n), n - 1, v, n, "alone", outliers=outliers)
 
 
 def combined(estimates: Sequence[Estimate]) -> Estimate:
     """The sum of estimates from several scenarios, which count as independent (Welch and Satterthwaite)."""
-    parts = [one for one in estimates if one.route != "identical"]
+    parts = [one for one in estimates if one.route != "identical"] or estimates[:1]
     if len(parts) < 2:
-        return (parts or list(estimates))[0]
-    variances = [one.se**2 for one in parts]
-    total, squares = sum(variances), sum(one.se**4 / one.df for one in parts if one.df)
-    df = total**2 / squares if squares else min(one.df for one in parts)
+        return parts[0]
+    total, squares = sum(one.se**2 for one in parts), sum(one.se**4 / max(one.df, 1) for one in parts)
     names = tuple(dict.fromkeys(name for one in parts for name in one.outliers))
     d, v, n = sum(one.d for one in parts), sum(one.v for one in parts), min(one.n for one in parts)
-    return Estimate(d, math.sqrt(total), df, v, n, "combined", outliers=names)
-
-
-# -- the block design --
+    return Estimate(d, math.sqrt(total), total**2 / (squares or 1.0), v, n, "combined", outliers=names)
 
 
 def fit(values: np.ndarray) -> RegressionResults:
-    """Least squares of method and block; values: (k methods, n blocks), NaN where nothing was run.
-
-    The first k coefficients are the methods'.
-    """
+    """Least squares of method (the first coefficients) and block; values: (k methods, n blocks), NaN where
+    nothing was run."""
+    values = values[:, ~np.isnan(values).all(0)]
     method, block = np.nonzero(~np.isnan(values))
     k, n = values.shape
     design = np.hstack([np.eye(k)[method], np.eye(n)[block][:, 1:]])
@@ -113,8 +98,8 @@ def spread_test(values: np.ndarray, row: int) -> tuple[float, float]:
 
 def outliers(values: np.ndarray) -> list[int]:
     """Rows that spread more than the others, at most a third. As in the generalised ESD test, the row with
-    the smallest p is removed step by step, significant or not, so that two of them do not mask each other;
-    all rows up to the last significant step are outliers."""
+    the smallest p is removed step by step, so that two do not mask each other; all up to the last significant
+    step are outliers."""
     left, taken, last = list(range(len(values))), [], 0
     for step in range(1, len(values) // 3 + 1):
         tests = [spread_test(values[left], at) for at in range(len(left))]
@@ -133,13 +118,14 @@ class Design:
     rows that never change while others do, outliers.
     """
 
-    def __init__(self, rows: Mapping[str, Mapping[Hashable, float]], pool: Iterable[str]):
+    def __init__(self, rows: Mapping[str, Mapping[Any, float]], pool: Iterable[str]):
         pool = [name for name in dict.fromkeys(pool) if name in rows]
         self.names = [*pool, *(name for name in rows if name not in pool)]
         blocks = sorted({block for row in rows.values() for block in row})
         self.values = np.array([[rows[name].get(at, np.nan) for at in blocks] for name in self.names], float)
         # For each row the first row with the same numbers; itself, if it is no copy.
-        self.first = [[_copies(other, row) for other in self.values].index(True) for row in self.values]
+        gaps = np.isclose(self.values[:, None], self.values, rtol=0, atol=ZERO, equal_nan=True)
+        self.first = gaps.all(2).argmax(1).tolist()
         self.count = (~np.isnan(self.values)).sum(1)
         spans = {i: np.nanmax(row) - np.nanmin(row) for i, row in enumerate(self.values) if self.count[i] > 1}
         own = [i for i in spans if i < len(pool) and self.first[i] == i]
@@ -148,7 +134,7 @@ class Design:
         kept = [i for i in own if i not in constant]
         self.apart = constant | {kept[i] for i in outliers(self.values[kept])}
         self.pool = [i for i in kept if i not in self.apart]
-        self.fit = self._fit(self.pool) if self.pool else None
+        self.fit: Any = fit(self.values[self.pool]) if self.pool else None
         # With fewer printed rows, a comparison uses its own spread alone.
         self.pooled = len(pool) > 2 and self.df > 0
 
@@ -165,8 +151,9 @@ class Design:
     def df(self) -> int:
         return int(self.fit.df_resid) if self.fit is not None else 0
 
-    def contrast(self, weights: Mapping[str, float]) -> Estimate | None:
-        """Of a weighted sum of rows whose weights add up to 0; None where they share no block."""
+    def estimate(self, weights: Mapping[str, float]) -> Estimate | None:
+        """Of a weighted sum of rows; None where they share no block. Where the weights do not cancel, the
+        blocks' effects stay in it."""
         c = np.zeros(len(self.names))
         for name, weight in weights.items():
             c[self.first[self.names.index(name)]] += weight
@@ -174,20 +161,14 @@ class Design:
         if not used:
             n = int(min(self.count[self.names.index(name)] for name in weights))
             return Estimate(0.0, 0.0, n - 1, 0.0, n, "identical")
-        return self._pooled(c, used) or self._alone(c, used, "paired")
-
-    def level(self, weights: Mapping[str, float]) -> Estimate | None:
-        """Of a weighted sum of rows whose weights do not cancel: block effects stay in it."""
-        used = [self.names.index(name) for name in weights]
-        c = np.zeros(len(self.names))
-        c[used] = [*weights.values()]
-        return self._alone(c, used, "level")
+        return self._pooled(c, used) or self._alone(c, used)
 
     def _pooled(self, c: np.ndarray, used: list[int]) -> Estimate | None:
-        if not self.pooled or any(i in self.apart or self.count[i] < 2 for i in used):
+        outside = any(i in self.apart or self.count[i] < 2 for i in used)
+        if not self.pooled or outside or abs(c.sum()) > 1e-9:
             return None
         rows = [*self.pool, *(i for i in used if i not in self.pool)]
-        theirs = self.fit if rows == self.pool else self._fit(rows)
+        theirs = self.fit if rows == self.pool else fit(self.values[rows])
         x = theirs.model.exog
         wanted = np.concatenate([c[rows], np.zeros(x.shape[1] - len(rows))])
         if np.abs(wanted - wanted @ theirs.model.pinv_wexog @ x).max() > 1e-6:
@@ -197,22 +178,11 @@ class Design:
         v, n = self.s**2 * float((c**2).sum()), int(min(self.count[used]))
         return Estimate(d, se, self.df, v, n, "pooled", len(self.pool), self.outliers)
 
-    def _alone(self, c: np.ndarray, used: list[int], route: str) -> Estimate | None:
-        values = self.values[used]
-        sums = (c[used] @ values)[~np.isnan(values).any(0)]
+    def _alone(self, c: np.ndarray, used: list[int]) -> Estimate | None:
+        sums = c[used] @ self.values[used]
+        sums = sums[~np.isnan(sums)]
         names = tuple(self.names[i] for i in used if i in self.apart)
-        return one_sample(sums, route, names) if len(sums) else None
-
-    def _fit(self, rows: list[int]) -> RegressionResults:
-        values = self.values[rows]
-        return fit(values[:, ~np.isnan(values).all(0)])
-
-
-def _copies(one: np.ndarray, other: np.ndarray) -> bool:
-    return bool(np.allclose(one, other, rtol=0, atol=ZERO, equal_nan=True))
-
-
-# -- several comparisons in one statement --
+        return one_sample(sums, names) if len(sums) else None
 
 
 def holm(p: Sequence[float]) -> tuple[list[float], list[float]]:
@@ -227,39 +197,23 @@ def holm(p: Sequence[float]) -> tuple[list[float], list[float]]:
 
 
 class Family:
-    """Comparisons that one statement joins, each against the same bound, corrected by Holm's steps.
+    """Comparisons that one statement joins, each against the same bound, corrected by Holm's steps; tie: 1
+    where a difference of exactly `bound` counts as above it, else -1."""
 
-    estimates: anything -> its estimate; tie: 1 where a difference of exactly `bound` counts as above, else -1
-    p: adjusted; level: that each comparison is tested at, so that interval and p agree
-    """
-
-    def __init__(self, estimates: Mapping[Hashable, Estimate], bound: float = 0.0, tie: int = -1):
+    def __init__(self, estimates: Mapping[Any, Estimate], bound: float = 0.0, tie: int = -1):
         self.estimates, self.bound, self.tie = estimates, bound, tie
         p, level = holm([one.p(bound) for one in estimates.values()])
         self.p, self.level = dict(zip(estimates, p)), dict(zip(estimates, level))
 
-    def evidence(self, name: Hashable) -> tuple[float, float]:
-        """Something to sort by: how surely a difference lies above the bound, of equals the difference."""
+    def evidence(self, name: Any) -> tuple[float, float]:
+        """(how surely a difference lies above the bound, the difference), to sort by."""
         d = self.estimates[name].d
         return math.copysign(1 - self.p[name], d - self.bound or self.tie), d
 
-    def side(self, name: Hashable) -> int:
+    def side(self, name: Any) -> int:
         """1 above the bound, -1 below it, 0 undecided."""
         sure = self.evidence(name)[0]
         return int(math.copysign(1, sure)) if 1 - abs(sure) < ALPHA else 0
-
-    def grown(self, n: int) -> "Family":
-        """From n blocks, if differences and spread stay as they are."""
-        return Family({name: one.grown(n) for name, one in self.estimates.items()}, self.bound, self.tie)
-
-
-def first_of(decided: Callable[[int], bool], n: int) -> int | None:
-    """The first number of blocks, from n to MOST, that decides; None beyond. More blocks never undo it."""
-    first = bisect_left(range(n, MOST + 1), True, key=decided)
-    return n + first if n + first <= MOST else None
-
-
-# -- replicates and ranks --
 
 
 def replicates(cells: Iterable[Sequence[float]]) -> tuple[float, int] | None:
@@ -267,41 +221,29 @@ def replicates(cells: Iterable[Sequence[float]]) -> tuple[float, int] | None:
     pooled over cells; None where no cell was run twice. They are no further seeds."""
     runs = [np.asarray(cell, float) for cell in cells]
     df = sum(len(cell) - 1 for cell in runs)
-    return (
-        (math.sqrt(sum(float(((cell - cell.mean()) ** 2).sum()) for cell in runs) / df), df) if df else None
-    )
+    return (math.sqrt(sum(len(cell) * float(cell.var()) for cell in runs) / df), df) if df else None
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """Mean ranks over blocks: 1 is the best.
-
-    means: best first; f, p: Friedman's test in the form of Iman and Davenport
-    distance: by which two mean ranks differ (Nemenyi, 5 %)
-    """
+    """Mean ranks over blocks, best first, p of Friedman's test in the form of Iman and Davenport, and the
+    distance by which two mean ranks differ (Nemenyi, 5 %)."""
 
     means: dict[str, float]
-    blocks: int
-    f: float
     p: float
     distance: float
 
 
 def ranks(rows: Mapping[str, Sequence[float]], lower: bool | Sequence[bool] = False) -> Ranks:
-    """rows: three methods or more -> a number per block, all of them there; lower: whether small numbers are
-    the best, of all blocks or of each."""
+    """rows: three methods or more -> a number per block; lower: whether small numbers are the best, of all
+    blocks or of each."""
     values = np.round(np.array([*rows.values()], float), 9)
     k, n = values.shape
     places = stats.rankdata(values * np.where(np.broadcast_to(lower, n), 1.0, -1.0), axis=0)
-    # NaN where all numbers are equal
-    chi2 = float(np.nan_to_num(stats.friedmanchisquare(*places).statistic)) if np.ptp(places) else 0.0
-    rest = n * (k - 1) - chi2
-    if rest < 1e-9:
-        # Every block has the same order.
-        f, p = math.inf, math.factorial(k) ** -(n - 1)
-    else:
-        f = (n - 1) * chi2 / rest
-        p = float(stats.f.sf(f, k - 1, (k - 1) * (n - 1)))
+    chi2 = float(stats.friedmanchisquare(*places).statistic) if np.ptp(places) else 0.0
+    # Infinite where every block has the same order.
+    f = (n - 1) * chi2 / (n * (k - 1) - chi2) if chi2 < n * (k - 1) - 1e-9 else math.inf
+    p = float(stats.f.sf(f, k - 1, (k - 1) * (n - 1))) if f < math.inf else math.factorial(k) ** -(n - 1)
     q = float(stats.studentized_range.ppf(1 - ALPHA, k, math.inf)) / math.sqrt(2)
     means = dict(sorted(zip(rows, places.mean(1).tolist()), key=lambda item: item[1]))
-    return Ranks(means, n, f, p, q * math.sqrt(k * (k + 1) / (6 * n)))
+    return Ranks(means, p, q * math.sqrt(k * (k + 1) / (6 * n)))

@@ -1,11 +1,12 @@
 """What the runs say about each claim of a paper: one Verdict a claim, and the one function that counts them.
 
-A claim is a difference of runs, or one of several by its place among them, estimated by a block design over
-the seeds. A direction is decided where the difference is significant, corrected for the number of
-comparisons. A size is judged by itself: the 90 % interval confirms it, the range of a result from as few runs
-as the paper's contradicts it.
+A direction is decided where the difference of runs is significant, corrected for the number of comparisons.
+A size is judged by itself: the 90 % interval confirms it, the range of a result from as few runs as the
+paper's contradicts it.
 """
 
+import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -13,22 +14,14 @@ from enum import StrEnum
 from statistics import fmean
 
 from pipeline.report2 import measures
-from pipeline.report2.claims import Claim, Contrast, Printed, Tree, read_claims
-from pipeline.report2.evidence import Evidence, Source
-from pipeline.report2.statistics import ALPHA, Estimate, Family, first_of, holm
+from pipeline.report2.claims import Claim, Difference, Printed, read_claims
+from pipeline.report2.evidence import Evidence
+from pipeline.report2.statistics import ALPHA, ZERO, Estimate, Family, holm
 from pipeline.report2.study import Study
 from pipeline.schema import Paper
 
-# points by which a level may deviate ("reaches 68.40")
-CLOSE = 1.0
-# points, or share of the size, by which a difference may deviate
-SIZE, SHARE = 0.5, 0.1
-# of a printed number with two decimals
-ROUNDING = 0.005
-# seeds that show a spread
-ENOUGH = 2
-# how close a difference is to the number that the paper names
-CONFIRMED, CONTRADICTED, OPEN = "confirmed", "contradicted", "open"
+# of a printed number with two decimals; seeds that show a spread, and the most that are considered
+ROUNDING, ENOUGH, MOST = 0.005, 2, 100
 
 
 class Chip(StrEnum):
@@ -44,6 +37,10 @@ class Chip(StrEnum):
     NOT_TESTABLE = "not testable"
 
 
+# how close a difference is to the number that the paper names, and what that says where it is all the claim
+CLOSENESS = {"confirmed": Chip.HOLDS, "contradicted": Chip.FAILS, "open": Chip.UNDECIDED}
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What the runs say about one claim.
@@ -53,8 +50,7 @@ class Verdict:
     seeds: of the run that has the fewest; p: of the deciding comparison, corrected
     by_seed: (seed, the claim's number in it) of the seeds that all runs have
     size: confirmed, contradicted or open; empty: the claim names no size
-    rival: of several comparisons the one that decides; method: how it was computed
-    reason: why it has not run or cannot be tested
+    rival: of several comparisons the one that decides; method: how it was computed; reason: why it was not
     needed, hours: seeds that would decide an undecided claim, hours of one process for the further ones
     elsewhere: (heading, verdict) of the tables that measure the same printed numbers in another setting
     """
@@ -91,14 +87,10 @@ def after_correction(verdicts: Iterable[Verdict]) -> int:
 
 
 def variants(paper: Paper) -> dict[str, tuple[str, str]]:
-    """{`table2-full`: (`table2`, `full`)}: tables that measure the same printed numbers in other
-    scenarios."""
+    """{`table2-full`: (`table2`, `full`)}: tables that measure printed numbers in other scenarios."""
     tables, split = paper.tables, {key: key.partition("-")[::2] for key in paper.tables}
-    return {
-        key: (base, name)
-        for key, (base, name) in split.items()
-        if name and base in tables and tables[base].published == tables[key].published
-    }
+    again = {key: (base, name) for key, (base, name) in split.items() if name and base in tables}
+    return {key: pair for key, pair in again.items() if tables[pair[0]].published == tables[key].published}
 
 
 def verdicts(study: Study) -> list[Verdict]:
@@ -135,79 +127,62 @@ def judge(claim: Claim, evidence: Evidence) -> Verdict:
 class _Case:
     """One claim about numbers that runs measure."""
 
-    def __init__(self, claim: Claim, evidence: Evidence, tree: Tree):
+    def __init__(self, claim: Claim, evidence: Evidence, tree: Difference):
         self.claim, self.expected, self.evidence, self.tree = claim, claim.expected, evidence, tree
-        self.leaves = tree.leaves()
-        self.sources = list(dict.fromkeys(source for leaf in self.leaves for source, _ in leaf.weights))
+        self.leaves, self.sources = tree.leaves(), tree.spots()
         self.values = {source: evidence.values(source) for source in self.sources}
         self.level = any(abs(sum(weight for _, weight in leaf.weights)) > 1e-9 for leaf in self.leaves)
 
     def verdict(self, empty: Verdict) -> Verdict:
-        if missing := self._missing():
-            return replace(empty, chip=Chip.NOT_RUN, reason=missing)
+        cells = {cell for cell, _ in self.sources}
+        if missing := {cell for (cell, _), row in self.values.items() if not row}:
+            done = len(cells) - len(missing)
+            return replace(empty, chip=Chip.NOT_RUN, reason=f"{done} of {len(cells)} cells measured")
         if guessing := self._at_chance():
             return replace(empty, reason=f"at chance: {', '.join(guessing)}")
-        pool = self.evidence.pool(self.claim.spots)
+        pool = dict.fromkeys(source for spot in self.claim.spots for source in self.evidence.pool(spot))
         estimates = {leaf: self.evidence.estimate(leaf, pool) for leaf in self.leaves}
         known = {leaf: estimate for leaf, estimate in estimates.items() if estimate}
         if len(known) < len(estimates):
             return replace(empty, chip=Chip.NOT_RUN, reason="the runs share no seed")
-        kind, seeds = self.expected.kind, min(map(len, self.values.values()))
-        points = all(measures.in_points(measure) for _, measure in self.sources)
-        base = replace(
-            empty, seeds=seeds, by_seed=self._by_seed(), points=points and kind not in ("rank", "value")
-        )
-        if min(seeds, *(estimate.n for estimate in known.values())) < ENOUGH:
+        seeds = min(map(len, self.values.values()))
+        points = self.expected.kind not in ("rank", "value")
+        points = points and all(measures.in_points(measure) for _, measure in self.sources)
+        base = replace(empty, seeds=seeds, by_seed=self._by_seed(), points=points)
+        if min(seeds, *(one.n for one in known.values())) < ENOUGH:
             return self._one_seed(base)
-        if any(estimate.constant for estimate in known.values()):
+        if any(one.v <= ZERO**2 and one.route != "identical" for one in known.values()):
             return self._one_seed(replace(base, method="no spread over the seeds"))
         family = Family(known, self.expected.bound, 1 if self.expected.sign in (">=", "<") else -1)
         tested = self._tested(base, family)
-        return self._outlook(tested, family, pool) if tested.chip == Chip.UNDECIDED else tested
-
-    # -- numbers of the runs --
-
-    def _missing(self) -> str:
-        cells = {cell for cell, _ in self.sources}
-        ran, measured = (
-            sum(cell in self.evidence.results for cell in cells),
-            sum(map(bool, self.values.values())),
-        )
-        if ran < len(cells):
-            return f"{ran} of {len(cells)} cells have run"
-        return f"{measured} of {len(self.values)} numbers are measured" if measured < len(self.values) else ""
+        return self._outlook(tested, family) if tested.chip == Chip.UNDECIDED else tested
 
     def _at_chance(self) -> list[str]:
-        """The methods of the nearest comparison whose runs answer by chance: a difference says nothing of
-        them. Of a level or a rank none."""
+        """The methods of the nearest comparison whose runs answer by chance; of a level or a rank none."""
         if self.level or self.expected.kind == "rank":
             return []
-        leaf = self.tree.pick(lambda leaf: leaf.at(lambda source: fmean(self.values[source].values())))
+        means = {source: fmean(values.values()) for source, values in self.values.items()}
+        leaf = self.tree.pick(lambda leaf: leaf.at(means.__getitem__))
         cells = dict.fromkeys(cell for (cell, _), _ in leaf.weights if self.evidence.at_chance(cell))
         return [self.evidence.study.label(cell.method) for cell in cells]
 
     def _by_seed(self) -> tuple[tuple[int, float], ...]:
         """The claim's own number in every seed that all its runs have."""
         rows = {source: {seed: x for (seed, _), x in row.items()} for source, row in self.values.items()}
-        return tuple(
-            (seed, self.claim.value(self.tree, lambda source: rows[source][seed]))
-            for seed in sorted(set.intersection(*map(set, rows.values())))
-        )
+        seeds = sorted(set.intersection(*map(set, rows.values())))
+        numbers = {seed: {source: row[seed] for source, row in rows.items()} for seed in seeds}
+        return tuple((seed, self.claim.value(self.tree, numbers[seed].__getitem__)) for seed in seeds)
 
     def _one_seed(self, base: Verdict) -> Verdict:
-        """The side to which the numbers point without an interval, which is no verdict."""
+        """The side to which the numbers point without an interval."""
         if not base.by_seed:
             return replace(base, chip=Chip.NOT_RUN, reason="the runs share no seed")
-        point, expected = fmean(value for _, value in base.by_seed), self.expected
         if self.level and base.seeds < ENOUGH:
-            return replace(base, chip=Chip.NOT_RUN, reason="one seed gives no interval", point=point)
-        if expected.sign or expected.kind == "abs":
-            agrees = expected.fits(point)
-        else:
-            agrees = abs(point - expected.number) <= (CLOSE if expected.kind == "value" else SIZE)
-        return replace(base, chip=Chip.ONE_FOR if agrees else Chip.ONE_AGAINST, point=point)
-
-    # -- tests --
+            return replace(base, chip=Chip.NOT_RUN, reason="one seed gives no interval")
+        point = fmean(value for _, value in base.by_seed)
+        return replace(
+            base, chip=Chip.ONE_FOR if self.expected.fits(point) else Chip.ONE_AGAINST, point=point
+        )
 
     def _tested(self, base: Verdict, family: Family) -> Verdict:
         nearest = self.tree.pick(lambda leaf: family.estimates[leaf].d)
@@ -217,90 +192,77 @@ class _Case:
         one, level = family.estimates[leaf], family.level[leaf]
         chip, size = self._chip(one, level, family.side(leaf))
         low, high = one.interval(level)
+        rival, method = self._name(leaf) if len(self.leaves) > 1 else "", self._method(one)
         tested = replace(
-            base,
-            chip=chip,
-            size=size,
-            point=one.d,
-            low=low,
-            high=high,
-            p=family.p[decides],
-            rival=self._name(leaf) if len(self.leaves) > 1 else "",
-            method=self._method(one),
+            base, chip=chip, point=one.d, low=low, high=high, p=family.p[decides], size=size, rival=rival
         )
         if self.expected.kind != "rank":
-            return tested
+            return replace(tested, method=method)
         sides = [family.side(leaf) for leaf in self.leaves]
         place = 1.0 + sum(estimate.d < 0 for estimate in family.estimates.values())
-        return replace(tested, point=place, low=1.0 + sides.count(-1), high=1.0 + len(sides) - sides.count(1))
+        low, high = 1.0 + sides.count(-1), 1.0 + len(sides) - sides.count(1)
+        return replace(tested, point=place, low=low, high=high, method=method)
 
     def _chip(self, one: Estimate, level: float, side: int) -> tuple[Chip, str]:
         """(verdict, size) of the deciding comparison."""
-        expected, (low, high) = self.expected, one.interval(level)
-        if expected.kind == "abs":
-            if max(map(abs, one.interval(2 * level))) < expected.number:
-                return Chip.HOLDS, ""
-            outside = low >= expected.number or high <= -expected.number
-            return Chip.FAILS if outside else Chip.UNDECIDED, ""
+        expected = self.expected
+        size = self._closeness(one, level) if expected.margin else ""
+        if not expected.sign:
+            return CLOSENESS[size], ""
         agrees = Chip.HOLDS if (side > 0) == expected.sign.startswith(">") else Chip.FAILS
         chip = agrees if side else Chip.UNDECIDED
-        if expected.kind not in ("size", "value"):
-            return chip, ""
-        size = self._closeness(one, level)
-        if not expected.sign:
-            words = {CONFIRMED: Chip.HOLDS, CONTRADICTED: Chip.FAILS, OPEN: Chip.UNDECIDED}
-            return words[size], ""
-        return Chip.CONTRADICTED if size == CONTRADICTED and chip != Chip.FAILS else chip, size
+        return Chip.CONTRADICTED if size == "contradicted" and chip != Chip.FAILS else chip, size
 
     def _closeness(self, one: Estimate, level: float) -> str:
-        """confirmed where the 90 % interval lies within the margin of the number, contradicted where the
-        number, as printed, lies outside the range in which further runs would fall."""
-        number, value = self.expected.number, self.expected.kind == "value"
-        margin, slack = (CLOSE, 0.0) if value else (max(SIZE, SHARE * abs(number)), ROUNDING)
-        near, likely = one.interval(2 * level), one.interval(level, self.evidence.paper.runs)
-        if number - margin < near[0] and near[1] < number + margin:
-            return CONFIRMED
-        return OPEN if likely[0] - slack <= number <= likely[1] + slack else CONTRADICTED
+        """confirmed where the 90 % interval lies within the margin of the number (two one-sided tests at
+        5 %), contradicted where the printed number lies outside the range of the mean of as few runs as the
+        paper's; of `abs<x` where the 95 % interval lies outside."""
+        number, margin = self.expected.number, self.expected.margin
+        low, high = one.interval(2 * level)
+        if number - margin < low and high < number + margin:
+            return "confirmed"
+        near = self.expected.kind == "abs"
+        slack, runs = (margin, math.inf) if near else (ROUNDING, self.evidence.paper.runs)
+        low, high = one.interval(level, runs)
+        return "open" if low - slack < number < high + slack else "contradicted"
 
-    def _outlook(self, tested: Verdict, family: Family, pool: tuple[Source, ...]) -> Verdict:
+    def _outlook(self, tested: Verdict, family: Family) -> Verdict:
         """How many seeds would decide a direction if difference and spread stay as they are."""
+        estimates = family.estimates
 
         def decided(n: int) -> bool:
-            grown = family.grown(n)
+            grown = Family({leaf: one.grown(n) for leaf, one in estimates.items()}, family.bound, family.tie)
             return grown.side(self.tree.pick(grown.evidence)) != 0
 
-        n = min(estimate.n for estimate in family.estimates.values())
-        needed = first_of(decided, n) if self.expected.sign else None
-        cells = self.evidence.rows(self.sources, pool)
-        hours = (needed - n) * self.evidence.hours(cells) if needed else None
-        return replace(tested, needed=needed, hours=hours)
+        n = min(one.n for one in estimates.values())
+        # More seeds never undo it.
+        needed = n + bisect_left(range(n, MOST + 1), True, key=decided)
+        if needed > MOST or not self.expected.sign:
+            return tested
+        cells = self.evidence.compared(self.claim.spots)
+        seconds = sum(fmean(self.evidence.results[cell]["seconds"]) for cell in cells)
+        return replace(tested, needed=needed, hours=(needed - n) * seconds / 3600)
 
-    # -- words --
-
-    def _name(self, leaf: Contrast) -> str:
-        """A comparison by the part that it does not share with the others, and its measure where theirs is
-        another."""
+    def _name(self, leaf: Difference) -> str:
+        """A comparison by what it does not share with the others, and its measure where there are several."""
         shared = set.intersection(*({source for source, _ in other.weights} for other in self.leaves))
         every = [source for source, _ in leaf.weights]
         own = [source for source in every if source not in shared] or every
         names = " and ".join(dict.fromkeys(self.evidence.study.label(cell.method) for cell, _ in own))
-        measured = {measure for _, measure in every}
-        several = {measure for _, measure in self.sources} != measured
-        return f"{names}, {measured.pop()}" if several and len(measured) == 1 else names
+        measured = dict.fromkeys(measure for _, measure in every)
+        several = len({measure for _, measure in self.sources}) > 1
+        return f"{names}, {' and '.join(measured)}" if several else names
 
     def _method(self, one: Estimate) -> str:
         """`least squares of method and seed, 8 rows, 5 seeds, 28 df; other spread: MOON; Holm over 3`."""
-        how = {
-            "pooled": f"least squares of method and seed, {one.rows} rows",
-            "paired": "paired t",
-            "level": "t of one mean",
+        pooled = f"least squares of method and seed, {one.rows} rows"
+        names = {
+            "alone": "t over the seeds",
             "combined": "sum of scenarios (Welch)",
-            "identical": "identical in every seed",
-        }[one.route]
-        apart = ", ".join(self.evidence.study.label(name) for name in one.outliers)
-        parts = [
-            f"{how}, {one.n} seeds, {one.df:.3g} df",
-            f"other spread: {apart}" if apart else "",
-            f"Holm over {len(self.leaves)}" if len(self.leaves) > 1 else "",
-        ]
-        return "; ".join(filter(None, parts))
+            "identical": "identical",
+        }
+        how = names.get(one.route, pooled)
+        how += f", {one.n} seeds, {one.df:.3g} df"
+        if one.outliers:
+            how += f"; other spread: {', '.join(map(self.evidence.study.label, one.outliers))}"
+        return f"{how}; Holm over {len(self.leaves)}" if len(self.leaves) > 1 else how
