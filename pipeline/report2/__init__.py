@@ -12,6 +12,7 @@ from markupsafe import Markup
 from pipeline.cells.results import as_csv, survey, tidy
 from pipeline.errors import FedReproError
 from pipeline.files import write_text
+from pipeline.report2.figures import CSS
 from pipeline.report2.overview import citation, overview
 from pipeline.report2.page import page
 from pipeline.report2.study import studies
@@ -70,6 +71,7 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     style, script = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("style.css", "page.js"))
+    style += CSS
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     made.globals |= {"style": Markup(style), "script": Markup(script), "script_hash": f"sha256-{digest}"}
     made.filters |= FILTERS

@@ -1,4 +1,4 @@
-"""What the methods of a paper reach, setting by setting: printed beside measured, as dots on an axis and as ranks."""
+"""Printed beside measured: the methods of every setting as dots on an axis and as ranks, and the claims."""
 
 import math
 from collections.abc import Iterable
@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 
 from pipeline.cells.results import Summary, lower_is_better, summarise
 from pipeline.report2.claims import Claim
-from pipeline.report2.panels import Panel, Value
+from pipeline.report2.panels import Panel
 from pipeline.report2.study import Study
 from pipeline.report2.tables import TableView
-from pipeline.report2.words import GROUPS
+from pipeline.report2.verdicts import Verdict
+from pipeline.report2.words import GROUPS, minus, ordinal, signed
 from pipeline.schema import Cell
 
 # Measures that sum up a block of columns.
@@ -20,7 +21,9 @@ HEADINGS = ("Avg", "AVG", "Acc.", "average")
 FEWEST = 4
 CHARTS = 2
 SHORT = "-short"
-STEPS = (1, 2, 5, 10)
+# Percent points from 0 that the axis of the claims shows at most.
+FARTHEST = 20.0
+STEPS = (1, 2, 4, 5, 10)
 
 
 def sums_up(measure: str) -> bool:
@@ -96,7 +99,8 @@ def _add(found: dict[tuple, Setting], study: Study, view: TableView, panel: Pane
         setting.columns.append(Column(variant or view.heading, numbers, scenario, measure, main=not variant))
     elif not numbers:
         cells = {name: Cell.parse(value.target) for name, value in values.items() if value.target}
-        setting.columns += _shortened(study, cells, measure)
+        known = {column.scenario for column in setting.columns}
+        setting.columns += [one for one in _shortened(study, cells, measure) if one.scenario not in known]
 
 
 def _shortened(study: Study, cells: dict[str, Cell], measure: str) -> list[Column]:
@@ -257,3 +261,77 @@ def _rank(name: str, numbers: dict[str, float], printed: bool, pale: bool, low: 
 def place_of(name: str, numbers: dict[str, float], low: bool = False) -> int:
     """1 for the best; equal numbers share a place."""
     return 1 + sum((other < numbers[name]) if low else (other > numbers[name]) for other in numbers.values())
+
+
+# -- claims --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ClaimRow:
+    """A claim with its numbers as text and its marks on the common axis, in percent of its width."""
+
+    verdict: Verdict
+    title: str
+    point: str
+    interval: str
+    printed: str
+    x: float | None
+    low: float | None
+    high: float | None
+    mark: float | None
+    seeds: str
+    # the same of the other settings, by heading
+    elsewhere: dict[str, "ClaimRow"]
+
+    @property
+    def kind(self) -> str:
+        """Class of the style sheet."""
+        return self.verdict.chip.name.lower()
+
+
+def shown(verdict: Verdict, value: float | None) -> str:
+    """`+5.4`; a rank as `3rd`, another number that is no difference of percent points in three digits."""
+    if value is None:
+        return ""
+    if verdict.claim.expected.kind == "rank":
+        return ordinal(round(value))
+    if verdict.points:
+        return signed(value, 1 if abs(value) >= 0.05 else 2)
+    form = ",.0f" if abs(value) >= 1000 else ".3g"
+    return minus(format(value, form if verdict.claim.expected.kind == "value" else f"+{form}"))
+
+
+def claim_row(verdict: Verdict, axis: Axis | None) -> ClaimRow:
+    def at(value: float | None) -> float | None:
+        return axis.at(value) if axis and verdict.points and value is not None else None
+
+    low, high = shown(verdict, verdict.low), shown(verdict, verdict.high)
+    return ClaimRow(
+        verdict,
+        verdict.claim.title or verdict.claim.text,
+        shown(verdict, verdict.point),
+        f"[{low.replace('+', '')}, {high.replace('+', '')}]" if low and high else "",
+        shown(verdict, verdict.printed),
+        at(verdict.point),
+        at(verdict.low),
+        at(verdict.high),
+        at(verdict.printed) if verdict.point is not None or axis else None,
+        ", ".join(shown(verdict, value) for _, value in verdict.by_seed),
+        {other_setting(heading): claim_row(other, axis) for heading, other in verdict.elsewhere},
+    )
+
+
+def other_setting(heading: str) -> str:
+    """`Table 2, tuned` -> `tuned`."""
+    return heading.partition(", ")[2] or heading
+
+
+def claims_axis(found: list[Verdict]) -> Axis | None:
+    """Of all differences in percent points; what lies beyond FARTHEST stands at its ends, and so do ends of
+    intervals."""
+    shown = [v for v in found if v.points and v.point is not None]
+    if not shown:
+        return None
+    reach = max(abs(n) for v in shown for n in (v.point, v.printed) if n is not None)
+    span = min(max(reach, 1.0), FARTHEST)
+    return Axis.over([-span, span])

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import yaml
 
-from pipeline.report2.page import Axis, ClaimRow, Page, claim_row, claims_axis
+from pipeline.report2.comparison import Axis, ClaimRow, claim_row, claims_axis
+from pipeline.report2.page import TILES, Page
 from pipeline.report2.verdicts import Chip, count
 from pipeline.report2.words import bibtex_entry
 
@@ -41,7 +42,8 @@ def overview(pages: Iterable[Page]) -> Overview:
 
 
 def measured_first(rows: list[ClaimRow]) -> list[ClaimRow]:
-    return [row for row in rows if row.verdict.point is not None] or rows[:1]
+    """Of a paper's tiles those with a number; without any the first."""
+    return [row for row in rows if row.verdict.point is not None][:TILES] or rows[:1]
 
 
 @dataclass(frozen=True)

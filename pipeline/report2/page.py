@@ -1,32 +1,41 @@
 """The page of a paper, as plain data for its template."""
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
+
+from markupsafe import Markup
 
 from pipeline.cells.results import Summary, is_percent, lower_is_better, ordered, summarise
 from pipeline.report2.comparison import (
     CHARTS,
+    SHORT,
     Axis,
+    ClaimRow,
     Dots,
     Ranks,
     Setting,
+    claim_row,
+    claims_axis,
     dots,
+    other_setting,
     place_of,
     ranks,
     settings,
     sums_up,
 )
-from pipeline.report2.panels import Head, Panel, Row, Value, mark, merge_heads, result_path
-from pipeline.report2.study import Numbered, Study, ValueRow, every, values
+from pipeline.report2.drawings import FigureView, curves, figures
+from pipeline.report2.panels import Head, Panel, Row, Value, mark, merge_heads
+from pipeline.report2.study import Batch, Numbered, Study, ValueRow, deviations, grouped, provenance, values
 from pipeline.report2.tables import TableView, table_view
-from pipeline.report2.verdicts import Chip, Verdict, count, verdicts
-from pipeline.report2.words import bibtex, measure_words, minus, ordinal, signed
-from pipeline.schema import ACROSS, MINIATURE, MINIATURES, Paper, printed
+from pipeline.report2.verdicts import Chip, count, variants, verdicts
+from pipeline.report2.words import bibtex, measure_words
+from pipeline.schema import MINIATURE, Cell, Paper, printed
 
 TILES = 4
 # Steps of the colour that shows the distance to the print.
 TINTS = 6
-# Percent points from 0 that the axis of the claims shows at most.
-FARTHEST = 20.0
+# Rows of two charts together; longer ones leave the second to the table.
+MOST_DOTS = 24
 
 
 # -- numbers -------------------------------------------------------------------------------------------------
@@ -82,6 +91,8 @@ class Tab:
     done: str = ""
     # which model the main line scores; empty where results have no other
     line: str = ""
+    # the table that has the other rows
+    rest: str = ""
 
 
 def number(value: Value) -> Number:
@@ -97,6 +108,7 @@ def number(value: Value) -> Number:
         value.mark,
         f"{way[0]}{step}" if step else "",
         value.file,
+        value.measure.startswith(OTHER),
     )
 
 
@@ -117,28 +129,47 @@ def other_model(study: Study, value: Value) -> Number:
 LINES = {"pre": "before local training", "post": "after local training"}
 OTHERS = {"pre": LINES["post"], "post": LINES["pre"]}
 MIXED = "the other model"
+# Measures of that other model, where paper.yaml gives it a column.
+OTHER = ("pre.", "post.", "other.")
 
 
-def tab(study: Study, view: TableView) -> Tab:
-    """A table of the paper, cut to its measured columns and rows; averages come first in their group."""
-    grids = [grid for panel in view.panels if (grid := cut(study, panel))]
-    short = view.number.partition(", ")[2]
-    values = [value for panel in view.panels for row in panel.rows for value in row.values]
+def tab(study: Study, view: TableView, base: TableView | None = None) -> Tab:
+    """A table of the paper, cut to its measured columns and rows; averages come first in their group.
+
+    base: the table whose printed numbers it measures in another setting; rows that are the same runs as there
+    stand there alone.
+    """
+    there = {value.cell for value in _values(base)} if base else set()
+    panels = [
+        replace(panel, rows=[row for row in panel.rows if _differs(row, there)]) for panel in view.panels
+    ]
+    values = [value for panel in panels for row in panel.rows for value in row.values]
+    left = any(len(panel.rows) < len(whole.rows) for panel, whole in zip(panels, view.panels))
     return Tab(
         view.key,
-        short or view.heading,
+        view.number.partition(", ")[2] if base and base.measured else view.heading,
         ", ".join(filter(None, [f"{view.heading}: {view.title}", view.about])),
         view.note,
-        grids,
+        [grid for panel in panels if (grid := cut(study, panel))],
         seeds([value.number for value in values if value.number and value.cell]),
         done="" if view.measured == view.fillable else f"{view.measured} of {view.fillable}",
         line=main_line(study, values),
+        rest=base.heading if base and left else "",
     )
+
+
+def _values(view: TableView) -> list[Value]:
+    return [value for panel in view.panels for row in panel.rows for value in row.values]
+
+
+def _differs(row: Row, there: set[Cell | None]) -> bool:
+    cells = {value.cell for value in row.values if value.cell}
+    return not cells or not cells <= there
 
 
 def main_line(study: Study, values: list[Value]) -> str:
     """Which model the main line scores, where results have the other one too."""
-    cells = {value.cell for value in values if value.cell and other_model(study, value).mean}
+    cells = {v.cell for v in values if v.cell and other_model(study, v).mean not in ("", v.mean)}
     hooks = sorted({study.results[cell]["hook"] for cell in cells}, reverse=True)
     return ", ".join(LINES[hook] for hook in hooks) if len(hooks) < 2 else "as each method is scored"
 
@@ -152,6 +183,8 @@ def own_tab(study: Study, scenario: str) -> Tab | None:
     names = [n for n in ordered(names) if is_percent(n) and not n.startswith(("pre.", "post.", "method."))]
     if any("." in name for name in names):
         names = [name for name in names if "." in name]
+    if not scenario.endswith(SHORT):
+        names = [name for name in names if sums_up(name) or lower_is_better(name)]
     rows = []
     for cell, run in runs.items():
         values = [
@@ -211,100 +244,47 @@ def cut(study: Study, panel: Panel) -> Grid | None:
     heads: list[list[str]] = []
     numbers: list[list[Number]] = [[] for _ in rows]
     for group in groups.values():
-        for i in sorted(group, key=lambda i: not _sums_up(rows, i)):
+        given = any(_measure(rows, i).startswith(OTHER) for i in group)
+        for i in sorted(group, key=lambda i: _order(_measure(rows, i))):
             heads.append(columns[i])
             for line, row in zip(numbers, rows):
                 line.append(number(row.values[i]))
-            if _sums_up(rows, i) and (label := _other(study, rows, i)):
+            if _sums_up(rows, i) and not given and (label := _other(study, rows, i)):
                 heads.append([*columns[i][:-1], label])
                 for line, row in zip(numbers, rows):
                     line.append(other_model(study, row.values[i]))
     shared = [level for level in range(len(heads[0]) - 1) if len({head[level] for head in heads}) == 1]
     title = ", ".join(filter(None, [panel.title, *(heads[0][level] for level in shared)]))
     merged = merge_heads([[text for level, text in enumerate(head) if level not in shared] for head in heads])
-    lines = [Line(row.name, row.name == study.name, row.mean, row.stub, n) for row, n in zip(rows, numbers)]
-    return Grid(title, panel.stub, merged, lines)
+    # a column of words that says the same of every row goes into the note of the main line
+    stubs = [i for i in range(len(panel.stub)) if i == 0 or len({row.stub[i] for row in rows}) > 1]
+    lines = [
+        Line(row.name, row.name == study.name, row.mean, [row.stub[i] for i in stubs], n)
+        for row, n in zip(rows, numbers)
+    ]
+    return Grid(title, [panel.stub[i] for i in stubs], merged, lines)
+
+
+def _measure(rows: list[Row], i: int) -> str:
+    return next((row.values[i].measure for row in rows if row.values[i].measure), "")
+
+
+def _order(measure: str) -> int:
+    """The average first, then that of the other model."""
+    return 0 if sums_up(measure) else 1 if measure.startswith(OTHER) else 2
 
 
 def _sums_up(rows: list[Row], i: int) -> bool:
-    return any(sums_up(row.values[i].measure) for row in rows if row.values[i].measure)
+    return sums_up(_measure(rows, i))
 
 
 def _other(study: Study, rows: list[Row], i: int) -> str:
     """Heading of the second column of an average; empty where no result has it."""
     values = [row.values[i] for row in rows if row.values[i].cell]
-    if not any(other_model(study, value).mean for value in values):
+    if not any(other_model(study, value).mean not in ("", value.mean) for value in values):
         return ""
     hooks = {study.results[value.cell]["hook"] for value in values if value.cell}
     return OTHERS[hooks.pop()] if len(hooks) == 1 else MIXED
-
-
-# -- claims --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class ClaimRow:
-    """A claim with its numbers as text and its marks on the common axis, in percent of its width."""
-
-    verdict: Verdict
-    title: str
-    point: str
-    interval: str
-    printed: str
-    x: float | None
-    low: float | None
-    high: float | None
-    mark: float | None
-    seeds: str
-    # the same of the other settings, by heading
-    elsewhere: dict[str, "ClaimRow"]
-
-    @property
-    def kind(self) -> str:
-        """Class of the style sheet."""
-        return self.verdict.chip.name.lower()
-
-
-def shown(verdict: Verdict, value: float | None) -> str:
-    """`+5.4`; a rank as `3rd`, another number that is no difference of percent points in three digits."""
-    if value is None:
-        return ""
-    if verdict.claim.expected.kind == "rank":
-        return ordinal(round(value))
-    if verdict.points:
-        return signed(value, 1 if abs(value) >= 0.05 else 2)
-    return minus(f"{value:.3g}" if verdict.claim.expected.kind == "value" else f"{value:+.3g}")
-
-
-def claim_row(verdict: Verdict, axis: Axis | None) -> ClaimRow:
-    def at(value: float | None) -> float | None:
-        return axis.at(value) if axis and verdict.points and value is not None else None
-
-    low, high = shown(verdict, verdict.low), shown(verdict, verdict.high)
-    return ClaimRow(
-        verdict,
-        verdict.claim.title or verdict.claim.text,
-        shown(verdict, verdict.point),
-        f"[{low.replace('+', '')}, {high.replace('+', '')}]" if low and high else "",
-        shown(verdict, verdict.printed),
-        at(verdict.point),
-        at(verdict.low),
-        at(verdict.high),
-        at(verdict.printed) if verdict.point is not None or axis else None,
-        ", ".join(shown(verdict, value) for _, value in verdict.by_seed),
-        {heading: claim_row(other, axis) for heading, other in verdict.elsewhere},
-    )
-
-
-def claims_axis(found: list[Verdict]) -> Axis | None:
-    """Of all differences in percent points; what lies farther than FARTHEST, or the end of an interval, stands at
-    its ends."""
-    shown = [v for v in found if v.points and v.point is not None]
-    if not shown:
-        return None
-    reach = max(abs(n) for v in shown for n in (v.point, v.printed) if n is not None)
-    span = min(max(reach, 1.0), FARTHEST)
-    return Axis.over([-span, span])
 
 
 # -- the page ------------------------------------------------------------------------------------------------
@@ -322,7 +302,7 @@ class Page:
     main: list[ClaimRow]
     claims: list[ClaimRow]
     axis: Axis | None
-    # headings of the tables that judge claims in other settings
+    # what the settings are called in which other tables judge claims
     elsewhere: list[str]
     settings: list[Setting]
     dots: list[Dots]
@@ -331,15 +311,19 @@ class Page:
     # tables without a measured number: heading, title, file of the printed numbers
     waiting: list[tuple[str, str, str]]
     mini: Tab | None
+    figures: list[FigureView]
+    # (setting, accuracy over rounds)
+    curves: list[tuple[str, Markup]]
     why: list[str]
     command: str
     cite: str
     done: int
     planned: int
     deviations: list[tuple[str, list[str]]]
-    readings: list[Numbered]
+    # by the methods that have them
+    readings: dict[str, list[Numbered]]
     values: list[ValueRow]
-    provenance: list[tuple[str, list[list[str]]]]
+    provenance: list[tuple[str, list[Batch]]]
     problems: list[str]
 
     @property
@@ -357,6 +341,13 @@ class Page:
     def open(self) -> list[ClaimRow]:
         """Claims without a number."""
         return [row for row in self.claims if row.verdict.chip in (Chip.NOT_RUN, Chip.NOT_TESTABLE)]
+
+    @property
+    def reference(self) -> str:
+        """`Fu et al., 2025`."""
+        first, *others = self.paper.authors.split(", ")
+        year = re.search(r"\((\d{4})\)", self.paper.reference)
+        return f"{first.split()[-1]}{' et al.' if others else ''}" + (f", {year[1]}" if year else "")
 
     @property
     def place(self) -> tuple[int, int, int] | None:
@@ -377,7 +368,11 @@ def page(study: Study) -> Page:
     views = [table_view(key, study) for key in paper.tables]
     compared = settings(study, views, [row.verdict.claim for row in main])
     charts = [dots(one, study.name) for one in compared if one.comparable][:CHARTS]
-    tabs = [tab(study, view) for view in views if view.measured]
+    if sum(len(chart.rows) for chart in charts) > MOST_DOTS:
+        charts = charts[:1]
+    by_key = {view.key: view for view in views}
+    bases = {key: by_key[base] for key, (base, _) in variants(paper).items()}
+    tabs = [tab(study, view, bases.get(view.key)) for view in views if view.measured]
     tabs += [own for scenario in paper.beside if (own := own_tab(study, scenario))]
     cells = printed(study.key, study.root)
     scenario = compared[0].columns[0].scenario if compared else ""
@@ -385,29 +380,45 @@ def page(study: Study) -> Page:
         key=study.key,
         name=study.name,
         paper=paper,
-        headline=study.filled(paper.headline, scenario, "headline"),
+        headline=study.filled(paper.headline, "headline", scenario),
         counts=count(found),
         main=main,
         claims=list(rows.values()),
         axis=axis,
-        elsewhere=list(dict.fromkeys(heading for v in found if v.seeds for heading, _ in v.elsewhere)),
+        elsewhere=list(
+            dict.fromkeys(other_setting(name) for v in found if v.seeds for name, _ in v.elsewhere)
+        ),
         settings=compared,
         dots=charts,
         ranks=_ranks(study, compared, charts),
         tabs=tabs,
         waiting=[(v.heading, v.title, paper.tables[v.key].published) for v in views if not v.measured],
         mini=own_tab(study, MINIATURE),
-        why=[study.filled(text, scenario, "why") for text in paper.why],
+        figures=figures(study),
+        curves=[
+            (study.title(name), curves(study, name, cells))
+            for name, cells in compared_cells(study, compared).items()
+        ],
+        why=[study.filled(text, "why", scenario) for text in paper.why],
         command=command(study, compared),
         cite=bibtex(paper, study.key),
         done=sum(cell in study.results for cell in cells),
         planned=len(cells),
         deviations=deviations(study),
-        readings=every(study.readings),
+        readings=grouped(study.readings),
         values=values(study),
         provenance=provenance(study),
         problems=list(study.problems.values()),
     )
+
+
+def compared_cells(study: Study, compared: list[Setting]) -> dict[str, list[Cell]]:
+    """Scenario -> the finished cells of the methods that its column compares."""
+    columns = {column.scenario: column for setting in compared for column in setting.columns[::-1]}
+    return {
+        name: [cell for cell in study.runs[name] if study.label(cell.method) in column.numbers]
+        for name, column in columns.items()
+    }
 
 
 def _ranks(study: Study, compared: list[Setting], charts: list[Dots]) -> Ranks | None:
@@ -422,45 +433,3 @@ def command(study: Study, compared: list[Setting]) -> str:
     methods = [name for name in study.paper.methods if study.paper.label(name) == study.name]
     scenario = column.scenario if column else next(iter(study.paper.scenarios))
     return f"fedrepro run {study.cell(scenario, methods[0])} --seeds 7,8"
-
-
-def deviations(study: Study) -> list[tuple[str, list[str]]]:
-    """(scenario, points): what paper.yaml notes and what results say of their data."""
-    found = []
-    for scenario in study.paper.scenarios:
-        points = study.notes(scenario)
-        for result in (r for cell, r in study.results.items() if cell.scenario == scenario):
-            for data in filter(None, (result["data"], result["public"])):
-                points += [f"{data['set']}: {data['deviation']}."] if data["deviation"] else []
-            points += result["warnings"]
-        if points and scenario not in MINIATURES:
-            found.append((study.title(scenario), list(dict.fromkeys(points))))
-    return found
-
-
-def provenance(study: Study) -> list[tuple[str, list[list[str]]]]:
-    """(scenario, rows) of method, seeds, machine, commit, hours, digest."""
-    found = []
-    for scenario in study.paper.scenarios:
-        rows = [
-            [
-                study.label(cell.method),
-                ", ".join(map(str, result["seeds"])),
-                ", ".join(dict.fromkeys(map(processor, result.get("machines", [result["versions"]])))),
-                result["git"].get("commit", "unknown")[:8],
-                f"{sum(result['seconds']) / 3600:.2f}",
-                result["digest"][:8],
-                result_path(cell),
-            ]
-            for cell, result in study.results.items()
-            if cell.scenario == scenario
-        ]
-        if rows and scenario != ACROSS:
-            found.append((study.title(scenario), rows))
-    return found
-
-
-def processor(machine: dict) -> str:
-    """`AMD EPYC`: a processor without its instruction sets."""
-    words = machine.get("processor", "unknown").replace("(R)", "").replace("Processor", "").split()
-    return " ".join(word for word in words if not word.islower() or word.isalpha())

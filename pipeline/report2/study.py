@@ -4,23 +4,31 @@ used, and what is run where the paper is silent."""
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import pandas as pd
 
-from pipeline.cells.readings import Reading, hyper_parameters, readings_of, settings_of
+from pipeline.cells.readings import Reading, Setting, filled, hyper_parameters, readings_of, settings_of
 from pipeline.cells.results import Problem, history
-from pipeline.errors import ParamError, unknown
 from pipeline.report2.words import method_label, scenario_title, variant
-from pipeline.schema import MINIATURE, MINIATURES, ROOT, Cell, Paper, load_paper, papers, planned
+from pipeline.schema import (
+    ACROSS,
+    MINIATURE,
+    MINIATURES,
+    ROOT,
+    Cell,
+    Paper,
+    load_paper,
+    papers,
+    planned,
+    printed,
+)
 
 # Rows of one algorithm that are named one by one.
 FEW = 3
-PLACEHOLDER = re.compile(r"\{(?:([\w-]+) )?([\w-]+) ([\w.]+)\}")
 SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z“])")
 
 
@@ -70,6 +78,12 @@ class Study:
         """Those of the paper's own grids."""
         return [cell for cell in self.planned if cell.scenario not in MINIATURES]
 
+    @cached_property
+    def own(self) -> list[Cell]:
+        """Cells of the grids with methods that the paper itself compares."""
+        methods = {cell.method for cell in printed(self.key, self.root)}
+        return [cell for cell in self.grid if cell.method in methods]
+
     def cell(self, scenario: str, method: str) -> Cell:
         return Cell(self.key, scenario, method)
 
@@ -110,30 +124,12 @@ class Study:
 
     def notes(self, scenario: str) -> list[str]:
         """What paper.yaml notes of a scenario, point by point."""
-        text = self.filled(self.paper.notes.get(scenario, ""), scenario, f"notes.{scenario}")
+        text = self.filled(self.paper.notes.get(scenario, ""), f"notes.{scenario}", scenario)
         return [point for point in SENTENCE.split(" ".join(text.split())) if point]
 
-    def filled(self, text: str, scenario: str, where: str) -> str:
-        """A text of paper.yaml with its numbers: `{fedamp weighted}` is the mean over seeds of that measure
-        of a scenario's cell, `{pacs-64 fedamp weighted}` that of another scenario; `not yet measured` where
-        the cell has not run.
-
-        Raises ParamError for a scenario, method or measure that there is not.
-        """
-
-        def number(match: re.Match) -> str:
-            place, method, measure = match.groups()
-            result = self.results.get(self.cell(place or scenario, method))
-            for kind, name, known in (
-                ("scenario", place or scenario, self.paper.scenarios),
-                ("method", method, self.paper.methods),
-                ("measure", measure, result["measures"] if result else [measure]),
-            ):
-                if name not in known:
-                    raise ParamError(f"papers/{self.key}/paper.yaml: {where}: {unknown(kind, name, known)}")
-            return f"{fmean(result['measures'][measure]):.1f}" if result else "not yet measured"
-
-        return PLACEHOLDER.sub(number, text)
+    def filled(self, text: str, where: str, scenario: str = "") -> str:
+        """A text of paper.yaml with its measured numbers (pipeline.cells.readings.filled)."""
+        return filled(text, where, self.key, self.results.get, scenario, self.root)
 
     def computed_otherwise(self, cells: Iterable[Cell]) -> str:
         """Which of these cells have another executor, precision or device than most; empty where all are
@@ -160,12 +156,16 @@ class Study:
 
     @cached_property
     def readings(self) -> "dict[Cell, list[Numbered]]":
-        """The readings of every cell of the grids and the miniature, as it was run or else would be."""
-        cells = (*self.grid, *self.asked(MINIATURE))
+        """The readings of every cell of the paper's own methods, as it was run or else would be."""
+        choices = [replace(one, why=self.filled(one.why, "readings")) for one in self.paper.readings]
         return _numbered(
-            self.paper,
-            {cell: readings_of(cell, self.root, resolved(self.results.get(cell))) for cell in cells},
+            replace(self.paper, readings=choices), {cell: self.readings_of(cell) for cell in self.own}
         )
+
+    def readings_of(self, cell: Cell) -> list[Reading]:
+        """The readings of a cell as it was run or else would be, with their measured numbers."""
+        readings = readings_of(cell, self.root, resolved(self.results.get(cell)))
+        return [replace(reading, why=self.filled(reading.why, "readings")) for reading in readings]
 
 
 def studies(
@@ -190,8 +190,8 @@ class Numbered:
 
 @dataclass(frozen=True)
 class ValueRow:
-    """A value of the scenarios (`rows` is empty) or of some methods, and where it comes from. `value` has
-    several where scenarios differ."""
+    """A value of the scenarios (`rows` is empty) or of a method, and where it comes from. `value` has
+    several where scenarios or rows differ."""
 
     rows: str
     name: str
@@ -224,10 +224,15 @@ def _numbered(paper: Paper, readings: dict[Cell, list[Reading]]) -> dict[Cell, l
     return {cell: [numbered[reading] for reading in readings[cell]] for cell in cells}
 
 
-def every(readings: dict[Cell, list[Numbered]]) -> list[Numbered]:
-    """Each reading once, by its number."""
-    once = {one for several in readings.values() for one in several}
-    return sorted(once, key=lambda one: int(one.number[1:]))
+def grouped(readings: dict[Cell, list[Numbered]]) -> dict[str, list[Numbered]]:
+    """Each reading once, by its number, under the methods that have it."""
+    once = sorted(
+        {one for several in readings.values() for one in several}, key=lambda one: int(one.number[1:])
+    )
+    groups: dict[str, list[Numbered]] = {}
+    for one in once:
+        groups.setdefault(one.rows, []).append(one)
+    return groups
 
 
 def methods_in_words(paper: Paper, methods: Iterable[str], cells: Iterable[Cell]) -> str:
@@ -249,38 +254,39 @@ def methods_in_words(paper: Paper, methods: Iterable[str], cells: Iterable[Cell]
 
 
 def values(study: Study) -> list[ValueRow]:
-    """Every value of the paper's scenarios and every hyper-parameter that ran or would run, defaults
-    included, with its source."""
-    cells = list(dict.fromkeys(study.grid))
-    settings = _collected(
-        (("", one.name), one.value, one.source) for cell in cells for one in settings_of(cell, study.root)
-    )
+    """Every value of the paper's scenarios and every hyper-parameter that its methods ran with or would,
+    defaults included; a source that a reading gives is the reading's number."""
+    paper, root = study.paper, study.root
+    numbers = {
+        (paper.algorithm(cell.method), one.reading.why): one.number
+        for cell, several in study.readings.items()
+        for one in several
+    }
+    settings = _collected((("", one.name), one) for cell in study.own for one in settings_of(cell, root))
     given = _collected(
-        ((cell.method, one.name), one.value, one.source)
-        for cell in cells
-        for one in hyper_parameters(cell, study.root, resolved(study.results.get(cell)))
+        ((paper.algorithm(cell.method), one.name), one)
+        for cell in study.own
+        for one in hyper_parameters(cell, root, resolved(study.results.get(cell)))
     )
-    shared: dict[tuple[str, str, str], list[str]] = {}
-    for (method, name), (value, source) in given.items():
-        shared.setdefault((name, value, source), []).append(method)
-    rows = [ValueRow("", name, value, source) for (_, name), (value, source) in settings.items()]
+    names = {paper.algorithm(cell.method): variant(paper.label(cell.method))[0] for cell in study.own[::-1]}
+    rows = [ValueRow("", name, value, "; ".join(sources)) for (_, name), (value, sources) in settings.items()]
     return rows + [
-        ValueRow(methods_in_words(study.paper, methods, cells), name, value, source)
-        for (name, value, source), methods in shared.items()
+        ValueRow(names[kind], name, value, "; ".join(numbers.get((kind, text), text) for text in sources))
+        for (kind, name), (value, sources) in given.items()
     ]
 
 
 def _collected(
-    values: Iterable[tuple[tuple[str, str], Any, str]],
-) -> dict[tuple[str, str], tuple[str, str]]:
-    """Key -> its different values, and its different sources, each joined."""
+    values: Iterable[tuple[tuple[str, str], Setting]],
+) -> dict[tuple[str, str], tuple[str, list[str]]]:
+    """Key -> its different values, joined, and its different sources."""
     collected: dict[tuple[str, str], tuple[dict, dict]] = {}
-    for key, value, source in values:
+    for key, one in values:
         shown, sources = collected.setdefault(key, ({}, {}))
-        shown[value_words(value)] = None
-        if source:
-            sources[source] = None
-    return {key: ("; ".join(shown), "; ".join(sources)) for key, (shown, sources) in collected.items()}
+        shown[value_words(one.value)] = None
+        if one.source:
+            sources[one.source] = None
+    return {key: ("; ".join(shown), list(sources)) for key, (shown, sources) in collected.items()}
 
 
 def value_words(value: Any) -> str:
@@ -298,3 +304,64 @@ def value_words(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(value_words, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# -- what differs from the paper, and where the numbers come from --------------------------------------------
+
+
+def deviations(study: Study) -> list[tuple[str, list[str]]]:
+    """(scenario, points): what paper.yaml notes and what results say of their data."""
+    found = []
+    for scenario in study.paper.scenarios:
+        points = study.notes(scenario)
+        for result in (r for cell, r in study.results.items() if cell.scenario == scenario):
+            for data in filter(None, (result["data"], result["public"])):
+                points += [f"{data['set']}: {data['deviation']}."] if data["deviation"] else []
+            points += result["warnings"]
+        if points and scenario not in MINIATURES:
+            found.append((study.title(scenario), list(dict.fromkeys(points))))
+    return found
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Runs with the same seeds, machines and commit: (method, hours, digest, file)."""
+
+    seeds: str
+    machine: str
+    commit: str
+    cells: list[tuple[str, ...]]
+
+
+def provenance(study: Study) -> list[tuple[str, list[Batch]]]:
+    """(scenario, its runs by seeds, machines and commit)."""
+    found = []
+    for scenario, runs in study.runs.items():
+        batches: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+        for cell, result in runs.items() if scenario != ACROSS else ():
+            machines = dict.fromkeys(map(processor, result.get("machines", [result["versions"]])))
+            key = seed_words(result["seeds"]), ", ".join(machines), result["git"].get("commit", "")[:8]
+            hours = f"{sum(result['seconds']) / 3600:.2f}"
+            batches.setdefault(key, []).append(
+                (
+                    study.label(cell.method),
+                    hours,
+                    result["digest"][:8],
+                    (cell.folder(Path()) / "result.json").as_posix(),
+                )
+            )
+        if batches:
+            found.append((study.title(scenario), [Batch(*key, cells) for key, cells in batches.items()]))
+    return found
+
+
+def processor(machine: dict) -> str:
+    """`EPYC`: the last word of a processor's name without its instruction sets."""
+    words = machine.get("processor", "unknown").replace("(R)", "").replace("Processor", "").split()
+    return [word for word in words if not word.islower() or word.isalpha()][-1]
+
+
+def seed_words(seeds: list[int]) -> str:
+    """`0–4`, `0, 2`."""
+    run = seeds == list(range(seeds[0], seeds[0] + len(seeds))) and len(seeds) > 2
+    return f"{seeds[0]}–{seeds[-1]}" if run else ", ".join(map(str, seeds))

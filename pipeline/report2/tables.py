@@ -267,10 +267,13 @@ class Body:
                 compare(value, self.filler.previous(setting, place, name), lower, "+−")
 
     def _subtract(self, delta: Place):
-        """Measured minus the measured baseline, in the last column of the block before delta that is no
-        cost."""
+        """Measured minus the measured baseline, in the last printed column of the block before delta that is
+        no cost."""
+        ours = self.filler.table.also
         block = [
-            place for place in self.plain if (place.setting, place.dataset) == (delta.setting, delta.dataset)
+            place
+            for place in self.plain
+            if (place.setting, place.dataset) == (delta.setting, delta.dataset) and place.column not in ours
         ]
         block = [place for place in block if self.filler.measure(place.setting, place, "") not in COSTS]
         for name in self.names:

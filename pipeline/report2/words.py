@@ -55,6 +55,9 @@ GROUPS = {
     "clean": "clean test",
     "corrupted": "corrupted test",
     "unseen": "unseen clients",
+    "pre": "before local training",
+    "post": "after local training",
+    "other": "of the models on the other side of local training",
 }
 ARCHIVES = {"https://arxiv.org/abs/": "arXiv:", "https://doi.org/": "doi:"}
 NUMBERS = "no one two three four five six seven eight nine ten eleven twelve".split()
@@ -113,7 +116,7 @@ def method_label(paper: Paper, method: str) -> str:
 def measure_words(measure: str) -> str:
     """`clean.AVG` -> `clean test, average`; a domain keeps its name."""
     group, _, name = measure.rpartition(".")
-    return ", ".join(filter(None, (GROUPS.get(group, group), MEASURES.get(name, name))))
+    return ", ".join(filter(None, (GROUPS.get(group, group), MEASURES.get(name, pretty(name)))))
 
 
 def minus(number: str) -> str:
@@ -145,40 +148,12 @@ def address(link: str) -> str:
     return link.removeprefix("https://")
 
 
-def listed(names: Iterable[str]) -> str:
-    """`A`, `A and B`, `A, B and C`."""
-    *first, last = names
-    return f"{', '.join(first)} and {last}" if first else last
-
-
-def p_words(p: float) -> str:
-    """`p = 0.0016`, two digits of it; `p < 0.0001`."""
-    return "p < 0.0001" if p < 1e-4 else f"p = {p:.2g}"
-
-
 def hours_words(hours: float) -> str:
     """`12 hours`, `1.5 hours`, `40 minutes`."""
     if hours < 1:
         minutes = max(round(60 * hours), 1)
         return f"{minutes} minute{'s' * (minutes > 1)}"
     return f"{hours:,.0f} hours" if hours >= 10 else f"{hours:.1f} hours"
-
-
-def lead_words(mean: float, std: float | None, other: str, next_: float, next_std: float | None) -> str:
-    """`0.76 from FedSR (standard deviation over seeds up to 1.82)`: how far a leader lies from the next one,
-    beside the larger of their standard deviations where there are several seeds."""
-    gap, spreads = abs(mean - next_), [one for one in (std, next_std) if one is not None]
-    spread = f" (standard deviation over seeds up to {max(spreads):.2f})" if spreads else ""
-    return f"{gap:.2f} from {other}{spread}"
-
-
-def leader(numbers: Mapping[str, Summary], measure: str = "average") -> tuple[str, str]:
-    """Who comes first of two or more accuracies, best first, and `82.68 % (weighted by test size), 0.29 from
-    FedRep, ...`."""
-    (name, first), (other, second), *_ = numbers.items()
-    what = "" if measure == "average" else f" ({measure_words(measure)})"
-    lead = lead_words(first.mean, first.std, other, second.mean, second.std)
-    return name, f"{first.mean:.2f} %{what}, {lead}"
 
 
 def counted(count: int, noun: str) -> str:

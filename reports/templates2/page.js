@@ -24,7 +24,7 @@ async function copy(text, pressed) {
 }
 
 // -- tables: copy and sort
-const part = (cell, what) => (cell.querySelector(what)?.textContent ?? "").replace("± ", "").replaceAll("−", "-");
+const part = (cell, what) => (cell.querySelector(what)?.textContent ?? "").replace("±", "").replaceAll("−", "-");
 const position = cell => ({
   mean: part(cell, ".m"), spread: part(cell, "small"), printed: part(cell, "i"),
   mark: cell.querySelector("b") ? "textbf" : cell.querySelector("u") ? "underline" : "",
@@ -145,4 +145,14 @@ for (const group of all(".waffle")) {
     next.tabIndex = 0;
     next.focus();
   });
+}
+
+// -- figures: what a line or a point belongs to stands out under the pointer
+for (const panels of all(".panels")) {
+  const light = key => {
+    panels.classList.toggle("dimmed", Boolean(key));
+    all("[data-key]", panels).forEach(one => one.classList.toggle("lit", one.dataset.key === key));
+  };
+  panels.addEventListener("pointerover", event => light(event.target.closest("[data-key]")?.dataset.key));
+  panels.addEventListener("pointerleave", () => light());
 }
