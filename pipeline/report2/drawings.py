@@ -18,7 +18,7 @@ from pipeline.cells.results import summarise
 from pipeline.data.pictures import examples_path
 from pipeline.errors import FedReproError
 from pipeline.report2 import figures as draw
-from pipeline.report2.extras import EXTRA, Shown, finished_methods, label, method_inks, picture
+from pipeline.report2.extras import EXTRA, Shown, finished_methods, label, method_inks, over_seeds, picture
 from pipeline.report2.figures import Ink, Panel
 from pipeline.report2.study import Study
 from pipeline.report2.words import measure_words, pretty
@@ -154,7 +154,7 @@ def _curve(study: Study, title: str, measure: str, cells: list[Cell], window: in
     for cell in cells:
         history = study.history(cell)
         if measure in history and history[measure].notna().any():
-            tables[label(study, cell.method)] = draw.over_seeds(history, measure, window)
+            tables[label(study, cell.method)] = over_seeds(history, measure, window)
         elif measure != "loss":  # the steps of some methods descend no single loss
             path = shorten(cell.folder(study.root) / "history.csv")
             raise FedReproError(f"{path}: the column {measure!r} is missing or empty")

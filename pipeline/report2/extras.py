@@ -17,6 +17,7 @@ from pipeline.report2.study import Study
 from pipeline.report2.words import option_words, pretty, variant
 from pipeline.schema import MINIATURE, Cell
 
+ROUNDS = 61  # points of a line at most
 SHARE = 0.25  # of the methods, whose reported accuracy lies below the target
 ENOUGH = 15  # rounds, from which on the round of a target distinguishes methods
 MANY = 8  # different numbers of images, from which on accuracy against them shows anything
@@ -38,11 +39,32 @@ def method_inks(study: Study, names: Iterable[str]) -> dict[str, Ink]:
 
 
 def finished_methods(study: Study, scenario: str) -> list[Cell]:
-    """The finished cells of a scenario in the first of the paper's grids that has some, or the miniature's."""
+    """The finished cells of a scenario in the first of the paper's grids, or miniature, that has some."""
     grids = [grid.methods for grid in study.paper.grids.values() if scenario in grid.scenarios]
     if study.paper.miniature and scenario == MINIATURE:
         grids = [study.paper.miniature.methods]
     return next(filter(None, (list(study.finished([scenario], methods)) for methods in grids)), [])
+
+
+def trailing_mean(values: pd.Series, window: int) -> pd.Series:
+    """s_t = mean(y_max(1,t-window+1) .. y_t) of a series by round, at the rounds that it has (FedCRL Fig. 3).
+
+    Rounds that were not evaluated are absent; round 0, before training, is left out of a mean.
+    """
+    if window == 1:
+        return values
+    values = values[values.index > 0]
+    every = values.reindex(range(1, values.index.max() + 1)) if len(values) else values
+    return every.rolling(window, min_periods=1).mean()[values.index]
+
+
+def over_seeds(history: pd.DataFrame, measure: str, window: int = 1) -> pd.DataFrame:
+    """Columns x, mean, low, high over the seeds, by round, of a measure that is smoothed seed by seed."""
+    rows = history.dropna(subset=[measure]).set_index("round")
+    smooth = pd.concat([trailing_mean(seed[measure], window) for _, seed in rows.groupby("seed")])
+    table = smooth.groupby("round").agg(["mean", "min", "max"]).reset_index()
+    chosen = np.unique(np.linspace(0, len(table) - 1, min(len(table), ROUNDS)).astype(int))
+    return table.set_axis(["x", "mean", "low", "high"], axis=1).iloc[chosen]
 
 
 def picture(study: Study, path: Path, words: str, command: str) -> Panel:
@@ -133,7 +155,7 @@ def _signals(study: Study, scenario: str) -> Shown:
     names = [name for table in histories.values() for name in table if name.startswith("method.")]
     for column in [name for name in dict.fromkeys(names) if ".learns." not in name]:
         tables = {
-            name: draw.over_seeds(table, column)
+            name: over_seeds(table, column)
             for name, table in histories.items()
             if column in table and table[column].nunique() > 1
         }

@@ -66,7 +66,6 @@ STYLE: dict[Any, Any] = {
     "text.parse_math": False,  # a $ in a label is a dollar sign
 }
 INCH = 72  # pixels, so that a unit of the SVG is a pixel of the page
-ROUNDS = 61  # points of a line at most
 MOST_BANDS = 6  # with more lines, the ranges of the seeds hide one another
 MOST_DOTS = 600  # of a cloud
 LETTER, LONGEST = 5.9, 40  # pixels, on average, of a letter; letters of a label
@@ -112,7 +111,8 @@ class Panel:
         self.figure = Figure((width / INCH, height / INCH), dpi=INCH)
         span = (width - left - right) / width, (height - below - above) / height
         self.axes = self.figure.add_axes((left / width, below / height, *span))
-        self.axes.patch.set_visible(False)
+        for patch in (self.figure.patch, self.axes.patch):
+            patch.set_visible(False)
 
     def of(self, name: str, numbers: str = "") -> str:
         """The gid of what belongs to a series; `numbers` show under the pointer."""
@@ -207,27 +207,6 @@ def _dots(
 # -- lines over a number -------------------------------------------------------------------------------------
 
 
-def trailing_mean(values: pd.Series, window: int) -> pd.Series:
-    """s_t = mean(y_max(1,t-window+1) .. y_t) of a series by round, at the rounds that it has (FedCRL Fig. 3).
-
-    Rounds that were not evaluated are absent; round 0, before training, is left out of a mean.
-    """
-    if window == 1:
-        return values
-    values = values[values.index > 0]
-    every = values.reindex(range(1, values.index.max() + 1)) if len(values) else values
-    return every.rolling(window, min_periods=1).mean()[values.index]
-
-
-def over_seeds(history: pd.DataFrame, measure: str, window: int = 1) -> pd.DataFrame:
-    """Columns x, mean, low, high over the seeds, by round, of a measure that is smoothed seed by seed."""
-    rows = history.dropna(subset=[measure]).set_index("round")
-    smooth = pd.concat([trailing_mean(seed[measure], window) for _, seed in rows.groupby("seed")])
-    table = smooth.groupby("round").agg(["mean", "min", "max"]).reset_index()
-    chosen = np.unique(np.linspace(0, len(table) - 1, min(len(table), ROUNDS)).astype(int))
-    return table.set_axis(["x", "mean", "low", "high"], axis=1).iloc[chosen]
-
-
 @rc_context(STYLE)
 def lines(
     title: str,
@@ -310,7 +289,7 @@ def _names(panel: Panel, tables: Mapping[str, pd.DataFrame], ink: Mapping[str, I
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> np.ndarray:
-    """Ascending places near the ascending wanted ones, from low to high, at least `gap` between neighbours."""
+    """Ascending places near ascending wanted ones, from low to high, `gap` or more between neighbours."""
     offset = gap * np.arange(len(wanted))
     free = np.clip(wanted - offset, low, max(high - offset[-1], low))
     return offset + (np.maximum.accumulate(free) + np.minimum.accumulate(free[::-1])[::-1]) / 2
