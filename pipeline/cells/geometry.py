@@ -1,0 +1,335 @@
+"""What figures show of representations, logits, answers and images: computed once, stored small under
+papers/<paper>/figures, drawn from there by any clone.
+
+embedding    t-SNE of representations (FedCRL Fig. 4); their silhouette by label
+sphere       their directions and lengths (FedLSA Fig. 2); their uniformity
+margins      between the clients' class means, and what the server sends (FedLSA Fig. 1)
+matrix       cross-correlations of logits (FCCL+ Fig. 8)
+transfer     t-SNE of one client's features of its own and of another domain (FCCL+ Fig. 9)
+corruptions  accuracy by corruption and severity (not in a paper)
+"""
+
+import json
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy.spatial.distance import pdist
+
+from pipeline.data import pictures
+from pipeline.errors import FedReproError
+from pipeline.files import write_json, write_text
+from pipeline.schema import COMPUTED, MINIATURE, PICTURE, ROOT, Cell, load_paper, shorten
+
+PERPLEXITY = 30
+SEED = 0
+COLUMNS = {
+    "embedding": ["x", "y", "label", "client"],
+    "margins": ["label", "clients", "mean", "vectors"],
+    "matrix": ["images", "client", "row", "column", "value"],
+    "sphere": ["x", "y", "z", "label", "client"],
+    "transfer": ["client", "domain", "x", "y", "label", "right"],
+    "corruptions": ["corruption", "severity", "images", "accuracy"],
+}
+WORDS = ("label", "client", "images", "domain", "corruption")  # columns that need not be numbers
+SMALLEST = 1e-12  # a column of logits that varies less counts as constant
+Arrays = Mapping[str, np.ndarray]
+
+# -- stored tables -------------------------------------------------------------------------------------------
+
+
+def table_path(figure: str, cell: Cell, root: Path = ROOT) -> Path:
+    """papers/<paper>/figures/<figure>-<scenario>-<method>.csv; a JSON of that name says what it is."""
+    return root / "papers" / cell.paper / "figures" / f"{figure}-{cell.scenario}-{cell.method}.csv"
+
+
+def write(kind: str, figure: str, cell: Cell, table: pd.DataFrame, root: Path = ROOT) -> Path:
+    """Store a table as CSV (four decimals, an embedding's three) and, with the numbers in `table.attrs`, as
+    JSON; returns the CSV's path."""
+    path, decimals = table_path(figure, cell, root), 3 if kind == "embedding" else 4
+    write_text(path, table.to_csv(index=False, float_format=f"%.{decimals}f", lineterminator="\n"))
+    rows = {"points": len(table)} if kind == "embedding" else {"kind": kind, "rows": len(table)}
+    numbers = {str(name): round(value, 4) for name, value in table.attrs.items()}
+    write_json(path.with_suffix(".json"), {"cell": str(cell), **rows, **numbers})
+    return path
+
+
+def read(kind: str, figure: str, cell: Cell, root: Path = ROOT) -> pd.DataFrame | None:
+    """The stored table of a cell, with an embedding's `silhouette` and a sphere's `uniformity` in its attrs;
+    None where there is none. FedReproError for a file that is not such a table."""
+    path = table_path(figure, cell, root)
+    if not path.exists():
+        return None
+    try:
+        table = pd.read_csv(path)
+        facts = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+        stored = facts["cell"], facts.get("kind", "embedding"), facts.get("rows", facts.get("points"))
+        if list(table.columns) != COLUMNS[kind] or stored != (str(cell), kind, len(table)):
+            raise ValueError("columns or number of rows")
+        for name in [name for name in COLUMNS[kind] if name not in WORDS]:
+            table[name] = pd.to_numeric(table[name])
+        if "x" in table and not np.isfinite(table[["x", "y"]].to_numpy(float)).all():
+            raise ValueError("points that are no numbers")
+        known = ["silhouette"] if kind == "embedding" else facts.keys() & {"uniformity"}
+        table.attrs = {name: float(facts[name]) for name in known}
+        return table
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FedReproError(f"{shorten(path)}: not the {kind} of a cell with its JSON: {error}") from None
+
+
+# -- computing -----------------------------------------------------------------------------------------------
+
+
+def update(what: str, only: str | None = None, root: Path = ROOT) -> list[Path]:
+    """Compute and store what figures show of a cell (`fedcrl/mini/fedavg`), of a scenario's data
+    (`fcclplus/mini`), or of every cell and data set of a paper that is there; returns the paths.
+
+    only: a figure's key, of which alone. FedReproError for what no figure of the paper shows, or for a cell
+    without representations.
+    """
+    name, _, at = what.partition("/")
+    paper = load_paper(name, root)
+    figures = {key: figure for key, figure in paper.figures.items() if only in (None, key)}
+    cells = [
+        (key, figure.kind, Cell(name, scenario, method))
+        for key, figure in figures.items()
+        if figure.kind in COMPUTED
+        for scenario in dict.fromkeys([MINIATURE, *figure.scenarios])
+        for method in figure.methods or paper.methods
+    ]
+    images = [
+        (key, scenario)
+        for key, figure in figures.items()
+        if figure.kind == PICTURE
+        for scenario in [MINIATURE] * bool(paper.miniature) + figure.scenarios
+    ]
+    if at:
+        cells = [one for one in cells if str(one[2]) == what]
+        images = [one for one in images if one[1] == at]
+        if not cells and not images:
+            shows = only or "that is computed"
+            raise FedReproError(f"papers/{name}/paper.yaml: no figure {shows} shows {what}")
+    else:
+        cells = [one for one in cells if one[2].representations(root).exists()]
+        images = [one for one in images if (root / "data" / paper.scenarios[one[1]].data.set).exists()]
+    written = [write(kind, key, cell, compute(kind, cell, root), root) for key, kind, cell in cells]
+    return written + [
+        pictures.write_examples(
+            pictures.examples_path(name, key, scenario, root), paper.scenarios[scenario], root
+        )
+        for key, scenario in images
+    ]
+
+
+def compute(kind: str, cell: Cell, root: Path = ROOT) -> pd.DataFrame:
+    """The table of a cell; FedReproError for a missing or broken file."""
+    path, (needs, table) = cell.representations(root), KINDS[kind]
+    try:
+        with np.load(path) as file:
+            arrays = dict(file)
+        return table(arrays)
+    except FileNotFoundError:
+        text = f"{shorten(path)}: no such file; the training stage of the cell writes it"
+        raise FedReproError(text) from None
+    except (KeyError, ValueError, zipfile.BadZipFile, EOFError) as error:
+        raise FedReproError(f"{shorten(path)}: {needs}: {error}") from None
+
+
+def _finite(values: np.ndarray) -> bool:
+    return bool(np.isfinite(values).all())
+
+
+def _representations(arrays: Arrays) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(values (n, d) float32, labels (n,), clients (n,)) of a cell."""
+    values, labels, clients = arrays["values"].astype(np.float32), arrays["labels"], arrays["clients"]
+    if values.ndim != 2 or not len(values) == len(labels) == len(clients) or not _finite(values):
+        shapes = f"values {values.shape}, labels {labels.shape}, clients {clients.shape}"
+        raise ValueError(f"{shapes}, or a value that is not finite")
+    if not 2 <= len(np.unique(labels)) < len(labels):
+        raise ValueError(f"{len(labels)} points of {len(np.unique(labels))} labels give no silhouette")
+    return values, labels, clients
+
+
+def plane(values: np.ndarray) -> np.ndarray:
+    """(n, 2): t-SNE of values (n, d); one thread, so that the number of cores does not change it."""
+    from sklearn.manifold import TSNE  # here, because a report draws what is stored without computing it
+    from threadpoolctl import threadpool_limits
+
+    perplexity = min(PERPLEXITY, (len(values) - 1) / 3)
+    with threadpool_limits(1):
+        tsne = TSNE(2, perplexity=perplexity, init="pca", learning_rate="auto", random_state=SEED)
+        return tsne.fit_transform(values)
+
+
+def _embedding(arrays: Arrays) -> pd.DataFrame:
+    """t-SNE of a cell's representations and their cosine silhouette by label (FedCRL Fig. 4)."""
+    from sklearn.metrics import silhouette_score
+    from threadpoolctl import threadpool_limits
+
+    values, labels, clients = _representations(arrays)
+    x, y = plane(values).T
+    table = pd.DataFrame({"x": x, "y": y, "label": labels, "client": clients})
+    with threadpool_limits(1):
+        table.attrs["silhouette"] = float(silhouette_score(values, labels, metric="cosine"))
+    return table
+
+
+def margins(prototypes: np.ndarray) -> np.ndarray:
+    """(C,) margin of each of (C, d) prototypes: smallest L2 distance to another one; NaN rows are absent."""
+    distances = np.linalg.norm(prototypes[:, None] - prototypes[None], axis=2)
+    distances[np.eye(len(prototypes), dtype=bool)] = np.inf
+    least = np.where(np.isnan(distances), np.inf, distances).min(1)
+    return np.where(np.isfinite(least) & ~np.isnan(prototypes).any(1), least, np.nan)
+
+
+def margin_table(
+    prototypes: np.ndarray, labels: np.ndarray, clients: np.ndarray, vectors: np.ndarray | None = None
+) -> pd.DataFrame:
+    """Per label the largest margin that a client's own prototypes have (`clients`), that of the means over
+    clients (`mean`), and that of what the server sends (`vectors`; NaN where it sends nothing for the class).
+
+    prototypes (m, d), labels (m,), clients (m,): a row per client and class that it holds, the mean of its
+    training images by its trained model (FedLSA Eq. 1 and Fig. 1). The mean over clients counts every client
+    that has the class once, as FedProto's global prototypes do. vectors (C, d): row c is class c's, NaN where
+    unknown.
+    """
+    names, places = np.unique(labels, return_inverse=True)
+    who, owners = np.unique(clients, return_inverse=True)
+    own = np.full((len(who), len(names), prototypes.shape[1]), np.nan)
+    own[owners, places] = prototypes
+    per_client = np.stack([margins(client) for client in own])
+    best = np.where(np.isnan(per_client), -np.inf, per_client).max(0)
+    sent = np.full(len(names), np.nan) if vectors is None else margins(vectors)[names]
+    best = np.where(np.isfinite(best), best, np.nan)
+    return pd.DataFrame(
+        {"label": names, "clients": best, "mean": margins(np.nanmean(own, 0)), "vectors": sent}
+    )
+
+
+def _margins(arrays: Arrays) -> pd.DataFrame:
+    prototypes, labels, clients = (arrays[f"prototype{name}"] for name in ("s", "_labels", "_clients"))
+    if (
+        prototypes.ndim != 2
+        or not len(prototypes) == len(labels) == len(clients) > 0
+        or not _finite(prototypes)
+    ):
+        raise ValueError(f"prototypes {prototypes.shape}, expected ({len(labels)}, d), all of them finite")
+    vectors = arrays["vectors"].astype(np.float64) if "vectors" in arrays else None
+    if vectors is not None and (vectors.ndim != 2 or len(vectors) <= labels.max() or np.isinf(vectors).any()):
+        needs = f"(classes, d) with a row for each of the labels to {labels.max()}, finite or NaN"
+        raise ValueError(f"vectors {vectors.shape}, expected {needs}")
+    return margin_table(prototypes.astype(np.float64), labels, clients, vectors)
+
+
+def sphere_table(values: np.ndarray, labels: np.ndarray, clients: np.ndarray) -> pd.DataFrame:
+    """Representations (n, d) in three dimensions: the direction is that of the projection on the three right
+    singular vectors that reach farthest, the distance from the origin is the representation's length over the
+    mean length, so that representations of one length lie on the unit sphere."""
+    lengths = np.linalg.norm(values, axis=1)
+    axes = np.linalg.svd(values, full_matrices=False)[2][:3]
+    projected = values @ np.pad(axes, ((0, 3 - len(axes)), (0, 0))).T
+    directions = projected / np.maximum(np.linalg.norm(projected, axis=1, keepdims=True), SMALLEST)
+    x, y, z = (directions * (lengths / max(lengths.mean(), SMALLEST))[:, None]).T
+    return pd.DataFrame({"x": x, "y": y, "z": z, "label": labels, "client": clients})
+
+
+def uniformity(values: np.ndarray) -> float:
+    """ln of the mean of exp(-2 |u - v|^2) over all pairs of directions u, v of representations (n, d); Wang
+    and Isola (2020). Lower: more uniform."""
+    u = values / np.maximum(np.linalg.norm(values, axis=1, keepdims=True), SMALLEST)
+    return float(np.log(np.exp(-2 * pdist(u, "sqeuclidean")).mean()))
+
+
+def _sphere(arrays: Arrays) -> pd.DataFrame:
+    values, labels, clients = _representations(arrays)
+    table = sphere_table(values.astype(np.float64), labels, clients)
+    table.attrs["uniformity"] = uniformity(values.astype(np.float64))
+    return table
+
+
+def cross_correlation(logits: np.ndarray, consensus: np.ndarray) -> np.ndarray:
+    """M (C, C) of FCCL+ Eq. 1: Pearson's correlation of column u of the logits (n, C) with column v of the
+    consensus."""
+    return _standard(logits).T @ _standard(consensus)
+
+
+def _standard(columns: np.ndarray) -> np.ndarray:
+    centred = columns - columns.mean(0)
+    return centred / np.maximum(np.linalg.norm(centred, axis=0), SMALLEST)
+
+
+def _matrices(arrays: Arrays) -> pd.DataFrame:
+    """Every client's M with the mean logits of all clients on the public images and, where the scenario has
+    such, on the test images of the client's own domain (`private`)."""
+    logits = _logits(arrays, "logits")
+    names = arrays["names"].tolist() if "names" in arrays else [f"client {k}" for k in range(len(logits))]
+    shown = [("public", k, logits) for k in range(len(names))]
+    if "names" in arrays:
+        owners = zip(names, arrays["domains"].tolist(), strict=True)
+        private = {name: _logits(arrays, f"private.{domain}") for name, domain in owners}
+        shown += [("private", names.index(name), part) for name, part in private.items()]
+    parts = []
+    for images, k, every in shown:
+        matrix = cross_correlation(every[k], every.mean(0))
+        row, column = np.indices(matrix.shape).reshape(2, -1)
+        parts.append(
+            pd.DataFrame(
+                {"images": images, "client": names[k], "row": row, "column": column, "value": matrix.ravel()}
+            )
+        )
+    return pd.concat(parts, ignore_index=True)
+
+
+def _logits(arrays: Arrays, name: str) -> np.ndarray:
+    """(clients, images, classes), float64."""
+    logits = arrays[name].astype(np.float64)
+    if logits.ndim != 3 or not _finite(logits) or logits.shape[1] < 2:
+        raise ValueError(f"{name} {logits.shape}, expected (clients, images, classes), all of them finite")
+    return logits
+
+
+def _transfer(arrays: Arrays) -> pd.DataFrame:
+    """t-SNE of the first client's features of its own domain's images, and another one of the next domain's
+    (the paper's M and U); `right` is 1 where the model's answer is the label."""
+    client, own = str(arrays["names"][0]), str(arrays["domains"][0])
+    features, answers = arrays[f"features.{client}"].astype(np.float32), arrays[f"answers.{client}"]
+    labels, domains = arrays["cross_labels"], arrays["cross_domains"]
+    fits = features.ndim == 2 and len(features) == len(answers) == len(labels) == len(domains)
+    if not fits or not _finite(features):
+        raise ValueError(
+            f"features.{client} {features.shape}, expected ({len(labels)}, d), all of them finite"
+        )
+    if len(set(domains)) < 2 or own not in domains:
+        names = ", ".join(sorted(set(domains)))
+        raise ValueError(f"cross_domains holds {names}, expected {own} and another domain")
+    parts = []
+    for domain in (own, next(name for name in domains if name != own)):
+        here = domains == domain
+        x, y = plane(features[here]).T
+        part = {"client": client, "domain": domain, "x": x, "y": y, "label": labels[here]}
+        parts.append(pd.DataFrame(part | {"right": (answers == labels)[here].astype(int)}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _corruptions(arrays: Arrays) -> pd.DataFrame:
+    """Accuracy in percent, mean over clients, and the number of images of every corruption and severity."""
+    kinds, severities, right = (arrays[name] for name in ("corruptions", "severities", "right"))
+    if right.ndim != 2 or not len(kinds) == len(severities) == right.shape[1] > 0:
+        raise ValueError(
+            f"right {right.shape}, expected (clients, {len(kinds)}), with {len(severities)} severities"
+        )
+    share = pd.DataFrame({"corruption": kinds, "severity": severities, "accuracy": 100 * right.mean(0)})
+    grouped = share.groupby(["corruption", "severity"])["accuracy"]
+    return grouped.agg(images="size", accuracy="mean").reset_index()[COLUMNS["corruptions"]]
+
+
+KINDS: dict[str, tuple[str, Callable[[Arrays], pd.DataFrame]]] = {
+    "embedding": ("not representations", _embedding),
+    "sphere": ("not representations", _sphere),
+    "margins": ("no class means of the clients", _margins),
+    "matrix": ("no logits of all clients on common images", _matrices),
+    "transfer": ("no features of every client on every domain's images", _transfer),
+    "corruptions": ("no answers of every client on corrupted images", _corruptions),
+}

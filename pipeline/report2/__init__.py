@@ -1,0 +1,78 @@
+"""Reports: the overview, a page per paper and the page across papers, from the committed results alone."""
+
+import base64
+import hashlib
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+import jinja2
+from markupsafe import Markup
+
+from pipeline.cells.results import as_csv, survey, tidy
+from pipeline.errors import FedReproError
+from pipeline.files import write_text
+from pipeline.report2.figures import CSS
+from pipeline.report2.overview import citation, overview
+from pipeline.report2.page import page
+from pipeline.report2.study import studies
+from pipeline.report2.words import FILTERS
+from pipeline.schema import ROOT, load_paper
+
+TEMPLATES = ROOT / "reports" / "templates2"
+
+
+def render(papers: Iterable[str] | None = None, root: Path = ROOT, out: Path | None = None) -> list[Path]:
+    """Write the pages of the given papers (None: of all), the overview, and every measured number.
+
+    papers  keys of papers
+    root    the checkout whose results are read
+    out     folder of the pages; None: reports/ of the checkout
+
+    The same inputs give the same bytes. Raises FedReproError for an unknown paper or a malformed published
+    table; for a result that cannot be used only after all the rest is written.
+    """
+    papers = None if papers is None else list(papers)
+    for name in papers or ():
+        # reports a wrong name before anything is read
+        load_paper(name, root)
+    results, problems = survey(root)
+    known = studies(results, root, problems)
+    pages = {name: page(study) for name, study in known.items()}
+    cite, out = citation(root), out or root / "reports"
+    files = {
+        f"{name}.html": fill("paper.html", page=pages[name], pages=pages, cite=cite)
+        for name in (papers or pages)
+    }
+    files["index.html"] = fill("index.html", view=overview(pages.values()), pages=pages, cite=cite)
+    files["measured.csv"] = as_csv(tidy(results))
+    for name, text in files.items():
+        write_text(out / name, text)
+    if texts := list(dict.fromkeys(problem.text for problem in problems)):
+        count = "" if len(texts) == 1 else f"{len(texts)} problems; the first: "
+        raise FedReproError(count + texts[0])
+    return [out / name for name in files]
+
+
+def fill(template: str, **context) -> str:
+    """A page in HTML; every text of a paper or a result is escaped."""
+    return environment().get_template(f"{template}.j2").render(context)
+
+
+@cache
+def environment() -> jinja2.Environment:
+    """Of the HTML templates, with style and script inline: a page is one file. The browser runs no other
+    script than this one, by its hash."""
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    style, script = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("style.css", "page.js"))
+    style += CSS
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    made.globals |= {"style": Markup(style), "script": Markup(script), "script_hash": f"sha256-{digest}"}
+    made.filters |= FILTERS
+    return made

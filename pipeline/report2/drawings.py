@@ -1,0 +1,368 @@
+"""Which pictures a paper's page has: its figures, from its own scenarios and from the miniature, then ours.
+
+`figures(study)` gives them in order; `curves(study, scenario, cells)` the accuracy over rounds of any cells.
+Both are HTML with SVG inside, for a page whose style has `figures.CSS`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+import pandas as pd
+from markupsafe import Markup
+
+from pipeline.cells import geometry
+from pipeline.cells.results import summarise
+from pipeline.data.pictures import examples_path
+from pipeline.errors import FedReproError
+from pipeline.report2 import figures as draw
+from pipeline.report2.extras import EXTRA, Shown, finished_methods, label, method_inks, over_seeds, picture
+from pipeline.report2.figures import Ink, Panel
+from pipeline.report2.study import Study
+from pipeline.report2.words import measure_words, pretty
+from pipeline.schema import COMPUTED, MINIATURE, MINIATURES, PICTURE, Cell, Figure, shorten
+
+OURS = "Ours"
+ELSEWHERE = " (not in the paper)"  # how the title of a figure of ours ends in paper.yaml
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """HTML of the panels, and a caption."""
+
+    svg: Markup
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class FigureView:
+    """A figure of the paper or of ours, from the paper's scenarios and from the miniature; `svg` is empty and
+    `miniature` None where nothing is measured."""
+
+    key: str
+    number: str
+    heading: str  # Figure 5; OURS
+    title: str
+    svg: Markup
+    caption: str
+    miniature: Drawing | None
+    command: str = ""  # what runs the cells that are missing; empty where it has all
+
+
+def figures(study: Study) -> list[FigureView]:
+    """The paper's figures that are drawn at all, in its order, then those of ours that show something."""
+    views: list[FigureView] = []
+    for key, figure in study.paper.figures.items():
+        if figure.kind:
+            shown = _drawing(KINDS[figure.kind](study, key, figure, figure.scenarios)) or Drawing(Markup())
+            mini = _drawing(KINDS[figure.kind](study, key, figure, [MINIATURE]))
+            mini = None if mini in [view.miniature for view in views] else mini  # as another figure's
+            printed = any(letter.isdigit() for letter in figure.number)  # also R1, R2 of a supplement
+            heading = f"Figure {figure.number}" if printed else OURS
+            title, command = figure.title.removesuffix(ELSEWHERE), _command(study, key, figure)
+            page = shown.svg, shown.caption, mini, command
+            views.append(FigureView(key, figure.number, heading, title, *page))
+    return views + list(_ours(study))
+
+
+def _ours(study: Study) -> Iterator[FigureView]:
+    """Pictures that no paper has: of the setting with most runs of one grid, and of the miniature."""
+    seeds = {
+        name: sum(len(study.results[cell]["seeds"]) for cell in finished_methods(study, name))
+        for name in study.runs
+        if name not in MINIATURES
+    }
+    main = max(seeds, key=lambda name: seeds[name], default="")
+    for key, (title, drawer) in EXTRA.items():
+        shown = _drawing(drawer(study, main)) if main else None
+        mini = _drawing(drawer(study, MINIATURE)) if MINIATURE in study.runs else None
+        if shown or mini:
+            where, there = (
+                f": {study.title(main)}" if shown and key != "sheet" else "",
+                shown or Drawing(Markup()),
+            )
+            yield FigureView(key, "", OURS, title + where, there.svg, there.caption, mini)
+
+
+def _drawing(shown: Shown) -> Drawing | None:
+    panels, caption, legend = shown
+    return Drawing(draw.page(panels, legend), caption) if panels else None
+
+
+def _command(study: Study, key: str, figure: Figure) -> str:
+    """`fedrepro run 'papers/fedcrl/dvc.yaml:main@cifar10-dir-01-*'`, for scenarios that lack something."""
+    compute = [f"python -m stages.figures {study.key}"] if figure.kind in (*COMPUTED, PICTURE) else []
+    if figure.kind in ("clients", PICTURE):  # of the data alone
+        paths = {
+            name: examples_path(study.key, key, name, study.root) if compute else _counts(study, name)
+            for name in figure.scenarios
+        }
+        lacking = [name for name, path in paths.items() if not path.exists()]
+        stages = [f"papers/{study.key}/dvc.yaml:partition@{name}" for name in lacking]
+    else:
+        missing = [
+            cell
+            for grid in study.paper.grids.values()
+            for name in figure.scenarios
+            for method in grid.methods
+            if name in grid.scenarios and method in (figure.methods or grid.methods)
+            if (cell := study.cell(name, method)) not in study.results
+        ]
+        stages = [f"'{cell.stage(study.paper).removesuffix(cell.method)}*'" for cell in missing]
+        cells = study.finished(figure.scenarios, figure.methods) if compute else ()
+        lacking = [str(cell) for cell in cells if not geometry.table_path(key, cell, study.root).exists()]
+    run = [f"fedrepro run {' '.join(dict.fromkeys(stages))}"] if stages else []
+    return "; ".join(run + compute * bool(stages or lacking))
+
+
+def _title(study: Study, scenario: str) -> str:
+    return "" if scenario == MINIATURE else study.title(scenario)
+
+
+def _unit(measure: str) -> str:
+    return "training loss" if measure == "loss" else f"accuracy, % ({measure_words(measure)})"
+
+
+# -- measures over rounds and against a number ---------------------------------------------------------------
+
+
+def curves(study: Study, scenario: str, cells: Iterable[Cell]) -> Markup:
+    """Accuracy over rounds of these cells of a scenario, mean over seeds; empty without cells."""
+    chosen = [cell for cell in cells if cell.scenario == scenario]
+    measure = study.results[chosen[0]]["headline"] if chosen else ""
+    return draw.page([_curve(study, "", measure, chosen, 1)]) if chosen else Markup()
+
+
+def _curves(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Shown:
+    runs = {name: list(study.finished([name], figure.methods)) for name in scenarios}
+    first = [cell for cells in runs.values() for cell in cells][:1]
+    measures = figure.measures or [study.results[cell]["headline"] for cell in first]
+    panels = [
+        _curve(study, _title(study, name), measure, cells, figure.window)
+        for measure in measures
+        for name, cells in runs.items()
+        if cells
+    ]
+    smooth = f", trailing mean of {figure.window} rounds" if figure.window > 1 else ""
+    return panels, f"Mean over seeds{smooth}; shaded: their range.", {}
+
+
+def _curve(study: Study, title: str, measure: str, cells: list[Cell], window: int) -> Panel:
+    tables = {}
+    for cell in cells:
+        history = study.history(cell)
+        if measure in history and history[measure].notna().any():
+            tables[label(study, cell.method)] = over_seeds(history, measure, window)
+        elif measure != "loss":  # the steps of some methods descend no single loss
+            path = shorten(cell.folder(study.root) / "history.csv")
+            raise FedReproError(f"{path}: the column {measure!r} is missing or empty")
+    return draw.lines(title, _unit(measure), "round", tables, method_inks(study, tables))
+
+
+def _sweep(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Shown:
+    cells = list(study.finished(scenarios, figure.methods))
+    measures, panels = figure.measures or [study.results[cell]["headline"] for cell in cells[:1]], []
+    for measure, over in ((measure, over) for measure in measures for over in figure.over):
+        if tables := sweep_lines(study, over, measure, cells, figure):
+            name = pretty(over.rpartition(".")[2].replace("lam", "lambda"))
+            ink = method_inks(study, tables) if "." in over else draw.inks(["", *tables], "")
+            panels.append(draw.lines("", _unit(measure), name, tables, ink, True))
+    return panels, "Mean over seeds; bars: standard deviation.", {}
+
+
+def sweep_lines(
+    study: Study, over: str, measure: str, cells: list[Cell], figure: Figure
+) -> dict[str, pd.DataFrame]:
+    """name -> columns x, mean, low, high by x, of lines with two points or more.
+
+    A number of the scenario gives a line per method; one of the method a line per scenario, in which all else
+    stays as in the figure's first method.
+    """
+    points: dict[str, list] = {}
+    for cell in cells:
+        result, number = study.results[cell], None
+        if "." in over:
+            number, name = asdict(study.paper.scenarios[cell.scenario]), label(study, cell.method)
+            for key in over.split("."):
+                number = number.get(key) if isinstance(number, dict) else None
+        else:
+            name = study.title(cell.scenario).partition(" (")[0].partition(", ")[0]
+            first = study.results.get(study.cell(cell.scenario, next(iter(figure.methods), "")))
+            mine, base = result["hyper"], first["hyper"] if first else {}
+            if all(mine.get(key) == base.get(key) for key in mine.keys() | base.keys() if key != over):
+                number = mine.get(over)
+        if isinstance(number, (int, float)) and result["measures"].get(measure):
+            summary = summarise(result["measures"][measure])
+            mean, std = summary.mean, summary.std or 0.0
+            points.setdefault(name, []).append((float(number), mean, mean - std, mean + std))
+    tables = {name: pd.DataFrame(rows, columns=["x", "mean", "low", "high"]) for name, rows in points.items()}
+    tables = {name: table.drop_duplicates("x").sort_values("x") for name, table in tables.items()}
+    return {name: table for name, table in tables.items() if len(table) > 1}
+
+
+# -- two measures, data --------------------------------------------------------------------------------------
+
+
+def _pairs(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Shown:
+    ink = dict(zip(map(measure_words, figure.measures), (Ink("mute", mark="○"), Ink("line-1"))))
+    panels = []
+    for scenario in scenarios:
+        values = {}
+        for cell in study.finished([scenario], figure.methods):
+            numbers = [study.results[cell]["measures"].get(measure) for measure in figure.measures]
+            if all(numbers):
+                values[label(study, cell.method)] = [fmean(number) for number in numbers if number]
+        if values:
+            table = pd.DataFrame.from_dict(values, orient="index", columns=list(ink))
+            panels.append(draw.rows(_title(study, scenario), "accuracy, %", table, ink, study.name))
+    return panels, "Mean over seeds.", ink
+
+
+def _counts(study: Study, scenario: str) -> Path:
+    return study.root / "papers" / study.key / "runs" / scenario / "clients.csv"
+
+
+def _clients(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Shown:
+    panels = []
+    for scenario in [name for name in scenarios if _counts(study, name).exists()]:
+        path = _counts(study, scenario)
+        try:
+            table = (
+                pd.read_csv(path, index_col="client").drop(columns=["domain", "train", "test"]).astype(int).T
+            )
+        except (ValueError, KeyError) as error:
+            raise FedReproError(f"{shorten(path)}: not the images per class and client: {error}") from None
+        names = [[pretty(str(name)) for name in axis] for axis in (table.columns, table.index)]
+        panels.append(draw.squares(_title(study, scenario), "", table.to_numpy(float), *names, "client"))
+    return panels, "Training images per class and client, the fuller the more.", {}
+
+
+def _images(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Shown:
+    """One scenario's: the miniature, or the first of the figure's whose picture is there."""
+    for scenario in scenarios:
+        path = examples_path(study.key, key, scenario, study.root)
+        if path.exists():
+            caption = f"{study.title(scenario)}: the first training image of each class, a row per domain."
+            return [picture(study, path, caption, f"python -m stages.figures {study.key}")], caption, {}
+    return [], "", {}
+
+
+# -- of representations --------------------------------------------------------------------------------------
+
+
+def _tables(
+    study: Study, key: str, figure: Figure, scenarios: list[str]
+) -> dict[str, tuple[Cell, pd.DataFrame]]:
+    """Method, with its scenario if there are several -> the cell and what is stored of it for the figure."""
+    cells = study.finished(scenarios, figure.methods)
+    tables = {cell: geometry.read(figure.kind or "", key, cell, study.root) for cell in cells}
+    stored = [(cell, table) for cell, table in tables.items() if table is not None]
+    several = len({cell.scenario for cell, _ in stored}) > 1
+    return {
+        label(study, cell.method) + f", {study.title(cell.scenario)}" * several: (cell, table)
+        for cell, table in stored
+    }
+
+
+def _margins(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Shown:
+    colours = Ink("mute", mark="○"), Ink("line-1"), Ink("own", mark="■")
+    ink, panels = (
+        dict(zip(("largest of a client's own", "mean over clients", "sent by the server"), colours)),
+        [],
+    )
+    for title, (_, stored) in _tables(study, key, figure, scenarios).items():
+        table = stored.set_index("label").set_axis(list(ink), axis=1).dropna(axis=1, how="all")
+        note = "mean " + ", ".join(f"{ink[name].mark} {mean:.3f}" for name, mean in table.mean().items())
+        panels.append(draw.rows(title, "margin, by class", table, ink, note=note))
+    return panels, "L2 distance of a class's prototype to the nearest other; one scale per panel.", ink
+
+
+def _matrices(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Shown:
+    tables, panels = _tables(study, key, figure, scenarios), []
+    for title, (_, table) in tables.items():
+        for (client, images), square in table.groupby(["client", "images"], sort=False):
+            values = square.pivot(index="row", columns="column", values="value").to_numpy()
+            head = f"{f'{title}, ' * (len(tables) > 1)}{client}, {images} images"
+            panels.append(draw.squares(head, f"diagonal {np.diag(values).mean():.2f}", values))
+    caption = (
+        "Correlation of a client's logits with the mean logits, by class. Blue: positive; orange: negative."
+    )
+    return panels, caption, {}
+
+
+def _classes(tables: Iterable[tuple[Cell, pd.DataFrame]]) -> dict[str, Ink]:
+    return draw.label_inks(map(str, sorted({label for _, table in tables for label in table["label"]})))
+
+
+def _clouds(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Shown:
+    """Of the kinds embedding and sphere."""
+    tables, panels = _tables(study, key, figure, scenarios), []
+    ink, sphere = _classes(tables.values()), figure.kind == "sphere"
+    for title, (_, table) in tables.items():
+        note = ", ".join(f"{name} {value:.3f}" for name, value in table.attrs.items())
+        panels.append(draw.cloud(title, note, table, ink, sphere))
+    images = f"{max([len(table) for _, table in tables.values()], default=0):,} test images"
+    caption = f"t-SNE of the representations of {images}; silhouette: cosine, before t-SNE, −1 to 1."
+    if sphere:
+        caption = f"Direction and length of representations of {images}; circle: mean length; pale: behind."
+    return panels, caption, ink
+
+
+def _transfer(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Shown:
+    tables, panels = _tables(study, key, figure, scenarios), []
+    ink = _classes(tables.values())
+    for title, (cell, table) in tables.items():
+        parts = table.groupby(["client", "domain"], sort=False)  # the client's own domain comes first
+        for kind, ((client, domain), points) in zip(("intra", "inter"), parts, strict=True):
+            note = f"{100 * points['right'].mean():.1f} % of these right"
+            if measured := study.results[cell]["measures"].get(f"{kind}.{client}"):
+                note += f"; {kind}-domain accuracy {fmean(measured):.1f} %"
+            panels.append(draw.cloud(f"{title}: {client} → {domain}", note, points, ink))
+    caption = "One client's features, first seed, on its own and on another domain; a t-SNE per panel."
+    return panels, caption, ink
+
+
+def _corruptions(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Shown:
+    tables = {title: table for title, (_, table) in _tables(study, key, figure, scenarios).items()}
+    if not tables:
+        return [], "", {}
+    kinds = pd.DataFrame({title: pooled(table, "corruption") for title, table in tables.items()})
+    kinds = kinds.loc[kinds.mean(axis=1).sort_values().index].rename(
+        index=lambda name: name.replace("_", " ")
+    )
+    lines = {}
+    for title, table in tables.items():
+        line = pooled(table, "severity")
+        numbers = dict.fromkeys(("mean", "low", "high"), line.to_numpy())
+        lines[title] = pd.DataFrame({"x": line.index, **numbers})
+    ink = {name: ink for name, ink in method_inks(study, tables).items() if name in tables}
+    panels = [
+        draw.lines("By severity", "accuracy, %", "severity", lines, ink, True),
+        draw.rows("By corruption, the hardest first", "accuracy, %", kinds, ink),
+    ]
+    images = max(table["images"].sum() for table in tables.values())
+    caption = f"{images:,} test images, each with one corruption; mean over clients, first seed."
+    return panels, caption, ink
+
+
+def pooled(table: pd.DataFrame, column: str) -> pd.Series:
+    """The accuracy over all images of each value of a column."""
+    right = table["accuracy"] * table["images"]
+    return right.groupby(table[column]).sum() / table["images"].groupby(table[column]).sum()
+
+
+KINDS: dict[str, Callable[[Study, str, Figure, list[str]], Shown]] = {
+    "curves": _curves,
+    "sweep": _sweep,
+    "embedding": _clouds,
+    "sphere": _clouds,
+    "margins": _margins,
+    "matrix": _matrices,
+    "transfer": _transfer,
+    "corruptions": _corruptions,
+    "pairs": _pairs,
+    "clients": _clients,
+    "images": _images,
+}

@@ -1,0 +1,172 @@
+"""What a run measured, by name: from its result, its curve, its costs, and the points that a figure shows.
+
+average, clean.AVG, ...  a measure of result.json
+rounds.10-100.average    mean over the evaluated rounds 10 to 100 of a column of history.csv
+changes.average          how unsteady a curve is: root mean square of the change from one evaluated round,
+                         round 1 first, to the next
+above.hfl.average        percent of the evaluated rounds, from round 1 on, in which the curve is above
+                         that of the row `hfl` of the same scenario
+pace.average             the first evaluated round in which a curve has covered 90 % of the way from its
+                         first value to its last one
+other.average            of the models on the other side of local training than the reported ones
+domains.std              standard deviation over the accuracies of the scenario's domains
+scarce.accuracy          mean accuracy, after the last round, of the quarter of the clients with the
+                         fewest training images; only where all seeds share one partition
+run.traffic              kB that a client sends and receives in a round, at four bytes a scalar
+run.memory               peak memory in MB, of the device where it has its own, else of the process
+run.seconds              wall time of a round
+figure1.vectors          of a figure's kept points, which are those of the first seed: of margins the mean
+                         over the classes of `clients`, `mean` or `vectors`; of an embedding `silhouette`;
+                         of a sphere `uniformity`
+"""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from pipeline.cells import geometry
+from pipeline.cells.results import history, lower_is_better
+from pipeline.schema import ROOT, Cell
+
+COSTS = {"run.traffic": "kB", "run.memory": "MB", "run.seconds": "s"}
+_ROUNDS = re.compile(r"rounds\.(\d+)-(\d+)\.(.+)")
+_ABOVE = re.compile(r"above\.([\w-]+)\.(.+)")
+_CURVES = ("rounds.", "changes.", "pace.")
+_OF_ROUNDS = ("above.", "pace.")  # numbers of rounds or shares of them, no accuracies
+_FIGURE = re.compile(r"(figure[\w-]*)\.(clients|mean|vectors|silhouette|uniformity)")
+
+
+def numbers(cell: Cell, result: dict, measure: str, root: Path = ROOT) -> dict[int, float]:
+    """{seed: number} of one measure of a finished cell, seeds in order; empty where there is no such
+    number."""
+    seeds = result["seeds"]
+    if found := _FIGURE.fullmatch(measure):
+        value = _stored(found[1], found[2], cell, root)
+        return {} if value is None else {min(seeds): value}
+    if measure in COSTS:
+        return dict(sorted(zip(seeds, _costs(result, measure))))
+    if measure.startswith(_CURVES):
+        return _of_curve(cell, measure, root)
+    if found := _ABOVE.fullmatch(measure):
+        return _share_above(cell, found[1], found[2], root)
+    if measure == "domains.std":
+        return dict(sorted(zip(seeds, _over_domains(cell, result, root))))
+    if measure == "scarce.accuracy":
+        return dict(sorted(zip(seeds, _of_scarce(cell, result, root))))
+    if measure.startswith("other."):
+        measure = ("post" if result["hook"] == "pre" else "pre") + measure.removeprefix("other")
+    return dict(sorted(zip(seeds, result["measures"].get(measure, []))))
+
+
+def scale(measure: str) -> str:
+    """The other scale on which differences are checked: logit of percentages, ln of spreads, losses and
+    costs; empty for the rest."""
+    if lower_is_better(measure) or measure.startswith("changes.") or measure == "domains.std":
+        return "ln"
+    return "" if _FIGURE.fullmatch(measure) or measure.startswith(("method.", *_OF_ROUNDS)) else "logit"
+
+
+def in_points(measure: str) -> bool:
+    """Whether a difference is one of percent points of accuracy."""
+    return not (
+        _FIGURE.fullmatch(measure)
+        or measure in COSTS
+        or measure.startswith(_OF_ROUNDS)
+        or measure.rpartition(".")[2] == "loss"
+    )
+
+
+def drawn(measure: str) -> bool:
+    """Whether a measure is read off a figure of the paper, a curve or points, and not off a table."""
+    return bool(_FIGURE.fullmatch(measure)) or measure.startswith((*_CURVES, "above."))
+
+
+def rival(measure: str) -> str:
+    """The row of paper.yaml that a measure compares with; empty for most."""
+    found = _ABOVE.fullmatch(measure)
+    return found[1] if found else ""
+
+
+def _costs(result: dict, measure: str) -> list[float]:
+    if measure == "run.traffic":
+        return [result["traffic"]["bytes"] / 1000] * len(result["seeds"])
+    if measure == "run.seconds":
+        return [seconds / result["rounds"] for seconds in result["seconds"]]
+    memory = result.get("memory") or {}
+    known = (memory.get(name) or [None] for name in ("device_mb", "process_mb"))
+    return next((found for found in known if None not in found), [])
+
+
+def _of_curve(cell: Cell, measure: str, root: Path) -> dict[int, float]:
+    window = _ROUNDS.fullmatch(measure)
+    column = window[3] if window else measure.partition(".")[2]
+    table = _curve(cell, column, root)
+    if measure.startswith("pace."):
+        return {
+            int(seed): _pace(rows["round"].to_numpy(), rows[column].to_numpy())
+            for seed, rows in table.groupby("seed")
+        }
+    if not window:
+        return {
+            int(seed): float(np.sqrt((rows[column].diff().dropna() ** 2).mean()))
+            for seed, rows in table.groupby("seed")
+            if len(rows) > 1
+        }
+    table = table[table["round"].between(int(window[1]), int(window[2]))]
+    return {int(seed): float(mean) for seed, mean in table.groupby("seed")[column].mean().items()}
+
+
+def _curve(cell: Cell, column: str, root: Path) -> pd.DataFrame:
+    """seed, round and a column of the evaluated rounds from 1 on, in order; no rows without such a column."""
+    table = history(cell, root)
+    if column not in table:
+        return pd.DataFrame(columns=["seed", "round", column])
+    table = table.loc[table["round"] > 0, ["seed", "round", column]]
+    return table.dropna(subset=[column]).sort_values("round")
+
+
+def _pace(rounds: np.ndarray, values: np.ndarray) -> float:
+    """The first round with 90 % of the way from the first value to the last; the first one of a level
+    curve."""
+    way = values[-1] - values[0]
+    return float(rounds[np.argmax(np.sign(way) * (values - values[0]) >= 0.9 * abs(way))])
+
+
+def _share_above(cell: Cell, other: str, column: str, root: Path) -> dict[int, float]:
+    """{seed: percent of the rounds that both rows evaluated in which `cell` is above}; empty where the other
+    row has not run."""
+    rival = replace(cell, method=other)
+    if not (rival.folder(root) / "history.csv").exists():
+        return {}
+    both = _curve(cell, column, root).merge(_curve(rival, column, root), on=["seed", "round"])
+    above = both[f"{column}_x"] > both[f"{column}_y"]
+    return {int(seed): 100 * float(share) for seed, share in above.groupby(both["seed"]).mean().items()}
+
+
+def _over_domains(cell: Cell, result: dict, root: Path) -> list[float]:
+    """The spread over the domains (divided by their number) of every seed; empty where no domain is
+    scored."""
+    scored = [result["measures"].get(name, []) for name in cell.resolve(root)[0].data.domains]
+    return [float(np.std(values)) for values in zip(*scored)]
+
+
+def _of_scarce(cell: Cell, result: dict, root: Path) -> list[float]:
+    path = cell.folder(root).with_name("clients.csv")
+    if not path.exists() or len(set(result.get("partitions", ()))) > 1:
+        return []
+    fewest = pd.read_csv(path)["train"].to_numpy().argsort(kind="stable")
+    fewest = fewest[: max(1, round(len(fewest) / 4))]
+    scored = [[run[k] for k in fewest if run[k] is not None] for run in result["clients"]]
+    return [float(np.mean(run)) for run in scored] if all(scored) else []
+
+
+def _stored(figure: str, statistic: str, cell: Cell, root: Path) -> float | None:
+    kind = {"silhouette": "embedding", "uniformity": "sphere"}.get(statistic, "margins")
+    table = geometry.read(kind, figure, cell, root)
+    if table is None:
+        return None
+    value = table[statistic].mean() if kind == "margins" else table.attrs.get(statistic, np.nan)
+    return None if np.isnan(value) else float(value)

@@ -1,0 +1,367 @@
+"""A paper with its results, as its pages need it: what it states, what was measured, which files could not be
+used, and what is run where the paper is silent."""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from pipeline.cells.readings import Reading, Setting, filled, hyper_parameters, readings_of, settings_of
+from pipeline.cells.results import Problem, history
+from pipeline.report2.words import method_label, scenario_title, variant
+from pipeline.schema import (
+    ACROSS,
+    MINIATURE,
+    MINIATURES,
+    ROOT,
+    Cell,
+    Paper,
+    load_paper,
+    papers,
+    planned,
+    printed,
+)
+
+# Rows of one algorithm that are named one by one.
+FEW = 3
+SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z“])")
+
+
+@dataclass(frozen=True)
+class Study:
+    """A paper and the results of its cells.
+
+    key       its folder under papers/
+    results   finished cell -> its result.json
+    problems  cell -> why the result that is there cannot be used
+    """
+
+    key: str
+    paper: Paper
+    results: dict[Cell, dict] = field(default_factory=dict)
+    root: Path = ROOT
+    problems: dict[Cell, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, key: str, results: dict[Cell, dict], root: Path = ROOT, problems: Iterable[Problem] = ()
+    ) -> "Study":
+        """From the results of all papers, without runs of the miniature that paper.yaml no longer asks
+        for."""
+        stages = set(planned(key, root))
+        own = {
+            cell: result
+            for cell, result in results.items()
+            if cell.paper == key and (cell in stages or cell.scenario not in MINIATURES)
+        }
+        broken = {one.cell: one.text for one in problems if one.cell and one.cell.paper == key}
+        return cls(key, load_paper(key, root), own, root, broken)
+
+    @property
+    def name(self) -> str:
+        return self.paper.name
+
+    # -- cells --
+
+    @cached_property
+    def planned(self) -> list[Cell]:
+        """Every cell that has a DVC stage."""
+        return planned(self.key, self.root)
+
+    @property
+    def grid(self) -> list[Cell]:
+        """Those of the paper's own grids."""
+        return [cell for cell in self.planned if cell.scenario not in MINIATURES]
+
+    @cached_property
+    def own(self) -> list[Cell]:
+        """Cells of the grids with methods that the paper itself compares."""
+        methods = {cell.method for cell in printed(self.key, self.root)}
+        return [cell for cell in self.grid if cell.method in methods]
+
+    def cell(self, scenario: str, method: str) -> Cell:
+        return Cell(self.key, scenario, method)
+
+    def target(self, cell: Cell) -> str:
+        """What `fedrepro run` takes to measure a cell; empty where it has no stage."""
+        return str(cell) if cell.stage(self.paper) else ""
+
+    def asked(self, scenario: str) -> dict[Cell, dict | None]:
+        """The planned cells of a scenario with their results; None where a cell has not run."""
+        return {cell: self.results.get(cell) for cell in self.planned if cell.scenario == scenario}
+
+    def finished(self, scenarios: Iterable[str], methods: Iterable[str]) -> Iterator[Cell]:
+        """The cells of these scenarios and methods (none: of all methods) that have run."""
+        methods = list(methods) or self.paper.methods
+        cells = (self.cell(scenario, method) for scenario in scenarios for method in methods)
+        return (cell for cell in cells if cell in self.results)
+
+    @cached_property
+    def runs(self) -> dict[str, dict[Cell, dict]]:
+        """Scenario -> its finished cells, in the order of paper.yaml, but the miniature first."""
+        place = {method: i for i, method in enumerate(self.paper.methods)}
+        cells = sorted(self.results, key=lambda cell: place.get(cell.method, len(place)))
+        runs = {
+            scenario: {cell: self.results[cell] for cell in cells if cell.scenario == scenario}
+            for scenario in dict.fromkeys([MINIATURE, *self.paper.scenarios])
+        }
+        return {scenario: cells for scenario, cells in runs.items() if cells}
+
+    # -- texts --
+
+    def label(self, method: str) -> str:
+        """A method as running text."""
+        return method_label(self.paper, method)
+
+    def title(self, scenario: str) -> str:
+        """What a scenario is."""
+        return scenario_title(self.paper, scenario)
+
+    def notes(self, scenario: str) -> list[str]:
+        """What paper.yaml notes of a scenario, point by point."""
+        text = self.filled(self.paper.notes.get(scenario, ""), f"notes.{scenario}", scenario)
+        return [point for point in SENTENCE.split(" ".join(text.split())) if point]
+
+    def filled(self, text: str, where: str, scenario: str = "") -> str:
+        """A text of paper.yaml with its measured numbers (pipeline.cells.readings.filled)."""
+        return filled(text, where, self.key, self.results.get, scenario, self.root)
+
+    def computed_otherwise(self, cells: Iterable[Cell]) -> str:
+        """Which of these cells have another executor, precision or device than most; empty where all are
+        alike."""
+        ways: dict[str, list[Cell]] = {}
+        for cell in dict.fromkeys(cell for cell in cells if cell in self.results):
+            result = self.results[cell]
+            ways.setdefault(f"{result['executor']}, {result['precision']}, {result['device']}", []).append(
+                cell
+            )
+        if len(ways) < 2:
+            return ""
+        most = max(ways, key=lambda way: len(ways[way]))
+        others = "; ".join(
+            f"{', '.join(f'{self.label(cell.method)} ({cell.scenario})' for cell in run)}: {way}"
+            for way, run in ways.items()
+            if way != most
+        )
+        return f"Not all was computed alike, and training amplifies rounding: {others}; the others: {most}."
+
+    def history(self, cell: Cell) -> pd.DataFrame:
+        """history.csv of a cell."""
+        return history(cell, self.root)
+
+    @cached_property
+    def readings(self) -> "dict[Cell, list[Numbered]]":
+        """The readings of every cell of the paper's own methods, as it was run or else would be."""
+        choices = [replace(one, why=self.filled(one.why, "readings")) for one in self.paper.readings]
+        return _numbered(
+            replace(self.paper, readings=choices), {cell: self.readings_of(cell) for cell in self.own}
+        )
+
+    def readings_of(self, cell: Cell) -> list[Reading]:
+        """The readings of a cell as it was run or else would be, with their measured numbers."""
+        readings = readings_of(cell, self.root, resolved(self.results.get(cell)))
+        return [replace(reading, why=self.filled(reading.why, "readings")) for reading in readings]
+
+
+def studies(
+    results: dict[Cell, dict], root: Path = ROOT, problems: Iterable[Problem] = ()
+) -> dict[str, Study]:
+    """Every paper by its key, in the order of the pages."""
+    problems = list(problems)
+    return {key: Study.of(key, results, root, problems) for key in papers(root)}
+
+
+# -- readings and values -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """A reading under its number on a page, R3, and which methods have it."""
+
+    number: str
+    reading: Reading
+    rows: str
+
+
+@dataclass(frozen=True)
+class ValueRow:
+    """A value of the scenarios (`rows` is empty) or of a method, and where it comes from. `value` has
+    several where scenarios or rows differ."""
+
+    rows: str
+    name: str
+    value: str
+    source: str
+
+
+def resolved(result: dict | None) -> dict | None:
+    """The hyper-parameters that a result was made with: all of them where it has recorded the defaults, else
+    as written."""
+    return None if result is None else result.get("resolved", result["hyper"])
+
+
+def _numbered(paper: Paper, readings: dict[Cell, list[Reading]]) -> dict[Cell, list[Numbered]]:
+    """The readings of every cell, numbered over all cells: those of the paper first, then method by
+    method."""
+    place = {method: i for i, method in enumerate(paper.methods)}
+    cells = sorted(readings, key=lambda cell: place[cell.method])
+    known = {reading for several in readings.values() for reading in several}
+    choices = [Reading(choice.paper, choice.run, choice.why, choice.option) for choice in paper.readings]
+    order = dict.fromkeys([c for c in choices if c in known] + [r for cell in cells for r in readings[cell]])
+    numbered = {
+        reading: Numbered(
+            f"R{i}",
+            reading,
+            methods_in_words(paper, [cell.method for cell in cells if reading in readings[cell]], cells),
+        )
+        for i, reading in enumerate(order, 1)
+    }
+    return {cell: [numbered[reading] for reading in readings[cell]] for cell in cells}
+
+
+def grouped(readings: dict[Cell, list[Numbered]]) -> dict[str, list[Numbered]]:
+    """Each reading once, by its number, under the methods that have it."""
+    once = sorted(
+        {one for several in readings.values() for one in several}, key=lambda one: int(one.number[1:])
+    )
+    groups: dict[str, list[Numbered]] = {}
+    for one in once:
+        groups.setdefault(one.rows, []).append(one)
+    return groups
+
+
+def methods_in_words(paper: Paper, methods: Iterable[str], cells: Iterable[Cell]) -> str:
+    """Methods of the cells in words, many rows of one algorithm under the name that they share."""
+    methods, asked = dict.fromkeys(methods), dict.fromkeys(cell.method for cell in cells)
+    if len(asked) > 1 and methods.keys() == asked.keys():
+        return "all methods"
+    mates: dict[str, list[str]] = {}
+    for method in asked:
+        mates.setdefault(paper.algorithm(method), []).append(method)
+    words = []
+    for same in mates.values():
+        here, base = [method for method in same if method in methods], variant(paper.label(same[0]))[0]
+        if len(here) <= FEW:
+            words += [method_label(paper, method) for method in here]
+        else:
+            words.append(f"{'all' if len(here) == len(same) else len(here)} rows of {base}")
+    return ", ".join(words)
+
+
+def values(study: Study) -> list[ValueRow]:
+    """Every value of the paper's scenarios and every hyper-parameter that its methods ran with or would,
+    defaults included; a source that a reading gives is the reading's number."""
+    paper, root = study.paper, study.root
+    numbers = {
+        (paper.algorithm(cell.method), one.reading.why): one.number
+        for cell, several in study.readings.items()
+        for one in several
+    }
+    settings = _collected((("", one.name), one) for cell in study.own for one in settings_of(cell, root))
+    given = _collected(
+        ((paper.algorithm(cell.method), one.name), one)
+        for cell in study.own
+        for one in hyper_parameters(cell, root, resolved(study.results.get(cell)))
+    )
+    names = {paper.algorithm(cell.method): variant(paper.label(cell.method))[0] for cell in study.own[::-1]}
+    rows = [ValueRow("", name, value, "; ".join(sources)) for (_, name), (value, sources) in settings.items()]
+    return rows + [
+        ValueRow(names[kind], name, value, "; ".join(numbers.get((kind, text), text) for text in sources))
+        for (kind, name), (value, sources) in given.items()
+    ]
+
+
+def _collected(
+    values: Iterable[tuple[tuple[str, str], Setting]],
+) -> dict[tuple[str, str], tuple[str, list[str]]]:
+    """Key -> its different values, joined, and its different sources."""
+    collected: dict[tuple[str, str], tuple[dict, dict]] = {}
+    for key, one in values:
+        shown, sources = collected.setdefault(key, ({}, {}))
+        shown[value_words(one.value)] = None
+        if one.source:
+            sources[one.source] = None
+    return {key: ("; ".join(shown), list(sources)) for key, (shown, sources) in collected.items()}
+
+
+def value_words(value: Any) -> str:
+    """A value of paper.yaml as running text; of a network or an optimiser its name and what is not the
+    default."""
+    if dataclasses.is_dataclass(value):
+        changed = [
+            (f.name, item) for f in dataclasses.fields(value) if (item := getattr(value, f.name)) != f.default
+        ]
+        return ", ".join(
+            str(item) if name == "name" else f"{name} {value_words(item)}" for name, item in changed
+        )
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {value_words(item)}" for key, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(value_words, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# -- what differs from the paper, and where the numbers come from --------------------------------------------
+
+
+def deviations(study: Study) -> list[tuple[str, list[str]]]:
+    """(scenario, points): what paper.yaml notes and what results say of their data."""
+    found = []
+    for scenario in study.paper.scenarios:
+        points = study.notes(scenario)
+        for result in (r for cell, r in study.results.items() if cell.scenario == scenario):
+            for data in filter(None, (result["data"], result["public"])):
+                points += [f"{data['set']}: {data['deviation']}."] if data["deviation"] else []
+            points += result["warnings"]
+        if points and scenario not in MINIATURES:
+            found.append((study.title(scenario), list(dict.fromkeys(points))))
+    return found
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Runs with the same seeds, machines and commit: (method, hours, digest, file)."""
+
+    seeds: str
+    machine: str
+    commit: str
+    cells: list[tuple[str, ...]]
+
+
+def provenance(study: Study) -> list[tuple[str, list[Batch]]]:
+    """(scenario, its runs by seeds, machines and commit)."""
+    found = []
+    for scenario, runs in study.runs.items():
+        batches: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+        for cell, result in runs.items() if scenario != ACROSS else ():
+            machines = dict.fromkeys(map(processor, result.get("machines", [result["versions"]])))
+            key = seed_words(result["seeds"]), ", ".join(machines), result["git"].get("commit", "")[:8]
+            hours = f"{sum(result['seconds']) / 3600:.2f}"
+            batches.setdefault(key, []).append(
+                (
+                    study.label(cell.method),
+                    hours,
+                    result["digest"][:8],
+                    (cell.folder(Path()) / "result.json").as_posix(),
+                )
+            )
+        if batches:
+            found.append((study.title(scenario), [Batch(*key, cells) for key, cells in batches.items()]))
+    return found
+
+
+def processor(machine: dict) -> str:
+    """`EPYC`: the last word of a processor's name without its instruction sets."""
+    words = machine.get("processor", "unknown").replace("(R)", "").replace("Processor", "").split()
+    return [word for word in words if not word.islower() or word.isalpha()][-1]
+
+
+def seed_words(seeds: list[int]) -> str:
+    """`0–4`, `0, 2`."""
+    run = seeds == list(range(seeds[0], seeds[0] + len(seeds))) and len(seeds) > 2
+    return f"{seeds[0]}–{seeds[-1]}" if run else ", ".join(map(str, seeds))

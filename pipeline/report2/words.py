@@ -1,0 +1,235 @@
+"""From the spelling of the published CSVs to words for a reader.
+
+The CSVs write settings as `practical(beta=0.1,N=20),test=clean`, method variants as
+`FedCCL[local=1,global=0]` and Greek letters by name; a page shows `practical (β = 0.1, N = 20)`, `FedCCL
+(local = 1, global = 0)`.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from pipeline.cells.results import Summary
+from pipeline.schema import ACROSS, MINIATURE, Paper
+
+GREEK = {
+    "alpha": "α",
+    "beta": "β",
+    "gamma": "γ",
+    "delta": "Δ",
+    "eta": "η",
+    "theta": "θ",
+    "lambda": "λ",
+    "mu": "μ",
+    "tau": "τ",
+    "omega": "ω",
+}
+NAMES = {
+    "hfl": "HFL",
+    "asymhfl": "AsymHFL",
+    "aug": "Aug",
+    "dcl": "DCL",
+    "supcon": "SupCon",
+    "fccm": "FCCM",
+    "fisl": "FISL",
+    "fntd": "FNTD",
+    "sep": "separability",
+    "com": "compactness",
+}  # components of methods, as the papers write them
+PHRASES = {
+    "metric=inter": "inter-domain",
+    "metric=intra": "intra-domain",
+    "test=clean": "clean test",
+    "test=corrupted": "corrupted test",
+}
+MEASURES = {
+    "average": "average",
+    "weighted": "weighted by test size",
+    "clients_std": "std. over clients",
+    "AVG": "average",
+    "fgsm": "under FGSM",
+    "pgd": "under PGD",
+}
+GROUPS = {
+    "inter": "inter-domain",
+    "intra": "intra-domain",
+    "clean": "clean test",
+    "corrupted": "corrupted test",
+    "unseen": "unseen clients",
+    "pre": "before local training",
+    "post": "after local training",
+    "other": "of the models on the other side of local training",
+}
+ARCHIVES = {"https://arxiv.org/abs/": "arXiv:", "https://doi.org/": "doi:"}
+NUMBERS = "no one two three four five six seven eight nine ten eleven twelve".split()
+_GREEK = re.compile(rf"(?<![A-Za-z])({'|'.join(GREEK)})(?![A-Za-z])")
+_OUTSIDE = re.compile(r",(?![^(\[]*[)\]])")  # a comma that no bracket encloses
+_VARIANT = re.compile(r"(?P<base>[^\[]+)\[(?P<options>.*)\]")
+
+
+def pretty(text: str) -> str:
+    """Greek letters, spaces for underscores (`T_f` stays), spaces around `=`, room before a bracket."""
+    text = _GREEK.sub(lambda found: GREEK[found[1]], text)
+    text = re.sub(r"(?<!\b[A-Z])_", " ", text)
+    text = re.sub(r"\s*=\s*", " = ", text)
+    return re.sub(r",(?=\S)", ", ", re.sub(r"(?<=\w)\(", " (", text))
+
+
+def split_setting(setting: str) -> list[str]:
+    """`practical(beta=0.1,N=20),test=clean` -> [`practical(beta=0.1,N=20)`, `test=clean`]."""
+    return [part for part in _OUTSIDE.split(setting) if part]
+
+
+def setting_words(part: str) -> str:
+    """One part of a setting; hyphens between words go, those of inter-domain and of values stay."""
+    if part in PHRASES:
+        return PHRASES[part]
+    key, equals, value = part.partition("=") if "(" not in part else (part, "", "")
+    return pretty(re.sub(r"(?<!inter)(?<!intra)(?<=[a-z])-", " ", key) + equals + value.replace("/", " / "))
+
+
+def variant(label: str) -> tuple[str, dict[str, str]]:
+    """`FedCCL[local=1,global=0]` -> (`FedCCL`, {`local`: `1`, `global`: `0`}); a plain name has no
+    options."""
+    found = _VARIANT.fullmatch(label)
+    if not found:
+        return label, {}
+    return found["base"], dict(option.partition("=")[::2] for option in found["options"].split(","))
+
+
+def option_words(key: str) -> str:
+    """An option of a method variant, as the paper writes it where that is known."""
+    return NAMES.get(key) or pretty(key)
+
+
+def method_words(label: str) -> str:
+    """A method's name as running text."""
+    base, options = variant(label)
+    listed = ", ".join(f"{option_words(key)} = {value}" for key, value in options.items())
+    return f"{base} ({listed})" if listed else base
+
+
+def method_label(paper: Paper, method: str) -> str:
+    """A method of paper.yaml as running text: its label, `FedCCL[local=1,global=0]` in words."""
+    return method_words(paper.label(method))
+
+
+def measure_words(measure: str) -> str:
+    """`clean.AVG` -> `clean test, average`; a domain keeps its name."""
+    group, _, name = measure.rpartition(".")
+    return ", ".join(filter(None, (GROUPS.get(group, group), MEASURES.get(name, pretty(name)))))
+
+
+def minus(number: str) -> str:
+    """`-0.41` with the minus sign that is as wide as the plus."""
+    return number.replace("-", "−")
+
+
+def as_number(text: str) -> float:
+    """What `minus` and `signed` wrote, as a number."""
+    return float(text.replace("−", "-"))
+
+
+def signed(number: float, digits: int = 2) -> str:
+    """`+0.41`, `−7.23`."""
+    return minus(f"{number:+.{digits}f}")
+
+
+def ordinal(place: int) -> str:
+    """`1st`, `12th`."""
+    ending = "th" if place % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(place % 10, "th")
+    return f"{place}{ending}"
+
+
+def address(link: str) -> str:
+    """`https://arxiv.org/abs/2404.09259` -> `arXiv:2404.09259`, a DOI likewise; others without `https://`."""
+    for start, name in ARCHIVES.items():
+        if link.startswith(start):
+            return name + link.removeprefix(start)
+    return link.removeprefix("https://")
+
+
+def hours_words(hours: float) -> str:
+    """`12 hours`, `1.5 hours`, `40 minutes`."""
+    if hours < 1:
+        minutes = max(round(60 * hours), 1)
+        return f"{minutes} minute{'s' * (minutes > 1)}"
+    return f"{hours:,.0f} hours" if hours >= 10 else f"{hours:.1f} hours"
+
+
+def counted(count: int, noun: str) -> str:
+    """`one cell`, `9 cells`, `no claim`: words up to twelve."""
+    return f"{spelt(count)} {noun}{'' if count < 2 else 's'}"
+
+
+def spelt(count: int) -> str:
+    """`three`, `770`: words up to twelve."""
+    return NUMBERS[count] if count < len(NUMBERS) else f"{count:,}"
+
+
+def waiting_words(cells: int, hours: float | None) -> str:
+    """`9 cells, about 137 hours`, of one process; years where there are many."""
+    if hours is None:
+        return counted(cells, "cell")
+    years = hours / 8766
+    return f"{counted(cells, 'cell')}, about {f'{years:.1f} years' if years >= 1 else hours_words(hours)}"
+
+
+def bytes_words(count: int) -> str:
+    """1,536 -> `1.5 kB`; powers of 1,000."""
+    if count < 1000:
+        return f"{count} B"
+    value = count / 1000
+    for unit in ("kB", "MB"):
+        if value < 1000:
+            return f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} GB"
+
+
+def scenario_title(paper: Paper, scenario: str) -> str:
+    """What a scenario is, or its name where paper.yaml has no title for it."""
+    minis = {MINIATURE: "miniature", ACROSS: "miniature, methods of the other papers"}
+    return minis.get(scenario) or paper.titles.get(scenario, scenario)
+
+
+def bibtex(paper: Paper, key: str) -> str:
+    """A paper as BibTeX, from what paper.yaml says of it."""
+    year = re.search(r"\((\d{4})\)", paper.reference)
+    venue = paper.reference.partition(" (")[0]
+    kind, place = ("inproceedings", "booktitle") if "onference" in venue else ("article", "journal")
+    link = paper.links.paper
+    arxiv, doi = (link.removeprefix(start) if link.startswith(start) else "" for start in ARCHIVES)
+    fields = {
+        "title": f"{{{paper.title}}}",
+        "author": " and ".join(paper.authors.split(", ")),
+        place: venue,
+        "year": year[1] if year else "",
+        "doi": doi,
+        "eprint": arxiv,
+        "archiveprefix": "arXiv" if arxiv else "",
+        "url": "" if doi or arxiv else link,
+    }
+    return bibtex_entry(kind, f"{key}{year[1] if year else ''}", fields)
+
+
+def bibtex_entry(kind: str, key: str, fields: Mapping[str, str]) -> str:
+    """An entry with the fields that are not empty."""
+    escaped = {name: re.sub(r"(?<!\\)[&%#]", r"\\\g<0>", text) for name, text in fields.items() if text}
+    lines = [f"  {name} = {{{text}}}" for name, text in escaped.items()]
+    return f"@{kind}{{{key},\n" + ",\n".join(lines) + "\n}"
+
+
+def tick(value: float, sign: bool = False) -> str:
+    """A number of an axis: `+4`, `0`, `−8`."""
+    return minus(f"{value:+g}" if sign and value else f"{value:g}")
+
+
+FILTERS = {
+    "address": address,
+    "tick": tick,
+    "ordinal": ordinal,
+    "fixed": lambda number, digits: minus(f"{number:.{digits}f}"),
+    "p": lambda p: "< 0.0001" if p < 1e-4 else f"{p:.2g}",
+    "hours": hours_words,
+    "short": lambda heading: heading.partition(", ")[2] or heading,
+}

@@ -1,0 +1,158 @@
+// Everything here is an extra: without it tabs, folds and links work, and every number stands on the page.
+const all = (what, where = document) => [...where.querySelectorAll(what)];
+const button = (text, press) => {
+  const made = document.createElement("button");
+  Object.assign(made, { type: "button", textContent: text });
+  made.addEventListener("click", () => press(made));
+  return made;
+};
+async function copy(text, pressed) {
+  pressed.dataset.copied = text;
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    // a page opened from a file, in some browsers
+    const area = Object.assign(document.createElement("textarea"), { value: text });
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+  const words = pressed.textContent;
+  pressed.textContent = "Copied";
+  setTimeout(() => { pressed.textContent = words; }, 1500);
+}
+
+// -- tables: copy and sort
+const part = (cell, what) => (cell.querySelector(what)?.textContent ?? "").replace("±", "").replaceAll("−", "-");
+const position = cell => ({
+  mean: part(cell, ".m"), spread: part(cell, "small"), printed: part(cell, "i"),
+  mark: cell.querySelector("b") ? "textbf" : cell.querySelector("u") ? "underline" : "",
+});
+const columns = table => {
+  const heads = [...table.tHead.rows].map(row => [...row.cells].flatMap(
+    cell => Array(cell.colSpan).fill(cell.textContent.replace(/[↑↓]/g, "").trim())));
+  const stubs = table.tHead.rows[0].querySelectorAll(".stub").length;
+  heads.slice(1).forEach(row => row.unshift(...Array(stubs).fill("")));
+  return { stubs, heads };
+};
+const tex = text => text.replace(/[&%$#_{}]/g, "\\$&").replaceAll("−", "$-$").replaceAll("✓", "\\checkmark{}")
+  .replace(/[α-ω]/g, letter => `$\\${{ α: "alpha", β: "beta", λ: "lambda", μ: "mu", τ: "tau", θ: "theta", ω: "omega", η: "eta" }[letter] ?? letter}$`);
+function latex(table) {
+  const { stubs, heads } = columns(table);
+  const lines = heads.map(row => row.map(tex).join(" & ") + " \\\\");
+  const body = [...table.tBodies[0].rows].flatMap(row => {
+    const cells = [...row.cells], names = cells.slice(0, stubs).map(cell => tex(cell.textContent));
+    const found = cells.slice(stubs).map(position);
+    const first = found.map(({ mean, spread, mark }) => mean && (mark ? `\\${mark}{${mean}}` : mean)
+      + (spread && `{\\tiny$\\pm$${spread}}`));
+    const second = found.map(({ printed }) => printed && `{\\scriptsize(${tex(printed)})}`);
+    const rows = [[...names, ...first]];
+    if (second.some(Boolean)) rows.push([...Array(stubs).fill(""), ...second]);
+    return rows.map(one => one.join(" & ") + " \\\\");
+  });
+  return ["% \\usepackage{booktabs,amssymb}; measured, printed in brackets", "{\\small\\setlength{\\tabcolsep}{3pt}",
+    `\\begin{tabular}{${"l".repeat(stubs)}${"r".repeat(heads[0].length - stubs)}}`, "\\toprule", ...lines, "\\midrule", ...body,
+    "\\bottomrule", "\\end{tabular}}", ""].join("\n");
+}
+function csv(table) {
+  const { stubs, heads } = columns(table);
+  const quote = text => /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  const names = heads[0].map((_, i) => [...new Set(heads.map(row => row[i]))].filter(Boolean).join(" "));
+  const head = names.flatMap((name, i) => i < stubs ? [name] : [name, `${name} sd`, `${name} printed`]);
+  const rows = [...table.tBodies[0].rows].map(row => [...row.cells].flatMap((cell, i) => {
+    const { mean, spread, printed } = position(cell);
+    return i < stubs ? [cell.textContent] : [mean, spread, printed];
+  }));
+  return [head, ...rows].map(row => row.map(quote).join()).join("\n") + "\n";
+}
+for (const tools of all("[data-tables]")) {
+  const shown = () => all(".pane", tools.parentElement).find(pane => getComputedStyle(pane).display !== "none");
+  const each = write => pressed => copy(all(".nums", shown()).map(write).join("\n"), pressed);
+  tools.append(button("Copy LaTeX", each(latex)), button("Copy CSV", each(csv)));
+}
+for (const table of all(".nums")) {
+  const rows = [...table.tBodies[0].rows], { stubs } = columns(table), last = [...table.tHead.rows].at(-1);
+  const heads = [...last.cells].filter(cell => !cell.classList.contains("stub"));
+  heads.forEach((head, i) => {
+    const press = button(head.textContent, () => {
+      const next = { descending: "ascending", ascending: "" }[head.getAttribute("aria-sort")] ?? "descending";
+      heads.forEach(other => other.removeAttribute("aria-sort"));
+      if (next) head.setAttribute("aria-sort", next);
+      const key = row => row.classList.contains("mean") ? NaN : parseFloat(position(row.cells[stubs + i]).mean);
+      const sign = next === "ascending" ? 1 : -1;
+      const order = !next ? rows : [...rows].sort((a, b) => isNaN(key(a)) - isNaN(key(b)) || sign * (key(a) - key(b)) || 0);
+      table.tBodies[0].append(...order);
+    });
+    head.replaceChildren(press);
+  });
+}
+
+// -- boxes that copy
+for (const box of all("[data-copy]")) {
+  const pressed = button("Copy", own => copy(box.textContent, own));
+  pressed.className = "copy";
+  box.parentElement.querySelector("h3").append(pressed);
+}
+
+// -- claims: a verdict's count shows its claims alone
+for (const tally of all("[data-filter]")) {
+  const keys = all(".k", tally);
+  for (const key of keys) {
+    const kind = key.classList[1], pressed = button("", () => {
+      const on = pressed.getAttribute("aria-pressed") !== "true";
+      all("button", tally).forEach(other => other.setAttribute("aria-pressed", other === pressed && on));
+      all("#claims .c, #open li").forEach(row => { row.hidden = on && !row.classList.contains(kind); });
+      const fold = document.getElementById("open");
+      if (on && fold) fold.open = /^not_/.test(kind);
+    });
+    pressed.setAttribute("aria-pressed", "false");
+    key.replaceWith(pressed);
+    pressed.append(key);
+  }
+}
+function unfold() {
+  const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (!target) return;
+  for (let at = target; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true;
+  target.scrollIntoView();
+}
+addEventListener("hashchange", unfold);
+unfold();
+
+// -- squares: words under the pointer or the focus, arrow keys from one to the next
+const hover = Object.assign(document.createElement("div"), { className: "hover", hidden: true });
+document.body.append(hover);
+for (const group of all(".waffle")) {
+  const squares = all(".q", group);
+  const show = event => {
+    const box = event.target.getBoundingClientRect();
+    hover.textContent = event.target.getAttribute("aria-label");
+    hover.hidden = false;
+    hover.style.left = `${Math.max(8, Math.min(box.left, innerWidth - hover.offsetWidth - 8)) + scrollX}px`;
+    hover.style.top = `${box.bottom + 6 + scrollY}px`;
+  };
+  for (const [on, off] of [["pointerover", "pointerout"], ["focusin", "focusout"]]) {
+    group.addEventListener(on, event => event.target.matches(".q") && show(event));
+    group.addEventListener(off, () => { hover.hidden = true; });
+  }
+  group.addEventListener("keydown", event => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key], at = squares.indexOf(document.activeElement);
+    if (!step || at < 0) return;
+    event.preventDefault();
+    squares[at].tabIndex = -1;
+    const next = squares[(at + step + squares.length) % squares.length];
+    next.tabIndex = 0;
+    next.focus();
+  });
+}
+
+// -- figures: what a line or a point belongs to stands out under the pointer
+for (const panels of all(".panels")) {
+  const light = key => {
+    panels.classList.toggle("dimmed", Boolean(key));
+    all("[data-key]", panels).forEach(one => one.classList.toggle("lit", one.dataset.key === key));
+  };
+  panels.addEventListener("pointerover", event => light(event.target.closest("[data-key]")?.dataset.key));
+  panels.addEventListener("pointerleave", () => light());
+}
