@@ -246,7 +246,7 @@ class _Case:
     def _name(self, leaf: Difference) -> str:
         """A comparison by what it does not share with the others, and its measure where there are several."""
         shared = set.intersection(*({source for source, _ in other.weights} for other in self.leaves))
-        every = [source for source, _ in leaf.weights]
+        every = [source for source, _ in sorted(leaf.weights, key=lambda pair: -pair[1])]
         own = [source for source in every if source not in shared] or every
         names = " and ".join(dict.fromkeys(self.evidence.study.label(cell.method) for cell, _ in own))
         measured = dict.fromkeys(measure for _, measure in every)
