@@ -18,7 +18,16 @@ from pipeline.cells.results import summarise
 from pipeline.data.pictures import examples_path
 from pipeline.errors import FedReproError
 from pipeline.report2 import figures as draw
-from pipeline.report2.extras import EXTRA, Shown, finished_methods, label, method_inks, over_seeds, picture
+from pipeline.report2.extras import (
+    EXTRA,
+    Shown,
+    entering,
+    finished_methods,
+    label,
+    method_inks,
+    over_seeds,
+    picture,
+)
 from pipeline.report2.figures import Ink, Panel
 from pipeline.report2.study import Study
 from pipeline.report2.words import measure_words, pretty
@@ -158,7 +167,7 @@ def _curve(study: Study, title: str, measure: str, cells: list[Cell], window: in
         elif measure != "loss":  # the steps of some methods descend no single loss
             path = shorten(cell.folder(study.root) / "history.csv")
             raise FedReproError(f"{path}: the column {measure!r} is missing or empty")
-    return draw.lines(title, _unit(measure), "round", tables, method_inks(study, tables))
+    return draw.lines(title, _unit(measure), "round", entering(tables), method_inks(study, tables))
 
 
 def _sweep(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Shown:

@@ -18,6 +18,7 @@ from pipeline.report2.words import option_words, pretty, variant
 from pipeline.schema import MINIATURE, Cell
 
 ROUNDS = 61  # points of a line at most
+START = 0.15  # of the rounds, from which on all of a curve is shown
 SHARE = 0.25  # of the methods, whose reported accuracy lies below the target
 ENOUGH = 15  # rounds, from which on the round of a target distinguishes methods
 MANY = 8  # different numbers of images, from which on accuracy against them shows anything
@@ -65,6 +66,23 @@ def over_seeds(history: pd.DataFrame, measure: str, window: int = 1) -> pd.DataF
     table = smooth.groupby("round").agg(["mean", "min", "max"]).reset_index()
     chosen = np.unique(np.linspace(0, len(table) - 1, min(len(table), ROUNDS)).astype(int))
     return table.set_axis(["x", "mean", "low", "high"], axis=1).iloc[chosen]
+
+
+def entering(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Curves from where they enter the range that all keep after the first rounds (START of them): the axis
+    shows what distinguishes them."""
+    late = [table[table["x"] >= START * table["x"].max()] for table in tables.values()]
+    low, high = min(table["low"].min() for table in late), max(table["high"].max() for table in late)
+    curves = {}
+    for name, table in tables.items():
+        outside = np.flatnonzero(~table["mean"].between(low, high))
+        curve = table.iloc[outside[-1] if len(outside) else 0 :].astype(float)
+        if len(outside):
+            (x, mean), (after, level) = curve[["x", "mean"]].to_numpy()[:2]
+            edge = low if mean < low else high
+            curve.iloc[0] = [x + (edge - mean) / (level - mean) * (after - x), edge, edge, edge]
+        curves[name] = curve.assign(low=curve["low"].clip(low, high), high=curve["high"].clip(low, high))
+    return curves
 
 
 def picture(study: Study, path: Path, words: str, command: str) -> Panel:

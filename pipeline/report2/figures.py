@@ -166,7 +166,7 @@ def _lean(node: ElementTree.Element, series: Sequence[tuple[str, str]]) -> list[
 def _tenths(text: str) -> str:
     """Numbers of an attribute with one decimal; a path without the letters that go without saying."""
     text = re.sub(r"-?\d+\.\d+", lambda number: f"{round(float(number[0]), 1):g}", " ".join(text.split()))
-    text = re.sub(r"M (\S+) (\S+) L \1 \2(?= |$)", r"M\1 \2h0", text)
+    text = re.sub(r"M (\S+) (\S+) L \1 \2(?= M|$)", r"M\1 \2h0", text)
     return re.sub(r" ?([MLz]) ?", r"\1", text).replace("L", " ").replace(" -", "-")
 
 

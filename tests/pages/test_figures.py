@@ -139,10 +139,24 @@ def test_methods_keep_their_colour_and_are_told_apart_by_dashes():
     assert (ink["f"].colour, ink["f"].dash) == ("line-1", 1)
 
 
+def test_a_path_loses_no_point_where_letters_go():
+    assert figures._tenths("M 1.04 2 L 1 2.01 L 3.25 -4 z M 5 6 L 5 6") == "M1 2 1 2 3.2-4zM5 6h0"
+
+
 def test_a_trailing_mean_counts_the_rounds_there_are():
     values = pd.Series([0.0, 2.0, 4.0, 9.0], index=[0, 1, 2, 4])
     assert extras.trailing_mean(values, 2).to_dict() == {1: 2.0, 2: 3.0, 4: 9.0}
     assert extras.trailing_mean(values, 1) is values
+
+
+def test_a_curve_begins_where_it_enters_the_range_of_the_later_rounds():
+    rounds = pd.DataFrame({"x": range(11), "mean": [0.0, 20, *[60] * 8, 80]})
+    rounds = rounds.assign(low=rounds["mean"] - 10, high=rounds["mean"] + 10)
+    curve = extras.entering({"A": rounds})["A"]
+    assert curve.iloc[:2].values.tolist() == [[1.75, 50, 50, 50], [2, 60, 50, 70]]
+    assert len(curve) == 10 and curve.iloc[-1].tolist() == [10, 80, 70, 90]
+    constant = rounds.assign(mean=5.0, low=5.0, high=5.0)
+    assert extras.entering({"A": constant})["A"]["x"].tolist() == [*range(11)]
 
 
 def test_no_more_points_are_drawn_than_a_page_can_bear():
@@ -499,7 +513,7 @@ def test_cross_correlation_is_the_one_of_the_loss():
 
 
 def test_matrices_on_private_images_follow_those_on_public_ones(root, drawn):
-    """Clients a and b share the domain M; each is compared with the mean of all on its own domain's images."""
+    """Clients a and b share the domain M; each is compared with the mean on its own domain's images."""
     rng, view = np.random.default_rng(0), drawn({"kind": "matrix", "methods": ["ours"]})
     logits, of_m, of_u = (rng.normal(size=(3, n, 4)).astype(np.float16) for n in (30, 12, 9))
     arrays = {"logits": logits, "private.M": of_m}
@@ -520,8 +534,8 @@ def test_matrices_on_private_images_follow_those_on_public_ones(root, drawn):
 
 
 def crossed(**changed):
-    """Client one's features of 40 images of three domains: on its own, M, they lie by label, 3 in 4 right; on the
-    others they do not, 1 in 4 right."""
+    """Client one's features of 40 images of three domains: on its own, M, they lie by label, 3 in 4 right; on
+    the others they do not, 1 in 4 right."""
     rng, labels = np.random.default_rng(0), np.arange(120) % 4
     domains = np.repeat(["M", "U", "SV"], 40)
     features = np.where((domains == "M")[:, None], np.eye(8)[labels], 0) + 0.1 * rng.normal(size=(120, 8))
