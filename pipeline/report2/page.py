@@ -334,6 +334,12 @@ class Page:
         return sorted(rows, key=lambda row: order.index(row.verdict.chip))
 
     @property
+    def line(self) -> str:
+        """Which model most tables score."""
+        lines = [tab.line for tab in self.tabs if tab.line]
+        return max(dict.fromkeys(lines), key=lines.count, default="")
+
+    @property
     def by_verdict(self) -> list[ClaimRow]:
         return [*self.measured, *sorted(self.open, key=lambda row: list(Chip).index(row.verdict.chip))]
 
