@@ -20,8 +20,8 @@ PRINTED, ABOUT = 0.011, 0.5
 AVG = "table=1|column=Avg"
 
 
-def write_claims(root, rows, paper="fedcrl"):
-    with (root / "papers" / paper / "claims.csv").open("w", newline="", encoding="utf-8") as file:
+def write_claims(root, rows):
+    with (root / "papers/fedcrl/claims.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([COLUMNS, *([*row, "", ""] for row in rows)])
 
 
