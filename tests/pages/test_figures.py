@@ -196,7 +196,7 @@ def test_numbers_have_as_many_digits_as_they_need(numbers, expected):
 
 
 def test_a_square_is_the_fuller_the_larger_its_number():
-    drawn = figures.squares("t", "", np.array([[1.0, 0.5], [0.0, -1.0]])).html
+    drawn = figures.squares("t", "", np.array([[1.0, 0.5], [0.0, -1.0]]), (), (), "").html
     found = {path.get("style"): path.get("d").count("M") for path in svgs(drawn)[0].iter("path")}
     full = {style: n for style, n in found.items() if "fill:var" in style}
     assert sorted(full.values()) == [1, 1, 1] and sum("own" in style for style in full) == 1
