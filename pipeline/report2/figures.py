@@ -168,7 +168,9 @@ def _tenths(text: str) -> str:
     """Numbers of an attribute with one decimal; a path without the letters that go without saying."""
     text = re.sub(r"-?\d+\.\d+", lambda number: f"{round(float(number[0]), 1):g}", " ".join(text.split()))
     text = re.sub(r"M (\S+) (\S+) L \1 \2(?= M|$)", r"M\1 \2h0", text)
-    return re.sub(r" ?([MLz]) ?", r"\1", text).replace("L", " ").replace(" -", "-")
+    text = re.sub(r" ?([MLz]) ?", r"\1", text)
+    # behind a curve, numbers without a letter would be one more curve
+    return (text if "C" in text else text.replace("L", " ")).replace(" -", "-")
 
 
 def page(panels: Iterable[Panel], legend: Inks | None = None) -> Markup:
@@ -409,7 +411,7 @@ def squares(title: str, note: str, values: np.ndarray, across: Names, down: Name
 
     across, down: names of columns and rows; unit: words below.
     """
-    left, side = 8 + LETTER * max((len(name) for name in down), default=0), max(190 / len(values), 3)
+    left, side = 8 + LETTER * max((len(name) for name in down), default=0), max(100 / len(values), 3)
     side, tall = (22, LETTER * max(map(len, across))) if across else (side, 0)
     turned, below = tall > side, (30 + tall if tall > side else 36) if across else 4
     size = left + side * values.shape[1] + 4, below + 4 + side * len(values)
