@@ -33,16 +33,15 @@ def by_holdings(cell: Cell, result: dict, root: Path = ROOT) -> list[dict]:
     held, seeds = result.get("holdings"), result["seeds"]
     if held is None:
         seeds = seeds[:1] if "partitions" in result else seeds
-        counted = _counted(cell, root)
-        held = counted and {name: [values] * len(seeds) for name, values in counted.items()}
+        held = {name: [values] * len(seeds) for name, values in _counted(cell, root).items()}
     if not held:
         return []
-    return [
-        {"seed": seed, "client": k, "images": images, "classes": classes, "accuracy": accuracy}
-        for at, seed in enumerate(seeds)
-        for k, (images, classes, accuracy) in enumerate(
-            zip(held["images"][at], held["classes"][at], result["clients"][at], strict=True))
-    ]
+    rows = []
+    for at, seed in enumerate(seeds):
+        of_clients = zip(held["images"][at], held["classes"][at], result["clients"][at], strict=True)
+        rows += [{"seed": seed, "client": k, "images": images, "classes": classes, "accuracy": accuracy}
+                 for k, (images, classes, accuracy) in enumerate(of_clients)]
+    return rows
 
 
 def _counted(cell: Cell, root: Path) -> dict[str, list[int]]:
@@ -75,8 +74,8 @@ def to_target(result: dict, table: pd.DataFrame, target: float | dict[int, float
     for seed in [seed for seed in result["seeds"] if seed in targets]:
         rows = table[(table["seed"] == seed) & (table["round"] > 0)]
         reached = rows[rows[result["headline"]] >= targets[seed] - ROUNDED]["round"]
-        first = None if reached.empty else int(reached.min())
-        found[seed] = first and {"round": first, "bytes": first * result["traffic"]["bytes"]}
+        first = 0 if reached.empty else int(reached.min())
+        found[seed] = {"round": first, "bytes": first * result["traffic"]["bytes"]} if first else None
     return found
 
 
