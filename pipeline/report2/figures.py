@@ -24,8 +24,8 @@ from matplotlib.path import Path as Outline
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 # On light and on dark ground; line-1 to line-6 and dot-1 to dot-5 in the style.
-LINES = "#1f5fa8 #7fb4ee, #23743c #6fc98a, #8a3a8f #d594da, #9a7205 #e0bd55, #0f7480 #62ccd8, #a8284b #f08aa5"
-DOTS = "#0072b2 #56b4e9, #d55e00 #f0822d, #009e73 #2cc79b, #b5528f #de9cc6, #2b2b2b #f2e36a"
+LINES = "#1f5fa8 #7fb4ee, #23743c #6fc98a, #8a3a8f #d594da, #8a6604 #e0bd55, #0f7480 #62ccd8, #a8284b #f08aa5"
+DOTS = "#0072b2 #56b4e9, #b84c00 #f0822d, #007f5f #2cc79b, #a8447f #de9cc6, #2b2b2b #f2e36a"
 PAIRS = {
     f"{kind}-{i}": pair
     for kind, pairs in (("line", LINES), ("dot", DOTS))
@@ -66,6 +66,7 @@ INCH = 72  # units of the SVG, each a pixel of the page
 MOST_BANDS, MOST_DOTS = 6, 600  # lines, with more of which ranges hide one another; points of a cloud
 LETTER, LONGEST = 5.9, 40  # pixels, on average, of a letter; letters of a label
 LEVELS = 8  # of fullness in a matrix
+DASHES: list[Any] = ["-", (0, (5, 1.6)), (0, (1.4, 1.4))]
 STROKES: dict[str, list] = {  # of a mark, from and to in units of its reach
     **dict.fromkeys("●○■", [((0, 0), (0, 0))]),
     "×": [((-1, -1), (1, 1)), ((-1, 1), (1, -1))],
@@ -82,14 +83,6 @@ class Ink:
     dash: int = 0
     mark: str = "●"
     bold: bool = False
-
-    @property
-    def paint(self) -> str:
-        return PAINT[self.colour]
-
-    @property
-    def pattern(self) -> Any:
-        return ("-", (0, (5, 1.6)), (0, (1.4, 1.4)))[self.dash]
 
 
 Inks = Mapping[str, Ink]
@@ -202,7 +195,7 @@ def _dots(
     outline = Outline(ends.reshape(-1, 2), [Outline.MOVETO, Outline.LINETO] * (ends.size // 4))
     cap: Any = "projecting" if ink.mark == "■" else "round"
     width = size if ink.mark in "●○■" else round(size / 3, 1)
-    for colour, thick in ((ink.paint, width), (PAINT["bg"], width - 3))[: 1 + (ink.mark == "○")]:
+    for colour, thick in ((PAINT[ink.colour], width), (PAINT["bg"], width - 3))[: 1 + (ink.mark == "○")]:
         style: dict[str, Any] = {"edgecolor": colour, "linewidth": thick, "capstyle": cap, "gid": gid}
         panel.axes.add_patch(PathPatch(outline, fill=False, alpha=alpha, zorder=3, **style))
 
@@ -238,13 +231,15 @@ def _line(panel: Panel, name: str, table: pd.DataFrame, ink: Ink, sweep: bool, b
     spread = f" [{last['low']:.1f}, {last['high']:.1f}]" if last["high"] > last["low"] else ""
     gid = panel.of(name, f"{name}: {last['mean']:.1f}{spread} at {last['x']:g}")
     width, order = (2.4, 3) if ink.bold else (1.5, 2)
-    panel.axes.plot(x, table["mean"], color=ink.paint, ls=ink.pattern, lw=width, zorder=order, gid=gid)
+    panel.axes.plot(
+        x, table["mean"], color=PAINT[ink.colour], ls=DASHES[ink.dash], lw=width, zorder=order, gid=gid
+    )
     if sweep:
         _dots(panel, panel.of(name), x, table["mean"], ink, 7)
-        panel.axes.vlines(x, table["low"], table["high"], color=ink.paint, lw=1, gid=panel.of(name))
+        panel.axes.vlines(x, table["low"], table["high"], color=PAINT[ink.colour], lw=1, gid=panel.of(name))
     elif band and (table["high"] > table["low"]).any():
         edge = np.concatenate([table["low"], table["high"][::-1]])
-        area: dict[str, Any] = {"color": ink.paint, "alpha": 0.13, "lw": 0, "gid": panel.of(name)}
+        area: dict[str, Any] = {"color": PAINT[ink.colour], "alpha": 0.13, "lw": 0, "gid": panel.of(name)}
         panel.axes.fill(np.concatenate([x, x[::-1]]), edge, **area)
 
 
@@ -277,7 +272,7 @@ def _names(panel: Panel, tables: Tables, ink: Inks) -> None:
     places = spread([ends[name][1] for name in order], 13, 8, panel.size[1] - 24)
     for name, y in zip(order, places, strict=True):
         lead = to_pixels.inverted().transform(np.vstack([ends[name], (edge + 11, y), (edge + 14, y)]))
-        style: dict[str, Any] = {"color": ink[name].paint, "gid": panel.of(name)}
+        style: dict[str, Any] = {"color": PAINT[ink[name].colour], "gid": panel.of(name)}
         panel.axes.plot(*lead[:2].T, lw=0.6, scalex=False, scaley=False, zorder=1, **style)
         weight = "bold" if ink[name].bold else "normal"
         panel.axes.text(
