@@ -17,7 +17,7 @@ from pipeline.commands.tune import targets
 from pipeline.data import partition, validation
 from pipeline.data.partition import Parts
 from pipeline.errors import FedReproError, ParamError, TrainingError, WorkerError
-from pipeline.report.tuning import tunings
+from pipeline.report2.tuning import tunings
 from pipeline.schema import RATE, ROOT, SPACES, Cell, Trial, Tuned, load_paper, papers, planned, read_yaml
 
 CELL = Cell("fedcrl", "mini", "fedprox")
@@ -250,7 +250,7 @@ def test_what_diverges_is_not_chosen_and_a_killed_worker_is_no_divergence(
     document = tuning.tune(CELL, short)
     assert document["chosen"] == 1 and document["configurations"][0]["error"] == "the training loss is nan"
     (report,), _ = tunings(short)
-    assert report.configurations == [None, 50.0] and report.diverged == 1
+    assert report.configurations == [None, 50.0] and not report.kept
     monkeypatch.setattr(tuning, "train_cell", first_fails(WorkerError("killed")))
     with pytest.raises(WorkerError):
         tuning.tune(CELL, short)
@@ -271,14 +271,13 @@ def test_the_choice_is_trained_and_reported(short, tuned, monkeypatch):
     values = tuned["configurations"][tuned["chosen"]]["values"]
     assert {**cell.resolve(short)[2], RATE: cell.resolve(short)[0].training.optimiser.lr} == values
     (report,), _ = tunings(short)
-    assert report.values == values and report.tuned.mean == np.mean(result["measures"]["weighted"])
-    assert report.published.mean == np.mean(own["measures"]["weighted"])
+    assert report.after.mean == np.mean(result["measures"]["weighted"])
+    assert report.before.mean == np.mean(own["measures"]["weighted"])
     fewer = own | {"seeds": [0, 1]}
-    monkeypatch.setattr("pipeline.report.tuning.of_tuning", lambda *_: {cell: result, other: fewer})
+    monkeypatch.setattr("pipeline.report2.tuning.of_tuning", lambda *_: {cell: result, other: fewer})
     (report,), _ = tunings(short)
-    assert report.published and report.tuned is None                    # other seeds are not compared
-    low, high = sorted(choices.means(tuned["configurations"]))
-    assert report.spread == pytest.approx((high - low) / 2**0.5)
+    assert report.before and report.after is None                    # other seeds are not compared
+    assert report.configurations == choices.means(tuned["configurations"])
     assert not (short / "papers/fedcrl/runs/mini-tuned").exists()
 
 

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from pipeline.cells.results import as_csv, survey, tidy
 from pipeline.errors import FedReproError
 from pipeline.files import write_text
+from pipeline.report2 import across
 from pipeline.report2.figures import CSS
 from pipeline.report2.overview import citation, overview
 from pipeline.report2.page import page
@@ -45,6 +46,7 @@ def render(papers: Iterable[str] | None = None, root: Path = ROOT, out: Path | N
         for name in (papers or pages)
     }
     files["index.html"] = fill("index.html", view=overview(pages.values()), pages=pages, cite=cite)
+    files |= across.files(known, fill, pages=pages, cite=cite)
     files["measured.csv"] = as_csv(tidy(results))
     for name, text in files.items():
         write_text(out / name, text)

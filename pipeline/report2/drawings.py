@@ -18,13 +18,23 @@ from pipeline.cells.results import summarise
 from pipeline.data.pictures import examples_path
 from pipeline.errors import FedReproError
 from pipeline.report2 import figures as draw
-from pipeline.report2.extras import EXTRA, Shown, finished_methods, label, method_inks, over_seeds, picture
+from pipeline.report2.extras import (
+    EXTRA,
+    Shown,
+    entering,
+    finished_methods,
+    label,
+    method_inks,
+    over_seeds,
+    picture,
+)
 from pipeline.report2.figures import Ink, Panel
 from pipeline.report2.study import Study
 from pipeline.report2.words import measure_words, pretty
 from pipeline.schema import COMPUTED, MINIATURE, MINIATURES, PICTURE, Cell, Figure, shorten
 
 OURS = "Ours"
+Stored = dict[str, tuple[Cell, pd.DataFrame]]
 ELSEWHERE = " (not in the paper)"  # how the title of a figure of ours ends in paper.yaml
 
 
@@ -158,7 +168,7 @@ def _curve(study: Study, title: str, measure: str, cells: list[Cell], window: in
         elif measure != "loss":  # the steps of some methods descend no single loss
             path = shorten(cell.folder(study.root) / "history.csv")
             raise FedReproError(f"{path}: the column {measure!r} is missing or empty")
-    return draw.lines(title, _unit(measure), "round", tables, method_inks(study, tables))
+    return draw.lines(title, _unit(measure), "round", entering(tables), method_inks(study, tables))
 
 
 def _sweep(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Shown:
@@ -172,9 +182,7 @@ def _sweep(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Show
     return panels, "Mean over seeds; bars: standard deviation.", {}
 
 
-def sweep_lines(
-    study: Study, over: str, measure: str, cells: list[Cell], figure: Figure
-) -> dict[str, pd.DataFrame]:
+def sweep_lines(study: Study, over: str, measure: str, cells: list[Cell], figure: Figure) -> draw.Tables:
     """name -> columns x, mean, low, high by x, of lines with two points or more.
 
     A number of the scenario gives a line per method; one of the method a line per scenario, in which all else
@@ -234,8 +242,10 @@ def _clients(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Sh
             )
         except (ValueError, KeyError) as error:
             raise FedReproError(f"{shorten(path)}: not the images per class and client: {error}") from None
-        names = [[pretty(str(name)) for name in axis] for axis in (table.columns, table.index)]
-        panels.append(draw.squares(_title(study, scenario), "", table.to_numpy(float), *names, "client"))
+        across, down = ([pretty(str(name)) for name in axis] for axis in (table.columns, table.index))
+        panels.append(
+            draw.squares(_title(study, scenario), "", table.to_numpy(float), across, down, "client")
+        )
     return panels, "Training images per class and client, the fuller the more.", {}
 
 
@@ -252,9 +262,7 @@ def _images(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Sho
 # -- of representations --------------------------------------------------------------------------------------
 
 
-def _tables(
-    study: Study, key: str, figure: Figure, scenarios: list[str]
-) -> dict[str, tuple[Cell, pd.DataFrame]]:
+def _tables(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Stored:
     """Method, with its scenario if there are several -> the cell and what is stored of it for the figure."""
     cells = study.finished(scenarios, figure.methods)
     tables = {cell: geometry.read(figure.kind or "", key, cell, study.root) for cell in cells}
@@ -285,7 +293,7 @@ def _matrices(study: Study, key: str, figure: Figure, scenarios: list[str]) -> S
         for (client, images), square in table.groupby(["client", "images"], sort=False):
             values = square.pivot(index="row", columns="column", values="value").to_numpy()
             head = f"{f'{title}, ' * (len(tables) > 1)}{client}, {images} images"
-            panels.append(draw.squares(head, f"diagonal {np.diag(values).mean():.2f}", values))
+            panels.append(draw.squares(head, f"diagonal {np.diag(values).mean():.2f}", values, (), (), ""))
     caption = (
         "Correlation of a client's logits with the mean logits, by class. Blue: positive; orange: negative."
     )
@@ -332,11 +340,11 @@ def _corruptions(study: Study, key: str, figure: Figure, scenarios: list[str]) -
     kinds = kinds.loc[kinds.mean(axis=1).sort_values().index].rename(
         index=lambda name: name.replace("_", " ")
     )
-    lines = {}
-    for title, table in tables.items():
-        line = pooled(table, "severity")
-        numbers = dict.fromkeys(("mean", "low", "high"), line.to_numpy())
-        lines[title] = pd.DataFrame({"x": line.index, **numbers})
+    means = {title: pooled(table, "severity") for title, table in tables.items()}
+    lines = {
+        title: pd.DataFrame({"x": mean.index, "mean": mean, "low": mean, "high": mean})
+        for title, mean in means.items()
+    }
     ink = {name: ink for name, ink in method_inks(study, tables).items() if name in tables}
     panels = [
         draw.lines("By severity", "accuracy, %", "severity", lines, ink, True),

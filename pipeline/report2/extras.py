@@ -17,7 +17,9 @@ from pipeline.report2.study import Study
 from pipeline.report2.words import option_words, pretty, variant
 from pipeline.schema import MINIATURE, Cell
 
+SHEET = "fedrepro run contact_sheet"
 ROUNDS = 61  # points of a line at most
+START = 0.15  # of the rounds, from which on all of a curve is shown
 SHARE = 0.25  # of the methods, whose reported accuracy lies below the target
 ENOUGH = 15  # rounds, from which on the round of a target distinguishes methods
 MANY = 8  # different numbers of images, from which on accuracy against them shows anything
@@ -65,6 +67,23 @@ def over_seeds(history: pd.DataFrame, measure: str, window: int = 1) -> pd.DataF
     table = smooth.groupby("round").agg(["mean", "min", "max"]).reset_index()
     chosen = np.unique(np.linspace(0, len(table) - 1, min(len(table), ROUNDS)).astype(int))
     return table.set_axis(["x", "mean", "low", "high"], axis=1).iloc[chosen]
+
+
+def entering(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Curves from where they enter the range that all keep after the first rounds (START of them): the axis
+    shows what distinguishes them."""
+    late = [table[table["x"] >= START * table["x"].max()] for table in tables.values()]
+    low, high = min(table["low"].min() for table in late), max(table["high"].max() for table in late)
+    curves = {}
+    for name, table in tables.items():
+        outside = np.flatnonzero(~table["mean"].between(low, high))
+        curve = table.iloc[outside[-1] if len(outside) else 0 :].astype(float)
+        if len(outside):
+            (x, mean), (after, level) = curve[["x", "mean"]].to_numpy()[:2]
+            edge = low if mean < low else high
+            curve.iloc[0] = [x + (edge - mean) / (level - mean) * (after - x), edge, edge, edge]
+        curves[name] = curve.assign(low=curve["low"].clip(low, high), high=curve["high"].clip(low, high))
+    return curves
 
 
 def picture(study: Study, path: Path, words: str, command: str) -> Panel:
@@ -147,9 +166,8 @@ def _classwise(study: Study, scenario: str) -> Shown:
 
 def _signals(study: Study, scenario: str) -> Shown:
     """What the paper's own method records of itself over rounds, such as a number of clusters."""
-    own = [
-        cell for cell in finished_methods(study, scenario) if study.label(cell.method).startswith(study.name)
-    ]
+    methods = finished_methods(study, scenario)
+    own = [cell for cell in methods if study.label(cell.method).startswith(study.name)]
     histories = {label(study, cell.method): study.history(cell) for cell in own}
     panels = []
     names = [name for table in histories.values() for name in table if name.startswith("method.")]
@@ -167,10 +185,8 @@ def _signals(study: Study, scenario: str) -> Shown:
 
 def _teachers(study: Study, scenario: str) -> Shown:
     """Who learns from whom in the first and in the second half of the rounds, where it is recorded."""
-    panels = []
-    for cell in [
-        cell for cell in finished_methods(study, scenario) if label(study, cell.method) == study.name
-    ]:
+    panels, methods = [], finished_methods(study, scenario)
+    for cell in [cell for cell in methods if label(study, cell.method) == study.name]:
         seeds, half = recorded.teachers(study.history(cell)), study.results[cell]["rounds"] / 2
         matrices = {(seed, at): matrix for seed, rounds in seeds.items() for at, matrix in rounds.items()}
         for words, late in (("first half", False), ("second half", True)):
@@ -185,15 +201,12 @@ def _sheet(study: Study, scenario: str) -> Shown:
     path = study.root / "papers" / study.key / "figures" / "corruptions.png"
     if not path.exists() or scenario == MINIATURE:
         return [], "", {}
-    panel = picture(
-        study, path, "A photograph under 15 corruptions, at five severities", "fedrepro run contact_sheet"
+    words, frost = (
+        "A photograph under 15 corruptions, at five severities",
+        size_and_text(path, SHEET)[1].get(FROST),
     )
-    frost = size_and_text(path, "")[1].get(FROST)
-    return (
-        [panel],
-        "A column per corruption, a row per severity." + (f" Frost: {frost}." if frost else ""),
-        {},
-    )
+    caption = "A column per corruption, a row per severity." + (f" Frost: {frost}." if frost else "")
+    return [picture(study, path, words, SHEET)], caption, {}
 
 
 EXTRA: dict[str, tuple[str, Callable[[Study, str], Shown]]] = {

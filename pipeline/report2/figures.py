@@ -24,8 +24,8 @@ from matplotlib.path import Path as Outline
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 # On light and on dark ground; line-1 to line-6 and dot-1 to dot-5 in the style.
-LINES = "#1f5fa8 #7fb4ee, #23743c #6fc98a, #8a3a8f #d594da, #9a7205 #e0bd55, #0f7480 #62ccd8, #a8284b #f08aa5"
-DOTS = "#0072b2 #56b4e9, #d55e00 #f0822d, #009e73 #2cc79b, #b5528f #de9cc6, #2b2b2b #f2e36a"
+LINES = "#1f5fa8 #7fb4ee, #23743c #6fc98a, #8a3a8f #d594da, #8a6604 #e0bd55, #0f7480 #62ccd8, #a8284b #f08aa5"
+DOTS = "#0072b2 #56b4e9, #b84c00 #f0822d, #007f5f #2cc79b, #a8447f #de9cc6, #2b2b2b #f2e36a"
 PAIRS = {
     f"{kind}-{i}": pair
     for kind, pairs in (("line", LINES), ("dot", DOTS))
@@ -37,7 +37,7 @@ PAINT |= {name: pair[:7] for name, pair in PAIRS.items()}
 NAMES = {paint: f"var(--{name})" for name, paint in PAINT.items()} | {PAINT["ink"]: "currentColor"}
 CSS = ":root{" + "".join(f"--{name}:light-dark({pair.replace(' ', ',')});" for name, pair in PAIRS.items())
 CSS += """}
-.panels{display:flex;flex-wrap:wrap;gap:20px 32px;align-items:flex-start;margin:10px 0}
+.panels{display:flex;flex-wrap:wrap;gap:20px 24px;align-items:flex-start;margin:10px 0}
 .panels figure{margin:0;max-width:100%}
 .panels img{max-width:100%;height:auto}
 .panels figcaption{font-size:14px;line-height:1.3;margin:0 0 4px}
@@ -53,23 +53,20 @@ STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "fedrepro",
     "font.size": 11,
-    "axes.labelcolor": PAINT["mute"],
     "text.color": PAINT["ink"],
-    "xtick.color": PAINT["mute"],
-    "ytick.color": PAINT["mute"],
-    "axes.edgecolor": PAINT["line"],
-    "grid.color": PAINT["line"],
+    **dict.fromkeys(("axes.labelcolor", "xtick.color", "ytick.color"), PAINT["mute"]),
+    **dict.fromkeys(("axes.edgecolor", "grid.color"), PAINT["line"]),
     "axes.axisbelow": True,
     **dict.fromkeys(("axes.spines.top", "axes.spines.right", "axes.spines.left", "path.simplify"), False),
     **dict.fromkeys(("xtick.major.size", "ytick.major.size"), 0),
     "lines.solid_capstyle": "butt",
     "text.parse_math": False,  # a $ in a label is a dollar sign
 }
-INCH = 72  # pixels, so that a unit of the SVG is a pixel of the page
-MOST_BANDS = 6  # with more lines, the ranges of the seeds hide one another
-MOST_DOTS = 600  # of a cloud
+INCH = 72  # units of the SVG, each a pixel of the page
+MOST_BANDS, MOST_DOTS = 6, 600  # lines, with more of which ranges hide one another; points of a cloud
 LETTER, LONGEST = 5.9, 40  # pixels, on average, of a letter; letters of a label
 LEVELS = 8  # of fullness in a matrix
+DASHES: list[Any] = ["-", (0, (5, 1.6)), (0, (1.4, 1.4))]
 STROKES: dict[str, list] = {  # of a mark, from and to in units of its reach
     **dict.fromkeys("●○■", [((0, 0), (0, 0))]),
     "×": [((-1, -1), (1, 1)), ((-1, 1), (1, -1))],
@@ -87,13 +84,10 @@ class Ink:
     mark: str = "●"
     bold: bool = False
 
-    @property
-    def paint(self) -> str:
-        return PAINT[self.colour]
 
-    @property
-    def pattern(self) -> Any:
-        return ("-", (0, (5, 1.6)), (0, (1.4, 1.4)))[self.dash]
+Inks = Mapping[str, Ink]
+Tables = Mapping[str, pd.DataFrame]
+Names = Sequence[str]
 
 
 @dataclass
@@ -166,11 +160,13 @@ def _lean(node: ElementTree.Element, series: Sequence[tuple[str, str]]) -> list[
 def _tenths(text: str) -> str:
     """Numbers of an attribute with one decimal; a path without the letters that go without saying."""
     text = re.sub(r"-?\d+\.\d+", lambda number: f"{round(float(number[0]), 1):g}", " ".join(text.split()))
-    text = re.sub(r"M (\S+) (\S+) L \1 \2(?= |$)", r"M\1 \2h0", text)
-    return re.sub(r" ?([MLz]) ?", r"\1", text).replace("L", " ").replace(" -", "-")
+    text = re.sub(r"M (\S+) (\S+) L \1 \2(?= M|$)", r"M\1 \2h0", text)
+    text = re.sub(r" ?([MLz]) ?", r"\1", text)
+    # behind a curve, numbers without a letter would be one more curve
+    return (text if "C" in text else text.replace("L", " ")).replace(" -", "-")
 
 
-def page(panels: Iterable[Panel], legend: Mapping[str, Ink] | None = None) -> Markup:
+def page(panels: Iterable[Panel], legend: Inks | None = None) -> Markup:
     """Panels side by side, with a legend above where they do not name their series themselves."""
     words = ""
     for name, ink in (legend or {}).items():
@@ -199,7 +195,7 @@ def _dots(
     outline = Outline(ends.reshape(-1, 2), [Outline.MOVETO, Outline.LINETO] * (ends.size // 4))
     cap: Any = "projecting" if ink.mark == "■" else "round"
     width = size if ink.mark in "●○■" else round(size / 3, 1)
-    for colour, thick in ((ink.paint, width), (PAINT["bg"], width - 3))[: 1 + (ink.mark == "○")]:
+    for colour, thick in ((PAINT[ink.colour], width), (PAINT["bg"], width - 3))[: 1 + (ink.mark == "○")]:
         style: dict[str, Any] = {"edgecolor": colour, "linewidth": thick, "capstyle": cap, "gid": gid}
         panel.axes.add_patch(PathPatch(outline, fill=False, alpha=alpha, zorder=3, **style))
 
@@ -208,14 +204,7 @@ def _dots(
 
 
 @rc_context(STYLE)
-def lines(
-    title: str,
-    unit: str,
-    over: str,
-    tables: Mapping[str, pd.DataFrame],
-    ink: Mapping[str, Ink],
-    sweep: bool = False,
-) -> Panel:
+def lines(title: str, unit: str, over: str, tables: Tables, ink: Inks, sweep: bool = False) -> Panel:
     """A line per series with its name at its end, and ranges where there are few lines.
 
     tables: name -> columns x, mean, low, high. over: what x is. sweep: few numbers, a dot and a bar at each.
@@ -242,15 +231,16 @@ def _line(panel: Panel, name: str, table: pd.DataFrame, ink: Ink, sweep: bool, b
     spread = f" [{last['low']:.1f}, {last['high']:.1f}]" if last["high"] > last["low"] else ""
     gid = panel.of(name, f"{name}: {last['mean']:.1f}{spread} at {last['x']:g}")
     width, order = (2.4, 3) if ink.bold else (1.5, 2)
-    panel.axes.plot(x, table["mean"], color=ink.paint, ls=ink.pattern, lw=width, zorder=order, gid=gid)
+    panel.axes.plot(
+        x, table["mean"], color=PAINT[ink.colour], ls=DASHES[ink.dash], lw=width, zorder=order, gid=gid
+    )
     if sweep:
         _dots(panel, panel.of(name), x, table["mean"], ink, 7)
-        panel.axes.vlines(x, table["low"], table["high"], color=ink.paint, lw=1, gid=panel.of(name))
+        panel.axes.vlines(x, table["low"], table["high"], color=PAINT[ink.colour], lw=1, gid=panel.of(name))
     elif band and (table["high"] > table["low"]).any():
         edge = np.concatenate([table["low"], table["high"][::-1]])
-        panel.axes.fill(
-            np.concatenate([x, x[::-1]]), edge, color=ink.paint, alpha=0.13, lw=0, gid=panel.of(name)
-        )
+        area: dict[str, Any] = {"color": PAINT[ink.colour], "alpha": 0.13, "lw": 0, "gid": panel.of(name)}
+        panel.axes.fill(np.concatenate([x, x[::-1]]), edge, **area)
 
 
 def _ticks_at(axes: Any, numbers: list[float]) -> None:
@@ -273,7 +263,7 @@ def _dress(axes: Any, below: str, unit: str, grid: str) -> None:
     axes.spines["bottom"].set_visible(grid == "y")
 
 
-def _names(panel: Panel, tables: Mapping[str, pd.DataFrame], ink: Mapping[str, Ink]) -> None:
+def _names(panel: Panel, tables: Tables, ink: Inks) -> None:
     """The name of every line at its end, moved up or down where two would overlap."""
     panel.axes.autoscale_view()
     to_pixels = panel.axes.transData
@@ -281,11 +271,13 @@ def _names(panel: Panel, tables: Mapping[str, pd.DataFrame], ink: Mapping[str, I
     order, edge = sorted(ends, key=lambda name: ends[name][1]), max(x for x, _ in ends.values())
     places = spread([ends[name][1] for name in order], 13, 8, panel.size[1] - 24)
     for name, y in zip(order, places, strict=True):
-        lead = to_pixels.inverted().transform([ends[name], (edge + 11, y), (edge + 14, y)])
-        style: dict[str, Any] = {"color": ink[name].paint, "gid": panel.of(name)}
+        lead = to_pixels.inverted().transform(np.vstack([ends[name], (edge + 11, y), (edge + 14, y)]))
+        style: dict[str, Any] = {"color": PAINT[ink[name].colour], "gid": panel.of(name)}
         panel.axes.plot(*lead[:2].T, lw=0.6, scalex=False, scaley=False, zorder=1, **style)
         weight = "bold" if ink[name].bold else "normal"
-        panel.axes.text(*lead[2], _short(name), va="center_baseline", fontweight=weight, **style)
+        panel.axes.text(
+            lead[2, 0], lead[2, 1], _short(name), va="center_baseline", fontweight=weight, **style
+        )
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> np.ndarray:
@@ -299,9 +291,7 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> np.n
 
 
 @rc_context(STYLE)
-def rows(
-    title: str, unit: str, table: pd.DataFrame, ink: Mapping[str, Ink], own: str = "", note: str = ""
-) -> Panel:
+def rows(title: str, unit: str, table: pd.DataFrame, ink: Inks, own: str = "", note: str = "") -> Panel:
     """A row per name of the index with a mark per column on one axis; the number itself where there is one.
 
     NaN has no mark. own: the row in the accent's colour.
@@ -322,12 +312,11 @@ def rows(
             if here.any():
                 style, gid = Ink("own") if accent else ink[str(column)], panel.of(str(column), str(column))
                 _dots(panel, gid, shown[here], places[here], style, 9)
+    mark = {"color": PAINT["own"], "fontweight": "bold"}
     words = [_digits(number, numbers) for number in numbers[:, 0]] if one else []
     for texts, at, shift in ((table.index, 0, -8), (words, 1, right)):
         for place, text in enumerate(texts):
-            mine: dict[str, Any] = (
-                {"color": PAINT["own"], "fontweight": "bold"} if table.index[place] == own else {}
-            )
+            mine: dict[str, Any] = mark if table.index[place] == own else {}
             where = (at, place), (shift, 0), axes.get_yaxis_transform(), "offset points"
             axes.annotate(_short(str(text)), *where, ha="right", va="center_baseline", **mine)
     axes.set(ylim=(len(table) - 0.5, -0.5), yticks=[])
@@ -364,7 +353,7 @@ def _few_ticks(axes: Any, values: np.ndarray, log: bool) -> None:
 
 
 @rc_context(STYLE)
-def scatter(across: str, up: str, tables: Mapping[str, pd.DataFrame], ink: Mapping[str, Ink]) -> Panel:
+def scatter(across: str, up: str, tables: Tables, ink: Inks) -> Panel:
     """A mark per point and series. tables: name -> columns x, y."""
     panel = Panel((420, 260), (40, 12, 34, 20))
     for name, table in tables.items():
@@ -386,13 +375,13 @@ def label_inks(labels: Iterable[str]) -> dict[str, Ink]:
 
 
 @rc_context(STYLE)
-def cloud(title: str, note: str, table: pd.DataFrame, ink: Mapping[str, Ink], sphere: bool = False) -> Panel:
+def cloud(title: str, note: str, table: pd.DataFrame, ink: Inks, sphere: bool = False) -> Panel:
     """Points by label, at most MOST_DOTS, evenly taken; on the unit sphere seen along z, those behind faint.
 
     table: columns x, y, label, and z for a sphere.
     """
     taken = np.linspace(0, len(table) - 1, min(len(table), MOST_DOTS)).round().astype(int)
-    shown, panel = table.iloc[np.unique(taken)], Panel((252, 252), (2, 2, 2, 2), title, note)
+    shown, panel = table.iloc[np.unique(taken)], Panel((244, 244), (2, 2, 2, 2), title, note)
     places = shown[["x", "y"]].to_numpy(float)
     if sphere:
         places = places / (reach := max(1.0, float(np.quantile(np.abs(places), 0.995))))
@@ -404,34 +393,20 @@ def cloud(title: str, note: str, table: pd.DataFrame, ink: Mapping[str, Ink], sp
     for label, faint in ((label, faint) for faint in (True, False) for label in ink):
         here = (shown["label"].astype(str) == label).to_numpy() & (behind == faint)
         if here.any():
-            _dots(
-                panel,
-                panel.of(label, label),
-                *places[here].T,
-                ink[label],
-                4.6,
-                0.28 if faint else 0.85,
-                0.015,
-            )
+            x, y, alpha = places[here, 0], places[here, 1], 0.28 if faint else 0.85
+            _dots(panel, panel.of(label, label), x, y, ink[label], 4.6, alpha, 0.015)
     panel.axes.set(xlim=(-1.04, 1.04), ylim=(-1.04, 1.04))
     panel.axes.set_axis_off()
     return panel.finish(f"{title}: {len(shown)} points of {len(ink)} classes")
 
 
 @rc_context(STYLE)
-def squares(
-    title: str,
-    note: str,
-    values: np.ndarray,
-    across: Sequence[str] = (),
-    down: Sequence[str] = (),
-    unit: str = "",
-) -> Panel:
+def squares(title: str, note: str, values: np.ndarray, across: Names, down: Names, unit: str) -> Panel:
     """A matrix of squares, the fuller the larger the number: positive line-1, negative own.
 
     across, down: names of columns and rows; unit: words below.
     """
-    left, side = 8 + LETTER * max((len(name) for name in down), default=0), max(190 / len(values), 3)
+    left, side = 8 + LETTER * max((len(name) for name in down), default=0), max(100 / len(values), 3)
     side, tall = (22, LETTER * max(map(len, across))) if across else (side, 0)
     turned, below = tall > side, (30 + tall if tall > side else 36) if across else 4
     size = left + side * values.shape[1] + 4, below + 4 + side * len(values)

@@ -148,7 +148,7 @@ def tab(study: Study, view: TableView, base: TableView | None = None) -> Tab:
     return Tab(
         view.key,
         view.number.partition(", ")[2] if base and base.measured else view.heading,
-        ", ".join(filter(None, [f"{view.heading}: {view.title}", view.about])),
+        ", ".join(filter(None, [f"{view.heading}: {view.title}", "" if base else view.about])),
         view.note,
         [grid for panel in panels if (grid := cut(study, panel))],
         seeds([value.number for value in values if value.number and value.cell]),
@@ -334,6 +334,12 @@ class Page:
         return sorted(rows, key=lambda row: order.index(row.verdict.chip))
 
     @property
+    def line(self) -> str:
+        """Which model most tables score."""
+        lines = [tab.line for tab in self.tabs if tab.line]
+        return max(dict.fromkeys(lines), key=lines.count, default="")
+
+    @property
     def by_verdict(self) -> list[ClaimRow]:
         return [*self.measured, *sorted(self.open, key=lambda row: list(Chip).index(row.verdict.chip))]
 
@@ -430,6 +436,6 @@ def _ranks(study: Study, compared: list[Setting], charts: list[Dots]) -> Ranks |
 def command(study: Study, compared: list[Setting]) -> str:
     """Trains the paper's method in its main setting with other seeds."""
     column = compared[0].columns[0] if compared else None
-    methods = [name for name in study.paper.methods if study.paper.label(name) == study.name]
+    own = [name for name in study.paper.methods if study.paper.label(name) == study.name]
     scenario = column.scenario if column else next(iter(study.paper.scenarios))
-    return f"fedrepro run {study.cell(scenario, methods[0])} --seeds 7,8"
+    return f"fedrepro run {study.cell(scenario, [*own, *study.paper.methods][0])} --seeds 7,8"

@@ -310,46 +310,47 @@ def value_words(value: Any) -> str:
 
 
 def deviations(study: Study) -> list[tuple[str, list[str]]]:
-    """(scenario, points): what paper.yaml notes and what results say of their data."""
-    found = []
+    """(scenario, points): what paper.yaml notes and what results say of their data, each point once."""
+    found, known = [], set[str]()
     for scenario in study.paper.scenarios:
-        points = study.notes(scenario)
-        for result in (r for cell, r in study.results.items() if cell.scenario == scenario):
-            for data in filter(None, (result["data"], result["public"])):
-                points += [f"{data['set']}: {data['deviation']}."] if data["deviation"] else []
-            points += result["warnings"]
+        points = study.notes(scenario) + _of_data(study.runs.get(scenario, {}).values())
+        points = [point for point in dict.fromkeys(points) if point not in known]
+        known |= {*points}
         if points and scenario not in MINIATURES:
-            found.append((study.title(scenario), list(dict.fromkeys(points))))
+            found.append((study.title(scenario), points))
     return found
+
+
+def _of_data(results: Iterable[dict]) -> list[str]:
+    """How the data of results differ from the canonical ones, and what their runs warned of."""
+    points = []
+    for result in results:
+        for data in filter(None, (result["data"], result["public"])):
+            points += [f"{data['set']}: {data['deviation']}."] if data["deviation"] else []
+        points += result["warnings"]
+    return points
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Runs with the same seeds, machines and commit: (method, hours, digest, file)."""
+    """Runs with the same seeds on the same machines: (method, hours, commit, digest, file)."""
 
     seeds: str
     machine: str
-    commit: str
     cells: list[tuple[str, ...]]
 
 
 def provenance(study: Study) -> list[tuple[str, list[Batch]]]:
-    """(scenario, its runs by seeds, machines and commit)."""
+    """(scenario, its runs by seeds and machines)."""
     found = []
     for scenario, runs in study.runs.items():
-        batches: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+        batches: dict[tuple[str, str], list[tuple[str, ...]]] = {}
         for cell, result in runs.items() if scenario != ACROSS else ():
             machines = dict.fromkeys(map(processor, result.get("machines", [result["versions"]])))
-            key = seed_words(result["seeds"]), ", ".join(machines), result["git"].get("commit", "")[:8]
-            hours = f"{sum(result['seconds']) / 3600:.2f}"
-            batches.setdefault(key, []).append(
-                (
-                    study.label(cell.method),
-                    hours,
-                    result["digest"][:8],
-                    (cell.folder(Path()) / "result.json").as_posix(),
-                )
-            )
+            key = seed_words(result["seeds"]), ", ".join(sorted(machines))
+            hours, commit = f"{sum(result['seconds']) / 3600:.2f}", result["git"].get("commit", "")[:8]
+            file = (cell.folder(Path()) / "result.json").as_posix()
+            batches.setdefault(key, []).append((cell.method, hours, commit, result["digest"][:8], file))
         if batches:
             found.append((study.title(scenario), [Batch(*key, cells) for key, cells in batches.items()]))
     return found

@@ -47,7 +47,7 @@ class Verdict:
 
     point, low, high: the measured difference, level or rank, and its 95 % interval (None: there is none)
     printed: the same of the published numbers; points: whether it is a difference in percent points
-    seeds: of the run that has the fewest; p: of the deciding comparison, corrected
+    seeds: of the run that has the fewest; p: of the direction, corrected
     by_seed: (seed, the claim's number in it) of the seeds that all runs have
     size: confirmed, contradicted or open; empty: the claim names no size
     rival: of several comparisons the one that decides; method: how it was computed; reason: why it was not
@@ -163,7 +163,8 @@ class _Case:
             return []
         means = {source: fmean(values.values()) for source, values in self.values.items()}
         leaf = self.tree.pick(lambda leaf: leaf.at(means.__getitem__))
-        cells = dict.fromkeys(cell for (cell, _), _ in leaf.weights if self.evidence.at_chance(cell))
+        sources = (source for source, _ in leaf.weights if source[1] not in measures.COSTS)
+        cells = dict.fromkeys(cell for cell, _ in sources if self.evidence.at_chance(cell))
         return [self.evidence.study.label(cell.method) for cell in cells]
 
     def _by_seed(self) -> tuple[tuple[int, float], ...]:
@@ -191,11 +192,10 @@ class _Case:
         leaf = nearest if family.side(nearest) == family.side(decides) else decides
         one, level = family.estimates[leaf], family.level[leaf]
         chip, size = self._chip(one, level, family.side(leaf))
+        p = family.p[decides] if self.expected.sign else None
         low, high = one.interval(level)
         rival, method = self._name(leaf) if len(self.leaves) > 1 else "", self._method(one)
-        tested = replace(
-            base, chip=chip, point=one.d, low=low, high=high, p=family.p[decides], size=size, rival=rival
-        )
+        tested = replace(base, chip=chip, point=one.d, low=low, high=high, p=p, size=size, rival=rival)
         if self.expected.kind != "rank":
             return replace(tested, method=method)
         sides = [family.side(leaf) for leaf in self.leaves]
@@ -246,7 +246,7 @@ class _Case:
     def _name(self, leaf: Difference) -> str:
         """A comparison by what it does not share with the others, and its measure where there are several."""
         shared = set.intersection(*({source for source, _ in other.weights} for other in self.leaves))
-        every = [source for source, _ in leaf.weights]
+        every = [source for source, _ in sorted(leaf.weights, key=lambda pair: -pair[1])]
         own = [source for source in every if source not in shared] or every
         names = " and ".join(dict.fromkeys(self.evidence.study.label(cell.method) for cell, _ in own))
         measured = dict.fromkeys(measure for _, measure in every)

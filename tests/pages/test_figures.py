@@ -85,6 +85,30 @@ def represent(root, cell, spread=0.05, n=48, **changed):
     np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
 
 
+PROTOTYPES = {
+    "prototypes": np.array([[1, 0], [-1, 0], [0, 3]], np.float16),
+    "prototype_labels": np.array([0, 1, 2]),
+    "prototype_clients": np.zeros(3, int),
+}
+
+
+def crossed(**changed):
+    """Client one's features of 40 images of three domains: on its own, M, they lie by label, 3 in 4 right; on
+    the others they do not, 1 in 4 right."""
+    rng, labels = np.random.default_rng(0), np.arange(120) % 4
+    domains = np.repeat(["M", "U", "SV"], 40)
+    features = np.where((domains == "M")[:, None], np.eye(8)[labels], 0) + 0.1 * rng.normal(size=(120, 8))
+    right = np.where(domains == "M", np.arange(120) % 8 < 6, np.arange(120) % 8 < 2)
+    return {
+        "names": np.array(["one", "two"]),
+        "domains": np.array(["M", "U"]),
+        "cross_domains": domains,
+        "cross_labels": labels,
+        "features.one": features.astype(np.float16),
+        "answers.one": np.where(right, labels, (labels + 1) % 4).astype(np.int16),
+    } | changed
+
+
 # -- the page's SVG ------------------------------------------------------------------------------------------
 
 
@@ -139,10 +163,24 @@ def test_methods_keep_their_colour_and_are_told_apart_by_dashes():
     assert (ink["f"].colour, ink["f"].dash) == ("line-1", 1)
 
 
+def test_a_path_loses_no_point_where_letters_go():
+    assert figures._tenths("M 1.04 2 L 1 2.01 L 3.25 -4 z M 5 6 L 5 6") == "M1 2 1 2 3.2-4zM5 6h0"
+
+
 def test_a_trailing_mean_counts_the_rounds_there_are():
     values = pd.Series([0.0, 2.0, 4.0, 9.0], index=[0, 1, 2, 4])
     assert extras.trailing_mean(values, 2).to_dict() == {1: 2.0, 2: 3.0, 4: 9.0}
     assert extras.trailing_mean(values, 1) is values
+
+
+def test_a_curve_begins_where_it_enters_the_range_of_the_later_rounds():
+    rounds = pd.DataFrame({"x": range(11), "mean": [0.0, 20, *[60] * 8, 80]})
+    rounds = rounds.assign(low=rounds["mean"] - 10, high=rounds["mean"] + 10)
+    curve = extras.entering({"A": rounds})["A"]
+    assert curve.iloc[:2].values.tolist() == [[1.75, 50, 50, 50], [2, 60, 50, 70]]
+    assert len(curve) == 10 and curve.iloc[-1].tolist() == [10, 80, 70, 90]
+    constant = rounds.assign(mean=5.0, low=5.0, high=5.0)
+    assert extras.entering({"A": constant})["A"]["x"].tolist() == [*range(11)]
 
 
 def test_no_more_points_are_drawn_than_a_page_can_bear():
@@ -182,7 +220,7 @@ def test_numbers_have_as_many_digits_as_they_need(numbers, expected):
 
 
 def test_a_square_is_the_fuller_the_larger_its_number():
-    drawn = figures.squares("t", "", np.array([[1.0, 0.5], [0.0, -1.0]])).html
+    drawn = figures.squares("t", "", np.array([[1.0, 0.5], [0.0, -1.0]]), (), (), "").html
     found = {path.get("style"): path.get("d").count("M") for path in svgs(drawn)[0].iter("path")}
     full = {style: n for style, n in found.items() if "fill:var" in style}
     assert sorted(full.values()) == [1, 1, 1] and sum("own" in style for style in full) == 1
@@ -374,6 +412,17 @@ def test_silhouette_is_that_of_the_representations(root, labels, expected):
         ("matrix", {"logits": np.zeros((3, 4))}, r"logits \(3, 4\), expected"),
         ("matrix", {"logits": np.full((2, 3, 4), np.nan)}, "all of them finite"),
         ("corruptions", {}, "no answers of every client on corrupted images"),
+        ("margins", PROTOTYPES | {"vectors": np.zeros(3)}, r"vectors \(3,\), expected"),
+        ("margins", PROTOTYPES | {"vectors": np.zeros((2, 8))}, "a row for each of the labels to 2"),
+        ("margins", PROTOTYPES | {"vectors": np.full((3, 8), np.inf)}, "finite or NaN"),
+        ("transfer", crossed(names=None), "no features of every client on every domain's images: .*names"),
+        ("transfer", crossed(**{"features.one": np.full((120, 8), np.nan)}), r"features.one .*\(120, d\)"),
+        ("transfer", crossed(cross_labels=np.zeros(5, int)), r"features.one \(120, 8\), expected \(5, d\)"),
+        (
+            "transfer",
+            crossed(cross_domains=np.repeat("M", 120)),
+            "cross_domains holds M, expected M and another",
+        ),
     ],
 )
 def test_broken_representations_are_named(root, kind, changed, message):
@@ -449,13 +498,6 @@ def test_means_over_clients_can_lie_closer_than_any_clients_own():
     assert sent[:2].tolist() == [1.0, pytest.approx(18**0.5)] and np.isnan(sent[2])
 
 
-PROTOTYPES = {
-    "prototypes": np.array([[1, 0], [-1, 0], [0, 3]], np.float16),
-    "prototype_labels": np.array([0, 1, 2]),
-    "prototype_clients": np.zeros(3, int),
-}
-
-
 def test_margins_of_what_the_server_sends_are_stored_and_drawn_where_there_are_some(root, drawn):
     view, vectors = drawn("margins"), np.eye(8)[:3].astype(np.float16)  # sqrt 2 from each other
     vectors[2] = np.nan
@@ -472,20 +514,6 @@ def test_margins_of_what_the_server_sends_are_stored_and_drawn_where_there_are_s
     assert "1.414" in view().svg
 
 
-@pytest.mark.parametrize(
-    "vectors, message",
-    [
-        (np.zeros(3), r"vectors \(3,\), expected"),
-        (np.zeros((2, 8)), "vectors .*a row for each of the labels to 2"),
-        (np.full((3, 8), np.inf), "vectors .*finite or NaN"),
-    ],
-)
-def test_broken_vectors_are_named(root, vectors, message):
-    represent(root, OURS, **PROTOTYPES, vectors=vectors)
-    with pytest.raises(FedReproError, match=f"balanced/ours.npz: .*{message}"):
-        geometry.compute("margins", OURS, root)
-
-
 def test_cross_correlation_is_the_one_of_the_loss():
     torch = pytest.importorskip("torch")
     from pipeline.methods.fccl import cross_correlation
@@ -499,7 +527,7 @@ def test_cross_correlation_is_the_one_of_the_loss():
 
 
 def test_matrices_on_private_images_follow_those_on_public_ones(root, drawn):
-    """Clients a and b share the domain M; each is compared with the mean of all on its own domain's images."""
+    """Clients a and b share the domain M; each is compared with the mean on its own domain's images."""
     rng, view = np.random.default_rng(0), drawn({"kind": "matrix", "methods": ["ours"]})
     logits, of_m, of_u = (rng.normal(size=(3, n, 4)).astype(np.float16) for n in (30, 12, 9))
     arrays = {"logits": logits, "private.M": of_m}
@@ -517,23 +545,6 @@ def test_matrices_on_private_images_follow_those_on_public_ones(root, drawn):
     assert len(svgs(view().svg)) == 6 and f"diagonal {np.diag(expected).mean():.2f}" in view().svg
     represent(root, OURS, logits=logits)
     assert set(geometry.compute("matrix", OURS, root)["client"]) == {"client 0", "client 1", "client 2"}
-
-
-def crossed(**changed):
-    """Client one's features of 40 images of three domains: on its own, M, they lie by label, 3 in 4 right; on the
-    others they do not, 1 in 4 right."""
-    rng, labels = np.random.default_rng(0), np.arange(120) % 4
-    domains = np.repeat(["M", "U", "SV"], 40)
-    features = np.where((domains == "M")[:, None], np.eye(8)[labels], 0) + 0.1 * rng.normal(size=(120, 8))
-    right = np.where(domains == "M", np.arange(120) % 8 < 6, np.arange(120) % 8 < 2)
-    return {
-        "names": np.array(["one", "two"]),
-        "domains": np.array(["M", "U"]),
-        "cross_domains": domains,
-        "cross_labels": labels,
-        "features.one": features.astype(np.float16),
-        "answers.one": np.where(right, labels, (labels + 1) % 4).astype(np.int16),
-    } | changed
 
 
 def test_one_client_on_its_own_and_the_next_domain(root, drawn):
@@ -556,22 +567,6 @@ def test_one_client_on_its_own_and_the_next_domain(root, drawn):
     assert len(svgs(shown)) == 4 and "Ours: one → U" in shown
     assert "75.0 % of these right; intra-domain accuracy 90.5 %" in shown
     assert "25.0 % of these right; inter-domain accuracy 41.5 %" in shown
-
-
-@pytest.mark.parametrize(
-    "changed, message",
-    [
-        ({"features.one": None}, "no features of every client on every domain's images: .*features.one"),
-        ({"names": None}, "no features of every client on every domain's images: .*names"),
-        ({"features.one": np.full((120, 8), np.nan)}, r"features.one \(120, 8\), expected \(120, d\)"),
-        ({"cross_labels": np.zeros(5, int)}, r"features.one \(120, 8\), expected \(5, d\)"),
-        ({"cross_domains": np.repeat("M", 120)}, "cross_domains holds M, expected M and another domain"),
-    ],
-)
-def test_a_transfer_needs_features_of_two_domains(root, changed, message):
-    represent(root, OURS, **crossed(**changed))
-    with pytest.raises(FedReproError, match=f"balanced/ours.npz: .*{message}"):
-        geometry.compute("transfer", OURS, root)
 
 
 def test_accuracy_by_corruption_is_the_mean_over_clients_and_images(root, drawn):
@@ -656,6 +651,26 @@ def test_what_a_method_has_spent_when_every_seed_reaches_the_target(measured):
     assert np.isnan(missed["rounds"]) and np.isnan(missed["sent"]) and np.isnan(missed["memory"])
 
 
+def test_teachers_and_classes_are_shown_where_they_are_recorded(root, paper):
+    """Clients 0 and 1 learn from each other in round 1, client 1 alone in round 2; both lack a class."""
+    paper(methods=PAPER["methods"] | {"ours": {"label": PAPER["name"]}})
+    run(root, OURS)
+    study = Study.of("fedcrl", collect(root), root)
+    assert extras._teachers(study, "balanced")[0] == extras._classwise(study, "balanced")[0] == []
+    path = OURS.folder(root) / "history.csv"
+    table = pd.read_csv(path)
+    table["method.learns.0.1"], table["method.learns.1.0"] = [np.nan, 1, 0] * 2, [np.nan, 1, 1] * 2
+    table.to_csv(path, index=False)
+    panels = extras._teachers(study, "balanced")[0]
+    squares = [sum(path.get("d").count("z") for path in svgs(panel.html)[0].iter("path")) for panel in panels]
+    assert [panel.title for panel in panels] == ["first half", "second half"] and squares == [2, 1]
+    classes = {"by_class": [[50.0, 60.0, None]] * 2}
+    held = {"holdings": {"images": [[8, 9, 1]] * 2, "classes": [[2, 2, 1]] * 2}}
+    study.results[OURS].update(classes | held)
+    (panel,) = extras._classwise(study, "balanced")[0]
+    assert {"0", "1", "2"} <= set(words(panel.html)[0]) and marks(panel.html, PAPER["name"]) == 2
+
+
 @pytest.mark.parametrize("key", papers())
 def test_the_committed_figures_are_small_and_the_same_twice(key):
     study = Study.of(key, collect(ROOT))
@@ -663,7 +678,8 @@ def test_the_committed_figures_are_small_and_the_same_twice(key):
     html = "".join(view.svg + (view.miniature.svg if view.miniature else "") for view in views)
     sizes = [len(ElementTree.tostring(svg)) for svg in svgs(html)]
     assert max(sizes) < 40_000 and sum(sizes) < 200_000
-    assert "cost" in {view.key for view in views} and all(
+    ours = {"cost", "sizes", "signals"} if key == "fedcrl" else {"cost"}
+    assert ours <= {view.key for view in views} and all(
         view.svg or view.miniature or view.command for view in views
     )
     assert drawings.figures(replace(study)) == views

@@ -1,0 +1,398 @@
+"""The page across papers: every algorithm in every miniature by accuracy, rank and cost; what equal tuning
+changes, what can be reconstructed from what clients send, and what rounding alone does.
+
+Of several rows of paper.yaml that run one algorithm, as in ablations, the unmodified one counts.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import fmean
+
+import jinja2
+import pandas as pd
+from markupsafe import Markup
+from matplotlib import rc_context
+
+from pipeline.cells import measures, provenance
+from pipeline.cells.readings import described
+from pipeline.cells.results import Summary, lower_is_better, summarise
+from pipeline.report2 import figures as draw
+from pipeline.report2.comparison import Column, Dot, Dots, Rank, Setting, dots, place_of
+from pipeline.report2.leakage import leakage, noise
+from pipeline.report2.page import Grid, Line, Number
+from pipeline.report2.panels import merge_heads, result_path
+from pipeline.report2.statistics import Ranks, ranks
+from pipeline.report2.study import Study
+from pipeline.report2.tuning import tuned, tunings
+from pipeline.report2.words import FILTERS, measure_words, variant
+from pipeline.schema import MINIATURE, MINIATURES, ROOT, Cell, Paper, Scenario, method_names
+
+At = tuple[str, str]  # (algorithm, key of the paper)
+Place = tuple[Dot, Rank, str]
+Row = tuple[str, list[Place | None]]
+# Why an algorithm does not run in a miniature, in the order in which it is looked for.
+REASONS = {
+    "public data": "needs unlabelled public images",
+    "one network": "needs one network for all clients",
+    "held-out images": "needs labelled images that no client holds",
+    "pixels in [0, 1]": "attacks images, which here are normalised",
+    "not asked for": "could run, but paper.yaml does not list it",
+}
+FACTS = ("accuracy, %", "kB a round", "s a round", "peak MB")
+# Always shown.
+REFERENCES = ("fedavg", "local")
+# Methods that stand above the fold, besides those and the papers' own.
+TOP = 6
+# Fewer methods or miniatures make no mean ranks.
+FEWEST = 3
+# How far below the best an axis goes, in distances of the median from it.
+FAR = 2.5
+
+
+@dataclass(frozen=True)
+class Miniatures:
+    """studies: papers that have a miniature; labels: of every algorithm; cells: that the miniatures ask for;
+    results: of those that have run."""
+
+    studies: dict[str, Study]
+    labels: dict[str, str]
+    cells: dict[At, Cell]
+    results: dict[At, dict]
+
+    def headline(self, key: str) -> str:
+        """The measure that a miniature's cells report; empty where none has run."""
+        return next((result["headline"] for (_, paper), result in self.results.items() if paper == key), "")
+
+    def accuracy(self, at: At) -> Summary:
+        result = self.results[at]
+        return summarise(result["measures"][result["headline"]])
+
+    def ran(self, key: str) -> list[str]:
+        """Algorithms with a number in a miniature."""
+        return [algorithm for algorithm in self.labels if (algorithm, key) in self.results]
+
+    def rank(self, at: At) -> Rank:
+        """Of an algorithm among those that ran in its miniature."""
+        means = {name: round(self.accuracy((name, at[1])).mean, 2) for name in self.ran(at[1])}
+        place = place_of(at[0], means, lower_is_better(self.headline(at[1])))
+        return Rank(place, round(10 * (len(means) - place) / max(len(means) - 1, 1)), False, False)
+
+
+def miniatures(studies: dict[str, Study]) -> Miniatures:
+    minis = {key: study for key, study in studies.items() if MINIATURE in study.paper.scenarios}
+    asked = {
+        key: {cell.method: cell for scenario in MINIATURES for cell in study.asked(scenario)}
+        for key, study in minis.items()
+    }
+    cells = {
+        (algorithm, key): asked[key][row]
+        for algorithm in method_names()
+        for key, study in minis.items()
+        if (row := plain(algorithm, study.paper, [*asked[key]])) in asked[key]
+    }
+    results = {
+        at: result
+        for at, cell in cells.items()
+        if (result := minis[at[1]].results.get(cell)) and result["measures"].get(result["headline"])
+    }
+    return Miniatures(minis, _labels(studies.values()), cells, results)
+
+
+def plain(algorithm: str, paper: Paper, asked: Sequence[str]) -> str:
+    """The row of paper.yaml that runs an algorithm as the paper does: the one of its name, else the first
+    that the miniature asks for, else the first; empty where no row runs it."""
+    rows = [key for key in paper.methods if paper.algorithm(key) == algorithm]
+    first = next((key for key in rows if key in asked), rows[0] if rows else "")
+    return algorithm if algorithm in rows else first
+
+
+def excluded(algorithm: str, scenario: Scenario) -> str:
+    """What an algorithm needs and a scenario lacks, a key of REASONS; empty where it can run. A projector
+    does not count, as the algorithm's row would add it."""
+    kind = described(algorithm)
+    lacking = kind.says("needs", {}) - scenario.offers if kind else ()
+    return next((need for need in REASONS if need in lacking), "")
+
+
+def _labels(studies: Iterable[Study]) -> dict[str, str]:
+    """Every algorithm -> its label as the papers print it; of several with one label all but the first have
+    the end of their name in brackets."""
+    papers = [study.paper for study in studies]
+    same: dict[str, list[str]] = {}
+    for algorithm in method_names():
+        rows = [
+            (algorithm in paper.methods, paper.label(row))
+            for paper in papers
+            if (row := plain(algorithm, paper, []))
+        ]
+        label = max(rows, key=lambda row: row[0])[1] if rows else algorithm
+        same.setdefault(variant(label)[0], []).append(algorithm)
+    labels = {
+        algorithm: label if algorithm == first else f"{label} ({algorithm.rpartition('_')[2]})"
+        for label, (first, *others) in same.items()
+        for algorithm in (first, *others)
+    }
+    return dict(sorted(labels.items(), key=lambda item: item[1].lower()))
+
+
+# -- places and ranks ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Group:
+    """Miniatures that the same algorithms can run in.
+
+    columns   a miniature each: every method on one axis
+    places    the rank of the paper's own method in each, None where it has not run
+    rows      (name, per miniature its dot, rank and file, or None): the best and those of the papers
+    rest      the other methods alike
+    shared    mean ranks of those that ran in all
+    pairs     how many pairs differ by them, of how many
+    """
+
+    title: str
+    columns: list[Dots]
+    places: list[int | None]
+    rows: list[Row]
+    rest: list[Row]
+    shared: Ranks | None
+    pairs: tuple[int, int]
+    grid: Grid
+
+
+def groups(minis: Miniatures) -> list[Group]:
+    """Miniatures without and with public images, which most algorithms either need or cannot use."""
+    found = []
+    for title, public in (("without public images", False), ("with public images", True)):
+        scenarios = {key: study.paper.scenarios[MINIATURE] for key, study in minis.studies.items()}
+        keys = [key for key, one in scenarios.items() if bool(one.public) == public and minis.headline(key)]
+        if keys:
+            found.append(_group(title, keys, minis))
+    return found
+
+
+def _group(title: str, keys: list[str], minis: Miniatures) -> Group:
+    columns = [_column(key, minis) for key in keys]
+    dot = {(row.name, key): row for key, column in zip(keys, columns, strict=True) for row in column.rows}
+    rows: dict[str, list[Place | None]] = {}
+    for name, label in minis.labels.items():
+        places = [
+            (dot[label, key], minis.rank((name, key)), result_path(minis.cells[name, key]))
+            if (name, key) in minis.results
+            else None
+            for key in keys
+        ]
+        rows |= {name: places} if any(places) else {}
+    order = sorted(rows, key=lambda name: -fmean(one[1].shade for one in rows[name] if one))
+    names = {study.name for study in minis.studies.values()}
+    chosen = [
+        name for i, name in enumerate(order) if i < TOP or name in REFERENCES or minis.labels[name] in names
+    ]
+    shared = _shared(keys, minis)
+    own = [
+        next((row[i][1].place for row in rows.values() if row[i] and row[i][0].own), None)
+        for i in range(len(keys))
+    ]
+    return Group(
+        title,
+        columns,
+        own,
+        [(minis.labels[name], rows[name]) for name in chosen],
+        [(minis.labels[name], rows[name]) for name in order if name not in chosen],
+        shared,
+        differing(shared) if shared else (0, 0),
+        _grid(keys, [*rows], minis),
+    )
+
+
+def _column(key: str, minis: Miniatures) -> Dots:
+    numbers = {minis.labels[name]: minis.accuracy((name, key)) for name in minis.ran(key)}
+    column, study = Column("", numbers, MINIATURE, minis.headline(key)), minis.studies[key]
+    return dots(Setting(study.name, key, {}, [column]), study.name)
+
+
+def _shared(keys: list[str], minis: Miniatures) -> Ranks | None:
+    """Mean ranks of the algorithms that ran in every one of these miniatures."""
+    rows = {
+        label: [minis.accuracy((algorithm, key)).mean for key in keys]
+        for algorithm, label in minis.labels.items()
+        if all((algorithm, key) in minis.results for key in keys)
+    }
+    if min(len(keys), len(rows)) < FEWEST:
+        return None
+    return ranks(rows, [lower_is_better(minis.headline(key)) for key in keys])
+
+
+def differing(shared: Ranks) -> tuple[int, int]:
+    """(pairs of methods that differ by Nemenyi's distance, pairs)."""
+    pairs = [abs(one - other) >= shared.distance for one, other in combinations(shared.means.values(), 2)]
+    return sum(pairs), len(pairs)
+
+
+# -- every number --------------------------------------------------------------------------------------------
+
+
+def _grid(keys: list[str], algorithms: list[str], minis: Miniatures) -> Grid:
+    """FACTS of every algorithm and miniature, in a table that sorts and copies."""
+    heads = merge_heads([[minis.studies[key].name, fact] for key in keys for fact in FACTS])
+    lines = []
+    for name in algorithms:
+        label, numbers = minis.labels[name], [one for key in keys for one in _numbers((name, key), minis)]
+        lines.append(Line(label, label in {minis.studies[key].name for key in keys}, False, [label], numbers))
+    return Grid("", ["algorithm"], heads, lines)
+
+
+def _numbers(at: At, minis: Miniatures) -> list[Number]:
+    if at not in minis.results:
+        return [Number() for _ in FACTS]
+    result, file, mean = minis.results[at], result_path(minis.cells[at]), minis.accuracy(at)
+    costs = measures.costs(result).values()
+    memory = [cost["memory_mb"] for cost in costs]
+    texts = [
+        f"{result['traffic']['bytes'] / 1000:.1f}",
+        f"{fmean(cost['seconds_per_round'] for cost in costs):.2f}",
+        "" if None in memory else f"{fmean(memory):.0f}",
+    ]
+    spread = "" if mean.std is None else f"{mean.std:.2f}"
+    mark = {1: "best", 2: "second"}.get(minis.rank(at).place or 0, "") if len(minis.ran(at[1])) > 1 else ""
+    first = Number(f"{mean.mean:.2f}", spread, mark=mark, file=file)
+    return [first, *(Number(text, file=file) for text in texts)]
+
+
+# -- accuracy against cost -----------------------------------------------------------------------------------
+
+
+def costs(minis: Miniatures) -> list[tuple[str, Markup]]:
+    """(cost, a panel per miniature): accuracy against bytes and against seconds of a round."""
+    charts: dict[str, list[draw.Panel]] = {"kB a round": [], "seconds a round": []}
+    for key, study in minis.studies.items():
+        rows = []
+        for name in minis.ran(key):
+            result = minis.results[name, key]
+            spent = result["traffic"]["bytes"] / 1000, fmean(result["seconds"]) / result["rounds"]
+            rows.append((minis.labels[name], *spent, minis.accuracy((name, key)).mean))
+        table = pd.DataFrame(rows, columns=["name", *charts, "y"])
+        for unit, panels in charts.items():
+            shown = table[table[unit] > 0].rename(columns={unit: "x"})
+            panels += [pareto(study.name, unit, shown, study.name)] if shown["x"].nunique() > 1 else []
+    return [(unit, draw.page(panels)) for unit, panels in charts.items() if panels]
+
+
+def front(table: pd.DataFrame) -> pd.DataFrame:
+    """The points (x, y) that no other beats in both, cheapest first."""
+    ordered = table.sort_values(["x", "y"], ascending=[True, False], kind="stable")
+    return ordered[ordered["y"] > ordered["y"].cummax().shift().fillna(-math.inf)]
+
+
+@rc_context(draw.STYLE)
+def pareto(title: str, unit: str, table: pd.DataFrame, own: str) -> draw.Panel:
+    """A dot per method, x logarithmic; a line and names for the front, the accent for the paper's method.
+
+    table: columns name, x, y; what is far below the median stands at the lower edge.
+    """
+    panel, best = draw.Panel((344, 244), (34, 14, 34, 32), title), front(table)
+    axes, top = panel.axes, table["y"].max()
+    table = table.assign(y=table["y"].clip(lower=top - FAR * (top - table["y"].median())))
+    axes.step(best["x"], best["y"], where="post", color=draw.PAINT["line"], lw=1.6, zorder=1)
+    named = {*best["name"], own}
+    for row in table.itertuples():
+        paint = draw.PAINT["own" if row.name == own else "ink" if row.name in named else "mute"]
+        style: dict = {"color": paint, "alpha": 1 if row.name in named else 0.35}
+        at = [row.x] * 2, [row.y] * 2
+        axes.plot(*at, lw=8, solid_capstyle="round", zorder=3, gid=panel.of(row.name, row.name), **style)
+    axes.margins(0.08, 0.1)
+    draw._few_ticks(axes, table["x"].to_numpy(), True)
+    axes.yaxis.set_major_locator(draw.MaxNLocator(4))
+    draw._dress(axes, unit, "accuracy, %", "y")
+    _name(panel, table[table["name"].isin(named)].sort_values("y"), own)
+    return panel.finish(f"{title}: accuracy against {unit}; best: {', '.join(best['name'])}")
+
+
+def _name(panel: draw.Panel, points: pd.DataFrame, own: str) -> None:
+    """Names at the upper left of their points, where a front is empty, else at the right, each moved up until
+    there is room."""
+    taken: list[tuple[float, float, float]] = []
+    for row in points.itertuples():
+        (x, y), width = panel.axes.transData.transform((row.x, row.y)), draw.LETTER * len(row.name) + 8
+        places = [
+            (up, side, shift, left)
+            for up in range(4, 56, 13)
+            for side, shift, left in (("right", -5, x - width), ("left", 5, x))
+            if 4 < left and left + width < panel.size[0] + 4
+            if all(abs(y + up - v) > 12 or left > b or left + width < a for a, b, v in taken)
+        ]
+        for up, side, shift, left in places[:1]:
+            taken.append((left, left + width, y + up))
+            style: dict = {"color": draw.PAINT["own"], "fontweight": "bold"} if row.name == own else {}
+            where = (row.x, row.y), (shift, up), "data", "offset points"
+            panel.axes.annotate(row.name, *where, ha=side, va="bottom", gid=panel.of(row.name), **style)
+
+
+# -- the page ------------------------------------------------------------------------------------------------
+
+
+def about(study: Study, minis: Miniatures) -> list[str]:
+    """Data, clients, networks, rounds and target of a miniature, what was computed otherwise, and which
+    algorithms have no cell there, by reason."""
+    scenario, headline = study.paper.scenarios[MINIATURE], minis.headline(study.key)
+    training = scenario.training
+    networks = dict.fromkeys(m.name + (" with a projector" if m.projector else "") for m in scenario.networks)
+    texts = [
+        f"{scenario.data.set}, {scenario.clients} clients, {len(scenario.seeds)} seeds",
+        f"{', '.join(networks)}; {training.rounds} rounds, local epochs: {training.local_epochs}",
+        f"public images: {scenario.public.set}" if scenario.public else "",
+        f"accuracy: {measure_words(headline)}" if headline else "",
+        study.computed_otherwise(cell for (_, key), cell in minis.cells.items() if key == study.key),
+    ]
+    out: dict[str, list[str]] = {}
+    for name, label in minis.labels.items():
+        if (name, study.key) not in minis.cells:
+            out.setdefault(REASONS[excluded(name, scenario) or "not asked for"], []).append(label)
+    return [*filter(None, texts), *(f"{reason}: {', '.join(names)}" for reason, names in out.items())]
+
+
+def across(studies: dict[str, Study]) -> dict:
+    """The context of the templates."""
+    minis = miniatures(studies)
+    root = next((study.root for study in studies.values()), ROOT)
+    (found, problems), cells = tunings(root), minis.cells
+    waiting = [minis.studies[at[1]].target(cell) for at, cell in cells.items() if at not in minis.results]
+    problems += [p for at, cell in cells.items() if (p := minis.studies[at[1]].problems.get(cell))]
+    tuning = tuned(minis.studies, minis.labels, found)
+    older = [
+        str(cells[at])
+        for at, result in minis.results.items()
+        if not provenance.current(result, cells[at], root)
+    ]
+    return {
+        "done": len(minis.results),
+        "asked": len(cells),
+        "algorithms": len(minis.labels),
+        "groups": groups(minis),
+        "costs": costs(minis),
+        "tuned": tuning,
+        "leakage": leakage(studies, root),
+        "noise": noise(studies, root),
+        "about": {study.name: about(study, minis) for study in minis.studies.values()},
+        "older": older + (tuning.older if tuning else []),
+        "devices": list(dict.fromkeys(result["device"] for result in minis.results.values())),
+        "command": f"fedrepro run {' '.join(waiting)}" if waiting else "",
+        "problems": problems,
+    }
+
+
+def files(studies: dict[str, Study], fill: Callable[..., str], **shared) -> dict[str, str]:
+    """Name in reports/ -> text. fill: makes HTML of a template and its context, `shared` what every page
+    has (pages, cite). A malformed noise.csv or leakage.csv is a ParamError that names its line."""
+    context = across(studies)
+    loader = jinja2.FileSystemLoader(ROOT / "reports" / "templates2")
+    made = jinja2.Environment(
+        loader=loader, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    made.filters |= FILTERS
+    return {
+        "across.html": fill("across.html", view=context, **shared),
+        "across.md": made.get_template("across.md.j2").render(view=context),
+    }

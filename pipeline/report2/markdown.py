@@ -1,0 +1,106 @@
+"""The overview and a summary of every paper as Markdown, which a repository's host shows."""
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from itertools import accumulate
+from urllib.parse import quote
+
+import jinja2
+
+from pipeline.report2.latex import caption, columns
+from pipeline.report2.overview import Citation, Overview
+from pipeline.report2.page import Grid, Number, Page
+from pipeline.report2.words import FILTERS
+from pipeline.schema import ROOT
+
+TEMPLATES = ROOT / "reports" / "templates2"
+# What Markdown, its tables, mathematics in it or HTML would read as markup.
+SPECIAL = re.compile(r"([\\`*_|<>\[\]~$&#])")
+
+# Numbers in a summary's tables, and claims behind the main ones, at most.
+NUMBERS, CLAIMS = 320, 20
+
+
+class Raw(str):
+    """Text that is Markdown already."""
+
+
+def escape(text: object) -> str:
+    """In one line and without markup; Raw stays as it is."""
+    return text if isinstance(text, Raw) else SPECIAL.sub(r"\\\1", re.sub(r"\s*[\n\r]\s*", " ", str(text)))
+
+
+def number(n: Number, leads: bool = True) -> Raw:
+    """`**71.23** ±0.41 (70.90)`: measured, which leads to the run, and printed."""
+    mean = f"[{n.mean}](../{n.file})" if n.file and leads else n.mean
+    mean = {"best": "**{}**", "second": "*{}*"}.get(n.mark, "{}").format(mean)
+    printed = f"({escape(n.printed)})" if n.printed else ""
+    return Raw(" ".join(filter(None, [mean, f"±{n.spread}" if n.spread else "", printed])))
+
+
+def grid(one: Grid) -> Raw:
+    """A table; where it has printed numbers, without the columns of the other model."""
+    heads, lines = columns(one), one.lines
+    short = any(n.printed for line in lines for n in line.numbers)
+    shown = [i for i in range(len(heads)) if not (short and all(line.numbers[i].other for line in lines))]
+    names = [", ".join(dict.fromkeys(filter(None, heads[i]))) for i in shown]
+    rule = "|" + "---|" * len(one.stub) + "--:|" * len(names)
+    rows = [row([*line.stub, *_numbers([line.numbers[i] for i in shown])]) for line in lines]
+    return Raw("\n".join([row([*one.stub, *names]), rule, *rows]))
+
+
+def _numbers(of_row: list[Number]) -> list[Raw]:
+    """The first number of every run leads to it."""
+    files = [n.file for n in of_row]
+    return [number(n, n.file not in files[:i]) for i, n in enumerate(of_row)]
+
+
+def row(texts: Iterable[object]) -> Raw:
+    """A row of a table."""
+    return Raw(f"| {' | '.join(map(escape, texts))} |")
+
+
+def link(address: str) -> Raw:
+    """An address as the target of a link; empty where it is none of the web."""
+    return Raw(quote(address, safe=":/?&=%+,;@-._~") if address.startswith(("https://", "http://")) else "")
+
+
+def code(text: str) -> Raw:
+    """A block of code, in a fence that is longer than any in it."""
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return Raw(f"{fence}\n{text}\n{fence}")
+
+
+@cache
+def environment() -> jinja2.Environment:
+    """Of the Markdown templates; every expression is escaped."""
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        undefined=jinja2.StrictUndefined,
+        finalize=escape,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    made.filters |= {**FILTERS, "caption": caption, "grid": grid, "code": code, "link": link, "raw": Raw}
+    return made
+
+
+def fill(template: str, **context: object) -> str:
+    """A page in Markdown from reports/templates2/<template>.j2."""
+    return environment().get_template(f"{template}.j2").render(context)
+
+
+def paper(page: Page) -> str:
+    """A paper's summary: headline, main claims, numbers, verdicts; what is too long for it is left to the
+    page and the LaTeX files."""
+    sizes = accumulate(sum(len(line.numbers) for g in tab.grids for line in g.lines) for tab in page.tabs)
+    few = max(1, sum(size <= NUMBERS for size in sizes))
+    others = [one for one in page.measured if one not in page.main]
+    return fill("paper.md", page=page, tabs=page.tabs[:few], more=page.tabs[few:], claims=others[:CLAIMS])
+
+
+def index(view: Overview, cite: Citation) -> str:
+    """The overview."""
+    return fill("index.md", view=view, cite=cite)

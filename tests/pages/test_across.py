@@ -1,0 +1,388 @@
+"""The page across papers: places and ranks, accuracy against cost, tuning, attacks and rounding."""
+
+import re
+
+import pandas as pd
+import pytest
+import yaml
+from federation import image_world, run
+from reporting import BALANCED, PAPER, write_run
+
+from pipeline import methods
+from pipeline.cells.results import Problem, collect, summarise
+from pipeline.errors import FedReproError, ParamError
+from pipeline.methods._collaborative import Collaborative
+from pipeline.report2 import across, fill, leakage, tuning
+from pipeline.report2.overview import citation
+from pipeline.report2.study import studies
+from pipeline.schema import NEEDS, ROOT, Cell, Model, load_paper, load_params, papers
+
+PAPERS = papers()
+LACKING = {
+    "public data": "needs public data",
+    "held-out images": "acc_source: heldout",
+    "pixels in [0, 1]": r"attacks need pixels in \[0, 1\]",
+    "projector": "needs a projector",
+    "one network": "averages models|size of",
+}
+
+
+def change(root, key, **keys):
+    """Edit a paper.yaml; a dict is merged into what is there."""
+    path = root / f"papers/{key}/paper.yaml"
+    document = yaml.safe_load(path.read_text())
+    for name, value in keys.items():
+        document[name] = document[name] | value if isinstance(value, dict) else value
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    load_params.cache_clear()
+    load_paper.cache_clear()
+
+
+# -- who can run where ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algorithm", methods.names())
+def test_an_algorithm_needs_what_it_declares(algorithm):
+    """One round with clients of different networks, without public data, held-out images, a projector or the
+    scale of pixels."""
+    method = methods.load(algorithm, {}, "test")
+    assert method.needs <= NEEDS.keys() < {*across.REASONS, "projector"}
+    assert isinstance(method, Collaborative) == ("public data" in method.needs)
+    world = image_world(model=[Model(name) for name in ("cnn4", "cnn5", "simple_cnn")]).at(1)
+    order = ("held-out images", "public data", "pixels in [0, 1]", "projector", "one network")
+    first = next((need for need in order if need in method.needs), None)
+    if first is None:
+        run(method, world, 1)
+    else:
+        with pytest.raises((FedReproError, RuntimeError), match=LACKING[first]):
+            run(method, world, 1)
+
+
+@pytest.mark.parametrize(
+    "algorithm, lacks",
+    [
+        ("fccl", {"fedccl": "public data", "fedlsa": "public data", "fedcrl": "public data"}),
+        ("fedavg", {"fcclplus": "one network", "rahfl": "one network"}),
+        ("local", {}),
+        ("fedproto_hetero", {}),
+    ],
+)
+def test_what_a_miniature_lacks(algorithm, lacks):
+    found = {key: across.excluded(algorithm, load_paper(key).miniature.scenario) for key in PAPERS}
+    assert {key: need for key, need in found.items() if need} == lacks
+
+
+@pytest.mark.parametrize(
+    "paper, algorithm, row",
+    [
+        ("fedccl", "fedccl_plus", "fedccl-plus"),
+        ("fcclplus", "local", "base"),
+        ("fcclplus", "moon", "moon-5"),
+        ("rahfl", "fedproto_hetero", "fedproto"),
+        ("rahfl", "fedproto", ""),
+    ],
+)
+def test_the_plain_row_of_an_algorithm(paper, algorithm, row):
+    assert across.plain(algorithm, load_paper(paper), load_paper(paper).miniature.methods) == row
+
+
+def test_without_a_row_of_its_name_the_one_that_is_asked_for_counts():
+    assert across.plain("moon", load_paper("fcclplus"), ["moon-1"]) == "moon-1"
+
+
+def test_labels_are_the_papers_and_differ():
+    labels = across.miniatures(studies({})).labels
+    assert [*labels] == sorted(methods.names(), key=lambda name: labels[name].lower())
+    assert len({*labels.values()}) == len(labels)
+    names = {"fedproto": "FedProto", "fedproto_hetero": "FedProto (hetero)", "local": "Local"}
+    assert names.items() <= labels.items()
+
+
+# -- places, ranks and numbers -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def compared(root):
+    """Three papers whose miniatures have three methods, of which FedProx is the paper's own in one."""
+    for i, key in enumerate(PAPERS[:3]):
+        own = {"name": "FedProx"} if i == 0 else {}
+        change(root, key, methods={"moon": {}}, miniature={"methods": ["fedavg", "fedprox", "moon"]}, **own)
+        for method, value in (("fedavg", 60.0), ("fedprox", 70.0), ("moon", 50.0)):
+            write_run(root, f"mini/{method}", {"average": [value, value + 2]}, paper=key)
+    return root
+
+
+def test_places_and_ranks_of_the_methods_that_miniatures_share(compared):
+    (group,) = across.groups(across.miniatures(studies(collect(compared), compared)))
+    assert [name for name, _ in group.rows] == ["FedProx", "FedAvg", "moon"] and group.rest == []
+    assert [[place[1].place for place in places] for _, places in group.rows] == [[1] * 3, [2] * 3, [3] * 3]
+    dot, rank, file = group.rows[0][1][0]
+    assert (dot.number.mean, dot.own, rank.shade) == (71.0, True, 10) and dot.low < dot.x < dot.high
+    assert file == f"papers/{PAPERS[0]}/runs/mini/fedprox/result.json"
+    assert group.places == [1, None, None]
+    assert group.shared.means == {"FedProx": 1.0, "FedAvg": 2.0, "moon": 3.0}
+    # all orders alike: p is (3!)^-2; the critical distance is 1.91
+    assert group.shared.p == pytest.approx(1 / 36) and group.pairs == (1, 3)
+    best, second, last = group.grid.lines[1], group.grid.lines[0], group.grid.lines[2]
+    assert [(line.name, line.own, line.numbers[0].mark) for line in (best, second, last)] == [
+        ("FedProx", True, "best"),
+        ("FedAvg", False, "second"),
+        ("moon", False, ""),
+    ]
+
+
+def test_a_cell_has_accuracy_bytes_seconds_and_memory(measured):
+    context = across.across(studies(collect(measured), measured))
+    assert (context["done"], context["asked"], context["devices"]) == (1, 5, ["cpu"])
+    (group,) = context["groups"]
+    (line,) = group.grid.lines
+    # 1.5 s of 2 rounds; memory was not recorded
+    assert [number.mean for number in line.numbers] == ["61.00", "12.0", "0.75", ""]
+    assert (line.numbers[0].spread, group.shared) == ("1.41", None)
+    missing = [key for key in PAPERS if key != "fedcrl"]
+    assert context["command"].split()[2:] == [f"{key}/mini/fedavg" for key in missing]
+    reasons = [text.partition(":")[0] for text in context["about"]["FEDCRL"]]
+    assert {*across.REASONS.values()} & {*reasons} == {
+        across.REASONS[need] for need in ("public data", "pixels in [0, 1]", "not asked for")
+    }
+
+
+@pytest.mark.parametrize(
+    "memory, text",
+    [
+        ({"process_mb": [400, 500], "device_mb": None}, "450"),
+        ({"process_mb": [4000, 5000], "device_mb": [1200, 1300]}, "1250"),
+        (None, ""),
+    ],
+)
+def test_memory_is_the_devices_or_the_processs(measured, memory, text):
+    results = collect(measured)
+    results[Cell("fedcrl", "mini", "fedavg")]["memory"] = memory
+    (group,) = across.groups(across.miniatures(studies(results, measured)))
+    assert group.grid.lines[0].numbers[3].mean == text
+
+
+def test_a_method_of_another_paper_runs_in_the_miniature(measured):
+    change(measured, "fedcrl", miniature={"others": ["fedprox"]})
+    write_run(measured, "across/fedprox", BALANCED["ours"])
+    (group,) = across.groups(across.miniatures(studies(collect(measured), measured)))
+    assert [(name, places[0][1].place) for name, places in group.rows] == [("FedProx", 1), ("FedAvg", 2)]
+
+
+def test_of_several_rows_of_an_algorithm_the_plain_one_counts(measured):
+    slow = {"fedavg-slow": {"algorithm": "fedavg", "label": "FedAvg[slow=1]"}}
+    change(measured, "fedcrl", methods=PAPER["methods"] | slow)
+    write_run(measured, "mini/fedavg-slow", BALANCED["ours"])
+    minis = across.miniatures(studies(collect(measured), measured))
+    assert [str(minis.cells[at]) for at in minis.results] == ["fedcrl/mini/fedavg"]
+
+
+def test_a_result_that_cannot_be_used_and_an_old_one_are_named(measured, monkeypatch):
+    cell = Cell("fedcrl", "mini", "fedavg")
+    context = across.across(studies({}, measured, [Problem("result.json: cut", cell)]))
+    assert (context["done"], context["problems"]) == (0, ["result.json: cut"])
+    monkeypatch.setattr(across.provenance, "current", lambda result, cell, root: False)
+    assert across.across(studies(collect(measured), measured))["older"] == ["fedcrl/mini/fedavg"]
+
+
+# -- accuracy against cost -----------------------------------------------------------------------------------
+
+
+def test_the_front_has_what_none_beats_in_both():
+    table = pd.DataFrame({"name": list("abcde"), "x": [1, 1, 2, 3, 4], "y": [50, 60, 55, 70, 70]})
+    assert across.front(table)["name"].tolist() == ["b", "d"]
+
+
+def test_only_the_front_and_the_own_method_are_named():
+    table = pd.DataFrame(
+        {"name": ["Cheap", "Best", "Own", "Worse"], "x": [1, 100, 50, 80], "y": [50, 60, 45, 40]}
+    )
+    svg = across.pareto("Digits", "kB", table, "Own").html
+    assert {*re.findall(r"<text[^>]*>([A-Z]\w+)</text>", svg)} == {"Cheap", "Best", "Own"}
+    assert {*re.findall(r"<title>(\w+)</title>", svg)} == {"Cheap", "Best", "Own", "Worse"}
+
+
+def test_what_sends_nothing_has_no_place_and_equal_costs_make_no_picture(compared):
+    results = collect(compared)
+    for method, sent in (("moon", 0), ("fedavg", 6000)):
+        results[Cell(PAPERS[0], "mini", method)]["traffic"]["bytes"] = sent
+    charts = across.costs(across.miniatures(studies(results, compared)))
+    assert [(unit, html.count("<title>")) for unit, html in charts] == [("kB a round", 2)]
+
+
+# -- tuning --------------------------------------------------------------------------------------------------
+
+
+def tunings(scenario="mini"):
+    """FedAvg keeps its values, FedProx gains 6 points, Ditto's own values diverged; MOON has no number with
+    its choice."""
+    rows = [
+        ("fedavg", 50.0, 50.0, [52.0, 50.0]),
+        ("fedprox", 48.0, 54.0, [40.0, None]),
+        ("ditto", None, 44.0, [None, 44.0, 42.0]),
+        ("moon", 60.0, None, [1.0]),
+    ]
+    return [
+        tuning.Tuning(
+            Cell("fedcrl", scenario, method),
+            before and summarise([before - 2, before + 2]),
+            after and summarise([after - 1, after + 1]),
+            before == after,
+            tried,
+            method == "ditto",
+        )
+        for method, before, after, tried in rows
+    ]
+
+
+@pytest.fixture
+def tuned(root):
+    found = {key: study for key, study in studies({}, root).items() if key == "fedcrl"}
+    found["fedcrl"].paper.methods.update(ditto={}, moon={})
+    labels = {"fedavg": "FedAvg", "fedprox": "FedProx", "ditto": "Ditto", "moon": "MOON"}
+    return lambda several: tuning.tuned(found, labels, several)
+
+
+def test_tuning_before_and_after(tuned):
+    shown = tuned(tunings())
+    (tab,) = shown.tabs
+    assert [(name, one.gain) for name, _, one, _ in tab.rows] == [
+        ("FedProx", "+6.0"),
+        ("FedAvg", "kept"),
+        ("Ditto", ""),
+    ]
+    assert tab.first[0] == "FedAvg" and (tab.seeds, tab.tried) == ("2", "2 or 3")
+    assert tab.rows[0][3] == "papers/fedcrl/tuning/mini/fedprox.json"
+    assert (sorted(shown.changes), shown.mean, shown.kept) == ([0.0, 6.0], "+3.0", 1)
+    assert shown.older == ["fedcrl/mini/ditto"]
+
+
+def test_a_scenario_of_the_paper_comes_before_the_miniatures(tuned):
+    shown = tuned([*tunings(), *tunings("balanced")])
+    assert [tab.key for tab in shown.tabs] == ["fedcrl-balanced", "fedcrl-mini"]
+
+
+def test_without_a_tuned_number_there_is_no_picture(tuned):
+    assert tuned([]) is None and tuned(tunings()[3:]) is None
+
+
+# -- attacks and rounding ------------------------------------------------------------------------------------
+
+ATTACKS = """fedavg,gradient,0,1,a,1,batch,0.9,0.2,0.5
+fedcrl,class means,0,1,a,12,nearest,0.6,0.7,0.8
+fedcrl,class means,0,1,b,30,nearest,0.9,0.7,0.8
+fedcrl,class means,0,1,b,30,class mean,0.5,0.6,0.7
+fedcrl,class means,0,1,c,1,class mean,0.5,0.6,0.7
+"""
+
+
+def attacked(root, text):
+    path = root / "reports/leakage/leakage.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(",".join(leakage.COLUMNS) + "\n" + text)
+
+
+def test_reconstructions_stand_beside_both_guesses(root):
+    assert leakage.leakage(studies({}, root), root) is None
+    attacked(root, ATTACKS)
+    shown = leakage.leakage(studies({}, root), root)
+    assert [words for words, _ in shown.rows] == [
+        ("FedAvg", "gradient", "1", "the batch"),
+        ("fedcrl", "class means", "10 or more", "nearest image"),
+        ("fedcrl", "class means", "10 or more", "mean image"),
+    ]
+    scores = [score for _, (score,) in shown.rows]
+    assert [(score.ssim, score.mean, score.above, score.attempts) for score in scores] == [
+        (0.9, 0.5, 1, 1),
+        (0.75, 0.8, 1, 2),
+        (0.5, 0.7, 0, 1),
+    ]
+    assert [*shown.shown] == ["FedAvg, gradient", "fedcrl, class means"] and shown.more(1) == (1, 2)
+
+
+def test_a_broken_picture_of_attacks_is_named(root):
+    attacked(root, ATTACKS)
+    (root / "reports/leakage/leakage.png").write_text("no picture")
+    with pytest.raises(FedReproError, match="leakage.png"):
+        leakage.leakage(studies({}, root), root)
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("fedavg,gradient,0,1,a,1,batch,high,0,0\n", "leakage.csv:2: could not convert"),
+        ("fedavg,gradient,0,1,a,1,image,0,0,0\n", "leakage.csv:2: target"),
+        ("fedavg,gradient,0,1,a,1,batch,2,0,0\n", "leakage.csv:2: .* outside"),
+    ],
+)
+def test_wrong_numbers_of_attacks_are_named(root, text, message):
+    attacked(root, text)
+    with pytest.raises(ParamError, match=message):
+        leakage.read(root)
+
+
+NOISE = """cell,setting,accuracy
+fedcrl/mini/fedavg,default,54.5
+fedcrl/mini/fedavg,avx2,60.2
+fedccl/mini/ours,default,70
+"""
+
+
+def noisy(root, text):
+    (root / "reports").mkdir(exist_ok=True)
+    (root / "reports/noise.csv").write_text(text, encoding="latin-1")
+    return leakage.noise(studies({}, root), root)
+
+
+def test_what_rounding_alone_does(root):
+    assert leakage.noise(studies({}, root), root) is None
+    shown = noisy(root, NOISE)
+    assert shown.rows == [("FEDCRL: FedAvg", [54.5, 60.2], pytest.approx([-2.85, 2.85]), pytest.approx(5.7))]
+    # two numbers: their standard deviation times the square root of 2 is their difference
+    assert shown.two == pytest.approx(5.7) and shown.settings == ["default", "avx2"]
+    shown = noisy(root, NOISE + "fedcrl/mini/ours,default,70\nfedcrl/mini/ours,avx2,70.1\n")
+    assert [name for name, *_ in shown.rows] == ["FEDCRL: FedAvg", "FEDCRL: Ours"]
+    assert shown.median == pytest.approx(2.9)
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("cell,accuracy\n", "noise.csv:1: .*the columns must be cell,setting,accuracy"),
+        ("cell,setting,accuracy\nfedcrl/mini/fedavg,\xfc,50\n", "noise.csv:2: not UTF-8"),
+        ("cell,setting,accuracy\nfedcrl/mini/fedavg,a,high\n", "noise.csv:2: could not convert"),
+        ("cell,setting,accuracy\nfedcrl/mini/fedag,a,50\n", "noise.csv:2: .*unknown method 'fedag'"),
+        (NOISE + "fedccl/mini/ours,default,71\n", "noise.csv:5: .* given twice"),
+    ],
+)
+def test_wrong_numbers_of_rounding_are_named(root, text, message):
+    with pytest.raises(ParamError, match=message):
+        noisy(root, text)
+
+
+# -- the pages -----------------------------------------------------------------------------------------------
+
+
+def test_a_page_with_one_result(measured):
+    attacked(measured, ATTACKS)
+    (measured / "reports/noise.csv").write_text(NOISE)
+    made = across.files(studies(collect(measured), measured), fill, pages={}, cite=citation(ROOT))
+    assert [*made] == ["across.html", "across.md"]
+    ids = re.findall(r' id="([^"]+)"', made["across.html"])
+    assert {"ranks", "leakage", "noise", "numbers"} <= {*ids} and len({*ids}) == len(ids)
+    assert (
+        'href="../papers/fedcrl/runs/mini/fedavg/result.json">61.00</a><small>±1.41</small>'
+        in made["across.html"]
+    )
+    assert "[61.0](../papers/fedcrl/runs/mini/fedavg/result.json) ±1.4 (1)" in made["across.md"]
+    assert "| fedcrl, class means | 10 or more | 0.75 (0.80) | 1/2 |" in made["across.md"]
+
+
+def test_the_committed_results_make_a_short_page(capsys):
+    made = across.files(studies(collect(ROOT)), fill, pages={}, cite=citation(ROOT))
+    html, text = made["across.html"], made["across.md"]
+    words = len(re.sub(r"<(style|script).*?</\1>|<[^>]+>", " ", html, flags=re.S).split())
+    with capsys.disabled():
+        print(f"\nacross: {words} words, {len(html.encode())} bytes; Markdown {len(text.split())} words")
+    assert words < 4000 and len(html.encode()) < 400_000 and len(text.split()) < 800
+    assert "None" not in re.sub(r"<[^>]+>", "", html).replace("None of", "")

@@ -1,0 +1,185 @@
+"""The pages in a browser: what the script adds, what a phone shows, what axe finds."""
+
+import csv
+import io
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from pipeline.report2 import render
+from pipeline.schema import ROOT
+
+AXE = "axe-core@4.10.3"
+PATIENCE = 180
+CLIPBOARD = """Object.defineProperty(navigator, 'clipboard', { configurable: true,
+  value: { writeText: text => { window.copied = text; return Promise.resolve(); } } })"""
+WAIT = "new Promise(done => setTimeout(done, 150))"
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """The pages of the committed results, beside the files that they link to."""
+    root = tmp_path_factory.mktemp("site")
+    (root / "papers").symlink_to(ROOT / "papers")
+    return {path.stem: path for path in render(out=root / "reports")}
+
+
+@pytest.fixture
+def fedlsa(pages, browser):
+    assert browser.open(pages["fedlsa"]) == []
+    return browser
+
+
+def names(browser, table):
+    return browser.run(f"[...document.querySelectorAll('#{table} tbody th')].map(head => head.textContent)")
+
+
+def press(browser, selector, text):
+    browser.run(
+        f"[...document.querySelectorAll('{selector}')].find(one => one.textContent === '{text}').click()"
+    )
+
+
+@pytest.mark.parametrize("name", ["index", "fedccl", "fcclplus", "fedlsa", "rahfl", "fedcrl"])
+@pytest.mark.parametrize("night", [False, True])
+def test_a_page_opens_without_an_error(pages, browser, name, night):
+    assert browser.open(pages[name], night=night) == []
+    assert browser.run("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_tab_shows_its_table_alone(fedlsa):
+    shown = "[...document.querySelectorAll('.pane')].filter(one => one.offsetParent).map(one => one.id)"
+    assert fedlsa.run(shown) == ["table2"]
+    fedlsa.run("document.getElementById('t-table5').click()")
+    assert fedlsa.run(shown) == ["table5"]
+
+
+def test_a_column_sorts_both_ways_and_back(fedlsa):
+    first = names(fedlsa, "table2")
+    fedlsa.run("document.querySelector('#table2 thead button').click()")
+    down = names(fedlsa, "table2")
+    assert (down[0], down[-1]) == ("FedLSA", "MOON") and sorted(down) == sorted(first)
+    fedlsa.run("document.querySelector('#table2 thead button').click()")
+    assert names(fedlsa, "table2") == down[::-1]
+    fedlsa.run("document.querySelector('#table2 thead button').click()")
+    assert names(fedlsa, "table2") == first
+
+
+def test_the_shown_table_is_copied(fedlsa):
+    fedlsa.run(CLIPBOARD)
+    press(fedlsa, ".tools button", "Copy CSV")
+    rows = list(csv.DictReader(io.StringIO(fedlsa.run("window.copied"))))
+    [own] = [row for row in rows if row["method"] == "FedLSA"]
+    assert (own["Avg"], own["Avg printed"], own["DSLR printed"]) == ("53.43", "60.22", "60.00")
+    assert float(own["Avg sd"]) > 0 and len(rows) == 9
+    fedlsa.run("document.getElementById('t-table5').click()")
+    press(fedlsa, ".tools button", "Copy LaTeX")
+    latex = fedlsa.run("window.copied")
+    assert "\\usepackage{booktabs" in latex and "\\textbf{" in latex and "\\underline{" in latex
+    assert latex.count("\\begin{tabular}") == latex.count("\\end{tabular}") == 1
+
+
+def test_a_box_is_copied(fedlsa):
+    fedlsa.run(CLIPBOARD)
+    fedlsa.run("document.querySelectorAll('.copy')[1].click()")
+    assert fedlsa.run("window.copied").startswith("@inproceedings{fedlsa2025,")
+
+
+def test_a_square_says_its_claim_and_leads_to_it(pages, browser):
+    browser.open(pages["index"])
+    square = "document.querySelector('.q[href=\"fedlsa.html#L04\"]')"
+    browser.run(f"{square}.dispatchEvent(new PointerEvent('pointerover', {{ bubbles: true }}))")
+    words = browser.run("document.querySelector('.hover').textContent")
+    assert words == browser.run(f"{square}.getAttribute('aria-label')") and words.startswith("L04")
+    browser.events.clear()
+    browser.run(f"{square}.click()")
+    while not any(event["method"] == "Page.loadEventFired" for event in browser.events):
+        browser.events.append(browser.next())
+    assert browser.run("location.hash") == "#L04"
+    assert browser.run("document.getElementById('L04').open")
+
+
+def test_arrow_keys_go_from_square_to_square(pages, browser):
+    browser.open(pages["index"])
+    reached = """(() => { const squares = [...document.querySelector('.waffle').querySelectorAll('.q')];
+      squares[0].focus();
+      squares[0].dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight', bubbles: true }));
+      const stops = squares.filter(one => one.tabIndex === 0);
+      return [squares.indexOf(document.activeElement), stops.length]; })()"""
+    assert browser.run(reached) == [1, 1]
+
+
+def test_a_link_into_a_fold_opens_it(fedlsa):
+    for place, fold in (("L01a", "open"), ("R3", "readings")):
+        assert fedlsa.run(f"document.getElementById('{fold}').open") is False
+        fedlsa.run(f"location.hash = '#{place}'")
+        fedlsa.run(WAIT)
+        assert fedlsa.run(f"document.getElementById('{fold}').open")
+
+
+def test_a_count_shows_its_claims_alone(fedlsa):
+    shown = """[...document.querySelectorAll('#claims .c')].filter(one => one.offsetParent)
+      .map(one => one.className)"""
+    every = fedlsa.run(shown)
+    fedlsa.run("document.querySelector('[data-filter] button:has(.holds)').click()")
+    assert set(fedlsa.run(shown)) == {"c holds"}
+    fedlsa.run("document.querySelector('[data-filter] button:has(.holds)').click()")
+    assert fedlsa.run(shown) == every
+
+
+def test_without_scripts_tabs_and_folds_work(pages, browser):
+    browser.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        assert browser.open(pages["fedlsa"]) == []
+        assert browser.run("document.querySelectorAll('.tools button, .copy').length") == 0
+        browser.run("document.querySelector('label[for=t-table5]').click()")
+        assert browser.run("document.getElementById('table5').offsetParent !== null")
+    finally:
+        browser.call("Emulation.setScriptExecutionDisabled", value=False)
+
+
+@pytest.mark.parametrize("name", ["fedccl", "fcclplus", "fedlsa", "rahfl", "fedcrl"])
+def test_a_phone_shows_headline_and_tiles_first(pages, browser, name):
+    browser.open(pages[name], width=390)
+    assert browser.run("document.documentElement.scrollWidth <= innerWidth")
+    first = browser.run("document.querySelectorAll('.tile')[1].getBoundingClientRect().bottom")
+    assert 0 < first < 844
+    scrolled = """(() => { const box = document.querySelector('.pane .scroll');
+      box.scrollLeft = 200;
+      const [head, frame] = [box.querySelector('tbody th'), box].map(one => one.getBoundingClientRect().left);
+      return Math.abs(head - frame); })()"""
+    assert browser.run(scrolled) < 1
+
+
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory):
+    """The text of axe-core, through npm."""
+    if shutil.which("npm") is None:
+        pytest.skip("no npm on this machine (Debian: apt install npm)")
+    folder = tmp_path_factory.mktemp("axe")
+    done = subprocess.run(
+        ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(folder), AXE],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"HOME": str(folder)},
+        timeout=PATIENCE,
+    )
+    if done.returncode:
+        pytest.skip(f"npm cannot install {AXE}: {done.stderr.strip()[-200:]}")
+    return (folder / "node_modules/axe-core/axe.min.js").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["index", "fedccl", "fcclplus", "fedlsa", "rahfl", "fedcrl"])
+@pytest.mark.parametrize("night", [False, True])
+def test_axe_finds_nothing_serious(pages, browser, axe, name, night):
+    browser.open(pages[name], night=night)
+    browser.run("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    browser.run(axe + "; null")
+    assert (
+        browser.run("""axe.run().then(found => found.violations
+      .filter(one => ['serious', 'critical'].includes(one.impact))
+      .map(one => [one.id, one.nodes.length, one.nodes[0].html.slice(0, 120)]))""")
+        == []
+    )

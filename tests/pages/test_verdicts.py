@@ -1,0 +1,278 @@
+"""Verdicts: none is stronger than the runs, and one function counts them."""
+
+import csv
+import json
+from dataclasses import replace
+
+import pytest
+import yaml
+from reporting import BALANCED, write_run
+
+from pipeline.cells import results
+from pipeline.report2.claims import COLUMNS, Claim, Printed, parse_expected, read_claims
+from pipeline.report2.evidence import Evidence
+from pipeline.report2.study import Study
+from pipeline.report2.verdicts import Chip, Verdict, after_correction, count, judge, variants, verdicts
+from pipeline.schema import load_paper
+from pipeline.sealing import seal
+
+AVG = "table=1|column=Avg"
+OURS, FEDAVG, OTHERS = f"{AVG}|method=Ours", f"{AVG}|method=FedAvg", f"max({AVG}|method!=Ours)"
+LOW = "table=2|setting=practical(beta=0.1,N=20)|column=Std."
+CLAIMS = [
+    ("more", "Ours is 4.44 above FedAvg", OURS, FEDAVG, "=4.44"),
+    ("best", "Ours is best", OURS, OTHERS, ">0"),
+    ("value", "Ours reaches 46.66", OURS, "", "=46.66"),
+    ("less", "Ours is below FedAvg", OURS, FEDAVG, "<0"),
+    ("fair", "Ours has the lowest spread of the two", f"{LOW}|method=Ours", f"{LOW}|method=Ours & FedAvg",
+     "rank<=1 low"),
+    ("size", "there are 7007 digits", "table=3|dataset=Digits|column=N", "", "=7007"),
+    ("same", "FedAvg is FedAvg", FEDAVG, FEDAVG, "=0"),
+    ("words", "it is fast", "", "", "text"),
+    ("run", "Ours reaches 80", "scenario=skewed|measure=M|method=Ours", "", "=80"),
+]  # fmt: skip
+# The printed table 1 has FedAvg, FedProx and Ours.
+THREE = {"fedavg": [60.0, 62.0, 61.0], "fedprox": [62.0, 63.9, 63.1], "ours": [66.5, 68.6, 67.4]}
+
+
+def write_claims(root, rows):
+    with (root / "papers/fedcrl/claims.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([COLUMNS, *([*row, "", ""] for row in rows)])
+
+
+def write_three(root, rows=THREE, scenario="balanced"):
+    for method, values in rows.items():
+        measures = {"average": values, "weighted": values, "M": [value - 5 for value in values]}
+        write_run(root, f"{scenario}/{method}", measures)
+
+
+def judged(root, *names):
+    found = Evidence(Printed(Study.of("fedcrl", results.collect(root), root)))
+    made = {claim.id: judge(claim, found) for claim in read_claims(found.printed)}
+    return [made[name] for name in names] if len(names) > 1 else made[names[0]]
+
+
+def alter(path, **changes):
+    """A result as if it had other facts."""
+    path.write_text(json.dumps(seal(json.loads(path.read_text()) | changes)))
+
+
+def test_verdicts_of_every_kind(root):
+    more = [("near", "", OURS, FEDAVG, "abs<8"), ("all", "", OURS, FEDAVG, "=6.5"),
+            ("far", "", OURS, "", "=60"), ("at", "", OURS, "", "=67")]  # fmt: skip
+    write_claims(root, [*CLAIMS, *more])
+    write_three(root)
+    more, best, less = judged(root, "more", "best", "less")
+    assert (more.chip, more.size, more.seeds, more.points) == (Chip.CONTRADICTED, "contradicted", 3, True)
+    assert (more.point, more.printed) == (pytest.approx(6.5), pytest.approx(4.44))
+    assert (more.low, more.high) == (pytest.approx(6.27, abs=0.01), pytest.approx(6.73, abs=0.01))
+    assert [value for _, value in more.by_seed] == pytest.approx([6.5, 6.6, 6.4])
+    assert (best.chip, best.rival, best.printed) == (Chip.HOLDS, "FedProx", pytest.approx(2.22))
+    assert best.method.endswith("Holm over 2") and 0 < best.low < best.point < best.high
+    assert less.chip == Chip.FAILS and less.p == more.p and less.rival == ""
+    near, all_, far, at = judged(root, "near", "all", "far", "at")
+    assert (near.chip, all_.chip, all_.size) == (Chip.HOLDS, Chip.HOLDS, "confirmed")
+    assert (far.chip, at.chip, at.points) == (Chip.FAILS, Chip.UNDECIDED, False)
+    assert (at.point, at.low, at.high) == pytest.approx((67.5, 64.88, 70.12), abs=0.005)
+    size, same, words, run = judged(root, "size", "same", "words", "run")
+    assert {verdict.chip for verdict in (size, same, words)} == {Chip.NOT_TESTABLE}
+    assert len({verdict.reason for verdict in (size, same, words)}) == 3 and run.chip == Chip.NOT_RUN
+
+
+def test_what_runs_later_beside_the_print_changes_no_verdict(root):
+    write_claims(root, CLAIMS)
+    write_three(root)
+    before = judged(root, "best")
+    path = root / "papers/fedcrl/paper.yaml"
+    document = yaml.safe_load(path.read_text())
+    document["methods"]["reading"] = {"label": "Reading"}
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    load_paper.cache_clear()
+    write_run(root, "balanced/reading", {"average": [10.0, 90.0, 30.0]})
+    assert judged(root, "best") == before
+
+
+def test_a_rival_of_another_spread_may_leave_a_claim_open(root):
+    """Its own paired t test decides where the nearest rival does not, and is shown with its interval."""
+    write_claims(root, CLAIMS)
+    write_three(root, THREE | {"fedprox": [30.0, 63.0, 45.0]})
+    best, more = judged(root, "best", "more")
+    assert (best.chip, best.rival) == (Chip.UNDECIDED, "FedProx") and best.low < 0 < best.point < best.high
+    assert "FedProx" in best.method and "FedProx" in more.method and more.size == "contradicted"
+    assert more.needed is None and best.needed > 3
+    assert best.hours == pytest.approx((best.needed - 3) * 3 * 1.5 / 3600)
+
+
+def test_the_needed_seeds_decide_if_difference_and_spread_stay(root):
+    write_claims(root, [("more", "", OURS, FEDAVG, ">0")])
+    rows = {"fedavg": [60.0, 62.0, 61.0], "fedprox": [61.0, 61.5, 63.1], "ours": [62.9, 63.3, 61.2]}
+    write_three(root, rows)
+    more = judged(root, "more")
+    assert more.chip == Chip.UNDECIDED and more.needed > 3
+    repeated = -(-more.needed // 3)
+    write_three(root, {name: values * repeated for name, values in rows.items()})
+    assert judged(root, "more").chip == Chip.HOLDS
+
+
+def test_the_least_of_several_leads_names_its_rival_and_its_measure(root):
+    """`Not the best in every domain`."""
+    at = "scenario=balanced|measure={0}|method="
+    lead = f"{at}Ours - max({at}FedAvg & FedProx)"
+    both = f"min({lead.format('M')} ; {lead.format('average')})"
+    write_claims(root, [("somewhere", "", both, "", "<0"), ("nested", "", f"min({both} ; {both})", "", "<0")])
+    write_three(root)
+    one, nested = judged(root, "somewhere", "nested")
+    assert (nested.chip, nested.point, nested.low) == (one.chip, one.point, one.low)
+    assert one.chip == Chip.FAILS and one.rival in ("Ours and FedProx, M", "Ours and FedProx, average")
+    assert one.method.endswith("Holm over 4")
+
+
+def test_where_one_scenario_has_a_single_seed_that_seed_is_compared(root):
+    """Not with the mean of the other scenario's seeds."""
+    at = "scenario={0}|measure=M|method=Ours"
+    write_claims(root, [("milder", "", at.format("skewed"), at.format("balanced"), "<0")])
+    write_three(root, {"ours": THREE["ours"]})
+    write_three(root, {"ours": [60.0]}, "skewed")
+    found = judged(root, "milder")
+    assert (found.chip, found.low, found.point) == (Chip.ONE_FOR, None, pytest.approx(-6.5))
+    assert found.by_seed == ((0, pytest.approx(-6.5)),)
+
+
+def test_copies_are_equal_and_numbers_without_spread_decide_nothing(root):
+    more = [("equal", "", OURS, FEDAVG, "=0"), ("least", "", OURS, FEDAVG, ">=0")]
+    write_claims(root, [*CLAIMS, *more])
+    write_three(root, THREE | {"ours": THREE["fedavg"]})
+    less, equal, least, best = judged(root, "less", "equal", "least", "best")
+    assert [v.chip for v in (less, equal, least)] == [Chip.FAILS, Chip.HOLDS, Chip.HOLDS]
+    assert (least.point, least.low, least.high) == (0, 0, 0) and "identical" in least.method
+    assert best.chip == Chip.FAILS
+    write_three(root, {"fedavg": [60.0] * 3, "fedprox": [62.0] * 3, "ours": [66.0] * 3})
+    still, less = judged(root, "more", "less")
+    assert (still.chip, still.point, still.low, still.size) == (Chip.ONE_FOR, 6, None, "")
+    assert less.chip == Chip.ONE_AGAINST
+
+
+def test_two_measures_of_one_run_are_one_number_of_it(root):
+    """A loss of one method has the spread of its own runs; the difference of two such losses is pooled over
+    all methods."""
+    loss = f"{AVG}|method={{0}} - table=1|column=M|method={{0}}"
+    rows = [("within", "", loss.format("Ours"), "", "<0"),
+            ("between", "", loss.format("Ours"), loss.format("FedAvg"), "<0"),
+            ("level", "", f"mean({AVG}|method=Ours & FedAvg)", "", ">0")]  # fmt: skip
+    write_claims(root, rows)
+    runs = {"fedavg": ([60, 62, 61.5], [3, 2, 4]), "fedprox": ([61, 63, 62], [2, 3, 2.5]),
+            "ours": ([66, 67, 67], [5, 6, 7.5])}  # fmt: skip
+    for method, (values, more) in runs.items():
+        write_run(root, f"balanced/{method}", {"average": values, "M": [a + b for a, b in zip(values, more)]})
+    within, between, level = judged(root, "within", "between", "level")
+    assert (within.point, between.point) == pytest.approx((-18.5 / 3, -18.5 / 3 + 3))
+    assert "2 df" in within.method and "3 rows" in between.method and "4 df" in between.method
+    assert level.chip == Chip.HOLDS and "2 df" in level.method
+
+
+def test_ranks_are_judged_by_all_pairs_at_once(root):
+    write_claims(root, [
+        ("first", "", OURS, AVG, "rank<=1"), ("low", "", FEDAVG, AVG, "rank<=1 low"),
+        ("second", "", FEDAVG, AVG, "rank<=2"), ("best", "", OURS, OTHERS, ">0"),
+        ("fair", "", f"{LOW}|method=Ours", LOW, "rank<=1 low"),
+    ])  # fmt: skip
+    write_three(root)
+    first, low, second, best, fair = judged(root, "first", "low", "second", "best", "fair")
+    assert [(v.chip, v.point, v.low, v.high) for v in (first, low, second)] == [
+        (Chip.HOLDS, 1, 1, 1), (Chip.HOLDS, 1, 1, 1), (Chip.FAILS, 3, 3, 3)]  # fmt: skip
+    assert (first.p, first.rival, first.points) == (best.p, best.rival, False)
+    assert second.rival == "FedProx" and fair.chip == Chip.NOT_RUN
+
+
+def test_a_verdict_turns_over_with_its_claim(root):
+    write_claims(root, [("a", "", OURS, FEDAVG, ">0"), ("b", "", FEDAVG, OURS, "<0")])
+    rows = {"fedavg": [60.0, 62.0, 61.0], "fedprox": [61.0, 61.5, 63.1], "ours": [62.9, 63.3, 61.2]}
+    write_three(root, rows)
+    one, two = judged(root, "a", "b")
+    assert (one.chip, one.low, one.p, one.needed) == (two.chip, -two.high, two.p, two.needed)
+
+
+def test_published_numbers_never_stand_in_for_measured_ones(root):
+    write_claims(root, CLAIMS)
+    found = judged(root, *(row[0] for row in CLAIMS))
+    assert {verdict.chip for verdict in found} == {Chip.NOT_RUN, Chip.NOT_TESTABLE}
+    assert not [verdict for verdict in found if verdict.point is not None]
+
+
+def test_one_seed_only_points_and_a_value_needs_two(measured):
+    write_claims(measured, CLAIMS)
+    write_run(measured, "balanced/ours", {name: values[:1] for name, values in BALANCED["ours"].items()})
+    more, less, value = judged(measured, "more", "less", "value")
+    # Of the seed that both have.
+    assert (more.chip, more.point, more.low, more.size) == (Chip.ONE_FOR, pytest.approx(6.5), None, "")
+    assert (less.chip, value.chip) == (Chip.ONE_AGAINST, Chip.NOT_RUN)
+
+
+def test_a_difference_of_runs_at_chance_says_nothing(measured):
+    """Of ten classes, so below 15 %; a level is judged all the same, and so is a cost."""
+    cost = "scenario=balanced|measure=run.seconds|method="
+    write_claims(measured, [*CLAIMS, ("cost", "", f"{cost}Ours", f"{cost}FedAvg", "<=0")])
+    write_run(measured, "balanced/ours", {name: [14.0, 15.9] for name in BALANCED["ours"]})
+    more, value = judged(measured, "more", "value")
+    assert (more.chip, more.point) == (Chip.NOT_TESTABLE, None) and "Ours" in more.reason
+    assert value.point == pytest.approx(14.95) and judged(measured, "cost").chip == Chip.HOLDS
+    write_run(measured, "balanced/ours", {name: [14.2, 15.9] for name in BALANCED["ours"]})
+    assert judged(measured, "more").point is not None
+
+
+def test_runs_that_share_one_seed_or_none_decide_nothing(root):
+    write_claims(root, [("more", "", OURS, FEDAVG, ">0")])
+    for other, chip in ((1, Chip.ONE_FOR), (2, Chip.NOT_RUN)):
+        for method, first in (("fedavg", 0), ("ours", other)):
+            path = write_run(root, f"balanced/{method}", BALANCED[method])
+            lines = [line.split(",", 1) for line in path.with_name("history.csv").read_text().splitlines()]
+            path.with_name("history.csv").write_text("".join(
+                f"{first + int(seed) if seed.isdigit() else seed},{rest}\n" for seed, rest in lines))
+            alter(path, seeds=[first, first + 1])
+        found = judged(root, "more")
+        assert (found.chip, found.low) == (chip, None)
+
+
+def test_seeds_that_not_all_have_are_used_by_least_squares(root):
+    write_claims(root, CLAIMS)
+    write_three(root, THREE | {"ours": THREE["ours"][:2]})
+    best = judged(root, "best")
+    assert best.seeds == 2 and "3 df" in best.method and [seed for seed, _ in best.by_seed] == [0, 1]
+
+
+def test_blocks_are_seeds_with_their_partition(root):
+    """The same seed on another partition is another block: nothing is left to compare in pairs."""
+    write_claims(root, CLAIMS)
+    write_three(root)
+    alter(root / "papers/fedcrl/runs/balanced/ours/result.json", partition="e" * 64)
+    assert judged(root, "more").chip == Chip.NOT_RUN
+
+
+def test_claims_are_judged_elsewhere_by_a_variant_of_their_table_and_count_once(measured):
+    write_claims(measured, CLAIMS)
+    path = measured / "papers/fedcrl/paper.yaml"
+    document = yaml.safe_load(path.read_text())
+    long = {"number": "1, long", "blocks": {"even,public=a|Digits": {"scenario": "skewed"}}}
+    document["tables"]["table1-long"] = document["tables"]["table1"] | long
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    load_paper.cache_clear()
+    for method, value in (("ours", 50.0), ("fedavg", 60.0), ("fedprox", 40.0)):
+        write_run(measured, f"skewed/{method}", {"average": [value, value]})
+    study = Study.of("fedcrl", results.collect(measured), measured)
+    assert variants(study.paper) == {"table1-long": ("table1", "long")}
+    found = verdicts(study)
+    by_id = {verdict.claim.id: verdict for verdict in found}
+    [(heading, other)] = by_id["more"].elsewhere
+    assert (heading, other.chip, other.point) == ("Table 1, long", Chip.ONE_AGAINST, -10)
+    assert [verdict.claim.id for verdict in found] == [row[0] for row in CLAIMS]
+    assert not by_id["fair"].elsewhere and sum(count(found).values()) == len(CLAIMS)
+
+
+def test_one_function_counts_and_corrects():
+    claim = Claim("x", "", parse_expected(">0"), "")
+    chips = [Chip.HOLDS, Chip.FAILS, Chip.HOLDS, Chip.UNDECIDED, Chip.NOT_RUN]
+    made = [Verdict(claim, chip, p=p) for chip, p in zip(chips, (0.01, 0.02, 0.04, 0.6, None))]
+    assert list(count(made)) == list(Chip)
+    assert count(made) == dict.fromkeys(Chip, 0) | {
+        Chip.HOLDS: 2, Chip.FAILS: 1, Chip.UNDECIDED: 1, Chip.NOT_RUN: 1}  # fmt: skip
+    assert after_correction(made) == 1 and after_correction([replace(made[-1])]) == 0
