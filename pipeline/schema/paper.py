@@ -22,6 +22,7 @@ COMPUTED = ("embedding", "sphere", "margins", "matrix", "transfer", "corruptions
 
 # Columns of published/*.csv.
 PUBLISHED = ["paper", "table", "setting", "dataset", "column", "method", "value", "std", "note"]
+MOST_POINTS, MOST_WORDS = 5, 40          # of "why do numbers differ" on a paper's page
 PICTURE = "images"                       # the kind that is drawn from a scenario's data
 
 
@@ -259,12 +260,23 @@ class Paper:
     # Ids of the four to six claims of claims.csv that matter most to the paper, the first the most.
     main: list[str] = field(default_factory=list)
     headline: str = ""                                # what the runs say of it: one sentence, no digits
+    # Why numbers differ from the printed ones: at most five points, `{method measure}` for a measured number.
+    why: list[str] = field(default_factory=list)
     runs: Count = 1  # that a printed number is the mean of; 1 where the paper does not say
     # scenario -> its title; kept apart from the scenario, so that a changed word re-runs nothing.
     titles: dict[str, str] = field(default_factory=dict)
-    # scenario -> deviations from the paper; kept apart likewise.
-    notes: dict[str, str] = field(default_factory=dict)
+    # scenario -> deviations from the paper, a point each, or one as plain text; kept apart likewise.
+    notes: dict[str, str | list[str]] = field(default_factory=dict)
     defaults: Any = None                              # YAML anchors to merge into scenarios; not read
+
+    def __post_init__(self):
+        if len(self.why) > MOST_POINTS or any(len(text.split()) >= MOST_WORDS for text in self.why):
+            raise ValueError(f"'why' holds at most {MOST_POINTS} points of under {MOST_WORDS} words each")
+
+    def points(self, scenario: str) -> list[str]:
+        """What is noted of a scenario; no point where nothing is."""
+        noted = self.notes.get(scenario, [])
+        return [noted] if isinstance(noted, str) else noted
 
     def label(self, method: str) -> str:
         """The method's name as the paper's tables print it."""
