@@ -274,7 +274,7 @@ def test_words_of_a_table_lead_to_its_numbers():
 def test_a_measured_number_of_a_table_is_the_results():
     cell = Cell("fedlsa", "office-augmented", "fedproto")
     measures = json.loads((cell.folder() / "result.json").read_text())["measures"]
-    said = entries(fedrepro("explain", "fedlsa", "2, augmented", "Office Caltech", "FedProto"))
+    said = entries(fedrepro("explain", "fedlsa", "2, cropped, flipped", "Office Caltech", "FedProto"))
     assert [text.split()[0] for text in said["cell"]] == [f"{cell}:"]
     for printed, measured in zip(said["printed"], said["measured"], strict=True):
         name = {"Avg": "average"}.get(column := printed.split(", ")[-2], column)

@@ -102,7 +102,7 @@ def test_every_scenario_is_used_and_described(paper):
     drawn = {name for figure in document.figures.values() for name in figure.scenarios}
     in_tables = {block.scenario for table in document.tables.values() for block in table.blocks.values()}
     assert drawn | in_tables | set(document.beside) == set(document.scenarios) - {"mini", "across"}
-    assert set(document.titles) == set(document.notes) == set(document.scenarios) - {"mini", "across"}
+    assert set(document.titles) == set(document.scenarios) - {"mini", "across"} >= set(document.notes)
 
 
 @pytest.mark.parametrize("paper", PAPERS)
@@ -454,10 +454,10 @@ FEDLSA_DIFFERS = {("Digits", "Instances"): (203_587 + 9_000, "203,587 images, wh
                   ("PACS", "Feature Dimensions[0]"): (224, "prints a side of 225 pixels"),
                   ("PACS", "Feature Dimensions[1]"): (224, "prints a side of 225 pixels")}
 FCCLPLUS_DIFFERS = {
-    ("Digits", "SV"): (6.83, "SVHN's 6.825 % cut off"),
+    ("Digits", "SV"): (6.83, "SVHN's share is cut off"),
     ("Office Caltech", "D"): (47, "60 of DSLR's 127 are 47 %"),
     **{
-        ("Office-Home", client): (share, "82.45, 65.47, 80.46 and 65.60 %")
+        ("Office-Home", client): (share, "the shares then differ a little")
         for client, share in zip("ACPR", (82.45, 65.47, 80.46, 65.60))
     },
 }
@@ -481,7 +481,7 @@ def test_fedlsas_printed_counts_are_the_partitions():
         }[column]
         if found != int(value):
             differs[dataset, column] = found
-            assert FEDLSA_DIFFERS[dataset, column][1] in document.notes[keys[dataset]]
+            assert FEDLSA_DIFFERS[dataset, column][1] in " ".join(document.points(keys[dataset]))
     assert differs == {key: found for key, (found, _) in FEDLSA_DIFFERS.items()}
 
 
@@ -521,7 +521,7 @@ def test_fcclplus_printed_counts_are_the_partitions():
             assert len(train) == int(size)
             if found != float(share):
                 differs[dataset, client] = found
-                assert FCCLPLUS_DIFFERS[dataset, client][1] in document.notes[scenario]
+                assert FCCLPLUS_DIFFERS[dataset, client][1] in " ".join(document.points(scenario))
     assert differs == {key: found for key, (found, _) in FCCLPLUS_DIFFERS.items()}
 
 

@@ -298,12 +298,20 @@ def test_readings_have_one_number_each_the_papers_first():
 
 def test_a_text_takes_measured_numbers_of_its_own_and_of_other_scenarios():
     own, other = Cell("fedcrl", "mini", "fedavg"), Cell("fedcrl", "cifar10-dir-01", "fedavg")
-    results = {own: {"measures": {"average": [70.0, 71.0], "post.average": [60.0]}},
-               other: {"measures": {"average": [50.0]}}}
+    results = {own: {"seeds": [0, 1], "measures": {"average": [70.0, 71.0], "post.average": [60.0, 60.0]}},
+               other: {"seeds": [1], "measures": {"average": [50.0]}}}
     text = "{fedavg average}, {fedavg post.average}, {cifar10-dir-01 fedavg average}, {fedcrl average}"
     said = filled(text, "notes.mini", "fedcrl", results.get, "mini")
     assert said == "70.5, 60.0, 50.0, not yet measured"
+    # a difference is over the seeds that both have: 71 - 50, not 70.5 - 50
+    text = (
+        "{fedavg average - fedavg post.average}, {fedavg average - cifar10-dir-01 fedavg average}, "
+        "{fedavg average - fedcrl average}, {cifar10-dir-01 fedavg average - fedavg average}"
+    )
+    said = filled(text, "notes.mini", "fedcrl", results.get, "mini")
+    assert said == "10.5, 21.0, not yet measured, −21.0"
     for wrong, name in (("{fedavg avg}", "measure 'avg'"), ("{fedavgg average}", "method 'fedavgg'"),
+                        ("{fedavg average - fedavg avg}", "measure 'avg'"),
                         ("{cifar9 fedavg average}", "scenario 'cifar9'")):
         with pytest.raises(ParamError, match=f"papers/fedcrl/paper.yaml: notes.mini: unknown {name}"):
             filled(wrong, "notes.mini", "fedcrl", results.get, "mini")

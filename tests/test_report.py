@@ -1030,6 +1030,7 @@ def test_a_note_has_its_numbers_from_the_results(measured):
 
     mean = sum(BALANCED["ours"]["average"]) / len(BALANCED["ours"]["average"])
     assert note("Ours ends at {ours average}.") == f"Ours ends at {mean:.1f}."
+    assert note(["Ours ends at {ours average}.", "Two."]) == f"Ours ends at {mean:.1f}."
     with pytest.raises(ParamError, match="paper.yaml: notes.balanced: unknown method 'our' .nearest: 'ours'"):
         note("{our average}")
     with pytest.raises(ParamError, match="notes.balanced: unknown measure 'averag'"):

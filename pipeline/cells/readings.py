@@ -48,30 +48,44 @@ class Setting:
     source: str
 
 
+# `method measure` or `scenario method measure`, and of a difference the second one.
+_NUMBER = r"(?:([\w-]+) )?([\w-]+) ([\w.]+)"
+_PLACE = re.compile(rf"{{{_NUMBER}(?: - {_NUMBER})?}}")
+
+
 def filled(text: str, where: str, key: str, look: Callable[[Cell], dict | None], scenario: str = "",
            root: Path = ROOT) -> str:
     """A text of paper.yaml with its measured numbers: `{fedavg post.average}` is the mean over seeds of that
-    measure of the scenario's cell, `{mnist-dir-005 fedavg average}` that of another scenario, `not yet
-    measured` where the cell has not run.
+    measure of the scenario's cell, `{mnist-dir-005 fedavg average}` that of another scenario, `{fedccl average
+    - fedavg average}` the difference of two over the seeds that both have, `not yet measured` where a cell
+    has not run.
 
     where: key of the text in paper.yaml. key: of the paper. look: gives a cell's result. scenario: of the
     text; empty: every number names its own. ParamError for a scenario, method or measure that there is not.
     """
     paper = load_paper(key, root)
 
-    def number(found: re.Match) -> str:
-        place, method, measure = found[1] or scenario, found[2], found[3]
-        result = look(Cell(key, place, method))
+    def by_seed(place: str | None, method: str, measure: str) -> dict[int, float] | None:
+        cell = Cell(key, place or scenario, method)
+        result = look(cell)
         for kind, name, known in (
-            ("scenario", place, paper.scenarios),
+            ("scenario", cell.scenario, paper.scenarios),
             ("method", method, paper.methods),
             ("measure", measure, result["measures"] if result else [measure]),
         ):
             if name not in known:
                 raise ParamError(f"papers/{key}/paper.yaml: {where}: {unknown(kind, name, known)}")
-        return f"{fmean(result['measures'][measure]):.1f}" if result else "not yet measured"
+        return result and dict(zip(result["seeds"], result["measures"][measure]))
 
-    return re.sub(r"\{(?:([\w-]+) )?([\w-]+) ([\w.]+)\}", number, text)
+    def number(found: re.Match) -> str:
+        left = by_seed(found[1], found[2], found[3])
+        right = by_seed(found[4], found[5], found[6]) if found[5] else {seed: 0.0 for seed in left or ()}
+        both = left.keys() & right.keys() if left and right else ()
+        if not left or not right or not both:
+            return "not yet measured"
+        return f"{fmean(left[seed] - right[seed] for seed in both):.1f}".replace("-", "−")
+
+    return _PLACE.sub(number, text)
 
 
 # -- what a method's class says of itself --------------------------------------------------------------------

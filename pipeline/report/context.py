@@ -278,8 +278,8 @@ def notes(study: Study) -> list[Note]:
     found: list[Note] = []
     own = [name for name in study.paper.scenarios if name not in MINIATURES]
     for scenario in (MINIATURE, *own, ACROSS):    # the last is no page's, so that it moves no mark
-        stated = study.note(scenario)
-        if texts := [text for text in dict.fromkeys([stated, *_of_runs(study, scenario)]) if text]:
+        stated = study.notes(scenario)
+        if texts := [text for text in dict.fromkeys([*stated, *_of_runs(study, scenario)]) if text]:
             sentences = [text if text.endswith((".", "!", "?")) else f"{text}." for text in texts]
             found.append(Note(scenario, study.title(scenario), sentences, f"D{len(found) + 1}"))
     return found

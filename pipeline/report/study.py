@@ -92,9 +92,10 @@ class Study:
         """What a scenario is."""
         return scenario_title(self.paper, scenario)
 
-    def note(self, scenario: str) -> str:
-        """What paper.yaml notes of a scenario, with its measured numbers (`filled`)."""
-        return self._filled(self.paper.notes.get(scenario, ""), f"notes.{scenario}", scenario)
+    def notes(self, scenario: str) -> list[str]:
+        """What paper.yaml notes of a scenario, point by point, with its measured numbers (`filled`)."""
+        points = self.paper.points(scenario)
+        return [self._filled(point, f"notes.{scenario}", scenario) for point in points]
 
     def _filled(self, text: str, where: str, scenario: str = "") -> str:
         return filled(text, where, self.key, self.results.get, scenario, self.root)

@@ -265,13 +265,18 @@ class Paper:
     runs: Count = 1  # that a printed number is the mean of; 1 where the paper does not say
     # scenario -> its title; kept apart from the scenario, so that a changed word re-runs nothing.
     titles: dict[str, str] = field(default_factory=dict)
-    # scenario -> deviations from the paper; kept apart likewise.
-    notes: dict[str, str] = field(default_factory=dict)
+    # scenario -> deviations from the paper, a point each, or one as plain text; kept apart likewise.
+    notes: dict[str, str | list[str]] = field(default_factory=dict)
     defaults: Any = None                              # YAML anchors to merge into scenarios; not read
 
     def __post_init__(self):
         if len(self.why) > MOST_POINTS or any(len(text.split()) >= MOST_WORDS for text in self.why):
             raise ValueError(f"'why' holds at most {MOST_POINTS} points of under {MOST_WORDS} words each")
+
+    def points(self, scenario: str) -> list[str]:
+        """What is noted of a scenario; no point where nothing is."""
+        noted = self.notes.get(scenario, [])
+        return [noted] if isinstance(noted, str) else noted
 
     def label(self, method: str) -> str:
         """The method's name as the paper's tables print it."""

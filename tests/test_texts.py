@@ -1,0 +1,97 @@
+"""The texts of the papers' paper.yaml: short, without typed measured numbers, and with placeholders that can be
+filled."""
+import csv
+import re
+from dataclasses import fields
+
+import pytest
+
+from pipeline.cells import results
+from pipeline.cells.readings import filled
+from pipeline.errors import ParamError
+from pipeline.schema import ROOT, Cell, Paper, check, load_paper
+
+PAPERS = ("fedccl", "fcclplus", "fedlsa", "rahfl", "fedcrl")
+MOST, LONGEST_TITLE = 40, 8          # words of a text; of a claim's title
+
+# What an accuracy or a difference of accuracies looks like: a decimal number of one or more, a number of points, a
+# decimal share. A setting is not refused, as rates and Dirichlet parameters are below one or stand in brackets
+# (`Dir(5.0)`); neither is the number of a section (`Sec. 4.1`), nor a number of the print marked as such: `printed
+# 73.66`, `73.66 printed`.
+MEASURED = re.compile(
+    r"(?<![\w.(,])(?<!Sec\. )(?<!printed )[1-9]\d*\.\d+(?! printed)"
+    r"|\d[\d.]* (?:percentage )?points?\b"
+    r"|(?<!printed )\b\d+\.\d+ %(?! printed)"
+)
+PLACE = re.compile(r"\{[\w-]+(?: [\w. -]+)?\}")
+
+
+def measured(cell: Cell) -> dict | None:
+    """Its result, where it has run."""
+    file = cell.folder(ROOT) / "result.json"
+    return results.read(file) if file.exists() else None
+
+
+def texts(paper: Paper) -> dict[str, str]:
+    """key of paper.yaml -> text, of all that is prose on the pages."""
+    found = {"idea": paper.idea, "headline": paper.headline}
+    found |= {f"why[{i}]": text for i, text in enumerate(paper.why)}
+    found |= {f"titles.{scenario}": text for scenario, text in paper.titles.items()}
+    found |= {f"notes.{name}[{i}]": text for name in paper.notes for i, text in enumerate(paper.points(name))}
+    for i, one in enumerate(paper.readings):
+        found |= {f"readings[{i}].{part}": getattr(one, part) for part in ("paper", "run", "why")}
+    for key, table in paper.tables.items():
+        found |= {f"tables.{key}.title": table.title, f"tables.{key}.note": table.note}
+        found |= {f"tables.{key}.remarks.{row}": text for row, text in table.remarks.items()}
+    return found | {f"figures.{key}.title": figure.title for key, figure in paper.figures.items()}
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_texts_are_short_and_have_no_typed_measured_number(paper):
+    for key, text in texts(load_paper(paper)).items():
+        assert len(PLACE.sub("0", text).split()) <= MOST, key
+        assert not MEASURED.findall(text), key
+
+
+@pytest.mark.parametrize(
+    "text, found",
+    [("FedLSA reaches 53.4 on average", 1), ("from 44.2 to 50.1", 2), ("2.5 points more", 1), ("0.4 points", 1),
+     ("4 points below", 1), ("a share of 0.5 %", 1), ("it has 20.18", 1), ("53.4, 2.1 above FedAvg", 2),
+     ("printed 53.4, measured 48.2", 1),
+     ("{fedlsa average} and {fedlsa average - fedavg average}", 0), ("printed 53.20", 0), ("(42.64 printed)", 0),
+     ("rate 0.01, momentum 0.9, weight decay 1e-5", 0), ("5 x 5, 64 pixels, 20 % of 9,991 images", 0),
+     ("Dir(0.05) or Dir(5.0)", 0), ("Sec. 4.1 and Eq. 2", 0), ("seeds 5 to 11", 0)],
+)  # fmt: skip
+def test_what_looks_like_a_measured_number(text, found):
+    assert len(MEASURED.findall(text)) == found
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_placeholder_can_be_filled(paper):
+    """Where the text is filled; elsewhere a bracket would stay on the page."""
+    for key, text in texts(load_paper(paper)).items():
+        own = key.removeprefix("notes.").partition("[")[0] if key.startswith("notes.") else ""
+        if key.startswith(("notes.", "why")) or (key.startswith("readings[") and key.endswith(".why")):
+            text = filled(text, key, paper, measured, own)
+        assert not PLACE.search(text), key
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_titles_of_claims_are_short_distinct_and_do_not_repeat_the_paper(paper):
+    with open(ROOT / "papers" / paper / "claims.csv", newline="", encoding="utf-8") as file:
+        titles = [row["title"] for row in csv.DictReader(file)]
+    assert all(titles) and len({*titles}) == len(titles)
+    for title in titles:
+        assert len(title.split()) <= LONGEST_TITLE, title
+        assert not re.search(rf"\b{re.escape(load_paper(paper).name)}(?![\w+])", title), title
+
+
+def test_a_note_is_one_text_or_a_list_of_points():
+    (kind,) = [one.type for one in fields(Paper) if one.name == "notes"]
+    noted = {"digits": "one", "pacs": ["one", "two"]}
+    assert check(kind, noted, "paper.yaml: notes") == noted
+    for wrong in (3, [["one"]], {"a": "b"}):
+        with pytest.raises(ParamError, match="paper.yaml: notes.digits.*expected str"):
+            check(kind, {"digits": wrong}, "paper.yaml: notes")
+    paper = load_paper("fedlsa")
+    assert paper.points("digits-round-10") == [] and len(paper.points("office-caltech")) > 1
