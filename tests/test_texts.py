@@ -15,7 +15,7 @@ PAPERS = ("fedccl", "fcclplus", "fedlsa", "rahfl", "fedcrl")
 MOST, LONGEST_TITLE = 40, 8          # words of a text; of a claim's title
 
 # What an accuracy or a difference of accuracies looks like: a decimal number of one or more, a number of
-# points, a decimal share. A setting is not refused, as rates and Dirichlet parameters are below one or stand in
+# points, a decimal share. A setting is not refused: rates and Dirichlet parameters are below one or stand in
 # brackets (`Dir(5.0)`); neither is the number of a section (`Sec. 4.1`), nor a number of the print marked as
 # such: `printed 73.66`, `73.66 printed`.
 MEASURED = re.compile(
