@@ -1,5 +1,5 @@
-"""The texts of the papers' paper.yaml: short, without typed measured numbers, and with placeholders that can be
-filled."""
+"""The texts of the papers' paper.yaml: short, without typed measured numbers, and with placeholders that can
+be filled."""
 import csv
 import re
 from dataclasses import fields
@@ -14,10 +14,10 @@ from pipeline.schema import ROOT, Cell, Paper, check, load_paper
 PAPERS = ("fedccl", "fcclplus", "fedlsa", "rahfl", "fedcrl")
 MOST, LONGEST_TITLE = 40, 8          # words of a text; of a claim's title
 
-# What an accuracy or a difference of accuracies looks like: a decimal number of one or more, a number of points, a
-# decimal share. A setting is not refused, as rates and Dirichlet parameters are below one or stand in brackets
-# (`Dir(5.0)`); neither is the number of a section (`Sec. 4.1`), nor a number of the print marked as such: `printed
-# 73.66`, `73.66 printed`.
+# What an accuracy or a difference of accuracies looks like: a decimal number of one or more, a number of
+# points, a decimal share. A setting is not refused: rates and Dirichlet parameters are below one or stand in
+# brackets (`Dir(5.0)`); neither is the number of a section (`Sec. 4.1`), nor a number of the print marked as
+# such: `printed 73.66`, `73.66 printed`.
 MEASURED = re.compile(
     r"(?<![\w.(,])(?<!Sec\. )(?<!printed )[1-9]\d*\.\d+(?! printed)"
     r"|\d[\d.]* (?:percentage )?points?\b"
@@ -55,12 +55,14 @@ def test_texts_are_short_and_have_no_typed_measured_number(paper):
 
 @pytest.mark.parametrize(
     "text, found",
-    [("FedLSA reaches 53.4 on average", 1), ("from 44.2 to 50.1", 2), ("2.5 points more", 1), ("0.4 points", 1),
-     ("4 points below", 1), ("a share of 0.5 %", 1), ("it has 20.18", 1), ("53.4, 2.1 above FedAvg", 2),
-     ("printed 53.4, measured 48.2", 1),
-     ("{fedlsa average} and {fedlsa average - fedavg average}", 0), ("printed 53.20", 0), ("(42.64 printed)", 0),
-     ("rate 0.01, momentum 0.9, weight decay 1e-5", 0), ("5 x 5, 64 pixels, 20 % of 9,991 images", 0),
-     ("Dir(0.05) or Dir(5.0)", 0), ("Sec. 4.1 and Eq. 2", 0), ("seeds 5 to 11", 0)],
+    [
+        ("FedLSA reaches 53.4 on average", 1), ("from 44.2 to 50.1", 2), ("2.5 points more", 1),
+        ("0.4 points", 1), ("4 points below", 1), ("a share of 0.5 %", 1), ("it has 20.18", 1),
+        ("53.4, 2.1 above FedAvg", 2), ("printed 53.4, measured 48.2", 1), ("printed 53.20", 0),
+        ("{fedlsa average} and {fedlsa average - fedavg average}", 0), ("(42.64 printed)", 0),
+        ("rate 0.01, momentum 0.9, weight decay 1e-5", 0), ("5 x 5, 64 pixels, 20 % of 9,991 images", 0),
+        ("Dir(0.05) or Dir(5.0)", 0), ("Sec. 4.1 and Eq. 2", 0), ("seeds 5 to 11", 0),
+    ],
 )  # fmt: skip
 def test_what_looks_like_a_measured_number(text, found):
     assert len(MEASURED.findall(text)) == found

@@ -56,9 +56,9 @@ _PLACE = re.compile(rf"{{{_NUMBER}(?: - {_NUMBER})?}}")
 def filled(text: str, where: str, key: str, look: Callable[[Cell], dict | None], scenario: str = "",
            root: Path = ROOT) -> str:
     """A text of paper.yaml with its measured numbers: `{fedavg post.average}` is the mean over seeds of that
-    measure of the scenario's cell, `{mnist-dir-005 fedavg average}` that of another scenario, `{fedccl average
-    - fedavg average}` the difference of two over the seeds that both have, `not yet measured` where a cell
-    has not run.
+    measure of the scenario's cell, `{mnist-dir-005 fedavg average}` that of another scenario, `{fpl
+    average - fedavg average}` the difference of two over the seeds that both have, `not yet measured` where a
+    cell has not run.
 
     where: key of the text in paper.yaml. key: of the paper. look: gives a cell's result. scenario: of the
     text; empty: every number names its own. ParamError for a scenario, method or measure that there is not.
