@@ -192,7 +192,7 @@ def _group(title: str, keys: list[str], minis: Miniatures) -> Group:
     ]
     shared = _shared(keys, minis)
     own = [
-        next((row[i][1].place for row in rows.values() if row[i] and row[i][0].own), None)
+        next((one[1].place for row in rows.values() if (one := row[i]) and one[0].own), None)
         for i in range(len(keys))
     ]
     return Group(
@@ -334,7 +334,7 @@ def _name(panel: draw.Panel, points: pd.DataFrame, own: str) -> None:
 
 
 def about(study: Study, minis: Miniatures) -> list[str]:
-    """Data, clients, networks, rounds and target of a miniature, what was computed otherwise, and which
+    """Data, clients, networks and rounds of a miniature, what was computed otherwise, and which
     algorithms have no cell there, by reason."""
     scenario, headline = study.paper.scenarios[MINIATURE], minis.headline(study.key)
     training = scenario.training

@@ -305,10 +305,11 @@ def claim_row(verdict: Verdict, axis: Axis | None) -> ClaimRow:
     def at(value: float | None) -> float | None:
         return axis.at(value) if axis and verdict.points and value is not None else None
 
+    title = verdict.claim.title or verdict.claim.text
     low, high = shown(verdict, verdict.low), shown(verdict, verdict.high)
     return ClaimRow(
         verdict,
-        verdict.claim.title or verdict.claim.text,
+        title[:1].upper() + title[1:],
         shown(verdict, verdict.point),
         f"[{low.replace('+', '')}, {high.replace('+', '')}]" if low and high else "",
         shown(verdict, verdict.printed),

@@ -67,7 +67,8 @@ class Score:
         if not attempts:
             return None
         above = sum(row["ssim"] > max(row["random"], row["mean"]) for row in attempts)
-        return cls(*(fmean(row[name] for row in attempts) for name in SCORES), above, len(attempts))
+        ssim, random, mean = (fmean(row[name] for row in attempts) for name in SCORES)
+        return cls(ssim, random, mean, above, len(attempts))
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class Leakage:
     def more(self, number: int) -> tuple[int, int]:
         """(kinds of attack of which most come closer than both guesses, kinds) of a round."""
         at = self.rounds.index(number)
-        scores = [row[at] for rows in self.shown.values() for _, row in rows if row[at]]
+        scores = [score for rows in self.shown.values() for _, row in rows if (score := row[at])]
         return sum(score.above > score.attempts / 2 for score in scores), len(scores)
 
 

@@ -62,8 +62,8 @@ def row(texts: Iterable[object]) -> Raw:
 
 
 def link(address: str) -> Raw:
-    """An address as the target of a link; empty where it is none of the web."""
-    return Raw(quote(address, safe=":/?&=%+,;@-._~") if address.startswith(("https://", "http://")) else "")
+    """An address as the target of a link."""
+    return Raw(quote(address, safe=":/?&=%+,;@-._~"))
 
 
 def code(text: str) -> Raw:

@@ -379,6 +379,10 @@ def page(study: Study) -> Page:
     by_key = {view.key: view for view in views}
     bases = {key: by_key[base] for key, (base, _) in variants(paper).items()}
     tabs = [tab(study, view, bases.get(view.key)) for view in views if view.measured]
+    labels = [tab.label for tab in tabs]
+    tabs = [
+        replace(one, label=by_key[one.key].heading) if labels.count(one.label) > 1 else one for one in tabs
+    ]
     tabs += [own for scenario in paper.beside if (own := own_tab(study, scenario))]
     cells = printed(study.key, study.root)
     scenario = compared[0].columns[0].scenario if compared else ""

@@ -85,18 +85,10 @@ class Tab:
     rows: list[tuple[str, bool, Tuning, str]]
 
     @property
-    def first(self) -> tuple[str, bool, Tuning, str] | None:
+    def first(self) -> tuple[str, Summary] | None:
         """Who leads before tuning."""
-        trained = [row for row in self.rows if row[2].before]
-        return max(trained, key=lambda row: row[2].before.mean, default=None)
-
-    @property
-    def seeds(self) -> str:
-        return " or ".join(map(str, sorted({row[2].after.seeds for row in self.rows})))
-
-    @property
-    def tried(self) -> str:
-        return " or ".join(map(str, sorted({len(row[2].configurations) for row in self.rows})))
+        before = [(name, one.before) for name, _, one, _ in self.rows if one.before]
+        return max(before, key=lambda pair: pair[1].mean, default=None)
 
 
 @dataclass(frozen=True)
@@ -148,7 +140,7 @@ def _tab(study: Study, scenario: str, several: list[Tuning], labels: dict[str, s
     for one in several:
         name = labels[study.paper.algorithm(one.cell.method)]
         rows.append((name, name == study.name, one, choices.path(one.cell, Path()).as_posix()))
-    rows.sort(key=lambda row: -row[2].after.mean)
+    rows.sort(key=lambda row: -row[2].after.mean if row[2].after else 0)
     title = study.title(scenario) if scenario else "miniature"
     return Tab(
         f"{study.key}-{scenario or 'mini'}",

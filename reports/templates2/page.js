@@ -36,11 +36,18 @@ const columns = table => {
   heads.slice(1).forEach(row => row.unshift(...Array(stubs).fill("")));
   return { stubs, heads };
 };
+const GREEK = Object.fromEntries("Δ Delta,α alpha,β beta,γ gamma,δ delta,ε varepsilon,η eta,θ theta,λ lambda,μ mu,ξ xi,π pi,σ sigma,τ tau,ω omega"
+  .split(",").map(pair => pair.split(" ")));
 const tex = text => text.replace(/[&%$#_{}]/g, "\\$&").replaceAll("−", "$-$").replaceAll("✓", "\\checkmark{}")
-  .replace(/[α-ω]/g, letter => `$\\${{ α: "alpha", β: "beta", λ: "lambda", μ: "mu", τ: "tau", θ: "theta", ω: "omega", η: "eta" }[letter] ?? letter}$`);
+  .replace(/[Δα-ω]/g, letter => `$\\${GREEK[letter] ?? "bullet"}$`);
 function latex(table) {
   const { stubs, heads } = columns(table);
-  const lines = heads.map(row => row.map(tex).join(" & ") + " \\\\");
+  const head = cell => {
+    const text = tex(cell.textContent.replace(/[↑↓]/g, "").trim());
+    return cell.colSpan > 1 ? `\\multicolumn{${cell.colSpan}}{c}{${text}}` : text;
+  };
+  const lines = [...table.tHead.rows].map((row, i) => [...Array(i ? stubs : 0).fill(""), ...[...row.cells].map(head)]
+    .join(" & ") + " \\\\");
   const body = [...table.tBodies[0].rows].flatMap(row => {
     const cells = [...row.cells], names = cells.slice(0, stubs).map(cell => tex(cell.textContent));
     const found = cells.slice(stubs).map(position);
@@ -51,7 +58,7 @@ function latex(table) {
     if (second.some(Boolean)) rows.push([...Array(stubs).fill(""), ...second]);
     return rows.map(one => one.join(" & ") + " \\\\");
   });
-  return ["% \\usepackage{booktabs,amssymb}; measured, printed in brackets", "{\\small\\setlength{\\tabcolsep}{3pt}",
+  return ["% \\usepackage{booktabs,amssymb}; measured, printed in brackets", `{\\${heads[0].length > 9 ? "scriptsize" : "footnotesize"}\\setlength{\\tabcolsep}{2pt}`,
     `\\begin{tabular}{${"l".repeat(stubs)}${"r".repeat(heads[0].length - stubs)}}`, "\\toprule", ...lines, "\\midrule", ...body,
     "\\bottomrule", "\\end{tabular}}", ""].join("\n");
 }

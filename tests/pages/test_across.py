@@ -251,7 +251,7 @@ def test_tuning_before_and_after(tuned):
         ("FedAvg", "kept"),
         ("Ditto", ""),
     ]
-    assert tab.first[0] == "FedAvg" and (tab.seeds, tab.tried) == ("2", "2 or 3")
+    assert tab.first[0] == "FedAvg"
     assert tab.rows[0][3] == "papers/fedcrl/tuning/mini/fedprox.json"
     assert (sorted(shown.changes), shown.mean, shown.kept) == ([0.0, 6.0], "+3.0", 1)
     assert shown.older == ["fedcrl/mini/ditto"]
@@ -385,4 +385,4 @@ def test_the_committed_results_make_a_short_page(capsys):
     with capsys.disabled():
         print(f"\nacross: {words} words, {len(html.encode())} bytes; Markdown {len(text.split())} words")
     assert words < 4000 and len(html.encode()) < 400_000 and len(text.split()) < 800
-    assert "None" not in re.sub(r"<[^>]+>", "", html).replace("None of", "")
+    assert "None" not in re.sub(r"<[^>]+>", "", html)

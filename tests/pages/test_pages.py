@@ -288,7 +288,8 @@ def test_a_result_that_cannot_be_used_is_named_after_all_is_written(small):
     with pytest.raises(FedReproError, match="papers/fedcrl/runs/balanced/ours/result.json"):
         render(root=small)
     page = read((small / "reports/fedcrl.html").read_text(encoding="utf-8"))
-    assert "99.50" not in page.text() and (small / "reports/index.html").is_file()
+    assert "99.50" not in page.text() and "runs/balanced/ours/result.json" in page.text()
+    assert (small / "reports/index.html").is_file()
 
 
 def test_an_unknown_paper_is_named(small):

@@ -1,0 +1,14 @@
+"""The papers' pages from the committed results, for the tests of several formats."""
+
+import pytest
+
+from pipeline.cells.results import survey
+from pipeline.report2.page import page
+from pipeline.report2.study import studies
+
+
+@pytest.fixture(scope="session")
+def pages():
+    """{paper: its page}."""
+    found, problems = survey()
+    return {name: page(study) for name, study in studies(found, problems=problems).items()}

@@ -1,0 +1,223 @@
+"""Tables as LaTeX: they compile alone and inside a paper, fit its page, and every number is read back
+from the PDF; and as CSV."""
+
+import csv
+import io
+import re
+import shutil
+import subprocess
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from pipeline.cells.results import collect
+from pipeline.report2 import latex
+from pipeline.report2.page import Grid, Line, Number, page
+from pipeline.report2.panels import Head, merge_heads
+from pipeline.report2.study import Study
+from pipeline.report2.tables import table_view
+from pipeline.report2.words import minus
+from pipeline.schema import papers
+
+NUMBER = re.compile(r"[−+-]?\d+\.\d+")
+# Points that a line may be too wide by, which nobody sees.
+SLACK = 1.0
+compiled = pytest.mark.skipif(
+    not (shutil.which("pdflatex") and shutil.which("pdftotext")),
+    reason="pdflatex or pdftotext is not installed: no LaTeX table was compiled",
+)
+
+
+def compile_tex(folder, name):
+    """The log and the text of a file's PDF."""
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", f"{name}.tex"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace")
+    assert done.returncode == 0, done.stdout[-1500:]
+    read = ["pdftotext", "-layout", f"{name}.pdf", "-"]
+    return done.stdout, subprocess.run(read, cwd=folder, capture_output=True, text=True, check=True).stdout
+
+
+def fits(log):
+    """Whether no line is too wide and no float too tall for its page."""
+    wide = [float(points) for points in re.findall(r"Overfull \\hbox \(([\d.]+)pt", log)]
+    return max(wide, default=0.0) < SLACK and "Float too large" not in log
+
+
+def numbers(tab):
+    """Those that a table shows, from its values and not from the LaTeX that is tested."""
+    shown = [n for grid in tab.grids for line in grid.lines for n in line.numbers]
+    texts = [text for n in shown for text in (n.mean, n.spread, n.printed)]
+    return Counter(found for text in texts for found in NUMBER.findall(minus(text)))
+
+
+def names(text):
+    return re.sub(r"\s", "", text)
+
+
+@pytest.fixture
+def tab(measured):
+    return page(Study.of("fedcrl", collect(measured), measured)).tabs[0]
+
+
+def grid(rows=3, columns=4, name="method", head="accuracy"):
+    """A table of made-up numbers."""
+    heads = [[Head("group", columns)], [Head(f"{head} {i}") for i in range(columns)]]
+    lines = [
+        Line(f"{name} {r}", False, False, [f"{name} {r}"], [Number("71.23", "0.41", "70.90")] * columns)
+        for r in range(rows)
+    ]
+    return Grid("", ["method"], heads, lines)
+
+
+# -- in a PDF ------------------------------------------------------------------------------------------------
+
+
+@compiled
+@pytest.mark.parametrize("name", papers())
+def test_every_number_is_in_the_pdf_of_a_file_alone(pages, tmp_path, name):
+    files = latex.files(pages[name])
+    assert list(files) == [f"tables/{name}-{tab.key}.tex" for tab in pages[name].tabs] and files
+    for tab, text in zip(pages[name].tabs, files.values()):
+        (tmp_path / f"{tab.key}.tex").write_text(text, encoding="utf-8")
+        log, read = compile_tex(tmp_path, tab.key)
+        shown = numbers(tab)
+        assert fits(log) and shown.total() > 5 and not shown - Counter(NUMBER.findall(read)), tab.key
+
+
+@compiled
+@pytest.mark.parametrize("columns", [1, 2])
+def test_every_file_is_part_of_a_paper(pages, tmp_path, columns):
+    files = {key.rpartition("/")[2]: text for one in pages.values() for key, text in latex.files(one).items()}
+    for key, text in files.items():
+        (tmp_path / key).write_text(text, encoding="utf-8")
+    inputs = "\n".join(rf"\input{{{key}}} \clearpage" for key in files)
+    (tmp_path / "main.tex").write_text(
+        rf"\documentclass[{['onecolumn', 'twocolumn'][columns - 1]},a4paper]{{article}}"
+        rf"\usepackage{{booktabs,amssymb}}\begin{{document}}{inputs} The end.\end{{document}}"
+    )
+    log, read = compile_tex(tmp_path, "main")
+    found, shown = Counter(NUMBER.findall(read)), Counter()
+    for one in pages.values():
+        for tab in one.tabs:
+            shown += numbers(tab)
+    assert not shown - found and "The end." in read
+    assert columns == 1 or fits(log)
+    labels = re.findall(r"\\label\{([^}]*)\}", "".join(files.values()))
+    assert len(labels) == len({*labels}) == len(files)
+
+
+@compiled
+@pytest.mark.parametrize(
+    "rows, columns, name, head",
+    [
+        (3, 30, "method", "accuracy"),
+        (70, 4, "method", "accuracy"),
+        (
+            40,
+            12,
+            "a method with a long name (of option 0.1, another 0.2)",
+            "accuracy of locally trained models",
+        ),
+    ],
+)
+def test_a_table_that_is_too_wide_or_too_tall_goes_over_several(tmp_path, tab, rows, columns, name, head):
+    large = replace(tab, grids=[grid(rows, columns, name, head)])
+    (tmp_path / "large.tex").write_text(latex.table(large, "X"), encoding="utf-8")
+    log, read = compile_tex(tmp_path, "large")
+    assert fits(log) and Counter(NUMBER.findall(read)) >= numbers(large)
+    assert len(list(latex.fitting(large.grids[0]))) > 1
+
+
+@compiled
+def test_all_columns_and_texts_that_hold_markup(measured, tmp_path, tab):
+    view = table_view("table1", Study.of("fedcrl", collect(measured), measured))
+    every = latex.whole(tab, view)
+    assert numbers(every) > numbers(tab) and [grid.heads for grid in every.grids] == [view.panels[0].heads]
+    line = every.grids[0].lines[0]
+    odd = "\\end{x} 50% of_$a^2$ & #1 ~ {b} [c] é θ ≥ 漢"
+    lines = [replace(line, stub=[odd]), replace(line, stub=["[x] \n\n \\\\"])]
+    odd_tab = replace(every, title=odd, grids=[replace(every.grids[0], lines=lines)])
+    (tmp_path / "odd.tex").write_text(latex.table(odd_tab, "A & B"), encoding="utf-8")
+    _, read = compile_tex(tmp_path, "odd")
+    assert all(part in names(read) for part in (r"\end{x}50%of", "2$&#1", "{b}[c]éθ≥(U+6F22)"))
+
+
+# -- as text -------------------------------------------------------------------------------------------------
+
+
+def test_type_is_never_smaller_than_six_points(pages):
+    commands = {r"\normalsize": 10, r"\small": 9, r"\footnotesize": 8, r"\scriptsize": 7, r"\tiny": 5}
+    text = "".join(text for one in pages.values() for text in latex.files(one).values())
+    used = {command for command in commands if re.search(re.escape(command) + r"\b", text)}
+    assert used and min(commands[command] for command in used) >= 6
+    assert not re.search(r"\\(resizebox|scalebox|fontsize)", text)
+
+
+def test_the_first_line_names_the_packages(tab):
+    marked = replace(
+        tab, grids=[replace(grid(), lines=[Line("", False, False, ["✓"], [Number("1.00")] * 4)])]
+    )
+    for shown, packages in ((tab, "booktabs"), (marked, "booktabs,amssymb")):
+        first, *rest = latex.table(shown, "X").splitlines()
+        assert first.startswith("%") and rf"\usepackage{{{packages}}}" in first
+        assert [line for line in rest if "documentclass" in line and rf"\usepackage{{{packages}}}" in line]
+
+
+def test_bold_and_underline_survive(tab):
+    text = latex.table(tab, "X")
+    marks = [n for grid in tab.grids for line in grid.lines for n in line.numbers if n.mark]
+    assert {n.mark for n in marks} == {"best", "second"}
+    for n in marks:
+        command = {"best": "textbf", "second": "underline"}[n.mark]
+        assert rf"\{command}{{{n.mean}}}" in text
+
+
+def test_a_table_has_the_measured_columns_alone(measured, tab):
+    write = latex.table(tab, "X")
+    assert "FedProx" not in write and "43.33" not in write
+    view = table_view("table1", Study.of("fedcrl", collect(measured), measured))
+    every = latex.table(latex.whole(tab, view), "X")
+    assert "FedProx" in every and "(43.33)" in every
+
+
+def test_a_sign_is_no_bare_character():
+    n = Number("−18.56", "0.50", "−1.25")
+    assert latex._measured(n).startswith("$-$18.56") and "$-$1.25" in latex._printed(n)
+
+
+def test_everything_special_is_escaped():
+    assert latex.tex(r"a_b & 5% #1 {x} $y^2~\z") == (
+        r"a\_b \& 5\% \#1 \{x\} \$y\textasciicircum{}2\textasciitilde{}\textbackslash{}z"
+    )
+    assert latex.tex("β ± 1, θ0 Δ λ ✓ é 漢 ŧ Α\u202e") == (
+        r"$\beta$ $\pm$ 1, $\theta$0 $\Delta$ $\lambda$ \checkmark{} é (U+6F22) (U+0167) (U+0391)(U+202E)"
+    )
+    assert latex.tex("one\n\n two") == "one two"
+
+
+def test_headings_of_several_columns_stay_together_where_they_fit():
+    heads = merge_heads([[group, f"domain {i}"] for group in ("A", "B", "C") for i in range(4)])
+    numbers = [Number("71.23", "0.41", "70.90")] * 12
+    wide = Grid("", ["method"], heads, [Line("x", False, False, ["x"], numbers)])
+    pieces = list(latex.fitting(wide))
+    assert len(pieces) > 1 and all(piece.width <= latex.TEXT for piece in pieces)
+    assert sum(len(piece.grid.heads[0]) for piece in pieces) == 3
+
+
+# -- CSV -----------------------------------------------------------------------------------------------------
+
+
+def test_csv_has_every_number_with_its_print(tab):
+    rows = list(csv.reader(io.StringIO(latex.csv_text(tab))))
+    head, first = rows[0], dict(zip(rows[0], rows[1]))
+    assert head[:4] == ["method", "Avg", "Avg s.d.", "Avg printed"] and {len(row) for row in rows} == {
+        len(head)
+    }
+    assert (first["method"], first["M"], first["M s.d."], first["M printed"]) == (
+        "FedAvg",
+        "71.00",
+        "1.41",
+        "41.11",
+    )
+    assert "−" not in latex.csv_text(tab)

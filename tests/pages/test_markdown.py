@@ -1,0 +1,148 @@
+"""The Markdown summaries: short, whole tables, and texts of papers that stay text."""
+
+import re
+
+import pytest
+from markdown_it import MarkdownIt
+from reporting import BALANCED, write_run
+from repository import edit
+
+from pipeline.cells.results import collect
+from pipeline.report2 import latex, markdown
+from pipeline.report2.latex import caption
+from pipeline.report2.overview import citation, overview
+from pipeline.report2.page import Number, page
+from pipeline.report2.study import Study
+from pipeline.report2.verdicts import Chip
+from pipeline.schema import ROOT, papers
+
+PARSER = MarkdownIt("commonmark").enable("table")
+
+
+@pytest.fixture(scope="module")
+def texts(pages):
+    made = {name: markdown.paper(one) for name, one in pages.items()}
+    return made | {"index": markdown.index(overview(pages.values()), citation(ROOT))}
+
+
+@pytest.fixture
+def small(measured):
+    """A paper whose texts hold what Markdown would read as markup."""
+
+    def change(paper):
+        paper["title"] = "A | B <b>x</b> *y* [z](https://a.b) $m$ & `c`\n\n# D"
+        paper["methods"]["ours"]["label"] = "Ours|<img src=x onerror=y>_1_"
+        paper["links"] = {"code": "https://a.b/c) [x](https://d.e"}
+
+    edit(measured / "papers/fedcrl/paper.yaml", change)
+    path = measured / "papers/fedcrl/published/table1.csv"
+    path.write_text(path.read_text().replace(",Ours,", ",Ours|<img src=x onerror=y>_1_,"))
+    return measured
+
+
+def words(text):
+    """Those that are seen: not the targets of links."""
+    return [word for word in re.sub(r"\]\([^)]*\)", "]", text).split() if re.search(r"\w", word)]
+
+
+def tables(text):
+    """Every table as rows of texts, as a reader of Markdown sees it."""
+    found, row = [], None
+    for token in PARSER.parse(text):
+        if token.type == "table_open":
+            found.append([])
+        elif token.type == "tr_open":
+            row = []
+            found[-1].append(row)
+        elif token.type == "tr_close":
+            row = None
+        elif token.type == "inline" and row is not None:
+            row.append("".join(child.content for child in token.children or () if child.type == "text"))
+    return found
+
+
+def test_a_summary_is_short(texts, capsys):
+    counts = {name: len(words(text)) for name, text in texts.items()}
+    with capsys.disabled():
+        print("\nwords of the Markdown pages:", ", ".join(f"{name} {n}" for name, n in counts.items()))
+    assert counts.pop("index") < 400
+    assert set(counts) == set(papers()) and max(counts.values()) < 1500
+
+
+@pytest.mark.parametrize("name", papers())
+def test_every_row_of_a_table_is_read_as_one(texts, pages, name):
+    found = tables(texts[name])
+    lines = [line for line in texts[name].splitlines() if line.startswith("|") and "---" not in line]
+    assert sum(map(len, found)) == len(lines) and all(len({*map(len, table)}) == 1 for table in found)
+    shown = "".join(text for table in found for row in table for text in row)
+    for tab in pages[name].tabs:
+        for grid in tab.grids:
+            numbers = [n for line in grid.lines for n in line.numbers if n.mean and not n.other]
+            assert numbers and all(f"{n.mean}" in shown and n.printed in shown for n in numbers)
+
+
+@pytest.mark.parametrize("name", papers())
+def test_verdicts_are_those_of_the_page(texts, pages, name):
+    rows = {row[0]: row for table in tables(texts[name]) for row in table if len(row) == 5}
+    for one in pages[name].main:
+        assert rows[one.verdict.claim.id][2:] == [
+            " ".join(filter(None, [one.point or "—", one.interval])),
+            one.printed or "—",
+            one.verdict.chip.value,
+        ]
+    for one in pages[name].measured[: markdown.CLAIMS]:
+        assert rows[one.verdict.claim.id][4] == one.verdict.chip.value
+
+
+def test_the_overview_counts_as_the_pages_do(texts, pages):
+    counted = next(table for table in tables(texts["index"]) if table[0][-1] == "cells")
+    heads = counted[0][1:-1]
+    for row in counted[1:-1]:
+        [found] = [one for one in pages.values() if row[0].startswith(f"{one.name},")]
+        numbers = {chip.value: n for chip, n in found.counts.items()}
+        assert [int(text or 0) for text in row[1:-1]] == [numbers[head] for head in heads]
+        assert row[-1] == f"{found.done} of {found.planned}"
+    assert set(heads) <= {chip.value for chip in Chip}
+
+
+def test_links_lead_to_files(texts, pages):
+    made = {name for one in pages.values() for name in latex.files(one)}
+    made |= {f"{name}.md" for name in [*pages, "index", "across"]} | {"measured.csv", "tables"}
+    for text in texts.values():
+        targets = [target for target in re.findall(r"\]\(([^)]*)\)", text) if "://" not in target]
+        assert targets
+        for target in targets:
+            assert target in made or (ROOT / "reports" / target).resolve().is_file(), target
+
+
+def test_markup_in_texts_is_text(small):
+    text = markdown.paper(page(Study.of("fedcrl", collect(small), small)))
+    html = PARSER.render(text)
+    tags = {tag for tag in re.findall(r"<(\w+)", html)}
+    assert tags <= set("h1 h2 h3 p strong em a table thead tbody tr th td ul li pre code".split())
+    assert "<h1>D" not in html
+    targets = re.findall(r'href="([^"]*)"', html)
+    assert "https://d.e" not in targets and "https://a.b" not in targets
+    assert "Ours|&lt;img src=x onerror=y&gt;_1_" in html
+
+
+def test_a_number_with_its_print():
+    n = Number("71.23", "0.41", "70.90", "+0.33", "best", file="papers/x/result.json")
+    assert markdown.number(n) == "**[71.23](../papers/x/result.json)** ±0.41 (70.90)"
+    assert markdown.number(n, leads=False) == "**71.23** ±0.41 (70.90)"
+    assert markdown.number(Number(printed="2|θ|")) == r"(2\|θ\|)" and markdown.number(Number()) == ""
+
+
+def test_a_fence_is_longer_than_those_in_the_code():
+    assert markdown.code("a\n````\nb") == "`````\na\n````\nb\n`````"
+
+
+def test_what_is_too_long_is_left_to_files(measured, monkeypatch):
+    write_run(measured, "skewed/ours", BALANCED["ours"])
+    one = page(Study.of("fedcrl", collect(measured), measured))
+    assert [tab.key for tab in one.tabs] == ["table1", "table2"]
+    monkeypatch.setattr(markdown, "NUMBERS", 6)
+    text = markdown.paper(one)
+    [first, second] = [caption(tab)[0].rstrip(".") for tab in one.tabs]
+    assert f"### {markdown.escape(first)}\n" in text and f"- {markdown.escape(second)}: [LaTeX](" in text
+    assert "80.50" in text and "55.50" not in text

@@ -1,0 +1,325 @@
+"""Tables: what was measured, what was printed, that neither passes for the other, the paper's layout."""
+
+import csv
+
+import pytest
+import yaml
+from reporting import BALANCED, PAPER, write_run
+from repository import edit
+
+from pipeline.cells import results
+from pipeline.cells.results import Summary
+from pipeline.errors import ParamError
+from pipeline.report2.panels import Value, mark, merge_heads
+from pipeline.report2.published import combination, printed_number, read_published
+from pipeline.report2.study import Study
+from pipeline.report2.tables import table_view
+from pipeline.report2.verdicts import variants
+from pipeline.report2.words import minus
+from pipeline.schema import ROOT, load_paper, papers
+
+HEAD = ["paper", "table", "setting", "dataset", "column", "method", "value", "std", "note"]
+YAML = "papers/fedcrl/paper.yaml"
+
+
+def view(root, table):
+    return table_view(table, Study.of("fedcrl", results.collect(root), root))
+
+
+def values(root, table, panel=0):
+    """{row: its values} of a panel."""
+    return {row.name: row.values for row in view(root, table).panels[panel].rows}
+
+
+def rewrite(root, change):
+    """Other published numbers of table 1: change takes and gives lines without their header."""
+    path = root / "papers/fedcrl/published/table1.csv"
+    head, *lines = path.read_text().splitlines()
+    path.write_text("\n".join([head, *change(lines)]) + "\n")
+
+
+# -- measured and printed ------------------------------------------------------------------------------------
+
+
+def test_measured_and_printed_numbers_of_a_position(measured):
+    first = values(measured, "table1")["FedAvg"][0]
+    assert (first.mean, first.spread, first.published, first.printed) == ("71.00", "1.41", "41.11", 41.11)
+    assert first.apart == "+29.89" and first.tint == ("up", 1.0)
+    assert first.file == "papers/fedcrl/runs/balanced/fedavg/result.json"
+
+
+def test_no_difference_to_a_garbled_number_or_of_a_difference(measured):
+    path = measured / "papers/fedcrl/published/table2.csv"
+    path.write_text(path.read_text().replace("Acc.,Ours,33.07,,", "Acc.,Ours,3.07,,likely=33.07"))
+    rows = values(measured, "table2")
+    assert (rows["Ours"][0].published, rows["Ours"][0].apart) == ("3.07", "")
+    assert rows["FedAvg"][0].apart == "+19.43"
+    assert values(measured, "table1")["Ours"][-1].apart == ""
+    assert [text for text in view(measured, "table2").remarks if "33.07" in text and "Ours" in text]
+
+
+def test_a_cell_that_has_not_run_is_missing(measured):
+    missing = values(measured, "table1")["FedProx"][0]
+    assert (missing.state, missing.published, missing.mean) == ("missing", "43.33", "")
+    assert missing.target == "fedcrl/balanced/fedprox"
+    shown = view(measured, "table1")
+    assert (shown.measured, shown.fillable, [cell.method for cell in shown.left]) == (4, 6, ["fedprox"])
+
+
+def test_without_results_no_number_is_measured(root):
+    for table in PAPER["tables"]:
+        shown = view(root, table)
+        every = [value for panel in shown.panels for row in panel.rows for value in row.values]
+        assert (
+            shown.measured == 0 and not [v for v in every if v.number] and [v for v in every if v.published]
+        )
+
+
+def test_a_result_without_the_measure_is_named(measured):
+    write_run(measured, "balanced/ours", {"average": [66.5, 66.5]})
+    [problem] = view(measured, "table1").problems
+    assert "balanced/ours/result.json" in problem and "'M'" in problem
+
+
+def test_delta_is_measured_minus_measured_baseline(measured):
+    panel = view(measured, "table1").panels[0]
+    deltas = {row.name: row.values[-1] for row in panel.rows}
+    assert [head.text for head in panel.heads[-1]] == ["M", "Avg", "Δ"]
+    assert (deltas["Ours"].mean, deltas["Ours"].published) == ("+5.50", "+4.44")
+    assert deltas["FedProx"].state == "missing" and deltas["FedAvg"].state == "outside"
+
+
+def test_delta_is_of_the_printed_column_where_one_of_ours_stands_behind_it(measured):
+    edit(measured / YAML, lambda paper: paper["tables"]["table1"].update(also={"local": "post.average"}))
+    for name, local in (("ours", 90.0), ("fedavg", 10.0)):
+        write_run(measured, f"balanced/{name}", BALANCED[name] | {"post.average": [local] * 2})
+    panel = view(measured, "table1").panels[0]
+    assert "local" in panel.columns
+    assert values(measured, "table1")["Ours"][panel.columns.index("Δ")].mean == "+5.50"
+
+
+def test_what_a_run_costs_and_the_printed_formula(measured):
+    blocks = {
+        "even,public=a|Digits": {"scenario": "balanced", "measure": ""},
+        "even,public=a|Digits|FedAvg": {"scenario": "balanced", "only": ["Cost"]},
+    }
+    columns = {"Avg": "average", "Cost": "run.traffic"}
+    new = {"columns": columns, "also": {"Time of a round": "run.seconds"}, "blocks": blocks}
+    edit(measured / YAML, lambda paper: paper["tables"]["table1"].update(new))
+
+    def with_costs(lines):
+        costs = [
+            line.replace(",M,", ",Cost,").replace("41.11", "2|theta|").replace("45.55", "2|theta|")
+            for line in lines
+            if ",M," in line
+        ]
+        return [
+            line for name in ("FedAvg", "FedProx", "Ours") for line in [*lines, *costs] if f",{name}," in line
+        ]
+
+    rewrite(measured, with_costs)
+    [panel] = view(measured, "table1").panels
+    assert panel.columns == ["M", "Avg", "Cost, kB", "Δ", "Time of a round, s"]
+    of = {row.name: dict(zip(panel.columns, row.values)) for row in panel.rows}
+    ours = of["Ours"]
+    assert (ours["Cost, kB"].mean, ours["Cost, kB"].published) == ("12.00", "2|theta|")
+    assert (ours["Time of a round, s"].mean, ours["Δ"].state, ours["Avg"].mean) == (
+        "0.75",
+        "outside",
+        "66.50",
+    )
+    assert (of["FedAvg"]["Cost, kB"].mean, of["FedAvg"]["Avg"].state) == ("12.00", "outside")
+
+
+def test_lower_is_better_for_the_spread_over_clients(measured):
+    rows = values(measured, "table2")
+    assert [value.mark for value in rows["Ours"][:2]] == ["best", "best"]
+    assert [value.mark for value in rows["FedAvg"][:2]] == ["second", "second"]
+    assert (rows["Ours"][1].mean, rows["FedAvg"][1].mean) == ("4.50", "9.00")
+
+
+def test_averaged_row_waits_for_every_method_and_takes_no_mark(measured):
+    assert [value.state for value in values(measured, "table2")["Averaged"]] == ["missing"] * 4
+    write_run(measured, "balanced/fedprox", {"weighted": [90.0], "clients_std": [0.0]})
+    averaged = values(measured, "table2")["Averaged"]
+    assert [value.mean for value in averaged] == ["65.33", "4.50", "", ""]
+    assert {value.mark for value in averaged} == {""}
+
+
+def test_averaged_row_is_over_the_methods_that_the_paper_prints(measured):
+    path = measured / "papers/fedcrl/published/table2.csv"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(one for one in lines if not ("practical" in one and "FedProx" in one)))
+    write_run(measured, "balanced/fedprox", {"weighted": [90.0], "clients_std": [0.0]})
+    assert [value.mean for value in values(measured, "table2")["Averaged"][:2]] == ["53.00", "6.75"]
+
+
+def test_remarks_on_rows_and_one_on_a_row_that_is_not_printed(root):
+    assert [text for text in view(root, "table2").remarks if text.startswith("FedProx: not credible")]
+    edit(root / YAML, lambda paper: paper["tables"]["table2"].update(remarks={"FedPorx": "x"}))
+    load_paper.cache_clear()
+    with pytest.raises(ParamError, match="tables.table2.remarks: .*'FedPorx' .nearest: 'FedProx'"):
+        view(root, "table2")
+
+
+@pytest.mark.parametrize(
+    "means, lower, marks",
+    [
+        ([1.0, 3.0, 2.0], False, ["", "best", "second"]),
+        ([1.0, 3.0, 2.0], True, ["best", "", "second"]),
+        ([-1.5, 1.5, -2.0], False, ["second", "best", ""]),
+        ([3.0, 3.0, 2.0, 2.0, 1.0], False, ["best", "best", "second", "second", ""]),
+        # equal as shown
+        ([3.001, 3.002, 1.0], False, ["best", "best", "second"]),
+        # alone it is no comparison
+        ([3.0], False, [""]),
+        ([], False, []),
+    ],
+)
+def test_marks(means, lower, marks):
+    several = [Value("measured", Summary(mean, None, 1), published="99.99") for mean in means]
+    mark([*several, Value("missing", published="100.00")], lower)
+    assert [value.mark for value in several] == marks
+
+
+def test_a_column_of_ours_and_one_for_the_hook(measured):
+    new = {"also": {"plain": "average"}, "hook": True}
+    edit(measured / YAML, lambda paper: paper["tables"]["table2"].update(new))
+    shown = view(measured, "table2")
+    # as run, else as it would be
+    stubs = [["FedAvg", "after, before"], ["FedProx", "before"], ["Ours", "after"], ["Averaged", ""]]
+    assert shown.panels[0].stub == ["method", "scored"]
+    assert [row.stub for row in shown.panels[0].rows] == stubs
+    assert [head.text for head in shown.panels[0].heads[-1]] == ["Acc.", "Std.", "plain"] * 2
+    fedavg = shown.panels[0].rows[0].values
+    assert (fedavg[2].mean, fedavg[2].published, fedavg[5].state) == ("61.00", "", "missing")
+    # what is not printed does not count
+    assert shown.measured == 4
+
+
+@pytest.mark.parametrize("changed", [{"executor": "stacked"}, {"device": "NVIDIA H200"}])
+def test_a_table_notes_what_was_computed_otherwise(measured, changed):
+    """Another executor, precision or device rounds differently."""
+    found = results.collect(measured)
+    study = Study.of("fedcrl", found, measured)
+    assert table_view("table1", study).note == ""
+    next(run for cell, run in found.items() if str(cell) == "fedcrl/balanced/ours").update(changed)
+    note = table_view("table1", Study.of("fedcrl", found, measured)).note
+    assert "Ours" in note and [*changed.values()][0] in note and "FedAvg" not in note
+
+
+# -- the paper's layout --------------------------------------------------------------------------------------
+
+
+def test_header_rows_are_merged_by_group():
+    heads = merge_heads([["A", "x", "1"], ["A", "x", "2"], ["A", "y", "1"], ["B", "y", "1"]])
+    assert [[(head.text, head.span) for head in row] for row in heads] == [
+        [("A", 3), ("B", 1)],
+        [("x", 2), ("y", 1), ("y", 1)],
+        [("1", 1), ("2", 1), ("1", 1), ("1", 1)],
+    ]
+
+
+def test_shared_setting_goes_to_the_caption_and_differing_ones_to_the_header(root):
+    assert view(root, "table1").about == "Digits, even, public = a"
+    heads = view(root, "table2").panels[0].heads
+    assert [head.text for head in heads[0]] == ["practical (β = 0.1, N = 20)", "pathological (N = 20)"]
+    assert view(root, "table3").panels[0].stub == ["dataset"]
+
+
+def test_check_marks_for_components(root):
+    with (root / "papers/fedcrl/published/table1.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(HEAD)
+        for a, b, r in ((0, 0, 1), (1, 0, 2), (1, 1, 2)):
+            name = f"Ours[hfl={a},dcl={b},rate={r}]"
+            writer.writerow(["fedcrl", "1", "even,public=a", "Digits", "Avg", name, "1.0", "", ""])
+    panel = view(root, "table1").panels[0]
+    assert panel.stub == ["method", "HFL", "DCL", "rate"]
+    assert [row.stub for row in panel.rows] == [
+        ["none, rate 1", "", "", "1"],
+        ["HFL alone, rate 2", "✓", "", "2"],
+        ["Ours, complete, rate 2", "✓", "✓", "2"],
+    ]
+
+
+@pytest.mark.parametrize(
+    "options, name", [("00", "none"), ("10", "separability alone"), ("11", "FedLSA, complete")]
+)
+def test_an_ablations_row_has_a_name(options, name):
+    assert combination("FedLSA", dict(zip(("sep", "com"), options)), {}) == name
+
+
+@pytest.mark.parametrize("name", papers())
+def test_every_published_number_of_the_papers_stands_once(name):
+    study = Study(name, paper := load_paper(name))
+    for key, table in paper.tables.items():
+        shown = table_view(key, study)
+        rows = [row for panel in shown.panels for row in panel.rows]
+        found = sorted(value.published for row in rows for value in row.values if value.published)
+        records = read_published(name, table, ROOT)
+        if key in variants(paper):
+            records = [one for one in records if table.block(one["setting"], one["dataset"], one["method"])]
+        assert records and found == sorted(minus(record["value"]) for record in records), key
+        assert all(len(row.values) == panel.width for panel in shown.panels for row in panel.rows)
+        assert all(len(row.stub) == len(panel.stub) for panel in shown.panels for row in panel.rows)
+        assert shown.measured == 0
+
+
+# -- files that cannot be used -------------------------------------------------------------------------------
+
+
+def test_missing_or_wrong_published_table_is_named(root):
+    path = root / "papers/fedcrl/published/table1.csv"
+    path.write_text("paper,table\n1,2\n")
+    with pytest.raises(ParamError, match="table1.csv.*'setting'"):
+        view(root, "table1")
+    path.unlink()
+    with pytest.raises(ParamError, match="table1.csv: no such file"):
+        view(root, "table1")
+
+
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        ("42.22", "7x.1", ":3: value: '7x.1'"),
+        ("42.22", "O7.1", ":3: value: 'O7.1'"),
+        ("42.22,,", "42.22,,likely=4.5.6", ":3: note: '4.5.6'"),
+        ("42.22,,", "42.22,x,", ":3: std: 'x'"),
+        ("fedcrl,1,", "fedccl,1,", ":2: paper: 'fedccl'"),
+        ("42.22,", "42.22", ":3: "),
+        ("42.22", "42.22\0", ":3: "),
+        ("42.22", "\udcff", ":3: "),
+        ("42.22", "4" * 200_000, ":3: "),
+        ("Avg,FedAvg", "M,FedAvg", ":3: even,public=a, Digits, M, FedAvg"),
+    ],
+)
+def test_a_published_value_that_is_none_is_named(root, old, new, message):
+    path = root / "papers/fedcrl/published/table1.csv"
+    path.write_bytes(path.read_bytes().replace(old.encode(), new.encode("utf-8", "surrogateescape"), 1))
+    with pytest.raises(ParamError, match=f"papers/fedcrl/published/table1.csv{message}"):
+        read_published("fedcrl", load_paper("fedcrl", root).tables["table1"], root)
+
+
+@pytest.mark.parametrize("content", ["", "\n"])
+def test_an_empty_published_table_is_named(root, content):
+    (root / "papers/fedcrl/published/table1.csv").write_text(content)
+    with pytest.raises(ParamError, match="table1.csv"):
+        read_published("fedcrl", load_paper("fedcrl", root).tables["table1"], root)
+
+
+@pytest.mark.parametrize("value", ["nan", "2|theta|", ""])
+def test_a_name_or_a_formula_is_no_number(root, value):
+    rewrite(root, lambda lines: [line.replace("42.22", value) for line in lines])
+    table = load_paper("fedcrl", root).tables["table1"]
+    found = read_published("fedcrl", table, root)[1]
+    assert found["value"] == value and printed_number(found) is None
+
+
+def test_a_table_that_measures_nothing_that_is_printed_is_named(measured):
+    later = {key: value for key, value in PAPER["tables"]["table1"].items() if key != "blocks"}
+    paper = PAPER | {"tables": PAPER["tables"] | {"table1-later": later}}
+    (measured / YAML).write_text(yaml.safe_dump(paper, sort_keys=False))
+    load_paper.cache_clear()
+    with pytest.raises(ParamError, match="fedcrl/paper.yaml: tables.table1-later"):
+        view(measured, "table1-later")
