@@ -10,6 +10,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from pipeline.cells import measures as recorded
+from pipeline.cells.readings import model_copies
 from pipeline.data.pictures import FROST, size_and_text
 from pipeline.report2 import figures as draw
 from pipeline.report2.figures import Ink, Panel
@@ -105,7 +106,11 @@ def _cost(study: Study, scenario: str) -> Shown:
         return [], "", {}
     results = [study.results[cell] for cell in names]
     target = int(np.quantile([fmean(result["measures"][result["headline"]]) for result in results], SHARE))
-    units = {"seconds": ("Time", "seconds a round"), "memory": ("Peak memory", "MB")}
+    units = {
+        "seconds": ("Time", "seconds a round"),
+        "memory": ("Peak memory", "MB"),
+        "copies": ("Models of a client", "in its memory while it trains"),
+    }
     caption = ""
     if results[0]["rounds"] >= ENOUGH:
         sent = f"Sent to {target} %", "MB per client, both ways"
@@ -121,8 +126,8 @@ def _cost(study: Study, scenario: str) -> Shown:
 
 
 def spent(study: Study, cell: Cell, target: float) -> dict[str, float]:
-    """seconds a round, MB of memory, rounds and MB to the target, mean over seeds (memory: the largest); NaN
-    where that is unknown or a seed does not reach the target."""
+    """seconds a round, MB of memory, models of a client, rounds and MB to the target, mean over seeds
+    (memory: the largest); NaN where that is unknown or a seed does not reach the target."""
     result = study.results[cell]
     costs = recorded.costs(result).values()
     reached = recorded.to_target(result, study.history(cell), target).values()
@@ -131,6 +136,7 @@ def spent(study: Study, cell: Cell, target: float) -> dict[str, float]:
     return {
         "seconds": fmean(cost["seconds_per_round"] for cost in costs),
         "memory": max(memory),
+        "copies": float(model_copies(cell, study.root) or np.nan),
         **dict(zip(("rounds", "sent"), np.mean(ends, axis=0), strict=True)),
     }
 

@@ -2,7 +2,6 @@
 used, and what is run where the paper is silent."""
 
 import dataclasses
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -29,7 +28,6 @@ from pipeline.schema import (
 
 # Rows of one algorithm that are named one by one.
 FEW = 3
-SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z“])")
 
 
 @dataclass(frozen=True)
@@ -124,8 +122,9 @@ class Study:
 
     def notes(self, scenario: str) -> list[str]:
         """What paper.yaml notes of a scenario, point by point."""
-        text = self.filled(self.paper.notes.get(scenario, ""), f"notes.{scenario}", scenario)
-        return [point for point in SENTENCE.split(" ".join(text.split())) if point]
+        return [
+            self.filled(point, f"notes.{scenario}", scenario) for point in self.paper.points(scenario)
+        ]
 
     def filled(self, text: str, where: str, scenario: str = "") -> str:
         """A text of paper.yaml with its measured numbers (pipeline.cells.readings.filled)."""

@@ -6,9 +6,8 @@ The CSVs write settings as `practical(beta=0.1,N=20),test=clean`, method variant
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from pipeline.cells.results import Summary
 from pipeline.schema import ACROSS, MINIATURE, Paper
 
 GREEK = {
