@@ -6,6 +6,7 @@ import io
 import re
 import shutil
 import subprocess
+import unicodedata
 from collections import Counter
 from dataclasses import replace
 
@@ -52,7 +53,7 @@ def numbers(tab):
 
 
 def names(text):
-    return re.sub(r"\s", "", text)
+    return re.sub(r"\s", "", unicodedata.normalize("NFKC", text))
 
 
 @pytest.fixture
