@@ -64,9 +64,8 @@ def explain(what: Sequence[str], root: Path = ROOT) -> int:
 def chosen(key: str, paper: Paper, table: Table, words: Sequence[str], root: Path = ROOT) -> Printed:
     """The cells behind the printed numbers that match every word; a word is a setting, data set, column or
     method, or a part of one."""
-    from pipeline.report.published import (
-        read_published,  # imported late: its package imports pandas and matplotlib
-    )
+    # Imported late: its package imports pandas and matplotlib.
+    from pipeline.report2.published import read_published
     rows = read_published(key, table, root)
     fields = ("setting", "dataset", "column", "method")
     for word in words:
@@ -183,7 +182,7 @@ def _measured(result: dict, measure: str, cell: Cell, root: Path = ROOT) -> str:
         return "no run measures it" if result else "not yet"
     found = dict(zip(result["seeds"], result["measures"].get(measure, [])))
     if not found:                                     # of a curve, a figure or a cost; a second, for pandas
-        from pipeline.report.measures import numbers
+        from pipeline.report2.measures import numbers
         found = numbers(cell, result, measure, root)
     if not found:
         return "not in the result"

@@ -19,16 +19,15 @@ from pipeline.cells.results import survey
 from pipeline.commands import status
 from pipeline.commands.hours import rates_of
 from pipeline.errors import ParamError
-from pipeline.report.claims import Claim, Printed, read_claims
-from pipeline.report.evidence import Evidence, Source
-from pipeline.report.judging import judge
-from pipeline.report.statistics import MOST, POWER
-from pipeline.report.study import studies
-from pipeline.report.verdicts import UNDECIDED, WAITS, Verdict
-from pipeline.report.words import counted, hours_words, listed
+from pipeline.report2.claims import Claim, Printed, read_claims
+from pipeline.report2.evidence import Evidence, Source
+from pipeline.report2.study import studies
+from pipeline.report2.verdicts import MOST, Chip, Verdict, judge
+from pipeline.report2.words import counted, hours_words, listed
 from pipeline.schema import MINIATURES, ROOT, Cell, load_paper
 
 FEW = 12                                          # sets of cells of which every choice is tried
+EVEN = 0.5       # chance that the seeds that would decide a claim do, if difference and spread stay
 WIDTH = 110                                       # columns at most
 Run = tuple[Cell, int]                            # the n-th seed of a cell, from 0
 
@@ -186,17 +185,18 @@ def _add(found: Outlay, verdict: Verdict, evidence: Evidence, cells: dict[Cell, 
 def _wanted(verdict: Verdict, evidence: Evidence, cells: dict[Cell, status.Status],
             root: Path) -> tuple[dict[Cell, int], float, str]:
     """(seeds that each cell must have, the chance that they settle the claim, why nothing can be planned)."""
-    if verdict.word == WAITS:
+    if verdict.chip == Chip.NOT_RUN:
         sources = {cell for cell, _ in _sources(verdict.claim, evidence)}
         seeds = {cell: _seeds(cell, root) for cell in sources
                  if cell not in cells or cells[cell].state != status.DONE}
         return seeds, 1.0, "" if seeds else "wait for figures or for further seeds of cells that have run"
-    if verdict.word == UNDECIDED:
-        if (look := verdict.outlook) and look.needed and look.powered:
-            needed = max(look.needed, look.powered)
-            return dict.fromkeys(_compared(verdict.claim, evidence), needed), POWER, ""
+    if verdict.chip == Chip.UNDECIDED:
+        if verdict.needed:
+            return dict.fromkeys(evidence.compared(verdict.claim.spots), verdict.needed), EVEN, ""
         return {}, 0.0, f"are undecided, and up to {MOST} seeds would hardly decide them"
-    return {}, 0.0, "have a verdict from one seed, or from seeds that do not differ" * verdict.indicative
+    if verdict.chip in (Chip.ONE_FOR, Chip.ONE_AGAINST):
+        return {}, 0.0, "have a verdict from one seed, or from seeds that do not differ"
+    return {}, 0.0, ""
 
 
 def _sources(claim: Claim, evidence: Evidence) -> list[Source]:
@@ -208,14 +208,6 @@ def _figure(cell: Cell, measure: str) -> str:
     """The stage that computes a figure's number; empty for what training itself measures."""
     name = f"papers/{cell.paper}/dvc.yaml:{measure.partition('.')[0]}@{cell.scenario}-{cell.method}"
     return name if measure.startswith("figure") else ""
-
-
-def _compared(claim: Claim, evidence: Evidence) -> set[Cell]:
-    """The measured cells that the estimates of a claim rest on."""
-    sources = _sources(claim, evidence)
-    scenarios = {cell.scenario for cell, _ in sources}
-    rows = {*sources, *(source for spot in claim.spots for source in evidence.pool(spot))}
-    return {source[0] for source in rows if source[0].scenario in scenarios and evidence.values(source)}
 
 
 def _price(cell: Cell, state: status.Status, evidence: Evidence, root: Path) -> Price | None:
@@ -277,8 +269,7 @@ def _chosen(bundles: list[Bundle], budget: float, jobs: int | None) -> list[str]
     said = ["", "A claim that waits counts as one, although its runs may leave it undecided.",
             "Fetching, partitions and features come on top."]
     if any(need.value < 1 for need in needs):
-        said += [f"({POWER:.0%}) is the chance that more seeds decide a claim if difference and spread",
-                 "stay; of a claim that joins several comparisons, that of one of them."]
+        said += [f"({EVEN:.0%}) is the chance that so many seeds decide a claim if difference and spread stay."]
     return text + said
 
 

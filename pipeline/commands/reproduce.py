@@ -35,7 +35,7 @@ from pipeline.cells import results
 from pipeline.cells.provenance import machine
 from pipeline.commands.git import git
 from pipeline.errors import ParamError
-from pipeline.report.statistics import Design
+from pipeline.report2.statistics import Design
 from pipeline.schema import MINIATURE, ROOT, Cell, load_paper, papers
 
 FOLDER = "reproduction"
@@ -184,7 +184,7 @@ def spreads(cells: dict[Cell, dict]) -> dict[Cell, tuple[float, int]]:
     found = dict.fromkeys(cells, (design.s, design.df))
     for cell in cells:
         values = [*rows[str(cell)].values()]
-        if str(cell) in design.apart and (s := float(np.std(values, ddof=1))) > design.s:
+        if str(cell) in design.outliers and (s := float(np.std(values, ddof=1))) > design.s:
             found[cell] = s, len(values) - 1
     return found
 
