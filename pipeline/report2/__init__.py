@@ -12,7 +12,7 @@ from markupsafe import Markup
 from pipeline.cells.results import as_csv, survey, tidy
 from pipeline.errors import FedReproError
 from pipeline.files import write_text
-from pipeline.report2 import across
+from pipeline.report2 import across, latex, markdown
 from pipeline.report2.figures import CSS
 from pipeline.report2.overview import citation, overview
 from pipeline.report2.page import page
@@ -24,7 +24,8 @@ TEMPLATES = ROOT / "reports" / "templates2"
 
 
 def render(papers: Iterable[str] | None = None, root: Path = ROOT, out: Path | None = None) -> list[Path]:
-    """Write the pages of the given papers (None: of all), the overview, and every measured number.
+    """Write the pages, summaries and LaTeX tables of the given papers (None: of all), the overview, the page
+    across papers, and every measured number.
 
     papers  keys of papers
     root    the checkout whose results are read
@@ -40,12 +41,15 @@ def render(papers: Iterable[str] | None = None, root: Path = ROOT, out: Path | N
     results, problems = survey(root)
     known = studies(results, root, problems)
     pages = {name: page(study) for name, study in known.items()}
-    cite, out = citation(root), out or root / "reports"
+    cite, view, out = citation(root), overview(pages.values()), out or root / "reports"
     files = {
-        f"{name}.html": fill("paper.html", page=pages[name], pages=pages, cite=cite)
-        for name in (papers or pages)
+        "index.html": fill("index.html", view=view, pages=pages, cite=cite),
+        "index.md": markdown.index(view, cite),
     }
-    files["index.html"] = fill("index.html", view=overview(pages.values()), pages=pages, cite=cite)
+    for name in papers or pages:
+        files[f"{name}.html"] = fill("paper.html", page=pages[name], pages=pages, cite=cite)
+        files[f"{name}.md"] = markdown.paper(pages[name])
+        files |= latex.files(pages[name])
     files |= across.files(known, fill, pages=pages, cite=cite)
     files["measured.csv"] = as_csv(tidy(results))
     for name, text in files.items():

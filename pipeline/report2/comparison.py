@@ -19,7 +19,8 @@ AVERAGES = ("average", "weighted", "AVG")
 HEADINGS = ("Avg", "AVG", "Acc.", "average")
 # Fewer methods than this make no ranking.
 FEWEST = 4
-CHARTS = 2
+# Charts of a page, and their rows together; longer ones leave the second to the table.
+CHARTS, MOST_DOTS = 2, 24
 SHORT = "-short"
 # Percent points from 0 that the axis of the claims shows at most.
 FARTHEST = 20.0
@@ -137,6 +138,15 @@ def _importance(setting: Setting, main: Iterable[Claim]) -> float:
     return best
 
 
+def compared_cells(study: Study, found: list[Setting]) -> dict[str, list[Cell]]:
+    """Scenario -> the finished cells of the methods that its column compares."""
+    columns = {column.scenario: column for setting in found for column in setting.columns[::-1]}
+    return {
+        name: [cell for cell in study.runs[name] if study.label(cell.method) in column.numbers]
+        for name, column in columns.items()
+    }
+
+
 # -- on an axis ----------------------------------------------------------------------------------------------
 
 
@@ -209,6 +219,12 @@ def dots(setting: Setting, own: str) -> Dots:
     return Dots(setting.title, axis, [row(name) for name in order], column.seeds, column.short)
 
 
+def charts(found: list[Setting], own: str) -> list[Dots]:
+    """The first settings that can stand for the paper's own."""
+    drawn = [dots(one, own) for one in found if one.comparable][:CHARTS]
+    return drawn[:1] if sum(len(one.rows) for one in drawn) > MOST_DOTS else drawn
+
+
 # -- as ranks ------------------------------------------------------------------------------------------------
 
 
@@ -249,6 +265,12 @@ def ranks(found: list[Setting], own: str, names: list[str]) -> Ranks:
         for name in names
     ]
     return Ranks([(s.title, 1 + len(s.columns)) for s in found], [head for head, *_ in columns], rows)
+
+
+def ranks_of(found: list[Setting], own: str, drawn: list[Dots]) -> Ranks | None:
+    """Of the methods that the charts show, the paper's own first."""
+    names = dict.fromkeys(row.name for one in drawn for row in one.rows)
+    return ranks(found, own, sorted(names, key=lambda name: name != own)) if names else None
 
 
 def _rank(name: str, numbers: dict[str, float], printed: bool, pale: bool, low: bool) -> Rank | None:

@@ -2,24 +2,25 @@
 
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 from markupsafe import Markup
 
 from pipeline.cells.results import Summary, is_percent, lower_is_better, ordered, summarise
 from pipeline.report2.comparison import (
-    CHARTS,
     SHORT,
     Axis,
     ClaimRow,
     Dots,
     Ranks,
     Setting,
+    charts,
     claim_row,
     claims_axis,
-    dots,
+    compared_cells,
     other_setting,
     place_of,
-    ranks,
+    ranks_of,
     settings,
     sums_up,
 )
@@ -34,8 +35,6 @@ from pipeline.schema import MINIATURE, Cell, Paper, printed
 TILES = 4
 # Steps of the colour that shows the distance to the print.
 TINTS = 6
-# Rows of two charts together; longer ones leave the second to the table.
-MOST_DOTS = 24
 
 
 # -- numbers -------------------------------------------------------------------------------------------------
@@ -179,8 +178,8 @@ def own_tab(study: Study, scenario: str) -> Tab | None:
     runs = {cell: study.results[cell] for cell in study.asked(scenario) if cell in study.results}
     if not runs:
         return None
-    names = dict.fromkeys(name for run in runs.values() for name in run["measures"])
-    names = [n for n in ordered(names) if is_percent(n) and not n.startswith(("pre.", "post.", "method."))]
+    every = dict.fromkeys(name for run in runs.values() for name in run["measures"])
+    names = [n for n in ordered(every) if is_percent(n) and not n.startswith(("pre.", "post.", "method."))]
     if any("." in name for name in names):
         names = [name for name in names if "." in name]
     if not scenario.endswith(SHORT):
@@ -373,68 +372,66 @@ def page(study: Study) -> Page:
     main = [rows[name] for name in paper.main]
     views = [table_view(key, study) for key in paper.tables]
     compared = settings(study, views, [row.verdict.claim for row in main])
-    charts = [dots(one, study.name) for one in compared if one.comparable][:CHARTS]
-    if sum(len(chart.rows) for chart in charts) > MOST_DOTS:
-        charts = charts[:1]
-    by_key = {view.key: view for view in views}
-    bases = {key: by_key[base] for key, (base, _) in variants(paper).items()}
-    tabs = [tab(study, view, bases.get(view.key)) for view in views if view.measured]
-    labels = [tab.label for tab in tabs]
-    tabs = [
-        replace(one, label=by_key[one.key].heading) if labels.count(one.label) > 1 else one for one in tabs
-    ]
-    tabs += [own for scenario in paper.beside if (own := own_tab(study, scenario))]
+    drawn = charts(compared, study.name)
     cells = printed(study.key, study.root)
-    scenario = compared[0].columns[0].scenario if compared else ""
+    settled = [other_setting(name) for verdict in found if verdict.seeds for name, _ in verdict.elsewhere]
     return Page(
         key=study.key,
         name=study.name,
         paper=paper,
-        headline=study.filled(paper.headline, "headline", scenario),
         counts=count(found),
         main=main,
         claims=list(rows.values()),
         axis=axis,
-        elsewhere=list(
-            dict.fromkeys(other_setting(name) for v in found if v.seeds for name, _ in v.elsewhere)
-        ),
+        elsewhere=list(dict.fromkeys(settled)),
         settings=compared,
-        dots=charts,
-        ranks=_ranks(study, compared, charts),
-        tabs=tabs,
+        dots=drawn,
+        ranks=ranks_of(compared, study.name, drawn),
+        tabs=_tabs(study, views),
         waiting=[(v.heading, v.title, paper.tables[v.key].published) for v in views if not v.measured],
-        mini=own_tab(study, MINIATURE),
-        figures=figures(study),
-        curves=[
-            (study.title(name), curves(study, name, cells))
-            for name, cells in compared_cells(study, compared).items()
-        ],
-        why=[study.filled(text, "why", scenario) for text in paper.why],
-        command=command(study, compared),
-        cite=bibtex(paper, study.key),
         done=sum(cell in study.results for cell in cells),
         planned=len(cells),
-        deviations=deviations(study),
-        readings=grouped(study.readings),
-        values=values(study),
-        provenance=provenance(study),
-        problems=list(study.problems.values()),
+        **_texts(study, compared),
+        **_folds(study, compared),
     )
 
 
-def compared_cells(study: Study, compared: list[Setting]) -> dict[str, list[Cell]]:
-    """Scenario -> the finished cells of the methods that its column compares."""
-    columns = {column.scenario: column for setting in compared for column in setting.columns[::-1]}
+def _texts(study: Study, compared: list[Setting]) -> dict[str, Any]:
+    """What paper.yaml says in words; numbers without a scenario are those of the first setting."""
+    paper, scenario = study.paper, compared[0].columns[0].scenario if compared else ""
     return {
-        name: [cell for cell in study.runs[name] if study.label(cell.method) in column.numbers]
-        for name, column in columns.items()
+        "headline": study.filled(paper.headline, "headline", scenario),
+        "why": [study.filled(text, "why", scenario) for text in paper.why],
+        "command": command(study, compared),
+        "cite": bibtex(paper, study.key),
     }
 
 
-def _ranks(study: Study, compared: list[Setting], charts: list[Dots]) -> Ranks | None:
-    names = dict.fromkeys(row.name for chart in charts for row in chart.rows)
-    own = [study.name] if study.name in names else []
-    return ranks(compared, study.name, [*own, *(n for n in names if n != study.name)]) if names else None
+def _folds(study: Study, compared: list[Setting]) -> dict[str, Any]:
+    cells = compared_cells(study, compared)
+    return {
+        "mini": own_tab(study, MINIATURE),
+        "figures": figures(study),
+        "curves": [(study.title(name), curves(study, name, several)) for name, several in cells.items()],
+        "deviations": deviations(study),
+        "readings": grouped(study.readings),
+        "values": values(study),
+        "provenance": provenance(study),
+        "problems": list(study.problems.values()),
+    }
+
+
+def _tabs(study: Study, views: list[TableView]) -> list[Tab]:
+    """The measured tables, then the additional scenarios; a label that several would have becomes the whole
+    heading."""
+    by_key = {view.key: view for view in views}
+    bases = {key: by_key[base] for key, (base, _) in variants(study.paper).items()}
+    tabs = [tab(study, view, bases.get(view.key)) for view in views if view.measured]
+    labels = [one.label for one in tabs]
+    tabs = [
+        replace(one, label=by_key[one.key].heading) if labels.count(one.label) > 1 else one for one in tabs
+    ]
+    return tabs + [own for scenario in study.paper.beside if (own := own_tab(study, scenario))]
 
 
 def command(study: Study, compared: list[Setting]) -> str:

@@ -307,5 +307,7 @@ def test_the_same_results_give_the_same_bytes(small, tmp_path):
         out = tmp_path / f"out{seed}"
         environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
         subprocess.run([sys.executable, "-c", code, small, out], check=True, env=environment)
-        outputs.append({path.name: path.read_bytes() for path in out.iterdir()})
-    assert outputs[0] == outputs[1] and len(outputs[0]) == len(PAPERS) + 2
+        outputs.append({path.relative_to(out): path.read_bytes() for path in out.rglob("*.*")})
+    assert outputs[0] == outputs[1]
+    names = {str(path) for path in outputs[0]}
+    assert {f"{name}.{kind}" for name in ("index", "across", *PAPERS) for kind in ("html", "md")} <= names
