@@ -4,7 +4,7 @@ import io
 
 from pipeline import files
 from pipeline.data.corruptions.weather import find_ice
-from pipeline.report.contact_sheet import bundled_image, contact_sheet
+from pipeline.data.pictures import bundled_image, contact_sheet
 from pipeline.schema import ROOT, load_paper
 from stages._stage import stage
 

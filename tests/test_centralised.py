@@ -17,8 +17,8 @@ from pipeline.methods import load
 from pipeline.methods.centralised import Centralised
 from pipeline.methods.fedavg import FedAvg
 from pipeline.methods.local import Local
-from pipeline.report.across import across
-from pipeline.report.own_table import own_table
+from pipeline.report.across import miniatures
+from pipeline.report.page import own_tab
 from pipeline.report.study import studies
 from pipeline.schema import CEILING, Cell, Model, Optimiser, load_paper, papers, planned, printed
 
@@ -132,9 +132,7 @@ def test_it_is_shown_and_neither_marked_nor_ranked(root):
     for method, value in (("fedavg", 60.0), ("ours", 50.0), (CEILING, 90.0)):
         write_run(root, f"mini/{method}", {"average": [value, value + 1]})
     found = studies(collect(root), root)
-    shown = own_table(found["fedcrl"], "mini", [])
-    marks = {row.name: row.values[0].mark for row in shown.panel.rows}
+    [grid] = own_tab(found["fedcrl"], "mini").grids
+    marks = {line.name: line.numbers[0].mark for line in grid.lines}
     assert marks["Centralised"] == "" and marks["FedAvg"] == "best"
-    assert [name for name, _ in shown.ranking] == ["FedAvg", found["fedcrl"].label("ours")]
-    rows = {row.name: row.values for row in across(found).panel.rows}
-    assert "Centralised" in rows and not any(value.mark for value in rows["Centralised"])
+    assert CEILING not in miniatures(found).labels

@@ -19,6 +19,7 @@ import stages.corrupt as stage
 from pipeline.cells import loading
 from pipeline.cells.evaluation import TestSet, measure
 from pipeline.data import corrupted, store
+from pipeline.data import pictures as contact_sheet
 from pipeline.data.corruptions import KINDS, corrupt, corrupt_set, tools, weather
 from pipeline.data.corruptions.blur import defocus_kernel, zoom_factors
 from pipeline.data.corruptions.digital import affine_places
@@ -27,7 +28,6 @@ from pipeline.data.partition import Parts
 from pipeline.engine.handle import Batch
 from pipeline.errors import DataError, ParamError
 from pipeline.methods.rahfl import RAHFL
-from pipeline.report import contact_sheet
 from pipeline.schema import load_paper
 
 LEVELS = (1, 2, 3, 4, 5)

@@ -15,7 +15,6 @@ from pipeline.cells.results import survey
 from pipeline.cells.seeds import Job, train_seed
 from pipeline.engine.state import pack
 from pipeline.errors import ParamError
-from pipeline.report.runs import _protocol
 from pipeline.schema import Cell, Scenario, check, load_paper
 
 CELL = Cell("fedcrl", "mini", "fedrep")
@@ -50,7 +49,6 @@ def test_history_and_result_tell_who_took_part_and_the_newcomers_accuracy(partia
     assert CELL in found and not [problem for problem in problems if problem.cell == CELL]
     features = loading.load_world(CELL, scenario(partial), 0, partial)[0].scalars("features")
     assert result["traffic"]["up"] == result["traffic"]["down"] == features       # of one that takes part
-    assert "participation: 3\n  unseen: 0.2\n  adaptation: 2\n" in _protocol(scenario(partial))
 
 
 def test_the_two_executors_agree(partial):

@@ -152,7 +152,7 @@ def test_an_undecided_claim_is_offered_where_more_seeds_promise_to_decide_it(cla
     assert bool(mine) == offered and bool(found.without) != offered
     for need in mine:
         cells, seeds = ({run[at] for run in need.runs} for at in (0, 1))
-        assert {cell.method for cell in cells} == {"fedavg", "ours"} and min(seeds) == 2 and need.value == 0.8
+        assert {cell.method for cell in cells} == {"fedavg", "ours"} and min(seeds) == 2 and need.value == 0.5
         text = "\n".join(plan.lines(found, 1000.0, root=claimed))
         wanted = list(range(max(seeds) + 1))
         assert f"  papers/fedcrl/paper.yaml: scenarios.balanced.seeds: {wanted}\n" in text

@@ -65,7 +65,7 @@ def chosen(key: str, paper: Paper, table: Table, words: Sequence[str], root: Pat
     """The cells behind the printed numbers that match every word; a word is a setting, data set, column or
     method, or a part of one."""
     # Imported late: its package imports pandas and matplotlib.
-    from pipeline.report2.published import read_published
+    from pipeline.report.published import read_published
     rows = read_published(key, table, root)
     fields = ("setting", "dataset", "column", "method")
     for word in words:
@@ -182,7 +182,7 @@ def _measured(result: dict, measure: str, cell: Cell, root: Path = ROOT) -> str:
         return "no run measures it" if result else "not yet"
     found = dict(zip(result["seeds"], result["measures"].get(measure, [])))
     if not found:                                     # of a curve, a figure or a cost; a second, for pandas
-        from pipeline.report2.measures import numbers
+        from pipeline.report.measures import numbers
         found = numbers(cell, result, measure, root)
     if not found:
         return "not in the result"

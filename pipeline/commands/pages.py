@@ -1,7 +1,6 @@
 """`fedrepro report [PAPER]`, and the stages `report`: the pages from the results that are there."""
 import os
 
-from pipeline.commands.status import estimate, rates_of, read_results
 from pipeline.report import render
 from pipeline.schema import papers
 
@@ -10,6 +9,5 @@ def main(paper: str | None = None) -> None:
     """Write reports/: the pages of one paper, or of all, and those over all papers. A file that cannot be
     used ends it with an error after the rest is written."""
     os.environ.pop("FEDREPRO_MIRROR", None)           # pages are the same where data come from a mirror
-    rates = rates_of(read_results())
-    written = render([paper] if paper else papers(), hours=lambda cell: estimate(cell, rates)[0])
+    written = render([paper] if paper else papers())
     print(f"reports: {len(written)} files, start at reports/index.html")

@@ -19,11 +19,11 @@ from pipeline.cells.results import survey
 from pipeline.commands import status
 from pipeline.commands.hours import rates_of
 from pipeline.errors import ParamError
-from pipeline.report2.claims import Claim, Printed, read_claims
-from pipeline.report2.evidence import Evidence, Source
-from pipeline.report2.study import studies
-from pipeline.report2.verdicts import MOST, Chip, Verdict, judge
-from pipeline.report2.words import counted, hours_words, listed
+from pipeline.report.claims import Claim, Printed, read_claims
+from pipeline.report.evidence import Evidence, Source
+from pipeline.report.study import studies
+from pipeline.report.verdicts import MOST, Chip, Verdict, judge
+from pipeline.report.words import counted, hours_words
 from pipeline.schema import MINIATURES, ROOT, Cell, load_paper
 
 FEW = 12                                          # sets of cells of which every choice is tried
@@ -269,7 +269,8 @@ def _chosen(bundles: list[Bundle], budget: float, jobs: int | None) -> list[str]
     said = ["", "A claim that waits counts as one, although its runs may leave it undecided.",
             "Fetching, partitions and features come on top."]
     if any(need.value < 1 for need in needs):
-        said += [f"({EVEN:.0%}) is the chance that so many seeds decide a claim if difference and spread stay."]
+        said += [f"({EVEN:.0%}) is the chance that so many seeds decide a claim, if difference and spread",
+                 "stay as they are."]
     return text + said
 
 
@@ -314,7 +315,7 @@ def _too_little(found: Outlay) -> list[str]:
     if not found.needs:
         return ["Nothing to plan: no claim waits for cells that could be trained."]
     least = min(found.needs, key=lambda need: hours_of(need.runs, found.prices))
-    cells = listed(sorted({str(cell) for cell, _ in least.runs}))
+    cells = ", ".join(sorted({str(cell) for cell, _ in least.runs}))
     return [f"Too little for any claim. The cheapest takes {_long(hours_of(least.runs, found.prices))}:",
             _shortened(least.claim),
             *textwrap.wrap(f"It needs {cells}.", status.columns(WIDTH), break_on_hyphens=False)]

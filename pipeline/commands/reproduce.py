@@ -35,7 +35,7 @@ from pipeline.cells import results
 from pipeline.cells.provenance import machine
 from pipeline.commands.git import git
 from pipeline.errors import ParamError
-from pipeline.report2.statistics import Design
+from pipeline.report.statistics import Design
 from pipeline.schema import MINIATURE, ROOT, Cell, load_paper, papers
 
 FOLDER = "reproduction"

@@ -57,8 +57,8 @@ def ui(paper: str | None, port: int, root: Path = ROOT) -> int:
 
 def printed(root: Path = ROOT) -> dict[Cell, dict[str, float]]:
     """The numbers that the papers print for measured cells, by measure; of several tables the first."""
-    from pipeline.report2.study import studies
-    from pipeline.report2.tables import table_view
+    from pipeline.report.study import studies
+    from pipeline.report.tables import table_view
 
     found: dict[Cell, dict[str, float]] = {}
     for study in studies(results.collect(root), root).values():

@@ -1,98 +1,86 @@
-"""Reports: every table of a paper with the measured numbers beside the published ones, in three formats."""
+"""Reports: the overview, a page per paper and the page across papers, from the committed results alone."""
+
+import base64
+import hashlib
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
-from typing import Any
+
+import jinja2
+from markupsafe import Markup
 
 from pipeline.cells.results import as_csv, survey, tidy
 from pipeline.errors import FedReproError
 from pipeline.files import write_text
-from pipeline.report.across import Across, across
-from pipeline.report.context import Hours, Page, found_in, page
-from pipeline.report.formats import FORMATS, fill
-from pipeline.report.leakage import leakage
-from pipeline.report.noise import noise
-from pipeline.report.runs import repository
-from pipeline.report.study import Study, studies
+from pipeline.report import across, latex, markdown
+from pipeline.report.figures import CSS
+from pipeline.report.overview import citation, overview
+from pipeline.report.page import page
+from pipeline.report.study import studies
+from pipeline.report.words import FILTERS
 from pipeline.schema import ROOT, load_paper
 
+TEMPLATES = ROOT / "reports" / "templates"
 
-def render(papers: Iterable[str] | None = None, root: Path = ROOT, hours: Hours | None = None) -> list[Path]:
-    """Write reports/<paper>.md, .html, .tex, the run pages and the figures of the given papers, and of all
-    the index, the page across papers and every measured number as measured.csv. hours: how long a cell that
-    waits would train.
+
+def render(papers: Iterable[str] | None = None, root: Path = ROOT, out: Path | None = None) -> list[Path]:
+    """Write the pages, summaries and LaTeX tables of the given papers (None: of all), the overview, the page
+    across papers, and every measured number.
+
+    papers  keys of papers
+    root    the checkout whose results are read
+    out     folder of the pages; None: reports/ of the checkout
 
     The same inputs give the same bytes. Raises FedReproError for an unknown paper or a malformed published
-    table; for a result that cannot be used only after all the rest is written, and the pages name the file.
+    table; for a result that cannot be used only after all the rest is written.
     """
     papers = None if papers is None else list(papers)
     for name in papers or ():
-        load_paper(name, root)                        # reports a wrong name before anything is read
+        # reports a wrong name before anything is read
+        load_paper(name, root)
     results, problems = survey(root)
     known = studies(results, root, problems)
-    papers = list(known) if papers is None else papers
-    pages = {name: page(study, hours) for name, study in known.items()}
-    files: dict[str, str] = {}
-    failed: dict[str, dict[str, str]] = {}
-    for name in papers:
-        drawn, failed[name] = _draw(pages[name])
-        files |= drawn
-    for name in papers:
-        files |= _of_paper(pages[name], pages, failed[name])
-        _clear(root / "reports", {Path(path) for path in files}, name)
-    table = across(known)
-    files |= _across(table, known, pages, root)
-    said = [*dict.fromkeys([problem.text for problem in problems]
-                           + [text for found in pages.values() for text in found.problems]
-                           + [text for name in papers for text in failed[name].values()]
-                           + table.problems)]
-    first = {"pages": pages, "problems": said, "found": found_in(pages.values()), "code": repository(root)}
-    for kind in ("md", "html"):
-        files[f"index.{kind}"] = fill("index", kind, **first)
+    pages = {name: page(study) for name, study in known.items()}
+    cite, view, out = citation(root), overview(pages.values()), out or root / "reports"
+    files = {
+        "index.html": fill("index.html", view=view, pages=pages, cite=cite),
+        "index.md": markdown.index(view, cite),
+    }
+    for name in papers or pages:
+        files[f"{name}.html"] = fill("paper.html", page=pages[name], pages=pages, cite=cite)
+        files[f"{name}.md"] = markdown.paper(pages[name])
+        files |= latex.files(pages[name])
+    files |= across.files(known, fill, pages=pages, cite=cite)
     files["measured.csv"] = as_csv(tidy(results))
     for name, text in files.items():
-        write_text(root / "reports" / name, text)
-    if said:
-        count = "" if len(said) == 1 else f"{len(said)} problems, which reports/index.html lists; the first: "
-        raise FedReproError(count + said[0])
-    return [root / "reports" / name for name in files]
+        write_text(out / name, text)
+    if (front := root / "README.md").exists() and out == root / "reports":
+        write_text(front, markdown.readme(front.read_text(encoding="utf-8"), pages))
+    if texts := list(dict.fromkeys(problem.text for problem in problems)):
+        count = "" if len(texts) == 1 else f"{len(texts)} problems; the first: "
+        raise FedReproError(count + texts[0])
+    return [out / name for name in files]
 
 
-def _of_paper(page: Page, pages: dict[str, Page], failed: dict[str, str]) -> dict[str, str]:
-    """{path: text} of a paper's page in every format, and of the pages of its runs."""
-    files = {
-        f"{page.key}.{kind}": fill("paper", kind, page=page, pages=pages, failed=failed) for kind in FORMATS
-    }
-    inner: dict[str, Any] = {"pages": pages, "home": "../../", "failed": failed}
-    if page.mini.planned:
-        files[page.miniature] = fill("miniature", "html", page=page, **inner)
-    return files | {runs.path: fill("runs", "html", page=runs, **inner) for runs in page.runs}
+def fill(template: str, **context) -> str:
+    """A page in HTML; every text of a paper or a result is escaped."""
+    return environment().get_template(f"{template}.j2").render(context)
 
 
-def _across(table: Across, known: dict[str, Study], pages: dict[str, Page], root: Path) -> dict[str, str]:
-    """{path: text} of the page `across` in every format, and of its figure."""
-    rounding, leaked = noise(known, root), leakage(known, root)
-    drawn, failed = _draw(table)
-    return drawn | {
-        f"across.{kind}": fill(
-            "across", kind, page=table, pages=pages, noise=rounding, leakage=leaked, failed=failed
-        )
-        for kind in FORMATS
-    }
-
-
-def _draw(page: Page | Across) -> tuple[dict[str, str], dict[str, str]]:
-    """({path: SVG}, {path: why it could not be drawn}) of a page's figures."""
-    drawn, failed = {}, {}
-    for drawing in page.drawings:
-        try:
-            drawn[drawing.path] = drawing.draw()
-        except FedReproError as error:
-            failed[drawing.path] = str(error)
-    return drawn, failed
-
-
-def _clear(reports: Path, keep: set[Path], paper: str) -> None:
-    """Remove the run pages of a paper's scenarios that no longer have a run."""
-    for path in (reports / "runs" / paper).glob("*.html"):
-        if path.relative_to(reports) not in keep:
-            path.unlink()
+@cache
+def environment() -> jinja2.Environment:
+    """Of the HTML templates, with style and script inline: a page is one file. The browser runs no other
+    script than this one, by its hash."""
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    style, script = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("style.css", "page.js"))
+    style += CSS
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    made.globals |= {"style": Markup(style), "script": Markup(script), "script_hash": f"sha256-{digest}"}
+    made.filters |= FILTERS
+    return made

@@ -1,90 +1,116 @@
-"""Every algorithm in every miniature: accuracy, communication, time and memory of the five papers on one
-page.
+"""The page across papers: every algorithm in every miniature by accuracy, rank and cost; what equal tuning
+changes, what can be reconstructed from what clients send, and what rounding alone does.
 
-A row is an algorithm, a file of pipeline/methods; a column block is a paper's miniature. Its own methods run
-there, and those of the other papers, or of none, that its miniature lists under `others`. If several rows of
-paper.yaml run the same algorithm (ablations, other strengths), only the unmodified one is shown. A cell that
-was not run gives the reason, or has its command in the tooltip.
+Of several rows of paper.yaml that run one algorithm, as in ablations, the unmodified one counts.
 """
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
 from statistics import fmean
 
+import jinja2
+import pandas as pd
+from markupsafe import Markup
+from matplotlib import rc_context
+
+from pipeline.cells import measures, provenance
 from pipeline.cells.readings import described
-from pipeline.cells.results import lower_is_better, summarise
-from pipeline.report.arena import At, Speed, Tuned, speed, tuned
-from pipeline.report.drawings import Drawing
-from pipeline.report.measures import numbers as measured
-from pipeline.report.panels import Panel, Row, Value, mark, merge_heads
-from pipeline.report.ranks import Ranks, ranks
-from pipeline.report.runs import departures
-from pipeline.report.scatter import Scatter, against_cost
-from pipeline.report.standings import SCENARIOS, Standing, shared, standing
+from pipeline.cells.results import Summary, lower_is_better, summarise
+from pipeline.report import figures as draw
+from pipeline.report.comparison import Column, Dot, Dots, Rank, Setting, dots, place_of
+from pipeline.report.leakage import leakage, noise
+from pipeline.report.page import Grid, Line, Number
+from pipeline.report.panels import merge_heads, result_path
+from pipeline.report.statistics import Ranks, ranks
 from pipeline.report.study import Study
-from pipeline.report.tuning import tunings
-from pipeline.report.words import listed, measure_words, variant
-from pipeline.schema import CEILING, MINIATURE, MINIATURES, NEEDS, Cell, Paper, Scenario, method_names
+from pipeline.report.tuning import tuned, tunings
+from pipeline.report.words import FILTERS, measure_words, variant
+from pipeline.schema import CEILING, MINIATURE, MINIATURES, ROOT, Cell, Paper, Scenario, method_names
 
-REASONS = {  # why a cell is empty: what the algorithm needs, or that the cell is not asked for
-    "public data": "agrees on unlabelled public images, of which this miniature has none",
-    "one network": "averages parameters, or compares representations of one length; the clients of this "
-                   "miniature have different networks, and no row of its paper gives the algorithm "
-                   "one network for all",
-    "held-out images": "compares the clients, unless a row says otherwise, on labelled images that none of "
-                       "them holds; this miniature sets none aside",
-    "pixels in [0, 1]": "attacks images while it trains; this miniature normalises them",
-    "not asked for": "could run, but paper.yaml does not ask for it: it needs a row under `methods` there "
-                     "and its name under `others` of the miniature",
+At = tuple[str, str]  # (algorithm, key of the paper)
+Place = tuple[Dot, Rank, str]
+Row = tuple[str, list[Place | None]]
+# Why an algorithm does not run in a miniature, in the order in which it is looked for.
+REASONS = {
+    "public data": "needs unlabelled public images",
+    "one network": "needs one network for all clients",
+    "held-out images": "needs labelled images that no client holds",
+    "pixels in [0, 1]": "attacks images, which here are normalised",
+    "not asked for": "could run, but paper.yaml does not list it",
 }
-# Columns of a block: score, bytes and seconds of a round, peak memory.
-FACTS = ("accuracy, %", "kB", "s", "MB")
+FACTS = ("accuracy, %", "kB a round", "s a round", "peak MB")
+# Always shown.
+REFERENCES = ("fedavg", "local")
+# Methods that stand above the fold, besides those and the papers' own.
+TOP = 6
+# Fewer methods or miniatures make no mean ranks.
+FEWEST = 3
+# How far below the best an axis goes, in distances of the median from it.
+FAR = 2.5
 
 
 @dataclass(frozen=True)
-class Column:
-    """A paper's miniature, in words."""
-    key: str                                          # of the paper
-    name: str
-    about: str
+class Miniatures:
+    """studies: papers that have a miniature; labels: of every algorithm; cells: that the miniatures ask for;
+    results: of those that have run."""
+
+    studies: dict[str, Study]
+    labels: dict[str, str]
+    cells: dict[At, Cell]
+    results: dict[At, dict]
+
+    def headline(self, key: str) -> str:
+        """The measure that a miniature's cells report; empty where none has run."""
+        return next((result["headline"] for (_, paper), result in self.results.items() if paper == key), "")
+
+    def accuracy(self, at: At) -> Summary:
+        result = self.results[at]
+        return summarise(result["measures"][result["headline"]])
+
+    def ran(self, key: str) -> list[str]:
+        """Algorithms with a number in a miniature."""
+        return [algorithm for algorithm in self.labels if (algorithm, key) in self.results]
+
+    def rank(self, at: At) -> Rank:
+        """Of an algorithm among those that ran in its miniature."""
+        means = {name: round(self.accuracy((name, at[1])).mean, 2) for name in self.ran(at[1])}
+        place = place_of(at[0], means, lower_is_better(self.headline(at[1])))
+        return Rank(place, round(10 * (len(means) - place) / max(len(means) - 1, 1)), False, False)
 
 
-@dataclass(frozen=True)
-class Across:
-    """The page."""
-    panel: Panel
-    columns: list[Column]
-    measured: int                                     # cells
-    asked: int                                        # cells that the miniatures ask for
-    device: str  # of all cells; empty where they differ, each then names its own
-    machines: int                                     # types of processor that trained them
-    reasons: list[tuple[str, str]]  # of the cells that cannot run or are not asked for
-    command: str                                      # runs what is missing
-    standing: Standing | None = None  # mean ranks of the algorithms that many miniatures have in common
-    # (paper, accuracy of its miniature against bytes and against seconds)
-    costs: list[tuple[str, list[Scatter]]] = field(default_factory=list)
-    speed: Speed | None = None
-    tuned: Tuned | None = None
-    problems: list[str] = field(default_factory=list)         # files of tunings that were altered
-
-    @property
-    def drawings(self) -> list[Drawing]:
-        after = self.tuned.drawing if self.tuned else None
-        return [*([self.standing.drawing] if self.standing else []), *([after] if after else [])]
+def miniatures(studies: dict[str, Study]) -> Miniatures:
+    minis = {key: study for key, study in studies.items() if MINIATURE in study.paper.scenarios}
+    asked = {
+        key: {cell.method: cell for scenario in MINIATURES for cell in study.asked(scenario)}
+        for key, study in minis.items()
+    }
+    cells = {
+        (algorithm, key): asked[key][row]
+        for algorithm in algorithms()
+        for key, study in minis.items()
+        if (row := plain(algorithm, study.paper, [*asked[key]])) in asked[key]
+    }
+    results = {
+        at: result
+        for at, cell in cells.items()
+        if (result := minis[at[1]].results.get(cell)) and result["measures"].get(result["headline"])
+    }
+    return Miniatures(minis, _labels(studies.values()), cells, results)
 
 
 def algorithms() -> list[str]:
-    """Every algorithm: the files of pipeline/methods."""
-    return method_names()
+    """Every federated algorithm; a centralised model is a ceiling, no rival."""
+    return [name for name in method_names() if name != CEILING]
 
 
-def plain(algorithm: str, paper: Paper, asked: list[str]) -> str:
+def plain(algorithm: str, paper: Paper, asked: Sequence[str]) -> str:
     """The row of paper.yaml that runs an algorithm as the paper does: the one of its name, else the first
     that the miniature asks for, else the first; empty where no row runs it."""
     rows = [key for key in paper.methods if paper.algorithm(key) == algorithm]
-    return next(
-        (key for key in rows if key == algorithm),
-        next((key for key in rows if key in asked), rows[0] if rows else ""),
-    )
+    first = next((key for key in rows if key in asked), rows[0] if rows else "")
+    return algorithm if algorithm in rows else first
 
 
 def excluded(algorithm: str, scenario: Scenario) -> str:
@@ -95,187 +121,283 @@ def excluded(algorithm: str, scenario: Scenario) -> str:
     return next((need for need in REASONS if need in lacking), "")
 
 
-def across(studies: dict[str, Study]) -> Across:
-    """The page."""
-    minis = {key: study for key, study in studies.items() if MINIATURE in study.paper.scenarios}
-    cells, labels = _cells(minis), _labels(studies)
-    found = {at: minis[at[1]].results[cell] for at, cell in cells.items() if cell in minis[at[1]].results}
-    devices = list(dict.fromkeys(result["device"] for result in found.values()))
-    values = {at: _values(minis[at[1]], cell, len(devices) > 1) for at, cell in cells.items()}
-    missing = {
-        (algorithm, key): excluded(algorithm, study.paper.scenarios[MINIATURE]) or "not asked for"
-        for algorithm in labels.values()
-        for key, study in minis.items()
-        if (algorithm, key) not in cells
-    }
-    values |= {at: [Value("excluded", text=_words(reason)), *_nothing()] for at, reason in missing.items()}
-    rows = [Row(label, [label], [value for key in minis for value in values[algorithm, key]])
-            for label, algorithm in sorted(labels.items(), key=lambda item: item[0].lower())]
-    for key in minis:
-        ranked = [values[algorithm, key][0] for algorithm in labels.values() if algorithm != CEILING]
-        mark(ranked, lower_is_better(_headline(key, found) or "average"))
-    waiting = [
-        cell.stage(minis[key].paper)
-        for (algorithm, key), cell in cells.items()
-        if (algorithm, key) not in found
-    ]
-    heads = merge_heads([[study.name, fact] for study in minis.values() for fact in FACTS])
-    chosen, problems = tunings(next(iter(minis.values())).root) if minis else ([], [])
-    return Across(
-        Panel("", ["algorithm"], heads, rows),
-        [Column(key, study.name, _about(study, cells, found)) for key, study in minis.items()],
-        len(found),
-        len(cells),
-        devices[0] if len(devices) == 1 else "",
-        len({result["versions"].get("processor") for result in found.values()}),
-        [(_words(reason), meaning) for reason, meaning in REASONS.items() if reason in missing.values()],
-        f"fedrepro run {' '.join(waiting)}" if waiting else "",
-        _standing(found, labels, minis),
-        _costs(found, labels, minis),
-        speed(minis, cells, found, labels),
-        tuned(minis, chosen, labels, lambda numbers: _ranked(numbers, found, labels, minis)),
-        problems,
-    )
-
-
-def _cells(minis: dict[str, Study]) -> dict[At, Cell]:
-    """The cells that the miniatures ask for, each algorithm by its unmodified row."""
-    asked = {key: {cell.method: cell for scenario in MINIATURES for cell in study.asked(scenario)}
-             for key, study in minis.items()}
-    return {(algorithm, key): asked[key][row] for algorithm in algorithms() for key, study in minis.items()
-            if (row := plain(algorithm, study.paper, [*asked[key]])) in asked[key]}
-
-
-def _headline(key: str, found: dict[At, dict]) -> str:
-    """The measure that a miniature's cells report; empty where none has run."""
-    return next((result["headline"] for (_, paper), result in found.items() if paper == key), "")
-
-
-def _values(study: Study, cell: Cell, with_device: bool) -> list[Value]:
-    """FACTS of a cell that a miniature asks for."""
-    result = study.results.get(cell)
-    if not result or not (number := result["measures"].get(result["headline"])):
-        return [
-            Value("missing", target=study.target(cell), problem=study.problems.get(cell, "")),
-            *_nothing(),
-        ]
-    sent, seconds = result["traffic"]["bytes"], fmean(result["seconds"]) / result["rounds"]
-    memory = [*measured(cell, result, "run.memory").values()]
-    return [
-        Value("measured", summarise(number), cell=cell),
-        Value("text", text=f"{sent / 1000:,.1f}", order=sent),
-        Value(
-            "text", text=f"{seconds:.2f}" + (f" ({result['device']})" if with_device else ""), order=seconds
-        ),
-        Value("text", text=f"{fmean(memory):,.0f}", order=fmean(memory)) if memory else Value("outside"),
-    ]
-
-
-def _standing(found: dict[At, dict], labels: dict[str, str], minis: dict[str, Study]) -> Standing | None:
-    """Mean ranks of the algorithms by their headline measures."""
-    numbers = {at: summarise(result["measures"][result["headline"]]).mean for at, result in found.items()}
-    if (ranked := _ranked(numbers, found, labels, minis)) is None:
-        return None
-    further = (
-        f" The miniatures are those of {listed(ranked[1])}, in which all of these algorithms have run: no "
-        f"other {SCENARIOS} or more share as many numbers."
-    )
-    return standing(ranked[0], "miniatures", "figures/across-ranks.svg", further)
-
-
-def _ranked(numbers: Mapping[At, float], found: dict[At, dict], labels: dict[str, str],
-            minis: dict[str, Study]) -> tuple[Ranks, list[str]] | None:
-    """(mean ranks, names of the miniatures) over those miniatures that share the most numbers of the same
-    algorithms; None for less than SCENARIOS."""
-    rivals = {at: number for at, number in numbers.items() if at[0] != CEILING}
-    methods, keys = shared(rivals, [key for key in minis if _headline(key, found)])
-    if not keys:
-        return None
-    lower = [lower_is_better(_headline(key, found)) for key in keys]
-    rows = {label: [numbers[name, key] for key in keys] for label, name in labels.items() if name in methods}
-    return ranks(rows, lower), [minis[key].name for key in keys]
-
-
-def _costs(
-    found: dict[At, dict], labels: dict[str, str], minis: dict[str, Study]
-) -> list[tuple[str, list[Scatter]]]:
-    """Of every miniature with two algorithms or more its accuracy against bytes and seconds of a round."""
-    charts = []
-    for key, study in minis.items():
-        points: dict[str, list[tuple[str, float, float, str]]] = {}
-        for label, algorithm in labels.items():
-            if not (result := found.get((algorithm, key))) or not result["measures"].get(result["headline"]):
-                continue
-            accuracy = summarise(result["measures"][result["headline"]]).mean
-            costs = result["traffic"]["bytes"] / 1000, fmean(result["seconds"]) / result["rounds"]
-            for unit, cost in zip(("kB of a round", "seconds of a round"), costs):
-                words = f"{label}: {accuracy:.2f} %, {cost:,.2f} {unit}"
-                points.setdefault(unit, []).extend([(label, cost, accuracy, words)] if cost > 0 else [])
-        scatters = [against_cost(f"Accuracy against {unit}", unit, rows, study.name)
-                    for unit, rows in points.items() if len(rows) > 1]
-        charts += [(study.name, scatters)] if scatters else []
-    return charts
-
-
-def _words(reason: str) -> str:
-    return f"needs {reason}" if reason in NEEDS else reason
-
-
-def _nothing() -> list[Value]:
-    """Empty values for the other FACTS of a cell without an accuracy."""
-    return [Value("outside") for _ in FACTS[1:]]
-
-
-def _labels(studies: dict[str, Study]) -> dict[str, str]:
-    """{label: algorithm}, as the papers print it; algorithms of one label are told apart by their names."""
-    papers = [study.paper for study in studies.values()]
-    found: dict[str, list[str]] = {}
+def _labels(studies: Iterable[Study]) -> dict[str, str]:
+    """Every algorithm -> its label as the papers print it; of several with one label all but the first have
+    the end of their name in brackets."""
+    papers = [study.paper for study in studies]
+    same: dict[str, list[str]] = {}
     for algorithm in algorithms():
-        own = [
+        rows = [
             (algorithm in paper.methods, paper.label(row))
             for paper in papers
             if (row := plain(algorithm, paper, []))
         ]
-        label = max(own, key=lambda pair: pair[0])[1] if own else algorithm
-        found.setdefault(variant(label)[0], []).append(algorithm)
-    return {label if algorithm == same[0] else f"{label} ({algorithm.rpartition('_')[2]})": algorithm
-            for label, same in found.items() for algorithm in same}
+        label = max(rows, key=lambda row: row[0])[1] if rows else algorithm
+        same.setdefault(variant(label)[0], []).append(algorithm)
+    labels = {
+        algorithm: label if algorithm == first else f"{label} ({algorithm.rpartition('_')[2]})"
+        for label, (first, *others) in same.items()
+        for algorithm in (first, *others)
+    }
+    return dict(sorted(labels.items(), key=lambda item: item[1].lower()))
 
 
-def _about(study: Study, cells: dict[At, Cell], found: dict[At, dict]) -> str:
-    """Data, clients, networks and protocol of a miniature; which methods have other networks than it says."""
-    scenario, headline = study.paper.scenarios[MINIATURE], _headline(study.key, found)
-    training = scenario.training
-    parts = [
-        scenario.data.set,
-        f"{scenario.clients} clients",
-        f"networks {_networks(scenario)}",
-        f"{training.rounds} rounds of {training.local_epochs} local "
-        f"epoch{'s' if training.local_epochs > 1 else ''}",
-        f"public images {scenario.public.set}" if scenario.public else "",
-        f"{len(scenario.seeds)} seeds",
-        f"accuracy: {measure_words(headline)}" if headline else "",
+# -- places and ranks ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Group:
+    """Miniatures that the same algorithms can run in.
+
+    columns   a miniature each: every method on one axis
+    places    the rank of the paper's own method in each, None where it has not run
+    rows      (name, per miniature its dot, rank and file, or None): the best and those of the papers
+    rest      the other methods alike
+    shared    mean ranks of those that ran in all
+    pairs     how many pairs differ by them, of how many
+    """
+
+    title: str
+    columns: list[Dots]
+    places: list[int | None]
+    rows: list[Row]
+    rest: list[Row]
+    shared: Ranks | None
+    pairs: tuple[int, int]
+    grid: Grid
+
+
+def groups(minis: Miniatures) -> list[Group]:
+    """Miniatures without and with public images, which most algorithms either need or cannot use."""
+    found = []
+    for title, public in (("without public images", False), ("with public images", True)):
+        scenarios = {key: study.paper.scenarios[MINIATURE] for key, study in minis.studies.items()}
+        keys = [key for key, one in scenarios.items() if bool(one.public) == public and minis.headline(key)]
+        if keys:
+            found.append(_group(title, keys, minis))
+    return found
+
+
+def _group(title: str, keys: list[str], minis: Miniatures) -> Group:
+    columns = [_column(key, minis) for key in keys]
+    dot = {(row.name, key): row for key, column in zip(keys, columns, strict=True) for row in column.rows}
+    rows: dict[str, list[Place | None]] = {}
+    for name, label in minis.labels.items():
+        places = [
+            (dot[label, key], minis.rank((name, key)), result_path(minis.cells[name, key]))
+            if (name, key) in minis.results
+            else None
+            for key in keys
+        ]
+        rows |= {name: places} if any(places) else {}
+    order = sorted(rows, key=lambda name: -fmean(one[1].shade for one in rows[name] if one))
+    names = {study.name for study in minis.studies.values()}
+    chosen = [
+        name for i, name in enumerate(order) if i < TOP or name in REFERENCES or minis.labels[name] in names
     ]
-    others: dict[str, list[str]] = {}
-    mine = [cell for (_, name), cell in cells.items() if name == study.key]
-    for cell in mine:
-        if (networks := _networks(cell.resolve(study.root)[0])) != _networks(scenario):
-            others.setdefault(networks, []).append(study.paper.label(cell.method))
-    own = "; ".join(
-        f"{', '.join(variant(label)[0] for label in labels)}: {networks}"
-        for networks, labels in others.items()
+    shared = _shared(keys, minis)
+    own = [
+        next((one[1].place for row in rows.values() if (one := row[i]) and one[0].own), None)
+        for i in range(len(keys))
+    ]
+    return Group(
+        title,
+        columns,
+        own,
+        [(minis.labels[name], rows[name]) for name in chosen],
+        [(minis.labels[name], rows[name]) for name in order if name not in chosen],
+        shared,
+        differing(shared) if shared else (0, 0),
+        _grid(keys, [*rows], minis),
     )
-    older = [study.paper.label(cell.method) for cell in mine
-             if cell in study.results and departures(study, cell)]
-    notes = [f"Networks of their own: {own}." if own else "", study.computed_otherwise(mine),
-             f"By other code, parameters or seeds than today's: {listed(older)}." if older else ""]
-    return " ".join(filter(None, ["; ".join(filter(None, parts)) + ".", *notes]))
 
 
-def _networks(scenario: Scenario) -> str:
-    """The networks by name, with what a method adds to them."""
-    return ", ".join(
-        dict.fromkeys(
-            model.name + (" with a projector" if model.projector else "") for model in scenario.networks
-        )
+def _column(key: str, minis: Miniatures) -> Dots:
+    numbers = {minis.labels[name]: minis.accuracy((name, key)) for name in minis.ran(key)}
+    column, study = Column("", numbers, MINIATURE, minis.headline(key)), minis.studies[key]
+    return dots(Setting(study.name, key, {}, [column]), study.name)
+
+
+def _shared(keys: list[str], minis: Miniatures) -> Ranks | None:
+    """Mean ranks of the algorithms that ran in every one of these miniatures."""
+    rows = {
+        label: [minis.accuracy((algorithm, key)).mean for key in keys]
+        for algorithm, label in minis.labels.items()
+        if all((algorithm, key) in minis.results for key in keys)
+    }
+    if min(len(keys), len(rows)) < FEWEST:
+        return None
+    return ranks(rows, [lower_is_better(minis.headline(key)) for key in keys])
+
+
+def differing(shared: Ranks) -> tuple[int, int]:
+    """(pairs of methods that differ by Nemenyi's distance, pairs)."""
+    pairs = [abs(one - other) >= shared.distance for one, other in combinations(shared.means.values(), 2)]
+    return sum(pairs), len(pairs)
+
+
+# -- every number --------------------------------------------------------------------------------------------
+
+
+def _grid(keys: list[str], algorithms: list[str], minis: Miniatures) -> Grid:
+    """FACTS of every algorithm and miniature, in a table that sorts and copies."""
+    heads = merge_heads([[minis.studies[key].name, fact] for key in keys for fact in FACTS])
+    lines = []
+    for name in algorithms:
+        label, numbers = minis.labels[name], [one for key in keys for one in _numbers((name, key), minis)]
+        lines.append(Line(label, label in {minis.studies[key].name for key in keys}, False, [label], numbers))
+    return Grid("", ["algorithm"], heads, lines)
+
+
+def _numbers(at: At, minis: Miniatures) -> list[Number]:
+    if at not in minis.results:
+        return [Number() for _ in FACTS]
+    result, file, mean = minis.results[at], result_path(minis.cells[at]), minis.accuracy(at)
+    costs = measures.costs(result).values()
+    memory = [cost["memory_mb"] for cost in costs]
+    texts = [
+        f"{result['traffic']['bytes'] / 1000:.1f}",
+        f"{fmean(cost['seconds_per_round'] for cost in costs):.2f}",
+        "" if None in memory else f"{fmean(memory):.0f}",
+    ]
+    spread = "" if mean.std is None else f"{mean.std:.2f}"
+    mark = {1: "best", 2: "second"}.get(minis.rank(at).place or 0, "") if len(minis.ran(at[1])) > 1 else ""
+    first = Number(f"{mean.mean:.2f}", spread, mark=mark, file=file)
+    return [first, *(Number(text, file=file) for text in texts)]
+
+
+# -- accuracy against cost -----------------------------------------------------------------------------------
+
+
+def costs(minis: Miniatures) -> list[tuple[str, Markup]]:
+    """(cost, a panel per miniature): accuracy against bytes and against seconds of a round."""
+    charts: dict[str, list[draw.Panel]] = {"kB a round": [], "seconds a round": []}
+    for key, study in minis.studies.items():
+        rows = []
+        for name in minis.ran(key):
+            result = minis.results[name, key]
+            spent = result["traffic"]["bytes"] / 1000, fmean(result["seconds"]) / result["rounds"]
+            rows.append((minis.labels[name], *spent, minis.accuracy((name, key)).mean))
+        table = pd.DataFrame(rows, columns=["name", *charts, "y"])
+        for unit, panels in charts.items():
+            shown = table[table[unit] > 0].rename(columns={unit: "x"})
+            panels += [pareto(study.name, unit, shown, study.name)] if shown["x"].nunique() > 1 else []
+    return [(unit, draw.page(panels)) for unit, panels in charts.items() if panels]
+
+
+def front(table: pd.DataFrame) -> pd.DataFrame:
+    """The points (x, y) that no other beats in both, cheapest first."""
+    ordered = table.sort_values(["x", "y"], ascending=[True, False], kind="stable")
+    return ordered[ordered["y"] > ordered["y"].cummax().shift().fillna(-math.inf)]
+
+
+@rc_context(draw.STYLE)
+def pareto(title: str, unit: str, table: pd.DataFrame, own: str) -> draw.Panel:
+    """A dot per method, x logarithmic; a line and names for the front, the accent for the paper's method.
+
+    table: columns name, x, y; what is far below the median stands at the lower edge.
+    """
+    panel, best = draw.Panel((344, 244), (34, 14, 34, 32), title), front(table)
+    axes, top = panel.axes, table["y"].max()
+    table = table.assign(y=table["y"].clip(lower=top - FAR * (top - table["y"].median())))
+    axes.step(best["x"], best["y"], where="post", color=draw.PAINT["line"], lw=1.6, zorder=1)
+    named = {*best["name"], own}
+    for row in table.itertuples():
+        paint = draw.PAINT["own" if row.name == own else "ink" if row.name in named else "mute"]
+        style: dict = {"color": paint, "alpha": 1 if row.name in named else 0.35}
+        at = [row.x] * 2, [row.y] * 2
+        axes.plot(*at, lw=8, solid_capstyle="round", zorder=3, gid=panel.of(row.name, row.name), **style)
+    axes.margins(0.08, 0.1)
+    draw._few_ticks(axes, table["x"].to_numpy(), True)
+    axes.yaxis.set_major_locator(draw.MaxNLocator(4))
+    draw._dress(axes, unit, "accuracy, %", "y")
+    _name(panel, table[table["name"].isin(named)].sort_values("y"), own)
+    return panel.finish(f"{title}: accuracy against {unit}; best: {', '.join(best['name'])}")
+
+
+def _name(panel: draw.Panel, points: pd.DataFrame, own: str) -> None:
+    """Names at the upper left of their points, where a front is empty, else at the right, each moved up until
+    there is room."""
+    taken: list[tuple[float, float, float]] = []
+    for row in points.itertuples():
+        (x, y), width = panel.axes.transData.transform((row.x, row.y)), draw.LETTER * len(row.name) + 8
+        places = [
+            (up, side, shift, left)
+            for up in range(4, 56, 13)
+            for side, shift, left in (("right", -5, x - width), ("left", 5, x))
+            if 4 < left and left + width < panel.size[0] + 4
+            if all(abs(y + up - v) > 12 or left > b or left + width < a for a, b, v in taken)
+        ]
+        for up, side, shift, left in places[:1]:
+            taken.append((left, left + width, y + up))
+            style: dict = {"color": draw.PAINT["own"], "fontweight": "bold"} if row.name == own else {}
+            where = (row.x, row.y), (shift, up), "data", "offset points"
+            panel.axes.annotate(row.name, *where, ha=side, va="bottom", gid=panel.of(row.name), **style)
+
+
+# -- the page ------------------------------------------------------------------------------------------------
+
+
+def about(study: Study, minis: Miniatures) -> list[str]:
+    """Data, clients, networks and rounds of a miniature, what was computed otherwise, and which
+    algorithms have no cell there, by reason."""
+    scenario, headline = study.paper.scenarios[MINIATURE], minis.headline(study.key)
+    training = scenario.training
+    networks = dict.fromkeys(m.name + (" with a projector" if m.projector else "") for m in scenario.networks)
+    texts = [
+        f"{scenario.data.set}, {scenario.clients} clients, {len(scenario.seeds)} seeds",
+        f"{', '.join(networks)}; {training.rounds} rounds, local epochs: {training.local_epochs}",
+        f"public images: {scenario.public.set}" if scenario.public else "",
+        f"accuracy: {measure_words(headline)}" if headline else "",
+        study.computed_otherwise(cell for (_, key), cell in minis.cells.items() if key == study.key),
+    ]
+    out: dict[str, list[str]] = {}
+    for name, label in minis.labels.items():
+        if (name, study.key) not in minis.cells:
+            out.setdefault(REASONS[excluded(name, scenario) or "not asked for"], []).append(label)
+    return [*filter(None, texts), *(f"{reason}: {', '.join(names)}" for reason, names in out.items())]
+
+
+def across(studies: dict[str, Study]) -> dict:
+    """The context of the templates."""
+    minis = miniatures(studies)
+    root = next((study.root for study in studies.values()), ROOT)
+    (found, problems), cells = tunings(root), minis.cells
+    waiting = [minis.studies[at[1]].target(cell) for at, cell in cells.items() if at not in minis.results]
+    problems += [p for at, cell in cells.items() if (p := minis.studies[at[1]].problems.get(cell))]
+    tuning = tuned(minis.studies, minis.labels, found)
+    older = [
+        str(cells[at])
+        for at, result in minis.results.items()
+        if not provenance.current(result, cells[at], root)
+    ]
+    return {
+        "done": len(minis.results),
+        "asked": len(cells),
+        "algorithms": len(minis.labels),
+        "groups": groups(minis),
+        "costs": costs(minis),
+        "tuned": tuning,
+        "leakage": leakage(studies, root),
+        "noise": noise(studies, root),
+        "about": {study.name: about(study, minis) for study in minis.studies.values()},
+        "older": older + (tuning.older if tuning else []),
+        "devices": list(dict.fromkeys(result["device"] for result in minis.results.values())),
+        "command": f"fedrepro run {' '.join(waiting)}" if waiting else "",
+        "problems": problems,
+    }
+
+
+def files(studies: dict[str, Study], fill: Callable[..., str], **shared) -> dict[str, str]:
+    """Name in reports/ -> text. fill: makes HTML of a template and its context, `shared` what every page
+    has (pages, cite). A malformed noise.csv or leakage.csv is a ParamError that names its line."""
+    context = across(studies)
+    loader = jinja2.FileSystemLoader(ROOT / "reports" / "templates")
+    made = jinja2.Environment(
+        loader=loader, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    made.filters |= FILTERS
+    return {
+        "across.html": fill("across.html", view=context, **shared),
+        "across.md": made.get_template("across.md.j2").render(view=context),
+    }

@@ -1,59 +1,54 @@
 """What a paper's text claims, as papers/<paper>/claims.csv holds it: one claim per row, one grammar for all
 papers.
 
-A claim expects something of the difference `left - right` (of `left` alone where `right` is empty).
+A claim expects something of the difference `left - right`, or of `left` where `right` is empty.
 
-    expression  operand { " - " operand | " + " operand }
-    operand     a number, a selector, or max(expression), min(expression), mean(expression), also of several
-                expressions: max(one ; other)
-    selector    term { "|" term }, a term is key=value or key!=value
+    side       piece { " - " piece }
+    piece      selector, max(sides), min(sides) or mean(sides); sides are separated by " ; "
+    selector   term { "|" term }, a term is key=value or method!=value
 
 `table`, `dataset`, `column` and `method` are the fields of a published row; `setting` is a whole setting or
 one part of it, and any other key is a part `key=value` of the setting. `method=A & B` is several methods;
-without a method, or with `method!=A`, a selector is every method that the table prints there (a row that is a
-mean over the methods is none). A selector of several numbers stands inside max, min or mean, where a
-difference goes method by method, or on the right of a rank. `scenario=..|measure=..|method=..` are numbers
-that the paper gives in no table, but that runs measure; `pipeline/report/measures.py` has the names, those of
-curves and figures among them.
+without a method, or with `method!=A`, a selector is every method that the table prints there, without rows
+that average the methods. A selector of several numbers stands inside max, min or mean, where a difference
+goes method by method, or on the right of a rank. `scenario=..|measure=..|method=..` are numbers that no table
+has, but that runs measure; `measures.py` has the names.
 
     expected    >x  <x  >=x  <=x    the difference is above or below x
                 abs<x               it is closer to 0 than x
-                =x                  it is x as printed: its sign, and its size
-                ~x                  it is about x, within 0.5
+                =x  ~x              it is x, or about x: its sign, and its size
                 rank<=k [low]       left is among the k highest (lowest) of right
                 text                the claim is in words that no number settles
 """
-import operator
+
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
 from pipeline.errors import ParamError, unknown
 from pipeline.files import read_csv
-from pipeline.report.measures import rival
 from pipeline.report.published import NUMBER, printed_number, read_published
 from pipeline.report.study import Study
-from pipeline.report.words import minus, split_setting
+from pipeline.report.words import split_setting
 from pipeline.schema import Paper, shorten
 
-FIELDS = {"table", "method", "dataset", "column", "setting"}      # of a selector, beside a setting's keys
 COLUMNS = ["id", "claim", "left", "right", "expected", "where", "slip"]
 OPTIONAL = ["title"]
-ABOUT = 0.5                                       # the largest deviation that "about" allows
-PRINTED = 0.011  # two numbers with two decimals, and their difference with two decimals
-EXTREMES = {"max": max, "min": min}
-BOUNDS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
-SIGNS = {">=": "at least", "<=": "at most", ">": "above", "<": "below"}
+# points by which a level may deviate ("reaches 68.40")
+CLOSE = 1.0
+# points, or share of the size, by which a difference may deviate
+SIZE, SHARE = 0.5, 0.1
 
 
 @dataclass(frozen=True)
 class Spot:
-    """One number that a claim is about: a position of a table, or (without a table) a measure of a
-    scenario."""
-    method: str                                   # as printed
-    table: str = ""                               # key in paper.yaml
+    """One number that a claim is about: a position of a table (its key in paper.yaml) as printed, or, without
+    a table, a measure of a scenario."""
+
+    method: str
+    table: str = ""
     setting: str = ""
     dataset: str = ""
     column: str = ""
@@ -61,241 +56,121 @@ class Spot:
     measure: str = ""
 
 
-Look = Callable[[Spot], float]                    # gives the number of a spot
-
-
-# -- what a difference is, number by number ------------------------------------------------------------------
-
 @dataclass(frozen=True)
-class Form:
-    """A sum of numbers: a coefficient for each, and a constant. They are spots, later the runs behind
-    them."""
-    coefficients: tuple[tuple[Any, float], ...] = ()
-    constant: float = 0.0
+class Difference:
+    """A weighted sum of numbers, `weights` (spot, later the run behind it; weight); or with `parts` one of
+    several such sums by its place among them: 0 is the smallest, k - 1 the k-th smallest, -1 the largest."""
 
-    def value(self, of: Callable[["Form"], float]) -> float:
-        return of(self)
+    weights: tuple[tuple[Any, float], ...] = ()
+    place: int = 0
+    parts: tuple["Difference", ...] = ()
 
-    def at(self, look: Callable[[Any], float]) -> float:
-        return sum(coefficient * look(spot) for spot, coefficient in self.coefficients) + self.constant
+    def at(self, number: Callable[[Any], float]) -> float:
+        """Its value for given numbers."""
+        if self.parts:
+            return sorted(part.at(number) for part in self.parts)[self.place]
+        return sum(weight * number(spot) for spot, weight in self.weights)
 
-    def leaves(self) -> list["Form"]:
-        return [self]
+    def pick(self, key: Callable[["Difference"], Any]) -> "Difference":
+        """The sum that it comes from, sorted by `key`."""
+        return sorted((part.pick(key) for part in self.parts), key=key)[self.place] if self.parts else self
 
-    def times(self, factor: float) -> "Form":
-        return Form(tuple((spot, factor * c) for spot, c in self.coefficients), factor * self.constant)
+    def leaves(self) -> list["Difference"]:
+        """All its sums."""
+        return list(dict.fromkeys(leaf for part in self.parts for leaf in part.leaves())) or [self]
 
-    def plus(self, other: "Tree") -> "Tree":
-        if isinstance(other, Extreme):
+    def spots(self) -> list[Any]:
+        return list(dict.fromkeys(spot for leaf in self.leaves() for spot, _ in leaf.weights))
+
+    def scaled(self, factor: float) -> "Difference":
+        weights = tuple((spot, factor * weight) for spot, weight in self.weights)
+        place = self.place if factor >= 0 or not self.parts else ~self.place
+        return Difference(weights, place, tuple(part.scaled(factor) for part in self.parts))
+
+    def plus(self, other: "Difference") -> "Difference":
+        if self.parts:
+            return replace(self, parts=tuple(part.plus(other) for part in self.parts))
+        if other.parts:
             return other.plus(self)
-        return Form((*self.coefficients, *other.coefficients), self.constant + other.constant).gathered()
+        return Difference((*self.weights, *other.weights)).renamed(lambda spot: spot) or Difference()
 
-    def gathered(self, name: Callable[[Any], Any] = lambda spot: spot) -> "Form":
-        """The same sum with each number once, renamed by `name`; numbers that cancel are left out."""
+    def renamed(self, name: Callable[[Any], Any]) -> "Difference | None":
+        """With other names, and each number once; None where all cancel."""
         total: dict[Any, float] = {}
-        for spot, coefficient in self.coefficients:
-            total[name(spot)] = total.get(name(spot), 0.0) + coefficient
-        return Form(tuple((spot, c) for spot, c in total.items() if abs(c) > 1e-12), self.constant)
+        for spot, weight in self.weights:
+            total[name(spot)] = total.get(name(spot), 0.0) + weight
+        weights = tuple((spot, weight) for spot, weight in total.items() if abs(weight) > 1e-12)
+        parts = tuple(part for old in self.parts if (part := old.renamed(name)))
+        place = max(min(self.place, len(parts) - 1), -len(parts)) if parts else 0
+        return Difference(weights, place, parts) if weights or parts else None
 
-
-@dataclass(frozen=True)
-class Extreme:
-    """The largest or the smallest of several differences. It is monotone in each of them, so the ends of its
-    interval follow from theirs."""
-    kind: str                                     # max or min
-    parts: tuple["Tree", ...]
-
-    def value(self, of: Callable[[Form], float]) -> float:
-        return EXTREMES[self.kind](part.value(of) for part in self.parts)
-
-    def leaves(self) -> list[Form]:
-        return list(dict.fromkeys(leaf for part in self.parts for leaf in part.leaves()))
-
-    def times(self, factor: float) -> "Extreme":
-        kind = self.kind if factor >= 0 else {"max": "min", "min": "max"}[self.kind]
-        return Extreme(kind, tuple(part.times(factor) for part in self.parts))
-
-    def plus(self, other: "Tree") -> "Extreme":
-        return Extreme(self.kind, tuple(part.plus(other) for part in self.parts))
-
-
-Tree = Form | Extreme
-
-
-# -- expressions ---------------------------------------------------------------------------------------------
-
-@dataclass(frozen=True)
-class Number:
-    number: float
-    spots: tuple[Spot, ...] = ()
-
-    def trees(self) -> list[tuple[str, Tree]]:
-        """(method, value) of everything it stands for; the name is empty where a value is not one
-        method's."""
-        return [("", Form(constant=self.number))]
-
-
-@dataclass(frozen=True)
-class Select:
-    spots: tuple[Spot, ...]
-
-    def trees(self) -> list[tuple[str, Tree]]:
-        return [(spot.method, Form(((spot, 1.0),))) for spot in self.spots]
-
-
-@dataclass(frozen=True)
-class Fold:
-    kind: str                                     # max, min, mean
-    inner: tuple["Node", ...]
-
-    @property
-    def spots(self) -> tuple[Spot, ...]:
-        return tuple(spot for node in self.inner for spot in node.spots)
-
-    def trees(self) -> list[tuple[str, Tree]]:
-        parts = [tree for node in self.inner for _, tree in node.trees()]
-        if self.kind == "mean":
-            return [("", reduce(lambda one, other: one.plus(other), parts).times(1 / len(parts)))]
-        return [("", Extreme(self.kind, tuple(parts)))]
-
-
-@dataclass(frozen=True)
-class Sum:
-    """Terms with their signs. Lists must be of the same methods; a single number is combined with each of a
-    list."""
-    terms: tuple[tuple[int, "Node"], ...]
-
-    @property
-    def spots(self) -> tuple[Spot, ...]:
-        return tuple(spot for _, term in self.terms for spot in term.spots)
-
-    def trees(self) -> list[tuple[str, Tree]]:
-        lists = [[(name, tree.times(sign)) for name, tree in term.trees()] for sign, term in self.terms]
-        longest = max(lists, key=len)
-        total: dict[str, Tree] = {method: Form() for method, _ in longest}
-        for trees in lists:
-            found = {method: trees[0][1] for method in total} if len(trees) == 1 else dict(trees)
-            if found.keys() != total.keys() or len(found) != len(longest):
-                raise ValueError("the sides of a difference have different methods")
-            total = {method: total[method].plus(found[method]) for method in total}
-        return list(total.items())
-
-
-Node = Number | Select | Fold | Sum
-
-
-# -- claims --------------------------------------------------------------------------------------------------
 
 @dataclass(frozen=True)
 class Expected:
-    """What a claim expects of its difference; `kind` is bound, abs, size, value, about, rank or text."""
+    """What a claim expects of its difference.
+
+    kind: bound, size, value, abs, rank or text; text: as written
+    sign, bound: its direction, `> 0` for example, of a bound, a rank, or a size other than 0
+    number: the size, the value or the rank; margin: by which a size or a value may deviate
+    """
+
+    text: str
     kind: str
+    sign: str = ""
+    bound: float = 0.0
     number: float = 0.0
-    sign: str = ""                                # of a bound
-    low: bool = False                             # of a rank: the lowest numbers are the best
-    text: str = ""                                # as written
-
-    @property
-    def testable(self) -> bool:
-        return self.kind != "text"
-
-    @property
-    def sized(self) -> bool:
-        """Whether the paper gives the size of the difference, so that its sign and its size can be
-        compared."""
-        return self.kind in ("size", "about") and self.number != 0
-
-    @property
-    def words(self) -> str:
-        """What is expected, for a reader."""
-        number = minus(f"{self.number:g}")
-        signed = minus(f"{self.number:+g}") if self.number else "0"
-        return {
-            "bound": f"{SIGNS.get(self.sign, self.sign)} {number}",
-            "abs": f"less than {number} apart",
-            "size": signed,
-            "about": f"about {signed}",
-            "value": number,
-            "rank": "first" if self.number == 1 else f"among the first {number}",
-        }.get(self.kind, self.text)
+    margin: float = 0.0
+    low: bool = False
 
     def fits(self, value: float) -> bool:
-        """Whether one value agrees with the claim. For a sized claim only the sign counts."""
-        if self.kind == "bound":
-            return bool(BOUNDS[self.sign](value, self.number))
-        if self.kind == "abs":
-            return abs(value) < self.number
+        """Whether a difference has the claimed direction, else the size, or whether it is such a rank."""
         if self.kind == "rank":
             return value <= self.number
-        if self.sized:
-            return value * self.number > 0
-        return abs(value - self.number) <= PRINTED
+        if not self.sign:
+            return abs(value - self.number) < self.margin
+        return (value > self.bound) == self.sign.startswith(">") if value != self.bound else "=" in self.sign
 
 
 @dataclass(frozen=True)
 class Claim:
+    """A row of claims.csv.
+
+    where: the paper's table or figure; slip: what its own tables say instead; title: in a few words, or empty
+    table: key of the table that shows it, empty for a figure's claim or one in words
+    tree: the difference; of a rank the lead over the rival that decides it; None: it compares nothing
+    """
+
     id: str
     text: str
     expected: Expected
-    where: str                                    # the paper's table or figure
-    slip: str  # what the paper's own tables say instead, where they contradict it
-    left: Node | None = None
-    right: Node | None = None                     # None: the claim is about `left` itself
-    table: str = ""  # key of the table that shows it; empty for a claim about a figure or in words
-    spots: tuple[Spot, ...] = field(default=(), repr=False)
-    title: str = ""                               # the claim in a few words; empty: none is given
+    where: str
+    slip: str = ""
+    title: str = ""
+    table: str = ""
+    tree: Difference | None = field(default=None, repr=False)
 
     @property
-    def tree(self) -> Tree:
-        """left - right; of a rank, the lead over the nearest of the others."""
-        if self.left is None:
-            raise ValueError(f"{self.id} compares nothing")
-        [(method, left)] = self.left.trees()
-        right = self.right.trees() if self.right else []
+    def spots(self) -> list[Spot]:
+        return self.tree.spots() if self.tree else []
+
+    def value(self, tree: Difference, number: Callable[[Any], Any]) -> float:
+        """The difference for given numbers, or the rank; tree: the claim's, or that of its runs."""
         if self.expected.kind == "rank":
-            others = [other for name, other in right if name != method]
-            return Extreme("min", tuple(left.plus(other.times(-1)) for other in others))
-        return left.plus(right[0][1].times(-1)) if right else left
-
-    def difference(self, look: Look) -> float:
-        """left - right, or the rank of left among right (1 is the best)."""
-        if self.expected.kind == "rank":
-            return self.place(form.at(look) for form in self.tree.leaves())
-        return self.tree.value(lambda form: form.at(look))
-
-    def place(self, leads: Iterable[float]) -> float:
-        """Rank from the leads over all the others."""
-        return 1.0 + sum((lead > 0) if self.expected.low else (lead < 0) for lead in leads)
-
-    def stands(self, value: float) -> bool:
-        """Whether a difference of printed numbers is what the text says, size included."""
-        if self.expected.sized:
-            return abs(value - self.expected.number) <= (ABOUT if self.expected.kind == "about" else PRINTED)
-        return self.expected.fits(value)
+            return 1.0 + sum(leaf.at(number) < 0 for leaf in tree.leaves())
+        return tree.at(number)
 
 
 class Printed:
-    """The published tables of a paper, as claims ask for them. ParamError for a table that cannot be read."""
+    """The published numbers of a paper (None: lost, or words), without rows that average the methods."""
 
     def __init__(self, study: Study):
         self.study, self.paper = study, study.paper
-        self.records = {
-            name: read_published(study.key, table, study.root) for name, table in self.paper.tables.items()
-        }
-        self.numbers = {
-            self.spot(name, record): printed_number(record)
-            for name, records in self.records.items()
-            for record in records
-        }
-
-    @staticmethod
-    def spot(table: str, record: dict[str, str]) -> Spot:
-        return Spot(record["method"], table, record["setting"], record["dataset"], record["column"])
-
-    def is_mean(self, table: str, method: str) -> bool:
-        """Whether a printed row is a mean over the methods."""
-        rows = self.paper.tables[table].rows
-        return method in rows and rows[method] is None
+        self.numbers: dict[Spot, float | None] = {}
+        for name, table in self.paper.tables.items():
+            for record in read_published(study.key, table, study.root):
+                if table.rows.get(record["method"], "") is not None:
+                    place = record["setting"], record["dataset"], record["column"]
+                    self.numbers[Spot(record["method"], name, *place)] = printed_number(record)
 
 
 def read_claims(printed: Printed) -> list[Claim]:
@@ -311,10 +186,8 @@ def read_claims(printed: Printed) -> list[Claim]:
             raise ParamError(f"{where}: the id is given twice")
         try:
             claims[row["id"]] = parse_claim(row, printed)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ParamError(f"{where}: {str(error):.300}") from None
-        except RecursionError:
-            raise ParamError(f"{where}: brackets are nested too deeply") from None
     for name in printed.paper.main:
         if name not in claims:
             where = shorten(path.with_name("paper.yaml"))
@@ -322,154 +195,149 @@ def read_claims(printed: Printed) -> list[Claim]:
     return list(claims.values())
 
 
-# -- parsing -------------------------------------------------------------------------------------------------
+# A tree for each method; the method is empty where a value is not of a single one.
+Methods = list[tuple[str, Difference]]
+
 
 def parse_claim(row: dict[str, str], printed: Printed) -> Claim:
     """One row of claims.csv; ValueError says what is wrong with it."""
     expected = parse_expected(row["expected"], alone=not row["right"])
-    claim = Claim(row["id"], row["claim"], expected, row["where"], row["slip"], title=row.get("title", ""))
-    if not expected.testable:
+    table, tree = "", None
+    if expected.kind == "text":
         if row["left"] or row["right"]:
-            raise ValueError(f"{expected.kind!r} compares nothing, but a side is given")
-        return claim
-    left = parse(row["left"], printed)
-    right = parse(row["right"], printed) if row["right"] else None
-    ranked = expected.kind == "rank"
-    trees = [side.trees() for side in ([left] if right is None else [left, right])]
-    if any(len(found) > 1 for found in (trees[:1] if ranked else trees)):
-        raise ValueError("a selector of several numbers stands inside max, min or mean, "
-                         "or on the right of a rank")
-    if ranked and (right is None or not isinstance(left, Select) or left.spots[0] not in right.spots):
-        raise ValueError("a rank needs one selected number on the left that is among those on the right")
-    return replace(claim, left=left, right=right, table=next((spot.table for spot in left.spots), ""),
-                   spots=tuple(dict.fromkeys((*left.spots, *(right.spots if right else ())))))
+            raise ValueError("'text' compares nothing, but a side is given")
+    else:
+        left = parse(row["left"], printed)
+        right = parse(row["right"], printed) if row["right"] else []
+        if expected.kind == "rank":
+            tree = _ranked(left, right, expected)
+        elif len(left) > 1 or len(right) > 1:
+            raise ValueError("several numbers stand inside max, min or mean, or on the right of a rank")
+        else:
+            tree = _minus(left, right)[0][1] if right else left[0][1]
+        table = next((spot.table for _, part in left for spot in part.spots()), "")
+    return Claim(row["id"], row["claim"], expected, row["where"], row["slip"], row["title"], table, tree)
+
+
+def _ranked(left: Methods, right: Methods, expected: Expected) -> Difference:
+    """The lead over the k-th of the others: it is above 0 where left is among the first k."""
+    one, place = left[0][1], int(expected.number) - 1
+    others = [tree for _, tree in right if tree != one]
+    if len(left) > 1 or len(others) != len(right) - 1:
+        raise ValueError("a rank needs one number on the left that is among those on the right")
+    if place >= len(others):
+        raise ValueError(f"expected {expected.text!r}: there are only {len(right)} to rank")
+    sign = -1 if expected.low else 1
+    return Difference((), place, tuple(one.plus(tree.scaled(-1)).scaled(sign) for tree in others))
 
 
 def parse_expected(text: str, alone: bool = False) -> Expected:
-    """`>0`, `abs<1`, `=8.47`, `~2`, `rank<=3 low`, `figure`; ValueError for anything else. Alone: there is no
+    """`>0`, `abs<1`, `=8.47`, `~2`, `rank<=3 low`, `text`; ValueError for anything else. alone: there is no
     right side."""
     if text == "text":
-        return Expected("text", text=text)
-    if found := re.fullmatch(r"rank<=(\d{1,3})( low)?", text):
-        if not int(found[1]):
-            raise ValueError(f"expected {text!r}: there is no place before the first")
-        return Expected("rank", float(found[1]), low=bool(found[2]), text=text)
-    if found := re.fullmatch(rf"(>=|<=|>|<|abs<|=|~)({NUMBER})", text):
-        sign, number = found[1], float(found[2])
-        if sign == "~" and alone:
-            raise ValueError(f"expected {text!r} is of a difference, which needs a right side; a value is =x")
-        if sign == "abs<" and number <= 0:
-            raise ValueError(f"expected {text!r}: no difference is closer to 0 than {number:g}")
-        kind = {"abs<": "abs", "=": "value" if alone else "size", "~": "about"}.get(sign, "bound")
-        return Expected(kind, number, sign if kind == "bound" else "", text=text)
-    raise ValueError(f"expected {text!r} is none of >x, <x, >=x, <=x, abs<x, =x, ~x, rank<=k, text")
+        return Expected(text, "text")
+    match = re.fullmatch(rf"(>=|<=|>|<|abs<|=|~)({NUMBER})|(rank<=)(\d{{1,3}})( low)?", text)
+    if not match:
+        raise ValueError(f"expected {text!r} is none of >x, <x, >=x, <=x, abs<x, =x, ~x, rank<=k, text")
+    sign, number = match[1] or match[3], float(match[2] or match[4])
+    if sign in ("abs<", "rank<=") and number <= 0:
+        raise ValueError(f"expected {text!r}: {number:g} must be above 0")
+    if sign == "abs<":
+        return Expected(text, "abs", margin=number)
+    if sign == "rank<=":
+        return Expected(text, "rank", ">", number=number, low=bool(match[5]))
+    if sign not in "=~":
+        return Expected(text, "bound", sign, number)
+    if alone:
+        return Expected(text, "value", number=number, margin=CLOSE)
+    direction = ">" if number > 0 else "<" if number else ""
+    return Expected(text, "size", direction, number=number, margin=max(SIZE, SHARE * abs(number)))
 
 
-def parse(text: str, printed: Printed) -> Node:
-    """An expression; ValueError where it cannot be read or selects nothing."""
-    terms = list(_cut(text, " - ", " + "))
-    if len(terms) > 1:
-        return Sum(tuple((-1 if mark == " - " else 1, _operand(term, printed)) for mark, term in terms))
-    return _operand(text, printed)
+def parse(text: str, printed: Printed) -> Methods:
+    """One side of a claim; ValueError where it cannot be read or selects nothing."""
+    pieces = [_piece(piece.strip(), printed) for piece in _cut(text, " - ")]
+    return reduce(_minus, pieces)
 
 
-def _cut(text: str, *marks: str) -> Iterator[tuple[str, str]]:
-    """(mark before it, piece): cut at marks of three characters that stand in no bracket."""
-    depth, begin, mark = 0, 0, ""
+def _minus(left: Methods, right: Methods) -> Methods:
+    """Lists must be of the same methods; a single number is combined with each of a list."""
+    names = [name for name, _ in max(left, right, key=len)]
+    one, other = (
+        [(name, side[0][1]) for name in names] if len(side) == 1 else side for side in (left, right)
+    )
+    if not len(names) == len(dict(one)) == len(dict(one).keys() & dict(other)):
+        raise ValueError("the sides of a difference have different methods")
+    return [(name, tree.plus(dict(other)[name].scaled(-1))) for name, tree in one]
+
+
+def _cut(text: str, mark: str) -> Iterator[str]:
+    """The pieces between marks that stand in no bracket."""
+    depth, begin = 0, 0
     for at, letter in enumerate(text):
         depth += (letter in "([") - (letter in ")]")
-        if depth == 0 and text[at:at + 3] in marks:
-            yield mark, text[begin:at]
-            begin, mark = at + 3, text[at:at + 3]
+        if not depth and text.startswith(mark, at):
+            yield text[begin:at]
+            begin = at + len(mark)
     if depth:
         raise ValueError(f"brackets do not match in {text!r}")
-    yield mark, text[begin:]
+    yield text[begin:]
 
 
-def _operand(text: str, printed: Printed) -> Node:
-    text = text.strip()
-    if re.fullmatch(NUMBER, text):
-        return Number(float(text))
-    if found := re.fullmatch(r"(max|min|mean)\((.*)\)", text):
-        return Fold(found[1], tuple(parse(part, printed) for _, part in _cut(found[2], " ; ")))
-    return Select(tuple(_select(text, printed)))
+def _piece(text: str, printed: Printed) -> Methods:
+    match = re.fullmatch(r"(max|min|mean)\((.*)\)", text)
+    if not match:
+        return [(spot.method, Difference(((spot, 1.0),))) for spot in _select(text, printed)]
+    parts = [tree for side in _cut(match[2], " ; ") for _, tree in parse(side, printed)]
+    if match[1] == "mean":
+        return [("", reduce(lambda one, other: one.plus(other), parts).scaled(1 / len(parts)))]
+    return [("", Difference((), -1 if match[1] == "max" else 0, tuple(parts)))]
 
 
 def _select(text: str, printed: Printed) -> list[Spot]:
     """The spots of a selector, in printed order."""
-    terms = []
-    for term in text.split("|"):
-        key, equals, value = term.partition("=")
-        if not equals:
-            raise ValueError(f"{term!r} is not key=value in {text!r}")
-        terms.append((key.removesuffix("!"), value, key.endswith("!")))
-    keys = [key for key, _, _ in terms]
-    if "scenario" in keys:
-        if len(keys) > len(set(keys)) or any(negated for _, _, negated in terms):
-            raise ValueError(f"a run has every key once, and none with `!`, in {text!r}")
-        return _runs(dict(zip(keys, (value for _, value, _ in terms))), printed.paper)
-    number = next((value for key, value, _ in terms if key == "table"), "")
-    table = number if number in printed.records else f"table{number}"
-    if table not in printed.records:
-        raise ValueError(unknown("table", number, [name.removeprefix("table") for name in printed.records]))
-    records = printed.records[table]
-    known = FIELDS | {part.partition("=")[0] for record in records
-                      for part in split_setting(record["setting"]) if "=" in part}
-    for key in keys:
-        if key not in known:
-            raise ValueError(unknown("key", key, known))
-    others = [term for term in terms if term[0] not in ("table", "method")]
-    here = [record for record in records if all(_matches(record, *term) for term in others)]
+    pairs = [term.partition("=")[::2] for term in text.split("|")]
+    keys = [key for key, _ in pairs if key != "method!"]
+    if any("=" not in term for term in text.split("|")) or len(keys) > len(set(keys)):
+        raise ValueError(f"{text!r} is not key=value|key=value, each key once")
+    methods = [name for key, value in pairs if key == "method" for name in value.split(" & ")]
+    without = [value for key, value in pairs if key == "method!"]
+    place = {key: value for key, value in pairs if not key.startswith("method")}
+    if "scenario" in place:
+        return _runs(place, methods, printed.paper)
+    number = place.pop("table", "")
+    table = number if number in printed.paper.tables else f"table{number}"
+    _check("table", [table], printed.paper.tables)
+    spots = [spot for spot in printed.numbers if spot.table == table]
+    _check("printed method", (*methods, *without), {spot.method for spot in spots})
+    terms, facts = {f"{key}={value}" for key, value in place.items()}, {spot: _facts(spot) for spot in spots}
+    here = [spot for spot in spots if terms <= facts[spot] and spot.method not in without]
     if not here:
-        lost = [term for term in others if not any(_matches(record, *term) for record in records)] or others
-        raise ValueError(
-            f"table {number} prints nothing with "
-            + "|".join(f"{key}{'!' * negated}={value}" for key, value, negated in lost)
-        )
-    return _of_methods(table, here, records, [term for term in terms if term[0] == "method"], printed)
+        lost = terms.difference(*facts.values()) or terms
+        raise ValueError(f"table {number} prints nothing with {'|'.join(sorted(lost))}")
+    # A named method at every position, even where the scanned paper lost the number.
+    named = [replace(spot, method=name) for name in methods for spot in here]
+    return list(dict.fromkeys(named or here))
 
 
-def _of_methods(table: str, here, records, terms, printed: Printed) -> list[Spot]:
-    """The named methods at every position, even where the scanned paper lost the number; without names, all
-    that are printed there."""
-    named = [name for _, value, negated in terms if not negated for name in value.split(" & ")]
-    without = {value for _, value, negated in terms if negated}
-    known = {record["method"] for record in records}
-    for name in (*named, *without):
-        if name not in known:
-            raise ValueError(unknown("printed method", name, known))
-    if named:
-        places = dict.fromkeys((record["setting"], record["dataset"], record["column"]) for record in here)
-        return [Spot(name, table, *place) for name in named for place in places]
-    spots = [printed.spot(table, record) for record in here
-             if record["method"] not in without and not printed.is_mean(table, record["method"])]
-    if not spots:
-        raise ValueError("no method is left")
-    return spots
+def _facts(spot: Spot) -> set[str]:
+    """The terms that select a spot of a table."""
+    parts = split_setting(spot.setting)
+    settings = {f"setting={part}" for part in (spot.setting, *parts)}
+    return {f"dataset={spot.dataset}", f"column={spot.column}", *settings, *parts}
 
 
-def _matches(record: dict[str, str], key: str, value: str, negated: bool) -> bool:
-    if key in ("dataset", "column"):
-        same = record[key] == value
-    elif key == "setting":
-        same = value == record["setting"] or value in split_setting(record["setting"])
-    else:
-        same = f"{key}={value}" in split_setting(record["setting"])
-    return same != negated
-
-
-def _runs(terms: dict[str, str], paper: Paper) -> list[Spot]:
-    if sorted(terms) != ["measure", "method", "scenario"]:
+def _runs(terms: dict[str, str], methods: list[str], paper: Paper) -> list[Spot]:
+    if sorted(terms) != ["measure", "scenario"] or not methods:
         raise ValueError("a run is scenario=..|measure=..|method=..")
-    labels, methods = [paper.label(method) for method in paper.methods], terms["method"].split(" & ")
+    _check("scenario", [terms["scenario"]], paper.scenarios)
+    _check("method", methods, [paper.label(method) for method in paper.methods])
     figure = terms["measure"].partition(".")[0]
-    asked = [
-        ("scenario", terms["scenario"], paper.scenarios),
-        *(("method", name, labels) for name in methods),
-    ]
-    asked += [("figure", figure, paper.figures)] if figure.startswith("figure") else []
-    asked += [("row", other, paper.methods)] if (other := rival(terms["measure"])) else []
-    for kind, name, known in asked:
+    _check("figure", [figure] if figure.startswith("figure") else [], paper.figures)
+    return [Spot(name, **terms) for name in methods]
+
+
+def _check(kind: str, names: Iterable[str], known: Collection[str]) -> None:
+    for name in names:
         if name not in known:
             raise ValueError(unknown(kind, name, known))
-    return [Spot(name, scenario=terms["scenario"], measure=terms["measure"]) for name in methods]

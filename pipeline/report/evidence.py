@@ -1,12 +1,10 @@
-"""The runs behind a claim: which numbers they give, which rows they are compared among, and the estimates
-that follow.
+"""The runs behind a claim: their numbers, the rows they are compared among, and the estimates that follow.
 
 The rows of a comparison (its pool) are those that the paper prints in the same block of a table, or draws in
-the figure, so that a reading, a variant or a method of ours that is run later does not change a verdict.
-Where nothing is printed they are all rows of the scenario.
+the figure, so that what else is run later does not change a verdict; else all rows of the scenario.
 """
-import math
-from collections.abc import Callable
+
+from collections.abc import Collection
 from dataclasses import replace
 from functools import cache
 from statistics import fmean
@@ -15,32 +13,31 @@ import numpy as np
 
 from pipeline.data.registry import REGISTRY
 from pipeline.report import measures
-from pipeline.report.claims import Form, Printed, Spot
-from pipeline.report.statistics import Design, Estimate, alone, combined, logit
+from pipeline.report.claims import Difference, Printed, Spot
+from pipeline.report.statistics import Design, Estimate, combined, one_sample
 from pipeline.schema import Cell
 
-Source = tuple[Cell, str]                         # a run and one of its measures
-Column = tuple[str, str, str, str]                # table, setting, data set and column as printed
-Block = tuple[int, str]                           # a seed and the partition that it used
-Weights = tuple[tuple[str, float], ...]           # measure -> its weight in one number of a run
-GUESSED = 150.0                                   # percent, over the number of classes
-SCALES: dict[str, Callable[[float], float]] = {"": lambda value: value, "logit": logit, "ln": math.log}
+# a run and one of its measures
+Source = tuple[Cell, str]
+# a seed and the partition that it used
+Block = tuple[int, str]
+# percent, over the number of classes: fewer right answers are chance
+GUESSED = 150.0
 
 
 class Evidence:
-    """The results of one paper, looked up for its claims; `variant`: through the tables' variant of that
-    name."""
+    """The results of one paper, looked up for its claims, or for those of a variant of its tables."""
 
     def __init__(self, printed: Printed, variant: str = ""):
         self.study, self.printed, self.variant = printed.study, printed, variant
         self.paper, self.results = self.study.paper, self.study.results
-        self.values, self.design, self.beside = cache(self._values), cache(self._design), cache(self._beside)
-        self.columns: dict[Column, list[Spot]] = {}
+        self.values = cache(self._values)
+        self.design = cache(self._design)
+        self.same_column = cache(self._same_column)
+        # A column is a spot without a method.
+        self.columns: dict[Spot, list[Spot]] = {}
         for spot in printed.numbers:
-            if not printed.is_mean(spot.table, spot.method):
-                self.columns.setdefault(_column(spot), []).append(spot)
-
-    # -- numbers --
+            self.columns.setdefault(replace(spot, method=""), []).append(spot)
 
     def source(self, spot: Spot) -> Source | None:
         """The run and the measure that a spot is; None for what no run measures."""
@@ -59,123 +56,85 @@ class Evidence:
         """{block: number}, empty where the cell has not run."""
         cell, measure = source
         result = self.results.get(cell)
-        found = measures.numbers(cell, result, measure, self.study.root) if result else {}
-        draws = (
-            dict(
-                zip(result["seeds"], result.get("partitions") or [result["partition"]] * len(result["seeds"]))
-            )
-            if result
-            else {}
-        )
-        return {(seed, draws[seed]): number for seed, number in found.items()}
+        if not result:
+            return {}
+        seeds = result["seeds"]
+        draws = dict(zip(seeds, result.get("partitions") or [result["partition"]] * len(seeds)))
+        numbers = measures.numbers(cell, result, measure, self.study.root)
+        return {(seed, draws[seed]): number for seed, number in numbers.items()}
 
     def at_chance(self, cell: Cell) -> bool:
         """Whether a run is less than one and a half times as often right as one answer for all images."""
         result, classes = self.results[cell], REGISTRY[self.paper.scenarios[cell.scenario].data.set].classes
         return fmean(result["measures"][result["headline"]]) < GUESSED / classes
 
-    def hours(self, cells: set[Cell]) -> float:
-        """Hours for one more seed of every cell, if it takes as long as the cell's other seeds."""
-        return sum(fmean(self.results[cell]["seconds"]) for cell in cells) / 3600
-
-    # -- the rows of a comparison --
-
     def pool(self, spot: Spot) -> tuple[Source, ...]:
-        """The numbers that the paper prints along with a spot: the same block and column of its table, the
-        rows of the scenario's table, or the figure; else the whole scenario."""
+        """The numbers that the paper prints along with one: the same block and column of its table, or the
+        figure; else the whole scenario."""
         if spot.table:
-            return self.beside(_column(spot))
-        wanted = spot.scenario, spot.measure
-        same = [beside for beside in map(self.beside, self.columns)
-                if wanted in {(cell.scenario, measure) for cell, measure in beside}]
+            return self.same_column(replace(spot, method=""))
+        wanted, columns = (spot.scenario, spot.measure), list(map(self.same_column, self.columns))
+        same = [runs for runs in columns if wanted in {(cell.scenario, measure) for cell, measure in runs}]
         if same:
             return max(same, key=len)
-        if not measures.drawn(spot.measure):      # of the runs behind a table, by another measure
-            rows = [beside for beside in map(self.beside, self.columns)
-                    if spot.scenario in {cell.scenario for cell, _ in beside}]
-            if rows:
-                return tuple(dict.fromkeys((cell, spot.measure) for cell, _ in max(rows, key=len)))
         figures = [figure for figure in self.paper.figures.values() if spot.scenario in figure.scenarios]
         methods = next((figure.methods for figure in figures if figure.methods), self.paper.methods)
         return tuple((self.study.cell(spot.scenario, method), spot.measure) for method in methods)
 
-    def _beside(self, column: Column) -> tuple[Source, ...]:
+    def _same_column(self, column: Spot) -> tuple[Source, ...]:
         """The runs of one printed column."""
         return tuple(dict.fromkeys(filter(None, map(self.source, self.columns.get(column, [])))))
 
-    # -- estimates --
+    def compared(self, spots: list[Spot]) -> set[Cell]:
+        """The measured cells that the estimates of a claim about these numbers rest on."""
+        sources = {source for spot in spots if (source := self.source(spot))}
+        scenarios = {cell.scenario for cell, _ in sources}
+        every = sources.union(*map(self.pool, spots))
+        return {source[0] for source in every if source[0].scenario in scenarios and self.values(source)}
 
-    def estimate(self, form: Form, pool: tuple[Source, ...], scale: bool = False) -> Estimate | None:
-        """Of a sum of runs, scenario by scenario; None where runs of a scenario share no block. scale: on
-        each measure's other scale."""
-        by_scenario: dict[str, dict[Source, float]] = {}
-        for source, coefficient in form.coefficients:
-            by_scenario.setdefault(source[0].scenario, {})[source] = coefficient
-        parts = [part for scenario, sources in by_scenario.items()
-                 if (part := self._part(scenario, sources, pool, scale))]
-        if not parts or len(parts) < len(by_scenario):
-            return None
-        whole = combined(parts)
-        return replace(whole, d=whole.d + form.constant)
+    def estimate(self, difference: Difference, pool: Collection[Source]) -> Estimate | None:
+        """Of a sum of runs, scenario by scenario; None where runs of a scenario share no block."""
+        scenarios: dict[str, dict[Source, float]] = {}
+        for source, weight in difference.weights:
+            scenarios.setdefault(source[0].scenario, {})[source] = weight
+        parts = [self._part(scenario, sources, pool) for scenario, sources in scenarios.items()]
+        known = [part for part in parts if part]
+        return combined(known) if len(known) == len(parts) else None
 
-    def rows(self, form: Form, pool: tuple[Source, ...]) -> set[Cell]:
-        """The measured cells that a form's estimate rests on."""
-        scenarios = {source[0].scenario for source, _ in form.coefficients}
-        return {cell for cell, measure in (*pool, *(source for source, _ in form.coefficients))
-                if cell.scenario in scenarios and self.values((cell, measure))}
-
-    def _part(self, scenario: str, sources: dict[Source, float], pool: tuple[Source, ...],
-              scale: bool) -> Estimate | None:
+    def _part(self, scenario: str, sources: dict[Source, float], pool: Collection[Source]) -> Estimate | None:
         """Several measures of one run are one number of it first; a contrast of methods is then pooled,
-        anything else stands alone."""
+        anything else has its own spread."""
         weights, methods = _factors(sources)
-        if not weights:                           # no common number of all the runs
-            sums = np.array([*self._sum(sources, scale).values()])
-            route = "paired" if abs(sum(sources.values())) < 1e-9 else "level"
-            return alone(sums, route) if len(sums) else None
-        printed = tuple(dict.fromkeys(cell.method for cell, measure in pool
-                                      if cell.scenario == scenario and measure in dict(weights)))
-        design = self.design(scenario, weights, printed, tuple(methods), scale)
-        if abs(sum(methods.values())) < 1e-9:
-            return design.contrast(methods)
-        found = design.level(methods)
-        within = abs(sum(weight for _, weight in weights)) < 1e-9
-        return replace(found, route="paired") if found and within else found
+        if not weights:
+            sums = np.array([*self._sum(sources).values()])
+            return one_sample(sums) if len(sums) else None
+        here = (source for source in pool if source[0].scenario == scenario and source[1] in dict(weights))
+        printed = tuple(dict.fromkeys(cell.method for cell, _ in here))
+        others = tuple(name for name in methods if name not in printed)
+        return self.design(scenario, weights, printed, others).estimate(methods)
 
-    def _design(self, scenario: str, weights: Weights, printed: tuple[str, ...], asked: tuple[str, ...],
-                scale: bool) -> Design:
+    def _design(self, scenario: str, weights: tuple, printed: tuple, others: tuple) -> Design:
         rows = {}
-        for method in dict.fromkeys((*printed, *asked)):
+        for method in (*printed, *others):
             cell = self.study.cell(scenario, method)
-            rows[method] = self._sum({(cell, measure): weight for measure, weight in weights}, scale)
+            rows[method] = self._sum({(cell, measure): weight for measure, weight in weights})
         return Design({method: row for method, row in rows.items() if row}, printed)
 
-    def _sum(self, sources: dict[Source, float], scale: bool) -> dict[Block, float]:
-        """A sum of runs in every block that all of them have."""
-        rows = []
-        for source, factor in sources.items():
-            change = SCALES[measures.scale(source[1]) if scale else ""]
-            rows.append({block: factor * change(value) for block, value in self.values(source).items()})
-        return {block: sum(row[block] for row in rows) for block in sorted(set.intersection(*map(set, rows)))}
+    def _sum(self, sources: dict[Source, float]) -> dict[Block, float]:
+        """A weighted sum of runs in every block that all of them have."""
+        rows = [(self.values(source), weight) for source, weight in sources.items()]
+        blocks = sorted(set.intersection(*(set(row) for row, _ in rows)))
+        return {block: sum(weight * row[block] for row, weight in rows) for block in blocks}
 
 
-def _column(spot: Spot) -> Column:
-    return spot.table, spot.setting, spot.dataset, spot.column
-
-
-def _factors(sources: dict[Source, float]) -> tuple[Weights, dict[str, float]]:
-    """Coefficients of methods x measures as one number per run and its coefficient per method; no weights
-    where they are no such product."""
-    table: dict[str, dict[str, float]] = {}
-    for (cell, measure), coefficient in sources.items():
-        table.setdefault(cell.method, {})[measure] = coefficient
-    first = next(iter(table.values()))
-    unit = next(iter(first.values()))
-    weights = {measure: coefficient / unit for measure, coefficient in first.items()}
-    methods = {}
-    for method, row in table.items():
-        methods[method] = row.get(next(iter(weights)), 0.0)
-        same = row.keys() == weights.keys()
-        if not same or any(abs(row[m] - methods[method] * weights[m]) > 1e-9 for m in row):
-            return (), {}
-    return tuple(weights.items()), methods
+def _factors(sources: dict[Source, float]) -> tuple[tuple, dict[str, float]]:
+    """((measure, weight) of one number per run, its weight per method); empty where there is no such one."""
+    methods = list(dict.fromkeys(cell.method for cell, _ in sources))
+    names = list(dict.fromkeys(measure for _, measure in sources))
+    table = np.zeros((len(methods), len(names)))
+    for (cell, measure), weight in sources.items():
+        table[methods.index(cell.method), names.index(measure)] = weight
+    if np.linalg.matrix_rank(table) > 1:
+        return (), {}
+    weights = (table[0] / table[0, 0]).tolist()
+    return tuple(zip(names, weights)), dict(zip(methods, table[:, 0].tolist()))

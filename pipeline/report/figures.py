@@ -1,382 +1,427 @@
-"""Figures of measured numbers, over rounds, against a number, in pairs and as mean ranks, and of how data is
-dealt to the clients."""
+"""One way to draw: a panel is one small SVG by matplotlib; its title and legend are HTML around it.
+
+Colours are CSS variables: `CSS` has those of lines and dots for light and dark; own, ink, mute, line and bg
+are the page's. There are no fonts and no ids. What belongs to a series has `data-key`, its name, and may have
+a <title> with its numbers: for hover a script marks those of a key `.lit` and `.panels` `.dimmed`.
+"""
+
+import io
 import math
-import textwrap
-from collections.abc import Callable
-from itertools import product
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
+from markupsafe import Markup
 from matplotlib import rc_context
 from matplotlib.figure import Figure
+from matplotlib.patches import Circle, PathPatch
+from matplotlib.path import Path as Outline
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from pipeline.report.ranks import Ranks
-from pipeline.report.svg import FAINT, INK, LINES, PIXELS, STYLE, legend, svg
-from pipeline.report.words import measure_words
+# On light and on dark ground; line-1 to line-6 and dot-1 to dot-5 in the style.
+LINES = "#1f5fa8 #7fb4ee, #23743c #6fc98a, #8a3a8f #d594da, #8a6604 #e0bd55, #0f7480 #62ccd8, #a8284b #f08aa5"
+DOTS = "#0072b2 #56b4e9, #b84c00 #f0822d, #007f5f #2cc79b, #a8447f #de9cc6, #2b2b2b #f2e36a"
+PAIRS = {
+    f"{kind}-{i}": pair
+    for kind, pairs in (("line", LINES), ("dot", DOTS))
+    for i, pair in enumerate(pairs.split(", "), 1)
+}
+# What matplotlib draws with, replaced by the variable afterwards.
+PAINT = {"own": "#c4500c", "ink": "#14202b", "mute": "#5b6671", "line": "#dcd9d0", "bg": "#fcfbf8"}
+PAINT |= {name: pair[:7] for name, pair in PAIRS.items()}
+NAMES = {paint: f"var(--{name})" for name, paint in PAINT.items()} | {PAINT["ink"]: "currentColor"}
+CSS = ":root{" + "".join(f"--{name}:light-dark({pair.replace(' ', ',')});" for name, pair in PAIRS.items())
+CSS += """}
+.panels{display:flex;flex-wrap:wrap;gap:20px 24px;align-items:flex-start;margin:10px 0}
+.panels figure{margin:0;max-width:100%}
+.panels img{max-width:100%;height:auto}
+.panels figcaption{font-size:14px;line-height:1.3;margin:0 0 4px}
+.panels small{display:block}
+.panels svg{display:block;width:100%;height:auto;overflow:visible}
+.panels text{font-size:11px}
+.panels [data-key]{transition:opacity .12s}
+.dimmed [data-key]:not(.lit){opacity:.12}
+.legend{font-size:13px;color:var(--mute);margin:10px 0 0}
+.legend span{margin-right:14px;white-space:nowrap}
+"""
+STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "fedrepro",
+    "font.size": 11,
+    "text.color": PAINT["ink"],
+    **dict.fromkeys(("axes.labelcolor", "xtick.color", "ytick.color"), PAINT["mute"]),
+    **dict.fromkeys(("axes.edgecolor", "grid.color"), PAINT["line"]),
+    "axes.axisbelow": True,
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "axes.spines.left", "path.simplify"), False),
+    **dict.fromkeys(("xtick.major.size", "ytick.major.size"), 0),
+    "lines.solid_capstyle": "butt",
+    "text.parse_math": False,  # a $ in a label is a dollar sign
+}
+INCH = 72  # units of the SVG, each a pixel of the page
+MOST_BANDS, MOST_DOTS = 6, 600  # lines, with more of which ranges hide one another; points of a cloud
+LETTER, LONGEST = 5.9, 40  # pixels, on average, of a letter; letters of a label
+LEVELS = 8  # of fullness in a matrix
+DASHES: list[Any] = ["-", (0, (5, 1.6)), (0, (1.4, 1.4))]
+STROKES: dict[str, list] = {  # of a mark, from and to in units of its reach
+    **dict.fromkeys("●○■", [((0, 0), (0, 0))]),
+    "×": [((-1, -1), (1, 1)), ((-1, 1), (1, -1))],
+    "–": [((-1.3, 0), (1.3, 0))],
+    "|": [((0, -1.3), (0, 1.3))],
+}
 
-DASHES = ["-", (0, (5, 1.6)), (0, (1.4, 1.4))]   # tells lines apart once the colours repeat
-TITLE = 54  # letters in a line of a panel's title; more would run into the legend
-POINTS = 101                                     # rounds of a line that a page carries at most
-CROWDED = 16  # ranks on a line: of more, not all have their number
-MOST_BANDS = 8                                   # with more lines, the bands of the seeds hide one another
+
+@dataclass(frozen=True)
+class Ink:
+    """How a series is drawn: name of its variable, dashes (0 to 2), mark (a key of STROKES), and weight."""
+
+    colour: str
+    dash: int = 0
+    mark: str = "●"
+    bold: bool = False
 
 
-# -- measures over rounds ------------------------------------------------------------------------------------
+Inks = Mapping[str, Ink]
+Tables = Mapping[str, pd.DataFrame]
+Names = Sequence[str]
 
-def trailing_mean(values: pd.Series, window: int) -> pd.Series:
-    """s_t = mean(y_max(1,t-window+1) .. y_t) of a series over rounds, at the rounds that it has (FedCRL Fig.
-    3).
 
-    Rounds that were not evaluated count as absent; round 0, before training, is left out where anything is
-    averaged.
+@dataclass
+class Panel:
+    """Axes with margins in pixels (left, right, below, above), which become one SVG of a page."""
+
+    size: tuple[float, float]
+    margins: tuple[float, float, float, float]
+    title: str = ""
+    note: str = ""
+    series: list[tuple[str, str]] = field(default_factory=list)  # (name, numbers) by gid
+
+    def __post_init__(self) -> None:
+        (width, height), (left, right, below, above) = self.size, self.margins
+        self.figure = Figure((width / INCH, height / INCH), dpi=INCH)
+        span = (width - left - right) / width, (height - below - above) / height
+        self.axes = self.figure.add_axes((left / width, below / height, *span))
+        for patch in (self.figure.patch, self.axes.patch):
+            patch.set_visible(False)
+
+    def of(self, name: str, numbers: str = "") -> str:
+        """The gid of what belongs to a series; `numbers` show under the pointer."""
+        self.series.append((name, numbers))
+        return f"series-{len(self.series) - 1}"
+
+    def finish(self, words: str) -> "Panel":
+        """Turn the drawing into `self.html`, a <figure>; words: the text alternative."""
+        for artist in self.axes.get_children():
+            artist.set_clip_on(False)
+        target = io.StringIO()
+        self.figure.savefig(target, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+        text = re.sub(r' xmlns(:xlink)?="[^"]*"|xlink:', "", target.getvalue())
+        tree = ElementTree.fromstring(text[text.index("<svg") :])
+        box = f"0 0 {self.size[0]:g} {self.size[1]:g}"
+        root = ElementTree.Element("svg", {"viewBox": box, "role": "img", "aria-label": words})
+        root.extend(_lean(tree, self.series))
+        small = f"<small>{escape(self.note)}</small>" if self.note else ""
+        head = f"<figcaption><b>{escape(self.title)}</b>{small}</figcaption>" if self.title or small else ""
+        drawn = ElementTree.tostring(root, encoding="unicode")
+        self.html = f'<figure style="width:{self.size[0]:.0f}px">{head}{drawn}</figure>'
+        return self
+
+
+def _lean(node: ElementTree.Element, series: Sequence[tuple[str, str]]) -> list[ElementTree.Element]:
+    """What a page needs of a node: groups of series alone, tenths of a pixel, variables for colours."""
+    inside = [part for child in node for part in _lean(child, series)]
+    kind, _, place = node.get("id", "").partition("-")
+    if node.tag not in ("g", "path", "text") or (node.tag == "g" and kind != "series"):
+        return [] if node.tag in ("defs", "metadata") else inside
+    style = dict(item.split(": ", 1) for item in node.get("style", "").rstrip("; ").split("; ") if item)
+    for name, default in (("font-family", ""), ("stroke-linejoin", ""), ("stroke-linecap", "butt")):
+        if default in ("", style.get(name)):
+            style.pop(name, None)
+    if style.get("font-size") == "11px":
+        del style["font-size"]
+    numbers = {name: node.get(name, "") for name in ("x", "y", "d", "transform") if node.get(name)}
+    shown = {name: _tenths(text) for name, text in numbers.items() if not text.startswith("rotate(-0 ")}
+    if style:
+        shown["style"] = ";".join(f"{name}:{NAMES.get(value, value)}" for name, value in style.items())
+    part = ElementTree.Element(node.tag, shown)
+    if kind == "series":
+        part.attrib, (name, words) = {"data-key": series[int(place)][0]}, series[int(place)]
+        if words:
+            ElementTree.SubElement(part, "title").text = words
+    part.text = node.text if node.tag == "text" else None
+    part.extend(inside)
+    return [part]
+
+
+def _tenths(text: str) -> str:
+    """Numbers of an attribute with one decimal; a path without the letters that go without saying."""
+    text = re.sub(r"-?\d+\.\d+", lambda number: f"{round(float(number[0]), 1):g}", " ".join(text.split()))
+    text = re.sub(r"M (\S+) (\S+) L \1 \2(?= M|$)", r"M\1 \2h0", text)
+    text = re.sub(r" ?([MLz]) ?", r"\1", text)
+    # behind a curve, numbers without a letter would be one more curve
+    return (text if "C" in text else text.replace("L", " ")).replace(" -", "-")
+
+
+def page(panels: Iterable[Panel], legend: Inks | None = None) -> Markup:
+    """Panels side by side, with a legend above where they do not name their series themselves."""
+    words = ""
+    for name, ink in (legend or {}).items():
+        mark = f'<b style="color:var(--{ink.colour})">{ink.mark}</b>'
+        words += f'<span data-key="{escape(name)}">{mark} {escape(name)}</span> '
+    above = f'<p class="legend">{words}</p>' if words else ""
+    return Markup(f'{above}<div class="panels">{"".join(panel.html for panel in panels)}</div>')
+
+
+def inks(names: Iterable[str], own: str, baseline: str = "FedAvg") -> dict[str, Ink]:
+    """An ink for every name; the paper's own method and the baseline have theirs on every picture."""
+    rest = [name for name in dict.fromkeys(names) if name not in (own, baseline)]
+    free = {name: Ink(f"line-{i % 6 + 1}", i // 6 % 3) for i, name in enumerate(rest)}
+    return {own: Ink("own", bold=True), baseline: Ink("ink")} | free
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
+
+def _dots(
+    panel: Panel, gid: str, x: Any, y: Any, ink: Ink, size: float, alpha: float = 1, reach: float = 0
+) -> None:
+    """All marks of a series as one path of short strokes, few bytes; reach: of a stroke, in data units."""
+    ends = np.column_stack([x, y]).astype(float)[:, None, None] + reach * np.array(STROKES[ink.mark], float)
+    outline = Outline(ends.reshape(-1, 2), [Outline.MOVETO, Outline.LINETO] * (ends.size // 4))
+    cap: Any = "projecting" if ink.mark == "■" else "round"
+    width = size if ink.mark in "●○■" else round(size / 3, 1)
+    for colour, thick in ((PAINT[ink.colour], width), (PAINT["bg"], width - 3))[: 1 + (ink.mark == "○")]:
+        style: dict[str, Any] = {"edgecolor": colour, "linewidth": thick, "capstyle": cap, "gid": gid}
+        panel.axes.add_patch(PathPatch(outline, fill=False, alpha=alpha, zorder=3, **style))
+
+
+# -- lines over a number -------------------------------------------------------------------------------------
+
+
+@rc_context(STYLE)
+def lines(title: str, unit: str, over: str, tables: Tables, ink: Inks, sweep: bool = False) -> Panel:
+    """A line per series with its name at its end, and ranges where there are few lines.
+
+    tables: name -> columns x, mean, low, high. over: what x is. sweep: few numbers, a dot and a bar at each.
     """
-    if window == 1:
-        return values
-    values = values[values.index > 0]
-    every = values.reindex(range(1, values.index.max() + 1)) if len(values) else values
-    return every.rolling(window, min_periods=1).mean()[values.index]
+    right = 18 + LETTER * max(len(_short(name)) for name in tables)
+    width = min(max(390 - right, 220), 300) + right  # of a telephone, if names are short enough
+    panel = Panel((width, max(230, 14 * len(tables) + 60)), (40, right, 34, 20), title)
+    for name, table in tables.items():
+        _line(panel, name, table, ink[name], sweep, len(tables) <= MOST_BANDS)
+    axes = panel.axes
+    axes.margins(x=0.02)
+    if sweep:
+        _ticks_at(axes, sorted({x for table in tables.values() for x in table["x"]}))
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+    _dress(axes, over, unit, "y")
+    _names(panel, tables, ink)
+    return panel.finish(f"{title}: {unit} over {over} of {', '.join(tables)}")
 
 
-def over_seeds(history: pd.DataFrame, measure: str, window: int = 1) -> pd.DataFrame:
-    """Columns mean, min, max over the seeds, by round, of a measure that is smoothed seed by seed."""
-    known = history.dropna(subset=[measure]).set_index("round")
-    smooth = [trailing_mean(seed[measure], window) for _, seed in known.groupby("seed")]
-    return pd.concat(smooth or [known[measure]]).groupby("round").agg(["mean", "min", "max"])
-
-
-def curves_size(columns: int, rows: int) -> tuple[int, int]:
-    """Pixels (width, height) of a figure of curves."""
-    return (730, 336) if columns == rows == 1 else (160 + 400 * columns, 40 + 250 * rows)
-
-
-def curves(columns: dict[str, dict[str, pd.DataFrame]], measures: list[str], window: int = 1) -> str:
-    """Measures (down) over rounds, one column of panels per scenario: a line per method (mean over seeds)
-    and, for a few methods, the range of the seeds; as SVG text.
-
-    columns: title -> method's label -> history.csv of the cell. The loss has its own unit, all else is in
-    percent.
-    """
-    labels = list(dict.fromkeys(label for histories in columns.values() for label in histories))
-    width, height = curves_size(len(columns), len(measures))
-    with rc_context(STYLE):
-        figure = Figure(figsize=(width / PIXELS, height / PIXELS), layout="constrained")
-        grid = figure.subplots(len(measures), len(columns), squeeze=False, sharex="col", sharey="row")
-        for (row, measure), (column, title) in product(enumerate(measures), enumerate(columns)):
-            axes = grid[row, column]
-            for label, history in columns[title].items():
-                if measure == "loss" and (measure not in history or history[measure].isna().all()):
-                    continue  # its steps descend no single loss
-                _line(
-                    axes,
-                    over_seeds(history, measure, window),
-                    labels.index(label),
-                    label,
-                    len(labels) <= MOST_BANDS,
-                )
-            _dress(
-                axes,
-                title if row == 0 else "",
-                _unit(measure, alone=sum(name != "loss" for name in measures) == 1),
-                left=column == 0,
-                bottom=row == len(measures) - 1,
-            )
-        legend(figure, grid.flat)
-        return svg(figure)
-
-
-def curve_data(
-    columns: dict[str, dict[str, pd.DataFrame]], measures: list[str], window: int = 1
-) -> list[dict]:
-    """The panels of `curves` as numbers for the page's own chart: title, unit, and {label: [[round, mean,
-    least, most], ...]} over the seeds, of at most POINTS rounds."""
-    panels = []
-    for measure, (title, histories) in product(measures, columns.items()):
-        unit = _unit(measure, alone=sum(name != "loss" for name in measures) == 1)
-        tables = {label: over_seeds(history, measure, window) for label, history in histories.items()
-                  if measure in history and history[measure].notna().any()}
-        panels.append({"title": title, "unit": unit, "x": "round", "lines": {
-            label: thinned(table.reset_index()[["round", "mean", "min", "max"]])
-            for label, table in tables.items()}})
-    return panels
-
-
-def thinned(rows: pd.DataFrame) -> list[list[float]]:
-    """At most POINTS rows, evenly chosen, with the first and the last; two decimals."""
-    at = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), POINTS)).astype(int))
-    return [[int(x), *(round(value, 2) for value in values)]
-            for x, *values in rows.iloc[at].itertuples(index=False)]
-
-
-def _line(axes, rounds: pd.DataFrame, i: int, label: str, band: bool) -> None:
-    colour = list(LINES)[i % len(LINES)]
-    axes.plot(
-        rounds.index,
-        rounds["mean"],
-        color=colour,
-        label=label,
-        linewidth=1.7,
-        gid=f"line-{_place(axes)}-{i}",
-        linestyle=DASHES[i // len(LINES) % len(DASHES)],
-        marker="o" if len(rounds) <= 31 else "",
-        markersize=2.6,
+def _line(panel: Panel, name: str, table: pd.DataFrame, ink: Ink, sweep: bool, band: bool) -> None:
+    last, x = table.iloc[-1], table["x"].to_numpy(float)
+    spread = f" [{last['low']:.1f}, {last['high']:.1f}]" if last["high"] > last["low"] else ""
+    gid = panel.of(name, f"{name}: {last['mean']:.1f}{spread} at {last['x']:g}")
+    width, order = (2.4, 3) if ink.bold else (1.5, 2)
+    panel.axes.plot(
+        x, table["mean"], color=PAINT[ink.colour], ls=DASHES[ink.dash], lw=width, zorder=order, gid=gid
     )
-    if band:
-        axes.fill_between(rounds.index, rounds["min"], rounds["max"], color=colour, alpha=0.16, linewidth=0)
+    if sweep:
+        _dots(panel, panel.of(name), x, table["mean"], ink, 7)
+        panel.axes.vlines(x, table["low"], table["high"], color=PAINT[ink.colour], lw=1, gid=panel.of(name))
+    elif band and (table["high"] > table["low"]).any():
+        edge = np.concatenate([table["low"], table["high"][::-1]])
+        area: dict[str, Any] = {"color": PAINT[ink.colour], "alpha": 0.13, "lw": 0, "gid": panel.of(name)}
+        panel.axes.fill(np.concatenate([x, x[::-1]]), edge, **area)
 
 
-def _place(axes) -> int:
-    return axes.figure.axes.index(axes)
-
-
-def _unit(measure: str, alone: bool) -> str:
-    """What an axis shows; which accuracy, where a figure has several."""
-    return (
-        "training loss" if measure == "loss" else "accuracy, %" if alone else f"{measure_words(measure)}, %"
-    )
-
-
-def _dress(axes, title: str, unit: str, left: bool, bottom: bool) -> None:
-    axes.set_title(textwrap.fill(title, TITLE), loc="left", fontsize=9.5)
-    axes.set_ylabel(unit if left else "")
-    axes.set_xlabel("round" if bottom else "")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.grid(axis="y", color=FAINT, linewidth=0.5, alpha=0.6)
-    axes.tick_params(length=3)
-    axes.margins(x=0.015)
-
-
-# -- measures against a number -------------------------------------------------------------------------------
-
-def sweep_size(panels: int, rows: int, labels: int) -> tuple[int, int]:
-    """Pixels (width, height) of a figure of sweeps with its legend below."""
-    return 20 + 360 * panels, 60 + 240 * rows + 18 * labels
-
-
-def sweep(panels: dict[str, dict[str, dict[str, pd.DataFrame]]]) -> str:
-    """Measures against a number: one column of panels per number, one row per measure, a line per label; as
-    SVG text.
-
-    panels: number's name -> measure's words -> label -> columns x, mean, std (NaN for one seed), by x. Bars:
-    +- std over the seeds.
-    """
-    labels = list(
-        dict.fromkeys(label for rows in panels.values() for lines in rows.values() for label in lines)
-    )
-    rows = max(len(measures) for measures in panels.values())
-    width, height = sweep_size(len(panels), rows, len(labels))
-    with rc_context(STYLE):
-        figure = Figure(figsize=(width / PIXELS, height / PIXELS), layout="constrained")
-        grid = figure.subplots(rows, len(panels), squeeze=False, sharex="col", sharey="row")
-        for column, (name, measures) in enumerate(panels.items()):
-            for row, (words, lines) in enumerate(measures.items()):
-                axes = grid[row, column]
-                for label, table in lines.items():
-                    _sweep_line(axes, table, labels.index(label), label)
-                _number_axis(axes, sorted({x for table in lines.values() for x in table["x"]}))
-                axes.set_ylabel(words if column == 0 else "")
-                axes.set_xlabel(name if row == rows - 1 else "")
-                axes.grid(axis="y", color=FAINT, linewidth=0.5, alpha=0.6)
-                axes.tick_params(length=3)
-        legend(figure, grid.flat, below=True)
-        return svg(figure)
-
-
-def sweep_data(panels: dict[str, dict[str, dict[str, pd.DataFrame]]]) -> list[dict]:
-    """The panels of `sweep` as numbers, as `curve_data` gives them: [[x, mean, mean - std, mean + std],
-    ...]."""
-    def rows(table: pd.DataFrame) -> list[list[float]]:
-        return [[x, round(mean, 2), round(mean - std, 2), round(mean + std, 2)]
-                for x, mean, std in table[["x", "mean", "std"]].fillna(0).itertuples(index=False)]
-    return [{"title": "", "unit": words, "x": name, "lines": {label: rows(lines[label]) for label in lines}}
-            for name, measures in panels.items() for words, lines in measures.items()]
-
-
-def _sweep_line(axes, table: pd.DataFrame, i: int, label: str) -> None:
-    colour = list(LINES)[i % len(LINES)]
-    axes.plot(
-        table["x"],
-        table["mean"],
-        color=colour,
-        label=label,
-        linewidth=1.7,
-        marker="o",
-        markersize=4,
-        gid=f"sweep-{_place(axes)}-{i}",
-        linestyle=DASHES[i // len(LINES) % len(DASHES)],
-    )
-    axes.errorbar(
-        table["x"],
-        table["mean"],
-        yerr=table["std"].fillna(0),
-        color=colour,
-        fmt="none",
-        capsize=2.5,
-        linewidth=1,
-    )
-
-
-def _number_axis(axes, numbers: list[float]) -> None:
-    """A tick at every number, with words where there is room for them; a logarithmic axis where they span
-    more than a power of ten."""
-    place: Callable[[float], float] = float
+def _ticks_at(axes: Any, numbers: list[float]) -> None:
+    """A tick at every number, words where there is room; a logarithmic axis over more than a power of ten."""
     if numbers[0] > 0 and numbers[-1] / numbers[0] > 10:
         axes.set_xscale("log")
-        place = math.log10
-    room, last = (place(numbers[-1]) - place(numbers[0])) / 9, -math.inf
-    words = []
-    for number in numbers:
-        free = place(number) - last >= room
-        words.append(f"{number:g}" if free else "")
-        last = place(number) if free else last
+    places = np.log10(numbers) if axes.get_xscale() == "log" else np.array(numbers)
+    room, last, words = (places[-1] - places[0]) / 8, -math.inf, []
+    for place, number in zip(places, numbers, strict=True):
+        words.append(f"{number:g}" if place - last >= room else "")
+        last = place if words[-1] else last
     axes.set_xticks(numbers, words)
     axes.xaxis.set_minor_locator(NullLocator())
 
 
-# -- two measures, and data ----------------------------------------------------------------------------------
+def _dress(axes: Any, below: str, unit: str, grid: str) -> None:
+    axes.set_xlabel(below, labelpad=3)
+    axes.annotate(unit, (0, 1), (-36, 9), "axes fraction", "offset points", color=PAINT["mute"])
+    axes.grid(axis=grid, lw=0.7)
+    axes.spines["bottom"].set_visible(grid == "y")
 
-def pairs_size(panels: int, rows: int) -> tuple[int, int]:
-    """Pixels (width, height) of a figure of pairs."""
-    return 270 + 260 * panels, 70 + 20 * rows
+
+def _names(panel: Panel, tables: Tables, ink: Inks) -> None:
+    """The name of every line at its end, moved up or down where two would overlap."""
+    panel.axes.autoscale_view()
+    to_pixels = panel.axes.transData
+    ends = {name: to_pixels.transform(table[["x", "mean"]].iloc[-1]) for name, table in tables.items()}
+    order, edge = sorted(ends, key=lambda name: ends[name][1]), max(x for x, _ in ends.values())
+    places = spread([ends[name][1] for name in order], 13, 8, panel.size[1] - 24)
+    for name, y in zip(order, places, strict=True):
+        lead = to_pixels.inverted().transform(np.vstack([ends[name], (edge + 11, y), (edge + 14, y)]))
+        style: dict[str, Any] = {"color": PAINT[ink[name].colour], "gid": panel.of(name)}
+        panel.axes.plot(*lead[:2].T, lw=0.6, scalex=False, scaley=False, zorder=1, **style)
+        weight = "bold" if ink[name].bold else "normal"
+        panel.axes.text(
+            lead[2, 0], lead[2, 1], _short(name), va="center_baseline", fontweight=weight, **style
+        )
 
 
-def pairs(panels: dict[str, pd.DataFrame], words: list[str]) -> str:
-    """Two numbers a row on one axis, a panel each, as SVG text.
+def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> np.ndarray:
+    """Ascending places near ascending wanted ones, from low to high, `gap` or more between neighbours."""
+    offset = gap * np.arange(len(wanted))
+    free = np.clip(wanted - offset, low, max(high - offset[-1], low))
+    return offset + (np.maximum.accumulate(free) + np.minimum.accumulate(free[::-1])[::-1]) / 2
 
-    panels: title -> row's label -> columns first (ring), second (disc). words: what they are.
+
+# -- dots ----------------------------------------------------------------------------------------------------
+
+
+@rc_context(STYLE)
+def rows(title: str, unit: str, table: pd.DataFrame, ink: Inks, own: str = "", note: str = "") -> Panel:
+    """A row per name of the index with a mark per column on one axis; the number itself where there is one.
+
+    NaN has no mark. own: the row in the accent's colour.
     """
-    labels = list(dict.fromkeys(label for table in panels.values() for label in table.index))
-    width, height = pairs_size(len(panels), len(labels))
-    ring = {"markerfacecolor": "none", "color": list(LINES)[7], "label": words[0]}
-    disc = {"color": list(LINES)[1], "label": words[1]}
-    with rc_context(STYLE):
-        figure = Figure(figsize=(width / PIXELS, height / PIXELS), layout="constrained")
-        grid = figure.subplots(1, len(panels), squeeze=False, sharey=True)
-        for i, (axes, (title, table)) in enumerate(zip(grid.flat, panels.items())):
-            place = [labels.index(label) for label in table.index]
-            axes.hlines(place, table["first"], table["second"], color=FAINT, linewidth=1)
-            axes.plot(table["first"], place, linestyle="", marker="o", gid=f"first-{i}", **ring)
-            axes.plot(table["second"], place, linestyle="", marker="o", gid=f"second-{i}", **disc)
-            axes.set_title(textwrap.fill(title, TITLE - 16), loc="left", fontsize=9.5)
-            axes.set_yticks(range(len(labels)), labels)
-            axes.set_ylim(len(labels) - 0.5, -0.5)
-            axes.set_xlabel("accuracy, %")
-            axes.grid(axis="x", color=FAINT, linewidth=0.5, alpha=0.6)
-            axes.tick_params(length=3)
-        legend(figure, list(figure.axes))
-        return svg(figure)
+    one, numbers = len(table.columns) == 1, table.to_numpy(float)
+    left = 14 + LETTER * max(len(_short(str(name))) for name in table.index)
+    across, right = (132, 48) if one else (190, 12)
+    panel = Panel((left + across + right, 40 + 19 * len(table)), (left, right, 36, 4), title, note)
+    axes, most = panel.axes, np.nanmax(numbers)
+    log = one and most > 8 * numbers[numbers > 0].min(initial=most)
+    if not one:
+        axes.hlines(range(len(table)), table.min(axis=1), table.max(axis=1), color=PAINT["line"], lw=2)
+    for column in table:
+        shown = table[column][table[column] > 0] if log else table[column].dropna()
+        places = table.index.get_indexer(shown.index)
+        for accent in (False, True)[: 1 + one]:
+            here = ((shown.index == own) & one) == accent
+            if here.any():
+                style, gid = Ink("own") if accent else ink[str(column)], panel.of(str(column), str(column))
+                _dots(panel, gid, shown[here], places[here], style, 9)
+    mark = {"color": PAINT["own"], "fontweight": "bold"}
+    words = [_digits(number, numbers) for number in numbers[:, 0]] if one else []
+    for texts, at, shift in ((table.index, 0, -8), (words, 1, right)):
+        for place, text in enumerate(texts):
+            mine: dict[str, Any] = mark if table.index[place] == own else {}
+            where = (at, place), (shift, 0), axes.get_yaxis_transform(), "offset points"
+            axes.annotate(_short(str(text)), *where, ha="right", va="center_baseline", **mine)
+    axes.set(ylim=(len(table) - 0.5, -0.5), yticks=[])
+    _few_ticks(axes, numbers, log)
+    _dress(axes, unit, "", "x")
+    return panel.finish(f"{title}: {unit} of {', '.join(map(str, table.index))}")
 
 
-def dealt_size(panels: dict[str, pd.DataFrame]) -> tuple[int, int]:
-    """Pixels (width, height) of a figure of images per class and client."""
-    clients, classes = (max(table.shape[i] for table in panels.values()) for i in (0, 1))
-    return 90 + len(panels) * (60 + 30 * clients), 80 + 26 * classes
+def _digits(number: float, among: np.ndarray) -> str:
+    """With no or one decimal if all are so, else with three digits (53.4; 0.0210); a dash for NaN."""
+    if np.isnan(number):
+        return "—"
+    decimals = [d for d in (0, 1) if np.allclose(among, among.round(d), equal_nan=True) or number >= 100]
+    return f"{number:,.{decimals[0]}f}" if decimals else f"{number:#.3g}" if number else "0"
 
 
-def dealt(panels: dict[str, pd.DataFrame]) -> str:
-    """A disc per class and client with an area by its number of images, as SVG text.
+def _few_ticks(axes: Any, values: np.ndarray, log: bool) -> None:
+    """About four ticks; on a logarithmic axis at 1, 2 and 5 times powers of ten, or at powers alone."""
+    if not log:
+        axes.margins(x=0.06)
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=bool(np.nanmax(values) - np.nanmin(values) > 2)))
+        return
+    first, last = np.log10([values[values > 0].min(), np.nanmax(values)])
+    first, last = first - 0.05 * (last - first), last + 0.05 * (last - first)
+    steps = next(
+        steps for steps in ((1, 2, 5), (1, 3), (1,)) if (last - first) * len(steps) < 5 or steps == (1,)
+    )
+    powers = 10.0 ** np.arange(math.floor(first), math.ceil(last) + 1)
+    ticks = [tick for tick in np.outer(powers, steps).ravel() if first <= math.log10(tick) <= last]
+    axes.set_xscale("log")
+    axes.set_xlim(10**first, 10**last)
+    axes.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
+    axes.xaxis.set_minor_locator(NullLocator())
 
-    panels: title -> a row per client, a column per class.
+
+@rc_context(STYLE)
+def scatter(across: str, up: str, tables: Tables, ink: Inks) -> Panel:
+    """A mark per point and series. tables: name -> columns x, y."""
+    panel = Panel((420, 260), (40, 12, 34, 20))
+    for name, table in tables.items():
+        _dots(panel, panel.of(name, name), table["x"], table["y"], ink[name], 8, 0.75)
+    numbers = np.concatenate([table["x"].to_numpy(float) for table in tables.values()])
+    _few_ticks(panel.axes, numbers, numbers.max() > 8 * numbers.min() > 0)
+    panel.axes.autoscale_view(scalex=False)
+    panel.axes.yaxis.set_major_locator(MaxNLocator(5))
+    _dress(panel.axes, across, up, "y")
+    return panel.finish(f"{up} against {across} of {', '.join(tables)}")
+
+
+# -- clouds and squares --------------------------------------------------------------------------------------
+
+
+def label_inks(labels: Iterable[str]) -> dict[str, Ink]:
+    """An ink for every class: five colours, then further marks."""
+    return {name: Ink(f"dot-{i % 5 + 1}", mark="●×–|"[i // 5 % 4]) for i, name in enumerate(labels)}
+
+
+@rc_context(STYLE)
+def cloud(title: str, note: str, table: pd.DataFrame, ink: Inks, sphere: bool = False) -> Panel:
+    """Points by label, at most MOST_DOTS, evenly taken; on the unit sphere seen along z, those behind faint.
+
+    table: columns x, y, label, and z for a sphere.
     """
-    width, height = dealt_size(panels)
-    with rc_context(STYLE):
-        figure = Figure(figsize=(width / PIXELS, height / PIXELS), layout="constrained")
-        grid = figure.subplots(1, len(panels), squeeze=False)
-        for i, (axes, (title, table)) in enumerate(zip(grid.flat, panels.items())):
-            client, label = np.indices(table.shape)
-            areas = 240 * table.to_numpy().ravel() / max(table.max(axis=None), 1)
-            axes.scatter(
-                client.ravel(), label.ravel(), s=areas, color=list(LINES)[0], linewidths=0, gid=f"dealt-{i}"
-            )
-            axes.set(xlim=(-0.6, len(table) - 0.4), ylim=(-0.6, len(table.columns) - 0.4))
-            axes.set_xticks(range(len(table)), table.index.map(str), rotation=0 if len(table) < 7 else 90)
-            axes.set_yticks(range(len(table.columns)), table.columns)
-            axes.set_title(textwrap.fill(title, TITLE - 20), loc="left", fontsize=9.5)
-            axes.set_xlabel("client")
-            axes.set_ylabel("class" if i == 0 else "")
-            axes.tick_params(length=3)
-        return svg(figure)
+    taken = np.linspace(0, len(table) - 1, min(len(table), MOST_DOTS)).round().astype(int)
+    shown, panel = table.iloc[np.unique(taken)], Panel((244, 244), (2, 2, 2, 2), title, note)
+    places = shown[["x", "y"]].to_numpy(float)
+    if sphere:
+        places = places / (reach := max(1.0, float(np.quantile(np.abs(places), 0.995))))
+        panel.axes.add_patch(Circle((0, 0), 1 / reach, fill=False, edgecolor=PAINT["line"], lw=1.5))
+    else:
+        places = places - (places.min(0) + places.max(0)) / 2
+        places = places / max(np.abs(places).max(), 1e-9)
+    behind = shown["z"].to_numpy() < 0 if sphere else np.zeros(len(shown), bool)
+    for label, faint in ((label, faint) for faint in (True, False) for label in ink):
+        here = (shown["label"].astype(str) == label).to_numpy() & (behind == faint)
+        if here.any():
+            x, y, alpha = places[here, 0], places[here, 1], 0.28 if faint else 0.85
+            _dots(panel, panel.of(label, label), x, y, ink[label], 4.6, alpha, 0.015)
+    panel.axes.set(xlim=(-1.04, 1.04), ylim=(-1.04, 1.04))
+    panel.axes.set_axis_off()
+    return panel.finish(f"{title}: {len(shown)} points of {len(ink)} classes")
 
 
-# -- corruptions ---------------------------------------------------------------------------------------------
+@rc_context(STYLE)
+def squares(title: str, note: str, values: np.ndarray, across: Names, down: Names, unit: str) -> Panel:
+    """A matrix of squares, the fuller the larger the number: positive line-1, negative own.
 
-def corruptions_size() -> tuple[int, int]:
-    """Pixels (width, height) of a figure of accuracy by corruption."""
-    return 800, 400
-
-
-def corruptions(tables: dict[str, pd.DataFrame]) -> str:
-    """Accuracy by severity (left) and by corruption, the hardest above (right), a line or a sign per method;
-    as SVG text.
-
-    tables: method -> columns corruption, severity, images, accuracy in percent.
+    across, down: names of columns and rows; unit: words below.
     """
-    width, height = corruptions_size()
-    names = _pooled(pd.concat(tables.values()), "corruption").sort_values().index     # the hardest first
-    with rc_context(STYLE):
-        figure = Figure(figsize=(width / PIXELS, height / PIXELS), layout="constrained")
-        left, right = figure.subplots(1, 2)
-        for i, (label, table) in enumerate(tables.items()):
-            severity, kind = (_pooled(table, column) for column in ("severity", "corruption"))
-            line: dict[str, Any] = {"color": list(LINES)[i % len(LINES)], "marker": "osD^v"[i % 5],
-                                    "markersize": 4.5, "label": label}
-            left.plot(severity.index, severity, linewidth=1.7, gid=f"severity-{i}", **line)
-            right.plot(kind.reindex(names), range(len(names)), linestyle="", gid=f"corruption-{i}", **line)
-        left.set(xlabel="severity", ylabel="accuracy, %")
-        left.xaxis.set_major_locator(MaxNLocator(integer=True))
-        right.set(xlabel="accuracy, %", ylim=(len(names) - 0.5, -0.5))
-        right.set_yticks(range(len(names)), names.str.replace("_", " "))
-        for axes, along in ((left, "y"), (right, "both")):
-            axes.grid(axis=along, color=FAINT, linewidth=0.5, alpha=0.6)
-            axes.tick_params(length=3)
-        legend(figure, [right], below=True)
-        return svg(figure)
-
-
-def _pooled(table: pd.DataFrame, column: str) -> pd.Series:
-    """The accuracy over all images of each value of a column."""
-    right = table["accuracy"] * table["images"]
-    return right.groupby(table[column]).sum() / table["images"].groupby(table[column]).sum()
-
-
-# -- mean ranks ----------------------------------------------------------------------------------------------
-
-def critical_difference_size(methods: int, groups: int) -> tuple[int, int]:
-    """Pixels (width, height) of a critical-difference picture."""
-    return 730, 82 + 17 * ((methods + 1) // 2) + 9 * groups
-
-
-def critical_difference(ranks: Ranks) -> str:
-    """Mean ranks on a line, names to both sides below it, bars under the line where groups may be drawn, as
-    SVG text (Demsar 2006)."""
-    names, places, k = list(ranks.means), list(ranks.means.values()), len(ranks.means)
-    groups = ranks.groups if ranks.bars else []
-    width, height = critical_difference_size(k, len(groups))
-    with rc_context(STYLE):
-        figure = Figure(figsize=(width / PIXELS, height / PIXELS))
-        axes = figure.add_axes((0.28, 0, 0.44, 1))
-        axes.set(xlim=(1, k), ylim=(height, 0))
-        axes.set_axis_off()
-        line: dict[str, Any] = {"color": INK, "linewidth": 1, "clip_on": False}
-        axes.plot([1, k], [58, 58], **line)
-        for rank in range(1, k + 1):
-            axes.plot([rank, rank], [54, 58], **line)
-            if k <= CROWDED or rank in (1, k) or (rank % 5 == 0 and rank < k - 1):
-                axes.text(rank, 51, str(rank), ha="center", va="bottom")
-        axes.plot([1, 1 + ranks.distance], [24, 24], marker="|", gid="distance", **line)
-        words = f"critical difference {ranks.distance:.2f}"
-        axes.text(1 + ranks.distance / 2, 19, words, ha="center", va="bottom")
-        for i, group in enumerate(groups):
-            ends = [ranks.means[group[0]], ranks.means[group[-1]]]
-            bar: dict[str, Any] = {"color": list(LINES)[1], "linewidth": 4, "solid_capstyle": "round",
-                                   "clip_on": False}
-            axes.plot(ends, [66 + 9 * i] * 2, gid=f"group-{i}", **bar)
-        half = (k + 1) // 2
-        for i, (name, place) in enumerate(zip(names, places)):
-            left, row, gap = i < half, i if i < half else k - 1 - i, 0.01 + (k - 1) * 0.02
-            y, edge = 74 + 9 * len(groups) + 17 * row, 1 - gap if left else k + gap
-            axes.plot([place, place, edge], [58, y, y], gid=f"rank-{i}", **line | {"linewidth": 0.8})
-            words = f"{name}  {place:.2f} " if left else f" {place:.2f}  {name}"
-            axes.text(edge, y, words, ha="right" if left else "left", va="center")
-        return svg(figure)
+    left, side = 8 + LETTER * max((len(name) for name in down), default=0), max(100 / len(values), 3)
+    side, tall = (22, LETTER * max(map(len, across))) if across else (side, 0)
+    turned, below = tall > side, (30 + tall if tall > side else 36) if across else 4
+    size = left + side * values.shape[1] + 4, below + 4 + side * len(values)
+    panel, most = Panel(size, (left, 4, below, 4), title, note), max(np.abs(values).max(), 1e-9)
+    corner = 0.48 * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1], [-1, -1]])
+    levels = np.ceil(np.abs(values) / most * LEVELS - 1e-9) * np.sign(values)
+    for level in [level for level in np.unique(levels) if level]:
+        here = np.argwhere(levels == level)[:, None, ::-1] + corner
+        codes = [Outline.MOVETO, *[Outline.LINETO] * 3, Outline.CLOSEPOLY] * len(here)
+        colour, alpha = PAINT["line-1" if level > 0 else "own"], round(abs(level) / LEVELS, 2)
+        outline = Outline(here.reshape(-1, 2), codes)
+        panel.axes.add_patch(PathPatch(outline, facecolor=colour, alpha=alpha, lw=0))
+    shape = values.shape
+    panel.axes.set(xlim=(-0.5, shape[1] - 0.5), ylim=(shape[0] - 0.5, -0.5), xlabel=unit)
+    panel.axes.set_xticks(range(len(across)), across, rotation=90 if turned else 0)
+    panel.axes.set_yticks(range(len(down)), down)
+    panel.axes.spines["bottom"].set_visible(False)
+    return panel.finish(f"{title}: {shape[0]} by {shape[1]} numbers {note}")

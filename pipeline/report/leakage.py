@@ -1,62 +1,40 @@
-"""What was reconstructed of the clients' images from what methods send: reports/leakage/, which the stage
-`leakage` writes (pipeline/cells/leakage.py says what the server knows)."""
+"""What was reconstructed of the clients' images from what methods send, and how far rounding alone moves an
+accuracy: reports/leakage/leakage.csv of the stage `leakage` (pipeline/cells/leakage.py says what the server
+knows), and reports/noise.csv of benchmarks/rounding.py."""
+
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+import math
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, median_low
+from statistics import fmean, median, median_low
 from typing import TYPE_CHECKING, Any
 
 from pipeline import files
-from pipeline.cells.results import summarise
+from pipeline.data.pictures import size_and_text
 from pipeline.errors import ParamError
-from pipeline.report.panels import Panel, Row, Value, merge_heads
-from pipeline.report.pictures import Picture, leaked
+from pipeline.report.comparison import Axis
+from pipeline.report.statistics import replicates
 from pipeline.report.study import Study
-from pipeline.report.words import listed
-from pipeline.schema import ROOT, load_paper, shorten
+from pipeline.schema import ROOT, Cell, load_paper, shorten
 
-if TYPE_CHECKING:                                     # needs torch, which pages do without
+if TYPE_CHECKING:  # needs torch, which pages do without
     from pipeline.cells.leakage import Attempt
 
 PAPER, FOLDER = "fedcrl", Path("reports", "leakage")
 SCORES = ("ssim", "random", "mean")
 COLUMNS = ["method", "sent", "seed", "round", "client", "images", "target", *SCORES]
 TARGETS = {"batch": "the batch", "nearest": "nearest image", "class mean": "mean image"}
-FACTS = ("reconstruction", "random image", "class mean", "above both")
-LEAD = (
-    "A curious server attacks what one client of FedCRL's miniature sends. Two guesses need no attack: a "
-    "random image of the class from another client, and the mean image of the class over the others. In "
-    "parentheses: how like the client's images (SSIM, 1: the same) the reconstructions are on average, and "
-    "these mean images."
-)
-ABOUT = (
-    "FedCCL says that its signals are “more privacy-friendly, and it is difficult to recover the raw data "
-    "from them”, FedCRL that averaged representations “will not intrude privacy” and that not sending the "
-    "last layers avoids reverse engineering. Here a curious server attacks what one client of FedCRL's "
-    "miniature sends. Behind a gradient, of one SGD step without dropout, it looks for the batch by cosine "
-    "distance and total variation (Geiping et al. 2020) and knows the labels; that of one image it infers "
-    "(iDLG, Zhao et al. 2020). Behind a mean of representations it looks for an image that is represented "
-    "so, by the client's own extractor where that is sent (FedCRL, FedCCL), by the initial one where not "
-    "(FedProto). Either way it knows that images are enlarged scans of 8 × 8 pixels, and begins at the "
-    "class's mean image over the other clients. SSIM (Wang et al. 2004) says how like the result is to the "
-    "batch, or to the client's nearest image of the class and to their mean. A random image of the class "
-    "from another client, and the mean image of the others, need no attack: what was sent tells more only "
-    "where the result is above both. Images are counted in the batch, or in the client's whole class. "
-    "Limits: the attack's steps and weight were chosen on a model of another seed but partly the same "
-    "images, and its start after a look at the first seed's results, which favours it; easy images, a small "
-    "network; an attack that fails proves no safety, as a stronger one may succeed; whole updates, of many "
-    "steps of Adam, are not attacked, though FedCCL sends its model besides its signals, and FedCRL its "
-    "features."
-)
-SIDE, GAP, LEFT, ABOVE = 64, 8, 110, 58               # pixels of the picture
+NOISE = ["cell", "setting", "accuracy"]
+# Pixels of the picture.
+SIDE, GAP, LEFT, ABOVE = 64, 8, 110, 58
 
 
 @dataclass(frozen=True)
 class Key:
-    """A row of the table: what is attacked, and what the reconstruction is compared with."""
+    """What is attacked, and what the reconstruction is compared with."""
+
     method: str
     sent: str
     images: str
@@ -68,70 +46,76 @@ class Key:
         size = str(many) if row["target"] == "batch" or many == 1 else "2 to 9" if many < 10 else "10 or more"
         return cls(row["method"], row["sent"], size, row["target"])
 
+    @property
+    def order(self) -> tuple:
+        return self.method, self.sent, self.target == "class mean", len(self.images), self.images
+
+
+@dataclass(frozen=True)
+class Score:
+    """Attempts of one kind in one round: mean SSIM of reconstruction, random image and class mean, and how
+    many reconstructions are closer than both guesses."""
+
+    ssim: float
+    random: float
+    mean: float
+    above: int
+    attempts: int
+
+    @classmethod
+    def of(cls, attempts: list[dict]) -> Score | None:
+        if not attempts:
+            return None
+        above = sum(row["ssim"] > max(row["random"], row["mean"]) for row in attempts)
+        ssim, random, mean = (fmean(row[name] for row in attempts) for name in SCORES)
+        return cls(ssim, random, mean, above, len(attempts))
+
 
 @dataclass(frozen=True)
 class Leakage:
-    """What a page shows."""
-    lead: str
-    findings: list[str]                   # of a round each
-    about: str
-    panel: Panel
-    picture: Picture | None
+    """rows: (method, what was sent, images, compared with) -> a score per round; picture: width and height of
+    leakage.png, None without it."""
+
+    rounds: list[int]
+    axis: Axis
+    rows: list[tuple[tuple[str, str, str, str], list[Score | None]]]
+    picture: tuple[int, int] | None
+
+    @property
+    def shown(self) -> dict[str, list[tuple[str, list[Score | None]]]]:
+        """Rows of the picture, which are compared with images and not with their mean: what was sent ->
+        (images, a score per round)."""
+        groups: dict[str, list[tuple[str, list[Score | None]]]] = {}
+        for (method, sent, images, target), scores in self.rows:
+            if target != TARGETS["class mean"]:
+                groups.setdefault(f"{method}, {sent}", []).append((images, scores))
+        return groups
+
+    def more(self, number: int) -> tuple[int, int]:
+        """(kinds of attack of which most come closer than both guesses, kinds) of a round."""
+        at = self.rounds.index(number)
+        scores = [score for rows in self.shown.values() for _, row in rows if (score := row[at])]
+        return sum(score.above > score.attempts / 2 for score in scores), len(scores)
 
 
 def leakage(studies: dict[str, Study], root: Path = ROOT) -> Leakage | None:
     """None where the stage has not run."""
-    rounds = read(root)
+    rounds, rows = read(root), []
     if not rounds or PAPER not in studies:
         return None
-    label = studies[PAPER].label
-    rows = []
-    for key in dict.fromkeys(key for found in rounds.values() for key in found):
-        if key.target == "class mean" and key.images == "1":
-            continue                                  # which is that nearest image
-        stub = [label(key.method), key.sent, key.images, TARGETS[key.target]]
-        values = [value for found in rounds.values() for value in _values(found.get(key, []))]
-        rows.append(Row(", ".join(stub), stub, values))
-    heads = merge_heads([[f"round {number}", fact] for number in rounds for fact in FACTS])
-    panel = Panel("", ["method", "sent", "images", "compared with"], heads, rows)
-    findings = [_finding(number, found, label) for number, found in rounds.items()]
-    return Leakage(LEAD, findings, ABOUT, panel, leaked(root))
-
-
-def _values(found: list[dict]) -> list[Value]:
-    if not found:
-        return [Value("outside") for _ in FACTS]
-    above = sum(map(_above, found))
-    return [*(Value("measured", summarise([row[score] for row in found])) for score in SCORES),
-            Value("text", text=f"{above} of {len(found)}", order=above / len(found))]
-
-
-def _above(row: dict) -> bool:
-    return row["ssim"] > max(row["random"], row["mean"])
-
-
-def _finding(number: int, found: dict[Key, list[dict]], label: Callable[[str], str]) -> str:
-    """From which things sent most reconstructions are nearer than what needs no attack, in words."""
-    said: dict[bool, dict[str, list[str]]] = {True: {}, False: {}}
-    for key, rows in found.items():
-        if key.target != "class mean":
-            ssim, guess = (fmean(row[score] for row in rows) for score in ("ssim", "mean"))
-            which = said[sum(map(_above, rows)) > len(rows) / 2]
-            which.setdefault(f"{label(key.method)}'s {key.sent}", []).append(
-                f"{key.images} ({ssim:.2f}, {guess:.2f})")
-    told, silent = (
-        "; ".join(f"{what}, images {listed(sizes)}" for what, sizes in which.items()) or "none"
-        for which in said.values()
-    )
-    return (
-        f"Round {number}: most reconstructions come closer to the client's images than both guesses from "
-        f"{told}. Most do not from {silent}."
-    )
+    for key in dict.fromkeys(key for kinds in rounds.values() for key in kinds):
+        # Of one image the mean is that image.
+        if key.target != "class mean" or key.images != "1":
+            words = studies[PAPER].label(key.method), key.sent, key.images, TARGETS[key.target]
+            rows.append((words, [Score.of(kinds.get(key, [])) for kinds in rounds.values()]))
+    path = root / FOLDER / "leakage.png"
+    size = size_and_text(path, "dvc repro reports/leakage/dvc.yaml")[0] if path.exists() else None
+    return Leakage([*rounds], Axis.over([0, 1]), rows, size)
 
 
 def read(root: Path = ROOT) -> dict[int, dict[Key, list[dict]]]:
-    """{round: {row of the table: attempts}}, empty without the file; ParamError names the line that is
-    wrong."""
+    """{round: {kind of attack: scores of its attempts}}, empty without the file; ParamError names the line
+    that is wrong."""
     path = root / FOLDER / "leakage.csv"
     if not path.exists():
         return {}
@@ -143,30 +127,33 @@ def read(root: Path = ROOT) -> dict[int, dict[Key, list[dict]]]:
         except ValueError as error:
             raise ParamError(f"{shorten(path)}:{line}: {error}") from None
         if key.target not in TARGETS or not all(-1 <= score <= 1 for score in scores.values()):
-            wrong = f"a target other than {listed(TARGETS)}, or a similarity outside [-1, 1]"
+            wrong = f"target not one of {', '.join(TARGETS)}, or a similarity outside [-1, 1]"
             raise ParamError(f"{shorten(path)}:{line}: {wrong}")
         rounds.setdefault(number, {}).setdefault(key, []).append(scores)
-    return {number: dict(sorted(found.items(), key=_order)) for number, found in rounds.items()}
+    return {
+        number: dict(sorted(kinds.items(), key=lambda item: item[0].order))
+        for number, kinds in rounds.items()
+    }
 
 
-def _order(item: tuple[Key, list[dict]]) -> tuple:
-    key = item[0]
-    return key.method, key.sent, key.target == "class mean", len(key.images), key.images
+# -- the stage's files ---------------------------------------------------------------------------------------
 
 
 def write(attempts: list[Attempt], root: Path = ROOT) -> None:
     """reports/leakage/leakage.csv, and of every kind of attack of the first round the one of median success
     in leakage.png."""
     rows = [{name: value for name, value in vars(one).items() if name != "shown"} for one in attempts]
-    files.write_csv(root / FOLDER / "leakage.csv", COLUMNS, (
-        [f"{row[name]:.4f}" if name in SCORES else row[name] for name in COLUMNS] for row in rows))
+    lines = ([f"{row[name]:.4f}" if name in SCORES else row[name] for name in COLUMNS] for row in rows)
+    files.write_csv(root / FOLDER / "leakage.csv", COLUMNS, lines)
     kinds: dict[Key, list[Attempt]] = {}
-    for one, row in zip(attempts, rows):
+    for one, row in zip(attempts, rows, strict=True):
         if one.round == 1 and one.target != "class mean":
             kinds.setdefault(Key.of(row), []).append(one)
-    files.write_bytes(root / FOLDER / "leakage.png", _drawn(
-        {key: next(one for one in found if one.ssim == median_low(one.ssim for one in found))
-         for key, found in kinds.items()}, root))
+    chosen = {
+        key: next(one for one in several if one.ssim == median_low(one.ssim for one in several))
+        for key, several in kinds.items()
+    }
+    files.write_bytes(root / FOLDER / "leakage.png", _drawn(chosen, root))
 
 
 def _drawn(chosen: dict[Key, Attempt], root: Path) -> bytes:
@@ -174,14 +161,15 @@ def _drawn(chosen: dict[Key, Attempt], root: Path) -> bytes:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    from pipeline.report.contact_sheet import DPI, STYLE
+    from pipeline.data.pictures import DPI, STYLE
+
     label, target = load_paper(PAPER, root).label, io.BytesIO()
     width, height = LEFT + len(chosen) * (SIDE + GAP), ABOVE + 3 * (SIDE + GAP)
     with rc_context(STYLE | {"font.size": 8}):
         figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI)
         for i, name in enumerate(("client's image", "reconstruction", "class mean\nof the others")):
-            figure.text((LEFT - 8) / width, 1 - (ABOVE + (i + 0.5) * (SIDE + GAP)) / height, name, ha="right",
-                        va="center")
+            place = (LEFT - 8) / width, 1 - (ABOVE + (i + 0.5) * (SIDE + GAP)) / height
+            figure.text(*place, name, ha="right", va="center")
         for j, (key, one) in enumerate(chosen.items()):
             left = LEFT + j * (SIDE + GAP)
             words = f"{label(key.method)}\n{key.sent.replace(' ', chr(10))}\n{key.images}"
@@ -193,3 +181,57 @@ def _drawn(chosen: dict[Key, Attempt], root: Path) -> bytes:
                 axes.set_axis_off()
         figure.savefig(target, format="png", dpi=DPI, metadata={"Software": None})
     return target.getvalue()
+
+
+# -- rounding ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Noise:
+    """rows: (cell, accuracy per setting, their deviations from the cell's mean, largest difference), the
+    largest first; two: standard deviation of the difference of two numbers, pooled over cells."""
+
+    settings: list[str]
+    axis: Axis
+    rows: list[tuple[str, list[float | None], list[float], float]]
+    two: float
+
+    @property
+    def median(self) -> float:
+        return median(span for *_, span in self.rows)
+
+
+def noise(studies: dict[str, Study], root: Path = ROOT) -> Noise | None:
+    """None without the file, or where no cell was run under two settings."""
+    cells, rows = {cell: runs for cell, runs in read_noise(root).items() if len(runs) > 1}, []
+    pooled = replicates([*runs.values()] for runs in cells.values())
+    if pooled is None:
+        return None
+    settings = list(dict.fromkeys(setting for runs in cells.values() for setting in runs))
+    for cell, runs in cells.items():
+        name, numbers = f"{studies[cell.paper].name}: {studies[cell.paper].label(cell.method)}", runs.values()
+        moves = [number - fmean(numbers) for number in numbers]
+        rows.append((name, [*map(runs.get, settings)], moves, max(numbers) - min(numbers)))
+    reach = max(abs(move) for _, _, moves, _ in rows for move in moves) or 1.0
+    rows.sort(key=lambda row: -row[3])
+    return Noise(settings, Axis.over([-reach, reach]), rows, pooled[0] * math.sqrt(2))
+
+
+def read_noise(root: Path = ROOT) -> dict[Cell, dict[str, float]]:
+    """{cell: {setting: accuracy}} in the order of the file, empty without it; ParamError names the line that
+    is wrong."""
+    path = root / "reports" / "noise.csv"
+    if not path.exists():
+        return {}
+    cells: dict[Cell, dict[str, float]] = {}
+    for line, row in files.read_csv(path, NOISE):
+        try:
+            cell, accuracy = Cell.parse(row["cell"]), float(row["accuracy"])
+            cell.resolve(root)
+        except (ValueError, ParamError) as error:
+            raise ParamError(f"{shorten(path)}:{line}: {error}") from None
+        if row["setting"] in cells.setdefault(cell, {}) or not 0 <= accuracy <= 100:
+            what = f"{row['cell']} under {row['setting']!r}"
+            raise ParamError(f"{shorten(path)}:{line}: {what}: given twice, or not a percentage")
+        cells[cell][row["setting"]] = accuracy
+    return cells

@@ -1,24 +1,25 @@
 """What a run measured, by name: from its result, its curve, its costs, and the points that a figure shows.
 
-    average, clean.AVG, ...  a measure of result.json
-    rounds.10-100.average    mean over the evaluated rounds 10 to 100 of a column of history.csv
-    changes.average          how unsteady a curve is: root mean square of the change from one evaluated round,
-                             round 1 first, to the next
-    above.hfl.average        percent of the evaluated rounds, from round 1 on, in which the curve is above
-                             that of the row `hfl` of the same scenario
-    pace.average             the first evaluated round in which a curve has covered 90 % of the way from its
-                             first value to its last one
-    other.average            of the models on the other side of local training than the reported ones
-    domains.std              standard deviation over the accuracies of the scenario's domains
-    scarce.accuracy          mean accuracy, after the last round, of the quarter of the clients with the
-                             fewest training images; only where all seeds share one partition
-    run.traffic              kB that a client sends and receives in a round, at four bytes a scalar
-    run.memory               peak memory in MB, of the device where it has its own, else of the process
-    run.seconds              wall time of a round
-    figure1.vectors          of what a figure keeps of the first seed: of margins the mean over the classes of
-                             `clients`, `mean` or `vectors`; of an embedding `silhouette`; of a sphere
-                             `uniformity`; the last two of the representations themselves, in all dimensions
+average, clean.AVG, ...  a measure of result.json
+rounds.10-100.average    mean over the evaluated rounds 10 to 100 of a column of history.csv
+changes.average          how unsteady a curve is: root mean square of the change from one evaluated round,
+                         round 1 first, to the next
+above.hfl.average        percent of the evaluated rounds, from round 1 on, in which the curve is above
+                         that of the row `hfl` of the same scenario
+pace.average             the first evaluated round in which a curve has covered 90 % of the way from its
+                         first value to its last one
+other.average            of the models on the other side of local training than the reported ones
+domains.std              standard deviation over the accuracies of the scenario's domains
+scarce.accuracy          mean accuracy, after the last round, of the quarter of the clients with the
+                         fewest training images; only where all seeds share one partition
+run.traffic              kB that a client sends and receives in a round, at four bytes a scalar
+run.memory               peak memory in MB, of the device where it has its own, else of the process
+run.seconds              wall time of a round
+figure1.vectors          of a figure's kept points, which are those of the first seed: of margins the mean
+                         over the classes of `clients`, `mean` or `vectors`; of an embedding `silhouette`;
+                         of a sphere `uniformity`
 """
+
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -26,16 +27,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pipeline.cells import measures as recorded
-from pipeline.cells.results import history, lower_is_better, traffic_of_seeds
-from pipeline.report import embedding, geometry
+from pipeline.cells import geometry
+from pipeline.cells.results import history, lower_is_better
 from pipeline.schema import ROOT, Cell
 
 COSTS = {"run.traffic": "kB", "run.memory": "MB", "run.seconds": "s"}
 _ROUNDS = re.compile(r"rounds\.(\d+)-(\d+)\.(.+)")
 _ABOVE = re.compile(r"above\.([\w-]+)\.(.+)")
 _CURVES = ("rounds.", "changes.", "pace.")
-_OF_ROUNDS = ("above.", "pace.")                 # numbers of rounds or shares of them, no accuracies
+_OF_ROUNDS = ("above.", "pace.")  # numbers of rounds or shares of them, no accuracies
 _FIGURE = re.compile(r"(figure[\w-]*)\.(clients|mean|vectors|silhouette|uniformity)")
 
 
@@ -44,7 +44,7 @@ def numbers(cell: Cell, result: dict, measure: str, root: Path = ROOT) -> dict[i
     number."""
     seeds = result["seeds"]
     if found := _FIGURE.fullmatch(measure):
-        value = _kept(found[1], found[2], cell, root)
+        value = _stored(found[1], found[2], cell, root)
         return {} if value is None else {min(seeds): value}
     if measure in COSTS:
         return dict(sorted(zip(seeds, _costs(result, measure))))
@@ -71,8 +71,12 @@ def scale(measure: str) -> str:
 
 def in_points(measure: str) -> bool:
     """Whether a difference is one of percent points of accuracy."""
-    return not (_FIGURE.fullmatch(measure) or measure in COSTS or measure.startswith(_OF_ROUNDS)
-                or measure.rpartition(".")[2] == "loss")
+    return not (
+        _FIGURE.fullmatch(measure)
+        or measure in COSTS
+        or measure.startswith(_OF_ROUNDS)
+        or measure.rpartition(".")[2] == "loss"
+    )
 
 
 def drawn(measure: str) -> bool:
@@ -88,12 +92,12 @@ def rival(measure: str) -> str:
 
 def _costs(result: dict, measure: str) -> list[float]:
     if measure == "run.traffic":
-        return [sent / 1000 for sent in traffic_of_seeds(result, "bytes")]
-    spent = recorded.costs(result)
+        return [result["traffic"]["bytes"] / 1000] * len(result["seeds"])
     if measure == "run.seconds":
-        return [spent[seed]["seconds_per_round"] for seed in result["seeds"]]
-    memory = [spent[seed]["memory_mb"] for seed in result["seeds"]]
-    return [] if None in memory else memory
+        return [seconds / result["rounds"] for seconds in result["seconds"]]
+    memory = result.get("memory") or {}
+    known = (memory.get(name) or [None] for name in ("device_mb", "process_mb"))
+    return next((found for found in known if None not in found), [])
 
 
 def _of_curve(cell: Cell, measure: str, root: Path) -> dict[int, float]:
@@ -101,11 +105,16 @@ def _of_curve(cell: Cell, measure: str, root: Path) -> dict[int, float]:
     column = window[3] if window else measure.partition(".")[2]
     table = _curve(cell, column, root)
     if measure.startswith("pace."):
-        return {int(seed): _pace(rows["round"].to_numpy(), rows[column].to_numpy())
-                for seed, rows in table.groupby("seed")}
+        return {
+            int(seed): _pace(rows["round"].to_numpy(), rows[column].to_numpy())
+            for seed, rows in table.groupby("seed")
+        }
     if not window:
-        return {int(seed): float(np.sqrt((rows[column].diff().dropna() ** 2).mean()))
-                for seed, rows in table.groupby("seed") if len(rows) > 1}
+        return {
+            int(seed): float(np.sqrt((rows[column].diff().dropna() ** 2).mean()))
+            for seed, rows in table.groupby("seed")
+            if len(rows) > 1
+        }
     table = table[table["round"].between(int(window[1]), int(window[2]))]
     return {int(seed): float(mean) for seed, mean in table.groupby("seed")[column].mean().items()}
 
@@ -154,11 +163,10 @@ def _of_scarce(cell: Cell, result: dict, root: Path) -> list[float]:
     return [float(np.mean(run)) for run in scored] if all(scored) else []
 
 
-def _kept(figure: str, statistic: str, cell: Cell, root: Path) -> float | None:
-    if statistic == "silhouette":
-        kept = embedding.read(figure, cell, root)
-        return kept.silhouette if kept else None
-    if statistic == "uniformity":
-        return geometry.kept_uniformity(figure, cell, root)
-    table = geometry.read("margins", figure, cell, root)
-    return None if table is None or table[statistic].isna().all() else float(table[statistic].mean())
+def _stored(figure: str, statistic: str, cell: Cell, root: Path) -> float | None:
+    kind = {"silhouette": "embedding", "uniformity": "sphere"}.get(statistic, "margins")
+    table = geometry.read(kind, figure, cell, root)
+    if table is None:
+        return None
+    value = table[statistic].mean() if kind == "margins" else table.attrs.get(statistic, np.nan)
+    return None if np.isnan(value) else float(value)

@@ -1,44 +1,46 @@
 """The parts of a page's table: positions, rows and panels, and the marks on its measured numbers."""
-from dataclasses import dataclass, field
+
+from dataclasses import dataclass
 from itertools import groupby
 
 from pipeline.cells.results import Summary
-from pipeline.report.told import Told
 from pipeline.report.words import as_number, minus
 from pipeline.schema import Cell
 
-RANKS = ("*", "†", "‡")                       # best, second, third of a column
-FULL = 15.0  # points between measured and published at which the colour is full
-
-
-@dataclass(frozen=True)
-class Sign:
-    """A sign after a measured number, as in the paper: a rank mark, an arrow, a plus or minus."""
-    text: str
-    kind: str                         # rank, better, worse
+# Points between measured and printed at which the colour is full.
+FULL = 15.0
 
 
 @dataclass
 class Value:
     """One position of a table.
 
-    state: `measured`; `missing`, to be measured; `outside`, nothing can be measured here; `text`, a fact
-    about the run instead of a number; `quoted`, the paper's own words where there is no number to compare
-    with; `excluded`, a cell that cannot run or was not asked for, with the reason in two words.
+    state      `measured`; `missing`, to be measured; `outside`, nothing can be measured here; `text`, a fact
+               about the run instead of a number; `quoted`, the paper's own words where there is no number to
+               compare with
+    number     mean and sample standard deviation over the seeds of a measured number
+    published  as the paper prints it; printed: the same as a number, None where it is none or misread
+    mark       best or second, of the column
+    signed     a difference, shown with its sign
+    text       of a fact; order: the number that it sorts by
+    cell       of a measured number: the run that it comes from
+    target     of a missing one: what `fedrepro run` takes to measure it
+    problem    of a missing one: why the result that is there cannot be used
+    measure    its name in result.json, of a missing number too
     """
+
     state: str
     number: Summary | None = None
     published: str = ""
-    printed: float | None = None      # the published number, where it is one and not garbled
-    mark: str = ""                    # best, second
-    signs: list[Sign] = field(default_factory=list)
-    signed: bool = False              # a difference, shown with its sign
+    printed: float | None = None
+    mark: str = ""
+    signed: bool = False
     text: str = ""
-    cell: Cell | None = None          # of a measured number: the run that it comes from
-    target: str = ""                  # of a missing one: what `fedrepro run` takes to measure it
-    problem: str = ""                 # of a missing one: why the result that is there cannot be used
-    order: float | None = None        # of a text: the number that it sorts by
-    measure: str = ""                 # of a measured number: its name in result.json
+    order: float | None = None
+    cell: Cell | None = None
+    target: str = ""
+    problem: str = ""
+    measure: str = ""
 
     @property
     def mean(self) -> str:
@@ -68,92 +70,50 @@ class Value:
         return ("up" if apart > 0 else "down" if apart < 0 else ""), round(min(abs(apart) / FULL, 1.0), 2)
 
     @property
-    def page(self) -> str:
-        """Where the run is described, from reports/."""
-        return f"runs/{self.cell.paper}/{self.cell.scenario}.html#{self.cell.method}" if self.cell else ""
-
-    @property
     def file(self) -> str:
         """result.json of the run, from the repository's root."""
         return result_path(self.cell) if self.cell else ""
-
-    @property
-    def hint(self) -> str:
-        """Why there is no number, and what would give one."""
-        if self.problem:
-            return f"not shown: {self.problem}"
-        return f"not run: fedrepro run {self.target}" if self.target else "not run"
 
 
 @dataclass(frozen=True)
 class Head:
     """A header cell over `span` columns."""
+
     text: str
     span: int = 1
 
 
 @dataclass(frozen=True)
 class Row:
-    name: str                         # the row in words
-    stub: list[str]  # what the paper prints in front of the numbers, one text per stub column
+    """A row of a panel.
+
+    name    in words
+    stub    what the paper prints in front of the numbers, one text per stub column
+    mean    the mean over the other rows
+    """
+
+    name: str
+    stub: list[str]
     values: list[Value]
-    mean: bool = False                # the mean over the other rows
-    note: str = ""                    # letter of its footnote
-    told: list[Told] = field(default_factory=list)    # readings of its method
-
-    @property
-    def hint(self) -> str:
-        """Its readings, short."""
-        return "; ".join(f"{told.number}: {told.reading.run}" for told in self.told)
-
-    @property
-    def measured(self) -> bool:
-        return any(value.state == "measured" for value in self.values)
-
-    @property
-    def comparable(self) -> bool:
-        """Whether measured and published numbers can stand in it side by side."""
-        return any(value.published and value.state in ("measured", "missing") for value in self.values)
-
-    @property
-    def published_only(self) -> bool:
-        """Whether nothing in it can be measured, although the paper prints something."""
-        return all(value.state == "outside" for value in self.values) and any(
-            value.published for value in self.values
-        )
+    mean: bool = False
 
 
 @dataclass
 class Panel:
-    """A block of rows under one header; a table printed in two halves has two."""
+    """A block of rows under one header; a table printed in two halves has two.
+
+    stub    headings of the stub columns
+    heads   header rows, top first
+    """
+
     title: str
-    stub: list[str]                   # headings of the stub columns
-    heads: list[list[Head]]           # header rows, top first
+    stub: list[str]
+    heads: list[list[Head]]
     rows: list[Row]
 
     @property
     def width(self) -> int:
         return sum(head.span for head in self.heads[-1])
-
-    @property
-    def measured(self) -> bool:
-        return any(row.measured for row in self.rows)
-
-    @property
-    def waits(self) -> list[bool]:
-        """Of every column whether it has no number of ours although others of the panel have."""
-        columns = zip(*(row.values for row in self.rows))
-        return [self.measured and not any(value.state in ("measured", "text") for value in column)
-                for column in columns]
-
-    @property
-    def breaks(self) -> list[int]:
-        """Columns at which a group of the header's first row begins, except the first."""
-        edges, at = [], 0
-        for head in self.heads[0][:-1] if len(self.heads) > 1 else []:
-            at += head.span
-            edges.append(at)
-        return edges
 
     @property
     def columns(self) -> list[str]:
@@ -176,12 +136,13 @@ def merge_heads(levels: list[list[str]]) -> list[list[Head]]:
         if depth == len(levels[0]) - 1:
             rows.append([Head(texts[depth]) for texts in levels])
         else:
-            runs = [list(run) for _, run in groupby(levels, key=lambda texts: texts[:depth + 1])]
+            runs = [list(run) for _, run in groupby(levels, key=lambda texts: texts[: depth + 1])]
             rows.append([Head(run[0][depth], len(run)) for run in runs])
     return rows
 
 
-# -- the marks among measured numbers ------------------------------------------------------------------------
+# -- among measured numbers ------------------------------------------------------------------------
+
 
 def difference(value: Value, baseline: Value) -> Value:
     """What a delta column shows; measured only where both numbers are."""
@@ -195,30 +156,8 @@ def difference(value: Value, baseline: Value) -> Value:
 def mark(values: list[Value], lower: bool) -> None:
     """Best and second best of the measured values as shown (two decimals); ties share a mark, one alone has
     none."""
-    for value, name in _ranked(values, lower, ("best", "second")):
-        value.mark = name
-
-
-def rank(values: list[Value], lower: bool) -> None:
-    """The three best of the measured values get *, † and ‡; ties as for `mark`."""
-    for value, symbol in _ranked(values, lower, RANKS):
-        value.signs.append(Sign(symbol, "rank"))
-
-
-def _ranked(values: list[Value], lower: bool, names) -> list[tuple[Value, str]]:
-    """(value, name) of the measured values that hold the first places, compared as shown."""
     measured = [value for value in values if value.state == "measured"]
-    if len(measured) < 2:
-        return []
     shown = sorted({value.shown for value in measured}, reverse=not lower)
-    places = dict(zip(shown, names))
-    return [(value, places[value.shown]) for value in measured if value.shown in places]
-
-
-def compare(value: Value, other: Value, lower: bool, symbols: str) -> None:
-    """A sign for better (first of `symbols`) or worse than `other`, as shown; none where one is not measured
-    or they are equal."""
-    if value.state != "measured" or other.state != "measured" or value.mean == other.mean:
-        return
-    better = (value.shown < other.shown) == lower
-    value.signs.append(Sign(symbols[0], "better") if better else Sign(symbols[1], "worse"))
+    places = dict(zip(shown, ("best", "second"))) if len(measured) > 1 else {}
+    for value in measured:
+        value.mark = places.get(value.shown, "")

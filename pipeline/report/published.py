@@ -1,9 +1,18 @@
-"""The numbers that a paper prints, as papers/<paper>/published/*.csv holds them: one row each, as text."""
+"""The numbers that a paper prints, as papers/<paper>/published/*.csv holds them, and the shape of its tables.
+
+A CSV holds one row per printed number, as text, in printed order. From that order come the panels (a table
+that is printed in stacked halves), the rows and the grouped columns.
+"""
+
 import re
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 from pipeline.errors import ParamError
 from pipeline.files import read_csv
+from pipeline.report.measures import COSTS
+from pipeline.report.words import method_words, option_words, pretty, setting_words, split_setting, variant
 from pipeline.schema import PUBLISHED, ROOT, Table, shorten
 
 PLACE = PUBLISHED[2:6]
@@ -11,6 +20,12 @@ NUMBER = r"[+-]?\d{1,15}(?:\.\d{1,15})?"
 # A formula has bars, 2|theta|; a name has two letters, which a misread digit has not.
 PRINTED = re.compile(rf"|{NUMBER}|[^|]*\|.*|[A-Za-z]{{2}}[A-Za-z0-9 -]*")
 LIKELY = re.compile(r"likely=([^\s;]*)")
+BLANK = {"", "n/a"}
+# Values of a component that is there or not.
+SWITCH = {"0", "1", None}
+
+
+# -- the numbers ---------------------------------------------------------------------------------------------
 
 
 def read_published(paper: str, table: Table, root: Path = ROOT) -> list[dict[str, str]]:
@@ -56,3 +71,175 @@ def printed_number(record: dict[str, str]) -> float | None:
     likely = LIKELY.search(record["note"])
     text = likely[1] if likely else record["value"]
     return float(text) if re.fullmatch(NUMBER, text) else None
+
+
+# -- the shape -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Place:
+    """A column of a table; setting is empty where it belongs to the rows."""
+
+    setting: str
+    dataset: str
+    column: str
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Which fields of a published row name its row and which its column."""
+
+    # method, or for a table without methods dataset or setting
+    row: str
+    settings_in_rows: bool
+
+    def place(self, record) -> Place:
+        return Place(
+            "" if self.settings_in_rows or self.row == "setting" else record["setting"],
+            "" if self.row == "dataset" else record["dataset"],
+            record["column"],
+        )
+
+
+def shape_of(records) -> Shape:
+    """Rows are methods; in a table without methods they are the data sets, where all have the same columns,
+    else the settings."""
+    settings = _per(records, "method", "setting")
+    if all(method in BLANK for method in settings):
+        columns = list(_per(records, "dataset", "column").values())
+        same = all(names == columns[0] for names in columns)
+        return Shape("dataset" if same else "setting", False)
+    several = len({record["setting"] for record in records}) > 1
+    return Shape(
+        "method", several and len(settings) > 1 and all(len(found) == 1 for found in settings.values())
+    )
+
+
+def _per(records, key, value) -> dict[str, list[str]]:
+    """Distinct `value`s of each `key`, both in order of appearance."""
+    found: dict[str, list[str]] = {}
+    for record in records:
+        names = found.setdefault(record[key], [])
+        if record[value] not in names:
+            names.append(record[value])
+    return found
+
+
+def split_panels(records, row: str) -> list[list[dict]]:
+    """Cut where a row's name comes back after others: there the paper starts the next half of the table."""
+    panels: list[list[dict]] = []
+    seen: set[str] = set()
+    for name, run in groupby(records, key=lambda record: record[row]):
+        if not panels or name in seen and row == "method":
+            panels.append([])
+            seen = set()
+        seen.add(name)
+        panels[-1] += run
+    return panels
+
+
+def row_names(panels, row: str) -> list[list[str]]:
+    """Each panel's rows; rows that a panel lacks but another one has (lost in the printed table) are added,
+    empty."""
+    names = [list(dict.fromkeys(record[row] for record in panel)) for panel in panels]
+    return [next((other for other in names if set(own) < set(other)), own) for own in names]
+
+
+def places_of(panel, shape: Shape, table: Table) -> list[Place]:
+    """Columns in printed order, kept together by block; the baseline prints no delta, so delta may appear
+    late. Behind each block that is measured come the columns that are ours."""
+    blocks: dict[tuple[str, str], list[Place]] = {}
+    for record in panel:
+        place = shape.place(record)
+        block = blocks.setdefault((place.setting, place.dataset), [])
+        if place not in block:
+            block.append(place)
+    for at, block in blocks.items():
+        if filled := table.blocks.get(f"{at[0]}|{at[1]}"):
+            block += [Place(*at, heading) for heading in table.also if table.measure(filled, heading)]
+    return [place for block in blocks.values() for place in block]
+
+
+class Titles:
+    """Header texts of a table: what every column shares goes to the caption, what differs into header
+    rows."""
+
+    def __init__(self, records, shape: Shape, table: Table):
+        title, columns = table.title, {**table.also, **table.columns}
+        self.units = {column: COSTS[measure] for column, measure in columns.items() if measure in COSTS}
+        parts = {record["setting"]: split_setting(record["setting"]) for record in records}
+        first = next(iter(parts.values()))
+        self.shared = [part for part in first if all(part in other for other in parts.values())]
+        own = {
+            setting: [setting_words(p) for p in found if p not in self.shared]
+            for setting, found in parts.items()
+        }
+        if len({len(found) for found in own.values()}) > 1:  # not comparable part by part
+            own = {setting: [", ".join(found)] for setting, found in own.items()}
+        self.settings = own
+        self.depth = len(next(iter(own.values())))
+        self.datasets = {record["dataset"] for record in records} if shape.row != "dataset" else set()
+        data = [name for name in self.datasets if name not in BLANK] if len(self.datasets) == 1 else []
+        about = data + [setting_words(part) for part in self.shared]
+        self.about = ", ".join(words for words in about if words.lower() not in title.lower())
+
+    def row(self, name: str) -> str:
+        """A row's name in words: of a setting, what the others do not share."""
+        return (self.setting(name) or "value") if name in self.settings else method_words(name)
+
+    def setting(self, name: str) -> str:
+        """A setting in words, without the parts that all settings of the table share."""
+        return ", ".join(self.settings.get(name, []))
+
+    def levels(self, place: Place) -> list[str]:
+        setting = self.settings.get(place.setting, [""] * self.depth)
+        dataset = place.dataset if len(self.datasets) > 1 and place.dataset not in BLANK else ""
+        unit = self.units.get(place.column)
+        return [*setting, dataset, pretty(place.column) + (f", {unit}" if unit else "")]
+
+    def split(self, places) -> tuple[str, list[list[str]]]:
+        """(what the columns of a panel share, the differing levels of each column)."""
+        levels = [self.levels(place) for place in places]
+        last = len(levels[0]) - 1
+        differs = [i == last or len({texts[i] for texts in levels}) > 1 for i in range(last + 1)]
+        shared = [text for text, keep in zip(levels[0], differs) if text and not keep]
+        return ", ".join(shared), [[text for text, keep in zip(texts, differs) if keep] for texts in levels]
+
+
+def stub_of(names: list[str], row: str, words: list[str]) -> tuple[list[str], list[list[str]]]:
+    """(headings, texts of each row): `words`, or for an ablation a name and, as the paper shows it, a check
+    mark per component."""
+    variants = [variant(name) for name in names]
+    keys = list(dict.fromkeys(key for _, options in variants for key in options))
+    values = {key: [options.get(key) for _, options in variants] for key in keys}
+    keys = [key for key in keys if len(set(values[key])) > 1]
+    if not keys or not all(options for _, options in variants) or len({base for base, _ in variants}) > 1:
+        return [row], [[text] for text in words]
+    columns = [_checks(values[key]) for key in keys]
+    switches = [key for key in keys if set(values[key]) <= SWITCH]
+    names = [
+        combination(
+            base,
+            {key: options.get(key) for key in switches},
+            {key: options.get(key) for key in keys if key not in switches},
+        )
+        for base, options in variants
+    ]
+    return [row, *(option_words(key) for key in keys)], [list(texts) for texts in zip(names, *columns)]
+
+
+def combination(base: str, switches: dict[str, str | None], others: dict[str, str | None]) -> str:
+    """An ablation's row as a name: `none`, `compactness alone`, `HFL + Aug`, `FedLSA, complete`; what is no
+    switch (0 or 1) is named with its value."""
+    on = [option_words(key) for key, value in switches.items() if value == "1"]
+    if switches and len(on) == len(switches):
+        name = f"{base}, complete"
+    else:
+        name = " + ".join(on) + (" alone" if len(on) == 1 else "") if on else "none" if switches else ""
+    return ", ".join(filter(None, [name, *(f"{option_words(key)} {value}" for key, value in others.items())]))
+
+
+def _checks(values: list[str | None]) -> list[str]:
+    if set(values) <= SWITCH:
+        return ["✓" if value == "1" else "" for value in values]
+    return [value or "" for value in values]

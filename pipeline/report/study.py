@@ -1,43 +1,63 @@
-"""A paper with its results, as its pages need it: what it states, what was measured, and which files could
-not be used."""
+"""A paper with its results, as its pages need it: what it states, what was measured, which files could not be
+used, and what is run where the paper is silent."""
+
+import dataclasses
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from pipeline.cells.readings import Reading, filled, readings_of
+from pipeline.cells.readings import Reading, Setting, filled, hyper_parameters, readings_of, settings_of
 from pipeline.cells.results import Problem, history
-from pipeline.report.told import Readings, numbered, ran
-from pipeline.report.words import method_label, scenario_title
-from pipeline.schema import MINIATURE, MINIATURES, ROOT, Cell, Paper, load_paper, papers, planned
+from pipeline.report.words import method_label, scenario_title, variant
+from pipeline.schema import (
+    ACROSS,
+    MINIATURE,
+    MINIATURES,
+    ROOT,
+    Cell,
+    Paper,
+    load_paper,
+    papers,
+    planned,
+    printed,
+)
+
+# Rows of one algorithm that are named one by one.
+FEW = 3
 
 
 @dataclass(frozen=True)
 class Study:
     """A paper and the results of its cells.
 
+    key       its folder under papers/
     results   finished cell -> its result.json
     problems  cell -> why the result that is there cannot be used
     """
-    key: str                                     # its folder under papers/
+
+    key: str
     paper: Paper
     results: dict[Cell, dict] = field(default_factory=dict)
     root: Path = ROOT
     problems: dict[Cell, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, key: str, results: dict[Cell, dict], root: Path = ROOT,
-           problems: Iterable[Problem] = ()) -> "Study":
+    def of(
+        cls, key: str, results: dict[Cell, dict], root: Path = ROOT, problems: Iterable[Problem] = ()
+    ) -> "Study":
         """From the results of all papers, without runs of the miniature that paper.yaml no longer asks
         for."""
-        asked = set(planned(key, root))
-        own = {cell: result for cell, result in results.items()
-               if cell.paper == key and (cell in asked or cell.scenario not in MINIATURES)}
-        broken = {
-            problem.cell: problem.text for problem in problems if problem.cell and problem.cell.paper == key
+        stages = set(planned(key, root))
+        own = {
+            cell: result
+            for cell, result in results.items()
+            if cell.paper == key and (cell in stages or cell.scenario not in MINIATURES)
         }
+        broken = {one.cell: one.text for one in problems if one.cell and one.cell.paper == key}
         return cls(key, load_paper(key, root), own, root, broken)
 
     @property
@@ -55,6 +75,12 @@ class Study:
     def grid(self) -> list[Cell]:
         """Those of the paper's own grids."""
         return [cell for cell in self.planned if cell.scenario not in MINIATURES]
+
+    @cached_property
+    def own(self) -> list[Cell]:
+        """Cells of the grids with methods that the paper itself compares."""
+        methods = {cell.method for cell in printed(self.key, self.root)}
+        return [cell for cell in self.grid if cell.method in methods]
 
     def cell(self, scenario: str, method: str) -> Cell:
         return Cell(self.key, scenario, method)
@@ -78,11 +104,13 @@ class Study:
         """Scenario -> its finished cells, in the order of paper.yaml, but the miniature first."""
         place = {method: i for i, method in enumerate(self.paper.methods)}
         cells = sorted(self.results, key=lambda cell: place.get(cell.method, len(place)))
-        found = {scenario: {cell: self.results[cell] for cell in cells if cell.scenario == scenario}
-                 for scenario in dict.fromkeys([MINIATURE, *self.paper.scenarios])}
-        return {scenario: runs for scenario, runs in found.items() if runs}
+        runs = {
+            scenario: {cell: self.results[cell] for cell in cells if cell.scenario == scenario}
+            for scenario in dict.fromkeys([MINIATURE, *self.paper.scenarios])
+        }
+        return {scenario: cells for scenario, cells in runs.items() if cells}
 
-    # -- what is known of them --
+    # -- texts --
 
     def label(self, method: str) -> str:
         """A method as running text."""
@@ -93,32 +121,29 @@ class Study:
         return scenario_title(self.paper, scenario)
 
     def notes(self, scenario: str) -> list[str]:
-        """What paper.yaml notes of a scenario, point by point, with its measured numbers (`filled`)."""
-        points = self.paper.points(scenario)
-        return [self._filled(point, f"notes.{scenario}", scenario) for point in points]
+        """What paper.yaml notes of a scenario, point by point."""
+        return [self.filled(point, f"notes.{scenario}", scenario) for point in self.paper.points(scenario)]
 
-    def _filled(self, text: str, where: str, scenario: str = "") -> str:
+    def filled(self, text: str, where: str, scenario: str = "") -> str:
+        """A text of paper.yaml with its measured numbers (pipeline.cells.readings.filled)."""
         return filled(text, where, self.key, self.results.get, scenario, self.root)
-
-    def readings_of(self, cell: Cell) -> list[Reading]:
-        """The readings of a cell as it was run or else would be, with their measured numbers."""
-        found = readings_of(cell, self.root, ran(self.results.get(cell)))
-        return [replace(reading, why=self._filled(reading.why, "readings")) for reading in found]
 
     def computed_otherwise(self, cells: Iterable[Cell]) -> str:
         """Which of these cells have another executor, precision or device than most; empty where all are
         alike."""
-        found: dict[str, list[Cell]] = {}
+        ways: dict[str, list[Cell]] = {}
         for cell in dict.fromkeys(cell for cell in cells if cell in self.results):
             result = self.results[cell]
-            way = f"{result['executor']}, {result['precision']}, {result['device']}"
-            found.setdefault(way, []).append(cell)
-        if len(found) < 2:
+            ways.setdefault(f"{result['executor']}, {result['precision']}, {result['device']}", []).append(
+                cell
+            )
+        if len(ways) < 2:
             return ""
-        most = max(found, key=lambda way: len(found[way]))
+        most = max(ways, key=lambda way: len(ways[way]))
         others = "; ".join(
             f"{', '.join(f'{self.label(cell.method)} ({cell.scenario})' for cell in run)}: {way}"
-            for way, run in found.items() if way != most
+            for way, run in ways.items()
+            if way != most
         )
         return f"Not all was computed alike, and training amplifies rounding: {others}; the others: {most}."
 
@@ -127,14 +152,214 @@ class Study:
         return history(cell, self.root)
 
     @cached_property
-    def readings(self) -> Readings:
-        """The readings of every cell of the grids and the miniature, as it was run or else would be."""
-        choices = [replace(one, why=self._filled(one.why, "readings")) for one in self.paper.readings]
-        return numbered(replace(self.paper, readings=choices),
-                        {cell: self.readings_of(cell) for cell in (*self.grid, *self.asked(MINIATURE))})
+    def readings(self) -> "dict[Cell, list[Numbered]]":
+        """The readings of every cell of the paper's own methods, as it was run or else would be."""
+        choices = [replace(one, why=self.filled(one.why, "readings")) for one in self.paper.readings]
+        return _numbered(
+            replace(self.paper, readings=choices), {cell: self.readings_of(cell) for cell in self.own}
+        )
+
+    def readings_of(self, cell: Cell) -> list[Reading]:
+        """The readings of a cell as it was run or else would be, with their measured numbers."""
+        readings = readings_of(cell, self.root, resolved(self.results.get(cell)))
+        return [replace(reading, why=self.filled(reading.why, "readings")) for reading in readings]
 
 
-def studies(results: dict[Cell, dict], root: Path = ROOT,
-            problems: Iterable[Problem] = ()) -> dict[str, Study]:
+def studies(
+    results: dict[Cell, dict], root: Path = ROOT, problems: Iterable[Problem] = ()
+) -> dict[str, Study]:
     """Every paper by its key, in the order of the pages."""
+    problems = list(problems)
     return {key: Study.of(key, results, root, problems) for key in papers(root)}
+
+
+# -- readings and values -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """A reading under its number on a page, R3, and which methods have it."""
+
+    number: str
+    reading: Reading
+    rows: str
+
+
+@dataclass(frozen=True)
+class ValueRow:
+    """A value of the scenarios (`rows` is empty) or of a method, and where it comes from. `value` has
+    several where scenarios or rows differ."""
+
+    rows: str
+    name: str
+    value: str
+    source: str
+
+
+def resolved(result: dict | None) -> dict | None:
+    """The hyper-parameters that a result was made with: all of them where it has recorded the defaults, else
+    as written."""
+    return None if result is None else result.get("resolved", result["hyper"])
+
+
+def _numbered(paper: Paper, readings: dict[Cell, list[Reading]]) -> dict[Cell, list[Numbered]]:
+    """The readings of every cell, numbered over all cells: those of the paper first, then method by
+    method."""
+    place = {method: i for i, method in enumerate(paper.methods)}
+    cells = sorted(readings, key=lambda cell: place[cell.method])
+    known = {reading for several in readings.values() for reading in several}
+    choices = [Reading(choice.paper, choice.run, choice.why, choice.option) for choice in paper.readings]
+    order = dict.fromkeys([c for c in choices if c in known] + [r for cell in cells for r in readings[cell]])
+    numbered = {
+        reading: Numbered(
+            f"R{i}",
+            reading,
+            methods_in_words(paper, [cell.method for cell in cells if reading in readings[cell]], cells),
+        )
+        for i, reading in enumerate(order, 1)
+    }
+    return {cell: [numbered[reading] for reading in readings[cell]] for cell in cells}
+
+
+def grouped(readings: dict[Cell, list[Numbered]]) -> dict[str, list[Numbered]]:
+    """Each reading once, by its number, under the methods that have it."""
+    once = sorted(
+        {one for several in readings.values() for one in several}, key=lambda one: int(one.number[1:])
+    )
+    groups: dict[str, list[Numbered]] = {}
+    for one in once:
+        groups.setdefault(one.rows, []).append(one)
+    return groups
+
+
+def methods_in_words(paper: Paper, methods: Iterable[str], cells: Iterable[Cell]) -> str:
+    """Methods of the cells in words, many rows of one algorithm under the name that they share."""
+    methods, asked = dict.fromkeys(methods), dict.fromkeys(cell.method for cell in cells)
+    if len(asked) > 1 and methods.keys() == asked.keys():
+        return "all methods"
+    mates: dict[str, list[str]] = {}
+    for method in asked:
+        mates.setdefault(paper.algorithm(method), []).append(method)
+    words = []
+    for same in mates.values():
+        here, base = [method for method in same if method in methods], variant(paper.label(same[0]))[0]
+        if len(here) <= FEW:
+            words += [method_label(paper, method) for method in here]
+        else:
+            words.append(f"{'all' if len(here) == len(same) else len(here)} rows of {base}")
+    return ", ".join(words)
+
+
+def values(study: Study) -> list[ValueRow]:
+    """Every value of the paper's scenarios and every hyper-parameter that its methods ran with or would,
+    defaults included; a source that a reading gives is the reading's number."""
+    paper, root = study.paper, study.root
+    numbers = {
+        (paper.algorithm(cell.method), one.reading.why): one.number
+        for cell, several in study.readings.items()
+        for one in several
+    }
+    settings = _collected((("", one.name), one) for cell in study.own for one in settings_of(cell, root))
+    given = _collected(
+        ((paper.algorithm(cell.method), one.name), one)
+        for cell in study.own
+        for one in hyper_parameters(cell, root, resolved(study.results.get(cell)))
+    )
+    names = {paper.algorithm(cell.method): variant(paper.label(cell.method))[0] for cell in study.own[::-1]}
+    rows = [ValueRow("", name, value, "; ".join(sources)) for (_, name), (value, sources) in settings.items()]
+    return rows + [
+        ValueRow(names[kind], name, value, "; ".join(numbers.get((kind, text), text) for text in sources))
+        for (kind, name), (value, sources) in given.items()
+    ]
+
+
+def _collected(
+    values: Iterable[tuple[tuple[str, str], Setting]],
+) -> dict[tuple[str, str], tuple[str, list[str]]]:
+    """Key -> its different values, joined, and its different sources."""
+    collected: dict[tuple[str, str], tuple[dict, dict]] = {}
+    for key, one in values:
+        shown, sources = collected.setdefault(key, ({}, {}))
+        shown[value_words(one.value)] = None
+        if one.source:
+            sources[one.source] = None
+    return {key: ("; ".join(shown), list(sources)) for key, (shown, sources) in collected.items()}
+
+
+def value_words(value: Any) -> str:
+    """A value of paper.yaml as running text; of a network or an optimiser its name and what is not the
+    default."""
+    if dataclasses.is_dataclass(value):
+        changed = [
+            (f.name, item) for f in dataclasses.fields(value) if (item := getattr(value, f.name)) != f.default
+        ]
+        return ", ".join(
+            str(item) if name == "name" else f"{name} {value_words(item)}" for name, item in changed
+        )
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {value_words(item)}" for key, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(value_words, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# -- what differs from the paper, and where the numbers come from --------------------------------------------
+
+
+def deviations(study: Study) -> list[tuple[str, list[str]]]:
+    """(scenario, points): what paper.yaml notes and what results say of their data, each point once."""
+    found, known = [], set[str]()
+    for scenario in study.paper.scenarios:
+        points = study.notes(scenario) + _of_data(study.runs.get(scenario, {}).values())
+        points = [point for point in dict.fromkeys(points) if point not in known]
+        known |= {*points}
+        if points and scenario not in MINIATURES:
+            found.append((study.title(scenario), points))
+    return found
+
+
+def _of_data(results: Iterable[dict]) -> list[str]:
+    """How the data of results differ from the canonical ones, and what their runs warned of."""
+    points = []
+    for result in results:
+        for data in filter(None, (result["data"], result["public"])):
+            points += [f"{data['set']}: {data['deviation']}."] if data["deviation"] else []
+        points += result["warnings"]
+    return points
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Runs with the same seeds on the same machines: (method, hours, commit, digest, file)."""
+
+    seeds: str
+    machine: str
+    cells: list[tuple[str, ...]]
+
+
+def provenance(study: Study) -> list[tuple[str, list[Batch]]]:
+    """(scenario, its runs by seeds and machines)."""
+    found = []
+    for scenario, runs in study.runs.items():
+        batches: dict[tuple[str, str], list[tuple[str, ...]]] = {}
+        for cell, result in runs.items() if scenario != ACROSS else ():
+            machines = dict.fromkeys(map(processor, result.get("machines", [result["versions"]])))
+            key = seed_words(result["seeds"]), ", ".join(sorted(machines))
+            hours, commit = f"{sum(result['seconds']) / 3600:.2f}", result["git"].get("commit", "")[:8]
+            file = (cell.folder(Path()) / "result.json").as_posix()
+            batches.setdefault(key, []).append((cell.method, hours, commit, result["digest"][:8], file))
+        if batches:
+            found.append((study.title(scenario), [Batch(*key, cells) for key, cells in batches.items()]))
+    return found
+
+
+def processor(machine: dict) -> str:
+    """`EPYC`: the last word of a processor's name without its instruction sets."""
+    words = machine.get("processor", "unknown").replace("(R)", "").replace("Processor", "").split()
+    return [word for word in words if not word.islower() or word.isalpha()][-1]
+
+
+def seed_words(seeds: list[int]) -> str:
+    """`0–4`, `0, 2`."""
+    run = seeds == list(range(seeds[0], seeds[0] + len(seeds))) and len(seeds) > 2
+    return f"{seeds[0]}–{seeds[-1]}" if run else ", ".join(map(str, seeds))

@@ -2,94 +2,78 @@
 
 Measured numbers come from results alone; a published number is only ever the `published` text of a Value.
 """
+
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from string import ascii_lowercase
 
 from pipeline.cells.readings import described
 from pipeline.cells.results import Summary, lower_is_better, summarise
 from pipeline.errors import ParamError, unknown
-from pipeline.report.judgement import Judgement, variants
 from pipeline.report.measures import COSTS, numbers
-from pipeline.report.panels import (
-    RANKS,
-    Panel,
-    Row,
-    Value,
-    compare,
-    difference,
-    mark,
-    merge_heads,
-    rank,
-    result_path,
+from pipeline.report.panels import Panel, Row, Value, difference, mark, merge_heads, result_path
+from pipeline.report.published import (
+    LIKELY,
+    Place,
+    Shape,
+    Titles,
+    places_of,
+    printed_number,
+    read_published,
+    row_names,
+    shape_of,
+    split_panels,
+    stub_of,
 )
-from pipeline.report.published import LIKELY, printed_number, read_published
-from pipeline.report.shape import Place, Shape, Titles, places_of, row_names, shape_of, split_panels, stub_of
-from pipeline.report.standings import Standing
 from pipeline.report.study import Study
-from pipeline.report.told import Told, by_row
-from pipeline.report.words import measure_words, method_words, pretty, waiting_words
+from pipeline.report.verdicts import variants
+from pipeline.report.words import method_words, pretty
 from pipeline.schema import DELTA, Cell, Table
 
 DOUBT = re.compile("inconsistency|oddity|likely|filled from")
-# Notes about rank marks, arrows and signs; a report shows these on measured numbers only.
+# Notes about rank marks, arrows and signs of the paper, which no page shows.
 MARKS = re.compile("mark|arrow|sign [+-]")
-HYPHEN = re.compile(r"(?<![\w.)/-])-(?=\d)")           # of a negative number
-# heading of the column that says whether a client's model is scored before or after local training
+# Of a negative number.
+HYPHEN = re.compile(r"(?<![\w.)/-])-(?=\d)")
+# Heading of the column that says whether a client's model is scored before or after local training
 SCORED = "scored"
-HOOKS = {"pre": "before", "post": "after"}    # local training
-
-
-@dataclass(frozen=True)
-class Note:
-    """What differs from the paper in a scenario."""
-    scenario: str
-    title: str
-    texts: list[str]
-    mark: str                         # D1: how the tables refer to it
+HOOKS = {"pre": "before", "post": "after"}
 
 
 @dataclass
 class TableView:
+    """A table of a paper.
+
+    about      what all columns share: setting and data set
+    measured   positions with a measured number; fillable: those that runs fill, measured ones included
+    left       cells that have a stage and have not run
+    problems   results that cannot be used
+    remarks    what is wrong or uncertain in the printed numbers
+    scenarios  that a measured number comes from
+    """
+
     key: str
     number: str
     title: str
-    about: str                        # what all columns share: setting and data set
+    about: str
     note: str
     panels: list[Panel]
-    measured: int                     # positions with a measured number
-    fillable: int                     # positions that runs fill, measured ones included
-    left: list[Cell]                  # that have a stage and have not run
-    problems: list[str]               # results that cannot be used
-    remarks: list[str]                # what is wrong or uncertain in the published numbers
-    baseline: str                     # what a delta column is against
-    legend: str                       # what the signs mean that occur in it
-    footnotes: list[tuple[str, str]]  # (letter, text) of remarks on rows
-    scenarios: list[str]              # that a measured number comes from
-    told: list[tuple[str, list[Told]]]        # (methods, their readings)
-    judgement: Judgement = field(default_factory=lambda: Judgement([], []))
-    deviations: list[Note] = field(default_factory=list)    # of its scenarios
-    standing: Standing | None = None    # mean ranks of the methods over its scenarios
-    hours: float | None = None          # of one process for what is left; None where nobody can say
-
-    @property
-    def waits(self) -> str:
-        """`9 cells, about 137 hours of one process`; empty where nothing is left."""
-        return waiting_words(len(self.left), self.hours) if self.left else ""
+    measured: int
+    fillable: int
+    left: list[Cell]
+    problems: list[str]
+    remarks: list[str]
+    scenarios: list[str]
 
     @property
     def heading(self) -> str:
         """`Table 2`; a table inset of a figure keeps the figure's number."""
         return self.number if self.number.startswith("Fig") else f"Table {self.number}"
 
-    @property
-    def settings_only(self) -> bool:
-        return not self.fillable
-
 
 # -- filling in what was measured ----------------------------------------------------------------------------
+
 
 class Filler:
     """Finds the measured number for a position of one table."""
@@ -97,7 +81,8 @@ class Filler:
     def __init__(self, study: Study, table: Table):
         self.study, self.table = study, table
         self.results = study.results
-        self.left: dict[Cell, None] = {}             # asked for and not run, in order
+        # asked for and not run, in order
+        self.left: dict[Cell, None] = {}
 
     def measure(self, setting: str, place: Place, label: str) -> str | None:
         """The measure that a position shows; None where it shows none."""
@@ -117,27 +102,16 @@ class Filler:
             return (
                 Value("measured", summarise(measured), cell=cell, measure=measure)
                 if measured
-                else Value("missing", problem=_unmeasured(cell, measure))
+                else Value("missing", problem=_unmeasured(cell, measure), measure=measure)
             )
         target, problem = self.study.target(cell), self.study.problems.get(cell, "")
         if target:
             self.left[cell] = None
         return (
-            Value("missing", target=target, problem=problem)
+            Value("missing", target=target, problem=problem, measure=measure)
             if target or printed or problem
             else Value("outside")
         )
-
-    def previous(self, setting: str, place: Place, label: str) -> Value:
-        """What was measured for the same method and measure in the default setting that a block varies."""
-        block, method = self.table.block(setting, place.dataset, label), self.method(label)
-        result = (
-            self.results.get(self.study.cell(block.previous, method))
-            if block and block.previous and method
-            else None
-        )
-        measured = result and result["measures"].get(self.measure(setting, place, label))
-        return Value("measured", summarise(measured)) if measured else Value("outside")
 
     def method(self, label: str) -> str | None:
         """Key of the method in a printed row."""
@@ -146,9 +120,12 @@ class Filler:
     def cells(self, label: str, settings: list[tuple[str, Place]]) -> list[Cell]:
         """The cells whose numbers a printed row shows at these places; none for a mean."""
         method = self.method(label)
-        blocks = [block for setting, place in settings
-                  if (block := self.table.block(setting, place.dataset, label))
-                  and self.measure(setting, place, label)]
+        blocks = [
+            block
+            for setting, place in settings
+            if (block := self.table.block(setting, place.dataset, label))
+            and self.measure(setting, place, label)
+        ]
         return (
             list(dict.fromkeys(self.study.cell(block.scenario, method) for block in blocks)) if method else []
         )
@@ -175,8 +152,10 @@ def hook_of(cell: Cell, root: Path) -> str:
 
 
 def _unmeasured(cell: Cell, measure: str) -> str:
-    return (f"{result_path(cell)}: the measure {measure!r} is missing; another version of FedRepro wrote it, "
-            "run the cell again")
+    return (
+        f"{result_path(cell)}: the measure {measure!r} is missing; another version of FedRepro wrote it, "
+        "run the cell again"
+    )
 
 
 class Body:
@@ -188,8 +167,11 @@ class Body:
             {record[shape.row]: record["setting"] for record in panel} if shape.settings_in_rows else {}
         )
         self.printed = {(record[shape.row], shape.place(record)): record["value"] for record in panel}
-        self.numbers = {(record[shape.row], shape.place(record)): printed_number(record)
-                        for record in panel if "likely=" not in record["note"]}
+        self.numbers = {
+            (record[shape.row], shape.place(record)): printed_number(record)
+            for record in panel
+            if "likely=" not in record["note"]
+        }
         self.plain = [place for place in places if place.column != DELTA]
         self.methods = [name for name in names if not filler.is_mean(name)]
         self.values = {
@@ -201,8 +183,6 @@ class Body:
         for name in names:
             if name not in self.methods:
                 self._average(name)
-        for place in self.plain:
-            self._sign(place)
         for place in places:
             if place.column == DELTA:
                 self._subtract(place)
@@ -240,33 +220,14 @@ class Body:
             for (_, lower), names in self._groups(place).items():
                 mark([self.values[name, place] for name in names], lower)
 
-    def _printed(self, names: list[str], place: Place) -> list[Value]:
-        """The values of the methods for which the paper prints a number in a column."""
-        return [self.values[name, place] for name in names if (name, place) in self.printed]
-
     def _average(self, row: str):
         """The mean over the methods that the paper prints in a column, once all of them are measured."""
         for place in self.plain:
-            others = self._printed(self.methods, place)
+            others = [self.values[name, place] for name in self.methods if (name, place) in self.printed]
             if any(value.state == "missing" for value in others):
                 self.values[row, place] = Value("missing")
             elif means := [value.number.mean for value in others if value.number]:
                 self.values[row, place] = Value("measured", Summary(fmean(means), None, 1))
-
-    def _sign(self, place: Place):
-        """The paper's marks, of measured numbers: rank and arrow once the column is complete, plus and minus
-        per method."""
-        asked = self.filler.table.marks
-        means = [self.values[name, place] for name in self.names if name not in self.methods]
-        for (setting, lower), names in self._groups(place).items():
-            printed = self._printed(names, place)
-            if "rank" in asked and all(value.state == "measured" for value in printed):
-                rank(printed, lower)
-            for name in names:
-                value = self.values[name, place]
-                for mean in means if "average" in asked else []:
-                    compare(value, mean, lower, "↑↓")
-                compare(value, self.filler.previous(setting, place, name), lower, "+−")
 
     def _subtract(self, delta: Place):
         """Measured minus the measured baseline, in the last printed column of the block before delta that is
@@ -288,66 +249,66 @@ class Body:
 
 # -- the whole table -----------------------------------------------------------------------------------------
 
+
 def table_view(key: str, study: Study) -> TableView:
-    """Table `key` of paper.yaml, ready for a template but for its verdict."""
+    """Table `key` of paper.yaml, with what was measured."""
     table = study.paper.tables[key]
-    records = read_published(study.key, table, study.root)
-    if key in variants(study.paper):  # it shows only the numbers that it measures again
-        records = [
-            record
-            for record in records
-            if table.block(record["setting"], record["dataset"], record["method"])
-        ]
-    if not records:
-        raise ParamError(f"papers/{study.key}/paper.yaml: tables.{key}: none of its blocks is printed in "
-                         f"published/{table.published}")
+    records = _records(key, study)
     shape = shape_of(records)
     titles, filler = Titles(records, shape, table), Filler(study, table)
-    again = other_measures(table)
-    notes = footnotes(study.key, key, table, records, shape.row)
-    panels, counted = [], []
-    told: dict[str, dict[Told, None]] = {}
+    panels: list[Panel] = []
+    counted: list[Value] = []
     halves = split_panels(records, shape.row)
     for half, names in zip(halves, row_names(halves, shape.row)):
         places = places_of(half, shape, table)
         body = Body(half, names, places, shape, filler)
-        panels.append(
-            _panel(body, places, titles, shape.row, {name: letter for name, (letter, _) in notes.items()})
-        )
+        panels.append(_panel(body, places, titles, shape.row))
         counted += [
             body.values[name, place]
             for name in body.methods
             for place in body.plain
-            if place.column not in again
+            if place.column not in other_measures(table)
         ]
-        for name, row in zip(body.names, panels[-1].rows):
-            if method := filler.method(name):
-                told.setdefault(method, {}).update(dict.fromkeys(row.told))
     shown = dict.fromkeys(value.cell for value in counted if value.cell)
     return TableView(
-        key=key, number=table.number, title=table.title, about=titles.about,
-        note=" ".join(filter(None, [table.note, study.computed_otherwise(shown)])), panels=panels,
+        key=key,
+        number=table.number,
+        title=table.title,
+        about=titles.about,
+        note=" ".join(filter(None, [table.note, study.computed_otherwise(shown)])),
+        panels=panels,
         measured=sum(value.state == "measured" for value in counted),
         fillable=sum(value.state != "outside" for value in counted),
         left=list(filler.left),
         problems=list(dict.fromkeys(value.problem for value in counted if value.problem)),
-        remarks=remarks_of(records),
-        baseline=_baseline_words(records, table),
-        legend=legend({sign.text for value in counted for sign in value.signs}, table),
-        footnotes=list(notes.values()),
+        remarks=[*row_remarks(study.key, key, table, records, shape.row), *remarks_of(records)],
         scenarios=list(dict.fromkeys(cell.scenario for cell in shown)),
-        told=by_row(study.paper, {method: list(found) for method, found in told.items()}))
+    )
 
 
-def footnotes(paper: str, key: str, table: Table, records, row: str) -> dict[str, tuple[str, str]]:
-    """{printed row: (letter, text)} of the table's remarks; ParamError for a row that is not printed."""
+def _records(key: str, study: Study) -> list[dict[str, str]]:
+    """The printed numbers of a table; of one that measures them in another setting those that it measures."""
+    table = study.paper.tables[key]
+    records = read_published(study.key, table, study.root)
+    if key in variants(study.paper):
+        records = [one for one in records if table.block(one["setting"], one["dataset"], one["method"])]
+    if not records:
+        raise ParamError(
+            f"papers/{study.key}/paper.yaml: tables.{key}: none of its blocks is printed in "
+            f"published/{table.published}"
+        )
+    return records
+
+
+def row_remarks(paper: str, key: str, table: Table, records, row: str) -> list[str]:
+    """The remarks of paper.yaml on rows; ParamError for a row that is not printed."""
     names = {record[row] for record in records}
     for name in table.remarks:
         if name not in names:
             raise ParamError(
                 f"papers/{paper}/paper.yaml: tables.{key}.remarks: {unknown('printed method', name, names)}"
             )
-    return {name: (letter, text) for letter, (name, text) in zip(ascii_lowercase, table.remarks.items())}
+    return [f"{method_words(name)}: {text}" for name, text in table.remarks.items()]
 
 
 def other_measures(table: Table) -> dict[str, str]:
@@ -356,25 +317,7 @@ def other_measures(table: Table) -> dict[str, str]:
     return {heading: measure for heading, measure in table.also.items() if measure not in COSTS}
 
 
-def legend(symbols: set[str], table: Table) -> str:
-    """What the signs mean that occur among the measured numbers of a table."""
-    means = " and ".join(f"“{name}”" for name, method in table.rows.items() if method is None)
-    lines = [(RANKS, "*, †, ‡: best, second and third measured number of a column"),
-             ("↑↓", f"↑, ↓: better, worse than the measured {means} of the column"),
-             ("+−", "+, −: better, worse than the same method measured in the default setting")]
-    found = [text for signs, text in lines if symbols & set(signs)]
-    if found and "clients_std" in table.columns.values():
-        found.append("for the standard deviation over clients lower is better")
-    if table.hook:
-        found.append(f"{SCORED}: before or after a round's local training")
-    found += [
-        f"{heading}: {measure_words(measure)}, which the paper does not print"
-        for heading, measure in other_measures(table).items()
-    ]
-    return "; ".join(found) + "." if found else ""
-
-
-def _panel(body: Body, places: list[Place], titles: Titles, row: str, notes: dict[str, str]) -> Panel:
+def _panel(body: Body, places: list[Place], titles: Titles, row: str) -> Panel:
     title, levels = titles.split(places)
     names = [titles.row(name) for name in body.names]
     stub, texts = stub_of(body.names, row, names)
@@ -383,34 +326,19 @@ def _panel(body: Body, places: list[Place], titles: Titles, row: str, notes: dic
         texts = [
             [*text, titles.setting(body.own_settings.get(name, ""))] for name, text in zip(body.names, texts)
         ]
-    cells = {name: body.cells(name) for name in body.names}
     if body.filler.table.hook:
         stub = [*stub, SCORED]
-        texts = [[*text, body.filler.hooks(cells[name])] for name, text in zip(body.names, texts)]
-    told = {
-        name: list(
-            dict.fromkeys(told for cell in cells[name] for told in body.filler.study.readings.get(cell, []))
-        )
-        for name in body.names
-    }
+        texts = [[*text, body.filler.hooks(body.cells(name))] for name, text in zip(body.names, texts)]
     rows = [
         Row(
             words,
             text,
             [body.values[name, place] for place in places],
             mean=name not in body.methods,
-            note=notes.get(name, ""),
-            told=told[name],
         )
         for name, words, text in zip(body.names, names, texts)
     ]
     return Panel(title, stub, merge_heads(levels), rows)
-
-
-def _baseline_words(records, table: Table) -> str:
-    if not any(record["column"] == DELTA for record in records):
-        return ""
-    return method_words(table.baseline) if table.baseline else "the row that the paper prints without it"
 
 
 def remarks_of(records) -> list[str]:

@@ -1,42 +1,39 @@
-"""Every tuned method: its accuracy as published and after tuning, what was chosen, and how much its
-hyper-parameters matter."""
+"""Every tuned method: its accuracy with the values of its row and after equal tuning, of the same seeds."""
+
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import stdev
+from statistics import fmean
 
 from pipeline.cells import choices, provenance
 from pipeline.cells.results import Summary, of_tuning, summarise
 from pipeline.errors import FedReproError
+from pipeline.report.comparison import Axis
 from pipeline.report.study import Study
+from pipeline.report.words import signed
 from pipeline.schema import MINIATURES, ROOT, Cell
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """One method of a scenario. Accuracies in percent: `published` and `tuned` on test images (the headline
-    measure over the seeds; None where the cell was not run), the others on validation images."""
+    """One method of a scenario. before, after: percent on test images (None where the cell has not run);
+    kept: whether the chosen values are the row's own; configurations: validation accuracy of each, the row's
+    own first (None: diverged); older: whether either is of other code or parameters than today's."""
+
     cell: Cell
-    published: Summary | None             # with the values of its row in paper.yaml
-    tuned: Summary | None                 # with the chosen values, of the same seeds
-    values: dict[str, float | str | None]
-    kept: bool                            # whether the chosen values are the row's own
-    configurations: list[float | None]    # validation accuracy of each, the row's own first; None: diverged
-    older: bool = False                   # whether either was made by other code or parameters than today's
+    before: Summary | None
+    after: Summary | None
+    kept: bool
+    configurations: list[float | None]
+    older: bool = False
 
     @property
-    def _trained(self) -> list[float]:
-        return [mean for mean in self.configurations if mean is not None]
+    def change(self) -> float | None:
+        return self.after.mean - self.before.mean if self.before and self.after else None
 
     @property
-    def spread(self) -> float | None:
-        """Standard deviation over the configurations (ddof 1), in points; None of a single one."""
-        return stdev(self._trained) if len(self._trained) > 1 else None
-
-    @property
-    def diverged(self) -> int:
-        """Configurations whose training did not stay finite; `spread` does not have them."""
-        return len(self.configurations) - len(self._trained)
+    def gain(self) -> str:
+        return "kept" if self.kept else "" if self.change is None else signed(self.change, 1)
 
 
 def tunings(root: Path = ROOT, cells: Iterable[Cell] | None = None) -> tuple[list[Tuning], list[str]]:
@@ -51,36 +48,18 @@ def tunings(root: Path = ROOT, cells: Iterable[Cell] | None = None) -> tuple[lis
     return found, problems
 
 
-def after_tuning(study: Study) -> tuple[dict[str, dict[str, Summary]], list[str]]:
-    """(title of a scenario -> label of a method -> its accuracy with the chosen values, best first; lines as
-    `tunings`), of the paper's scenarios but for its miniatures."""
-    numbers: dict[str, dict[str, Summary]] = {}
-    found, problems = tunings(study.root, (cell for cell in choices.found(study.root)
-                                           if cell.paper == study.key and cell.scenario not in MINIATURES))
-    for one in found:
-        if one.tuned:
-            title, name = study.title(one.cell.scenario), study.paper.label(one.cell.method)
-            numbers.setdefault(title, {})[name] = one.tuned
-    return {title: best_first(some) for title, some in numbers.items()}, problems
-
-
-def best_first(numbers: dict[str, Summary]) -> dict[str, Summary]:
-    """Accuracies of methods, the highest first."""
-    return dict(sorted(numbers.items(), key=lambda item: -item[1].mean))
-
-
 def _tuning(cell: Cell, root: Path) -> Tuning:
     document, results = choices.read(cell, root), of_tuning(cell, root)
     chosen = document["configurations"][document["chosen"]]
     pair = [find(cell, root) for find in (choices.published, choices.tuned)]
     before, after = map(results.get, pair)
-    if before and after and before["seeds"] != after["seeds"]:           # one is from before a change of them
+    if before and after and before["seeds"] != after["seeds"]:
+        # One is from before a change of the seeds.
         after = None
     return Tuning(
         cell,
         _headline(before),
         _headline(after),
-        chosen["values"],
         not chosen["changes"],
         choices.means(document["configurations"]),
         any(one in results and not provenance.current(results[one], one, root) for one in pair),
@@ -89,3 +68,84 @@ def _tuning(cell: Cell, root: Path) -> Tuning:
 
 def _headline(result: dict | None) -> Summary | None:
     return None if result is None else summarise(result["measures"][result["headline"]])
+
+
+# -- the page ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tab:
+    """A scenario's methods on one axis, the best after tuning first: (name, whether it is the paper's own,
+    numbers, what was tried and chosen)."""
+
+    key: str
+    label: str
+    title: str
+    axis: Axis
+    rows: list[tuple[str, bool, Tuning, str]]
+
+    @property
+    def first(self) -> tuple[str, Summary] | None:
+        """Who leads before tuning."""
+        before = [(name, one.before) for name, _, one, _ in self.rows if one.before]
+        return max(before, key=lambda pair: pair[1].mean, default=None)
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """changes: points of every pair of numbers, and their mean; kept: methods that keep their values."""
+
+    tabs: list[Tab]
+    changes: list[float]
+    mean: str
+    kept: int
+    older: list[str]
+
+
+def tuned(studies: dict[str, Study], labels: dict[str, str], found: Iterable[Tuning]) -> Tuned | None:
+    """None where nothing was tuned and then trained; scenarios of the papers come before the miniatures.
+
+    labels: algorithm -> name
+    """
+    columns: dict[tuple[str, str], list[Tuning]] = {}
+    for one in found:
+        if one.after and one.cell.paper in studies:
+            scenario = "" if one.cell.scenario in MINIATURES else one.cell.scenario
+            columns.setdefault((one.cell.paper, scenario), []).append(one)
+    order = sorted(columns, key=lambda at: (not at[1], [*studies].index(at[0])))
+    shown = [one for at in order for one in columns[at]]
+    changes = [one.change for one in shown if one.change is not None]
+    return (
+        Tuned(
+            [_tab(studies[key], scenario, columns[key, scenario], labels) for key, scenario in order],
+            changes,
+            signed(fmean(changes), 1) if changes else "",
+            sum(one.kept for one in shown if one.before),
+            [str(one.cell) for one in shown if one.older],
+        )
+        if shown
+        else None
+    )
+
+
+def _tab(study: Study, scenario: str, several: list[Tuning], labels: dict[str, str]) -> Tab:
+    ends = [
+        n.mean + sign * (n.std or 0)
+        for one in several
+        for n in (one.before, one.after)
+        if n
+        for sign in (-1, 1)
+    ]
+    rows = []
+    for one in several:
+        name = labels[study.paper.algorithm(one.cell.method)]
+        rows.append((name, name == study.name, one, choices.path(one.cell, Path()).as_posix()))
+    rows.sort(key=lambda row: -row[2].after.mean if row[2].after else 0)
+    title = study.title(scenario) if scenario else "miniature"
+    return Tab(
+        f"{study.key}-{scenario or 'mini'}",
+        f"{study.name}, {title.partition(', ')[0]}",
+        title,
+        Axis.over(ends),
+        rows,
+    )

@@ -4,10 +4,10 @@ The CSVs write settings as `practical(beta=0.1,N=20),test=clean`, method variant
 `FedCCL[local=1,global=0]` and Greek letters by name; a page shows `practical (β = 0.1, N = 20)`, `FedCCL
 (local = 1, global = 0)`.
 """
-import re
-from collections.abc import Iterable, Mapping
 
-from pipeline.cells.results import Summary
+import re
+from collections.abc import Mapping
+
 from pipeline.schema import ACROSS, MINIATURE, Paper
 
 GREEK = {
@@ -34,8 +34,12 @@ NAMES = {
     "sep": "separability",
     "com": "compactness",
 }  # components of methods, as the papers write them
-PHRASES = {"metric=inter": "inter-domain", "metric=intra": "intra-domain", "test=clean": "clean test",
-           "test=corrupted": "corrupted test"}
+PHRASES = {
+    "metric=inter": "inter-domain",
+    "metric=intra": "intra-domain",
+    "test=clean": "clean test",
+    "test=corrupted": "corrupted test",
+}
 MEASURES = {
     "average": "average",
     "weighted": "weighted by test size",
@@ -54,9 +58,10 @@ GROUPS = {
     "post": "after local training",
     "other": "of the models on the other side of local training",
 }
+ARCHIVES = {"https://arxiv.org/abs/": "arXiv:", "https://doi.org/": "doi:"}
 NUMBERS = "no one two three four five six seven eight nine ten eleven twelve".split()
 _GREEK = re.compile(rf"(?<![A-Za-z])({'|'.join(GREEK)})(?![A-Za-z])")
-_OUTSIDE = re.compile(r",(?![^(\[]*[)\]])")               # a comma that no bracket encloses
+_OUTSIDE = re.compile(r",(?![^(\[]*[)\]])")  # a comma that no bracket encloses
 _VARIANT = re.compile(r"(?P<base>[^\[]+)\[(?P<options>.*)\]")
 
 
@@ -110,7 +115,7 @@ def method_label(paper: Paper, method: str) -> str:
 def measure_words(measure: str) -> str:
     """`clean.AVG` -> `clean test, average`; a domain keeps its name."""
     group, _, name = measure.rpartition(".")
-    return ", ".join(filter(None, (GROUPS.get(group, group), MEASURES.get(name, name))))
+    return ", ".join(filter(None, (GROUPS.get(group, group), MEASURES.get(name, pretty(name)))))
 
 
 def minus(number: str) -> str:
@@ -128,23 +133,18 @@ def signed(number: float, digits: int = 2) -> str:
     return minus(f"{number:+.{digits}f}")
 
 
+def ordinal(place: int) -> str:
+    """`1st`, `12th`."""
+    ending = "th" if place % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(place % 10, "th")
+    return f"{place}{ending}"
+
+
 def address(link: str) -> str:
     """`https://arxiv.org/abs/2404.09259` -> `arXiv:2404.09259`, a DOI likewise; others without `https://`."""
-    for start, name in (("https://arxiv.org/abs/", "arXiv:"), ("https://doi.org/", "doi:")):
+    for start, name in ARCHIVES.items():
         if link.startswith(start):
             return name + link.removeprefix(start)
     return link.removeprefix("https://")
-
-
-def listed(names: Iterable[str]) -> str:
-    """`A`, `A and B`, `A, B and C`."""
-    *first, last = names
-    return f"{', '.join(first)} and {last}" if first else last
-
-
-def p_words(p: float) -> str:
-    """`p = 0.0016`, two digits of it; `p < 0.0001`."""
-    return "p < 0.0001" if p < 1e-4 else f"p = {p:.2g}"
 
 
 def hours_words(hours: float) -> str:
@@ -153,23 +153,6 @@ def hours_words(hours: float) -> str:
         minutes = max(round(60 * hours), 1)
         return f"{minutes} minute{'s' * (minutes > 1)}"
     return f"{hours:,.0f} hours" if hours >= 10 else f"{hours:.1f} hours"
-
-
-def lead_words(mean: float, std: float | None, other: str, next_: float, next_std: float | None) -> str:
-    """`0.76 from FedSR (standard deviation over seeds up to 1.82)`: how far a leader lies from the next one,
-    beside the larger of their standard deviations where there are several seeds."""
-    gap, spreads = abs(mean - next_), [one for one in (std, next_std) if one is not None]
-    spread = f" (standard deviation over seeds up to {max(spreads):.2f})" if spreads else ""
-    return f"{gap:.2f} from {other}{spread}"
-
-
-def leader(numbers: Mapping[str, Summary], measure: str = "average") -> tuple[str, str]:
-    """Who comes first of two or more accuracies, best first, and `82.68 % (weighted by test size), 0.29 from
-    FedRep, ...`."""
-    (name, first), (other, second), *_ = numbers.items()
-    what = "" if measure == "average" else f" ({measure_words(measure)})"
-    lead = lead_words(first.mean, first.std, other, second.mean, second.std)
-    return name, f"{first.mean:.2f} %{what}, {lead}"
 
 
 def counted(count: int, noun: str) -> str:
@@ -206,3 +189,46 @@ def scenario_title(paper: Paper, scenario: str) -> str:
     """What a scenario is, or its name where paper.yaml has no title for it."""
     minis = {MINIATURE: "miniature", ACROSS: "miniature, methods of the other papers"}
     return minis.get(scenario) or paper.titles.get(scenario, scenario)
+
+
+def bibtex(paper: Paper, key: str) -> str:
+    """A paper as BibTeX, from what paper.yaml says of it."""
+    year = re.search(r"\((\d{4})\)", paper.reference)
+    venue = paper.reference.partition(" (")[0]
+    kind, place = ("inproceedings", "booktitle") if "onference" in venue else ("article", "journal")
+    link = paper.links.paper
+    arxiv, doi = (link.removeprefix(start) if link.startswith(start) else "" for start in ARCHIVES)
+    fields = {
+        "title": f"{{{paper.title}}}",
+        "author": " and ".join(paper.authors.split(", ")),
+        place: venue,
+        "year": year[1] if year else "",
+        "doi": doi,
+        "eprint": arxiv,
+        "archiveprefix": "arXiv" if arxiv else "",
+        "url": "" if doi or arxiv else link,
+    }
+    return bibtex_entry(kind, f"{key}{year[1] if year else ''}", fields)
+
+
+def bibtex_entry(kind: str, key: str, fields: Mapping[str, str]) -> str:
+    """An entry with the fields that are not empty."""
+    escaped = {name: re.sub(r"(?<!\\)[&%#]", r"\\\g<0>", text) for name, text in fields.items() if text}
+    lines = [f"  {name} = {{{text}}}" for name, text in escaped.items()]
+    return f"@{kind}{{{key},\n" + ",\n".join(lines) + "\n}"
+
+
+def tick(value: float, sign: bool = False) -> str:
+    """A number of an axis: `+4`, `0`, `−8`."""
+    return minus(f"{value:+g}" if sign and value else f"{value:g}")
+
+
+FILTERS = {
+    "address": address,
+    "tick": tick,
+    "ordinal": ordinal,
+    "fixed": lambda number, digits: minus(f"{number:.{digits}f}"),
+    "p": lambda p: "< 0.0001" if p < 1e-4 else f"{p:.2g}",
+    "hours": hours_words,
+    "short": lambda heading: heading.partition(", ")[2] or heading,
+}

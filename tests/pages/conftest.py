@@ -3,8 +3,8 @@
 import pytest
 
 from pipeline.cells.results import survey
-from pipeline.report2.page import page
-from pipeline.report2.study import studies
+from pipeline.report.page import page
+from pipeline.report.study import studies
 
 
 @pytest.fixture(scope="session")

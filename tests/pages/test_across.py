@@ -12,9 +12,9 @@ from pipeline import methods
 from pipeline.cells.results import Problem, collect, summarise
 from pipeline.errors import FedReproError, ParamError
 from pipeline.methods._collaborative import Collaborative
-from pipeline.report2 import across, fill, leakage, tuning
-from pipeline.report2.overview import citation
-from pipeline.report2.study import studies
+from pipeline.report import across, fill, leakage, tuning
+from pipeline.report.overview import citation
+from pipeline.report.study import studies
 from pipeline.schema import NEEDS, ROOT, Cell, Model, load_paper, load_params, papers
 
 PAPERS = papers()

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from pipeline.report2 import render
+from pipeline.report import render
 from pipeline.schema import ROOT
 
 AXE = "axe-core@4.10.3"

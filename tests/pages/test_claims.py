@@ -5,9 +5,9 @@ import csv
 import pytest
 
 from pipeline.errors import ParamError
-from pipeline.report2.claims import COLUMNS, Printed, parse, parse_expected, read_claims
-from pipeline.report2.evidence import Evidence
-from pipeline.report2.study import Study
+from pipeline.report.claims import COLUMNS, Printed, parse, parse_expected, read_claims
+from pipeline.report.evidence import Evidence
+from pipeline.report.study import Study
 from pipeline.schema import load_paper
 
 PAPERS = ("fedccl", "fcclplus", "fedlsa", "rahfl", "fedcrl")

@@ -18,8 +18,8 @@ from pipeline.cells import geometry
 from pipeline.cells.results import collect
 from pipeline.data import pictures, store
 from pipeline.errors import FedReproError, ParamError
-from pipeline.report2 import drawings, extras, figures
-from pipeline.report2.study import Study
+from pipeline.report import drawings, extras, figures
+from pipeline.report.study import Study
 from pipeline.schema import ROOT, Cell, load_paper, papers
 from pipeline.sealing import seal
 

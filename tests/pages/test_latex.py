@@ -13,12 +13,12 @@ from dataclasses import replace
 import pytest
 
 from pipeline.cells.results import collect
-from pipeline.report2 import latex
-from pipeline.report2.page import Grid, Line, Number, page
-from pipeline.report2.panels import Head, merge_heads
-from pipeline.report2.study import Study
-from pipeline.report2.tables import table_view
-from pipeline.report2.words import minus
+from pipeline.report import latex
+from pipeline.report.page import Grid, Line, Number, page
+from pipeline.report.panels import Head, merge_heads
+from pipeline.report.study import Study
+from pipeline.report.tables import table_view
+from pipeline.report.words import minus
 from pipeline.schema import papers
 
 NUMBER = re.compile(r"[−+-]?\d+\.\d+")

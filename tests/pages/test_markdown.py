@@ -8,12 +8,12 @@ from reporting import BALANCED, write_run
 from repository import edit
 
 from pipeline.cells.results import collect
-from pipeline.report2 import latex, markdown
-from pipeline.report2.latex import caption
-from pipeline.report2.overview import citation, overview
-from pipeline.report2.page import Number, page
-from pipeline.report2.study import Study
-from pipeline.report2.verdicts import Chip
+from pipeline.report import latex, markdown
+from pipeline.report.latex import caption
+from pipeline.report.overview import citation, overview
+from pipeline.report.page import Number, page
+from pipeline.report.study import Study
+from pipeline.report.verdicts import Chip
 from pipeline.schema import ROOT, papers
 
 PARSER = MarkdownIt("commonmark").enable("table")

@@ -14,8 +14,8 @@ from html_tree import folded, read
 from reporting import BALANCED, found, write_run
 
 from pipeline.errors import FedReproError, ParamError
-from pipeline.report2 import render
-from pipeline.report2.verdicts import Chip
+from pipeline.report import render
+from pipeline.report.verdicts import Chip
 from pipeline.schema import ROOT, load_paper, papers
 
 PAPERS = papers()
@@ -299,7 +299,7 @@ def test_an_unknown_paper_is_named(small):
 
 def test_the_same_results_give_the_same_bytes(small, tmp_path):
     code = (
-        "import sys; from pathlib import Path; from pipeline.report2 import render\n"
+        "import sys; from pathlib import Path; from pipeline.report import render\n"
         "render(root=Path(sys.argv[1]), out=Path(sys.argv[2]))"
     )
     outputs = []

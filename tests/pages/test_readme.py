@@ -3,20 +3,20 @@ import re
 
 import pytest
 
-from pipeline.commands import readme
 from pipeline.errors import FedReproError
+from pipeline.report import markdown
 from pipeline.schema import ROOT
 
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_its_numbers_are_todays(pages):
-    assert readme.filled(TEXT, pages) == TEXT
+    assert markdown.readme(TEXT, pages) == TEXT
 
 
 def test_a_missing_block_is_named(pages):
     with pytest.raises(FedReproError, match="README.md: the block 'status'"):
-        readme.filled(TEXT.replace("<!-- status", "<!-- others"), pages)
+        markdown.readme(TEXT.replace("<!-- status", "<!-- others"), pages)
 
 
 def test_it_is_short():

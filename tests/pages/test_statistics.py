@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipeline.report2.claims import Difference
-from pipeline.report2.statistics import (
+from pipeline.report.claims import Difference
+from pipeline.report.statistics import (
     ALPHA,
     Design,
     Family,

@@ -10,12 +10,12 @@ from repository import edit
 from pipeline.cells import results
 from pipeline.cells.results import Summary
 from pipeline.errors import ParamError
-from pipeline.report2.panels import Value, mark, merge_heads
-from pipeline.report2.published import combination, printed_number, read_published
-from pipeline.report2.study import Study
-from pipeline.report2.tables import table_view
-from pipeline.report2.verdicts import variants
-from pipeline.report2.words import minus
+from pipeline.report.panels import Value, mark, merge_heads
+from pipeline.report.published import combination, printed_number, read_published
+from pipeline.report.study import Study
+from pipeline.report.tables import table_view
+from pipeline.report.verdicts import variants
+from pipeline.report.words import minus
 from pipeline.schema import ROOT, load_paper, papers
 
 HEAD = ["paper", "table", "setting", "dataset", "column", "method", "value", "std", "note"]

@@ -9,10 +9,10 @@ import yaml
 from reporting import BALANCED, write_run
 
 from pipeline.cells import results
-from pipeline.report2.claims import COLUMNS, Claim, Printed, parse_expected, read_claims
-from pipeline.report2.evidence import Evidence
-from pipeline.report2.study import Study
-from pipeline.report2.verdicts import Chip, Verdict, after_correction, count, judge, variants, verdicts
+from pipeline.report.claims import COLUMNS, Claim, Printed, parse_expected, read_claims
+from pipeline.report.evidence import Evidence
+from pipeline.report.study import Study
+from pipeline.report.verdicts import Chip, Verdict, after_correction, count, judge, variants, verdicts
 from pipeline.schema import load_paper
 from pipeline.sealing import seal
 

@@ -1,0 +1,360 @@
+"""Printed beside measured: the methods of every setting as dots on an axis and as ranks, and the claims."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from pipeline.cells.results import Summary, lower_is_better, summarise
+from pipeline.report.claims import Claim
+from pipeline.report.panels import Panel
+from pipeline.report.study import Study
+from pipeline.report.tables import TableView
+from pipeline.report.verdicts import Verdict
+from pipeline.report.words import GROUPS, minus, ordinal, signed
+from pipeline.schema import Cell
+
+# Measures that sum up a block of columns.
+AVERAGES = ("average", "weighted", "AVG")
+# How papers head such a column.
+HEADINGS = ("Avg", "AVG", "Acc.", "average")
+# Fewer methods than this make no ranking.
+FEWEST = 4
+# Charts of a page, and their rows together; longer ones leave the second to the table.
+CHARTS, MOST_DOTS = 2, 24
+SHORT = "-short"
+# Percent points from 0 that the axis of the claims shows at most.
+FARTHEST = 20.0
+STEPS = (1, 2, 4, 5, 10)
+
+
+def sums_up(measure: str) -> bool:
+    """Whether a measure is the mean over clients or domains."""
+    return not measure.startswith(("pre.", "post.")) and measure.rpartition(".")[2] in AVERAGES
+
+
+# -- settings ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Column:
+    """The measured numbers of one setting: method as printed -> mean and spread."""
+
+    heading: str
+    numbers: dict[str, Summary]
+    # the scenario and measure behind them
+    scenario: str
+    measure: str
+    # the paper's own setting
+    main: bool = False
+    # a shortened training, which is not comparable with the print
+    short: bool = False
+
+    @property
+    def seeds(self) -> int:
+        return min(number.seeds for number in self.numbers.values())
+
+
+@dataclass
+class Setting:
+    """One printed column with everything that was measured for it; the paper's own setting first."""
+
+    title: str
+    table: str
+    printed: dict[str, float]
+    columns: list[Column] = field(default_factory=list)
+
+    @property
+    def comparable(self) -> bool:
+        """Whether its first column can stand for the paper's own: the same setting, or a shortened one."""
+        return self.columns[0].main or self.columns[0].short
+
+
+def settings(study: Study, views: Iterable[TableView], main: Iterable[Claim] = ()) -> list[Setting]:
+    """Every printed column that compares methods by an average and that runs have measured, shortened ones
+    included; those of the `main` claims first."""
+    main = list(main)
+    found: dict[tuple, Setting] = {}
+    for view in views:
+        for panel in view.panels:
+            for i in range(panel.width if len(panel.stub) < 3 else 0):
+                _add(found, study, view, panel, i)
+    return sorted((one for one in found.values() if one.columns), key=lambda one: _importance(one, main))
+
+
+def _add(found: dict[tuple, Setting], study: Study, view: TableView, panel: Panel, i: int) -> None:
+    """Column `i` of a panel, under the setting that has the same printed numbers."""
+    values = {row.name: row.values[i] for row in panel.rows if not row.mean}
+    printed = {name: value.printed for name, value in values.items() if value.printed is not None}
+    if len(printed) < FEWEST or any(value.signed for value in values.values()):
+        return
+    measure = next((value.measure for value in values.values() if value.measure), "")
+    if not sums_up(measure):
+        return
+    setting = found.setdefault(
+        tuple(printed.items()), Setting(_title(study, view, panel, i, measure), view.key, printed)
+    )
+    numbers = {name: value.number for name, value in values.items() if value.number}
+    if len(numbers) >= FEWEST:
+        [scenario, *_] = [value.cell.scenario for value in values.values() if value.cell]
+        variant = view.number.partition(", ")[2]
+        setting.columns.append(Column(variant or view.heading, numbers, scenario, measure, main=not variant))
+    elif not numbers:
+        cells = {name: Cell.parse(value.target) for name, value in values.items() if value.target}
+        known = {column.scenario for column in setting.columns}
+        setting.columns += [one for one in _shortened(study, cells, measure) if one.scenario not in known]
+
+
+def _shortened(study: Study, cells: dict[str, Cell], measure: str) -> list[Column]:
+    """What shortened scenarios (`<scenario>-short`) measure for the cells of a column that has not run."""
+    columns = []
+    for scenario in (one for one in study.paper.beside if one.endswith(SHORT)):
+        numbers = {}
+        for name, cell in cells.items():
+            run = study.results.get(study.cell(scenario, cell.method))
+            same = cell.scenario.removesuffix("-base") == scenario.removesuffix(SHORT)
+            if run and measure in run["measures"] and same:
+                numbers[name] = summarise(run["measures"][measure])
+        if len(numbers) >= FEWEST:
+            columns.append(Column("shortened", numbers, scenario, measure, short=True))
+    return columns
+
+
+def _title(study: Study, view: TableView, panel: Panel, i: int, measure: str) -> str:
+    """What a column is about: its headings without the name of the average, else the table's data set."""
+    *upper, last = panel.columns[i].split(" · ")
+    parts = list(filter(None, [panel.title, *upper])) or ([] if last in HEADINGS else [last])
+    data = {key.split("|")[1] for key in study.paper.tables[view.key].blocks}
+    group = GROUPS.get(measure.partition(".")[0], "")
+    return ", ".join(dict.fromkeys([*(parts or data), *([group] if group else [])]))
+
+
+def _importance(setting: Setting, main: Iterable[Claim]) -> float:
+    """Place of the first main claim about the setting's column; without one, of the first about its table."""
+    parts, best = setting.title.split(", "), math.inf
+    for place, claim in enumerate(main):
+        for spot in claim.spots:
+            if spot.table == setting.table:
+                best = min(best, place if spot.dataset in parts else place + 100)
+    return best
+
+
+def compared_cells(study: Study, found: list[Setting]) -> dict[str, list[Cell]]:
+    """Scenario -> the finished cells of the methods that its column compares."""
+    columns = {column.scenario: column for setting in found for column in setting.columns[::-1]}
+    return {
+        name: [cell for cell in study.runs[name] if study.label(cell.method) in column.numbers]
+        for name, column in columns.items()
+    }
+
+
+# -- on an axis ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A horizontal axis from `low` to `high`; positions are percent of its width."""
+
+    low: float
+    high: float
+    ticks: tuple[float, ...]
+
+    @classmethod
+    def over(cls, numbers: Iterable[float], most: int = 5) -> "Axis":
+        """An axis that shows all the numbers, with at most so many ticks."""
+        numbers = list(numbers)
+        low, high = min(numbers), max(numbers)
+        width = (high - low) or 1.0
+        low, high = low - 0.04 * width, high + 0.04 * width
+        rough = (high - low) / most
+        unit = 10.0 ** math.floor(math.log10(rough))
+        step = next(unit * factor for factor in STEPS if unit * factor >= rough)
+        first, last = math.ceil(low / step), math.floor(high / step)
+        return cls(low, high, tuple(round(step * i, 6) for i in range(first, last + 1)))
+
+    def at(self, number: float) -> float:
+        return round(100 * min(max((number - self.low) / (self.high - self.low), 0), 1), 2)
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A method on an axis: positions in percent; None where there is no such mark."""
+
+    name: str
+    own: bool
+    number: Summary
+    printed: float | None
+    x: float
+    low: float | None
+    high: float | None
+    mark: float | None
+
+
+@dataclass(frozen=True)
+class Dots:
+    """A setting's methods on one axis, best first."""
+
+    title: str
+    axis: Axis
+    rows: list[Dot]
+    seeds: int
+    short: bool
+
+
+def dots(setting: Setting, own: str) -> Dots:
+    """Of a setting's first column; a shortened one stands without the print."""
+    column = setting.columns[0]
+    printed = {} if column.short else setting.printed
+    numbers = column.numbers
+    ends = [n.mean + sign * (n.std or 0) for n in numbers.values() for sign in (-1, 1)]
+    axis = Axis.over([*ends, *(printed[name] for name in numbers if name in printed)])
+
+    def row(name: str) -> Dot:
+        n, mark = numbers[name], printed.get(name)
+        low, high = (None, None) if n.std is None else (axis.at(n.mean - n.std), axis.at(n.mean + n.std))
+        return Dot(
+            name, name == own, n, mark, axis.at(n.mean), low, high, None if mark is None else axis.at(mark)
+        )
+
+    order = sorted(numbers, key=lambda name: -numbers[name].mean)
+    return Dots(setting.title, axis, [row(name) for name in order], column.seeds, column.short)
+
+
+def charts(found: list[Setting], own: str) -> list[Dots]:
+    """The first settings that can stand for the paper's own."""
+    drawn = [dots(one, own) for one in found if one.comparable][:CHARTS]
+    return drawn[:1] if sum(len(one.rows) for one in drawn) > MOST_DOTS else drawn
+
+
+# -- as ranks ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rank:
+    place: int | None
+    # 10 for the first, 0 for the last
+    shade: int
+    printed: bool
+    # few seeds, or a shortened training
+    pale: bool
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Places of the methods over all settings."""
+
+    groups: list[tuple[str, int]]
+    heads: list[str]
+    rows: list[tuple[str, bool, list[Rank | None]]]
+
+
+def ranks(found: list[Setting], own: str, names: list[str]) -> Ranks:
+    """`names`: the methods in the order of the rows."""
+    columns: list[tuple[str, dict[str, float], bool, bool, bool]] = []
+    for setting in found:
+        columns.append(("printed", setting.printed, True, False, False))
+        for column in setting.columns:
+            means = {name: round(number.mean, 2) for name, number in column.numbers.items()}
+            pale = column.short or column.seeds < 3
+            columns.append((column.heading, means, False, pale, lower_is_better(column.measure)))
+    rows = [
+        (
+            name,
+            name == own,
+            [_rank(name, numbers, printed, pale, low) for _, numbers, printed, pale, low in columns],
+        )
+        for name in names
+    ]
+    return Ranks([(s.title, 1 + len(s.columns)) for s in found], [head for head, *_ in columns], rows)
+
+
+def ranks_of(found: list[Setting], own: str, drawn: list[Dots]) -> Ranks | None:
+    """Of the methods that the charts show, the paper's own first."""
+    names = dict.fromkeys(row.name for one in drawn for row in one.rows)
+    return ranks(found, own, sorted(names, key=lambda name: name != own)) if names else None
+
+
+def _rank(name: str, numbers: dict[str, float], printed: bool, pale: bool, low: bool) -> Rank | None:
+    if name not in numbers:
+        return None
+    place = place_of(name, numbers, low)
+    return Rank(place, round(10 * (len(numbers) - place) / max(len(numbers) - 1, 1)), printed, pale)
+
+
+def place_of(name: str, numbers: dict[str, float], low: bool = False) -> int:
+    """1 for the best; equal numbers share a place."""
+    return 1 + sum((other < numbers[name]) if low else (other > numbers[name]) for other in numbers.values())
+
+
+# -- claims --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ClaimRow:
+    """A claim with its numbers as text and its marks on the common axis, in percent of its width."""
+
+    verdict: Verdict
+    title: str
+    point: str
+    interval: str
+    printed: str
+    x: float | None
+    low: float | None
+    high: float | None
+    mark: float | None
+    seeds: str
+    # the same of the other settings, by heading
+    elsewhere: dict[str, "ClaimRow"]
+
+    @property
+    def kind(self) -> str:
+        """Class of the style sheet."""
+        return self.verdict.chip.name.lower()
+
+
+def shown(verdict: Verdict, value: float | None) -> str:
+    """`+5.4`; a rank as `3rd`, another number that is no difference of percent points in three digits."""
+    if value is None:
+        return ""
+    if verdict.claim.expected.kind == "rank":
+        return ordinal(round(value))
+    if verdict.points:
+        return signed(value, 1 if abs(value) >= 0.05 else 2)
+    form = ",.0f" if abs(value) >= 1000 else ".3g"
+    return minus(format(value, form if verdict.claim.expected.kind == "value" else f"+{form}"))
+
+
+def claim_row(verdict: Verdict, axis: Axis | None) -> ClaimRow:
+    def at(value: float | None) -> float | None:
+        return axis.at(value) if axis and verdict.points and value is not None else None
+
+    title = verdict.claim.title or verdict.claim.text
+    low, high = shown(verdict, verdict.low), shown(verdict, verdict.high)
+    return ClaimRow(
+        verdict,
+        title[:1].upper() + title[1:],
+        shown(verdict, verdict.point),
+        f"[{low.replace('+', '')}, {high.replace('+', '')}]" if low and high else "",
+        shown(verdict, verdict.printed),
+        at(verdict.point),
+        at(verdict.low),
+        at(verdict.high),
+        at(verdict.printed) if verdict.point is not None or axis else None,
+        ", ".join(shown(verdict, value) for _, value in verdict.by_seed),
+        {other_setting(heading): claim_row(other, axis) for heading, other in verdict.elsewhere},
+    )
+
+
+def other_setting(heading: str) -> str:
+    """`Table 2, tuned` -> `tuned`."""
+    return heading.partition(", ")[2] or heading
+
+
+def claims_axis(found: list[Verdict]) -> Axis | None:
+    """Of all differences in percent points; what lies beyond FARTHEST stands at its ends, and so do ends of
+    intervals."""
+    shown = [v for v in found if v.points and v.point is not None]
+    if not shown:
+        return None
+    reach = max(abs(n) for v in shown for n in (v.point, v.printed) if n is not None)
+    span = min(max(reach, 1.0), FARTHEST)
+    return Axis.over([-span, span])

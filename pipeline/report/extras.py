@@ -1,0 +1,225 @@
+"""Pictures that no paper has: costs, accuracy against a client's images and by class, what a method records,
+who learns from whom, corruptions. And what they share with the paper's figures."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+import pandas as pd
+from markupsafe import Markup
+
+from pipeline.cells import measures as recorded
+from pipeline.cells.readings import model_copies
+from pipeline.data.pictures import FROST, size_and_text
+from pipeline.report import figures as draw
+from pipeline.report.figures import Ink, Panel
+from pipeline.report.study import Study
+from pipeline.report.words import option_words, pretty, variant
+from pipeline.schema import MINIATURE, Cell
+
+SHEET = "fedrepro run contact_sheet"
+ROUNDS = 61  # points of a line at most
+START = 0.15  # of the rounds, from which on all of a curve is shown
+SHARE = 0.25  # of the methods, whose reported accuracy lies below the target
+ENOUGH = 15  # rounds, from which on the round of a target distinguishes methods
+MANY = 8  # different numbers of images, from which on accuracy against them shows anything
+Shown = tuple[list[Panel], str, dict[str, Ink]]  # panels, caption, legend
+
+
+def label(study: Study, method: str) -> str:
+    """`RAHFL[hfl=1,asymhfl=0]` -> `RAHFL (HFL)`; other variants as everywhere."""
+    base, options = variant(study.paper.label(method))
+    if not options or not set(options.values()) <= {"0", "1"}:
+        return pretty(study.label(method))
+    names = [option_words(key) for key, value in options.items() if value == "1"]
+    return f"{base} ({' + '.join(names) or 'none'})"
+
+
+def method_inks(study: Study, names: Iterable[str]) -> dict[str, Ink]:
+    """Of methods by their place in paper.yaml, alike in all figures; of other names in their order."""
+    return draw.inks([*(label(study, method) for method in study.paper.methods), *names], study.name)
+
+
+def finished_methods(study: Study, scenario: str) -> list[Cell]:
+    """The finished cells of a scenario in the first of the paper's grids, or miniature, that has some."""
+    grids = [grid.methods for grid in study.paper.grids.values() if scenario in grid.scenarios]
+    if study.paper.miniature and scenario == MINIATURE:
+        grids = [study.paper.miniature.methods]
+    return next(filter(None, (list(study.finished([scenario], methods)) for methods in grids)), [])
+
+
+def trailing_mean(values: pd.Series, window: int) -> pd.Series:
+    """s_t = mean(y_max(1,t-window+1) .. y_t) of a series by round, at the rounds that it has (FedCRL Fig. 3).
+
+    Rounds that were not evaluated are absent; round 0, before training, is left out of a mean.
+    """
+    if window == 1:
+        return values
+    values = values[values.index > 0]
+    every = values.reindex(range(1, values.index.max() + 1)) if len(values) else values
+    return every.rolling(window, min_periods=1).mean()[values.index]
+
+
+def over_seeds(history: pd.DataFrame, measure: str, window: int = 1) -> pd.DataFrame:
+    """Columns x, mean, low, high over the seeds, by round, of a measure that is smoothed seed by seed."""
+    rows = history.dropna(subset=[measure]).set_index("round")
+    smooth = pd.concat([trailing_mean(seed[measure], window) for _, seed in rows.groupby("seed")])
+    table = smooth.groupby("round").agg(["mean", "min", "max"]).reset_index()
+    chosen = np.unique(np.linspace(0, len(table) - 1, min(len(table), ROUNDS)).astype(int))
+    return table.set_axis(["x", "mean", "low", "high"], axis=1).iloc[chosen]
+
+
+def entering(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Curves from where they enter the range that all keep after the first rounds (START of them): the axis
+    shows what distinguishes them."""
+    late = [table[table["x"] >= START * table["x"].max()] for table in tables.values()]
+    low, high = min(table["low"].min() for table in late), max(table["high"].max() for table in late)
+    curves = {}
+    for name, table in tables.items():
+        outside = np.flatnonzero(~table["mean"].between(low, high))
+        curve = table.iloc[outside[-1] if len(outside) else 0 :].astype(float)
+        if len(outside):
+            (x, mean), (after, level) = curve[["x", "mean"]].to_numpy()[:2]
+            edge = low if mean < low else high
+            curve.iloc[0] = [x + (edge - mean) / (level - mean) * (after - x), edge, edge, edge]
+        curves[name] = curve.assign(low=curve["low"].clip(low, high), high=curve["high"].clip(low, high))
+    return curves
+
+
+def picture(study: Study, path: Path, words: str, command: str) -> Panel:
+    """A stored picture as a panel; its address is relative to reports/."""
+    (width, height), _ = size_and_text(path, command)
+    panel = Panel((width, height), (0, 0, 0, 0))
+    image = Markup('<img src="../{}" alt="{}" width="{}" height="{}" loading="lazy">')
+    panel.html = image.format(path.relative_to(study.root).as_posix(), words, width, height)
+    return panel
+
+
+def _cost(study: Study, scenario: str) -> Shown:
+    """Rounds and MB to a target accuracy, seconds a round, peak memory of each method, where these differ."""
+    names = {cell: label(study, cell.method) for cell in finished_methods(study, scenario)}
+    names = {
+        cell: name for cell, name in names.items() if name == study.name or not name.startswith(study.name)
+    }
+    if len(names) < 3:
+        return [], "", {}
+    results = [study.results[cell] for cell in names]
+    target = int(np.quantile([fmean(result["measures"][result["headline"]]) for result in results], SHARE))
+    units = {
+        "seconds": ("Time", "seconds a round"),
+        "memory": ("Peak memory", "MB"),
+        "copies": ("Models of a client", "in its memory while it trains"),
+    }
+    caption = ""
+    if results[0]["rounds"] >= ENOUGH:
+        sent = f"Sent to {target} %", "MB per client, both ways"
+        units = {"rounds": (f"Rounds to {target} %", "rounds"), "sent": sent} | units
+        caption = f"Three in four methods report {target} % or more; a dash: a seed does not reach it."
+    table = pd.DataFrame([spent(study, cell, target) for cell in names], list(names.values()))
+    panels = [
+        draw.rows(*words, table[[name]].sort_values(name, kind="stable"), {name: Ink("ink")}, study.name)
+        for name, words in units.items()
+        if table[name].max() > 1.2 * table[name].min()
+    ]
+    return panels, caption, {}
+
+
+def spent(study: Study, cell: Cell, target: float) -> dict[str, float]:
+    """seconds a round, MB of memory, models of a client, rounds and MB to the target, mean over seeds
+    (memory: the largest); NaN where that is unknown or a seed does not reach the target."""
+    result = study.results[cell]
+    costs = recorded.costs(result).values()
+    reached = recorded.to_target(result, study.history(cell), target).values()
+    ends = [(end["round"], end["bytes"] / 1e6) if end else (np.nan, np.nan) for end in reached]
+    memory = [np.nan if cost["memory_mb"] is None else cost["memory_mb"] for cost in costs]
+    return {
+        "seconds": fmean(cost["seconds_per_round"] for cost in costs),
+        "memory": max(memory),
+        "copies": float(model_copies(cell, study.root) or np.nan),
+        **dict(zip(("rounds", "sent"), np.mean(ends, axis=0), strict=True)),
+    }
+
+
+def _sizes(study: Study, scenario: str) -> Shown:
+    """A client's accuracy against its training images, of the paper's method and FedAvg."""
+    tables, ranks = {}, []
+    for cell in finished_methods(study, scenario):
+        name, held = label(study, cell.method), recorded.by_holdings(cell, study.results[cell], study.root)
+        points = [(one["images"], one["accuracy"]) for one in held if one["accuracy"] is not None]
+        table = pd.DataFrame(points, columns=["x", "y"], dtype=float)
+        if name in (study.name, "FedAvg") and min(table["x"].nunique(), table["y"].nunique()) >= MANY:
+            tables[name] = table
+            ranks.append(f"{name} {table.rank().corr().iloc[0, 1]:+.2f}".replace("-", "−"))
+    ink = {name: ink for name, ink in method_inks(study, tables).items() if name in tables}
+    panels = [draw.scatter("training images of a client", "its accuracy, %", tables, ink)] if tables else []
+    return panels, f"Rank correlation: {', '.join(ranks)}.", ink
+
+
+def _classwise(study: Study, scenario: str) -> Shown:
+    """Accuracy per class of the paper's method and FedAvg, where it is recorded and clients lack classes."""
+    values, lack = {}, False
+    for cell in finished_methods(study, scenario):
+        name, seeds = label(study, cell.method), list(recorded.by_class(study.results[cell]).values())
+        if seeds and name in (study.name, "FedAvg"):
+            values[name] = pd.DataFrame(seeds, dtype=float).mean()
+            held = recorded.by_holdings(cell, study.results[cell], study.root)
+            lack |= any(one["classes"] < len(seeds[0]) for one in held)
+    ink = {name: ink for name, ink in method_inks(study, values).items() if name in values}
+    panels = [draw.rows("", "accuracy, %, by class", pd.DataFrame(values), ink)] if lack else []
+    return panels, "After the last round, mean over seeds.", ink
+
+
+def _signals(study: Study, scenario: str) -> Shown:
+    """What the paper's own method records of itself over rounds, such as a number of clusters."""
+    methods = finished_methods(study, scenario)
+    own = [cell for cell in methods if study.label(cell.method).startswith(study.name)]
+    histories = {label(study, cell.method): study.history(cell) for cell in own}
+    panels = []
+    names = [name for table in histories.values() for name in table if name.startswith("method.")]
+    for column in [name for name in dict.fromkeys(names) if ".learns." not in name]:
+        tables = {
+            name: over_seeds(table, column)
+            for name, table in histories.items()
+            if column in table and table[column].nunique() > 1
+        }
+        if tables:
+            words = pretty(column.removeprefix("method.").replace(".", ", "))
+            panels.append(draw.lines(words, "", "round", tables, method_inks(study, tables)))
+    return panels, "Mean over seeds; shaded: their range.", {}
+
+
+def _teachers(study: Study, scenario: str) -> Shown:
+    """Who learns from whom in the first and in the second half of the rounds, where it is recorded."""
+    panels, methods = [], finished_methods(study, scenario)
+    for cell in [cell for cell in methods if label(study, cell.method) == study.name]:
+        seeds, half = recorded.teachers(study.history(cell)), study.results[cell]["rounds"] / 2
+        matrices = {(seed, at): matrix for seed, rounds in seeds.items() for at, matrix in rounds.items()}
+        for words, late in (("first half", False), ("second half", True)):
+            if chosen := [matrix for (_, at), matrix in matrices.items() if (at > half) == late]:
+                names = [str(k) for k in range(len(chosen[0]))]
+                panels.append(draw.squares(words, "", np.mean(chosen, axis=0), names, names, "teacher"))
+    return panels, "Share of rounds in which a client (row) learns from another (column), over seeds.", {}
+
+
+def _sheet(study: Study, scenario: str) -> Shown:
+    """RAHFL's corruptions on one photograph."""
+    path = study.root / "papers" / study.key / "figures" / "corruptions.png"
+    if not path.exists() or scenario == MINIATURE:
+        return [], "", {}
+    words, frost = (
+        "A photograph under 15 corruptions, at five severities",
+        size_and_text(path, SHEET)[1].get(FROST),
+    )
+    caption = "A column per corruption, a row per severity." + (f" Frost: {frost}." if frost else "")
+    return [picture(study, path, words, SHEET)], caption, {}
+
+
+EXTRA: dict[str, tuple[str, Callable[[Study, str], Shown]]] = {
+    "cost": ("What a method costs", _cost),
+    "sizes": ("Accuracy against a client's images", _sizes),
+    "classes": ("Accuracy by class", _classwise),
+    "signals": ("What the method records", _signals),
+    "teachers": ("Who learns from whom", _teachers),
+    "sheet": ("The corruptions", _sheet),
+}

@@ -1,0 +1,172 @@
+"""The overview and a summary of every paper as Markdown, which a repository's host shows, and the numbers of
+README.md: a result and the state of the papers, between markers."""
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from itertools import accumulate
+from urllib.parse import quote
+
+import jinja2
+
+from pipeline.errors import FedReproError
+from pipeline.report.comparison import Dots
+from pipeline.report.latex import caption, columns
+from pipeline.report.overview import Citation, Overview
+from pipeline.report.page import Grid, Number, Page
+from pipeline.report.words import FILTERS
+from pipeline.schema import ROOT
+
+TEMPLATES = ROOT / "reports" / "templates"
+# What Markdown, its tables, mathematics in it or HTML would read as markup.
+SPECIAL = re.compile(r"([\\`*_|<>\[\]~$&#])")
+
+BLOCK = re.compile(r"(<!-- (\w+): written by `fedrepro report` -->\n).*?(<!-- end -->)", re.DOTALL)
+# The paper whose first setting and main claim the README shows.
+SHOWN = "fedlsa"
+
+# Numbers in a summary's tables, and claims behind the main ones, at most.
+NUMBERS, CLAIMS = 320, 20
+
+
+class Raw(str):
+    """Text that is Markdown already."""
+
+
+def escape(text: object) -> str:
+    """In one line and without markup; Raw stays as it is."""
+    return text if isinstance(text, Raw) else SPECIAL.sub(r"\\\1", re.sub(r"\s*[\n\r]\s*", " ", str(text)))
+
+
+def number(n: Number, leads: bool = True) -> Raw:
+    """`**71.23** ±0.41 (70.90)`: measured, which leads to the run, and printed."""
+    mean = f"[{n.mean}](../{n.file})" if n.file and leads else n.mean
+    mean = {"best": "**{}**", "second": "*{}*"}.get(n.mark, "{}").format(mean)
+    printed = f"({escape(n.printed)})" if n.printed else ""
+    return Raw(" ".join(filter(None, [mean, f"±{n.spread}" if n.spread else "", printed])))
+
+
+def grid(one: Grid) -> Raw:
+    """A table; where it has printed numbers, without the columns of the other model."""
+    heads, lines = columns(one), one.lines
+    short = any(n.printed for line in lines for n in line.numbers)
+    shown = [i for i in range(len(heads)) if not (short and all(line.numbers[i].other for line in lines))]
+    names = [", ".join(dict.fromkeys(filter(None, heads[i]))) for i in shown]
+    rule = "|" + "---|" * len(one.stub) + "--:|" * len(names)
+    rows = [row([*line.stub, *_numbers([line.numbers[i] for i in shown])]) for line in lines]
+    return Raw("\n".join([row([*one.stub, *names]), rule, *rows]))
+
+
+def _numbers(of_row: list[Number]) -> list[Raw]:
+    """The first number of every run leads to it."""
+    files = [n.file for n in of_row]
+    return [number(n, n.file not in files[:i]) for i, n in enumerate(of_row)]
+
+
+def row(texts: Iterable[object]) -> Raw:
+    """A row of a table."""
+    return Raw(f"| {' | '.join(map(escape, texts))} |")
+
+
+def link(address: str) -> Raw:
+    """An address as the target of a link."""
+    return Raw(quote(address, safe=":/?&=%+,;@-._~"))
+
+
+def code(text: str) -> Raw:
+    """A block of code, in a fence that is longer than any in it."""
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return Raw(f"{fence}\n{text}\n{fence}")
+
+
+@cache
+def environment() -> jinja2.Environment:
+    """Of the Markdown templates; every expression is escaped."""
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        undefined=jinja2.StrictUndefined,
+        finalize=escape,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    made.filters |= {**FILTERS, "caption": caption, "grid": grid, "code": code, "link": link, "raw": Raw}
+    return made
+
+
+def fill(template: str, **context: object) -> str:
+    """A page in Markdown from reports/templates/<template>.j2."""
+    return environment().get_template(f"{template}.j2").render(context)
+
+
+def paper(page: Page) -> str:
+    """A paper's summary: headline, main claims, numbers, verdicts; what is too long for it is left to the
+    page and the LaTeX files."""
+    sizes = accumulate(sum(len(line.numbers) for g in tab.grids for line in g.lines) for tab in page.tabs)
+    few = max(1, sum(size <= NUMBERS for size in sizes))
+    others = [one for one in page.measured if one not in page.main]
+    return fill("paper.md", page=page, tabs=page.tabs[:few], more=page.tabs[few:], claims=others[:CLAIMS])
+
+
+def index(view: Overview, cite: Citation) -> str:
+    """The overview."""
+    return fill("index.md", view=view, cite=cite)
+
+
+# -- README.md -----------------------------------------------------------------------------------------------
+
+
+def readme(text: str, pages: dict[str, Page]) -> str:
+    """The README's text with its blocks written from the pages."""
+    blocks = {"result": result(pages[SHOWN]), "status": status(pages)}
+    if missing := blocks.keys() - {name for _, name, _ in BLOCK.findall(text)}:
+        raise FedReproError(f"README.md: the block {min(missing)!r} is missing")
+    return BLOCK.sub(lambda found: f"{found[1]}{blocks.get(found[2], '')}{found[3]}", text)
+
+
+def result(page: Page) -> str:
+    """The first setting of a paper as a table of two columns, and its first main claim."""
+    chart = page.dots[0]
+    half = (len(chart.rows) + 1) // 2
+    lines = [
+        f"{page.name}, {chart.title}: accuracy in %, mean ± standard deviation over {chart.seeds} seeds.",
+        "",
+    ]
+    lines += [
+        "| method | measured | printed | | method | measured | printed |",
+        "|---|--:|--:|---|---|--:|--:|",
+    ]
+    for i in range(half):
+        right = _method(chart, half + i) if half + i < len(chart.rows) else ["", "", ""]
+        lines.append(f"| {' | '.join([*_method(chart, i), '', *right])} |")
+    claim = page.main[0]
+    lines += [
+        "",
+        f"{claim.title}: {claim.point} {claim.interval}, printed {claim.printed} (points, 95 % interval): "
+        f"**{claim.verdict.chip}**.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _method(chart: Dots, at: int) -> list[str]:
+    row = chart.rows[at]
+    spread = "" if row.number.std is None else f" ± {row.number.std:.1f}"
+    printed = "" if row.printed is None else f"{row.printed:.1f}"
+    texts = [row.name, f"{row.number.mean:.1f}{spread}", printed]
+    return [f"**{text}**" if row.own and text else text for text in texts]
+
+
+def status(pages: dict[str, Page]) -> str:
+    """How much of each paper is measured, and its headline."""
+    done, planned = (sum(getattr(page, name) for page in pages.values()) for name in ("done", "planned"))
+    lines = [
+        f"A *cell* is one method in one setting with all its seeds: {done} of {planned} are measured.",
+        "",
+    ]
+    lines += ["| paper | cells | what was found | report |", "|---|--:|---|---|"]
+    for page in pages.values():
+        lines.append(
+            f"| {page.name} ({page.reference}) | {page.done} / {page.planned} | {page.headline} "
+            f"| [{page.key}](reports/{page.key}.md) |"
+        )
+    return "\n".join(lines) + "\n"
