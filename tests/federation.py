@@ -7,7 +7,7 @@ from torch import nn
 
 from pipeline.engine import world as engine
 from pipeline.engine.handle import Batch
-from pipeline.engine.phase import Client
+from pipeline.engine.phase import Client, without_data
 from pipeline.engine.state import Params, State
 from pipeline.engine.trained import Trained, Watch
 from pipeline.engine.world import World
@@ -105,9 +105,9 @@ def miniature_cells() -> dict[str, Cell]:
 
 
 def miniature_world(
-    scenario: Scenario, rounds: int, device="cpu", sizes=(9, 17, 4), classes: int = 4
+    scenario: Scenario, rounds: int, device="cpu", sizes=(9, 17, 4), classes: int = 4, empty=()
 ) -> World:
-    """What a miniature sets, around made-up images."""
+    """What a miniature sets, around made-up images; the clients in `empty` have none."""
     numbers, data = torch.Generator().manual_seed(0), scenario.data
 
     def images(n):
@@ -121,6 +121,7 @@ def miniature_world(
         Client(f"c{k}", f"c{k}", networks[k % len(networks)], images(n), labels(n))
         for k, n in enumerate(sizes)
     ]
+    clients = [without_data(client) if k in empty else client for k, client in enumerate(clients)]
     training = dataclasses.replace(
         scenario.training, rounds=rounds, batch_size=8, local_epochs=1, pretraining=0
     )

@@ -289,7 +289,8 @@ def test_names_are_told_apart_and_other_networks_are_told():
     } <= set(names)
     about = {column.key: column.about for column in shown.columns}
     assert (
-        "Networks of their own: FedAvg, FedProc, FedProx, FedRS, MOON: simple_cnn; FedProto (hetero): "
+        "Networks of their own: Centralised (not in the paper), FedAvg, FedProc, FedProx, FedRS, MOON: "
+        "simple_cnn; FedProto (hetero): "
         in about["fcclplus"]
     )
     assert (

@@ -14,7 +14,7 @@ from pipeline import keys
 from pipeline.data import augmentations as views
 from pipeline.data import image_operations as ops
 from pipeline.engine.public import AUGMENTATIONS
-from pipeline.schema import Public
+from pipeline.schema import Public, load_paper
 
 N = 128
 BILINEAR = Image.Resampling.BILINEAR
@@ -507,6 +507,34 @@ def test_crop_flip_rotate_is_the_padded_crop_turned_by_up_to_15_degrees(arrays):
             for image, d in zip(upright, degrees)
         ],
     )
+
+
+@pytest.mark.parametrize("scenario", ["digits-fashion-mnist-strong", "office31-fashion-mnist-strong"])
+def test_fashion_mnist_is_strongly_augmented_as_in_the_release(scenario, arrays):
+    """A padded crop, a flip and a turn to the nearest pixel, so that every grey level but black is one of the
+    image's own; jitter would make others, and a turn moves what a crop alone leaves in rows."""
+    public = load_paper("fcclplus").scenarios[scenario].public
+    assert public.set == "fashion_mnist"
+    grey = stack([Image.fromarray(a).convert("L") for a in arrays]).expand(-1, 3, -1, -1).contiguous()
+    seen = AUGMENTATIONS[public.augmentation](grey, draw("fashion"))
+    upright = views.weak(grey, draw("fashion"), crop="padded")
+    for image, view in zip(grey, seen):
+        assert set(view.unique().tolist()) <= {0, *image.unique().tolist()}
+    assert torch.equal(seen[:, :1].expand_as(seen), seen)
+    assert chance((seen == upright).flatten(1).all(1)) < 0.2          # a turn below two degrees
+    degrees = draw("fashion")
+    views.weak(grey, degrees, crop="padded")
+    turn = torch.rand(N, generator=degrees, dtype=torch.float64) * 30 - 15
+    assert_pillow(seen, [TF.rotate(Image.fromarray(image.permute(1, 2, 0).numpy()), d.item())
+                         for image, d in zip(upright, turn)])
+
+
+def test_other_public_sets_keep_the_papers_strong_augmentation():
+    strong = {name: found.public for name, found in load_paper("fcclplus").scenarios.items()
+              if name.endswith("-strong")}
+    assert {(public.set, public.augmentation) for public in strong.values()} == {
+        ("cifar100", "strong"), ("tiny_imagenet", "strong"), ("fashion_mnist", "crop_flip_rotate")
+    }
 
 
 def boxes(n, side, monkeypatch):

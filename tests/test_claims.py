@@ -30,9 +30,10 @@ from pipeline.report.claims import (
 )
 from pipeline.report.context import found_in, page
 from pipeline.report.evidence import Evidence
+from pipeline.report.geometry import uniformity
 from pipeline.report.judgement import Judgement, Order, orders, ordinal
 from pipeline.report.judging import closeness, decide, judge
-from pipeline.report.measures import numbers, uniformity
+from pipeline.report.measures import numbers
 from pipeline.report.standings import of_table
 from pipeline.report.study import Study
 from pipeline.report.verdicts import (
@@ -465,6 +466,8 @@ def test_numbers_of_curves_of_costs_and_of_kept_points(root):
         {0: 400, 1: 500},
         {0: 0.75, 1: 0.75},
     )
+    result["traffic_of_seeds"] = {"up": [1000, 1500], "down": [2000, 2000], "bytes": [12000, 14000]}
+    assert number("run.traffic") == {0: 12.0, 1: 14.0}
     assert (
         number("figure3.vectors")
         == number("figure3.silhouette")

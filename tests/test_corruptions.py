@@ -10,19 +10,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from federation import image_clients
 from PIL import Image
 from scipy import ndimage
 
 import stages.contact_sheet as sheet_stage
 import stages.corrupt as stage
 from pipeline.cells import loading
+from pipeline.cells.evaluation import TestSet, measure
 from pipeline.data import corrupted, store
 from pipeline.data.corruptions import KINDS, corrupt, corrupt_set, tools, weather
 from pipeline.data.corruptions.blur import defocus_kernel, zoom_factors
 from pipeline.data.corruptions.digital import affine_places
 from pipeline.data.corruptions.tools import Draws
 from pipeline.data.partition import Parts
+from pipeline.engine.handle import Batch
 from pipeline.errors import DataError, ParamError
+from pipeline.methods.rahfl import RAHFL
 from pipeline.report import contact_sheet
 from pipeline.schema import load_paper
 
@@ -543,6 +547,25 @@ def test_every_test_image_is_known_by_its_corruption_and_severity(federation):
     assert severities.tolist() == dirty.severity[at].tolist()
     clean = loading._Pictures(dataclasses.replace(scenario, corruption=None), stored, federation, cpu)
     assert clean.corruption(at) is None
+
+
+def test_what_chooses_the_teachers_of_a_column_is_what_it_prints():
+    """RAHFL as released: a client's accuracy by which it teaches is its printed number, column by column."""
+    clients, rng = image_clients((20, 33)), torch.Generator().manual_seed(1)
+    tests = tuple(TestSet(name, torch.randn(40, 1, 16, 16, generator=rng), torch.arange(40) % 10)
+                  for name in ("clean", "corrupted"))
+    scenario = load_paper("rahfl").scenarios["mini"]
+    found = loading.Federation(tuple(clients), tests, 10, None, None, Batch(tests[1].images, tests[1].labels))
+    world = loading._world(scenario, found, 0)
+    models = world.new_models()
+    printed, _ = measure(models, world, tests, "pooled")
+    for column in ("clean", "corrupted"):
+        assert world.scored[column].images is {test.name: test for test in tests}[column].images
+        chosen = RAHFL(acc_source=f"test_{column}").accuracies(models, world)[f"test_{column}"]
+        assert [100 * share for share in chosen.tolist()] == [printed[f"{column}.c{k}"] for k in (0, 1)]
+    protocol = dataclasses.replace(scenario.evaluation, tests="domains")
+    by_domain = dataclasses.replace(scenario, evaluation=protocol)
+    assert not loading._world(by_domain, found, 0).scored
 
 
 def test_a_client_tests_on_its_images_as_it_has_them(federation):

@@ -162,6 +162,27 @@ def test_an_attack_of_no_size_scores_what_is_scored_without_one(kind, shared):
     assert hard["pgd"] < clean[evaluation.HEADLINE[kind]]
 
 
+def test_accuracy_by_class_counts_an_image_once_with_the_mean_of_its_clients_models():
+    """Two clients of domain b: on its five images, labels 0 0 1 1 1, one model says 0 always, the other 1.
+    Client a's own three images, labels 0 2 2, are all taken for 0. No image of class 3."""
+    class World:
+        clients, classes = [Person("a", "x"), Person("b0", "b"), Person("b1", "b")], 4
+
+        def network(self, client, model):
+            return lambda images: torch.eye(4)[torch.full((len(images),), model["row"])]
+
+    tests = [TestSet(name, torch.zeros(len(labels), 1, 1, 1), torch.tensor(labels))
+             for name, labels in (("b", [0, 0, 1, 1, 1]), ("unused", [3]), ("a", [0, 2, 2]))]
+    models = Clients(Params({"row": row}) for row in (0, 0, 1))
+    found = evaluation.by_class(models, World(), tests)
+    # class 0: client a is right about its one, b's clients about half of two; class 1: half of three
+    assert found[:3] == [pytest.approx(200 / 3), 50.0, 0.0] and math.isnan(found[3])
+    assert evaluation.by_class(models, World(), tests, top=4)[:3] == [100.0, 100.0, 100.0]
+    shown = evaluation.by_class(models, World(), tests,
+                                scores=lambda network, images, client: -network(images))
+    assert shown[:2] == [pytest.approx(100 / 3), 50.0]
+
+
 def test_top_k():
     logits = torch.tensor([[3., 2, 1], [1, 2, 3], [2, 3, 1]])
     test = TestSet("x", logits, torch.tensor([1, 0, 1]))
@@ -206,6 +227,19 @@ def test_representations_are_the_same_images_for_every_method_and_deal_a_domain_
     )
 
 
+def test_local_prototypes_are_class_means_of_the_training_images_of_who_takes_part():
+    from federation import image_world
+    world = image_world(sizes=(20, 33, 7), participation=2).at(1)
+    models = world.local_epochs(world.new_models(), lambda m, b, *_: m(b.images).square().mean()).models
+    found = evaluation.local_prototypes(models, world)
+    absent, = {0, 1, 2} - set(world.participants)
+    seen = world.class_means(models)
+    assert found["prototypes"].dtype == np.float32 and not seen.present[absent].any()
+    rows = np.stack([found["prototype_clients"], found["prototype_labels"]], 1)
+    assert rows.tolist() == seen.present.nonzero().tolist()
+    np.testing.assert_allclose(found["prototypes"], seen.means[seen.present].numpy(), atol=1e-5)
+
+
 def test_representations_of_different_networks_share_no_space():
     from federation import image_clients, image_world
 
@@ -214,6 +248,7 @@ def test_representations_of_different_networks_share_no_space():
     source = image_clients((30,))[0]
     assert (
         evaluation.representations(world.new_models(), world, [TestSet("only", source.images, source.labels)])
+        == evaluation.local_prototypes(world.new_models(), world)
         == {}
     )
 

@@ -44,6 +44,9 @@ def write_representations(root, cell, spread, n=48, **changed):
         "labels": labels,
         "clients": labels % 2,
         "ids": np.arange(n),
+        "prototypes": np.tile(np.eye(8, dtype=np.float32)[:3], (2, 1)),
+        "prototype_labels": np.tile(np.arange(3), 2),
+        "prototype_clients": np.repeat([0, 1], 3),
     } | changed
     cell.representations(root).parent.mkdir(parents=True, exist_ok=True)
     np.savez(
@@ -418,6 +421,32 @@ def test_means_over_clients_can_lie_closer_than_any_clients_own():
     assert table["vectors"].isna().all()                            # the server sends nothing per class
 
 
+def test_margins_are_those_of_the_clients_own_class_means_and_not_of_test_images(drawn):
+    """Client 0 has three classes at (0, 0), (3, 4), (0, 1), client 1 two of them, 6 apart; the means over
+    clients lie at (0, 3), (3, 4), (0, 3.5): FedLSA Fig. 1."""
+    write_representations(
+        drawn, OURS, 0.05,
+        prototypes=np.array([[0, 0], [3, 4], [0, 1], [0, 6], [0, 0]], np.float32),
+        prototype_labels=np.array([0, 1, 2, 2, 0]), prototype_clients=np.array([0, 0, 0, 1, 1]),
+        vectors=np.array([[0, 0], [0, 2], [0, 5]], np.float16))
+    table = geometry.compute("margins", OURS, drawn)
+    assert table.to_dict("list") == {
+        "label": [0, 1, 2],
+        "clients": [6.0, pytest.approx(18**0.5), 6.0],
+        "mean": [3.5, pytest.approx(9.25**0.5), pytest.approx(9.25**0.5)],
+        "vectors": [2.0, 2.0, 3.0],
+    }
+
+
+@pytest.mark.parametrize("arrays, message", [
+    ({"prototypes": None}, "no class means of the clients"), ({"prototypes": np.zeros(6)}, "expected"),
+    ({"prototypes": np.full((6, 8), np.nan)}, "finite"), ({"prototype_labels": np.arange(3)}, "expected")])
+def test_broken_prototypes_are_named(drawn, arrays, message):
+    write_representations(drawn, OURS, 0.05, **arrays)
+    with pytest.raises(FedReproError, match=f"balanced/ours.npz: .*{message}"):
+        geometry.compute("margins", OURS, drawn)
+
+
 def test_margins_of_what_the_server_sends():
     """Anchors of four classes, one of them unknown, another one not among the test images: 3-4-5, then 0 to
     its nearest."""
@@ -473,6 +502,24 @@ def test_broken_vectors_are_named(drawn, vectors, message):
         else f"balanced/ours.npz: vectors .*{message}",
     ):
         geometry.compute("margins", OURS, drawn)
+
+
+def test_uniformity_is_that_of_the_representations_in_all_their_dimensions(drawn):
+    """The directions +e and -e of four axes: of 28 pairs four are opposite and 24 at right angles, so that
+    |u - v|^2 is 4 and 2. Three dimensions, which the figure draws, have no room for one of the axes."""
+    from pipeline.report.measures import numbers
+    result, axes = collect(drawn)[OURS], np.eye(4, 8)
+    write_representations(drawn, OURS, 0.05, values=np.concatenate([axes, -axes]).astype(np.float16),
+                          ids=np.arange(8), labels=np.arange(8) % 2, clients=np.zeros(8, int))
+    path = geometry.maker("sphere")("figure2", OURS, drawn)
+    expected = round(float(np.log((4 * np.exp(-8) + 24 * np.exp(-4)) / 28)), 4)
+    assert numbers(OURS, result, "figure2.uniformity", drawn) == {0: expected}
+    assert geometry.kept_uniformity("figure2", FEDAVG, drawn) is None
+    facts = json.loads(path.with_suffix(".json").read_text())
+    assert facts.pop("uniformity") == expected
+    # as it was kept before it held the measure
+    path.with_suffix(".json").write_text(json.dumps(facts))
+    assert numbers(OURS, result, "figure2.uniformity", drawn) == {}
 
 
 def test_cross_correlation_is_the_one_of_the_loss():

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from repository import CELL, PATIENCE, ROOT, copy_of_the_repository, edit, forget, outputs, run, stage
 
-from pipeline.cells import loading
+from pipeline.cells import loading, results
 from pipeline.cells.adoption import _committed
 from pipeline.schema import Cell, load_paper, load_params, papers
 
@@ -242,6 +242,7 @@ def test_every_seed_has_its_own_draw_and_is_trained_on_it(project, reference):
         digests["mini"],
         digests["seed-1"],
     ]
+    assert results.traffic(result).mean == result["traffic"]["bytes"]
     sizes = [loading.load(Cell.parse(CELL), seed, project).clients for seed in (0, 1)]
     assert [len(client.labels) for client in sizes[0]] != [len(client.labels) for client in sizes[1]]
     assert (

@@ -890,16 +890,16 @@ def test_fedcrl_sends_features_and_representations():
     ]
     world = World(clients, training(), 10, 0)
     up, down = FedCRL().traffic(world)
-    assert up + down == 2 * (world.scalars() - 10)
+    assert up + down == 2 * (world.scalars() - 10) + 10     # the count of every class
     one = one_class_world()
-    assert FedCRL().traffic(one) == (one.scalars("features") + 128, one.scalars("features") + 4 * 128)
+    assert FedCRL().traffic(one) == (one.scalars("features") + 128 + 1, one.scalars("features") + 4 * 128)
 
 
 @pytest.mark.parametrize("channels, side, classes, fedavg, proto, gh, crl", [
     (3, 32, 10, 519828, 2560, 2570, 519808), (3, 32, 100, 543048, 25600, 25700, 542848),
     (1, 28, 47, 378718, 12032, 12079, 378624)])
 def test_traffic_of_the_papers_networks(channels, side, classes, fedavg, proto, gh, crl):
-    """Sec. V-B5 of FedCRL, with every class at every client."""
+    """Sec. V-B5 of FedCRL, with every class at every client, and the counts that its Eq. 6 weights by."""
     client = dataclasses.replace(
         image_clients((1,), Model("cnn2"))[0],
         images=torch.zeros(classes, channels, side, side),
@@ -910,7 +910,7 @@ def test_traffic_of_the_papers_networks(channels, side, classes, fedavg, proto, 
         fedavg,
         proto,
         gh,
-        crl,
+        crl + classes,
     ]
 
 
@@ -924,7 +924,7 @@ def test_class_means_in_passing_are_those_of_a_model_that_stands_still(executor,
     world = image_world(sizes=(20, 0, 1, 33), optimiser=Optimiser(lr=1e-30), local_epochs=2)
     method = FedProto(means=means)
     trained = world.local_epochs(world.new_models(), method.loss)
-    running, after = trained.class_means(world.sizes), world.class_means(trained.models)
+    running, after = trained.class_means(world.class_counts), world.class_means(trained.models)
     torch.testing.assert_close(running.means, after.means, rtol=0, atol=1e-5)
     assert torch.equal(running.counts, after.counts)
 
@@ -947,7 +947,7 @@ def test_the_last_epochs_means_are_those_that_its_steps_saw(executor, monkeypatc
     first, second = two.class_means(two.new_models()).means, two.class_means(one).means
     for means, wanted in (("last_epoch", second), ("running", (first + second) / 2)):
         trained = two.local_epochs(two.new_models(), FedProto(means=means).loss)
-        found = trained.class_means(two.sizes)
+        found = trained.class_means(two.class_counts)
         torch.testing.assert_close(found.means, wanted, rtol=0, atol=1e-5)
         assert torch.equal(found.counts, two.class_means(one).counts)
         assert math.isfinite(trained.mean_loss(two.sizes))
@@ -970,8 +970,8 @@ def test_class_means_by_hand(executor, monkeypatch):
             z = model.features(batch.images)
             return z.sum(1).mean(), class_sums(z, batch.labels, model.classes, over)
         trained = world.local_epochs(start, loss)
-        close(trained.class_means(world.sizes).means[0], [[0, 0], wanted])
-        assert trained.class_means(world.sizes).counts.tolist() == [[0, 1]]
+        close(trained.class_means(world.class_counts).means[0], [[0, 0], wanted])
+        assert trained.class_means(world.class_counts).counts.tolist() == [[0, 1]]
         assert trained.losses == pytest.approx([0])
 
 

@@ -8,11 +8,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
-from federation import equal, one_round, run, training, watched
+from federation import equal, image_world, one_round, run, training, watched
 from test_executors import largest_difference
 from torch import nn
 
-from pipeline import methods
+from pipeline import keys, methods
+from pipeline.data import augmentations
 from pipeline.engine import public as public_phase
 from pipeline.engine import world as engine
 from pipeline.engine.phase import Client
@@ -20,12 +21,20 @@ from pipeline.engine.public import PublicBatch
 from pipeline.engine.state import Clients, Params, pack, unpack
 from pipeline.engine.world import World
 from pipeline.errors import ParamError
+from pipeline.methods.aughfl import AugHFL
+from pipeline.methods.ditto import Ditto
 from pipeline.methods.fccl import FCCL
 from pipeline.methods.fcclplus import FCCLPlus, elastic_penalty, fisher
+from pipeline.methods.fedavg import FedAvg
 from pipeline.methods.feddf import FedDF, clipped
 from pipeline.methods.fedmatch import FedMatch, nearest
 from pipeline.methods.fedmd import FedMD
+from pipeline.methods.fedper import FedPer
+from pipeline.methods.fedproto_hetero import FedProtoHetero
+from pipeline.methods.ktpfl import KTpFL
+from pipeline.methods.lgfedavg import LGFedAvg
 from pipeline.methods.local import Local
+from pipeline.methods.rahfl import RAHFL
 from pipeline.methods.rhfl import RHFL
 from pipeline.models import Network
 from pipeline.models.layers import conv_bn, pooled
@@ -395,7 +404,7 @@ def test_a_client_alone_and_equal_clients_have_nothing_to_agree_on(method, clien
     """Only weight decay (FedDF's SGD) moves them, and BatchNorm's statistics. (Of three equal numbers the
     mean is rounded, and a new Adam would make a step of that.)"""
     world = alike(monkeypatch, sizes=(12, 7, 9)[:clients])
-    state = method.init(world)
+    state = method.init(alike(monkeypatch, sizes=(12, 7, 9)[:clients], averaging="uniform"))
     after = method.collaborate(method.prepare(state, world), world)
     assert same_parameters(after, state.models, 1e-6 if isinstance(method, FedDF) else 1e-8)
     moved = next(n for n in after[0] if n.endswith("running_mean"))
@@ -612,8 +621,52 @@ def test_models_are_left_apart_where_the_scenario_does_not_average(monkeypatch):
 @pytest.mark.parametrize("method", [FedMD(), FedDF(), FedMatch(), RHFL(), FCCL(pretraining=1), FCCLPlus()],
                          ids=name)
 def test_one_client_alone_averages_nothing(method, monkeypatch):
-    ends = [run(method, alike(monkeypatch, sizes=(12,), averaging=how)).models for how in (None, "uniform")]
-    assert all_equal(*ends)
+    worlds = [alike(monkeypatch, sizes=(12,), averaging=how) for how in (None, "uniform")]
+    states = [method.init(worlds[1])] * 2
+    for number in (1, 2, 3):
+        states = [method.round(state, world.at(number)) for state, world in zip(states, worlds)]
+    assert all_equal(*(state.models for state in states))
+
+
+STARTS = [FedMD(), FedDF(), FedMatch(), RHFL(), FCCLPlus(), KTpFL(), AugHFL(), RAHFL(),
+          FedProtoHetero(space="features"), Local()]
+
+
+@pytest.mark.parametrize("method", STARTS, ids=name)
+def test_clients_of_one_network_draw_their_own_where_no_model_is_shared(method, monkeypatch):
+    """RAHFL, Figure 4, as its code's init_nets; FCCL+, Table 15, averages and has one start."""
+    own, averaged = (method.init(alike(monkeypatch, averaging=how)).models for how in (None, "uniform"))
+    assert not any(same_parameters([own[i]], [own[j]]) for i, j in ((0, 1), (0, 2), (1, 2)))
+    assert equal(averaged[0], averaged[1]) and equal(averaged[1], averaged[2])
+
+
+@pytest.mark.parametrize("method", [FCCL(pretraining=1), FCCLPlus(local="fccl", pretraining=1)], ids=name)
+def test_each_pretrains_a_network_of_its_own(method, monkeypatch):
+    def begun(how):
+        seen, world = [], alike(monkeypatch, averaging=how)
+
+        def watched_run(phase):
+            seen.append(phase)
+            return world.executor.run(phase)
+        method.init(world.at(0, SimpleNamespace(run=watched_run)))
+        return seen[0].models
+    own, shared = begun(None), begun("uniform")
+    assert not same_parameters([own[0]], [own[1]]) and all_equal(shared, Clients([shared[0]] * 3))
+
+
+SHARED = [FedPer(), LGFedAvg(), Ditto(), FedAvg(), FedDF(form="original")]
+
+
+@pytest.mark.parametrize("method", SHARED, ids=name)
+def test_methods_with_a_model_at_the_server_start_from_one(method, monkeypatch):
+    world = alike(monkeypatch, "plain")
+    models = method.deployed(method.init(world), world)
+    assert all_equal(models, Clients([models[0]] * 3)) and equal(models[0], world.new_model())
+
+
+def test_all_start_alike_without_public_data():
+    start = Local().init(image_world()).models
+    assert equal(start[0], start[1]) and equal(start[1], start[2])
 
 
 def test_all_start_alike_and_so_do_their_teachers(monkeypatch):
@@ -768,6 +821,42 @@ def test_one_part_without_public_terms_is_supervised_training(monkeypatch):
     method = FedMatch(decomposed=False, kappa=1.0)
     worlds = [federation(monkeypatch, (12, 7), ["plain", "dropout"]) for _ in range(2)]
     assert all_equal(run(method, worlds[0]).models, run(Local(), worlds[1]).models)
+
+
+def test_the_strong_view_is_of_the_public_image_and_not_of_its_crop(monkeypatch):
+    world = federation(monkeypatch, (12, 7, 9), ["bn", "plain", "bn"]).at(1)
+    forum = dataclasses.replace(
+        world._forum, settings=dataclasses.replace(world._forum.settings, augmentation="weak")
+    )
+    vars(world)["_public"] = forum
+    stored = [images for _, images in forum.batches(world.seed, 1, 1)]
+    cropped = [batch.images for batch in world.public_batches()]
+    bare = [batch for batch in FedMatch().batches(None, world)]
+    assert len(stored) == len(cropped) == len(bare) > 1
+    for original, weak, (seen, key) in zip(stored, cropped, bare):
+        assert not torch.equal(original, weak)
+        for client, (first, second) in zip(world.clients, seen, strict=True):
+            of_image, of_crop = (
+                forum.pixels.inputs(
+                    augmentations.strong(
+                        forum.pixels.bytes(images),
+                        keys.torch_generator("public own views", *key, client.name),
+                    ),
+                    images,
+                )
+                for images in (original, weak)
+            )
+            assert torch.equal(first, weak) and torch.equal(second, of_image)
+            assert not torch.equal(second, of_crop)
+
+
+def test_without_an_augmentation_the_strong_view_is_what_it_was(monkeypatch):
+    world = federation(monkeypatch, (12, 7, 9), ["bn", "plain", "bn"]).at(1)
+
+    def strong(pixels, numbers):
+        return (augmentations.strong(pixels, numbers),)
+    for (seen, _), (before, _) in zip(FedMatch().batches(None, world), world.public_batches(views=strong)):
+        assert all(torch.equal(a, b) for one, other in zip(seen, before) for a, b in zip(one, other))
 
 
 def test_fedmatch_collaborates_as_written_out(monkeypatch):

@@ -171,16 +171,20 @@ def test_a_reading_says_what_the_cell_runs_and_what_gives_the_other_form():
     clip = reading("fedcrl/cifar10-dir-01/fedcrl", "line 22")
     assert clip == Reading(clip.paper, "trained parameters are not clipped", clip.why, "clip_params: true")
     assert "no code is released" in clip.why and "[0, 1]" in clip.paper
-    heldout, test = (
-        reading("rahfl/corrupted-1/rahfl", "generic test"),
-        reading("rahfl/corrupted-1/rahfl-test", "generic test"),
+    heldout, corrupted, clean = (
+        reading(f"rahfl/corrupted-1/{row}", "generic test")
+        for row in ("rahfl", "rahfl-test", "rahfl-test-clean")
     )
-    assert heldout.option == "acc_source: test; acc_source: private"
-    assert test.run == "teachers are chosen by accuracy on the test images of the experiment"
-    assert (
-        test.why == "Sec. 3.3, to the letter; released code: FangXiuwen/RAHFL, HHF/RAHFL.py"
-        and heldout.why.startswith("own choice")
-    )
+    others = ("test", "test_clean", "test_corrupted", "private")
+    assert heldout.option == "; ".join(f"acc_source: {name}" for name in others)
+    forms = sections()["RAHFL"].readings["acc_source"].forms
+    assert [found.run for found in (heldout, corrupted, clean)] == [
+        forms[name] for name in ("heldout", "test_corrupted", "test_clean")
+    ]
+    assert heldout.why.startswith("own choice") and "Test_Corrupt_Rate" in heldout.why
+    for rate, found in ((1, corrupted), (0, clean)):
+        assert found.why.startswith("released code: FangXiuwen/RAHFL, HHF/RAHFL.py")
+        assert f"Test_Corrupt_Rate = {rate}" in found.why
 
 
 def test_a_reading_is_told_where_it_holds():

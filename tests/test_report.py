@@ -140,6 +140,20 @@ DAMAGES = {
         lambda path: _rewrite(path, lambda d: d["clients"][0].pop()),
         "ours/result.json: clients: not the same number for every seed",
     ),
+    "holdings": (
+        lambda path: _rewrite(path, lambda d: d.update(holdings={"images": [[5, 6, 7]] * 2})),
+        "ours/result.json: the key 'holdings.classes' is missing",
+    ),
+    "holdings of others": (
+        lambda path: _rewrite(
+            path, lambda d: d.update(holdings=dict.fromkeys(("images", "classes"), [[5]] * 2))
+        ),
+        "ours/result.json: holdings: not a number for every client",
+    ),
+    "by class": (
+        lambda path: _rewrite(path, lambda d: d.update(by_class=[[50.0, 101.0]] * 2)),
+        "ours/result.json: by_class[0][1]: must be at most 100",
+    ),
     "emptied": (
         lambda path: _rewrite(path, lambda d: d.update(versions={})),
         "ours/result.json: the key 'versions.torch' is missing",
@@ -155,6 +169,14 @@ DAMAGES = {
     "huge": (
         lambda path: _rewrite(path, lambda d: d["traffic"].update(up=10**400)),
         "ours/result.json: traffic.up: must be finite, found 1000",
+    ),
+    "traffic of a seed lost": (
+        lambda path: _rewrite(path, lambda d: d.update(traffic_of_seeds={k: [1] for k in d["traffic"]})),
+        "ours/result.json: 1 values of 'bytes' for 2 seeds",
+    ),
+    "traffic in part": (
+        lambda path: _rewrite(path, lambda d: d.update(traffic_of_seeds={"up": [1, 2], "down": [1, 2]})),
+        "ours/result.json: the key 'traffic_of_seeds.bytes' is missing",
     ),
     "without headline": (
         lambda path: _rewrite(path, lambda d: d.update(headline="averag")),

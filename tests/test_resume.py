@@ -214,6 +214,14 @@ def test_models_that_are_not_numbers_are_no_result(tmp_path):
     assert not kept.finished.exists()
 
 
+def test_a_class_that_no_client_has_leaves_no_vector_and_is_no_divergence(tmp_path):
+    kept = Kept(tmp_path / "digest", 3)
+    kept.folder.mkdir()
+    kept.finish({"seed": 3}, {"vectors": np.array([[1.0, 2.0], [np.nan, np.nan]], np.float16)})
+    with np.load(kept.pictures) as file:
+        assert np.isnan(file["vectors"]).any(1).tolist() == [False, True]
+
+
 def test_a_seed_from_git_is_trained_where_a_figure_draws_it(tmp_path, monkeypatch):
     """Git has its numbers and not its representations."""
     monkeypatch.setattr(adoption, "_committed", lambda *arguments: None)

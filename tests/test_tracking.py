@@ -94,7 +94,7 @@ def test_import_makes_a_run_per_seed_with_everything(root):
 
 def test_the_printed_number_and_the_spread_are_logged_and_progress_is_reported(fresh):
     seen = []
-    tracking.import_results(fresh, {CELL: {"weighted": 61.25}}, lambda done, total: seen.append((done, total)))
+    tracking.import_results(fresh, {CELL: {"weighted": 61.25}}, lambda *place: seen.append(place))
     result = results.collect(fresh)[CELL]
     metrics = runs_of(fresh)[0].data.metrics
     assert metrics["printed/weighted"] == 61.25

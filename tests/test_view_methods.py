@@ -475,7 +475,7 @@ def test_without_its_term_fedproto_is_local():
 def test_running_means_are_of_the_embeddings_before_each_step():
     # one batch, one step
     w = small_world(sizes=(12,), models=[Model("cnn4", projector=8)], dtype=torch.float64)
-    found, start = run(FedProtoHetero(), w, 1).prototypes, w.network(0, w.new_models()[0]).train()
+    found, start = run(FedProtoHetero(), w, 1).prototypes, w.network(0, w.new_models(own=True)[0]).train()
     with torch.no_grad():
         h = start.projector(start.features(w.clients[0].images))
     for c in w.clients[0].labels.unique():
@@ -658,6 +658,8 @@ def test_a_better_client_does_not_move_and_a_worse_one_does():
         vars(w)["heldout"] = Batch(w.heldout.images, w.network(1, start[1])(w.heldout.images).argmax(1))
     state = run(RAHFL(), w, 1)
     assert state.accuracies["heldout"][1] == 1 and state.matrix.tolist() == [[0, 1], [0, 0]]
+    found = RAHFL().diagnostics(state)
+    assert (found["learns.0.1"], found["learns.1.0"], "learns.0.0" in found) == (1.0, 0.0, False)
     assert equal(state.models[1], start[1]) and largest_difference(state.models[0], start[0]) > 1e-4
 
 
@@ -675,6 +677,29 @@ def test_accuracies_of_every_source_are_kept():
     assert torch.equal(tested.matrix, transfer_matrix(tested.accuracies["test"]))
 
 
+def test_the_images_of_a_column_choose_its_teachers(monkeypatch):
+    """Client 0 knows 3 of 4 clean images and 1 of 4 corrupted ones, client 1 two of each: as in the released
+    code each column has teachers of its own, where one training by `test` has those of the corruption."""
+    w = tiny_world(monkeypatch, ([[1., 2.]], [0]), ([[1., 2.]], [0]))
+    models = Clients([
+        Params({"head.weight": torch.eye(2), "head.bias": torch.zeros(2)}),
+        Params({"head.weight": torch.zeros(2, 2), "head.bias": torch.tensor([1., 0.])}),      # always class 0
+    ])
+    labels = torch.tensor([0, 0, 1, 1])
+    clean = Batch(torch.tensor([[1., 0], [0, 1], [0, 1], [0, 1]]).view(4, 2, 1, 1), labels)
+    corrupted = Batch(torch.tensor([[1., 0], [0, 1], [1, 0], [1, 0]]).view(4, 2, 1, 1), labels)
+    vars(w).update(test=corrupted, scored={"clean": clean, "corrupted": corrupted})
+    wanted = {
+        "test_clean": ([.75, .5], [[0, 0], [1, 0]]),
+        "test_corrupted": ([.25, .5], [[0, 1], [0, 0]]),
+        "test": ([.25, .5], [[0, 1], [0, 0]]),
+    }
+    for source, (accuracies, matrix) in wanted.items():
+        state = RAHFL(acc_source=source).prepare(State(models=models), w.at(1))
+        assert state.accuracies[source].tolist() == accuracies and state.matrix.tolist() == matrix
+        assert state.accuracies.keys() == {"test", source}    # no other source is measured for it
+
+
 def test_accuracy_is_counted_on_the_given_images(monkeypatch):
     w = tiny_world(monkeypatch, ([[1., 2.], [-1., .5]], [0, 1]))
     model = Params({"head.weight": torch.eye(2), "head.bias": torch.zeros(2)})
@@ -687,6 +712,8 @@ def test_accuracy_is_counted_on_the_given_images(monkeypatch):
 def test_a_missing_source_is_named():
     with pytest.raises(TrainingError, match="acc_source: heldout needs labelled images"):
         run(RAHFL(), small_world(heldout=0), 1)
+    with pytest.raises(TrainingError, match="acc_source: test_clean needs labelled images"):
+        run(RAHFL(acc_source="test_clean"), small_world(), 1)
 
 
 def test_the_matrix_is_renewed_every_few_rounds():
@@ -771,6 +798,12 @@ def test_scalars_per_round():
     w = small_world(settings=dropped, **four)
     assert RAHFL().traffic(w) == (48_641, 1.5 * 48_640)
     assert RAHFL(matrix_every=4).traffic(w) == (48_640.25, 1.5 * 48_640)
+    # Accuracies 0.5, 0.5, 0.7, 0.9: two clients teach each other, so that 3 + 3 + 1 + 0 teachers send.
+    tied = State(matrix=transfer_matrix(torch.tensor([0.5, 0.5, 0.7, 0.9])))
+    assert RAHFL().traffic(w, tied) == (48_641, 7 / 4 * 48_640)
+    silent = State(matrix=transfer_matrix(torch.tensor([torch.nan] * 4)))
+    assert RAHFL().traffic(w, silent) == (48_641, 0)
+    assert RAHFL(asymmetric=False).traffic(w, tied) == (48_640, 145_920)
     assert RAHFL(asymmetric=False).traffic(w) == (48_640, 145_920)
     assert AugHFL().traffic(w) == (48_640 + 19, 145_920)
 

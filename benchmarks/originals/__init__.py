@@ -3,6 +3,8 @@ checkout. No code of others is in this folder."""
 
 # Methods of pipeline/methods that no module compares.
 NOT_COMPARED = {
+    "centralised": "no federated method: FedAvg's local training on all images together; with one client it "
+                   "is FedAvg, bit for bit",
     "fedavg_plus": "no public code: FedAvg on adversarial examples is FedCCL's own comparison",
     "fedccl": "no public code",
     "fedccl_plus": "no public code",

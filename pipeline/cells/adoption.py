@@ -98,11 +98,14 @@ def _as_finished(result: dict, history: pd.DataFrame, seed: int) -> dict:
         "seed": seed,
         "rows": rows,
         "clients": result["clients"][at],
-        "traffic": [result["traffic"]["up"], result["traffic"]["down"]],
+        "traffic": [results.traffic_of_seeds(result, name)[at] for name in ("up", "down")],
         "hook": result["hook"],
         "seconds": result["seconds"][at],
         "memory": {name: values[at] for name, values in result["memory"].items()},
         "versions": result["machines"][at] if "machines" in result else result["versions"],
         "adopted": True,                                                            # without representations
+        **({"by_class": result["by_class"][at]} if "by_class" in result else {}),
+        **({"holdings": {name: values[at] for name, values in result["holdings"].items()}}
+           if "holdings" in result else {}),
         **{key: result[key] for key in ("device", "precision", "executor", "started")},
     }

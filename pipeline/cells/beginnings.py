@@ -36,7 +36,7 @@ class Pretraining:
     def run(self, phase) -> Trained:
         if phase.loss is not supervised:
             return self.executor.run(phase)
-        kept, begun = self._kept(phase.epochs), time.monotonic()
+        kept, begun = self._kept(phase), time.monotonic()
         if not os.environ.get(FORCE) and (saved := kept.resume(default_device())) is not None:
             self.seconds = saved["seconds"]
             return Trained(unpack(saved["models"]), saved["losses"])
@@ -45,7 +45,7 @@ class Pretraining:
         kept.save({"models": pack(found.models), "losses": found.losses, "seconds": seconds})
         return found
 
-    def _kept(self, epochs: int) -> Kept:
+    def _kept(self, phase) -> Kept:
         scenario, *_ = self.cell.resolve(self.root)
         values = dataclasses.asdict(scenario)
         code = provenance.code_digest(
@@ -55,7 +55,9 @@ class Pretraining:
             root=self.root,
         )
         trained_on = {key: values[key] for key in ("data", "corruption", "model", "models", "arithmetic")}
-        trained_on["training"] = values["training"] | {"rounds": 0, "pretraining": epochs}
+        trained_on["training"] = values["training"] | {"rounds": 0, "pretraining": phase.epochs}
+        # Of one network, clients begin alike or each on its own, as the method has it.
+        trained_on["alike"] = all(model is phase.models[0] for model in phase.models)
         return _kept(self.cell, self.seed, self.root, code, trained_on)
 
 

@@ -34,20 +34,26 @@ class TestSet:
     corruption: tuple[np.ndarray, np.ndarray] | None = None
 
 
-@torch.inference_mode()
 def correct(
     network: Network, test: TestSet, top: int = 1, scores: Callable[[Network, Tensor], Tensor] | None = None
 ) -> int:
     """How many test images have their label among the `top` largest scores (ties by torch.topk)."""
-    hits = 0
+    return int(_right(network, test, top, scores).sum())
+
+
+@torch.inference_mode()
+def _right(network: Network, test: TestSet, top: int,
+           scores: Callable[[Network, Tensor], Tensor] | None) -> Tensor:
+    """(N,) bool: the test images that `correct` counts."""
+    found = [torch.zeros(0, dtype=torch.bool, device=test.labels.device)]
     for start in range(0, len(test.labels), BATCH):
         images, labels = test.images[start:start + BATCH], test.labels[start:start + BATCH]
         logits = network(images) if scores is None else scores(network, images)
         best = (
             logits.argmax(1, keepdim=True) if top == 1 else logits.topk(min(top, logits.shape[1]), 1).indices
         )
-        hits += int((best == labels[:, None]).any(1).sum())
-    return hits
+        found.append((best == labels[:, None]).any(1))
+    return torch.cat(found)
 
 
 def measure(models: Clients, world: World, tests: Sequence[TestSet], kind: str, top: int = 1,
@@ -65,6 +71,37 @@ def measure(models: Clients, world: World, tests: Sequence[TestSet], kind: str, 
 
 def _by(scores: Scores, client: int, network: Network, images: Tensor) -> Tensor:
     return scores(network, images, client)
+
+
+def by_class(models: Clients, world: World, tests: Sequence[TestSet], top: int = 1,
+             scores: Scores | None = None) -> list[float]:
+    """Accuracy on the test images of each class, in percent, of all clients' test sets together: (classes,),
+    NaN for a class without test images.
+
+    Every model is scored on its client's own test set, else on that of its domain, else on the first (the
+    clean images, where there are corrupted ones too). An image that several clients' models are scored on
+    counts once, with their mean. models, world, tests, top and scores as in `measure`.
+    """
+    right = torch.zeros(world.classes, dtype=torch.float64)
+    total = torch.zeros(world.classes, dtype=torch.float64)
+    used = _own_tests(world, tests)
+    for j in sorted(set(used)):
+        mates, labels = [k for k, at in enumerate(used) if at == j], tests[j].labels.cpu()
+        known: dict[int, Tensor] = {}                         # the hits of a model that several clients share
+        for k in mates:
+            if id(models[k]) not in known:
+                hit = _right(world.network(k, models[k]), tests[j], top, scores and partial(_by, scores, k))
+                known[id(models[k])] = torch.bincount(labels[hit.cpu()], minlength=world.classes)
+            right += known[id(models[k])].double() / len(mates)
+        total += torch.bincount(labels, minlength=world.classes)
+    return (100 * right / total).tolist()                     # 0 / 0 is NaN
+
+
+def _own_tests(world: World, tests: Sequence[TestSet]) -> list[int]:
+    """Which test set is each client's: its own, that of its domain, or the first."""
+    names = [test.name for test in tests]
+    return [next((names.index(name) for name in (c.name, c.domain) if name in names), 0)
+            for c in world.clients]
 
 
 class _Table:
@@ -209,16 +246,37 @@ def representations(
     return found
 
 
+@torch.inference_mode()
+def local_prototypes(models: Clients, world: World) -> dict[str, np.ndarray]:
+    """The clients' own class means, for figures: the mean representation of a client's training images of a
+    class by its model, in evaluation mode (FedLSA Eq. 1).
+
+    prototypes (m, d) float32, prototype_labels (m,), prototype_clients (m,): a row per client and class that
+    it holds, of the clients that take part in the round. `models` are the locally trained ones. Nothing where
+    networks differ in d.
+    """
+    found: dict[str, list] = {"prototypes": [], "prototype_labels": [], "prototype_clients": []}
+    for k, client in enumerate(world.clients):
+        if not len(client.labels):
+            continue
+        z = _features(world.network(k, models[k]), client.images)
+        held, place, counts = client.labels.unique(return_inverse=True, return_counts=True)
+        member = torch.nn.functional.one_hot(place, len(held)).T.to(z.dtype)
+        found["prototypes"].append((member @ z / counts[:, None]).float().cpu().numpy())
+        found["prototype_labels"].append(held.cpu().numpy())
+        found["prototype_clients"].append(np.full(len(held), k))
+    if len({values.shape[1] for values in found["prototypes"]}) > 1:
+        return {}
+    return {name: np.concatenate(parts) for name, parts in found.items()}
+
+
 def _own(models: Clients, world: World, tests: Sequence[TestSet], limit: int) -> dict[str, np.ndarray]:
     """values, labels, clients and ids of `representations`; nothing where networks differ in width."""
     labels = torch.cat([test.labels for test in tests]).cpu().numpy()
     starts = np.cumsum([0, *(len(test.labels) for test in tests)])
     kept = set(_balanced(labels, limit).tolist())
     found: dict[str, list] = {"values": [], "labels": [], "clients": [], "ids": []}
-    names = [test.name for test in tests]
-    used = [
-        next((names.index(name) for name in (c.name, c.domain) if name in names), 0) for c in world.clients
-    ]
+    used = _own_tests(world, tests)
     for k, j in enumerate(used):
         mates = [i for i, other in enumerate(used) if other == j]
         mine = [

@@ -65,9 +65,10 @@ class Kept:
     def finish(self, run: dict, arrays: dict[str, np.ndarray]) -> dict:
         """Write what a finished seed found, and its representations; its checkpoint goes away. Returns what
         `run` will read. TrainingError where representations are not numbers: the models have diverged, and
-        their accuracy is that of the first class."""
+        their accuracy is that of the first class. A row of `vectors` may be NaN: of a class that no client
+        has."""
         if broken := [name for name, values in arrays.items()
-                      if values.dtype.kind == "f" and np.isnan(values).any()]:
+                      if name != "vectors" and values.dtype.kind == "f" and np.isnan(values).any()]:
             raise TrainingError(f"seed {self.seed}: the models diverged, their {broken[0]} are not numbers "
                                 "after the last round; a smaller learning rate may help")
 

@@ -42,7 +42,7 @@ def load_world(
     if late := _unseen(cell, scenario, seed, found):
         found = _only(found, [k for k in range(len(found.clients)) if k not in late])
     world = _world(scenario, found, seed)
-    if all(map(world.idle, world.clients)):
+    if not any(world.sizes):
         where = f"papers/{cell.paper}/paper.yaml: scenarios.{cell.scenario}.training"
         raise ParamError(f"{where}.batch_size: seed {seed} has no client with one batch of "
                          f"{scenario.training.batch_size}")
@@ -101,6 +101,9 @@ def _world(scenario: Scenario, found: Federation, seed: int) -> World:
         public=public,
         heldout=found.heldout,
         test=found.judged,
+        scored={test.name: Batch(test.images, test.labels) for test in found.tests}
+        if scenario.evaluation.tests == "pooled"
+        else None,
     )
 
 

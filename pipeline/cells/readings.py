@@ -85,7 +85,7 @@ class Class:
     said: dict[str, ast.expr]
 
     def says(self, name: str, hyper: dict) -> Any:
-        """`headline` or `needs` of the method with these hyper-parameters."""
+        """`headline`, `needs` or `copies` of the method with these hyper-parameters."""
         code = compile(ast.Expression(self.said[name]), name, "eval")
         return eval(
             code,
@@ -100,6 +100,20 @@ def described(algorithm: str, paper: str | None = None, root: Path = ROOT) -> Cl
     if module and kind is None:
         raise ParamError(f"{module.replace('.', '/')}.py: no class of pipeline.methods.base.Method in it")
     return kind
+
+
+def model_copies(cell: Cell, root: Path = ROOT) -> int | None:
+    """Models that a client of the cell holds while it trains, as many times |theta| (FCCL+, Tables 3 and 4:
+    `Para. Space`).
+
+    cell: of a paper's grids, run or not
+    root: the project's folder
+
+    None where the cell's algorithm has no file. ParamError where the paper has no such cell.
+    """
+    _, algorithm, hyper = cell.resolve(root)
+    kind = described(algorithm, cell.paper, root)
+    return kind.says("copies", hyper) if kind else None
 
 
 @cache
@@ -155,7 +169,7 @@ def _described(found: ast.ClassDef, bases: list[Class], file: Path) -> Class:
                 decorator_list=[ast.Name("property")],
             ) if len(documented) == (ast.get_docstring(node) is not None):
                 said[target] = value
-            case ast.FunctionDef("headline" | "needs" as target, lineno=line):
+            case ast.FunctionDef("headline" | "needs" | "copies" as target, lineno=line):
                 raise ParamError(f"{shorten(file)}:{line}: the property {target!r} must be one return")
     return Class(lineage, options, said)
 

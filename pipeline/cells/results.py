@@ -8,6 +8,7 @@ import csv
 import io
 import json
 import math
+import re
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,8 @@ from pipeline.schema import (
 )
 from pipeline.sealing import is_sealed
 
+# A column of history.csv: 16 hex digits of a digest of the state of server and clients after the round.
+STATE = "state"
 COLUMNS = ["paper", "scenario", "method", "measure", "mean", "std", "seeds"]
 FIRST = ("average", "weighted", "clients_std")    # the order in which a reader wants the measures
 LOWER_IS_BETTER = ("clients_std", "loss", "traffic", "memory", "seconds")
@@ -48,6 +51,8 @@ KEYS: dict[str, Any] = {
     "public": dict[str, str] | None, "partition": str, "warnings": list[str], "device": str,
     "precision": str, "executor": str, "versions": dict[str, str], "started": str,
     "seconds": list[NonNegative], "git": dict[str, Any], "digest": str}
+# of results recorded since these were
+OPTIONAL: dict[str, Any] = {"holdings": dict[str, list[list[Whole]]], "by_class": list[list[Percent | None]]}
 INSIDE = {"traffic": ("up", "down", "bytes"), "data": (DATA := ("set", "source", "digest", "deviation")),
           "public": DATA, "versions": ("torch",), "git": ("commit",)}
 ROUNDED = 0.002  # largest gap between the mean of numbers with four decimals and the rounded mean
@@ -65,6 +70,19 @@ def summarise(values: list[float]) -> Summary:
     """Mean and spread of one value per seed."""
     std = statistics.stdev(values) if len(values) > 1 else None
     return Summary(statistics.fmean(values), std, len(values))
+
+
+def traffic(result: dict, name: Literal["up", "down", "bytes"] = "bytes") -> Summary:
+    """What a client sends (`up`, scalars) or receives (`down`) in a round, or both in bytes. Of a result that
+    has the first seed's alone, recorded before every seed had its own, this is that one value."""
+    return summarise(traffic_of_seeds(result, name) if "traffic_of_seeds" in result else
+                     [result["traffic"][name]])
+
+
+def traffic_of_seeds(result: dict, name: Literal["up", "down", "bytes"]) -> list[float]:
+    """As `traffic`, of every seed; the one value for each where there is but one."""
+    found = result.get("traffic_of_seeds")
+    return found[name] if found else [result["traffic"][name]] * len(result["seeds"])
 
 
 def lower_is_better(measure: str) -> bool:
@@ -132,10 +150,36 @@ def _check_values(document: dict) -> None:
                 check(list[Percent], values, f"{part}.{name}")
         _check_length(document[part], seeds)
     _check_length({key: document[key] for key in ("clients", "seconds")}, seeds)
+    if "traffic_of_seeds" in document:
+        _check_traffic(document["traffic_of_seeds"], seeds)
+    _check_optional(document, seeds)
     if len(set(map(len, document["clients"]))) > 1:
         raise FedReproError("clients: not the same number for every seed")
     if document["cell"] != "/".join(document[key] for key in ("paper", "scenario", "method")):
         raise FedReproError(f"'cell' is {document['cell']!r:.80}, which paper, scenario and method are not")
+
+
+def _check_traffic(found: object, seeds: list[int]) -> None:
+    each = check(dict[str, list[NonNegative]], found, "traffic_of_seeds")
+    if lost := [name for name in INSIDE["traffic"] if name not in each]:
+        raise FedReproError(f"the key {'traffic_of_seeds.' + lost[0]!r} is missing")
+    _check_length(each, seeds)
+
+
+def _check_optional(document: dict, seeds: list[int]) -> None:
+    """As `_check_values`, of the keys that a result need not have."""
+    for key in OPTIONAL.keys() & document:
+        check(OPTIONAL[key], document[key], key)
+    if "by_class" in document:
+        _check_length({"by_class": document["by_class"]}, seeds)
+    if "holdings" in document:
+        for name in ("images", "classes"):
+            if name not in document["holdings"]:
+                raise FedReproError(f"the key {'holdings.' + name!r} is missing")
+        _check_length(document["holdings"], seeds)
+        if any(len(held) != len(clients) for values in document["holdings"].values()
+               for held, clients in zip(values, document["clients"])):
+            raise FedReproError("holdings: not a number for every client of 'clients'")
 
 
 def _check_length(values: dict[str, list], seeds: list[int]) -> None:
@@ -292,7 +336,7 @@ def parse_history(content: bytes, path: Path) -> pd.DataFrame:
     """As `history`, for what `path` held in another commit."""
     try:
         text = content.decode()
-        table = pd.read_csv(io.StringIO(text))
+        table = pd.read_csv(io.StringIO(text), dtype={STATE: str})
         rows = list(csv.reader(io.StringIO(text)))    # a domain's name may hold a comma
     except (ValueError, OverflowError, csv.Error) as error:         # also pandas' own and UnicodeDecodeError
         raise FedReproError(f"{shorten(path)}: not a table: {' '.join(str(error).split())}") from None
@@ -304,6 +348,7 @@ def parse_history(content: bytes, path: Path) -> pd.DataFrame:
             raise FedReproError(f"{shorten(path)}: the column {name!r} is missing")
         if not table.empty and not is_integer_dtype(table[name]):
             raise FedReproError(f"{shorten(path)}: the column {name!r} must hold whole numbers")
+    states, table = _states(table, path), table.drop(columns=STATE, errors="ignore")
     for name in table.select_dtypes(exclude="number") if len(table) else ():
         words = table[name][pd.to_numeric(table[name], errors="coerce").isna() & table[name].notna()]
         for line, text in words.items():
@@ -317,7 +362,17 @@ def parse_history(content: bytes, path: Path) -> pd.DataFrame:
             f"{shorten(path)}:{line + 2}: {table.columns[at]}: {values[line, at]:g} is not "
             + ("between 0 and 100" if percent[at] else "finite")
         )
-    return table
+    return table if states is None else table.assign(**{STATE: states})
+
+
+def _states(table: pd.DataFrame, path: Path) -> pd.Series | None:
+    """The column STATE, empty in rows from before it was recorded; None where there is none."""
+    if STATE not in table:
+        return None
+    for line, text in table[STATE].dropna().items():
+        if not re.fullmatch("[0-9a-f]{16}", text):
+            raise FedReproError(f"{shorten(path)}:{line + 2}: {STATE}: {text!r:.80} is not 16 hex digits")
+    return table[STATE]
 
 
 def ordered(measures) -> list[str]:

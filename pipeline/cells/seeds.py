@@ -15,8 +15,9 @@ import torch
 from pipeline import methods
 from pipeline.cells import evaluation, provenance
 from pipeline.cells.beginnings import Pretraining, first_rounds
-from pipeline.cells.kept import FORCE, Kept
+from pipeline.cells.kept import FORCE, Kept, fingerprint
 from pipeline.cells.loading import load_newcomers, load_world
+from pipeline.cells.results import STATE
 from pipeline.engine.environment import executor_name, precision
 from pipeline.engine.handle import Handle
 from pipeline.engine.state import Clients, pack, unpack
@@ -75,7 +76,7 @@ def train_seed(
         start = Pretraining(executor, job.cell, job.seed, job.root)
         world = world.at(0, watch := Watch(start))
         state = method.init(world)
-        rows = [_row(world, method, state, tests, scenario, watch.trained)[0]]
+        rows = [_row(world, method, state, tests, scenario, watch.trained)[0] | {STATE: _digest(state)}]
         spent = start.seconds
     saved = time.monotonic()
     every = float(os.environ.get("FEDREPRO_CHECKPOINT_SECONDS", CHECKPOINT_SECONDS))
@@ -85,6 +86,7 @@ def train_seed(
         row, own = _row(world, method, state, tests, scenario, watch.trained)
         if number == scenario.training.rounds:
             row |= _newcomers(job, scenario, method, state)
+        row[STATE] = _digest(state)
         rows.append(row)
         report({"seed": job.seed, **row})
         now = time.monotonic()
@@ -96,11 +98,14 @@ def train_seed(
             job.kept.save(content)
         if number in beginnings:
             beginnings[number].save(content)
+    trained = method.after_training(state, None if watch.trained is None else watch.trained.models)
+    prototypes = {} if trained is None else evaluation.local_prototypes(trained, world)
     world = world.whole
     finished = {
         "seed": job.seed,
         "rows": rows,
         "clients": own,
+        "holdings": holdings(world),
         "traffic": method.traffic(world, state),
         "hook": headline_hook(scenario, method),
         "seconds": round((spent + time.monotonic() - begun) / sharing, 1),
@@ -112,10 +117,19 @@ def train_seed(
         "started": started,
     }
     models, vectors = _models(finished["hook"], method, state, world, watch.trained), method.vectors(state)
-    arrays = {} if models is None else evaluation.representations(models, world, tests)
+    arrays = prototypes
+    if models is not None:
+        found = evaluation.by_class(models, world, tests, scenario.evaluation.top, _scores(method, state))
+        finished["by_class"] = [_rounded(value) for value in found]
+        arrays = arrays | evaluation.representations(models, world, tests)
     return job.kept.finish(
         finished, arrays if vectors is None else {**arrays, "vectors": vectors.half().cpu().numpy()}
     )
+
+
+def _digest(state) -> str:
+    """16 hex digits that identify the state of server and clients after a round, bit for bit."""
+    return fingerprint(pack(state))[:16]
 
 
 def _resume(places: Iterable[Kept], device: torch.device) -> tuple:
@@ -208,6 +222,12 @@ def headline_hook(scenario: Scenario, method) -> str:
     return scenario.evaluation.hook or method.headline
 
 
+def holdings(world: World) -> dict[str, list[int]]:
+    """What each client trains on, in the order of the clients: the number of its `images` and of the
+    `classes` that these have."""
+    return {"images": list(world.sizes), "classes": [len(client.labels.unique()) for client in world.clients]}
+
+
 def _rounded(value: float) -> float | None:
     return None if math.isnan(value) else round(value, 4)
 
@@ -217,16 +237,20 @@ def _rounded(value: float) -> float | None:
 def summarise(cell, scenario, algorithm, hyper, resolved, runs, metas, digest, root) -> dict:
     """result.json: the reported numbers of every seed and where they come from. `hyper` as written,
     `resolved` with the defaults; `partition` and `digest` are the first seed's, `partitions` those of every
-    seed where each has its own."""
+    seed where each has its own.
+
+    Of every seed, and absent from results recorded before these were: `holdings`, {images, classes} of
+    (seeds, clients), see `holdings`; `by_class`, (seeds, classes), see `evaluation.by_class`, of the models
+    that the headline hook scores after the last round. `pipeline.cells.measures` reads them.
+    """
     last = scenario.evaluation.last
     names = [n for n in dict.fromkeys(n for run in runs for row in run["rows"] for n in row)
-             if n not in ("round", "participants")]
+             if n not in ("round", "participants", STATE)]
 
     def means(k: int) -> dict[str, list]:
         values = {n: [_rounded(evaluation.last_mean(run["rows"], n, k)) for run in runs] for n in names}
         return {n: v for n, v in values.items() if None not in v}
 
-    up, down = runs[0]["traffic"]
     return seal(
         {
             "cell": str(cell),
@@ -252,7 +276,8 @@ def summarise(cell, scenario, algorithm, hyper, resolved, runs, metas, digest, r
             "last3": means(3),
             "last5": means(5),
             "clients": [run["clients"] for run in runs],
-            "traffic": {"up": up, "down": down, "bytes": round((up + down) * BYTES)},
+            **_where_recorded(runs),
+            **traffic([run["traffic"] for run in runs]),
             "data": metas[0]["data"],
             "public": metas[0]["public"],
             "partition": metas[0]["digest"],
@@ -274,6 +299,30 @@ def summarise(cell, scenario, algorithm, hyper, resolved, runs, metas, digest, r
             "digest": digest,
         }
     )
+
+
+def traffic(sent: list[tuple[float, float]]) -> dict[str, dict]:
+    """`traffic`, the mean over the seeds, each of which has a partition of its own, and `traffic_of_seeds`;
+    `sent` is what a client of each seed sends and receives in a round, in scalars."""
+    each: dict[str, list[float]] = {
+        "up": [up for up, _ in sent],
+        "down": [down for _, down in sent],
+        "bytes": [round((up + down) * BYTES) for up, down in sent],
+    }
+    # The exact mean of equal numbers is that number.
+    means = {name: statistics.mean(values) for name, values in each.items()}
+    return {"traffic": means | {"bytes": round(means["bytes"])}, "traffic_of_seeds": each}
+
+
+def _where_recorded(runs: list[dict]) -> dict:
+    """`holdings` and `by_class` of a result, each where every seed has it: a seed taken over from an older
+    result does not."""
+    found: dict = {}
+    if all("holdings" in run for run in runs):
+        found["holdings"] = {name: [run["holdings"][name] for run in runs] for name in ("images", "classes")}
+    if all("by_class" in run for run in runs):
+        found["by_class"] = [run["by_class"] for run in runs]
+    return found
 
 
 def metrics(result: dict) -> dict:

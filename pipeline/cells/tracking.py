@@ -219,7 +219,7 @@ class Store:
             self.entities.Metric(name, float(value), stamp, int(row["round"]))
             for stamp, row in points
             for name, value in row.items()
-            if name not in ("seed", "round")
+            if name not in ("seed", "round", results.STATE)
             and ("." not in name or name.endswith((".AVG", ".average", ".weighted")))
             and value is not None
             and not pd.isna(value)

@@ -11,7 +11,7 @@ that one seed gives one result whatever the images. Views are uint8 of the same 
 | `augmix` | RAHFL's and AugHFL's x'_1, x'_2, from the plain view |
 | `simple` | RAHFL's x'' of the contrast, from the raw image |
 | `weak`, `strong` | FCCL+'s public images; with `crop="padded"` as its release crops them |
-| `crop_flip_rotate` | RAHFL's and FCCL's public images |
+| `crop_flip_rotate` | RAHFL's and FCCL's public images; FCCL+'s Fashion-MNIST, strongly augmented |
 """
 import math
 from collections.abc import Callable
@@ -86,8 +86,9 @@ def strong(images: Tensor, generator: Generator, crop: Literal["resized", "padde
 
 
 def crop_flip_rotate(images: Tensor, generator: Generator) -> Tensor:
-    """RAHFL's and FCCL's view of public images: 4 black pixels around, crop, flip, turn by U(-15, 15) degrees
-    to the nearest pixel, as torchvision's RandomRotation does by default."""
+    """RAHFL's and FCCL's view of public images, and FCCL+'s strong one of Fashion-MNIST (WenkeHuang/FCCL,
+    fccl+/datasets/fashion_mnist.py): 4 black pixels around, crop, flip, turn by U(-15, 15) degrees to the
+    nearest pixel, as torchvision's RandomRotation does by default."""
     out = _crop_flip(images, generator, reflect=False)
     degrees = _uniform(generator, len(images), -TURN, TURN)
     return pillow.affine_nearest(out, pillow.rotation(degrees, *images.shape[2:]))

@@ -2,6 +2,7 @@
 out."""
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 import torch
@@ -37,6 +38,15 @@ class Client:
 def without_data(client: Client) -> Client:
     """The client as a round sees it that it is absent from."""
     return replace(client, images=client.images[:0], labels=client.labels[:0])
+
+
+@lru_cache(maxsize=8)
+def merged(clients: tuple[Client, ...]) -> Client:
+    """The first client that has data, with the training data of all, one client's after the other's. The same
+    object for the same clients, by which an executor knows what it has on the device."""
+    first = next(client for client in clients if len(client.labels))
+    images = torch.cat([client.images for client in clients])
+    return replace(first, images=images, labels=torch.cat([client.labels for client in clients]))
 
 
 def draw(candidates: Sequence[int], wanted: float | int, of: int, *key: int | str) -> tuple[int, ...]:

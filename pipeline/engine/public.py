@@ -54,8 +54,9 @@ class Public:
         size = self.settings.batch_size
         return cuts(len(self.images), size, size if self.settings.drop_last else least)
 
-    def batches(self, seed: int, round: int, least: int) -> Iterator[PublicBatch]:
-        """The batches of every pass of a round: a keyed permutation, augmented alike for all."""
+    def batches(self, seed: int, round: int, least: int) -> Iterator[tuple[PublicBatch, Tensor]]:
+        """The batches of every pass of a round, a keyed permutation, augmented alike for all; each with its
+        images (B, C, H, W) before the augmentation."""
         augment = AUGMENTATIONS[self.settings.augmentation]
         for epoch in range(self.settings.epochs):
             key = (seed, round, epoch)
@@ -64,15 +65,18 @@ class Public:
             )
             numbers = keys.torch_generator("public views", *key)
             for first, last in self.cuts(least):
-                images = self.images.index_select(0, order[first:last])
+                images = stored = self.images.index_select(0, order[first:last])
                 if augment is not None:
-                    images = self.pixels.inputs(augment(self.pixels.bytes(images), numbers), images)
-                yield PublicBatch(images, (*key, first))
+                    images = self.pixels.inputs(augment(self.pixels.bytes(stored), numbers), stored)
+                yield PublicBatch(images, (*key, first)), stored
 
-    def seen_by(self, clients: Sequence[Client], batch: PublicBatch, views: Views) -> PublicBatch:
-        """What each client makes of one batch: (images, then every view), drawn from its own numbers."""
+    def seen_by(
+        self, clients: Sequence[Client], batch: PublicBatch, views: Views, viewed: Tensor
+    ) -> PublicBatch:
+        """What each client makes of one batch: (images, then every view of `viewed`), drawn from its own
+        numbers."""
         images, key = batch
-        pixels = self.pixels.bytes(images)
+        pixels = self.pixels.bytes(viewed)
         return PublicBatch(
             [
                 (

@@ -49,20 +49,20 @@ class Trained:
             else math.nan
         )
 
-    def class_means(self, sizes: Sequence[int]) -> ClassMeans:
+    def class_means(self, held: Tensor) -> ClassMeans:
         """As World.class_means, but of the representations computed during training, in training mode, while
         the model changed, over the epochs of the phase that `prototypes.class_sums` was told. The loss must
-        have logged these."""
+        have logged these.
+
+        `held` (clients, classes) int64, `World.class_counts`, is what a client counts, also where some of its
+        samples were in no batch; a class of which it saw none has no mean, and counts 0."""
         like = self.models[0]["head.weight"]
         over = LAST_EPOCH if LAST_EPOCH + "class_sum" in self.logged else ""
         sums, counts = (
             self.logged[over + name].to(like.device).nan_to_num(0) for name in ("class_sum", "class_count")
         )
         means = sums / torch.where(counts > 0, counts, 1.0)[..., None]
-        samples = torch.tensor(sizes, device=like.device)[:, None]
-        return ClassMeans(
-            means.to(like.dtype), (counts * samples).round().long().clamp(min=(counts > 0).long())
-        )
+        return ClassMeans(means.to(like.dtype), torch.where(counts > 0, held.to(like.device), 0))
 
 
 class Watch:

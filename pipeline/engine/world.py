@@ -23,6 +23,7 @@ from pipeline.engine.phase import (
     batches,
     draw,
     least_batch,
+    merged,
     of_client,
     without_data,
 )
@@ -45,6 +46,9 @@ class World:
 
     A method reads it and cannot change it: a verb returns its result and stores nothing. The trainer makes
     the next round's world by `at`.
+
+    A client with images but no usable batch cannot train, and is a client without data to every method: it
+    has no weight and no class mean. See `batches`.
     """
     clients: tuple[Client, ...]
     training: Training
@@ -55,6 +59,7 @@ class World:
     sizes: tuple[int, ...]                                    # the clients' numbers of training samples, n_k
     heldout: Batch | None  # labelled images that no client has, where a scenario sets some aside
     test: Batch | None                                        # test images under the scenario's corruption
+    scored: dict[str, Batch]                  # the common test sets by which clients are scored, by name
     pixels: Pixels
     participants: tuple[int, ...]                     # who takes part in the round; the others are absent
     executor: Any  # carries out local phases: Sequential, Stacked, or one around these
@@ -75,6 +80,7 @@ class World:
         public: tuple[Tensor, PublicSettings] | None = None,
         heldout: Batch | None = None,
         test: Batch | None = None,
+        scored: dict[str, Batch] | None = None,
     ):
         device, name = torch.device(device), executor_name(torch.device(device))
         pixels = Pixels() if data is None else Pixels(data.normalise)
@@ -85,24 +91,24 @@ class World:
             seed=seed,
             device=device,
             round=0,
-            sizes=tuple(len(client.labels) for client in clients),
             participants=tuple(range(len(clients))),
             heldout=heldout,
             test=test,
+            scored=scored or {},
             pixels=pixels,
         )
         networks = {
             model: self._new_network(model) for model in dict.fromkeys(client.model for client in clients)
         }
+        vars(self).update(_networks=networks, _whole=None)
+        vars(self).update(self._data_of(self._able()))
         executor = getattr(executor_module(name), EXECUTORS[name])(
             self.clients, networks, training, _precision(device)
         )
         vars(self).update(
             executor=executor,
-            _networks=networks,
             _public=None if public is None else Public(*public, pixels),
             _augmentation=AUGMENTATIONS[None if data is None else data.augmentation],
-            _whole=None,
         )
 
     def at(self, round: int, executor: Any = None) -> "World":
@@ -116,12 +122,26 @@ class World:
         vars(world).update(round=round, executor=executor or self.executor)
         if round and self.training.participation is not None:
             whole, present = copy.copy(world), world._drawn(self.training.participation)
-            clients = tuple(
-                client if k in present else without_data(client) for k, client in enumerate(whole.clients)
-            )
-            sizes = tuple(len(client.labels) for client in clients)
-            vars(world).update(clients=clients, sizes=sizes, participants=present, _whole=whole)
+            vars(world).update(self._data_of(present), participants=present, _whole=whole)
         return world
+
+    def stepping(self, together: int) -> "World":
+        """The round for a rule whose steps take `together` batches: a client whose images do not make one
+        such step is a client without data in it."""
+        world = copy.copy(self)
+        vars(world).update(self._data_of(self._able(together)), _whole=self.whole)
+        return world
+
+    def _able(self, together: int = 1) -> list[int]:
+        """The clients with at least one usable batch."""
+        return [k for k, client in enumerate(self.clients)
+                if batches(len(client.labels), self.training, self._networks[client.model], together)]
+
+    def _data_of(self, present: Sequence[int]) -> dict[str, tuple]:
+        """`clients` and `sizes` where only these have data."""
+        clients = tuple(client if k in present or not len(client.labels) else without_data(client)
+                        for k, client in enumerate(self.whole.clients))
+        return {"clients": clients, "sizes": tuple(len(client.labels) for client in clients)}
 
     def _drawn(self, wanted: float | int) -> tuple[int, ...]:
         """The round's participants, among the clients with data."""
@@ -133,6 +153,18 @@ class World:
         """The round with everyone's data: for what a server knows of all clients, such as their sizes, and
         for scoring them."""
         return self._whole or self
+
+    @property
+    def pooled(self) -> "World":
+        """The round with everyone's data at the first client that has any; it alone takes part."""
+        whole, holder = self.whole, next(k for k, n in enumerate(self.whole.sizes) if n)
+        clients = tuple(
+            merged(whole.clients) if k == holder else without_data(client)
+            for k, client in enumerate(whole.clients)
+        )
+        world, sizes = copy.copy(self), tuple(len(client.labels) for client in clients)
+        vars(world).update(clients=clients, sizes=sizes, participants=(holder,), _whole=whole)
+        return world
 
     @property
     def homogeneous(self) -> bool:
@@ -154,11 +186,14 @@ class World:
                                 f"{', '.join(sorted({client.model.name for client in self.clients}))}")
         return self._initial(self.clients[0].model, "shared")
 
-    def new_models(self, pretraining: int = 0) -> Clients:
+    def new_models(self, pretraining: int = 0, *, own: bool = False) -> Clients:
         """Parameters for every client: the shared ones where all hold one network, else its own draw each.
-        Each has then trained alone on the cross-entropy for as many epochs as the scenario says, or where it
-        says nothing, as the method does."""
-        if self.homogeneous:
+        `own`, of a method without a model at the server: its own draw each, too, where the scenario has
+        public data and averages no models, as in RAHFL's code (init_nets); where it does, all start from one
+        (FCCL+, Sec. 4.4). Each has then trained alone on the cross-entropy for as many epochs as the scenario
+        says, or where it says nothing, as the method does."""
+        alone = own and self.shares_public and self.training.averaging is None
+        if self.homogeneous and not alone:
             models = self.everyone(self.new_model())
         else:
             models = Clients(self._initial(client.model, client.name) for client in self.clients)
@@ -308,12 +343,7 @@ class World:
             )
         trained, last = self.executor.run(phase), "none yet"
         for client, model, value in zip(self.clients, trained.models, trained.losses):
-            if (
-                phase.loss is not None
-                and len(client.labels)
-                and not math.isfinite(value)
-                and not self.idle(client)
-            ):
+            if phase.loss is not None and len(client.labels) and not math.isfinite(value):
                 raise TrainingError(
                     f"seed {self.seed}, round {self.round}, client {client.name}: the training loss is "
                     f"{value}; "
@@ -327,10 +357,6 @@ class World:
                 )
             last = f"{value:.4g} (client {client.name})" if math.isfinite(value) else last
         return trained
-
-    def idle(self, client: Client) -> bool:
-        """Does the client have less than one usable batch?"""
-        return not batches(len(client.labels), self.training, self._networks[client.model])
 
     # -- public data -----------------------------------------------------------------------------------------
 
@@ -349,11 +375,16 @@ class World:
             raise TrainingError("this method needs public data: give the scenario a `public` set")
         return self._public
 
-    def public_batches(self, views: Views | None = None) -> Iterator[PublicBatch]:
+    def public_batches(
+        self, views: Views | None = None, *, unaugmented: bool = False
+    ) -> Iterator[PublicBatch]:
         """The round's public batches, one after the other, augmented as the scenario says, the same for all
-        clients. With `views`, see `local_epochs`, every client has its own: (images, view, ...)."""
-        for batch in self._forum.batches(self.seed, self.round, least_batch(*self._networks.values())):
-            yield batch if views is None else self._forum.seen_by(self.clients, batch, views)
+        clients. With `views`, see `local_epochs`, every client has its own: (images, view, ...). They are
+        drawn from the augmented images, or with `unaugmented` from the public images as they are."""
+        least = least_batch(*self._networks.values())
+        for batch, stored in self._forum.batches(self.seed, self.round, least):
+            viewed = stored if unaugmented else batch.images
+            yield batch if views is None else self._forum.seen_by(self.clients, batch, views, viewed)
 
     def collaborate(
         self,
@@ -408,6 +439,11 @@ class World:
             [network.features(part) for part in self.clients[client].images.split(EVALUATION_BATCH)]
         )
 
+    @property
+    def class_counts(self) -> Tensor:
+        """(clients, classes) int64: each client's training samples of every class."""
+        return torch.stack([torch.bincount(client.labels, minlength=self.classes) for client in self.clients])
+
     def class_means(self, models: Clients, scaled: Callable[[Tensor], Tensor] = lambda z: z) -> ClassMeans:
         """Mean representation per client and class over the whole training set, in evaluation mode, without
         gradient (FedCRL Eq. 3; FedCCL, Algorithm 1, after local training); of `scaled` representations (n, d)
@@ -419,10 +455,9 @@ class World:
             device=self.device,
             dtype=self.clients[0].images.dtype,
         )
-        counts = torch.zeros(len(self.clients), self.classes, dtype=torch.int64, device=self.device)
+        counts = self.class_counts
         for k, (client, model) in enumerate(zip(self.clients, models, strict=True)):
             if len(client.labels):
-                counts[k] = torch.bincount(client.labels, minlength=self.classes)
                 # (C, n): as a matrix product, the sum has a fixed order.
                 member = torch.nn.functional.one_hot(client.labels, self.classes).T.to(means.dtype)
                 means[k] = member @ scaled(self.representations(k, model)) / counts[k].clamp(min=1)[:, None]
@@ -430,11 +465,22 @@ class World:
 
     # -- at the server --------------------------------------------------------------------------------------
 
-    def average(self, models: Iterable[Params]) -> Params:
-        """The mean of the clients' models (or parts), weighted by their numbers of training samples n_k, or
-        uniform over the clients with data where the scenario says so."""
+    @property
+    def weights(self) -> list[int]:
+        """What each client weighs in a mean: its number of training samples n_k, or 1 where the scenario
+        averages uniformly; 0 without data."""
         uniform = self.training.averaging == "uniform"
-        return weighted_mean(models, [n > 0 for n in self.sizes] if uniform else self.sizes)
+        return [int(n > 0) if uniform else n for n in self.sizes]
+
+    def average(self, models: Iterable[Params], uniform: bool = False) -> Params:
+        """The mean of the clients' models (or parts) by their `weights`, or uniform over the clients with
+        data. TrainingError where no client has any."""
+        weights = [int(n > 0) for n in self.sizes] if uniform else self.weights
+        if not any(weights):
+            raise TrainingError(f"seed {self.seed}, round {self.round}: no client has enough images for one "
+                                f"step with batches of {self.training.batch_size}, so there is no model to "
+                                "average")
+        return weighted_mean(models, weights)
 
     def network(self, client: int, model: Params) -> Network:
         """The client's network in evaluation mode, holding `model`; valid until the next call."""
@@ -474,8 +520,3 @@ def outputs(world: World, client: int, model: Params, images: Tensor) -> Tensor:
     """A client's model on images (n, C, H, W), in evaluation mode and without gradient: (n, classes)."""
     network = world.network(client, model)
     return torch.cat([network(part) for part in images.split(EVALUATION_BATCH)])
-
-
-def client_mean(models: Iterable[Params], world: World, uniform: bool) -> Params:
-    """The scenario's mean of the clients' models, or the uniform one over the clients with data."""
-    return weighted_mean(models, [n > 0 for n in world.sizes]) if uniform else world.average(models)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pipeline.engine.handle import Handle
 from pipeline.engine.public import PublicBatch
-from pipeline.engine.state import Clients, State, weighted_mean
+from pipeline.engine.state import Clients, State
 from pipeline.engine.world import World
 from pipeline.methods.base import Method
 from pipeline.schema import Optimiser
@@ -37,8 +37,8 @@ class Collaborative(Method):
 
     A method defines `agree` and `agreement`, and overrides what else differs. By default clients send logits
     and learn by cross-entropy. `own(state, world)` gives `look` and `agreement` the client's share of a value
-    (Clients, a tensor, a dict of these). A client without data skips the local phase and takes part in
-    everything else.
+    (Clients, a tensor, a dict of these). A client without data skips the local phase and has no
+    weight in an average of models; it takes part in everything else.
 
     `public_optimiser`: adam as in the papers, or the sgd (weight decay 1e-5) of FCCL+'s FedDF; new for every
     client and batch. `schedule`: constant as in the papers' text, or the decay of FCCL+'s code, for public
@@ -86,7 +86,7 @@ class Collaborative(Method):
     # -- the round ----------------------------------------------------------------------------------------
 
     def init(self, world: World) -> State:
-        return State(models=world.new_models())
+        return State(models=world.new_models(own=True))
 
     def round(self, state: State, world: World) -> State:
         state = self.prepare(state, world)
@@ -144,7 +144,7 @@ def averages(world: World) -> bool:
 
 def synchronised(models: Clients, world: World) -> Clients:
     """The uniform average at every client where models are averaged; else the models as they are."""
-    return world.everyone(weighted_mean(models, [1] * len(models))) if averages(world) else models
+    return world.everyone(world.average(models)) if averages(world) else models
 
 
 def averaged(world: World) -> float:

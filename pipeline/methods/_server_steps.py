@@ -17,12 +17,6 @@ def steps_taken(world: World, model: Params) -> list[int]:
     return [world.training.local_epochs * len(batches(n, world.training, network)) for n in world.sizes]
 
 
-def client_weights(world: World, model: Params) -> list[int]:
-    """n_k, or 1 where the scenario averages uniformly; 0 for a client that takes no step."""
-    uniform = world.training.averaging == "uniform"
-    return [(1 if uniform else n) * (steps > 0) for n, steps in zip(world.sizes, steps_taken(world, model))]
-
-
 def shares(weights: Sequence[float]) -> list[float]:
     """p_k: the weights, scaled to sum to one."""
     total = sum(weights)

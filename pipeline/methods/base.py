@@ -19,7 +19,8 @@ class Method:
     `post`, after local training and before upload (`after_training`). Both are measured. `needs`: what a
     scenario must offer (`schema.NEEDS`). `can`: what a scenario may ask for (`schema.DEMANDS`) because the
     paper has a rule for it; a subclass does not inherit it, since what it adds may assume that all clients
-    are there. Each is a class attribute, or a property, one `return` of an expression of options.
+    are there. Each of these, and `copies`, is a class attribute, or a property, one `return` of an expression
+    of options.
     """
 
     def __init_subclass__(cls):
@@ -36,6 +37,13 @@ class Method:
     @property
     def can(self) -> frozenset[str]:
         return frozenset()
+
+    @property
+    def copies(self) -> int:
+        """Models that a client holds while it trains: the one that it moves, and those that its loss reads,
+        such as the server's or its own earlier one (FCCL+, Tables 3 and 4: the parameter space, in |theta|).
+        """
+        return 1
 
     def init(self, world: World) -> State:
         """What server and clients hold before the first round."""

@@ -22,6 +22,7 @@ class Ditto(FedAvg):
     """
     can = frozenset({"partial participation", "unseen clients"})
     headline = "post"
+    copies = 2
     lam: NonNegative = 1.0                # the released scripts'
     personal_epochs: Count = 1
 

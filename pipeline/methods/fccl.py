@@ -35,8 +35,12 @@ class FCCL(MeanLogits):
     teacher_mode: Literal["train", "eval"] = "train"          # of BatchNorm in the teachers
     pretraining: Count = 50               # epochs of BASE (FCCL+ Sec. 4.1)
 
+    @property
+    def copies(self) -> int:
+        return 3                                                         # the model and two teachers
+
     def init(self, world: World) -> State:
-        models = world.new_models(self.pretraining)                      # theta*
+        models = world.new_models(self.pretraining, own=True)            # theta*
         return State(models=models, pretrained=models)
 
     def own(self, state: State, world: World) -> Clients | None:

@@ -50,8 +50,12 @@ class FCCLPlus(FCCL):
         if not self.fccm and not self.omega:
             raise ValueError("'fccm: false' with 'omega: 0' leaves nothing to agree on")
 
+    @property
+    def copies(self) -> int:
+        return 3 if self.local in ("fccl", "ewc") else 1 if self.local == "ce" else 2
+
     def init(self, world: World) -> State:
-        return super().init(world) if self.local == "fccl" else State(models=world.new_models())
+        return super().init(world) if self.local == "fccl" else State(models=world.new_models(own=True))
 
     def look(self, model: Handle, images: Tensor, own: Any) -> dict[str, Tensor]:
         z = model.features(images)

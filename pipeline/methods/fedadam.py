@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pipeline.engine.state import State, combine, entries, weighted_mean, zeros
 from pipeline.engine.world import World
-from pipeline.methods._server_steps import Decay, client_weights, learned, part, shares
+from pipeline.methods._server_steps import Decay, learned, part, shares
 from pipeline.methods.fedavg import FedAvg
 from pipeline.schema import NonNegative, Positive
 
@@ -38,7 +38,7 @@ class FedAdam(FedAvg):
         return State(**start, m=m, v=entries(lambda value: value + v0, m), steps=0)
 
     def round(self, state: State, world: World) -> State:
-        weights = client_weights(world, state.model)
+        weights = world.weights
         if not any(weights):
             return state
         models = world.local_epochs(world.everyone(state.model), self.loss).models

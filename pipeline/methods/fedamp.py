@@ -30,6 +30,10 @@ class FedAMP(Method):
     raw: bool = False  # leave negative xi_kk as they are: the paper's weights, which overshoot
     penalty: Literal["squared", "norm"] = "squared"    # norm: PFLlib's, whose gradient has a constant length
 
+    @property
+    def copies(self) -> int:
+        return 2 if self.lam else 1                     # w_k and u_k
+
     def init(self, world: World) -> State:
         models = world.everyone(world.new_model())
         return State(

@@ -3,7 +3,7 @@ from dataclasses import dataclass
 
 from pipeline.engine.state import State, combine, weighted_mean, zeros
 from pipeline.engine.world import World
-from pipeline.methods._server_steps import Decay, client_weights, learned, part, shares
+from pipeline.methods._server_steps import Decay, learned, part, shares
 from pipeline.methods.fedavg import FedAvg
 from pipeline.schema import Positive
 
@@ -24,7 +24,7 @@ class FedAvgM(FedAvg):
         return State(**start, m=zeros(learned(world, start.model)))
 
     def round(self, state: State, world: World) -> State:
-        weights = client_weights(world, state.model)
+        weights = world.weights
         if not any(weights):
             return state
         models = world.local_epochs(world.everyone(state.model), self.loss).models

@@ -7,7 +7,7 @@ from torch import nn
 from pipeline.engine.state import Clients, Params, State, weighted_mean
 from pipeline.engine.world import World
 from pipeline.errors import TrainingError
-from pipeline.methods._server_steps import client_weights, part
+from pipeline.methods._server_steps import part
 from pipeline.methods.fedavg import FedAvg
 
 
@@ -30,7 +30,7 @@ class FedBN(FedAvg):
 
     def round(self, state: State, world: World) -> State:
         start = self.deployed(state, world)
-        weights = client_weights(world, start[0])
+        weights = world.weights
         if not any(weights):
             return state
         models = world.local_epochs(start, self.loss).models

@@ -97,7 +97,10 @@ class FedCRL(Method):
         return {} if state.share is None else {"tau": float(state.share.mean())}
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
-        up, down = vectors_sent([client.labels for client in world.clients], world.width)
+        """With every representation goes up its class's count |D_c^i|, by which Eq. 6 weights; Sec. V-B5
+        leaves it out."""
+        labels = [client.labels for client in world.clients]
+        (up, _), (_, down) = vectors_sent(labels, world.width + 1), vectors_sent(labels, world.width)
         return world.scalars("features") + up, world.scalars("features") + down
 
 

@@ -46,6 +46,10 @@ class FedDF(MeanLogits):
     def headline(self) -> Literal["pre", "post"]:
         return "post" if self.form == "clients" else "pre"
 
+    def init(self, world: World) -> State:
+        # The original's server sends one model of each architecture.
+        return super().init(world) if self.form == "clients" else State(models=world.new_models())
+
     def round(self, state: State, world: World) -> State:
         if self.form == "clients":
             return super().round(state, world)

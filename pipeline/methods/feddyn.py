@@ -10,7 +10,7 @@ from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.state import Clients, State, combine, weighted_mean, zeros
 from pipeline.engine.world import World
 from pipeline.losses import squared_distance
-from pipeline.methods._server_steps import client_weights, learned, part
+from pipeline.methods._server_steps import learned, part
 from pipeline.methods.fedavg import FedAvg
 from pipeline.schema import Positive
 
@@ -26,12 +26,13 @@ class FedDyn(FedAvg):
     clients, that of the y_k over those who take part. Running statistics are averaged.
     """
     can = frozenset({"partial participation", "unseen clients"})
+    copies = 2                            # y_k and the centre of its pull
     alpha: Positive = 0.01                # released; the paper tunes it over 0.1, 0.01 and 0.001
     scored: Literal["sent", "mean"] = "sent"      # x, or mean_k y_k
 
     def init(self, world: World) -> State:
         start, local = super().init(world), world.training.optimiser
-        reach = local.lr * max(self.alphas(client_weights(world, start.model)))
+        reach = local.lr * max(self.alphas(world.weights))
         if local.name == "sgd" and reach >= 1:
             print(f"warning: feddyn: lr alpha_k is {reach:.3g} at the smallest client, so steps overshoot: "
                   "lower alpha", file=sys.stderr, flush=True)
@@ -39,12 +40,12 @@ class FedDyn(FedAvg):
         return State(**start, mean=start.model, drifts=world.everyone(drift))
 
     def round(self, state: State, world: World) -> State:
-        weights = client_weights(world, state.model)
+        weights = world.weights
         if not any(weights):
             return state
         x, steps = part(state.model, state.drifts[0]), [weight > 0 for weight in weights]
         centres = Clients(combine([x, drift], [1, -1]) for drift in state.drifts)
-        everyone = client_weights(world.whole, state.model)
+        everyone = world.whole.weights
         alphas = torch.tensor(self.alphas(everyone), dtype=world.clients[0].images.dtype, device=world.device)
         own = State(centre=centres, alpha=alphas)
         models = world.local_epochs(world.everyone(state.model), self.loss, own=own).models

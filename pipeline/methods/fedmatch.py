@@ -32,9 +32,10 @@ class FedMatch(Collaborative):
     A reconstruction: FCCL+ compares with FedMatch for heterogeneous networks and has not released how. The
     two ideas that it names are kept. As networks differ, helpers send predictions instead of weights; they
     are the H clients whose mean answer to a fixed public probe is nearest, chosen anew every round. A is the
-    strong public augmentation. `decomposed: false`: one part, psi = 0 and no penalties, public and private
-    steps move theta. `pseudo_labels: false`: consistency alone. Each part moves by a step of theta with the
-    other held, so a scenario's weight decay is of theta.
+    strong public augmentation, of the public image itself and not of the scenario's view. `decomposed:
+    false`: one part, psi = 0 and no penalties, public and private steps move theta. `pseudo_labels: false`:
+    consistency alone. Each part moves by a step of theta with the other held, so a scenario's weight decay is
+    of theta.
     """
     helpers: Whole = 2
     kappa: Share = 0.75
@@ -46,9 +47,13 @@ class FedMatch(Collaborative):
     decomposed: bool = True
     pseudo_labels: bool = True
 
+    @property
+    def copies(self) -> int:
+        return 2 if self.decomposed else 1                  # sigma and psi
+
     def init(self, world: World) -> State:
         """`models` are theta, what a client answers with; psi holds trainable tensors alone."""
-        sigma, share = world.new_models(), PSI_START if self.decomposed else 0.0
+        sigma, share = world.new_models(own=True), PSI_START if self.decomposed else 0.0
         moving = [Handle(world.network(k, model), model).params for k, model in enumerate(sigma)]
         psi = Clients(entries(lambda value: share * value, mine) for mine in moving)
         models = sigma.joined(Clients(map(partial(entries, torch.add), moving, psi)))
@@ -72,7 +77,9 @@ class FedMatch(Collaborative):
         return torch.stack([F.softmax(z, dim=1).mean(0) for z in logits])
 
     def batches(self, state: State, world: World) -> Iterable[PublicBatch]:
-        return world.public_batches(views=lambda pixels, numbers: (augmentations.strong(pixels, numbers),))
+        return world.public_batches(
+            views=lambda pixels, numbers: (augmentations.strong(pixels, numbers),), unaugmented=True
+        )
 
     def own(self, state: State, world: World) -> Clients:
         return difference(state.models, state.psi)

@@ -11,7 +11,6 @@ from pipeline.errors import TrainingError
 from pipeline.losses import squared_distance
 from pipeline.methods._server_steps import (
     Decay,
-    client_weights,
     learned,
     plain_sgd,
     shares,
@@ -34,13 +33,17 @@ class FedNova(FedAvg):
     server_momentum: Decay = 0.0
     lr: Positive | None = None            # of plain SGD; None: the scenario's optimiser
 
+    @property
+    def copies(self) -> int:
+        return 2 if self.mu else 1
+
     def init(self, world: World) -> State:
         start = super().init(world)
         self.lengths(world, start.model)  # refused before anything trains
         return State(**start, change=zeros(learned(world, start.model)))
 
     def round(self, state: State, world: World) -> State:
-        weights, rule = client_weights(world, state.model), self.local_rule(world)
+        weights, rule = world.weights, self.local_rule(world)
         if not any(weights):
             return state
         start = world.everyone(state.model)

@@ -57,15 +57,14 @@ class FedProto(Method):
 
     def init(self, world: World) -> State:
         start = State(model=world.new_model()) if self.averaging else State(models=world.new_models())
-        owned = torch.stack(
-            [torch.bincount(client.labels, minlength=world.classes) > 0 for client in world.clients]
-        )
-        return State(**start, prototypes=None, owned=owned)
+        owned = world.class_counts > 0
+        # A client without data may predict all classes.
+        return State(**start, prototypes=None, owned=owned | ~owned.any(1, keepdim=True))
 
     def round(self, state: State, world: World) -> State:
         trained = world.local_epochs(self.deployed(state, world), self.loss, shared=state.prototypes)
         models = trained.models
-        seen = world.class_means(models) if self.means == "eval" else trained.class_means(world.sizes)
+        seen = world.class_means(models) if self.means == "eval" else trained.class_means(world.class_counts)
         prototypes = self.aggregate(seen, state.prototypes)
         return State(
             **{"model": world.average(models)} if self.averaging else {"models": models},

@@ -48,14 +48,14 @@ class FedProtoHetero(Method):
         return frozenset({"projector"} if self.space == "projector" else ())
 
     def init(self, world: World) -> State:
-        return State(models=world.new_models(), prototypes=None)
+        return State(models=world.new_models(own=True), prototypes=None)
 
     def round(self, state: State, world: World) -> State:
         trained = world.local_epochs(state.models, self.loss, shared=state.prototypes)
         seen = (
             self.class_means(trained.models, world)
             if self.means == "eval"
-            else trained.class_means(world.sizes)
+            else trained.class_means(world.class_counts)
         )
         weights = seen.counts if self.weighted else seen.present
         return State(models=trained.models, prototypes=aggregate_means(seen.means, weights, state.prototypes))

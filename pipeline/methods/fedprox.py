@@ -18,6 +18,10 @@ class FedProx(FedAvg):
     # 0.01 gives the smaller penalty of RethinkFL's code, for comparison only.
     legacy_scale: NonNegative = 1.0
 
+    @property
+    def copies(self) -> int:
+        return 2 if self.mu and self.legacy_scale else 1
+
     def loss(self, model: Handle, batch: Batch, shared: State, own: object) -> Tensor:
         fit = cross_entropy(model(batch.images), batch.labels)
         weight = self.mu * self.legacy_scale / 2

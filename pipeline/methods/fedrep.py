@@ -3,7 +3,7 @@ Algorithm 1)."""
 from dataclasses import dataclass
 
 from pipeline.engine.state import State
-from pipeline.engine.world import World, client_mean
+from pipeline.engine.world import World
 from pipeline.methods.fedper import FedPer
 from pipeline.schema import Whole
 
@@ -25,7 +25,7 @@ class FedRep(FedPer):
         models = world.local_epochs(
             models, self.loss, trainable="features", epochs=self.feature_epochs
         ).models
-        return State(features=client_mean(models.features, world, self.uniform), heads=models.heads)
+        return State(features=world.average(models.features, self.uniform), heads=models.heads)
 
     def head_only(self, world: World) -> int:
         return world.training.adaptation or self.head_epochs

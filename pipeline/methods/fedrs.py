@@ -35,10 +35,7 @@ class FedRS(FedAvg):
         return State(model=model)
 
     def round(self, state: State, world: World) -> State:
-        counts = torch.stack(
-            [torch.bincount(client.labels, minlength=world.classes) for client in world.clients]
-        )
-        scale = restricted_scale(counts, self.alpha, self.mode)
+        scale = restricted_scale(world.class_counts, self.alpha, self.mode)
         models = world.local_epochs(
             world.everyone(state.model), self.loss, own=scale.to(state.model["head.weight"])
         ).models

@@ -51,7 +51,7 @@ class FedTGP(FedProto):
     def round(self, state: State, world: World) -> State:
         trained = world.local_epochs(self.deployed(state, world), self.loss, shared=state.prototypes)
         models = trained.models
-        seen = world.class_means(models) if self.means == "eval" else trained.class_means(world.sizes)
+        seen = world.class_means(models) if self.means == "eval" else trained.class_means(world.class_counts)
         generator = self.train(state.generator, seen, world)
         vectors = class_vectors(generator)
         known = torch.ones(world.classes, dtype=torch.bool, device=vectors.device)

@@ -34,7 +34,10 @@ class FPL(FedAvg):
         trained = world.local_epochs(
             world.everyone(state.model), self.loss, shared=self.message(state.prototypes, world.classes)
         )
-        seen = world.class_means(trained.models) if self.means == "eval" else trained.class_means(world.sizes)
+        if self.means == "eval":
+            seen = world.class_means(trained.models)
+        else:
+            seen = trained.class_means(world.class_counts)
         classes = seen.present.nonzero()[:, 1]  # client by client, their classes in order
         prototypes = by_class(seen.means[seen.present], classes, self.clusters)
         return State(

@@ -2,7 +2,7 @@
 from dataclasses import dataclass
 
 from pipeline.engine.state import Clients, State
-from pipeline.engine.world import World, client_mean
+from pipeline.engine.world import World
 from pipeline.methods.base import Method
 
 
@@ -21,7 +21,7 @@ class LGFedAvg(Method):
 
     def round(self, state: State, world: World) -> State:
         models = world.local_epochs(self.deployed(state, world), self.loss).models
-        return State(features=models.features, head=client_mean(models.heads, world, self.uniform))
+        return State(features=models.features, head=world.average(models.heads, self.uniform))
 
     def deployed(self, state: State, world: World) -> Clients:
         return state.features.joined(world.everyone(state.head))

@@ -8,12 +8,13 @@ from pipeline.methods.base import Method
 
 @dataclass(frozen=True)
 class Local(Method):
-    """No transfer; all clients of one network start from the same parameters."""
+    """No transfer. All clients of one network start from the same parameters, unless the scenario has public
+    data and averages no models: its methods have no model at the server, and each client draws its own."""
     can = frozenset({"partial participation", "unseen clients"})
     needs = frozenset()
 
     def init(self, world: World) -> State:
-        return State(models=world.new_models())
+        return State(models=world.new_models(own=True))
 
     def round(self, state: State, world: World) -> State:
         return State(models=world.local_epochs(state.models, self.loss).models)
@@ -23,7 +24,7 @@ class Local(Method):
 
     def adapted(self, state: State, world: World) -> Clients:
         """Alone, from the beginning."""
-        return world.local_epochs(world.new_models(), self.loss).models
+        return world.local_epochs(world.new_models(own=True), self.loss).models
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         return 0.0, 0.0

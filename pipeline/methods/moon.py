@@ -27,6 +27,10 @@ class Moon(FedAvg):
     tau: Positive = 0.5
     buffer: Count = 1                     # how many of a client's previous models are negatives
 
+    @property
+    def copies(self) -> int:
+        return 2 + self.buffer if self.mu else 1
+
     def init(self, world: World) -> State:
         return State(**super().init(world), previous=State())
 

@@ -10,7 +10,7 @@ from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.optimisers import BETA1, BETA2, EPS
 from pipeline.engine.phase import Logged, split_loss
 from pipeline.engine.state import Clients, Params, State, entries, zeros
-from pipeline.engine.world import World, client_mean
+from pipeline.engine.world import World
 from pipeline.methods.fedavg import FedAvg
 from pipeline.schema import NonNegative, Positive
 
@@ -34,10 +34,10 @@ class PerFedAvg(FedAvg):
     uniform: bool = False  # the paper's mean over clients; False: weighted by samples, as PFLlib
 
     def round(self, state: State, world: World) -> State:
-        start = world.everyone(state.model)
-        own = _moments(start, world) if self.meta == "adam" else None
-        trained = world.local_steps(start, self.step, own=own, together=2 if self.variant == "fo" else 3)
-        return State(model=client_mean(trained.models, world, self.uniform))
+        start, together = world.everyone(state.model), 2 if self.variant == "fo" else 3
+        own, world = _moments(start, world) if self.meta == "adam" else None, world.stepping(together)
+        trained = world.local_steps(start, self.step, own=own, together=together)
+        return State(model=world.average(trained.models, self.uniform))
 
     def step(self, model: Handle, batches: list[Batch], shared: object,
              own: dict | None) -> tuple[Params, dict | None, Logged]:

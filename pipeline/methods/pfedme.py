@@ -9,7 +9,7 @@ from torch import Tensor
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import Logged, split_loss
 from pipeline.engine.state import Clients, Params, State, combine, entries
-from pipeline.engine.world import World, client_mean
+from pipeline.engine.world import World
 from pipeline.methods.fedavg import FedAvg
 from pipeline.schema import Count, NonNegative, Positive
 
@@ -24,6 +24,7 @@ class PFedMe(FedAvg):
     """
     can = frozenset({"partial participation", "unseen clients"})
     headline = "post"
+    copies = 2                            # theta and w_k
     lam: NonNegative = 15.0               # released code, as are inner_steps and beta
     inner_steps: Count = 5                # K
     inner_lr: Positive = 0.01             # PFLlib's; the released code has 0.09 and, tuned, 0.1 to 0.01
@@ -39,7 +40,7 @@ class PFedMe(FedAvg):
     def round(self, state: State, world: World) -> State:
         received = world.everyone(state.model)
         trained = world.local_steps(received, self.step, own=received)
-        mean = client_mean(trained.models, world, self.uniform)
+        mean = world.average(trained.models, self.uniform)
         personal = trained.own if state.personal is None else world.renewed(state.personal, trained.own)
         return State(model=combine([state.model, mean], [1 - self.beta, self.beta]), personal=personal)
 

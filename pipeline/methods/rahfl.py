@@ -35,9 +35,11 @@ class RAHFL(Collaborative):
     `contrast` `none` leaves l_c and l_d out, `supcon` contrasts x with x'_1 and has no l_d; M is renewed
     every `matrix_every` rounds.
 
-    `acc_source`: which labelled images measure the clients. The code takes the test file of the experiment,
-    `test`, which chooses teachers by the test set; the paper says a part of the generic test data. `heldout`
-    are images that no client holds; `private` are a client's own training images, on which clients cannot be
+    `acc_source`: which labelled images measure the clients; the paper says a part of the generic test data.
+    `heldout` are images that no client holds, `test` the test images, both corrupted where any private image
+    is, so that one training gives the clean and the corrupted number. In the code the test file that chooses
+    the teachers also gives the number: a run by `test_clean` for the clean columns, another one by
+    `test_corrupted` for the others. `private` are a client's own training images, on which clients cannot be
     compared fairly. The state has the accuracies on heldout and on test images wherever the scenario has
     them.
 
@@ -53,7 +55,7 @@ class RAHFL(Collaborative):
     augmix: bool = True
     contrast: Literal["dcl", "supcon", "none"] = "dcl"
     matrix_every: Count = 1
-    acc_source: Literal["heldout", "test", "private"] = "heldout"
+    acc_source: Literal["heldout", "test", "test_clean", "test_corrupted", "private"] = "heldout"
     contrast_form: Literal["code", "paper"] = "code"
     distillation_form: Literal["code", "paper"] = "code"
 
@@ -75,9 +77,11 @@ class RAHFL(Collaborative):
         return State({**state, "accuracies": found, "matrix": transfer_matrix(found[self.acc_source])})
 
     def accuracies(self, models: Clients, world: World) -> State:
-        """source -> (K,) accuracies as shares, for every source that the scenario has; `private` only where
-        it is the `acc_source`."""
+        """source -> (K,) accuracies as shares: heldout and test where the scenario has them, any other source
+        only where it is the `acc_source`."""
         common = {"heldout": world.heldout, "test": world.test}
+        if self.acc_source.startswith("test_"):
+            common[self.acc_source] = world.scored.get(self.acc_source.removeprefix("test_"))
         found = State((name, shares_right(world, models, [seen] * len(models)))
                       for name, seen in common.items() if seen is not None)
         if self.acc_source == "private":
@@ -134,15 +138,21 @@ class RAHFL(Collaborative):
         return scale * view_distillation(clean, weak, strong, self.tau_d, self.distillation_form)
 
     def diagnostics(self, state: State) -> dict[str, float]:
-        """Mean accuracy in percent on every source of images by which teachers could be chosen."""
-        accuracies = state.get("accuracies", {})
-        return {f"accuracy.{name}": 100 * float(found.nanmean()) for name, found in accuracies.items()}
+        """Mean accuracy in percent on every source of images by which teachers could be chosen, and M by its
+        elements off the diagonal: `learns.<p>.<q>` is 1 where client p learns from client q, else 0."""
+        found = {f"accuracy.{name}": 100 * float(share.nanmean())
+                 for name, share in state.get("accuracies", {}).items()}
+        rows = state["matrix"].tolist() if "matrix" in state else []
+        return found | {f"learns.{p}.{q}": float(learns) for p, row in enumerate(rows)
+                        for q, learns in enumerate(row) if p != q}
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
-        """Where no two accuracies are equal, a client has (K - 1) / 2 teachers in the mean over clients; ties
-        are not counted."""
+        """Down go the logits of as many teachers as the matrix of `state` has, mean over clients: (K - 1) / 2
+        before there is one, which it is where no two accuracies are equal."""
         others, logits = len(world.clients) - 1, self.logits(world)
         up, teachers = (logits + 1 / self.matrix_every, others / 2) if self.asymmetric else (logits, others)
+        if self.asymmetric and state is not None and "matrix" in state:
+            teachers = float(state.matrix.sum()) / len(state.matrix)
         return up + averaged(world), teachers * logits + averaged(world)
 
 

@@ -10,7 +10,7 @@ from pipeline.engine.phase import has_batchnorm
 from pipeline.engine.state import Clients, Params, State, combine, weighted_mean, zeros
 from pipeline.engine.world import World
 from pipeline.errors import TrainingError
-from pipeline.methods._server_steps import client_weights, learned, part, plain_sgd, steps_taken
+from pipeline.methods._server_steps import learned, part, plain_sgd, steps_taken
 from pipeline.methods.fedavg import FedAvg
 from pipeline.schema import NonNegative, Optimiser, Positive
 
@@ -25,6 +25,7 @@ class Scaffold(FedAvg):
     without its rounding. Plain SGD alone: of no other rule is (x - y_k) / (K_k lr) a mean of gradients.
     """
     can = frozenset({"partial participation", "unseen clients"})
+    copies = 2                            # y_k and c - c_k
     option: Literal["II", "I"] = "II"
     server_lr: NonNegative = 1.0          # eta_g
     lr: Positive | None = None            # of plain SGD; None: the scenario's optimiser
@@ -40,7 +41,7 @@ class Scaffold(FedAvg):
         return State(**start, control=control, controls=world.everyone(control))
 
     def round(self, state: State, world: World) -> State:
-        weights, rule = client_weights(world, state.model), self.local_rule(world)
+        weights, rule = world.weights, self.local_rule(world)
         if not any(weights):
             return state
         corrections = Clients(combine([state.control, mine], [1, -1]) for mine in state.controls)
@@ -49,7 +50,7 @@ class Scaffold(FedAvg):
         controls = self.renewed(state, models, world, rule)
         mean, x = weighted_mean(models, weights), part(state.model, state.control)
         moved = combine([x, mean], [1 - self.server_lr, self.server_lr])
-        everyone = client_weights(world.whole, state.model)
+        everyone = world.whole.weights
         return State(model=mean.joined(moved), control=weighted_mean(controls, everyone), controls=controls)
 
     def loss(self, model: Handle, batch: Batch, shared: object, own: Params) -> Tensor:

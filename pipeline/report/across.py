@@ -23,7 +23,7 @@ from pipeline.report.standings import SCENARIOS, Standing, shared, standing
 from pipeline.report.study import Study
 from pipeline.report.tuning import tunings
 from pipeline.report.words import listed, measure_words, variant
-from pipeline.schema import MINIATURE, MINIATURES, NEEDS, Cell, Paper, Scenario, method_names
+from pipeline.schema import CEILING, MINIATURE, MINIATURES, NEEDS, Cell, Paper, Scenario, method_names
 
 REASONS = {  # why a cell is empty: what the algorithm needs, or that the cell is not asked for
     "public data": "agrees on unlabelled public images, of which this miniature has none",
@@ -111,10 +111,9 @@ def across(studies: dict[str, Study]) -> Across:
     values |= {at: [Value("excluded", text=_words(reason)), *_nothing()] for at, reason in missing.items()}
     rows = [Row(label, [label], [value for key in minis for value in values[algorithm, key]])
             for label, algorithm in sorted(labels.items(), key=lambda item: item[0].lower())]
-    for i, key in enumerate(minis):
-        mark(
-            [row.values[len(FACTS) * i] for row in rows], lower_is_better(_headline(key, found) or "average")
-        )
+    for key in minis:
+        ranked = [values[algorithm, key][0] for algorithm in labels.values() if algorithm != CEILING]
+        mark(ranked, lower_is_better(_headline(key, found) or "average"))
     waiting = [
         cell.stage(minis[key].paper)
         for (algorithm, key), cell in cells.items()
@@ -188,7 +187,8 @@ def _ranked(numbers: Mapping[At, float], found: dict[At, dict], labels: dict[str
             minis: dict[str, Study]) -> tuple[Ranks, list[str]] | None:
     """(mean ranks, names of the miniatures) over those miniatures that share the most numbers of the same
     algorithms; None for less than SCENARIOS."""
-    methods, keys = shared(dict(numbers), [key for key in minis if _headline(key, found)])
+    rivals = {at: number for at, number in numbers.items() if at[0] != CEILING}
+    methods, keys = shared(rivals, [key for key in minis if _headline(key, found)])
     if not keys:
         return None
     lower = [lower_is_better(_headline(key, found)) for key in keys]

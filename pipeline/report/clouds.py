@@ -28,8 +28,9 @@ def margins_size(panels: int) -> tuple[int, int]:
 
 
 def margins(panels: dict[str, pd.DataFrame]) -> str:
-    """Margin per class, one panel per method with a scale of its own: ring, the best client's; disc, that of
-    the means over clients; diamond, that of the vectors that the server sends, where it sends any.
+    """Margin per class, one panel per method with a scale of its own: ring, the largest of a client's own;
+    disc, that of the means over clients; diamond, that of the vectors that the server sends, where it sends
+    any.
 
     panels: title -> columns label, clients, mean, vectors.
     """
@@ -50,7 +51,7 @@ def margins(panels: dict[str, pd.DataFrame]) -> str:
                 marker="o",
                 markerfacecolor="none",
                 color=ring,
-                label="best client",
+                label="largest of the clients' own",
                 gid=f"clients-{i}",
             )
             axes.plot(

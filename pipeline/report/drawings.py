@@ -350,9 +350,9 @@ def _margins(study: Study, name: str, figure: Figure, scenarios: list[str]) -> D
     facts = "; ".join(f"{titles[cell]} {_margin_facts(table)}" for cell, table in found.items())
     diamond = ", diamond: the vectors that the server sends per class (prototypes, anchors)" if sent else ""
     caption = (
-        "Margin of a class: the L2 distance from its prototype to the nearest other. Prototypes are class "
-        "means of the representations of "
-        f"test images; ring: the client with the largest margin, disc: the means over clients{diamond}. "
+        "Margin of a class: the L2 distance from its prototype to the nearest other. A client's prototypes "
+        "are the class means of its training images under its locally trained model; ring: the client with "
+        f"the largest margin, disc: the means over clients{diamond}. "
         "Every panel has a scale of its own. "
         f"Mean over classes: {facts}."
     )
@@ -444,7 +444,7 @@ def _sphere(study: Study, name: str, figure: Figure, scenarios: list[str]) -> Dr
         f"Representations of {max(map(len, found.values())):,} test images by direction and length, seen "
         "from the front; the circle is the "
         "sphere of the mean length, faint points lie behind. The direction is that of the three strongest "
-        "singular vectors."
+        f"singular vectors.{_uniformities(study, name, titles)}"
     )
     panels = {titles[cell]: table for cell, table in found.items()}
     return Drawing(
@@ -454,6 +454,13 @@ def _sphere(study: Study, name: str, figure: Figure, scenarios: list[str]) -> Dr
         clouds.points_size(len(panels)),
         partial(clouds.sphere, panels),
     )
+
+
+def _uniformities(study: Study, name: str, titles: dict[Cell, str]) -> str:
+    measured = {title: geometry.kept_uniformity(name, cell, study.root) for cell, title in titles.items()}
+    facts = "; ".join(f"{title} {value:.3f}" for title, value in measured.items() if value is not None)
+    return facts and (" Uniformity of the representations in all their dimensions (Wang and Isola 2020; "
+                      f"lower is more uniform): {facts}.")
 
 
 def _transfer(study: Study, name: str, figure: Figure, scenarios: list[str]) -> Drawing | None:

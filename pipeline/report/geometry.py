@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from scipy.spatial.distance import pdist
 
 from pipeline.errors import FedReproError
 from pipeline.files import write_json, write_text
@@ -39,23 +40,21 @@ def margins(prototypes: np.ndarray) -> np.ndarray:
 
 
 def margin_table(
-    values: np.ndarray, labels: np.ndarray, clients: np.ndarray, vectors: np.ndarray | None = None
+    prototypes: np.ndarray, labels: np.ndarray, clients: np.ndarray, vectors: np.ndarray | None = None
 ) -> pd.DataFrame:
-    """Per label the largest margin that a client's own class means have (`clients`), that of the means over
+    """Per label the largest margin that a client's own prototypes have (`clients`), that of the means over
     clients (`mean`), and that of what the server sends (`vectors`; NaN where it sends nothing for the class).
 
-    values (n, d), labels (n,), clients (n,): what each client's model makes of its test images. The mean over
-    clients counts every client that has the class once, as FedProto's global prototypes do. vectors (C, d):
-    row c is class c's, NaN where unknown.
+    prototypes (m, d), labels (m,), clients (m,): a row per client and class that it holds, the mean of its
+    training images by its trained model (FedLSA Eq. 1 and Fig. 1). The mean over clients counts every client
+    that has the class once, as FedProto's global prototypes do. vectors (C, d): row c is class c's, NaN where
+    unknown.
     """
     names = np.unique(labels)
-    own = np.full((len(np.unique(clients)), len(names), values.shape[1]), np.nan)
-    for k, client in enumerate(np.unique(clients)):
-        for c, label in enumerate(names):
-            here = (clients == client) & (labels == label)
-            if here.any():
-                own[k, c] = values[here].mean(0)
-    per_client = np.stack([margins(prototypes) for prototypes in own])
+    places, owners = np.searchsorted(names, labels), np.unique(clients, return_inverse=True)[1]
+    own = np.full((owners.max() + 1, len(names), prototypes.shape[1]), np.nan)
+    own[owners, places] = prototypes
+    per_client = np.stack([margins(one) for one in own])
     best = np.where(np.isnan(per_client), -np.inf, per_client).max(0)
     sent = np.full(len(names), np.nan) if vectors is None else margins(vectors)[names]
     return pd.DataFrame(
@@ -131,6 +130,13 @@ def sphere_table(values: np.ndarray, labels: np.ndarray, clients: np.ndarray) ->
     )
 
 
+def uniformity(values: np.ndarray) -> float:
+    """ln of the mean of exp(-2 |u - v|^2) over all pairs of directions u, v of representations (n, d); Wang
+    and Isola (2020). Lower: more uniform."""
+    u = values / np.maximum(np.linalg.norm(values, axis=1, keepdims=True), SMALLEST)
+    return float(np.log(np.exp(-2 * pdist(u, "sqeuclidean")).mean()))
+
+
 def corruption_table(kinds: np.ndarray, severities: np.ndarray, right: np.ndarray) -> pd.DataFrame:
     """Accuracy in percent, mean over clients, and the number of images of every corruption at every severity.
     kinds, severities (n,); right (clients, n): whether a client's model is right about an image."""
@@ -144,8 +150,8 @@ def compute(kind: str, cell: Cell, root: Path = ROOT) -> pd.DataFrame:
     """The table of a cell; FedReproError for a missing or broken file."""
     path = cell.representations(root)
     if kind == "margins":
-        values, labels, clients = representations(path)
-        return margin_table(values.astype(np.float64), labels, clients, _vectors(path, labels))
+        prototypes, labels, clients = _prototypes(path)
+        return margin_table(prototypes, labels, clients, _vectors(path, labels))
     if kind == "sphere":
         values, labels, clients = representations(path)
         return sphere_table(values.astype(np.float64), labels, clients)
@@ -222,6 +228,27 @@ def _corruptions(path: Path, file: Mapping[str, np.ndarray]) -> pd.DataFrame:
     return corruption_table(kinds, severities, right)
 
 
+def _prototypes(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(prototypes (m, d), labels (m,), clients (m,)) of a cell."""
+    try:
+        with np.load(path) as file:
+            prototypes, labels, clients = (
+                file[name] for name in ("prototypes", "prototype_labels", "prototype_clients")
+            )
+    except FileNotFoundError:
+        raise FedReproError(
+            f"{shorten(path)}: no such file; the training stage of the cell writes it"
+        ) from None
+    except (KeyError, ValueError, zipfile.BadZipFile, EOFError) as error:
+        raise FedReproError(f"{shorten(path)}: no class means of the clients: {error}") from None
+    if (prototypes.ndim != 2 or not len(prototypes) == len(labels) == len(clients) > 0
+            or not np.isfinite(prototypes).all()):
+        raise FedReproError(
+            f"{shorten(path)}: prototypes {prototypes.shape}, expected ({len(labels)}, d), all of them finite"
+        )
+    return prototypes.astype(np.float64), labels, clients
+
+
 def _vectors(path: Path, labels: np.ndarray) -> np.ndarray | None:
     """(C, d) what the server sends per class, None where the method has no such vectors; FedReproError for
     anything else."""
@@ -239,11 +266,12 @@ def _vectors(path: Path, labels: np.ndarray) -> np.ndarray | None:
     return vectors
 
 
-def write(kind: str, figure: str, cell: Cell, table: pd.DataFrame, root: Path = ROOT) -> Path:
-    """Keep a table as CSV (four decimals) and JSON; returns the CSV's path."""
+def write(kind: str, figure: str, cell: Cell, table: pd.DataFrame, root: Path = ROOT, **facts: float) -> Path:
+    """Keep a table as CSV (four decimals) and JSON, which holds further `facts` too; returns the CSV's
+    path."""
     path = kept(figure, cell, root)
     write_text(path, table.to_csv(index=False, float_format="%.4f", lineterminator="\n"))
-    write_json(path.with_suffix(".json"), {"cell": str(cell), "kind": kind, "rows": len(table)})
+    write_json(path.with_suffix(".json"), {"cell": str(cell), "kind": kind, "rows": len(table), **facts})
     return path
 
 
@@ -256,11 +284,8 @@ def read(kind: str, figure: str, cell: Cell, root: Path = ROOT) -> pd.DataFrame 
     try:
         table = pd.read_csv(path)
         facts = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-        if list(table.columns) != COLUMNS[kind] or facts != {
-            "cell": str(cell),
-            "kind": kind,
-            "rows": len(table),
-        }:
+        known = facts["cell"], facts["kind"], facts["rows"]
+        if list(table.columns) != COLUMNS[kind] or known != (str(cell), kind, len(table)):
             raise ValueError("columns or number of rows")
         for name in [name for name in COLUMNS[kind] if name not in WORDS]:
             table[name] = pd.to_numeric(table[name])
@@ -273,4 +298,19 @@ def read(kind: str, figure: str, cell: Cell, root: Path = ROOT) -> pd.DataFrame 
 
 def maker(kind: str) -> Callable[[str, Cell, Path], Path]:
     """(figure, cell, root) -> the path of what was computed and kept."""
-    return lambda figure, cell, root: write(kind, figure, cell, compute(kind, cell, root), root)
+    def make(figure: str, cell: Cell, root: Path) -> Path:
+        facts = {}
+        if kind == "sphere":
+            values = representations(cell.representations(root))[0]
+            facts["uniformity"] = round(uniformity(values.astype(np.float64)), 4)
+        return write(kind, figure, cell, compute(kind, cell, root), root, **facts)
+    return make
+
+
+def kept_uniformity(figure: str, cell: Cell, root: Path = ROOT) -> float | None:
+    """`uniformity` of the representations whose sphere is kept, in all their dimensions; None where none is,
+    or one that was kept without it."""
+    if read("sphere", figure, cell, root) is None:
+        return None
+    facts = json.loads(kept(figure, cell, root).with_suffix(".json").read_text(encoding="utf-8"))
+    return float(facts["uniformity"]) if "uniformity" in facts else None

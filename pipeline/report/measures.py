@@ -15,9 +15,9 @@
     run.traffic              kB that a client sends and receives in a round, at four bytes a scalar
     run.memory               peak memory in MB, of the device where it has its own, else of the process
     run.seconds              wall time of a round
-    figure1.vectors          of a figure's kept points, which are those of the first seed: of margins the mean
-                             over the classes of `clients`, `mean` or `vectors`; of an embedding `silhouette`;
-                             of a sphere `uniformity`
+    figure1.vectors          of what a figure keeps of the first seed: of margins the mean over the classes of
+                             `clients`, `mean` or `vectors`; of an embedding `silhouette`; of a sphere
+                             `uniformity`; the last two of the representations themselves, in all dimensions
 """
 import re
 from dataclasses import replace
@@ -26,7 +26,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pipeline.cells.results import history, lower_is_better
+from pipeline.cells import measures as recorded
+from pipeline.cells.results import history, lower_is_better, traffic_of_seeds
 from pipeline.report import embedding, geometry
 from pipeline.schema import ROOT, Cell
 
@@ -87,12 +88,12 @@ def rival(measure: str) -> str:
 
 def _costs(result: dict, measure: str) -> list[float]:
     if measure == "run.traffic":
-        return [result["traffic"]["bytes"] / 1000] * len(result["seeds"])
+        return [sent / 1000 for sent in traffic_of_seeds(result, "bytes")]
+    spent = recorded.costs(result)
     if measure == "run.seconds":
-        return [seconds / result["rounds"] for seconds in result["seconds"]]
-    memory = result.get("memory") or {}
-    known = (memory.get(name) or [None] for name in ("device_mb", "process_mb"))
-    return next((found for found in known if None not in found), [])
+        return [spent[seed]["seconds_per_round"] for seed in result["seeds"]]
+    memory = [spent[seed]["memory_mb"] for seed in result["seeds"]]
+    return [] if None in memory else memory
 
 
 def _of_curve(cell: Cell, measure: str, root: Path) -> dict[int, float]:
@@ -158,15 +159,6 @@ def _kept(figure: str, statistic: str, cell: Cell, root: Path) -> float | None:
         kept = embedding.read(figure, cell, root)
         return kept.silhouette if kept else None
     if statistic == "uniformity":
-        points = geometry.read("sphere", figure, cell, root)
-        return None if points is None else uniformity(points[["x", "y", "z"]].to_numpy())
+        return geometry.kept_uniformity(figure, cell, root)
     table = geometry.read("margins", figure, cell, root)
     return None if table is None or table[statistic].isna().all() else float(table[statistic].mean())
-
-
-def uniformity(points: np.ndarray) -> float:
-    """ln of the mean of exp(-2 |u - v|^2) over all pairs of directions u, v of points (n, d); Wang and Isola
-    (2020). Lower: more uniform."""
-    u = points / np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-12)
-    apart = np.maximum(2 - 2 * u @ u.T, 0.0)[np.triu_indices(len(u), 1)]
-    return float(np.log(np.exp(-2 * apart).mean()))

@@ -11,7 +11,7 @@ from pipeline.report.study import Study
 from pipeline.report.tables import HOOKS, SCORED
 from pipeline.report.told import Told, by_row
 from pipeline.report.words import GROUPS, MEASURES, measure_words
-from pipeline.schema import Cell
+from pipeline.schema import CEILING, Cell
 
 FACTS = [["run", SCORED], ["run", "rounds"], ["run", "seeds"]]
 HOOKED = ("pre.", "post.", "method.")            # of other models than the scored ones, or a method's own
@@ -54,13 +54,14 @@ def own_table(study: Study, scenario: str, texts: list[str]) -> OwnTable:
         cell: _values(cell, result, measures, study.problems.get(cell, "")) for cell, result in runs.items()
     }
     rows = [Row(names[cell], [names[cell]], values[cell], told=told[cell]) for cell in runs]
+    rivals = [cell for cell in runs if study.paper.algorithm(cell.method) != CEILING]
     for i, measure in enumerate(measures):
-        mark([row.values[i] for row in rows], lower_is_better(measure))
+        mark([values[cell][i] for cell in rivals], lower_is_better(measure))
     headline = same or next((result["headline"] for result in done.values()), "average")
 
     def ranking(measure: str) -> list[tuple[str, Summary]]:
-        means = [(names[cell], summarise(result["measures"][measure])) for cell, result in done.items()
-                 if measure in result["measures"]]
+        means = [(names[cell], summarise(done[cell]["measures"][measure])) for cell in rivals
+                 if cell in done and measure in done[cell]["measures"]]
         sign = 1 if lower_is_better(measure) else -1
         return sorted(means, key=lambda item: (sign * item[1].mean, item[0] != study.name))
 

@@ -28,7 +28,7 @@ from pipeline.schema.loader import (
     read_yaml,
     shorten,
 )
-from pipeline.schema.methods import SPACES, method_file, method_module, method_names
+from pipeline.schema.methods import CEILING, SPACES, method_file, method_module, method_names
 from pipeline.schema.paper import (
     ACROSS,
     COMPUTED,

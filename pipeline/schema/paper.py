@@ -84,11 +84,12 @@ class Figure:
     """A figure whose curves or points come from cells: which scenarios and methods it draws.
 
     kind: curves, measures over rounds; sweep, measures against a number that the cells differ in (of a
-    method's: the first of `methods` is the one that the others vary); embedding, t-SNE of representations;
-    sphere, their directions and lengths; margins, between class means; matrix, cross-correlations of the
-    clients' logits; transfer, t-SNE of the first client's features of its own domain's and the next domain's
-    test images; corruptions, accuracy by corruption and by severity; pairs, two measures of every method
-    beside each other; clients, images per class and client; images, an example of every class and domain.
+    method's: the first of `methods` is the one that the others vary); embedding, t-SNE of
+    representations; sphere, their directions and lengths; margins, between the clients' class means and
+    what the server sends per class; matrix, cross-correlations of the clients' logits; transfer, t-SNE of
+    the first client's features of its own domain's and the next domain's test images; corruptions,
+    accuracy by corruption and by severity; pairs, two measures of every method beside each other;
+    clients, images per class and client; images, an example of every class and domain.
     """
     number: str
     title: str

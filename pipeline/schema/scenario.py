@@ -32,7 +32,8 @@ class Public:
     size: Count = 5000                                # images drawn once
     batch_size: Count = 512
     epochs: Count = 1                                 # passes over them per round
-    # weak, strong: FCCL+ Sec. 4.1 and, padded, its release; crop_flip_rotate: RAHFL's code, FCCL's
+    # weak, strong: FCCL+ Sec. 4.1 and, padded, its release; crop_flip_rotate: RAHFL's code, FCCL's, and that
+    # of FCCL+ for strongly augmented Fashion-MNIST
     augmentation: Literal["none", "weak", "strong", "weak_padded", "strong_padded", "crop_flip_rotate"] = (
         "none"
     )

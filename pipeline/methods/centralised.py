@@ -1,0 +1,42 @@
+"""Centralised: one model trained on all clients' images together, a ceiling and no federated method."""
+from dataclasses import dataclass
+
+from pipeline.engine.state import Clients, Params, State
+from pipeline.engine.world import World
+from pipeline.methods.base import Method
+
+
+@dataclass(frozen=True)
+class Centralised(Method):
+    """In every round the scenario's local epochs over the union of the clients' training images, with its
+    optimiser, new in every round as a client's is; pretraining likewise. Scored as a global model.
+
+    None of the papers has it. Batches are drawn from the stream `local` (of pretraining: `pretraining`) under
+    the name of the first client with data, so that with one client it is FedAvg and Local, bit for bit.
+    Clients of different networks have no model in common: there a row gives one, or the scenario is refused.
+    """
+
+    def init(self, world: World) -> State:
+        model, epochs = world.new_model(), world.training.pretraining
+        return State(model=self.trained(model, world, epochs, "pretraining") if epochs else model)
+
+    def round(self, state: State, world: World) -> State:
+        return State(model=self.trained(state.model, world))
+
+    def trained(
+        self, model: Params, world: World, epochs: int | None = None, stream: str = "local"
+    ) -> Params:
+        pooled = world.pooled
+        models = pooled.local_epochs(pooled.everyone(model), self.loss, epochs=epochs, stream=stream).models
+        return models[pooled.participants[0]]
+
+    def deployed(self, state: State, world: World) -> Clients:
+        return world.everyone(state.model)
+
+    def after_training(self, state: State, trained: Clients | None) -> Clients | None:
+        """The one model again, since no other client trains."""
+        return None if trained is None else Clients(state.model for _ in trained)
+
+    def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
+        """None: no model is exchanged. That the images themselves would have to move is not counted."""
+        return 0.0, 0.0

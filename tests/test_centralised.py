@@ -1,0 +1,140 @@
+"""The centralised ceiling: one model trained on all clients' images, and where pages show it."""
+import io
+
+import pytest
+import torch
+import yaml
+from federation import CNN4, equal, image_clients, image_world, run, tiny_world, training, watched
+from reporting import write_run
+
+from pipeline.cells.checks import runnable
+from pipeline.cells.results import collect
+from pipeline.engine.phase import Client, merged
+from pipeline.engine.state import State, pack, unpack
+from pipeline.engine.world import World
+from pipeline.errors import TrainingError
+from pipeline.methods import load
+from pipeline.methods.centralised import Centralised
+from pipeline.methods.fedavg import FedAvg
+from pipeline.methods.local import Local
+from pipeline.report.across import across
+from pipeline.report.own_table import own_table
+from pipeline.report.study import studies
+from pipeline.schema import CEILING, Cell, Model, Optimiser, load_paper, papers, planned, printed
+
+SETTINGS = [
+    {},
+    {"model": Model("cnn2", dropout=0.4), "optimiser": Optimiser("adam", 0.003), "local_epochs": 2},
+    {"model": Model("cnn3_bn"), "batch_size": 8},
+]
+
+
+@pytest.mark.parametrize("executor", ["sequential", "stacked"])
+@pytest.mark.parametrize("setting", SETTINGS, ids=["plain", "dropout", "batchnorm"])
+def test_with_one_client_it_is_fedavg_and_local_bit_for_bit(setting, executor, monkeypatch):
+    monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
+    one, average, alone = (run(method, image_world((37,), **setting))
+                           for method in (Centralised(), FedAvg(), Local()))
+    assert equal(one.model, average.model) and equal(one.model, alone.models[0])
+
+
+@pytest.mark.parametrize("executor", ["sequential", "stacked"])
+def test_it_is_the_training_of_one_client_with_everyones_images(executor, monkeypatch):
+    """Also where the first client has none."""
+    monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
+    clients = image_clients((0, 20, 33, 7), CNN4)
+    images, labels = (torch.cat([getattr(c, part) for c in clients]) for part in ("images", "labels"))
+    whole = Client(clients[1].name, "only", CNN4, images, labels)
+    found = run(Centralised(), World(clients, training(local_epochs=2), 10, 0))
+    wanted = run(FedAvg(), World([whole], training(local_epochs=2), 10, 0))
+    assert len(labels) == 60 and equal(found.model, wanted.model)
+    assert not equal(found.model, run(FedAvg(), World(clients, training(local_epochs=2), 10, 0)).model)
+
+
+def test_two_steps_by_hand(monkeypatch):
+    """Two clients of one image each, batches of two: every round is one step on both images together."""
+    w = tiny_world(monkeypatch, ([[1., 2.]], [0]), ([[.5, -1.]], [1]), dtype=torch.float64, rounds=1)
+    start = Centralised().init(w)
+    state = Centralised().round(start, w.at(1))
+    weight, bias = (start.model[f"head.{part}"].clone().requires_grad_() for part in ("weight", "bias"))
+    x = torch.tensor([[1., 2.], [.5, -1.]], dtype=torch.float64)
+    loss = torch.nn.functional.cross_entropy(x @ weight.T + bias, torch.tensor([0, 1]))
+    slopes = torch.autograd.grad(loss, (weight, bias))
+    for name, value, slope in zip(("weight", "bias"), (weight, bias), slopes):
+        wanted = value - w.training.optimiser.lr * slope
+        torch.testing.assert_close(state.model[f"head.{name}"], wanted.detach(), rtol=0, atol=1e-12)
+
+
+def test_its_loss_and_its_models_are_those_of_all_clients():
+    clients = image_clients((0, 20, 33), CNN4)
+    w = World(clients, training(), 10, 0)
+    state, trained = watched(Centralised(), w)
+    loss, = [value for value in trained.losses if value == value]
+    assert trained.mean_loss(w.sizes) == loss
+    held = Centralised().after_training(state, trained.models)
+    assert len(held) == 3 and all(model is state.model for model in held)
+    assert Centralised().after_training(state, None) is None and Centralised().traffic(w) == (0, 0)
+
+
+def test_pretraining_is_of_all_images_too():
+    clients = image_clients((20, 33), CNN4)
+    one = World([merged(tuple(clients))], training(pretraining=2), 10, 0)
+    found = run(Centralised(), World(clients, training(pretraining=2), 10, 0))
+    assert equal(found.model, run(Local(), one).models[0])
+    assert not equal(found.model, run(Centralised(), World(clients, training(), 10, 0)).model)
+
+
+def test_a_run_that_was_killed_goes_on_bit_for_bit():
+    w, file = image_world(), io.BytesIO()
+    torch.save(pack(Centralised().round(Centralised().init(w), w.at(1))), file)
+    file.seek(0)
+    state: State = unpack(torch.load(file, weights_only=True))
+    for number in (2, 3):
+        state = Centralised().round(state, w.at(number))
+    assert equal(state.model, run(Centralised(), w).model)
+
+
+def test_the_union_is_made_once_and_the_world_stays_as_it_was():
+    w = image_world()
+    assert w.at(1).pooled.clients[0] is w.at(2).pooled.clients[0]
+    assert w.pooled.sizes == (60, 0, 0) and w.sizes == (20, 33, 7) and w.pooled.whole is w
+
+
+# -- where it stands -----------------------------------------------------------------------------------------
+
+def test_different_networks_are_refused_unless_the_row_gives_one():
+    paper = load_paper("rahfl")
+    method, mini = load(CEILING, {}, "here"), paper.scenarios["mini"]
+    assert method.needs - mini.offers == {"one network"} and not method.can
+    assert runnable(Cell("rahfl", "mini", CEILING))[0].offers >= method.needs
+    clients = image_clients((20, 33), [CNN4, Model("cnn2")])
+    with pytest.raises(TrainingError, match="the clients hold different networks: cnn2, cnn4"):
+        Centralised().init(World(clients, training(), 10, 0))
+
+
+@pytest.mark.parametrize("key", papers())
+def test_every_paper_asks_for_it_as_no_row_of_its_own(key):
+    paper = load_paper(key)
+    cells = [cell for cell in planned(key) if paper.algorithm(cell.method) == CEILING]
+    assert Cell(key, "mini", CEILING) in cells and len(cells) > 1
+    for cell in cells:
+        assert runnable(cell)[1] == CEILING
+    assert not {*cells} & {*printed(key)}
+
+
+def test_it_is_shown_and_neither_marked_nor_ranked(root):
+    path = root / "papers/fedcrl/paper.yaml"
+    document = yaml.safe_load(path.read_text())
+    document["methods"][CEILING] = {"label": "Centralised"}
+    document["miniature"]["methods"].append(CEILING)
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    load_paper.cache_clear()
+    for method, value in (("fedavg", 60.0), ("ours", 50.0), (CEILING, 90.0)):
+        write_run(root, f"mini/{method}", {"average": [value, value + 1]})
+    found = studies(collect(root), root)
+    shown = own_table(found["fedcrl"], "mini", [])
+    marks = {row.name: row.values[0].mark for row in shown.panel.rows}
+    assert marks["Centralised"] == "" and marks["FedAvg"] == "best"
+    assert [name for name, _ in shown.ranking] == ["FedAvg", found["fedcrl"].label("ours")]
+    rows = {row.name: row.values for row in across(found).panel.rows}
+    assert "Centralised" in rows and not any(value.mark for value in rows["Centralised"])

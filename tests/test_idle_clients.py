@@ -1,0 +1,147 @@
+"""A client that has images but no usable batch is one without data, to every method."""
+import dataclasses
+
+import pytest
+import torch
+from federation import (
+    equal,
+    image_clients,
+    image_world,
+    miniature_cells,
+    miniature_world,
+    params,
+    run,
+    tiny_world,
+    training,
+)
+
+from pipeline import methods
+from pipeline.engine.alike import tensors_of
+from pipeline.engine.phase import without_data
+from pipeline.engine.state import Clients
+from pipeline.engine.world import World
+from pipeline.errors import TrainingError
+from pipeline.methods.ditto import Ditto
+from pipeline.methods.fedavg import FedAvg
+from pipeline.methods.fedavgm import FedAvgM
+from pipeline.methods.fedproto import FedProto
+from pipeline.methods.fedprox import FedProx
+from pipeline.methods.lgfedavg import LGFedAvg
+from pipeline.methods.perfedavg import PerFedAvg
+from pipeline.prototypes import class_sums
+from pipeline.schema import Model
+
+CELLS = miniature_cells()
+# Sizes of which the second has no batch: incomplete ones are dropped, or BatchNorm takes no single image.
+CASES = {
+    "an incomplete batch": ((5, 3, 9), {"batch_size": 4, "drop_last": True}),
+    "a single image under BatchNorm": ((5, 1, 9), {"batch_size": 4, "model": Model("resnet10")}),
+}
+each_case = pytest.mark.parametrize("sizes, changes", CASES.values(), ids=CASES.keys())
+
+
+def same(a, b) -> bool:
+    """Tensor by tensor, bit for bit."""
+    found, others = (list(tensors_of(state)) for state in (a, b))
+    return len(found) == len(others) and all(
+        torch.equal(x.nan_to_num(7), y.nan_to_num(7)) for x, y in zip(found, others)
+    )
+
+
+@pytest.mark.parametrize("algorithm", CELLS)
+def test_every_method_ends_where_it_does_if_the_client_has_no_data(algorithm):
+    scenario, _, hyper = CELLS[algorithm].resolve()
+    scenario = dataclasses.replace(
+        scenario, training=dataclasses.replace(scenario.training, drop_last=True, participation=None)
+    )
+    method = methods.load(algorithm, hyper, "here")
+    worlds = (miniature_world(scenario, 2, sizes=(9, 17, 5), empty=which) for which in ((), (2,)))
+    assert same(*(run(method, world, 2) for world in worlds))
+
+
+@each_case
+@pytest.mark.parametrize("method", [FedAvg(), FedProx(), Ditto(), LGFedAvg()], ids=lambda m: type(m).__name__)
+def test_it_has_no_weight_in_the_server_state(method, sizes, changes):
+    changes = dict(changes)
+    clients = image_clients(sizes, changes.pop("model", Model("cnn4")))
+    without = [client if k != 1 else without_data(client) for k, client in enumerate(clients)]
+    assert same(*(run(method, World(each, training(**changes), 10, 0), 2) for each in (clients, without)))
+
+
+@each_case
+def test_fedavgm_without_momentum_is_fedavg(sizes, changes):
+    one, other = (run(method, image_world(sizes, **changes), 2)
+                  for method in (FedAvg(), FedAvgM(beta=0.0, server_lr=1.0)))
+    assert equal(one.model, other.model)
+
+
+@each_case
+def test_weights_and_counts(sizes, changes):
+    world = image_world(sizes, **changes)
+    assert world.weights == list(world.sizes) == [5, 0, 9]
+    assert world.class_counts.sum(1).tolist() == [5, 0, 9]
+    assert image_world(sizes, averaging="uniform", **changes).weights == [1, 0, 1]
+    assert not world.class_means(world.everyone(world.new_model())).present[1].any()
+
+
+def test_the_mean_of_the_worked_example():
+    """(5 * 1 + 9 * 3) / 14, whatever the second client holds."""
+    world = image_world((5, 3, 9), batch_size=4, drop_last=True)
+    models = [params({"head.bias": [value]}) for value in (1.0, 100.0, 3.0)]
+    assert world.average(models)["head.bias"].item() == pytest.approx(32 / 14)
+    assert world.average(models, uniform=True)["head.bias"].item() == pytest.approx(2)
+
+
+def test_it_is_never_drawn_to_take_part():
+    world = image_world((5, 3, 9), batch_size=4, drop_last=True, participation=1)
+    assert {world.at(number).participants for number in range(1, 30)} == {(0,), (2,)}
+
+
+def test_without_any_such_client_the_data_are_the_same_objects():
+    clients = image_clients((5, 4, 9))
+    world = World(clients, training(batch_size=4, drop_last=True), 10, 0)
+    assert all(mine is given for mine, given in zip(world.clients, clients, strict=True))
+    assert world.whole is world
+
+
+def test_a_federation_of_idle_clients_is_refused():
+    with pytest.raises(TrainingError, match="round 1.*batches of 4"):
+        run(FedAvg(), image_world((3, 2), batch_size=4, drop_last=True), 1)
+
+
+@pytest.mark.parametrize("variant, size", [("fo", 7), ("hf", 11)])
+def test_perfedavg_needs_as_many_batches_as_a_step_takes(variant, size):
+    """Two or three batches of four: a client with one image less is not averaged."""
+    def end(clients):
+        world = World(clients, training(batch_size=4, drop_last=True), 10, 0)
+        return run(PerFedAvg(variant=variant), world, 2)
+    three = image_clients((12, size, 24))
+    assert same(end(three), end([three[0], without_data(three[1]), three[2]]))
+    assert not same(end(three), end(image_clients((12, 12, 24))))
+
+
+def test_a_client_without_data_may_predict_every_class_of_fedprotos():
+    world = image_world((20, 3), batch_size=4, drop_last=True)
+    owned = FedProto(candidates="own").init(world).owned
+    assert torch.equal(owned[0], world.class_counts[0] > 0) and owned[1].all()
+
+
+# -- class means in passing ----------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("executor", ["sequential", "stacked"])
+def test_a_client_counts_the_samples_that_it_holds(executor, monkeypatch):
+    """Labels 0, 0, 2, 1, 1 in their order, batches of four: the last sample, of class 1, is in none. Counted
+    are the two of class 1 that the client holds; where a class was not seen at all, it has no mean."""
+    monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
+    x = [[1., 0.], [3., 0.], [0., 5.], [2., 2.], [9., 9.]]
+    for labels, counts in (([0, 0, 2, 1, 1], [2, 2, 1]), ([0, 0, 1, 1, 2], [2, 2, 0])):
+        world = tiny_world(monkeypatch, (x, labels), classes=3, batch_size=4, drop_last=True)
+        start = Clients([params({"head.weight": [[0., 0.]] * 2, "head.bias": [0., 0.]})])
+
+        def loss(model, batch, shared, own):
+            z = model.features(batch.images)
+            return model(batch.images).sum() * 0, class_sums(z, batch.labels, 3)
+
+        found = world.local_epochs(start, loss).class_means(world.class_counts)
+        assert found.counts.tolist() == [counts]
+        torch.testing.assert_close(found.means[0, 0], torch.tensor([2., 0.]))
