@@ -231,7 +231,7 @@ def survey(root: Path = ROOT) -> tuple[dict[Cell, dict], list[Problem]]:
         try:
             _check_names(cell, path, root)
             document = read(path)
-            _checked_history(cell, document, root)
+            checked_history(cell, document, root)
             _check_metrics(cell, document, root)
         except FedReproError as error:
             problems.append(Problem(str(error), cell))
@@ -257,7 +257,8 @@ def _check_names(cell: Cell, path: Path, root: Path) -> None:
             )
 
 
-def _checked_history(cell: Cell, result: dict, root: Path) -> pd.DataFrame:
+def checked_history(cell: Cell, result: dict, root: Path) -> pd.DataFrame:
+    """As `history`; FedReproError also where it disagrees with the result."""
     table = history(cell, root)
     check_history(result, table, cell.folder(root) / "history.csv")
     return table
@@ -404,7 +405,7 @@ def curves(results: dict[Cell, dict], root: Path = ROOT) -> pd.DataFrame:
     percent)."""
     tables = [pd.DataFrame(columns=["method", "round", "accuracy"])]
     for cell, result in results.items():
-        means = _checked_history(cell, result, root).groupby("round")[result["headline"]].mean().dropna()
+        means = checked_history(cell, result, root).groupby("round")[result["headline"]].mean().dropna()
         tables.append(
             pd.DataFrame({"method": result["label"], "round": means.index, "accuracy": means.to_numpy()})
         )

@@ -5,6 +5,7 @@ import fcntl
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -93,9 +94,12 @@ def _asked(cell: Cell, root: Path) -> dict:
     return {"scenario": dataclasses.asdict(scenario), "method": algorithm, "hyper": hyper, "code": code}
 
 
-def train_cell(cell: Cell, root: Path = ROOT, write: bool = True) -> dict:
+def train_cell(
+    cell: Cell, root: Path = ROOT, write: bool = True, watch: Callable[[dict], None] = lambda row: None
+) -> dict:
     """Train the missing seeds of the cell and write its metrics, history.csv and result.json; returns the
-    result. Without `write` the seeds stay in .cells/<digest>, and `Plan.write` makes the files of them.
+    result. Without `write` the seeds stay in .cells/<digest>, and `Plan.write` makes the files of them. `watch`
+    gets every round's line of history.csv.
 
     FEDREPRO_WORKERS (default: the cores) seeds run at once. A run that was killed goes on from its
     checkpoints.
@@ -111,6 +115,7 @@ def train_cell(cell: Cell, root: Path = ROOT, write: bool = True) -> dict:
         def report(row: dict) -> None:
             progress.report(row)
             follower.report(row)
+            watch(row)
 
         if os.environ.get(FORCE):
             for job in jobs:
