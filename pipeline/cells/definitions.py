@@ -7,8 +7,8 @@ uses; the names and places of modules are left out. So a function may move to an
 a cell does not use may change, without touching that cell's digest.
 
 A strict digest, which cells have, also covers what acts when the modules behind it are imported, every
-package's `__init__.py` included, and which external function a name stands for. It refuses code that cannot be
-followed: star imports, `eval`, and modules that are imported by a computed name.
+package's `__init__.py` included, and which external function a name stands for. It refuses code that cannot
+be followed: star imports, `eval`, and modules that are imported by a computed name.
 """
 import ast
 import hashlib
@@ -21,10 +21,10 @@ from typing import NamedTuple
 from pipeline.errors import FedReproError
 
 WHOLE = "*"                                        # of a module: every definition
-EFFECTS = ""                                       # of a module: statements that act when it is imported
+EFFECTS = ""                                       # of a module: statements that act on import
 # Calls whose value a module may keep under a name without acting on anything else.
-INERT = frozenset("tuple frozenset set dict list sorted range fromkeys TypeVar NewType partial Path with_name "
-                  "compile sub split array".split())
+INERT = frozenset("tuple frozenset set dict list sorted range fromkeys TypeVar NewType partial Path "
+                  "with_name compile sub split array".split())
 UNSEEN = frozenset(("import_module", "__import__", "eval", "exec"))      # calls that no digest can follow
 
 
@@ -56,9 +56,9 @@ class Code:
     neutral: modules that compute no result; their definitions are ignored. constants: names of constants that
     change no result. registries: dictionaries ("package.module:NAME") of which a user takes single entries;
     only those whose key is named count. schema: modules whose classes hold values that a digest of parameters
-    covers; of those only the methods count that reached code calls. dynamic: functions ("package.module:name")
-    that import by name what is an entry of its own. strict: see above; without it, as the stages that train
-    nothing have it, `schema` and `dynamic` mean nothing."""
+    covers; of those only the methods count that reached code calls. dynamic: functions
+    ("package.module:name") that import by name what is an entry of its own. strict: see above; without it,
+    as the stages that train nothing have it, `schema` and `dynamic` mean nothing."""
 
     def __init__(
         self,
@@ -135,8 +135,8 @@ class Code:
         }
 
     def _effects(self, reached: set[Definition], named: frozenset[str]) -> set[Definition]:
-        """What acts when the modules of reached code are imported: of these, of the packages around them and of
-        what they import in turn."""
+        """What acts when the modules of reached code are imported: of these, of the packages around them and
+        of what they import in turn."""
         waiting = [one.module for one in reached]
         for one in reached:
             if (module := self.module(one.module)) is not None:
@@ -164,15 +164,15 @@ class Code:
             if module is None or self._is_neutral(one):
                 continue
             if module.stars:
-                raise FedReproError(f"{where}: `from ... import *`, in code that results depend on: name what "
-                                    "is imported")
+                raise FedReproError(f"{where}: `from ... import *`, in code that results depend on: name "
+                                    "what is imported")
             calls = (node.func for tree in self._nodes(one, named) for node in ast.walk(tree)
                      if isinstance(node, ast.Call))
             for call in calls if one not in self.dynamic else ():
                 name = call.id if isinstance(call, ast.Name) else getattr(call, "attr", "")
                 if name in UNSEEN and (isinstance(call, ast.Name) or name == "import_module"):
-                    raise FedReproError(f"{where}:{call.lineno}: {name}, in code that results depend on: import "
-                                        "it by a statement")
+                    raise FedReproError(f"{where}:{call.lineno}: {name}, in code that results depend on: "
+                                        "import by a statement")
 
     @cached_property
     def keys(self) -> frozenset[str]:
@@ -221,7 +221,9 @@ class Code:
             if isinstance(found, Definition):
                 yield written, found
 
-    def _written(self, one: Definition, named: frozenset[str]) -> Iterator[tuple[str, Definition | str | None]]:
+    def _written(
+        self, one: Definition, named: frozenset[str]
+    ) -> Iterator[tuple[str, Definition | str | None]]:
         """(as written, what it means) of every name in a definition."""
         module = self.module(one.module)
         for node in self._nodes(one, named) if module is not None else ():
@@ -232,8 +234,8 @@ class Code:
     def _resolved(
         self, module: str, name: str, attributes: tuple[str, ...], local: dict | None = None
     ) -> Definition | str | None:
-        """What `name.attribute...` in a module means: a text for what is imported from outside this repository,
-        None for a name that is neither."""
+        """What `name.attribute...` in a module means: a text for what is imported from outside this
+        repository, None for a name that is neither."""
         here, local = self.module(module), local or {}
         if here is None:
             return None

@@ -33,7 +33,8 @@ NEUTRAL = {
     *(f"pipeline.schema.{name}" for name in ("cell", "loader", "methods", "paper")),
     *(
         f"pipeline.cells.{name}"
-        for name in ("beginnings", "definitions", "kept", "progress", "provenance", "results", "stamps", "tracking")
+        for name in ("beginnings", "definitions", "kept", "progress", "provenance", "results", "stamps",
+                     "tracking")
     ),
 }
 SCHEMA = {"pipeline.schema.scenario"}
@@ -67,7 +68,7 @@ TRAINING = (
     "pipeline.devices:keep_memory",
     "pipeline.cells.seeds:train_seed",
     "pipeline.cells.seeds:summarise",
-    "pipeline.cells.seeds:metrics",
+    "pipeline.cells.outputs:metrics",
 )
 # What leads there: its own statements count, not the showing and locking that it calls.
 AROUND = (
@@ -88,8 +89,8 @@ STAGES = ("data", "features", "corrupt", "contact_sheet", "figures", "report", "
 
 
 def code_digest(*entries: str, root: Path = ROOT) -> str:
-    """sha256 over the definitions that the entries of a stage which trains nothing reach, and over the schema's
-    default values."""
+    """sha256 over the definitions that the entries of a stage which trains nothing reach, and over the
+    schema's default values."""
     return _sha256([_aside(root).digest(entries), _defaults(_schema())])
 
 
@@ -124,7 +125,8 @@ def scenario_digest(
     named = _code(root).keys & frozenset(_words(values))
     kinds = {Scenario, *_kinds(scenario)}
     defaults = json.dumps(_defaults(kinds), sort_keys=True)
-    return _scenario_digest(entries, around, named, frozenset(kind.__name__ for kind in kinds), defaults, root)
+    names = frozenset(kind.__name__ for kind in kinds)
+    return _scenario_digest(entries, around, named, names, defaults, root)
 
 
 @cache
@@ -159,14 +161,15 @@ def _words(value: Any) -> Iterator[str]:
 
 
 def code_of(cell: Cell, root: Path = ROOT, executor: str = "sequential") -> str:
-    """The digest under which DVC and `.cells` know the code of a cell: the one that made its result, where that
-    counts as today's; without a result the one in sources.yaml, where a stamp says that today's code walks it;
-    else today's."""
+    """The digest under which DVC and `.cells` know the code of a cell: the one that made its result, where
+    that counts as today's; without a result the one in sources.yaml, where a stamp says that today's code
+    walks it; else today's."""
     code = digest_of(cell, root, executor)
     try:
         result = json.loads((cell.folder(root) / "result.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        stamp, listed = stamps.of(cell, root), noted(cell.paper, root).get(cell.scenario, {}).get(cell.method)
+        stamp = stamps.of(cell, root)
+        listed = noted(cell.paper, root).get(cell.scenario, {}).get(cell.method)
         return listed if stamp and listed == stamp["made"] and stamp["code"] == code else code
     made = made_by(result, cell, root)
     return made if made and _walks(result, made, code, cell, root) else code
@@ -203,8 +206,8 @@ def made_by(result: dict, cell: Cell, root: Path = ROOT) -> str | None:
 
 
 def current(result: dict, cell: Cell, root: Path = ROOT) -> bool:
-    """Whether a result was made by today's parameters and by today's code, or by code whose trajectory today's
-    walks; also where the root has no code to compare with."""
+    """Whether a result was made by today's parameters and by today's code, or by code whose trajectory
+    today's walks; also where the root has no code to compare with."""
     try:
         code = digest_of(cell, root, result["executor"])
     except KeyError:

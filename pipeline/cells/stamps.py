@@ -1,12 +1,12 @@
 """Which results today's code is known to give: `papers/<paper>/verified.yaml`, an entry for each cell.
 
-`fedrepro verify` walks a result's trajectory again and writes the entry; `provenance` and the pages read it. It
-counts for one result (`result`, its `self`) and one digest of code (`code`). An entry that was edited by hand
-counts for nothing and is named on stderr.
+`fedrepro verify` walks a result's trajectory again and writes the entry; `provenance` and the pages read
+it. It counts for one result (`result`, its `self`) and one digest of code (`code`). An entry that was
+edited by hand counts for nothing and is named on stderr.
 
     fedcrl/mini/fedprox: {code: <digest of the code that walked>, commit: ..., date: ..., history: <digest
-      of history.csv>, how: 'replay, same bits', made: <digest of the code that trained>, processor: ..., result:
-      <self of result.json>, rounds: 1-15 of 15, seed: '0', self: <sha256 of the rest>}
+      of history.csv>, how: 'replay, same bits', made: <digest of the code that trained>, processor: ...,
+      result: <self of result.json>, rounds: 1-15 of 15, seed: '0', self: <sha256 of the rest>}
 """
 import hashlib
 import sys
@@ -23,7 +23,8 @@ from pipeline.sealing import is_sealed, seal
 
 FILE = "verified.yaml"
 HEADER = "# Results whose rounds today's code walked again. Written by `fedrepro verify` alone.\n"
-BITS, NUMBERS, ROUNDING, LEDGER = "replay, same bits", "replay, same numbers", "replay, within rounding", "ledger"
+BITS, NUMBERS, ROUNDING = "replay, same bits", "replay, same numbers", "replay, within rounding"
+LEDGER = "ledger"         # until 2026-11-26: short forms of cells trained under both versions of the code
 # seed and rounds are empty where nothing was walked, but the result was certified in another way.
 KEYS = dict.fromkeys(
     ("result", "made", "code", "history", "seed", "rounds", "how", "commit", "processor", "date", "self"), str

@@ -192,8 +192,8 @@ def explain(what: tuple[str, ...]) -> int:
 def verify(what: tuple[str, ...], seconds: float, jobs: int | None) -> int:
     """Train results once more, as far as the time goes, and compare every round.
 
-    WHAT are cells, scenarios (PAPER/SCENARIO) or papers; without any, every stale cell whose data are here. What
-    agrees counts as today's.
+    WHAT are cells, scenarios (PAPER/SCENARIO) or papers; without any, every stale cell whose data are here.
+    What agrees counts as today's.
     """
     from pipeline.commands.verify import verify as command
     return command(what, seconds, jobs or os.cpu_count() or 1)

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipeline.cells import choices, provenance
+from pipeline.cells import choices, outputs, provenance
 from pipeline.cells.arithmetic import kinds
 from pipeline.cells.inputs import inputs
 from pipeline.commands import keeping
@@ -179,8 +179,8 @@ def read_results(root: Path = ROOT) -> dict[Cell, dict]:
 
 
 def read_result(cell: Cell, root: Path = ROOT) -> dict | None:
-    """A result.json, empty if it cannot be read or was altered, or if history.csv beside it has not a line
-    for each round of each seed; None where there is none."""
+    """A result.json, empty if it cannot be read or was altered, or if history.csv or the metrics are not
+    those that were written with it; None where there is none."""
     folder = cell.folder(root)
     try:
         document = json.loads((folder / "result.json").read_text(encoding="utf-8"))
@@ -191,8 +191,9 @@ def read_result(cell: Cell, root: Path = ROOT) -> dict | None:
     try:
         lines = (folder / "history.csv").read_bytes().count(b"\n")
         whole = lines == 1 + len(document["seeds"]) * (document["rounds"] + 1)
+        outputs.check(cell, document, root)
         return document if whole and is_sealed(document) else {}
-    except (OSError, KeyError, TypeError, ValueError):
+    except (OSError, KeyError, TypeError, ValueError, FedReproError):
         return {}
 
 

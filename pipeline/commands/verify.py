@@ -1,10 +1,10 @@
 """`fedrepro verify [cell, scenario or paper ...]`: does today's code still give the results?
 
-A result is a trajectory, and code is right if it walks it again. For each cell one seed is trained once more by
-the training function itself, from round 0 and as far as the time goes (`pipeline/cells/walk.py`), and every round
-is compared with what history.csv has of it. Where all agree, papers/<paper>/verified.yaml says so, and the result
-counts as today's. Where a value differs, its cell, round and name are printed, nothing is recorded, and the exit
-code is 1.
+A result is a trajectory, and code is right if it walks it again. For each cell one seed is trained once
+more by the training function itself, from round 0 and as far as the time goes (`pipeline/cells/walk.py`),
+and every round is compared with what history.csv has of it. Where all agree, papers/<paper>/verified.yaml
+says so, and the result counts as today's. Where a value differs, its cell, round and name are printed,
+nothing is recorded, and the exit code is 1.
 """
 import json
 import os
@@ -24,14 +24,16 @@ from typing import Any
 
 from pipeline.cells import inputs, provenance, results, stamps
 from pipeline.cells.progress import clock
+from pipeline.cells.walk import OneSeed
 from pipeline.errors import FedReproError, unknown
 from pipeline.schema import ROOT, Cell
 
 ALIKE = ("torch", "numpy")                        # of machines that round alike; else also the processor
 NOT_COMPARED = ("seed", "round")
-# Between an Intel and an AMD processor without portable arithmetic, rounds of FedLSA's Office-Caltech differ by
-# less than 0.0001 of the loss until training has amplified the last bits (round 11), from a round to the next by
-# at most ten times more, and later by up to 1 % of the loss and 7 points (two images) of a domain's accuracy.
+# Between an Intel and an AMD processor without portable arithmetic, rounds of FedLSA's Office-Caltech
+# differ by less than 0.0001 of the loss until training has amplified the last bits (round 11), from a round
+# to the next by at most ten times more, and later by up to 1 % of the loss and 7 points (two images) of a
+# domain's accuracy.
 LEAST, GROWTH, MOST = 1e-4, 20.0, 0.05            # of the loss, as a share of it
 POINTS, MORE, MOST_POINTS = 4.0, 1000.0, 15.0     # of an accuracy, and for each unit of the loss's share
 
@@ -64,14 +66,14 @@ class Walk:
     def of(cls, cell: Cell, result: dict, root: Path) -> "Walk":
         """FedReproError where there is nothing that could be walked or compared."""
         if result["device"] != "cpu":
-            raise FedReproError(f"it was trained on {result['device']}, which is not compared; train it again")
+            raise FedReproError(f"it was trained on {result['device']}, which is not compared")
         if (made := provenance.made_by(result, cell, root)) is None:
             raise FedReproError("its parameters have changed since; train it again")
-        inputs.verify(cell, root)
         table = results.checked_history(cell, result, root)
         here = provenance.machine()["processor"]
         seed = next((seed for seed, made_on in zip(result["seeds"], _machines(result))
                      if made_on.get("processor") == here), result["seeds"][0])
+        inputs.verify(OneSeed(cell.paper, cell.scenario, cell.method, seed), root)
         rows = {row["round"]: row for row in table[table["seed"] == seed].to_dict("records")}
         code = provenance.digest_of(cell, root, result["executor"])
         history = stamps.digest((cell.folder(root) / "history.csv").read_bytes())
@@ -89,8 +91,8 @@ class Walk:
 
     def start(self, folder: Path) -> subprocess.Popen:
         """Begin the training in an empty folder; its errors go to `errors` there."""
-        settings = {"DEVICE": "cpu", "EXECUTOR": self.result["executor"], "PRECISION": self.result["precision"],
-                    "WORKERS": "1", "TRACKING": "off", "FORCE": "", "EVENTS": ""}
+        settings = {"DEVICE": "cpu", "EXECUTOR": self.result["executor"], "WORKERS": "1", "FORCE": "",
+                    "PRECISION": self.result["precision"], "TRACKING": "off", "EVENTS": ""}
         with open(folder / "errors", "wb") as errors:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "pipeline.cells.walk", str(self.cell), str(self.seed),
@@ -108,9 +110,10 @@ class Walk:
     def take(self, line: dict) -> None:
         """Compare what the training says; Differs where the result has another value."""
         if "machine" in line:
-            self.machine, made_on = line["machine"], _machines(self.result)[self.at]
-            kinds = [machine.get("arithmetic") or machine.get("processor") for machine in (line["machine"], made_on)]
-            self.exact = kinds[0] == kinds[1] and all(line["machine"][key] == made_on.get(key) for key in ALIKE)
+            here, there = line["machine"], _machines(self.result)[self.at]
+            self.machine = here
+            kinds = {machine.get("arithmetic") or machine.get("processor") for machine in (here, there)}
+            self.exact = len(kinds) == 1 and all(here[key] == there.get(key) for key in ALIKE)
         elif "result" in line:
             self._means(line["result"])
             self.ended = True
@@ -120,14 +123,17 @@ class Walk:
     def _means(self, result: dict) -> None:
         for part in ("measures", *results.MEANS):
             for name, values in self.result[part].items():
-                self._compare(result[part].get(name, [None])[0], values[self.at], name, f"the means of {part}")
-        for number, (now, then) in enumerate(zip(result["clients"][0], self.result["clients"][self.at]), 1):
+                now = result[part].get(name, [None])[0]
+                self._compare(now, values[self.at], name, f"the means of {part}")
+        clients = zip(result["clients"][0], self.result["clients"][self.at])
+        for number, (now, then) in enumerate(clients, 1):
             self._compare(now, then, f"accuracy of client {number}", "the last round")
 
     def _row(self, line: dict) -> None:
         recorded = self.rows[line["round"]]
         # The loss first: it says how far rounding has grown.
-        for name in sorted(recorded.keys() - {*NOT_COMPARED, results.STATE}, key=lambda name: name != "loss"):
+        names = recorded.keys() - {*NOT_COMPARED, results.STATE}
+        for name in sorted(names, key=lambda name: (name != "loss", name)):
             self._compare(line.get(name), recorded[name], name, f"round {line['round']}")
         state = recorded.get(results.STATE)
         self.states &= isinstance(state, str)
@@ -162,7 +168,7 @@ class Walk:
             "seed": str(self.seed),
             "rounds": f"1-{self.walked} of {self.result['rounds']}",
             "how": stamps.ROUNDING if not self.exact else stamps.BITS if self.states else stamps.NUMBERS,
-            "commit": git.get("commit", "unknown") + (" with uncommitted changes" if git.get("dirty") else ""),
+            "commit": git.get("commit", "unknown") + (", with changes" if git.get("dirty") else ""),
             "processor": self.machine["processor"],
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
         }
@@ -182,8 +188,8 @@ def _machines(result: dict) -> list[dict]:
 def verify(what: Iterable[str] = (), seconds: float = 60.0, jobs: int = 1, root: Path = ROOT) -> int:
     """Walk, record and print; returns the exit code.
 
-    what: cells, scenarios (paper/scenario) or papers; empty: every stale cell whose data are here, the quickest
-    first. seconds: for each cell, from where its training begins. jobs: how many at once.
+    what: cells, scenarios (paper/scenario) or papers; empty: every stale cell whose data are here, the
+    quickest first. seconds: for each cell, from where its training begins. jobs: how many at once.
     """
     begun, asked = time.monotonic(), [*what]
     walks, lacking = _walks(asked, root)
@@ -249,8 +255,8 @@ def _walks(asked: list[str], root: Path) -> tuple[list[Walk], list[str]]:
 
 
 def _follow(walk: Walk, seconds: float) -> None:
-    """Train, and compare until the time is over. Differs at the first value that is not the same, and where the
-    training fails."""
+    """Train, and compare until the time is over. Differs at the first value that is not the same, and where
+    the training fails."""
     with tempfile.TemporaryDirectory(prefix="fedrepro-verify-", ignore_cleanup_errors=True) as folder:
         timer = threading.Timer(seconds, walk.stop, [True])
         process = walk.start(Path(folder))

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from pipeline.cells import provenance
+from pipeline.cells import provenance, stamps
 from pipeline.cells.readings import Reading, Setting, hyper_parameters, settings_of
 from pipeline.cells.results import Summary, ordered, summarise
 from pipeline.report.panels import result_path
@@ -117,8 +117,8 @@ def _facts(cell: Cell, result: dict, root: Path) -> list[tuple[str, str]]:
     git, sent = result["git"], result["traffic"]
     reported = f"mean over the last {result['last']} that were evaluated" if result["last"] > 1 else "last"
     state = git["commit"] + (" with uncommitted changes" if git.get("dirty") else "") if git else "unknown"
-    if entry := provenance.certificate(result, cell, root):
-        state = f"trained at {state}, certified equal at {entry['to']} ({entry['date'][:10]})"
+    if stamp := provenance.verified(result, cell, root):
+        state = f"trained at {state}, {stamps.words(stamp)}"
     facts = [
         ("algorithm", result["algorithm"]),
         ("hyper-parameters", _words(result["hyper"])),
