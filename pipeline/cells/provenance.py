@@ -126,11 +126,11 @@ def scenario_digest(
     kinds = {Scenario, *_kinds(scenario)}
     defaults = json.dumps(_defaults(kinds), sort_keys=True)
     names = frozenset(kind.__name__ for kind in kinds)
-    return _scenario_digest(entries, around, named, names, defaults, root)
+    return _digest_of(entries, around, named, names, defaults, root)
 
 
 @cache
-def _scenario_digest(
+def _digest_of(
     entries: tuple[str, ...], around: tuple[str, ...], named: frozenset[str], kinds: frozenset[str],
     defaults: str, root: Path,
 ) -> str:
