@@ -47,6 +47,7 @@ class Module:
     calls: list[ast.stmt] = field(default_factory=list)
     # "Class.method" -> its statement
     methods: dict[str, ast.stmt] = field(default_factory=dict)
+    loads: list[str] = field(default_factory=list)      # the modules that it may import
     stars: bool = False
 
 
@@ -141,7 +142,7 @@ class Code:
         for one in reached:
             if (module := self.module(one.module)) is not None:
                 for node in self._nodes(one, named):
-                    waiting += _targets_of(_imports(node, module.package))
+                    waiting += _loads(node, module.package)
         found: set[str] = set()
         while waiting:
             name = waiting.pop()
@@ -150,7 +151,7 @@ class Code:
                 module = self.module(place)
                 if place not in found and module is not None:
                     found.add(place)
-                    waiting += _targets_of(module.imports)
+                    waiting += module.loads
         return {Definition(name, EFFECTS) for name in found if self._acting(name)}
 
     def _acting(self, name: str) -> list[ast.stmt]:
@@ -318,6 +319,7 @@ def _parsed(source: bytes, package: str, file: str) -> Module:
                 module.calls.append(node)
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             module.imports |= _imports(node, package)
+            module.loads += _loads(node, package)
             module.stars |= any(alias.name == "*" for alias in node.names)
         elif not _is_inert(node):
             module.effects.append(node)
@@ -341,12 +343,14 @@ def _called(call: ast.Call) -> str:
     return call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
 
 
-def _targets_of(imports: dict[str, tuple[str, str | None]]) -> Iterator[str]:
-    """The modules that imports may load: `from a import b` a, and b where it is one."""
-    for module, attribute in imports.values():
-        yield module
-        if attribute is not None:
-            yield f"{module}.{attribute}"
+def _loads(tree: ast.AST, package: str) -> Iterator[str]:
+    """The modules that the imports in a tree may load: `from a import b` a, and b where it is one."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            for module, name in _imports(node, package).values():
+                yield from (module, f"{module}.{name}")
 
 
 def _is_inert(node: ast.stmt) -> bool:
