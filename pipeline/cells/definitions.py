@@ -34,6 +34,14 @@ class Definition(NamedTuple):
     name: str
 
 
+class Facts(NamedTuple):
+    """What a definition's tree holds: names of attributes, modules that it may import, and calls that no
+    digest can follow, each with its line."""
+    attributes: frozenset[str]
+    loads: list[str]
+    unseen: list[tuple[str, int]]
+
+
 @dataclass
 class Module:
     """The top level of a file: which statement defines a name, what is imported under which name, and which
@@ -78,6 +86,7 @@ class Code:
         self._modules: dict[str, Module | None] = {}
         self._uses: dict[tuple, dict[str, Definition]] = {}
         self._digests: dict[tuple, str] = {}
+        self._found_facts: dict[tuple, Facts] = {}
 
     def digest(
         self,
@@ -124,10 +133,8 @@ class Code:
         self, reached: set[Definition], named: frozenset[str], kinds: frozenset[str]
     ) -> set[Definition]:
         """The methods of the schema's classes `kinds` whose names stand as attributes in reached code."""
-        called = {
-            node.attr for one in reached for tree in self._nodes(one, named)
-            for node in ast.walk(tree) if isinstance(node, ast.Attribute) and not self._is_neutral(one)
-        } if kinds else set()
+        called: set[str] = set().union(*(self._facts(one, named).attributes for one in reached
+                                         if kinds and not self._is_neutral(one)))
         found = {name: self.module(name) for name in self.schema}
         return {
             Definition(name, method)
@@ -140,9 +147,7 @@ class Code:
         of what they import in turn."""
         waiting = [one.module for one in reached]
         for one in reached:
-            if (module := self.module(one.module)) is not None:
-                for node in self._nodes(one, named):
-                    waiting += _loads(node, module.package)
+            waiting += self._facts(one, named).loads
         found: set[str] = set()
         while waiting:
             name = waiting.pop()
@@ -167,13 +172,16 @@ class Code:
             if module.stars:
                 raise FedReproError(f"{where}: `from ... import *`, in code that results depend on: name "
                                     "what is imported")
-            calls = (node.func for tree in self._nodes(one, named) for node in ast.walk(tree)
-                     if isinstance(node, ast.Call))
-            for call in calls if one not in self.dynamic else ():
-                name = call.id if isinstance(call, ast.Name) else getattr(call, "attr", "")
-                if name in UNSEEN and (isinstance(call, ast.Name) or name == "import_module"):
-                    raise FedReproError(f"{where}:{call.lineno}: {name}, in code that results depend on: "
-                                        "import by a statement")
+            for name, line in self._facts(one, named).unseen if one not in self.dynamic else ():
+                raise FedReproError(f"{where}:{line}: {name}, in code that results depend on: import by a "
+                                    "statement")
+
+    def _facts(self, one: Definition, named: frozenset[str]) -> Facts:
+        at = (one, named if one in self.registries else None)
+        if at not in self._found_facts:
+            module = self.module(one.module)
+            self._found_facts[at] = _facts(self._nodes(one, named), module.package if module else "")
+        return self._found_facts[at]
 
     @cached_property
     def keys(self) -> frozenset[str]:
@@ -341,6 +349,17 @@ def _targets(node: ast.Assign | ast.AnnAssign) -> list[str]:
 def _called(call: ast.Call) -> str:
     """The last part of the name of what is called."""
     return call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
+
+
+def _facts(trees: list[ast.AST], package: str) -> Facts:
+    attributes, unseen = set(), []
+    for node in (node for tree in trees for node in ast.walk(tree)):
+        if isinstance(node, ast.Attribute):
+            attributes.add(node.attr)
+        elif isinstance(node, ast.Call) and (name := _called(node)) in UNSEEN:
+            if isinstance(node.func, ast.Name) or name == "import_module":   # model.eval() is another eval
+                unseen.append((name, node.lineno))
+    return Facts(frozenset(attributes), [load for tree in trees for load in _loads(tree, package)], unseen)
 
 
 def _loads(tree: ast.AST, package: str) -> Iterator[str]:
