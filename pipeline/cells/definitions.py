@@ -235,7 +235,9 @@ class Code:
     ) -> Iterator[tuple[str, Definition | str | None]]:
         """(as written, what it means) of every name in a definition."""
         module = self.module(one.module)
-        for node in self._nodes(one, named) if module is not None else ():
+        if module is None:
+            return
+        for node in self._nodes(one, named):
             local = _imports(node, module.package)  # of functions that import when they are called
             for name, attributes in _references(node):
                 yield ".".join((name, *attributes)), self._resolved(one.module, name, attributes, local)
@@ -283,8 +285,8 @@ class Code:
                 else []
             )
             if deep and self.strict and not self._is_neutral(one):
-                outside = {pair for pair in self._written(one, named) if isinstance(pair[1], str)}
-                used += [*outside]
+                used += {(written, meant) for written, meant in self._written(one, named)
+                         if isinstance(meant, str)}
             self._digests[at] = _sha256((meaning, sorted(used)))
         return self._digests[at]
 
