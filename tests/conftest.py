@@ -34,7 +34,6 @@ def project(tmp_path_factory) -> Path:
         scenario = document["miniature"]["scenario"]
         scenario["training"]["rounds"], scenario["evaluation"]["last"] = 4, 2
     edit(copy / "papers/fedcrl/paper.yaml", shorten)
-    (copy / "equivalents.yaml").write_text("entries: []\n")            # of another history
     stage(copy, "data", "digits")
     stage(copy, "partition", "fedcrl/mini")
     return copy

@@ -19,7 +19,7 @@ from pipeline.commands.cli import main
 
 PAPER, TABLE2 = "papers/fedlsa/paper.yaml", "papers/fedlsa/published/table2.csv"
 RESULT = "papers/fedlsa/runs/mini/fedavg/result.json"
-COPIED = ("pipeline", "stages", "params.yaml", "dvc.yaml", "data/dvc.yaml", "equivalents.yaml",
+COPIED = ("pipeline", "stages", "params.yaml", "dvc.yaml", "data/dvc.yaml",
           "pyproject.toml", "Makefile", "requirements*.lock", ".dvc", ".gitignore", "reports/templates",
           "papers/fedlsa", ":!papers/fedlsa/runs", ":!papers/fedlsa/metrics")
 
@@ -32,7 +32,6 @@ def checkout(tmp_path_factory) -> Path:
     for name in [*names.stdout.splitlines(), RESULT, RESULT.replace("result.json", "history.csv")]:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
-    (folder / "equivalents.yaml").write_text("entries: []\n")          # of another history
     git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org"]
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "as it is"]):
         subprocess.run([*git, *words], cwd=folder, check=True)
@@ -81,8 +80,8 @@ def fedrepro(words: str, **variables: str) -> tuple[int, str, str]:
     ("status fedlsa --stages table2", "unknown table 'table2' (nearest: 'table 2')"),
     ("report fedlas", "unknown paper 'fedlas' (nearest: 'fedlsa')"),
     ("ui --port 80", "80 is not in the range"),
-    ("certify fedlsa/mini/fedvag", "unknown measured cell, method or paper 'fedlsa/mini/fedvag' (nearest: "
-                                   "'fedlsa/mini/fedavg')"),
+    ("verify fedlsa/mini/fedvag", "unknown measured cell, scenario or paper 'fedlsa/mini/fedvag' (nearest: "
+                                  "'fedlsa/mini/fedavg')"),
     ("new paper fedlsa", "papers/fedlsa: there is such a folder already"),
     ("new paper Mine!", "a folder's name"),
     ("new paper across", "papers/across"),

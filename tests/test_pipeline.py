@@ -345,7 +345,7 @@ def test_training_needs_neither_dvc_nor_mlflow_nor_the_other_libraries(project, 
 def clone(tmp_path_factory) -> Path:
     """A copy as a fresh clone has it: results and locks in git, no data, no partitions."""
     folder = tmp_path_factory.mktemp("clone")
-    # with the history that the ledger of equal code names
+    # with the history of the repository
     run(folder, "git", "clone", "-q", "--no-checkout", str(ROOT), ".")
     return copy_of_the_repository(folder)
 

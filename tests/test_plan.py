@@ -106,7 +106,8 @@ FEDPROX = Cell("fedcrl", "balanced", "fedprox")
 @pytest.fixture
 def claimed(root):
     """One paper whose scenario `balanced` has FedAvg and Ours of three methods, valid as of today's code."""
-    shutil.copytree(ROOT / "pipeline", root / "pipeline", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pipeline", "stages"):
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
     with (root / "papers/fedcrl/claims.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([COLUMNS, *([*row, "", ""] for row in CLAIMS)])
     change(root, "methods", "ours", algorithm="fedavg")

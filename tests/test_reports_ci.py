@@ -46,7 +46,7 @@ def commit(repository: Path, message: str) -> None:
 def repository(tmp_path_factory) -> Path:
     """A copy of the repository with two of its papers, whose reports are those of their results."""
     folder = tmp_path_factory.mktemp("committed")
-    # with the history that the ledger of equal code names
+    # with the history of the repository
     run(folder, "git", "clone", "-q", "--no-checkout", str(ROOT), ".")
     copied = copy_of_the_repository(folder)
     for paper in {*papers()} - {"fedlsa", "fedcrl"}:

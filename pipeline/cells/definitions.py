@@ -5,23 +5,41 @@ every name that a definition uses, through imports, to the definitions of this r
 hashed is a definition's syntax tree without comments, docstrings and positions, and which definitions it
 uses; the names and places of modules are left out. So a function may move to another file, and a network that
 a cell does not use may change, without touching that cell's digest.
+
+A strict digest, which cells have, also covers what acts when the modules behind it are imported, every
+package's `__init__.py` included, and which external function a name stands for. It refuses code that cannot
+be followed: star imports, `eval`, and modules that are imported by a computed name.
 """
 import ast
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+from pipeline.errors import FedReproError
+
 WHOLE = "*"                                        # of a module: every definition
-EFFECTS = ""                                       # of a module: statements that act when it is imported
+EFFECTS = ""                                       # of a module: statements that act on import
+# Calls whose value a module may keep under a name without acting on anything else.
+INERT = frozenset("tuple frozenset set dict list sorted range fromkeys TypeVar NewType partial Path "
+                  "with_name compile sub split array".split())
+UNSEEN = frozenset(("import_module", "__import__", "eval", "exec"))      # calls that no digest can follow
 
 
 class Definition(NamedTuple):
     """A top-level name of a module of this repository."""
     module: str
     name: str
+
+
+class Facts(NamedTuple):
+    """What a definition's tree holds: names of attributes, modules that it may import, and calls that no
+    digest can follow, each with its line."""
+    attributes: frozenset[str]
+    loads: list[str]
+    unseen: list[tuple[str, int]]
 
 
 @dataclass
@@ -33,6 +51,12 @@ class Module:
     # bound name -> (module, attribute of it or None)
     imports: dict[str, tuple[str, str | None]] = field(default_factory=dict)
     effects: list[ast.stmt] = field(default_factory=list)
+    # assignments of a call's value, which may act too
+    calls: list[ast.stmt] = field(default_factory=list)
+    # "Class.method" -> its statement
+    methods: dict[str, ast.stmt] = field(default_factory=dict)
+    loads: list[str] = field(default_factory=list)      # the modules that it may import
+    stars: bool = False
 
 
 class Code:
@@ -40,7 +64,10 @@ class Code:
 
     neutral: modules that compute no result; their definitions are ignored. constants: names of constants that
     change no result. registries: dictionaries ("package.module:NAME") of which a user takes single entries;
-    only those whose key is named count. """
+    only those whose key is named count. schema: modules whose classes hold values that a digest of parameters
+    covers; of those only the methods count that reached code calls. dynamic: functions
+    ("package.module:name") that import by name what is an entry of its own. strict: see above; without it,
+    as the stages that train nothing have it, `schema` and `dynamic` mean nothing."""
 
     def __init__(
         self,
@@ -48,33 +75,113 @@ class Code:
         neutral: Iterable[str] = (),
         constants: Iterable[str] = (),
         registries: Iterable[str] = (),
+        schema: Iterable[str] = (),
+        dynamic: Iterable[str] = (),
+        strict: bool = False,
     ):
+        self.schema, self.strict = frozenset(schema), strict
+        self.dynamic = frozenset(Definition(*name.split(":")) for name in dynamic)
         self.root, self.neutral, self.constants = root, frozenset(neutral), frozenset(constants)
         self.registries = frozenset(Definition(*name.split(":")) for name in registries)
         self._modules: dict[str, Module | None] = {}
         self._uses: dict[tuple, dict[str, Definition]] = {}
         self._digests: dict[tuple, str] = {}
+        self._found_facts: dict[tuple, Facts] = {}
 
-    def digest(self, entries: Iterable[str], named: Iterable[str] = ()) -> str:
+    def digest(
+        self,
+        entries: Iterable[str],
+        named: Iterable[str] = (),
+        shallow: Iterable[str] = (),
+        kinds: Iterable[str] = (),
+    ) -> str:
         """sha256 over all that the entries ("package.module:name", or "package.module" for all of it) reach.
 
-        named: the keys that count in registries. Raises KeyError for an entry that is not there.
+        named: the keys that count in registries. shallow: entries of which only their own statements count,
+        not what they call. kinds: the schema's classes whose methods count. Raises KeyError for an entry that
+        is not there, FedReproError for code that a strict digest refuses.
         """
         named = self.keys & frozenset(named)
+        deep, flat = ([self._entry(entry) for entry in given] for given in (entries, shallow))
+        reached = self._reached(deep, named)
+        while more := self._methods(reached, named, frozenset(kinds)) - reached:
+            reached |= self._reached(more, named)
+        if self.strict:
+            reached |= self._reached(self._effects({*reached, *flat}, named), named)
+            self._refuse(reached, named)
+        return _sha256(sorted({self._identity(one, named, deep=True) for one in reached})
+                       + sorted(self._identity(one, named, deep=False) for one in flat))
+
+    def _entry(self, text: str) -> Definition:
+        one = Definition(*text.split(":")) if ":" in text else Definition(text, WHOLE)
+        found = self.module(one.module)
+        if found is None or one.name not in (*found.nodes, *found.imports, WHOLE):
+            raise KeyError(text)
+        return one
+
+    def _reached(self, entries: Iterable[Definition], named: frozenset[str]) -> set[Definition]:
         reached: set[Definition] = set()
-        waiting = [
-            Definition(*entry.split(":")) if ":" in entry else Definition(entry, WHOLE) for entry in entries
-        ]
-        for module, name in waiting:
-            found = self.module(module)
-            if found is None or name not in (*found.nodes, *found.imports, WHOLE):
-                raise KeyError(f"{module}:{name}")
+        waiting = [*entries]
         while waiting:
             one = waiting.pop()
             if one not in reached:
                 reached.add(one)
                 waiting += self.uses(one, named).values()
-        return _sha256(sorted({self._identity(one, named, deep=True) for one in reached}))
+        return reached
+
+    def _methods(
+        self, reached: set[Definition], named: frozenset[str], kinds: frozenset[str]
+    ) -> set[Definition]:
+        """The methods of the schema's classes `kinds` whose names stand as attributes in reached code."""
+        called: set[str] = set().union(*(self._facts(one, named).attributes for one in reached
+                                         if kinds and not self._is_neutral(one)))
+        found = {name: self.module(name) for name in self.schema}
+        return {
+            Definition(name, method)
+            for name, module in found.items() if module is not None for method in module.methods
+            if method.partition(".")[0] in kinds and method.partition(".")[2] in called
+        }
+
+    def _effects(self, reached: set[Definition], named: frozenset[str]) -> set[Definition]:
+        """What acts when the modules of reached code are imported: of these, of the packages around them and
+        of what they import in turn."""
+        waiting = [one.module for one in reached]
+        for one in reached:
+            waiting += self._facts(one, named).loads
+        found: set[str] = set()
+        while waiting:
+            name = waiting.pop()
+            parts = name.split(".")
+            for place in (".".join(parts[:n]) for n in range(1, len(parts) + 1)):
+                module = self.module(place)
+                if place not in found and module is not None:
+                    found.add(place)
+                    waiting += module.loads
+        return {Definition(name, EFFECTS) for name in found if self._acting(name)}
+
+    def _acting(self, name: str) -> list[ast.stmt]:
+        module = self.module(name)
+        return [] if module is None else [*module.effects, *(module.calls if self.strict else ())]
+
+    def _refuse(self, reached: set[Definition], named: frozenset[str]) -> None:
+        """FedReproError for reached code whose meaning depends on what is not read."""
+        for one in sorted(reached):
+            module, where = self.module(one.module), one.module.replace(".", "/") + ".py"
+            if module is None or self._is_neutral(one):
+                continue
+            if module.stars:
+                raise FedReproError(f"{where}: `from ... import *`, in code that results depend on: name "
+                                    "what is imported")
+            for name, line in self._facts(one, named).unseen if one not in self.dynamic else ():
+                raise FedReproError(f"{where}:{line}: {name}, in code that results depend on: import by a "
+                                    "statement")
+
+    def _facts(self, one: Definition, named: frozenset[str]) -> Facts:
+        at = (one, named if one in self.registries else None)
+        if at not in self._found_facts:
+            module = self.module(one.module)
+            self._found_facts[at] = _facts(self._nodes(one, named), module.package if module else "")
+        return self._found_facts[at]
 
     @cached_property
     def keys(self) -> frozenset[str]:
@@ -115,20 +222,31 @@ class Code:
             yield from (
                 (name, found)
                 for name in (*module.nodes, *module.imports)
-                if (found := self._resolved(one.module, name, ()))
+                if isinstance(found := self._resolved(one.module, name, ()), Definition)
             )
-        if one.name != EFFECTS and module.effects:
+        if one.name != EFFECTS and self._acting(one.module):
             yield EFFECTS, Definition(one.module, EFFECTS)
+        for written, found in self._written(one, named):
+            if isinstance(found, Definition):
+                yield written, found
+
+    def _written(
+        self, one: Definition, named: frozenset[str]
+    ) -> Iterator[tuple[str, Definition | str | None]]:
+        """(as written, what it means) of every name in a definition."""
+        module = self.module(one.module)
+        if module is None:
+            return
         for node in self._nodes(one, named):
             local = _imports(node, module.package)  # of functions that import when they are called
             for name, attributes in _references(node):
-                if (found := self._resolved(one.module, name, attributes, local)) is not None:
-                    yield ".".join((name, *attributes)), found
+                yield ".".join((name, *attributes)), self._resolved(one.module, name, attributes, local)
 
     def _resolved(
         self, module: str, name: str, attributes: tuple[str, ...], local: dict | None = None
-    ) -> Definition | None:
-        """What `name.attribute...` in a module means; None where it is not of this repository."""
+    ) -> Definition | str | None:
+        """What `name.attribute...` in a module means: a text for what is imported from outside this
+        repository, None for a name that is neither."""
         here, local = self.module(module), local or {}
         if here is None:
             return None
@@ -139,6 +257,8 @@ class Code:
             return None
         submodule = target if attribute is None else f"{target}.{attribute}"
         if self.module(submodule) is None:  # a name of a module, perhaps imported there in turn
+            if self.module(target) is None:
+                return submodule
             return self._resolved(target, attribute, ()) if attribute else None
         if attributes:
             return self._resolved(submodule, attributes[0], attributes[1:])
@@ -164,6 +284,9 @@ class Code:
                 if deep
                 else []
             )
+            if deep and self.strict and not self._is_neutral(one):
+                used += {(written, meant) for written, meant in self._written(one, named)
+                         if isinstance(meant, str)}
             self._digests[at] = _sha256((meaning, sorted(used)))
         return self._digests[at]
 
@@ -172,8 +295,8 @@ class Code:
         if module is None:
             return []
         if one.name == EFFECTS:
-            return list(module.effects)
-        node = module.nodes.get(one.name)
+            return list(self._acting(one.module))
+        node = module.nodes.get(one.name) or module.methods.get(one.name)
         if one in self.registries and isinstance(value := getattr(node, "value", None), ast.Dict):
             return [
                 item
@@ -183,6 +306,11 @@ class Code:
         return [] if node is None else [node]
 
     def _is_neutral(self, one: Definition) -> bool:
+        if self.strict and (one.name == EFFECTS or "." in one.name):
+            return False
+        if self.strict and one.module in self.schema:
+            module = self.module(one.module)
+            return module is not None and isinstance(module.nodes.get(one.name), ast.ClassDef)
         return one.module in self.neutral or one.name in self.constants
 
 
@@ -192,10 +320,17 @@ def _parsed(source: bytes, package: str, file: str) -> Module:
     for node in ast.parse(source, file).body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             module.nodes[node.name] = node
+            if isinstance(node, ast.ClassDef):
+                module.methods |= {f"{node.name}.{inner.name}": inner for inner in node.body
+                                   if isinstance(inner, ast.FunctionDef)}
         elif isinstance(node, (ast.Assign, ast.AnnAssign)) and (names := _targets(node)):
             module.nodes |= dict.fromkeys(names, node)
+            if isinstance(node.value, ast.Call) and _called(node.value) not in INERT:
+                module.calls.append(node)
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             module.imports |= _imports(node, package)
+            module.loads += _loads(node, package)
+            module.stars |= any(alias.name == "*" for alias in node.names)
         elif not _is_inert(node):
             module.effects.append(node)
     return module
@@ -211,6 +346,32 @@ def _targets(node: ast.Assign | ast.AnnAssign) -> list[str]:
     ]
     names = [item.id for item in flat if isinstance(item, ast.Name)]
     return names if len(names) == len(flat) else []
+
+
+def _called(call: ast.Call) -> str:
+    """The last part of the name of what is called."""
+    return call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
+
+
+def _facts(trees: list[ast.AST], package: str) -> Facts:
+    attributes, unseen = set(), []
+    for node in (node for tree in trees for node in ast.walk(tree)):
+        if isinstance(node, ast.Attribute):
+            attributes.add(node.attr)
+        elif isinstance(node, ast.Call) and (name := _called(node)) in UNSEEN:
+            if isinstance(node.func, ast.Name) or name == "import_module":   # model.eval() is another eval
+                unseen.append((name, node.lineno))
+    return Facts(frozenset(attributes), [load for tree in trees for load in _loads(tree, package)], unseen)
+
+
+def _loads(tree: ast.AST, package: str) -> Iterator[str]:
+    """The modules that the imports in a tree may load: `from a import b` a, and b where it is one."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            for module, name in _imports(node, package).values():
+                yield from (module, f"{module}.{name}")
 
 
 def _is_inert(node: ast.stmt) -> bool:

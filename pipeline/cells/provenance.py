@@ -2,8 +2,8 @@
 
 DVC tracks files, not imports. `code_digest` hashes the definitions that a cell really runs
 (`pipeline/cells/definitions.py`), so that a new method, a network that the cell does not use or a reworded
-docstring leaves its result valid, and `code_of` asks the ledger of equal code (`pipeline/cells/ledger.py`)
-whether the result was made by code that gives the same bits.
+docstring leaves its result valid, and `code_of` asks the stamps (`pipeline/cells/stamps.py`) whether today's
+code has walked the result's trajectory again.
 """
 import dataclasses
 import hashlib
@@ -12,37 +12,36 @@ import platform
 import subprocess
 import sys
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from pipeline.cells import arithmetic, ledger
+from pipeline.cells import arithmetic, stamps
 from pipeline.cells.definitions import Code
 from pipeline.errors import FedReproError
 from pipeline.schema import ROOT, Cell, Scenario, load_paper, method_module, planned, read_yaml
 
-# Modules that pass values on, show them or write them, but compute no result. Default values that `schema`
-# holds enter through `_defaults`.
+# Modules that pass values on, show them or write them, but compute no result; for each,
+# tests/test_provenance.py names what would notice. Values that `schema` reads are part of a cell's digest
+# themselves, and the methods of a scenario that training calls count (SCHEMA).
 NEUTRAL = {
     "pipeline.errors",
-    "pipeline.methods",
-    "pipeline.devices",
     "pipeline.files",
     "pipeline.sealing",
-    "stages._stage",
-    *(
-        f"pipeline.schema{part}"
-        for part in ("", ".cell", ".checker", ".loader", ".methods", ".paper", ".scenario")
-    ),
+    *(f"pipeline.schema.{name}" for name in ("cell", "loader", "methods", "paper")),
     *(
         f"pipeline.cells.{name}"
-        for name in (
-            "arithmetic", "beginnings", "definitions", "kept", "ledger", "progress", "provenance", "results",
-            "tracking",
-        )
+        for name in ("beginnings", "definitions", "kept", "progress", "provenance", "results", "stamps",
+                     "tracking")
     ),
+}
+SCHEMA = {"pipeline.schema.scenario"}
+# Of stages that train nothing.
+ASIDE = NEUTRAL | SCHEMA | {
+    "pipeline.cells.arithmetic", "pipeline.devices", "pipeline.methods", "pipeline.schema",
+    "pipeline.schema.checker", "stages._stage",
 }
 # Constants that change no result, each with a test that they do not (tests/test_provenance.py).
 CONSTANTS = {"CHECKPOINT_SECONDS"}
@@ -57,11 +56,26 @@ REGISTRIES = {
     "pipeline.cells.evaluation:MEASURES",
     "pipeline.data.partition:CUTS",
 }
+SETS = "pipeline.data.registry:REGISTRY"
+# What imports a module by its name, where a cell's method and executor are entries of their own.
+DYNAMIC = {
+    "pipeline.engine.environment:executor_module",
+    "pipeline.methods:load",
+}
 # What trains a cell and makes the numbers of its result.
 TRAINING = (
+    "pipeline.cells.arithmetic:adopt",
+    "pipeline.devices:keep_memory",
     "pipeline.cells.seeds:train_seed",
     "pipeline.cells.seeds:summarise",
-    "pipeline.cells.seeds:metrics",
+    "pipeline.cells.outputs:metrics",
+)
+# What leads there: its own statements count, not the showing and locking that it calls.
+AROUND = (
+    "stages.train:train",
+    "pipeline.cells.training:train_cell",
+    "pipeline.cells.workers:train_seeds",
+    "pipeline.cells.workers:_worker",
 )
 # What of tuning decides which configurations are tried and which is chosen; their training is that of cells.
 TUNING = (
@@ -74,33 +88,65 @@ PACKAGES = ("torch", "torchvision", "numpy", "pandas")         # whose versions 
 STAGES = ("data", "features", "corrupt", "contact_sheet", "figures", "report", "results", "split")
 
 
-def code_digest(*entries: str, named: frozenset[str] = frozenset(), root: Path = ROOT) -> str:
-    """sha256 over the definitions that the entries reach, and over the schema's default values."""
-    return _sha256([_code(root).digest(entries, named), _defaults()])
+def code_digest(*entries: str, root: Path = ROOT) -> str:
+    """sha256 over the definitions that the entries of a stage which trains nothing reach, and over the
+    schema's default values."""
+    return _sha256([_aside(root).digest(entries), _defaults(_schema())])
+
+
+@cache
+def _aside(root: Path) -> Code:
+    return Code(root, ASIDE, CONSTANTS, REGISTRIES)
 
 
 @cache
 def _code(root: Path) -> Code:
-    return Code(root, NEUTRAL, CONSTANTS, REGISTRIES)
+    return Code(root, NEUTRAL, CONSTANTS, REGISTRIES | {SETS}, SCHEMA, DYNAMIC, strict=True)
 
 
 def digest_of(cell: Cell, root: Path = ROOT, executor: str = "sequential") -> str:
     """Digest of the code that trains and evaluates a cell: its method, the executor, and what its scenario
-    names."""
+    names. FedReproError for code that cannot be followed."""
     scenario, algorithm, hyper = cell.resolve(root)
     method = method_module(algorithm, cell.paper, root) or f"pipeline.methods.{algorithm}"
-    return _digest_of(method, executor, named(scenario, hyper, root), root)
+    return scenario_digest((*TRAINING, f"pipeline.engine.{executor}", method), scenario, hyper, AROUND, root)
 
 
-def named(scenario: Scenario, hyper: dict, root: Path = ROOT) -> frozenset[str]:
-    """The entries of registries that a scenario and its method's hyper-parameters name."""
-    values = [dataclasses.asdict(scenario), scenario.partition.kind, hyper]
-    return _code(root).keys & frozenset(_words(values))
+def scenario_digest(
+    entries: tuple[str, ...],
+    scenario: Scenario,
+    hyper: dict | None = None,
+    around: tuple[str, ...] = (),
+    root: Path = ROOT,
+) -> str:
+    """sha256 over the definitions that entries reach for one scenario, of registries what it names alone, and
+    over the default values of its schema."""
+    values = [dataclasses.asdict(scenario), scenario.partition.kind, hyper or {}]
+    named = _code(root).keys & frozenset(_words(values))
+    kinds = {Scenario, *_kinds(scenario)}
+    defaults = json.dumps(_defaults(kinds), sort_keys=True)
+    names = frozenset(kind.__name__ for kind in kinds)
+    return _digest_of(entries, around, named, names, defaults, root)
 
 
 @cache
-def _digest_of(method: str, executor: str, named: frozenset[str], root: Path) -> str:
-    return code_digest(*TRAINING, f"pipeline.engine.{executor}", method, named=named, root=root)
+def _digest_of(
+    entries: tuple[str, ...], around: tuple[str, ...], named: frozenset[str], kinds: frozenset[str],
+    defaults: str, root: Path,
+) -> str:
+    return _sha256([_code(root).digest(entries, named, around, kinds), defaults])
+
+
+def _kinds(value: Any) -> Iterator[type]:
+    """The schema's classes of which a scenario has a value."""
+    if dataclasses.is_dataclass(value):
+        yield type(value)
+        value = [getattr(value, f.name) for f in dataclasses.fields(value)]
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _kinds(item)
 
 
 def _words(value: Any) -> Iterator[str]:
@@ -115,12 +161,18 @@ def _words(value: Any) -> Iterator[str]:
 
 
 def code_of(cell: Cell, root: Path = ROOT, executor: str = "sequential") -> str:
-    """The digest under which DVC and `.cells` know the code of a cell: the one that made its result, if
-    today's code is certified to give the same bits; else the one in sources.yaml, if that is certified as
-    equal; else the oldest of the equal digests."""
-    equal = ledger.equal(digest_of(cell, root, executor), root)
-    listed = noted(cell.paper, root).get(cell.scenario, {}).get(cell.method)
-    return trained_by(cell, equal, root) or (listed if listed in equal else equal[0])
+    """The digest under which DVC and `.cells` know the code of a cell: the one that made its result, where
+    that counts as today's; without a result the one in sources.yaml, where a stamp says that today's code
+    walks it; else today's."""
+    code = digest_of(cell, root, executor)
+    try:
+        result = json.loads((cell.folder(root) / "result.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        stamp = stamps.of(cell, root)
+        listed = noted(cell.paper, root).get(cell.scenario, {}).get(cell.method)
+        return listed if stamp and listed == stamp["made"] and stamp["code"] == code else code
+    made = made_by(result, cell, root)
+    return made if made and _walks(result, made, code, cell, root) else code
 
 
 @cache
@@ -133,29 +185,17 @@ def noted(paper: str, root: Path) -> dict:
         return {}
 
 
-def trained_by(cell: Cell, candidates: list[str], root: Path = ROOT) -> str | None:
-    """Which of the digests made the cell's result, with today's parameters; None for none of them, or without
-    a result."""
+def made_by(result: dict, cell: Cell, root: Path = ROOT) -> str | None:
+    """The digest of code by which a result's own digest is that of today's parameters; None where these have
+    changed, or where the digest is not known any more."""
+    stamp = stamps.of(cell, root) or {}
     try:
-        return made_by(
-            json.loads((cell.folder(root) / "result.json").read_text(encoding="utf-8")),
-            cell,
-            candidates,
-            root,
-        )
-    except (OSError, ValueError):
-        return None
-
-
-def made_by(result: dict, cell: Cell, candidates: list[str], root: Path = ROOT) -> str | None:
-    """As `trained_by`, for a given result."""
-    try:
-        if result["device"] != "cpu":             # only computation on CPUs was certified
-            candidates = [digest_of(cell, root, result["executor"])]
+        known = [result.get("code"), stamp.get("made"), digest_of(cell, root, result["executor"]),
+                 noted(cell.paper, root).get(cell.scenario, {}).get(cell.method)]
         return next(
             (
                 code
-                for code in candidates
+                for code in dict.fromkeys(filter(None, known))
                 if cell_digest(cell, result["partition"], result["precision"], root, code=code)
                 == result["digest"]
             ),
@@ -166,34 +206,39 @@ def made_by(result: dict, cell: Cell, candidates: list[str], root: Path = ROOT) 
 
 
 def current(result: dict, cell: Cell, root: Path = ROOT) -> bool:
-    """Whether a result was made by today's parameters and by today's code, or by code that is certified
-    equal; also where the root has no code to compare with."""
-    codes = _codes(result, cell, root)
-    return codes is None or codes[1] is not None
+    """Whether a result was made by today's parameters and by today's code, or by code whose trajectory
+    today's walks; also where the root has no code to compare with."""
+    try:
+        code = digest_of(cell, root, result["executor"])
+    except KeyError:
+        return True
+    made = made_by(result, cell, root)
+    return made is not None and _walks(result, made, code, cell, root)
+
+
+def _walks(result: dict, made: str, code: str, cell: Cell, root: Path) -> bool:
+    """Whether code of the digest `code` is known to give the result, which `made` is the digest of."""
+    # A cell that is trained again under a stamp keeps the digest that DVC has of it.
+    return code in (made, result.get("code")) or verified(result, cell, root, code) is not None
+
+
+def verified(result: dict, cell: Cell, root: Path = ROOT, code: str | None = None) -> dict | None:
+    """The stamp by which a result counts although the code has changed since; None where there is none for
+    this result and today's code (or `code`)."""
+    stamp = stamps.of(cell, root)
+    if stamp is None or stamp["result"] != result.get("self"):
+        return None
+    try:
+        code = code or digest_of(cell, root, result["executor"])
+    except KeyError:
+        return None
+    return stamp if stamp["code"] == code else None
 
 
 def redrawn(result: dict, scenario: Scenario) -> bool:
     """Whether all seeds of a result share one draw of the partition where each is to have its own by now, or
     the reverse. One seed alone does not show it."""
     return len(result["seeds"]) > 1 and ("partitions" in result) == scenario.partition.fixed
-
-
-def certificate(result: dict, cell: Cell, root: Path = ROOT) -> dict | None:
-    """The ledger's entry by which a result counts although the code has changed since; None where it has not,
-    or where it does not count."""
-    codes = _codes(result, cell, root)
-    return ledger.certified(codes[0], root) if codes and codes[1] not in (codes[0], None) else None
-
-
-def _codes(result: dict, cell: Cell, root: Path) -> tuple[str, str | None] | None:
-    """The digest of the code that trains a cell today, and which of the equal ones made the result, None for
-    none of them; None where the root has papers but no code."""
-    executor = result["executor"]
-    try:
-        code = digest_of(cell, root, executor)
-    except KeyError:
-        return None
-    return code, made_by(result, cell, ledger.equal(code, root), root)
 
 
 def cell_digest(
@@ -234,7 +279,7 @@ def paper_digests(name: str, root: Path = ROOT) -> dict[str, dict]:
         cells.setdefault(cell.scenario, {})[cell.method] = code_of(cell, root)
     return {
         "partition": {
-            key: code_digest("stages.partition", named=frozenset({scenario.partition.kind}), root=root)
+            key: scenario_digest(("stages.partition:partition",), scenario, root=root)
             for key, scenario in paper.scenarios.items()
         },
         "cells": cells,
@@ -288,19 +333,24 @@ def git_state(root: Path = ROOT) -> dict:
         return {}
 
 
-def _defaults() -> dict:
-    """Default values of the scenario's schema. Neutral ones (None, False, 0, "") are left out, so that a new
+def _defaults(kinds: Iterable[type]) -> dict[str, str]:
+    """Default values of classes of the schema. Neutral ones (None, False, 0, "") are left out, so that a new
     optional key leaves old results valid; changing a default that means something does not."""
-    found: dict[str, str] = {}
+    return {
+        f"{kind.__name__}.{f.name}": repr(f.default)
+        for kind in kinds for f in dataclasses.fields(kind)
+        if f.default is not dataclasses.MISSING and f.default
+    }
+
+
+def _schema() -> set[type]:
+    """The classes that a scenario may have values of."""
+    found: set[type] = set()
     waiting: list[Any] = [Scenario]
     while waiting:
-        kind = waiting.pop()
-        for f in dataclasses.fields(kind):
-            if f.default is not dataclasses.MISSING and f.default:
-                found[f"{kind.__name__}.{f.name}"] = repr(f.default)
+        found.add(kind := waiting.pop())
         for hint in typing.get_type_hints(kind).values():
-            candidates = [hint, *typing.get_args(hint)]
-            waiting += [k for k in candidates if dataclasses.is_dataclass(k)]
+            waiting += [k for k in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(k)]
     return found
 
 

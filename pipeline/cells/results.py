@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import is_integer_dtype
 
-from pipeline.cells import choices
+from pipeline.cells import choices, outputs
 from pipeline.errors import FedReproError, unknown
 from pipeline.schema import (
     ROOT,
@@ -52,7 +52,8 @@ KEYS: dict[str, Any] = {
     "precision": str, "executor": str, "versions": dict[str, str], "started": str,
     "seconds": list[NonNegative], "git": dict[str, Any], "digest": str}
 # of results recorded since these were
-OPTIONAL: dict[str, Any] = {"holdings": dict[str, list[list[Whole]]], "by_class": list[list[Percent | None]]}
+OPTIONAL: dict[str, Any] = {"code": str, "history": str, "holdings": dict[str, list[list[Whole]]],
+                            "by_class": list[list[Percent | None]]}
 INSIDE = {"traffic": ("up", "down", "bytes"), "data": (DATA := ("set", "source", "digest", "deviation")),
           "public": DATA, "versions": ("torch",), "git": ("commit",)}
 ROUNDED = 0.002  # largest gap between the mean of numbers with four decimals and the rounded mean
@@ -231,8 +232,7 @@ def survey(root: Path = ROOT) -> tuple[dict[Cell, dict], list[Problem]]:
         try:
             _check_names(cell, path, root)
             document = read(path)
-            _checked_history(cell, document, root)
-            _check_metrics(cell, document, root)
+            checked_history(cell, document, root)
         except FedReproError as error:
             problems.append(Problem(str(error), cell))
         else:
@@ -257,8 +257,10 @@ def _check_names(cell: Cell, path: Path, root: Path) -> None:
             )
 
 
-def _checked_history(cell: Cell, result: dict, root: Path) -> pd.DataFrame:
+def checked_history(cell: Cell, result: dict, root: Path) -> pd.DataFrame:
+    """As `history`; FedReproError also where it, or the metrics, are not the result's."""
     table = history(cell, root)
+    outputs.check(cell, result, root)
     check_history(result, table, cell.folder(root) / "history.csv")
     return table
 
@@ -301,23 +303,6 @@ def check_history(result: dict, table: pd.DataFrame, file: Path) -> None:
                     f"{path}: the last rounds of seed {seed} give {name} {mean:.4f}, result.json says "
                     f"{measured}; the file was cut or altered, run the cell again"
                 )
-
-
-def _check_metrics(cell: Cell, result: dict, root: Path) -> None:
-    """metrics/<scenario>/<method>.json, which DVC shows, must agree with the result; it may be absent."""
-    path = cell.metrics(root)
-    if not path.exists():
-        return
-    try:
-        shown = json.loads(path.read_text(encoding="utf-8"))["accuracy"]
-        same = math.isclose(shown, statistics.fmean(result["measures"][result["headline"]]), abs_tol=ROUNDED)
-    except (ValueError, KeyError, TypeError) as error:
-        raise FedReproError(f"{shorten(path)}: not the metrics of a cell: {error!r}") from None
-    if not same:
-        raise FedReproError(
-            f"{shorten(path)}: accuracy {shown} is not that of result.json; the file was altered, run the "
-            "cell again"
-        )
 
 
 def history(cell: Cell, root: Path = ROOT) -> pd.DataFrame:
@@ -404,7 +389,7 @@ def curves(results: dict[Cell, dict], root: Path = ROOT) -> pd.DataFrame:
     percent)."""
     tables = [pd.DataFrame(columns=["method", "round", "accuracy"])]
     for cell, result in results.items():
-        means = _checked_history(cell, result, root).groupby("round")[result["headline"]].mean().dropna()
+        means = checked_history(cell, result, root).groupby("round")[result["headline"]].mean().dropna()
         tables.append(
             pd.DataFrame({"method": result["label"], "round": means.index, "accuracy": means.to_numpy()})
         )

@@ -1,5 +1,4 @@
 """One seed of a cell, round by round, and the numbers that a result takes from all of its seeds."""
-import math
 import os
 import resource
 import statistics
@@ -17,6 +16,7 @@ from pipeline.cells import evaluation, provenance
 from pipeline.cells.beginnings import Pretraining, first_rounds
 from pipeline.cells.kept import FORCE, Kept, fingerprint
 from pipeline.cells.loading import load_newcomers, load_world
+from pipeline.cells.outputs import rounded as _rounded
 from pipeline.cells.results import STATE
 from pipeline.engine.environment import executor_name, precision
 from pipeline.engine.handle import Handle
@@ -228,10 +228,6 @@ def holdings(world: World) -> dict[str, list[int]]:
     return {"images": list(world.sizes), "classes": [len(client.labels.unique()) for client in world.clients]}
 
 
-def _rounded(value: float) -> float | None:
-    return None if math.isnan(value) else round(value, 4)
-
-
 # -- a result ------------------------------------------------------------------------------------------------
 
 def summarise(cell, scenario, algorithm, hyper, resolved, runs, metas, digest, root) -> dict:
@@ -323,24 +319,3 @@ def _where_recorded(runs: list[dict]) -> dict:
     if all("by_class" in run for run in runs):
         found["by_class"] = [run["by_class"] for run in runs]
     return found
-
-
-def metrics(result: dict) -> dict:
-    """papers/<paper>/metrics/<scenario>/<method>.json: the few numbers that `dvc metrics show` lists,
-    percent."""
-    headline = result["headline"]
-    seeds = result["measures"][headline]
-    spread = result["measures"].get("clients_std") or [
-        statistics.pstdev(a for a in run if a is not None) for run in result["clients"]
-    ]
-    return {
-        "accuracy": _rounded(statistics.fmean(seeds)),
-        "accuracy_std": _rounded(statistics.stdev(seeds)) if len(seeds) > 1 else None,
-        "clients_std": _rounded(statistics.fmean(spread)),
-        **{k: _rounded(statistics.fmean(result[k][headline])) for k in ("last3", "last5", "final")},
-        "loss": _rounded(statistics.fmean(result["final"].get("loss", [math.nan]))),
-        "up": result["traffic"]["up"],
-        "down": result["traffic"]["down"],
-        "seeds": len(seeds),
-        "rounds": result["rounds"],
-    }

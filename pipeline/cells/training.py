@@ -5,6 +5,7 @@ import fcntl
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,18 +15,20 @@ from typing import Any
 import pandas as pd
 
 from pipeline import files
-from pipeline.cells import provenance, tracking
+from pipeline.cells import provenance, stamps, tracking
 from pipeline.cells.adoption import adopt
 from pipeline.cells.checks import runnable
 from pipeline.cells.inputs import inputs, verify
 from pipeline.cells.kept import FORCE
+from pipeline.cells.outputs import metrics
 from pipeline.cells.progress import Progress
-from pipeline.cells.seeds import Job, metrics, summarise
+from pipeline.cells.seeds import Job, summarise
 from pipeline.cells.workers import train_seeds
 from pipeline.devices import keep_memory
 from pipeline.engine.environment import default_device, executor_name, precision
 from pipeline.errors import FedReproError, TrainingError
 from pipeline.schema import ROOT, Cell, Scenario, load_paper, load_params
+from pipeline.sealing import seal
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)     # of some shared file systems
 
@@ -42,12 +45,14 @@ class Plan:
     jobs: list[Job]
     root: Path
     asked: dict                                   # parameters, as paper.yaml and params.yaml have them
+    code: str                                     # digest of the code that trains
 
     def result(self) -> dict:
         """result.json of the finished seeds."""
         resolved = dataclasses.asdict(self.method)
-        return summarise(self.cell, self.scenario, self.algorithm, self.hyper, resolved, self.runs,
-                         self.metas, self.jobs[0].digest, self.root)
+        result = summarise(self.cell, self.scenario, self.algorithm, self.hyper, resolved, self.runs,
+                           self.metas, self.jobs[0].digest, self.root)
+        return seal({**result, "code": self.code, "history": stamps.digest(_history(self.runs))})
 
     def write(self, result: dict) -> None:
         """The files of a result, where DVC and the reports look for them. TrainingError where the parameters
@@ -81,7 +86,8 @@ def plan(cell: Cell, root: Path = ROOT, precise: str | None = None, executor: st
         Job(cell, seed, provenance.cell_digest(cell, meta["digest"], chosen[0], root, chosen[1]), root)
         for seed, meta in zip(scenario.seeds, metas)
     ]
-    return Plan(cell, scenario, algorithm, hyper, method, metas, jobs, root, _asked(cell, root))
+    asked, code = _asked(cell, root), provenance.digest_of(cell, root, chosen[1])
+    return Plan(cell, scenario, algorithm, hyper, method, metas, jobs, root, asked, code)
 
 
 def _asked(cell: Cell, root: Path) -> dict:
@@ -93,9 +99,12 @@ def _asked(cell: Cell, root: Path) -> dict:
     return {"scenario": dataclasses.asdict(scenario), "method": algorithm, "hyper": hyper, "code": code}
 
 
-def train_cell(cell: Cell, root: Path = ROOT, write: bool = True) -> dict:
+def train_cell(
+    cell: Cell, root: Path = ROOT, write: bool = True, watch: Callable[[dict], None] = lambda row: None
+) -> dict:
     """Train the missing seeds of the cell and write its metrics, history.csv and result.json; returns the
     result. Without `write` the seeds stay in .cells/<digest>, and `Plan.write` makes the files of them.
+    `watch` gets every round's line of history.csv.
 
     FEDREPRO_WORKERS (default: the cores) seeds run at once. A run that was killed goes on from its
     checkpoints.
@@ -111,6 +120,7 @@ def train_cell(cell: Cell, root: Path = ROOT, write: bool = True) -> dict:
         def report(row: dict) -> None:
             progress.report(row)
             follower.report(row)
+            watch(row)
 
         if os.environ.get(FORCE):
             for job in jobs:
@@ -176,7 +186,12 @@ def _write(cell: Cell, result: dict, runs: list[dict], pictures: Path, root: Pat
     folder = cell.folder(root)
     folder.mkdir(parents=True, exist_ok=True)
     files.write_with(cell.representations(root), lambda temporary: shutil.copyfile(pictures, temporary))
-    history = pd.DataFrame([{"seed": run["seed"], **row} for run in runs for row in run["rows"]])
-    files.write_text(folder / "history.csv", history.to_csv(index=False, lineterminator="\n"))
+    files.write_text(folder / "history.csv", _history(runs).decode())
     files.write_json(folder / "result.json", result)
     files.write_json(cell.metrics(root), metrics(result))
+
+
+def _history(runs: list[dict]) -> bytes:
+    """The content of history.csv."""
+    table = pd.DataFrame([{"seed": run["seed"], **row} for run in runs for row in run["rows"]])
+    return table.to_csv(index=False, lineterminator="\n").encode()

@@ -183,32 +183,20 @@ def explain(what: tuple[str, ...]) -> int:
     return command.explain(what)
 
 
-@main.command(short_help="Let results outlive a change of code.",
-              epilog=example("fedrepro certify", "fedrepro certify fedprox --jobs 2", "fedrepro certify "
-                                                                                      "--check"))
-@click.argument("what", nargs=-1)
+@main.command(short_help="Does today's code still give the results?",
+              epilog=example("fedrepro verify", "fedrepro verify fedcrl/mini/fedprox --seconds 10"))
+@click.argument("what", nargs=-1, shell_complete=_cells)
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True,
+              help="For each cell, from where its training begins.")
 @jobs_option()
-@click.option("--all", "valid_too", is_flag=True, help="Also cells that are valid: compare them once more.")
-@click.option("--from", "since", metavar="COMMIT", help="Compare with this commit, where the results were "
-                                                        "valid there.")
-@click.option("--check", is_flag=False, flag_value=0, type=int, metavar="ENTRY", help="Re-earn a pair of the "
-                                                                                      "ledger, of any entry "
-                                                                                      "or of this.")
-def certify(
-    what: tuple[str, ...],
-    jobs: int | None,
-    valid_too: bool,
-    since: str | None,
-    check: int | None,
-) -> int:
-    """Keep results valid over a change of code that does not change them.
+def verify(what: tuple[str, ...], seconds: float, jobs: int | None) -> int:
+    """Train results once more, as far as the time goes, and compare every round.
 
-    WHAT are cells, methods or papers; without any, every stale cell is certified. Of those that go the same
-    way through the code the quickest is trained, cut short, under the code of its result and under today's.
+    WHAT are cells, scenarios (PAPER/SCENARIO) or papers; without any, every stale cell whose data are here.
+    What agrees counts as today's.
     """
-    from pipeline.commands import certify as command
-    jobs = jobs or os.cpu_count() or 1
-    return command.certify(what, jobs, valid_too, since) if check is None else command.check(check, jobs)
+    from pipeline.commands.verify import verify as command
+    return command(what, seconds, jobs or os.cpu_count() or 1)
 
 
 @main.command(short_help="Every method, in a line.", epilog=example("fedrepro methods"))

@@ -113,6 +113,8 @@ def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = RO
         "the miniature" if cell.scenario in MINIATURES else paper.titles.get(cell.scenario, cell.scenario),
     )
     yield from _entry("state", _state(found, result))
+    if found.verified:
+        yield from _entry("code", f"trained at {result['git'].get('commit', 'unknown')}, {found.verified}")
     for row, measure in printed:
         yield from _entry(
             "printed",

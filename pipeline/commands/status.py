@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipeline.cells import choices, provenance
+from pipeline.cells import choices, outputs, provenance, stamps
 from pipeline.cells.arithmetic import kinds
 from pipeline.cells.inputs import inputs
 from pipeline.commands import keeping
@@ -57,6 +57,7 @@ class Status:
     hours: float | None = None  # of one process; None where nothing is left or no estimate is possible
     like: bool = True                                 # the estimate comes from the same networks and data set
     machines: tuple[str, ...] = ()                    # kinds of machine that a finished cell was trained on
+    verified: str = ""  # what shows that today's code gives a result of earlier code
 
     def document(self) -> dict:
         """As JSON."""
@@ -65,6 +66,7 @@ class Status:
             "state": self.state,
             "stage": self.stage or None,
             **({"error": self.error} if self.error else {}),
+            **({"verified": self.verified} if self.verified else {}),
             **left,
         }
 
@@ -158,7 +160,8 @@ def _status(
     cell: Cell, stage: str, result: dict | None, errors: "Failures", rates: list[Rate], root: Path
 ) -> Status:
     if result is not None and not stale(cell, result, root):
-        return Status(DONE, stage, machines=kinds(result))
+        stamp = provenance.verified(result, cell, root)
+        return Status(DONE, stage, machines=kinds(result), verified=stamps.words(stamp) if stamp else "")
     if not stage:
         return Status(UNPLANNED if result is None else STALE)
     error = errors.of(cell, stage)
@@ -179,8 +182,8 @@ def read_results(root: Path = ROOT) -> dict[Cell, dict]:
 
 
 def read_result(cell: Cell, root: Path = ROOT) -> dict | None:
-    """A result.json, empty if it cannot be read or was altered, or if history.csv beside it has not a line
-    for each round of each seed; None where there is none."""
+    """A result.json, empty if it cannot be read or was altered, or if history.csv or the metrics are not
+    those that were written with it; None where there is none."""
     folder = cell.folder(root)
     try:
         document = json.loads((folder / "result.json").read_text(encoding="utf-8"))
@@ -191,8 +194,9 @@ def read_result(cell: Cell, root: Path = ROOT) -> dict | None:
     try:
         lines = (folder / "history.csv").read_bytes().count(b"\n")
         whole = lines == 1 + len(document["seeds"]) * (document["rounds"] + 1)
+        outputs.check(cell, document, root)
         return document if whole and is_sealed(document) else {}
-    except (OSError, KeyError, TypeError, ValueError):
+    except (OSError, KeyError, TypeError, ValueError, FedReproError):
         return {}
 
 

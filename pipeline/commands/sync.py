@@ -10,6 +10,7 @@ from pathlib import Path
 
 import jinja2
 
+from pipeline.cells import stamps
 from pipeline.cells.checks import check_names
 from pipeline.errors import ParamError
 from pipeline.files import write_text
@@ -48,7 +49,7 @@ def sync(root: Path = ROOT, check: bool = False) -> list[Path]:
 
 
 def written(root: Path = ROOT) -> dict[Path, str]:
-    """Every dvc.yaml of the papers, as it should be."""
+    """Every dvc.yaml of the papers, as it should be, and the stamps of a paper that has none yet."""
     texts = {}
     for key in papers(root):
         check_names(key, root)
@@ -61,6 +62,8 @@ def written(root: Path = ROOT) -> dict[Path, str]:
             for name, grid in grids.items()
             if grid.apart
         }
+        if not (folder / stamps.FILE).exists():       # DVC waits for it
+            texts[folder / stamps.FILE] = stamps.HEADER
         if load_paper(key, root).tuning:
             texts[folder / "tuning" / "dvc.yaml"] = _tuning(key, root)
     return texts

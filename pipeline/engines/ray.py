@@ -25,7 +25,7 @@ from pipeline.engines.delivery import EXECUTORS, Order
 from pipeline.errors import FedReproError, ParamError
 from pipeline.schema import ROOT, Cell
 
-CODE = ("pipeline", "stages", "params.yaml", "equivalents.yaml", "sources.yaml", "papers/*/paper.yaml",
+CODE = ("pipeline", "stages", "params.yaml", "papers/*/verified.yaml", "sources.yaml", "papers/*/paper.yaml",
         "papers/*/sources.yaml", "papers/*/methods")
 RETRIES = 100                            # of a task whose node dies
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import mutate
 
-from pipeline.cells import ledger
+from pipeline.cells import stamps
 from pipeline.cells.inputs import verify
 from pipeline.cells.kept import Kept
 from pipeline.data import partition, store
@@ -24,9 +24,9 @@ CELL = Cell("tiny", "mini", "fedavg")
 CHANGES = 25                                      # of one repository
 SECONDS = 10                                      # of computing
 # What may change without being refused: it is the user's to write.
-OWN = ("params.yaml", "paper.yaml", "equivalents.yaml", "table1.csv", "claims.csv", "history.csv")
+OWN = ("params.yaml", "paper.yaml", "verified.yaml", "table1.csv", "claims.csv", "history.csv")
 FILES = [
-    "params.yaml", "equivalents.yaml", "papers/tiny/paper.yaml", "papers/tiny/published/*.csv",
+    "params.yaml", "papers/tiny/verified.yaml", "papers/tiny/paper.yaml", "papers/tiny/published/*.csv",
     "papers/tiny/claims.csv", "papers/tiny/runs/mini/fedavg/*", "papers/tiny/metrics/mini/*.json",
     "papers/tiny/partitions/mini/*", "data/digits/*", ".cells/*/seed-*",
 ]
@@ -130,7 +130,7 @@ def _kept(folder: Path) -> list | None:
 
 
 def _pages(folder: Path) -> str:
-    ledger.entries(folder)
+    stamps.read("tiny", folder)
     render(root=folder)
     return (folder / "reports" / "measured.csv").read_text()
 

@@ -39,7 +39,6 @@ def make(folder: Path) -> Path:
         shutil.rmtree(old, ignore_errors=True)
     for old in ("dvc.lock", "data/dvc.lock", "reports/noise.csv"):
         (folder / old).unlink(missing_ok=True)
-    (folder / "equivalents.yaml").write_text("entries: []\n")
     document = yaml.safe_load((folder / "dvc.yaml").read_text())
     document["stages"] = {name: document["stages"][name] for name in STAGES}
     document["stages"]["data"]["matrix"]["set"] = ["digits"]

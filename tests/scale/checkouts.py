@@ -15,7 +15,6 @@ def prepare(target: Path) -> Path:
     """A DVC repository with a short miniature of FedCRL, partitioned; nothing of it is trained."""
     copy = copy_of_the_repository(target)
     (copy / ".dvc" / "config").write_text("[core]\n    no_scm = True\n")
-    (copy / "equivalents.yaml").write_text("entries: []\n")            # of another history
     for folder in ("runs", "metrics", "representations"):
         shutil.rmtree(copy / "papers/fedcrl" / folder, ignore_errors=True)
 

@@ -1,0 +1,88 @@
+"""Which results today's code is known to give: `papers/<paper>/verified.yaml`, an entry for each cell.
+
+`fedrepro verify` walks a result's trajectory again and writes the entry; `provenance` and the pages read
+it. It counts for one result (`result`, its `self`) and one digest of code (`code`). An entry that was
+edited by hand counts for nothing and is named on stderr.
+
+    fedcrl/mini/fedprox: {code: <digest of the code that walked>, commit: ..., date: ..., history: <digest
+      of history.csv>, how: 'replay, same bits', made: <digest of the code that trained>, processor: ...,
+      result: <self of result.json>, rounds: 1-15 of 15, seed: '0', self: <sha256 of the rest>}
+"""
+import hashlib
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipeline import files
+from pipeline.errors import FedReproError, ParamError
+from pipeline.schema import ROOT, Cell, check_keys, read_yaml
+from pipeline.sealing import is_sealed, seal
+
+FILE = "verified.yaml"
+HEADER = "# Results whose rounds today's code walked again. Written by `fedrepro verify` alone.\n"
+BITS, NUMBERS, ROUNDING = "replay, same bits", "replay, same numbers", "replay, within rounding"
+LEDGER = "ledger"         # until 2026-11-26: short forms of cells trained under both versions of the code
+# seed and rounds are empty where nothing was walked, but the result was certified in another way.
+KEYS = dict.fromkeys(
+    ("result", "made", "code", "history", "seed", "rounds", "how", "commit", "processor", "date", "self"), str
+)
+
+
+def of(cell: Cell, root: Path = ROOT) -> dict[str, Any] | None:
+    """The cell's entry; None where there is none that can be trusted."""
+    return read(cell.paper, root).get(str(cell))
+
+
+@cache
+def read(paper: str, root: Path = ROOT) -> dict[str, dict[str, Any]]:
+    """Cell -> entry. One line on stderr names the first that cannot be trusted."""
+    good, bad = {}, []
+    for cell, entry in _listed(paper, root).items():
+        try:
+            check_keys(entry, KEYS, f"papers/{paper}/{FILE}: {cell}:")
+            if not is_sealed(entry):
+                raise ParamError(f"papers/{paper}/{FILE}: {cell}: 'self' is not the hash of the rest; it was "
+                                 "edited by hand")
+        except FedReproError as error:
+            bad.append(str(error))
+        else:
+            good[cell] = entry
+    if bad:
+        others = f" (and {len(bad) - 1} further entries are not counted)" if len(bad) > 1 else ""
+        print(f"warning: {bad[0]}{others}; verify the cell again", file=sys.stderr, flush=True)
+    return good
+
+
+def _listed(paper: str, root: Path) -> dict:
+    path = root / "papers" / paper / FILE
+    return read_yaml(path) if path.exists() else {}
+
+
+def write(entries: dict[Cell, dict[str, Any]], root: Path = ROOT) -> None:
+    """Seal entries and put them in the place of their cells' earlier ones; entries of cells without a result
+    go."""
+    for paper in dict.fromkeys(cell.paper for cell in entries):
+        fresh = {str(cell): seal(entry) for cell, entry in entries.items() if cell.paper == paper}
+        kept = {name: entry for name, entry in (_listed(paper, root) | fresh).items()
+                if (Cell.parse(name).folder(root) / "result.json").exists()}
+        lines = [f"{name}: {_one_line(kept[name])}\n" for name in sorted(kept)]
+        files.write_text(root / "papers" / paper / FILE, HEADER + "".join(lines))
+    read.cache_clear()
+
+
+def _one_line(entry: Any) -> str:
+    return yaml.safe_dump(entry, default_flow_style=True, width=10_000, sort_keys=True).strip()
+
+
+def words(stamp: dict[str, Any]) -> str:
+    """`verified at <commit> (2026-11-26: rounds 1-12 of 100 of seed 0, replay, same bits)`."""
+    walked = "" if not stamp["rounds"] else f"rounds {stamp['rounds']} of seed {stamp['seed']}, "
+    return f"verified at {stamp['commit']} ({stamp['date'][:10]}: {walked}{stamp['how']})"
+
+
+def digest(history: bytes) -> str:
+    """Of the content of history.csv, as results and stamps have it."""
+    return hashlib.sha256(history).hexdigest()[:16]

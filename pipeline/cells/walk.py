@@ -1,0 +1,56 @@
+"""Train one seed of a cell from round 0 and print what every round gives: `python -m pipeline.cells.walk
+fedcrl/mini/fedprox 0 FOLDER`.
+
+It is the training of the stage, on the cell's own data, in a new FOLDER where earlier runs have kept nothing.
+`fedrepro verify` reads the lines: {"machine": ...}, a line of history.csv for each round, and {"result": ...}
+once the last round is over.
+"""
+import dataclasses
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.cells import arithmetic
+from pipeline.cells.checks import check_environment
+from pipeline.errors import FedReproError
+from pipeline.schema import ROOT, Cell, Scenario
+
+
+@dataclass(frozen=True)
+class OneSeed(Cell):
+    """A cell of which one seed is trained, on the partition and with the parameters of all."""
+    seed: int
+
+    def resolve(self, root: Path = ROOT) -> tuple[Scenario, str, dict]:
+        scenario, algorithm, hyper = super().resolve(root)
+        return dataclasses.replace(scenario, seeds=[self.seed]), algorithm, hyper
+
+
+def walk(cell: Cell, seed: int, folder: Path, root: Path = ROOT) -> None:
+    """Print the lines. FedReproError as of a training."""
+    arithmetic.adopt(cell.resolve(root)[0].arithmetic)
+    check_environment()
+    from pipeline.cells import provenance
+    from pipeline.cells.training import train_cell
+    _say({"machine": provenance.machine()})
+    folder.mkdir()
+    for path in root.iterdir():
+        if path.name not in (".cells", ".git"):
+            (folder / path.name).symlink_to(path)
+    one = OneSeed(cell.paper, cell.scenario, cell.method, seed)
+    result = train_cell(one, folder, write=False, watch=_say)
+    (kept,) = folder.glob(f".cells/*/seed-{seed}.json")
+    _say(json.loads(kept.read_text(encoding="utf-8"))["rows"][0])
+    _say({"result": result})
+
+
+def _say(document: dict) -> None:
+    print(json.dumps(document), flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        walk(Cell.parse(sys.argv[1]), int(sys.argv[2]), *map(Path, sys.argv[3:]))
+    except FedReproError as failure:
+        sys.exit(f"error: {failure}")

@@ -1,0 +1,275 @@
+"""`fedrepro verify [cell, scenario or paper ...]`: does today's code still give the results?
+
+A result is a trajectory, and code is right if it walks it again. For each cell one seed is trained once
+more by the training function itself, from round 0 and as far as the time goes (`pipeline/cells/walk.py`),
+and every round is compared with what history.csv has of it. Where all agree, papers/<paper>/verified.yaml
+says so, and the result counts as today's. Where a value differs, its cell, round and name are printed,
+nothing is recorded, and the exit code is 1.
+"""
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pipeline.cells import inputs, provenance, results, stamps
+from pipeline.cells.progress import clock
+from pipeline.cells.walk import OneSeed
+from pipeline.errors import FedReproError, unknown
+from pipeline.schema import ROOT, Cell
+
+ALIKE = ("torch", "numpy")                        # of machines that round alike; else also the processor
+NOT_COMPARED = ("seed", "round")
+# Between an Intel and an AMD processor without portable arithmetic, rounds of FedLSA's Office-Caltech
+# differ by less than 0.0001 of the loss until training has amplified the last bits (round 11), from a round
+# to the next by at most ten times more, and later by up to 1 % of the loss and 7 points (two images) of a
+# domain's accuracy.
+LEAST, GROWTH, MOST = 1e-4, 20.0, 0.05            # of the loss, as a share of it
+POINTS, MORE, MOST_POINTS = 4.0, 1000.0, 15.0     # of an accuracy, and for each unit of the loss's share
+
+
+class Differs(Exception):
+    """A round or a mean that is not what the result has: one line."""
+
+
+@dataclass
+class Walk:
+    """A cell's result, the seed that is trained once more, and how far that came."""
+    cell: Cell
+    result: dict
+    made: str                                     # digest of the code that trained the result
+    code: str                                     # and of today's
+    root: Path
+    seed: int
+    rows: dict[int, dict]                         # of the seed in history.csv, by round
+    history: str                                  # digest of that file
+    exact: bool = True                            # do the two machines round alike?
+    states: bool = True                           # had every round a state to compare?
+    grown: float = LEAST                          # largest difference of the loss so far, as a share of it
+    machine: dict = field(default_factory=dict)
+    walked: int = 0
+    ended: bool = False
+    late: bool = False
+    process: subprocess.Popen | None = None
+
+    @classmethod
+    def of(cls, cell: Cell, result: dict, root: Path) -> "Walk":
+        """FedReproError where there is nothing that could be walked or compared."""
+        if result["device"] != "cpu":
+            raise FedReproError(f"it was trained on {result['device']}, which is not compared")
+        if (made := provenance.made_by(result, cell, root)) is None:
+            raise FedReproError("its parameters have changed since; train it again")
+        table = results.checked_history(cell, result, root)
+        here = provenance.machine()["processor"]
+        seed = next((seed for seed, made_on in zip(result["seeds"], _machines(result))
+                     if made_on.get("processor") == here), result["seeds"][0])
+        inputs.verify(OneSeed(cell.paper, cell.scenario, cell.method, seed), root)
+        rows = {row["round"]: row for row in table[table["seed"] == seed].to_dict("records")}
+        code = provenance.digest_of(cell, root, result["executor"])
+        history = stamps.digest((cell.folder(root) / "history.csv").read_bytes())
+        return cls(cell, result, made, code, root, seed, rows, history)
+
+    @property
+    def at(self) -> int:
+        """The seed's place in the result."""
+        return self.result["seeds"].index(self.seed)
+
+    @property
+    def seconds(self) -> float:
+        """What a round took when the seed was trained."""
+        return self.result["seconds"][self.at] / self.result["rounds"]
+
+    def start(self, folder: Path) -> subprocess.Popen:
+        """Begin the training in an empty folder; its errors go to `errors` there."""
+        settings = {"DEVICE": "cpu", "EXECUTOR": self.result["executor"], "WORKERS": "1", "FORCE": "",
+                    "PRECISION": self.result["precision"], "TRACKING": "off", "EVENTS": ""}
+        with open(folder / "errors", "wb") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "pipeline.cells.walk", str(self.cell), str(self.seed),
+                 str(folder / "root"), str(self.root)],
+                cwd=self.root, text=True, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
+                env=os.environ | {f"FEDREPRO_{name}": value for name, value in settings.items()})
+        return self.process
+
+    def stop(self, late: bool = False) -> None:
+        """End the training."""
+        if self.process is not None and self.process.poll() is None:
+            self.late |= late
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def take(self, line: dict) -> None:
+        """Compare what the training says; Differs where the result has another value."""
+        if "machine" in line:
+            here, there = line["machine"], _machines(self.result)[self.at]
+            self.machine = here
+            kinds = {machine.get("arithmetic") or machine.get("processor") for machine in (here, there)}
+            self.exact = len(kinds) == 1 and all(here[key] == there.get(key) for key in ALIKE)
+        elif "result" in line:
+            self._means(line["result"])
+            self.ended = True
+        else:
+            self._row(line)
+
+    def _means(self, result: dict) -> None:
+        for part in ("measures", *results.MEANS):
+            for name, values in self.result[part].items():
+                now = result[part].get(name, [None])[0]
+                self._compare(now, values[self.at], name, f"the means of {part}")
+        clients = zip(result["clients"][0], self.result["clients"][self.at])
+        for number, (now, then) in enumerate(clients, 1):
+            self._compare(now, then, f"accuracy of client {number}", "the last round")
+
+    def _row(self, line: dict) -> None:
+        recorded = self.rows[line["round"]]
+        # The loss first: it says how far rounding has grown.
+        names = recorded.keys() - {*NOT_COMPARED, results.STATE}
+        for name in sorted(names, key=lambda name: (name != "loss", name)):
+            self._compare(line.get(name), recorded[name], name, f"round {line['round']}")
+        state = recorded.get(results.STATE)
+        self.states &= isinstance(state, str)
+        if self.exact and isinstance(state, str):
+            self._compare(line[results.STATE], state, results.STATE, f"round {line['round']}")
+        self.walked = max(self.walked, line["round"])
+
+    def _compare(self, now: Any, then: Any, name: str, where: str) -> None:
+        now, then = (None if value != value else value for value in (now, then))
+        if now != then and (self.exact or None in (now, then) or not self._rounded(name, now, then)):
+            kind = "" if self.exact else ", more than the rounding of another processor"
+            raise Differs(f"seed {self.seed}, {where}: {name} is {now} instead of {then}{kind}")
+
+    def _rounded(self, name: str, now: float, then: float) -> bool:
+        """Whether another processor's rounding may give `now`."""
+        if results.is_percent(name):
+            return abs(now - then) <= min(POINTS + MORE * self.grown, MOST_POINTS)
+        share = abs(now - then) / max(abs(then), 1.0)
+        allowed = share <= min(GROWTH * self.grown, MOST)
+        if name == "loss":
+            self.grown = max(self.grown, share)
+        return allowed
+
+    def stamp(self) -> dict:
+        """The entry of verified.yaml."""
+        git = provenance.git_state(self.root)
+        return {
+            "result": self.result["self"],
+            "made": self.made,
+            "code": self.code,
+            "history": self.history,
+            "seed": str(self.seed),
+            "rounds": f"1-{self.walked} of {self.result['rounds']}",
+            "how": stamps.ROUNDING if not self.exact else stamps.BITS if self.states else stamps.NUMBERS,
+            "commit": git.get("commit", "unknown") + (", with changes" if git.get("dirty") else ""),
+            "processor": self.machine["processor"],
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+
+    def words(self, seconds: float) -> str:
+        """What the walk showed, for the terminal."""
+        if not self.walked:
+            return f"none was over after {seconds:g} s; --seconds gives it more"
+        return f"seed {self.seed}, rounds {self.stamp()['rounds']}, {self.stamp()['how']}"
+
+
+def _machines(result: dict) -> list[dict]:
+    """On what each seed was trained."""
+    return result.get("machines") or [result["versions"]] * len(result["seeds"])
+
+
+def verify(what: Iterable[str] = (), seconds: float = 60.0, jobs: int = 1, root: Path = ROOT) -> int:
+    """Walk, record and print; returns the exit code.
+
+    what: cells, scenarios (paper/scenario) or papers; empty: every stale cell whose data are here, the
+    quickest first. seconds: for each cell, from where its training begins. jobs: how many at once.
+    """
+    begun, asked = time.monotonic(), [*what]
+    walks, lacking = _walks(asked, root)
+    for line in lacking:
+        print(f"  not walked {line}", file=sys.stderr, flush=True)
+    found: Counter[str] = Counter()
+    papers = set()
+    for walk, outcome in _outcomes(walks, seconds, jobs):
+        if not outcome and walk.walked:
+            stamps.write({walk.cell: walk.stamp()}, root)
+            papers.add(walk.cell.paper)
+        print(f"  {_kind(walk, outcome):<10} {walk.cell}: {outcome or walk.words(seconds)}", flush=True)
+        found[_kind(walk, outcome)] += 1
+    for paper in sorted(papers):                      # by which DVC knows which cells are stale
+        subprocess.run([sys.executable, "-m", "stages.sources", paper], cwd=root, check=True)
+    same, different = found["same"], found["DIFFERENT"]
+    print(f"{same} the same, {different} different, {found['no round'] + len(lacking)} not compared, in "
+          f"{clock(time.monotonic() - begun)}")
+    return 1 if different or found["no round"] or lacking and asked else 0
+
+
+def _kind(walk: Walk, outcome: str) -> str:
+    return "DIFFERENT" if outcome else "same" if walk.walked else "no round"
+
+
+def _outcomes(walks: list[Walk], seconds: float, jobs: int) -> Iterator[tuple[Walk, str]]:
+    """Each walk as it ends, with its first difference; empty where there is none."""
+    with ThreadPoolExecutor(jobs) as pool:
+        futures = {pool.submit(_follow, walk, seconds): walk for walk in walks}
+        try:
+            for done in as_completed(futures):
+                try:
+                    done.result()
+                except Differs as error:
+                    yield futures[done], str(error)
+                else:
+                    yield futures[done], ""
+        finally:                                      # Ctrl-C waits for no training
+            for future, walk in futures.items():
+                future.cancel()
+                walk.stop()
+
+
+def _walks(asked: list[str], root: Path) -> tuple[list[Walk], list[str]]:
+    """What is to be walked, the quickest round first, and a line for each cell that cannot be."""
+    cells = {Cell(path.parts[-5], *path.parts[-3:-1]): path
+             for path in sorted(root.glob("papers/*/runs/*/*/result.json"))}
+    names = {name for cell in cells for name in (str(cell), f"{cell.paper}/{cell.scenario}", cell.paper)}
+    for name in asked:
+        if name not in names:
+            raise FedReproError(unknown("measured cell, scenario or paper", name, names))
+    found, failed = [], []
+    for cell, path in cells.items():
+        if asked and not {str(cell), f"{cell.paper}/{cell.scenario}", cell.paper} & set(asked):
+            continue
+        try:
+            result = results.read(path)
+            if asked or not provenance.current(result, cell, root):
+                found.append(Walk.of(cell, result, root))
+        except FedReproError as error:
+            failed.append(str(error) if str(cell) in str(error) else f"{cell}: {error}")
+    return sorted(found, key=lambda walk: walk.seconds), failed
+
+
+def _follow(walk: Walk, seconds: float) -> None:
+    """Train, and compare until the time is over. Differs at the first value that is not the same, and where
+    the training fails."""
+    with tempfile.TemporaryDirectory(prefix="fedrepro-verify-", ignore_cleanup_errors=True) as folder:
+        timer = threading.Timer(seconds, walk.stop, [True])
+        process = walk.start(Path(folder))
+        try:
+            for line in process.stdout or ():
+                if not walk.machine:
+                    timer.start()
+                if line.endswith("\n"):               # else it was stopped in the middle of it
+                    walk.take(json.loads(line))
+        finally:
+            timer.cancel()
+            walk.stop()
+            process.wait()
+        if not walk.ended and not walk.late:
+            said = Path(folder, "errors").read_text(encoding="utf-8", errors="replace").splitlines()
+            raise Differs(f"the training fails: {(said or ['no answer'])[-1]}")
