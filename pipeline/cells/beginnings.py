@@ -48,12 +48,8 @@ class Pretraining:
     def _kept(self, phase) -> Kept:
         scenario, *_ = self.cell.resolve(self.root)
         values = dataclasses.asdict(scenario)
-        code = provenance.code_digest(
-            "pipeline.cells.loading:load_world",
-            f"pipeline.engine.{executor_name(default_device())}",
-            named=provenance.named(scenario, {}, self.root),
-            root=self.root,
-        )
+        entries = ("pipeline.cells.loading:load_world", f"pipeline.engine.{executor_name(default_device())}")
+        code = provenance.scenario_digest(entries, scenario, root=self.root)
         trained_on = {key: values[key] for key in ("data", "corruption", "model", "models", "arithmetic")}
         trained_on["training"] = values["training"] | {"rounds": 0, "pretraining": phase.epochs}
         # Of one network, clients begin alike or each on its own, as the method has it.
