@@ -156,7 +156,7 @@ def test_the_roots_stages_name_no_paper():
 
 def test_computed_figures_are_those_that_are_computed():
     """Named in the schema, so that sync need not import what computes them."""
-    from pipeline.report import geometry
+    from pipeline.cells import geometry
     assert set(COMPUTED) == {"embedding", *geometry.COLUMNS}
 
 
@@ -213,8 +213,8 @@ def test_a_cell_is_explained_with_its_own_numbers():
     assert said["command"] == [f"fedrepro run {cell}"] and said["stage"] == [cell.stage(load_paper("fedlsa"))]
     assert said["files"] == ["papers/fedlsa/runs/mini/fedlsa/"]
     assert all((ROOT / page).is_file() for page in said["page"])
-    assert said["page"][0] == "reports/runs/fedlsa/miniature.html" and len(said["page"]) == 2
-    assert said["state"] == [f"measured, {sum(result['seconds']):.0f} seconds of one process"]
+    assert said["page"] == ["reports/fedlsa.html"]
+    assert f"{sum(result['seconds']):.0f} seconds of one process" in said["state"][0]
     text = "\n".join(lines)
     scenario = load_paper("fedlsa").miniature.scenario
     for part in (
@@ -246,7 +246,7 @@ def test_a_tuned_cell_is_explained_with_what_was_chosen():
     assert f"best of {count} configurations in {file}" in said
     own = json.loads((choices.published(cell).folder() / "result.json").read_text())
     before = fmean(own["measures"][own["headline"]])
-    assert f"untuned: {before:.2f} ({own['headline']}; seeds 0, 1, 2," in said
+    assert re.search(rf"untuned: (stale: )?{before:.2f} \({own['headline']}; seeds 0, 1, 2,", said)
 
 
 def test_a_cost_is_explained_as_the_tables_show_it():

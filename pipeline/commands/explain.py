@@ -13,7 +13,6 @@ from pipeline.commands import status
 from pipeline.errors import ParamError, unknown
 from pipeline.schema import (
     ACROSS,
-    MINIATURE,
     MINIATURES,
     ROOT,
     Cell,
@@ -129,11 +128,7 @@ def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = RO
     yield from _entry("stage", found.stage or "none")
     folder = cell.folder(root)
     yield from _entry("files", f"{shorten(folder)}/" if folder.is_dir() else "none yet")
-    runs, whole = f"reports/runs/{cell.paper}", f"reports/{cell.paper}.html"
-    table = {MINIATURE: f"{runs}/miniature.html", ACROSS: "reports/across.html"}.get(cell.scenario, whole)
-    pages = [page for page in (table, f"{runs}/{cell.scenario}.html") if (root / page).exists()]
-    for page in pages or [whole]:
-        yield from _entry("page", page)
+    yield from _entry("page", f"reports/{'across' if cell.scenario == ACROSS else cell.paper}.html")
     yield from _scenario(cell, scenario, root)
     yield from _method(cell, root, results)
 

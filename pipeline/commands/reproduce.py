@@ -26,7 +26,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import jinja2
 import numpy as np
 from scipy import stats
 
@@ -35,6 +34,7 @@ from pipeline.cells import results
 from pipeline.cells.provenance import machine
 from pipeline.commands.git import git
 from pipeline.errors import ParamError
+from pipeline.report import fill
 from pipeline.report.statistics import Design
 from pipeline.schema import MINIATURE, ROOT, Cell, load_paper, papers
 
@@ -95,7 +95,7 @@ def reproduce(names: Sequence[str] = (), jobs: int | None = None, force: bool = 
     with committed(clone, done) as before:
         found = compare(before, clone)
         said = summary(found, before, clone)
-    write(found, said, clone, ROOT)
+    write(found, said, clone)
     print(
         "\n".join(
             [
@@ -254,7 +254,7 @@ def machine_words(committed: Path, here: Path) -> str:
     )
 
 
-def write(found: list[Comparison], said: list[str], clone: Path, root: Path) -> None:
+def write(found: list[Comparison], said: list[str], clone: Path) -> None:
     """reports/reproduction.csv, .md and .html of the clone. said: its `summary`."""
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
@@ -271,13 +271,6 @@ def write(found: list[Comparison], said: list[str], clone: Path, root: Path) -> 
         for one in found
     )
     files.write_text(clone / "reports" / "reproduction.csv", table.getvalue())
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(root / "reports" / "templates"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
     papers = {
         key: [one for one in found if one.cell.paper == key]
         for key in dict.fromkeys(one.cell.paper for one in found)
@@ -285,7 +278,5 @@ def write(found: list[Comparison], said: list[str], clone: Path, root: Path) -> 
     names = {key: load_paper(key).name for key in papers}
     pages = {key: {"key": key, "name": name} for key, name in names.items()}
     for kind in ("html", "md"):
-        text = environment.get_template(f"reproduction.{kind}.j2").render(
-            papers=papers, names=names, pages=pages, lines=said
-        )
+        text = fill(f"reproduction.{kind}", papers=papers, names=names, pages=pages, lines=said)
         files.write_text(clone / "reports" / f"reproduction.{kind}", text)
