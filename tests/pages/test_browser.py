@@ -7,9 +7,7 @@ import shutil
 import subprocess
 
 import pytest
-
-from pipeline.report import render
-from pipeline.schema import ROOT
+from html_tree import committed
 
 AXE = "axe-core@4.10.3"
 PATIENCE = 180
@@ -19,11 +17,8 @@ WAIT = "new Promise(done => setTimeout(done, 150))"
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory):
-    """The pages of the committed results, beside the files that they link to."""
-    root = tmp_path_factory.mktemp("site")
-    (root / "papers").symlink_to(ROOT / "papers")
-    return {path.stem: path for path in render(out=root / "reports")}
+def pages():
+    return committed()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 import yaml
-from html_tree import folded, read
+from html_tree import committed, folded, read
 from reporting import BALANCED, found, write_run
 
 from pipeline.errors import FedReproError, ParamError
@@ -24,9 +24,8 @@ CHIPS = {chip.name.lower(): chip for chip in Chip}
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    """The pages of the committed results: name -> path."""
-    return {path.stem: path for path in render(out=tmp_path_factory.mktemp("pages"))}
+def files():
+    return committed()
 
 
 @pytest.fixture(scope="module")
