@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from pipeline.commands import keeping
 from pipeline.errors import ParamError, guarded
+from pipeline.place import begin
 from pipeline.schema import Spelling
 
 
@@ -19,6 +20,7 @@ def stage(function: Callable, *names: str, **optional: str) -> None:
     arguments = vars(parser.parse_args())
 
     def call() -> None:
+        begin()
         for line in keeping.mend_locks():                          # DVC rewrites one when the stage has ended
             print(f"warning: {line}", file=sys.stderr, flush=True)
         for name, value in arguments.items():             # each becomes part of a path

@@ -31,6 +31,7 @@ from pipeline.cells import arithmetic, ledger, provenance, results
 from pipeline.cells.progress import clock
 from pipeline.commands.git import git
 from pipeline.errors import FedReproError, ParamError, unknown
+from pipeline.place import surroundings
 from pipeline.schema import ROOT, Cell, shorten
 from pipeline.sealing import content_hash
 
@@ -104,7 +105,9 @@ def certify(
         print(f"  not kept   {line}", flush=True)
     failed = 0
     for paper in sorted({row.cell.paper for row in kept}):
-        failed |= subprocess.run([sys.executable, "-m", "stages.sources", paper], cwd=root).returncode
+        failed |= subprocess.run(
+            [sys.executable, "-m", "stages.sources", paper], cwd=root, env=surroundings(root)
+        ).returncode
     print(f"{len(kept)} the same, {tally.different} different, {len(lost)} not compared, in "
           f"{clock(time.monotonic() - begun)}")
     return 1 if tally.different or lost or failed else 0

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from pipeline.errors import NOT_INSTALLED, FedReproError, ParamError, unknown
+from pipeline.place import HOME, begin, checkout_of, cores, surroundings
 
 
 class Commands(click.Group):
@@ -24,6 +25,7 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> None:
         """Run the command; what it returns is the exit code."""
         try:
+            begin()
             sys.exit(super().invoke(ctx) or 0)
         except FedReproError as error:
             click.echo(f"error: {error}", err=True)
@@ -207,7 +209,7 @@ def certify(
     way through the code the quickest is trained, cut short, under the code of its result and under today's.
     """
     from pipeline.commands import certify as command
-    jobs = jobs or os.cpu_count() or 1
+    jobs = jobs or cores()
     return command.certify(what, jobs, valid_too, since) if check is None else command.check(check, jobs)
 
 
@@ -305,14 +307,9 @@ def reproduce(papers: tuple[str, ...], jobs: int | None, force: bool) -> int:
 
 def here() -> None:
     """The installed command; inside another checkout it runs that checkout's own code."""
-    mine = Path(__file__).resolve().parents[2]
     with contextlib.suppress(OSError):                # a folder that is no more: `main` says so
-        at = Path.cwd()
-        found = (one for one in (at, *at.parents) if (one / "pipeline" / "commands" / "cli.py").is_file())
-        if (folder := next(found, mine)) != mine:
+        if (folder := checkout_of(Path.cwd()) or HOME) != HOME:
             os.execve(
-                sys.executable,
-                [sys.executable, "-m", "pipeline", *sys.argv[1:]],
-                os.environ | {"PYTHONPATH": str(folder)},
+                sys.executable, [sys.executable, "-m", "pipeline", *sys.argv[1:]], surroundings(folder)
             )
     main(prog_name="fedrepro")
