@@ -17,6 +17,7 @@ from pipeline.cells.loading import load
 from pipeline.cells.seeds import Job, train_seed
 from pipeline.engine.environment import default_device, executor_module, executor_name
 from pipeline.errors import FedReproError, WorkerError
+from pipeline.place import cores
 
 
 def train_seeds(jobs: list[Job], report: Callable[[dict], None]) -> Iterator[dict]:
@@ -32,7 +33,7 @@ def train_seeds(jobs: list[Job], report: Callable[[dict], None]) -> Iterator[dic
             else:
                 yield value
         return
-    workers = min(len(jobs), int(os.environ.get("FEDREPRO_WORKERS", os.cpu_count() or 1)))
+    workers = min(len(jobs), int(os.environ.get("FEDREPRO_WORKERS") or cores()))
     # A forked worker has torch imported already; CUDA and macOS need a fresh interpreter.
     forks = sys.platform == "linux" and not torch.cuda.is_available()
     # Seeds one after the other have processes of their own where that costs nothing: the memory that the
