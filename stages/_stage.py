@@ -1,10 +1,12 @@
 """What every stage script shares: positional arguments, and one clear line of error for bad input."""
 import argparse
+import os
 import sys
 from collections.abc import Callable
 
 from pipeline.commands import keeping
 from pipeline.errors import ParamError, guarded
+from pipeline.place import begin, cores
 from pipeline.schema import Spelling
 
 
@@ -19,6 +21,9 @@ def stage(function: Callable, *names: str, **optional: str) -> None:
     arguments = vars(parser.parse_args())
 
     def call() -> None:
+        begin()
+        # Training counts the machine's cores where this is not set.
+        os.environ.setdefault("FEDREPRO_WORKERS", str(cores()))
         for line in keeping.mend_locks():                          # DVC rewrites one when the stage has ended
             print(f"warning: {line}", file=sys.stderr, flush=True)
         for name, value in arguments.items():             # each becomes part of a path

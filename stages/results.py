@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pipeline.cells.results import as_csv, collect, curves, tidy
 from pipeline.files import write_json, write_text
-from pipeline.schema import MINIATURE, ROOT, load_paper
+from pipeline.schema import MINIATURE, ROOT, load_paper, visible
 from stages._stage import stage
 
 
@@ -43,7 +43,7 @@ def main(paper: str | None = None) -> None:
 def _digest(folder: Path, patterns: list[str]) -> str:
     """sha256 over the names and contents of the files."""
     whole = hashlib.sha256()
-    for path in sorted(path for pattern in patterns for path in folder.glob(pattern)):
+    for path in sorted(path for pattern in patterns for path in visible(folder, pattern)):
         whole.update(f"{path.relative_to(folder)} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return whole.hexdigest()
 

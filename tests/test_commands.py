@@ -3,6 +3,7 @@ in test_mistakes.py."""
 import csv
 import itertools
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -16,10 +17,11 @@ from click.testing import CliRunner
 from repository import edit, run, stage
 
 from pipeline.cells import choices
-from pipeline.commands import explain
+from pipeline.commands import explain, reproduce
 from pipeline.commands.cli import main
 from pipeline.commands.sync import sync, written
 from pipeline.errors import ParamError
+from pipeline.place import surroundings
 from pipeline.schema import COMPUTED, ROOT, Cell, load_paper, papers, planned
 
 NESTED = [(name, *inner) for name, command in main.commands.items()
@@ -395,3 +397,32 @@ def test_the_installed_command_runs_the_checkout_that_one_is_in(copy, folder):
     said = run(copy / folder, sys.executable, "-P", "-c", code, PYTHONPATH=str(ROOT)).stdout
     assert "toy, all cells" in said and papers()[0] not in said
     assert papers()[0] in run(copy.parent, sys.executable, "-P", "-c", code, PYTHONPATH=str(ROOT)).stdout
+
+
+def nowhere(path: Path) -> dict[str, str]:
+    """Python takes the code at `path`, not that of the current folder."""
+    return {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(path)}
+
+
+@pytest.mark.parametrize("words", [
+    ("pipeline", "status"), ("pipeline", "sync", "--check"), ("stages.sources", "toy"),
+    ("pipeline.commands.keeping", "status")])
+def test_the_code_of_another_checkout_is_refused(copy, words):
+    before = changed(copy)
+    done = run(copy / "papers", sys.executable, "-m", *words, expect=2, **nowhere(ROOT))
+    assert done.stdout == "" and len(done.stderr.splitlines()) == 1
+    assert str(copy) in done.stderr and str(ROOT) in done.stderr and changed(copy) == before
+
+
+def test_outside_of_any_checkout_the_code_works_on_its_own(copy):
+    assert papers()[0] in run(copy.parent, sys.executable, "-m", "pipeline", "status", **nowhere(ROOT)).stdout
+
+
+def test_children_run_the_code_of_their_parent(copy, monkeypatch):
+    """Of `reproduce` that of the clone, of `run` its own, before whatever else PYTHONPATH names."""
+    monkeypatch.setenv("PYTHONPATH", "elsewhere")
+    for environment, root in ((reproduce._environment(ROOT, copy), copy), (surroundings(ROOT), ROOT)):
+        assert environment["PYTHONPATH"].split(os.pathsep) == [str(root), "elsewhere"]
+        code = "import pipeline; print(pipeline.__file__)"
+        said = run(ROOT.parent, sys.executable, "-P", "-c", code, PYTHONPATH=environment["PYTHONPATH"]).stdout
+        assert said.strip() == str(root / "pipeline/__init__.py")

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from pipeline.data.registry import REGISTRY
 from pipeline.errors import ParamError, unknown
+from pipeline.place import check_owner
 from pipeline.schema import (
     COMPUTED,
     DEMANDS,
@@ -128,8 +129,10 @@ def runnable(cell: Cell, root: Path = ROOT) -> tuple[Scenario, str, dict, Any]:
 
 
 def check_environment(here: bool = True) -> None:
-    """ParamError naming the first variable whose value cannot be used. torch is imported only where one of
-    those is set that it must judge, and where the training is `here`: another machine has another device."""
+    """ParamError where git refuses the repository, or naming the first variable whose value cannot be used.
+    torch is imported only where one of those is set that it must judge, and where the training is `here`:
+    another machine has another device."""
+    check_owner(ROOT)
     for name, (kind, bounds) in NUMBERS.items():
         if not (text := os.environ.get(name)):
             os.environ.pop(name, None)            # an empty variable is none

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from pipeline.errors import FedReproError, ParamError, unknown
-from pipeline.schema import ROOT, Cell, Published, Tuned, Tuning, check_keys, load_paper, shorten
+from pipeline.schema import ROOT, Cell, Published, Tuned, Tuning, check_keys, load_paper, shorten, visible
 from pipeline.sealing import is_sealed
 
 KEYS: dict[str, Any] = {"cell": str, "seeds": list, "configurations": list, "chosen": int, "self": str}
@@ -78,5 +78,5 @@ def published(cell: Cell, root: Path = ROOT) -> Cell:
 
 def found(root: Path = ROOT) -> Iterator[Cell]:
     """The cells that were tuned, in the order of the paths."""
-    for file in sorted(root.glob("papers/*/tuning/*/*.json")):
+    for file in visible(root, "papers/*/tuning/*/*.json"):
         yield Cell(file.parts[-4], file.parts[-2], file.stem)

@@ -112,6 +112,8 @@ class Kept:
 
     def _trusted(self, path: Path, read: Callable[[], dict]) -> dict | None:
         try:
+            if path.exists() and not path.is_file():      # to open a pipe would wait for ever
+                raise ValueError("it is no file")
             return read()
         except FileNotFoundError:
             return None

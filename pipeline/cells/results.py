@@ -32,6 +32,7 @@ from pipeline.schema import (
     load_paper,
     papers,
     shorten,
+    visible,
 )
 from pipeline.sealing import is_sealed
 
@@ -197,7 +198,7 @@ def is_percent(measure: str) -> bool:
 def collect(root: Path = ROOT) -> dict[Cell, dict]:
     """Every finished cell of every paper, in the order of the paths, with its checked result.json."""
     found = {}
-    for path in sorted(root.glob("papers/*/runs/*/*/result.json")):
+    for path in visible(root, "papers/*/runs/*/*/result.json"):
         document = read(path)
         found[Cell.parse(document["cell"])] = document
     return found
@@ -227,7 +228,7 @@ def survey(root: Path = ROOT) -> tuple[dict[Cell, dict], list[Problem]]:
     call. Besides what `read` refuses, that is a cell that paper.yaml does not know, or a history.csv or
     metrics file that disagrees with result.json. """
     found, problems = {}, []
-    for path in sorted(root.glob("papers/*/runs/*/*/result.json")):
+    for path in visible(root, "papers/*/runs/*/*/result.json"):
         cell = Cell(path.parts[-5], *path.parts[-3:-1])
         try:
             _check_names(cell, path, root)

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from pipeline.errors import NOT_INSTALLED, FedReproError, ParamError, unknown
+from pipeline.place import HOME, begin, checkout_of, cores, surroundings
 
 
 class Commands(click.Group):
@@ -24,6 +25,7 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> None:
         """Run the command; what it returns is the exit code."""
         try:
+            begin()
             sys.exit(super().invoke(ctx) or 0)
         except FedReproError as error:
             click.echo(f"error: {error}", err=True)
@@ -196,7 +198,7 @@ def verify(what: tuple[str, ...], seconds: float, jobs: int | None) -> int:
     What agrees counts as today's.
     """
     from pipeline.commands.verify import verify as command
-    return command(what, seconds, jobs or os.cpu_count() or 1)
+    return command(what, seconds, jobs or cores())
 
 
 @main.command(short_help="Every method, in a line.", epilog=example("fedrepro methods"))
@@ -293,14 +295,9 @@ def reproduce(papers: tuple[str, ...], jobs: int | None, force: bool) -> int:
 
 def here() -> None:
     """The installed command; inside another checkout it runs that checkout's own code."""
-    mine = Path(__file__).resolve().parents[2]
     with contextlib.suppress(OSError):                # a folder that is no more: `main` says so
-        at = Path.cwd()
-        found = (one for one in (at, *at.parents) if (one / "pipeline" / "commands" / "cli.py").is_file())
-        if (folder := next(found, mine)) != mine:
+        if (folder := checkout_of(Path.cwd()) or HOME) != HOME:
             os.execve(
-                sys.executable,
-                [sys.executable, "-m", "pipeline", *sys.argv[1:]],
-                os.environ | {"PYTHONPATH": str(folder)},
+                sys.executable, [sys.executable, "-m", "pipeline", *sys.argv[1:]], surroundings(folder)
             )
     main(prog_name="fedrepro")

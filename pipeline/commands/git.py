@@ -1,8 +1,10 @@
 """Calls of git, for commands that cannot do without."""
+import os
 import subprocess
 from pathlib import Path
 
 from pipeline.errors import NO_REPOSITORY, FedReproError
+from pipeline.place import distrusted
 
 
 def git(root: Path, *arguments: str) -> str:
@@ -10,11 +12,14 @@ def git(root: Path, *arguments: str) -> str:
     fails."""
     try:
         return subprocess.run(
-            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True,
+            env={**os.environ, "LC_ALL": "C"}
         ).stdout.rstrip("\n")
     except FileNotFoundError:
         raise FedReproError("FedRepro needs git, which is not installed") from None
     except subprocess.CalledProcessError as error:
+        if problem := distrusted(error.stderr, root):
+            raise FedReproError(problem) from None
         lines = error.stderr.strip().splitlines() or ["failed"]
         none = any("not a git repository" in line for line in lines)       # a hint may come after it
         raise FedReproError(NO_REPOSITORY if none else f"git {arguments[0]}: {lines[-1]}") from None

@@ -17,7 +17,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pipeline import files
-from pipeline.errors import conflict
+from pipeline.errors import conflict, guarded
+from pipeline.place import begin
 from pipeline.schema import ROOT
 
 # When to put kept outputs back.
@@ -201,10 +202,11 @@ def dvc() -> None:
     from dvc.cli import main
     from dvc.repo import Repo
 
+    begin()
     write_whole(Path(Repo.find_root()))
     sys.argv[0] = "dvc"                               # for its list of who reads and writes what
     sys.exit(main())
 
 
 if __name__ == "__main__":
-    dvc()
+    guarded(dvc)

@@ -15,7 +15,6 @@ t s sqrt(2 / n).
 """
 import csv
 import io
-import os
 import shutil
 import subprocess
 import sys
@@ -34,6 +33,7 @@ from pipeline.cells import results
 from pipeline.cells.provenance import machine
 from pipeline.commands.git import git
 from pipeline.errors import ParamError
+from pipeline.place import surroundings
 from pipeline.report import fill
 from pipeline.report.statistics import Design
 from pipeline.schema import MINIATURE, ROOT, Cell, load_paper, papers
@@ -86,7 +86,7 @@ def reproduce(names: Sequence[str] = (), jobs: int | None = None, force: bool = 
             *["--force"] * (not wanted <= done),
         ],
         cwd=clone,
-        env=_environment(ROOT),
+        env=_environment(ROOT, clone),
     ).returncode
     if code:
         return code
@@ -150,10 +150,10 @@ def committed(clone: Path, names: Iterable[str]) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _environment(root: Path) -> dict[str, str]:
-    """Runs are imported into the repository's own MLflow database, unless the user names another; trained
-    seeds count although every stage runs."""
-    kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+def _environment(root: Path, clone: Path) -> dict[str, str]:
+    """The clone's code runs, whatever Python would take. Runs are imported into the repository's own MLflow
+    database, unless the user names another; trained seeds count although every stage runs."""
+    kept = {key: value for key, value in surroundings(clone).items() if key != "PYTHONDONTWRITEBYTECODE"}
     return {"MLFLOW_TRACKING_URI": f"sqlite:///{root / 'mlflow.db'}", **kept, "FEDREPRO_FORCE": ""}
 
 

@@ -37,6 +37,7 @@ from pipeline.commands.sync import sync
 from pipeline.engines import Engine, engine
 from pipeline.engines.local import Local
 from pipeline.errors import NO_REPOSITORY, FedReproError, ParamError, conflict, unknown
+from pipeline.place import cores
 from pipeline.schema import MINIATURE, MINIATURES, ROOT, Cell, load_paper, papers, planned, shorten
 
 SECONDS_BETWEEN_LINES = 10.0             # without a terminal
@@ -397,7 +398,3 @@ def _display(schedule: Schedule, jobs: int) -> Plain:
     from rich.console import Console
     console = Console()
     return Table(schedule, jobs, console) if console.is_terminal else Plain(schedule, jobs)
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -39,6 +39,7 @@ from pipeline.schema import (
     load_paper,
     papers,
     planned,
+    visible,
 )
 from pipeline.sealing import is_sealed
 
@@ -175,7 +176,7 @@ def read_results(root: Path = ROOT) -> dict[Cell, dict]:
     """Every result, whole or not: one that cannot be read, was altered or has lost lines of its history is
     empty, which is stale. `pipeline.cells.results` checks more, and costs the import of pandas."""
     found = {}
-    for path in sorted(root.glob("papers/*/runs/*/*/result.json")):
+    for path in visible(root, "papers/*/runs/*/*/result.json"):
         cell = Cell(path.parts[-5], *path.parts[-3:-1])
         found[cell] = read_result(cell, root) or {}
     return found

@@ -5,6 +5,7 @@ DVC has no way to include a file or to list folders, so the stages are written o
 and committed. The root's dvc.yaml knows no paper: it depends on folders under reports/ into which every
 paper's `results` stage writes.
 """
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from pipeline.schema import (
     papers,
     planned,
     read_yaml,
+    shorten,
 )
 
 TEMPLATE, TUNING = "dvc.yaml.j2", "tuning.yaml.j2"
@@ -36,16 +38,28 @@ ENDS = (".csv", ".json")                              # of the files that a comp
 
 
 def sync(root: Path = ROOT, check: bool = False) -> list[Path]:
-    """Write what differs, and return it; with `check` nothing is written."""
+    """Write what differs, and return it; with `check` nothing is written. ParamError for a further file of
+    DVC's in a paper's folder, whose commands would run beside the written ones."""
+    texts = written(root)
+    for path in _others(root, texts):
+        raise ParamError(f"{shorten(path)}: no file of DVC's that `fedrepro sync` writes: remove it")
     found = {
         path: text
-        for path, text in written(root).items()
+        for path, text in texts.items()
         if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != text
     }
     if not check:
         for path, text in found.items():
             write_text(path, text)
     return list(found)
+
+
+def _others(root: Path, texts: dict[Path, str]) -> Iterator[Path]:
+    """What DVC would read below papers/ beside the files written: another dvc.yaml, or a *.dvc."""
+    for folder, inside, names in os.walk(root / "papers"):
+        inside[:] = [name for name in inside if name not in (".git", ".dvc")]
+        yield from (path for name in names if name == "dvc.yaml" or name.endswith(".dvc")
+                    if (path := Path(folder, name)) not in texts)
 
 
 def written(root: Path = ROOT) -> dict[Path, str]:

@@ -8,9 +8,10 @@ import contextlib
 import gzip
 import re
 import struct
+import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -19,14 +20,16 @@ from scipy.io import loadmat
 from scipy.io.matlab import MatReadError
 from sklearn.datasets import load_svmlight_file
 
-from pipeline.data.download import extract
+from pipeline.data.download import extract, say
 from pipeline.data.registry import DataSet
 from pipeline.data.store import TEST, TRAIN, Arrays
 from pipeline.errors import DataError
 from pipeline.schema import shorten
 
 BLOCK = 64                                            # decoded photographs held in memory
-IMAGES = {".jpg", ".jpeg", ".png", ".bmp"}
+# Formats that Pillow lists and does not decode by itself: EPS starts Ghostscript, the others need a plug-in.
+NOT_DECODED = {"EPS", "MPEG", "WMF", "HDF5", "GRIB", "BUFR"}
+NAMED = 3                                             # files that a line names
 SEVERITY = 10_000                                     # images per severity of CIFAR-10-C
 # What the parsers raise for damaged files; a broken PNG is a SyntaxError to Pillow.
 DAMAGED = (
@@ -40,6 +43,7 @@ DAMAGED = (
     zlib.error,
     MatReadError,
     Image.DecompressionBombError,
+    NotImplementedError,                              # SciPy, of a MATLAB file of version 7.3
 )
 
 Reader = Callable[[list[Path], Path, DataSet], Arrays]
@@ -77,7 +81,17 @@ def two_parts(parts: Sequence[tuple[np.ndarray, np.ndarray]], classes: Iterable[
 def open_image(path: Path, side: int) -> np.ndarray:
     """(side, side, 3) uint8: RGB, squashed where the size differs (bilinear, antialiased)."""
     with reading(path), Image.open(path) as image:
-        return np.asarray(image.convert("RGB").resize((side, side), Image.Resampling.BILINEAR))
+        return np.asarray(_in_colour(image).resize((side, side), Image.Resampling.BILINEAR))
+
+
+def _in_colour(image: Image.Image) -> Image.Image:
+    """RGB, 8 bits. Of 16 bits the range is brought to 8, which Pillow's `convert` would cut off at 255."""
+    if image.mode == "I" and image.format in ("PNG", "PPM") or image.mode.startswith("I;16"):
+        grey = np.asarray(image).astype(np.uint32)
+        image = Image.fromarray(((grey * 255 + 32767) // 65535).astype(np.uint8))
+    elif image.mode in ("I", "F"):
+        raise ValueError(f"pixels of Pillow's mode {image.mode} have no known range")
+    return image.convert("RGB")
 
 
 def blocks(paths: list[Path], side: int) -> Iterator[np.ndarray]:
@@ -92,27 +106,51 @@ def unpack(archive: Path, target: Path, wanted: Callable[[str], bool] = lambda n
         part.startswith((".", "__MACOSX")) for part in Path(name).parts))
 
 
+@cache
+def _suffixes() -> frozenset[str]:
+    """Endings of the files that Pillow decodes."""
+    return frozenset(end for end, kind in Image.registered_extensions().items()
+                     if kind in Image.OPEN and kind not in NOT_DECODED)
+
+
 def _listed(folder: Path) -> list[Path]:
     """The images of a folder in the order of their names."""
-    return sorted(path for path in folder.iterdir() if path.suffix.lower() in IMAGES)
+    return sorted(path for path in folder.iterdir() if path.suffix.lower() in _suffixes() and path.is_file())
+
+
+def _say_left_out(listed: Iterable[Path], folders: Iterable[Path], archive: Path) -> None:
+    """A line about what lies in the images' folders and is not among the images."""
+    left = sorted({path for folder in folders for path in folder.iterdir()} - {*listed})
+    if left:
+        names = ", ".join("/".join(path.parts[-3:]) for path in left[:NAMED])
+        more = f" and {len(left) - NAMED} more" * (len(left) > NAMED)
+        say(f"{shorten(archive)}: left out, no image of a class: {names}{more}")
 
 
 def _subfolders(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.is_dir())
 
 
+def _composed(name: str) -> str:
+    """The same text for an accent that a Mac writes as a character of its own."""
+    return unicodedata.normalize("NFC", name)
+
+
 def _plain(name: str) -> str:
-    """`Real World`, `real_world` and `RealWorld` are one name."""
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+    """`Real World`, `real_world` and `RealWorld` are one name; `-15` and `15` are two."""
+    return re.sub(r"(?<=[^\W\d_])[\s_-]+(?=[^\W\d_])", "", _composed(name).casefold())
 
 
 def _holding(root: Path, names: tuple[str, ...], archive: Path) -> dict[str, Path]:
-    """{name: folder} of the first folder under `root`, itself included, that has a subfolder for every
-    name."""
+    """{name: folder} of the first folder under `root`, itself included, that has a subfolder for every name:
+    one of just this name, else the only one whose name is plainly the same."""
     for folder in [root, *sorted(path for path in root.rglob("*") if path.is_dir())]:
-        found = {_plain(path.name): path for path in _subfolders(folder)}
-        if all(_plain(name) in found for name in names):
-            return {name: found[_plain(name)] for name in names}
+        inside = _subfolders(folder)
+        found = {name: [path for path in inside if _composed(path.name) == _composed(name)]
+                 or [path for path in inside if _plain(path.name) == _plain(name)] for name in names}
+        if all(len(paths) == 1 for paths in found.values()) and len(
+                {path for (path,) in found.values()}) == len(names):
+            return {name: path for name, (path,) in found.items()}
     raise DataError(f"{shorten(archive)}: no folder in it has the subfolders {', '.join(names)}")
 
 
@@ -193,11 +231,7 @@ def syn(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     folders = _holding(unpack(files[0], scratch), ("imgs_train", "imgs_valid"), files[0])
     parts = []
     for folder in folders.values():
-        listed = [
-            (path, digit)
-            for digit in range(entry.classes)
-            for path in _class_images(folder / str(digit), files[0])
-        ]
+        listed = _of_classes([folder / str(digit) for digit in range(entry.classes)], files[0])
         parts.append(
             (
                 np.stack([open_image(path, entry.shape[0]) for path, _ in listed]),
@@ -218,10 +252,16 @@ def synth_digits(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     return two_parts(parts, entry.names)
 
 
-def _class_images(folder: Path, archive: Path) -> list[Path]:
-    if not folder.is_dir():
-        raise DataError(f"{shorten(archive)}: lacks the folder {folder.parent.name}/{folder.name}")
-    return _listed(folder)
+def _of_classes(folders: list[Path], archive: Path) -> list[tuple[Path, int]]:
+    """(image, label) of a folder for each class. DataError for a folder that is not there or holds none."""
+    if lacking := [folder for folder in folders if not folder.is_dir()]:
+        raise DataError(f"{shorten(archive)}: lacks the folder {lacking[0].parent.name}/{lacking[0].name}")
+    listed = [_listed(folder) for folder in folders]
+    _say_left_out((path for paths in listed for path in paths), folders, archive)
+    if empty := [folder for folder, paths in zip(folders, listed) if not paths]:
+        raise DataError(
+            f"{shorten(archive)}: {empty[0].parent.name}/{empty[0].name} has no image that Pillow decodes")
+    return [(path, label) for label, paths in enumerate(listed) for path in paths]
 
 
 # -- photographs, one domain -------------------------------------------------------------------------------
@@ -293,11 +333,7 @@ def tiny_imagenet(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     with reading(annotations):
         validation = sorted((root / "val" / "images" / line[0], numbers.index(line[1]))
                             for line in (text.split("\t") for text in annotations.read_text().splitlines()))
-    train = [
-        (path, k)
-        for k, number in enumerate(numbers)
-        for path in _class_images(root / "train" / number / "images", files[0])
-    ]
+    train = _of_classes([root / "train" / number / "images" for number in numbers], files[0])
     listed = train + validation
     return Arrays(
         blocks([path for path, _ in listed], entry.shape[0]),
@@ -330,7 +366,8 @@ def folders(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
                 f"{entry.classes}, "
                 "the same in every domain"
             )
-        listed += [(path, label, number) for label, each in enumerate(inner) for path in _listed(each)]
+        _say_left_out(_subfolders(folder), [folder], files[0])
+        listed += [(path, label, number) for path, label in _of_classes(inner, files[0])]
     paths, labels, domains = zip(*listed, strict=True)
     return Arrays(
         blocks(list(paths), entry.shape[0]),

@@ -15,10 +15,22 @@ STYLE: dict[Any, Any] = {                             # matplotlib types the key
 }
 
 
+OURS = ("client", "domain", "train", "test")          # the first columns; those of the classes come behind
+MARKED = "class "
+
+
+def class_columns(classes: list[str]) -> list[str]:
+    """Names of the classes' columns: as the classes are called, or `class 90: train` for all of them where
+    one has no name, the name of another, or one that reads as a column of ours or as such a mark."""
+    clear = len({*classes}) == len(classes) and all(
+        name and name not in OURS and not name.startswith(MARKED) for name in classes)
+    return classes if clear else [f"{MARKED}{label}: {name}" for label, name in enumerate(classes)]
+
+
 def label_counts(parts: Parts, labels: np.ndarray, classes: list[str]) -> pd.DataFrame:
     """One row per client: name, domain, training and own test images, then the training images of every
-    class."""
-    rows = []
+    class (`class_columns`)."""
+    rows, columns = [], class_columns(classes)
     for (name, domain), train, test in zip(parts.clients, parts.train, parts.own_test, strict=True):
         counts = np.bincount(labels[train], minlength=len(classes))
         rows.append(
@@ -27,7 +39,7 @@ def label_counts(parts: Parts, labels: np.ndarray, classes: list[str]) -> pd.Dat
                 "domain": domain,
                 "train": len(train),
                 "test": len(test),
-                **dict(zip(classes, counts, strict=True)),
+                **dict(zip(columns, counts, strict=True)),
             }
         )
     return pd.DataFrame(rows)
@@ -36,7 +48,7 @@ def label_counts(parts: Parts, labels: np.ndarray, classes: list[str]) -> pd.Dat
 def draw(table: pd.DataFrame, path) -> None:
     """Stacked bars, one per client and one colour per class, as an SVG that is the same for the same
     table."""
-    classes = list(table.columns[4:])
+    classes = list(table.columns[len(OURS):])
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(figsize=(7.2, 1.1 + 0.22 * min(len(table), 100)), layout="constrained")
         colours = plt.get_cmap("tab20")(np.arange(len(classes)) % 20)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.engines import Task
+from pipeline.place import HOME, surroundings
 
 
 class Process:
@@ -39,7 +40,7 @@ class Local:
         task.events.unlink(missing_ok=True)
         workers = min(task.workers, int(os.environ.get("FEDREPRO_WORKERS") or task.workers))
         environment = {
-            **os.environ,
+            **surroundings(HOME),
             "OMP_NUM_THREADS": "1",
             "FEDREPRO_WORKERS": str(workers),
             "FEDREPRO_EVENTS": str(task.events),

@@ -14,6 +14,7 @@ from pipeline.cells import arithmetic
 from pipeline.cells.checks import check_environment
 from pipeline.engines.delivery import Order, deliver, versions
 from pipeline.errors import TrainingError, guarded
+from pipeline.place import begin
 from pipeline.schema import ROOT, Cell
 
 
@@ -34,6 +35,7 @@ def run(order: dict, root: Path, log: Path, events: Path, environment: dict[str,
 def work(order: str) -> None:
     """Train the cell of an order and seal what was made."""
     wanted = Order(**json.loads(order))
+    begin()
     check_environment()
     cell = Cell.parse(wanted.cell)
     node = os.uname().nodename

@@ -27,6 +27,7 @@ from pipeline.schema.loader import (
     papers,
     read_yaml,
     shorten,
+    visible,
 )
 from pipeline.schema.methods import CEILING, SPACES, method_file, method_module, method_names
 from pipeline.schema.paper import (

@@ -1,5 +1,6 @@
 """Reading params.yaml and papers/<paper>/paper.yaml, checked."""
 import dataclasses
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -170,6 +171,24 @@ def folders(root: Path = ROOT) -> list[str]:
     return names
 
 
+def visible(root: Path, pattern: str) -> list[Path]:
+    """The files of a pattern by their paths, without what tools hide beside ours (`._fedprox.json`)."""
+    return sorted(path for path in root.glob(pattern)
+                  if not any(part.startswith(".") for part in path.relative_to(root).parts))
+
+
+def _special(folder: Path) -> Iterator[Path]:
+    """Devices, pipes and sockets below a folder, or links to them: to read one may never end. Hidden names
+    are left out, such as a repository's own."""
+    for entry in os.scandir(folder):
+        if entry.name.startswith(".") or entry.is_file():
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            yield from _special(Path(entry.path))
+        elif not entry.is_dir() and os.path.exists(entry.path):
+            yield Path(entry.path)
+
+
 def check_name(name: str) -> None:
     """ParamError for a name that a paper's folder cannot have."""
     taken = f"must be none of {', '.join(TAKEN)}" if name in TAKEN else None
@@ -182,6 +201,9 @@ def load_paper(name: str, root: Path = ROOT) -> Paper:
     """papers/<name>/paper.yaml. Its miniature is added as the scenario `mini`, and once more for the other
     papers' methods."""
     path = root / "papers" / name / "paper.yaml"
+    if not Spelling().problem(name) and path.parent.is_dir():
+        for one in _special(path.parent):
+            raise ParamError(f"{shorten(one)}: a device, a pipe or a socket, not a file: remove it")
     if Spelling().problem(name) or not path.is_file():
         raise ParamError(unknown("paper", name, folders(root)))
     document = read_yaml(path)

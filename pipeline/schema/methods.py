@@ -2,6 +2,7 @@
 uses it."""
 from pathlib import Path
 
+from pipeline.schema.checker import Spelling
 from pipeline.schema.loader import ROOT
 
 CEILING = "centralised"  # no federated method: shown with the others, neither marked nor ranked with them
@@ -9,9 +10,10 @@ SPACES = "pipeline/methods/spaces.yaml"               # where tuning looks, of e
 
 
 def method_names(paper: str | None = None, root: Path = ROOT) -> list[str]:
-    """Every method that has a file; with `paper`, also this paper's own."""
+    """Every method that has a file; with `paper`, also this paper's own. What an editor or a disk of another
+    system leaves there (`.#fedavg.py`, `._fedavg.py`) has no name that a method can have."""
     return sorted({path.stem for folder in _folders(paper, root).values() for path in folder.glob("*.py")
-                   if path.stem != "base" and not path.stem.startswith("_")})
+                   if path.stem != "base" and not Spelling().problem(path.stem) and path.is_file()})
 
 
 def method_file(name: str, paper: str | None = None, root: Path = ROOT) -> Path | None:

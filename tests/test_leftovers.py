@@ -1,0 +1,95 @@
+"""What editors, disks of other systems and strangers leave among our files."""
+import os
+import shutil
+
+import pytest
+
+from pipeline.cells import choices, results
+from pipeline.cells.kept import Kept
+from pipeline.commands import sync as command
+from pipeline.errors import ParamError
+from pipeline.schema import Cell, load_paper, method_names
+from stages.results import _digest
+
+LEFT = ("._fedavg.py", ".#other.py", "fedavg~", "fedavg copy.py", "fedavg (1).py", "-x.py", "fed.avg.py")
+
+
+def test_a_method_is_a_file_whose_name_a_method_can_have(tmp_path):
+    folder = tmp_path / "pipeline" / "methods"
+    folder.mkdir(parents=True)
+    for name in ("fedavg.py", "base.py", "_steps.py", *LEFT):
+        (folder / name).write_text("")
+    (folder / "dangling.py").symlink_to("nowhere")
+    (folder / "folder.py").mkdir()
+    assert method_names(root=tmp_path) == ["fedavg"]
+
+
+def test_hidden_copies_of_results_are_none(measured):
+    known, folder = results.collect(measured), measured / "papers/fedcrl"
+    before = _digest(folder, ["published/*.csv", "runs/mini/*/result.json"])
+    shutil.copytree(folder / "runs/mini", folder / "runs/.ipynb_checkpoints")
+    shutil.copytree(folder / "runs/mini/fedavg", folder / "runs/mini/._fedavg")
+    (folder / "tuning/mini").mkdir(parents=True)
+    (folder / "tuning/mini/._fedprox.json").write_bytes(b"\0\5\26\7")
+    (folder / "published/._table1.csv").write_bytes(b"\0\5\26\7")
+    assert results.collect(measured) == known and results.survey(measured)[1] == []
+    assert list(choices.found(measured)) == []
+    assert _digest(folder, ["published/*.csv", "runs/mini/*/result.json"]) == before
+
+
+@pytest.mark.parametrize("name", ["extra/dvc.yaml", "x.dvc", "published/table1.csv.dvc", ".hidden/dvc.yaml"])
+def test_a_further_file_of_dvcs_is_refused(root, name, monkeypatch):
+    ours = root / "papers/fedcrl/dvc.yaml"
+    monkeypatch.setattr(command, "written", lambda root: {ours: "stages: {}\n"})
+    assert command.sync(root) == [ours] and command.sync(root, check=True) == []
+    path = root / "papers/fedcrl" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("stages: {x: {cmd: touch pwned}}\n")
+    for check in (True, False):
+        with pytest.raises(ParamError, match=name):
+            command.sync(root, check)
+
+
+@pytest.mark.parametrize("special", ["device", "pipe", "socket"])
+@pytest.mark.parametrize("name", ["claims.csv", "published/table1.csv", "runs/mini/fedavg/result.json"])
+def test_what_is_no_file_is_refused_by_name(measured, name, special):
+    path = measured / "papers/fedcrl" / name
+    path.unlink(missing_ok=True)
+    if special == "device":
+        path.symlink_to("/dev/zero")
+    elif special == "pipe":
+        os.mkfifo(path)
+    else:
+        import socket
+        where = os.getcwd()
+        os.chdir(path.parent)                             # the path of a socket is short
+        try:
+            socket.socket(socket.AF_UNIX).bind(path.name)
+        finally:
+            os.chdir(where)
+    load_paper.cache_clear()
+    with pytest.raises(ParamError, match=name):
+        load_paper("fedcrl", measured)
+
+
+def test_links_to_files_and_folders_are_read(measured):
+    folder = measured / "papers/fedcrl"
+    (folder / "partitions").symlink_to(measured)
+    os.replace(folder / "published/table1.csv", measured / "elsewhere.csv")
+    (folder / "published/table1.csv").symlink_to(measured / "elsewhere.csv")
+    (folder / "gone").symlink_to("nowhere")
+    load_paper.cache_clear()
+    assert load_paper("fedcrl", measured).name
+
+
+def test_a_pipe_among_kept_seeds_is_set_aside(tmp_path, capsys):
+    kept = Kept(tmp_path / ("0" * 64), 0)
+    kept.folder.mkdir(parents=True)
+    os.mkfifo(kept.finished)
+    assert kept.run() is None and kept.finished.with_name("seed-0.json.damaged").exists()
+    assert "seed-0.json" in capsys.readouterr().err
+
+
+def test_a_cell_cannot_be_named_after_what_is_hidden():
+    with pytest.raises(ParamError):
+        Cell.parse("fedcrl/mini/._fedavg")

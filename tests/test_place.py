@@ -1,0 +1,129 @@
+"""A user without a name, other terminals, few cores, proxies, relative paths, files of another user."""
+import getpass
+import http.server
+import os
+import pwd
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from repository import ROOT, run
+
+from pipeline import place
+from pipeline.cells.checks import check_environment
+from pipeline.commands import reproduce, ui
+from pipeline.commands.cli import main
+from pipeline.commands.git import git
+from pipeline.errors import FedReproError
+
+NAMES = ("LOGNAME", "USER", "LNAME", "USERNAME")
+
+
+def without(monkeypatch, *names):
+    """Variables that are restored after the test, whatever it sets."""
+    for name in names:
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+
+
+def test_a_user_without_a_name_gets_one(monkeypatch):
+    def unknown(number):
+        raise KeyError(f"getpwuid(): uid not found: {number}")
+
+    without(monkeypatch, *NAMES)
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    with pytest.raises(KeyError):
+        getpass.getuser()
+    place.begin()
+    assert getpass.getuser() == f"user{os.getuid()}"
+
+
+def test_a_user_with_a_name_keeps_it(monkeypatch):
+    without(monkeypatch, *NAMES)
+    place.begin()
+    assert not any(map(os.environ.get, NAMES))
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_any_terminal_shows_an_explanation(encoding):
+    command = [sys.executable, "-m", "pipeline", "explain", "fedlsa/mini/fedavg"]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, env={**os.environ, "PYTHONIOENCODING": encoding})
+    assert done.returncode == 0 and b"fedlsa/mini/fedavg" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("allowed, quota, expected", [
+    (1, None, 1), (8, "max 100000", 8), (8, "150000 100000", 2), (8, "10000 100000", 1),
+    (2, "800000 100000", 2), (3, "nonsense", 3)])
+def test_cores_are_those_that_may_be_used(monkeypatch, tmp_path, allowed, quota, expected):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(allowed)), raising=False)
+    monkeypatch.setattr(place, "QUOTA", tmp_path / "cpu.max")
+    if quota:
+        place.QUOTA.write_text(quota + "\n")
+    assert place.cores() == expected
+
+
+@pytest.mark.parametrize("given, expected", [
+    (None, place.LOOPBACK), ("intranet", f"intranet,{place.LOOPBACK}"), ("*", "*"),
+    (place.LOOPBACK, place.LOOPBACK)])
+def test_loopback_needs_no_proxy(monkeypatch, given, expected):
+    without(monkeypatch, "no_proxy", "NO_PROXY")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    if given:
+        monkeypatch.setenv("no_proxy", given)
+    place.begin()
+    assert os.environ["no_proxy"] == expected
+
+
+def test_the_server_of_ui_is_asked_without_a_proxy(monkeypatch):
+    without(monkeypatch, "no_proxy", "NO_PROXY")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")             # nothing answers there
+
+    class Health(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *arguments):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Health) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        assert ui._answers(f"http://127.0.0.1:{server.server_port}/health")
+        server.shutdown()
+
+
+def test_a_relative_mirror_is_that_of_where_the_user_stands(monkeypatch, tmp_path):
+    (tmp_path / "mirror").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDREPRO_MIRROR", "mirror")
+    assert CliRunner().invoke(main, ["methods"]).exit_code == 0
+    assert reproduce._environment(ROOT, tmp_path)["FEDREPRO_MIRROR"] == str(tmp_path / "mirror")
+
+
+def test_files_of_another_user_are_one_line_that_says_what_to_do(monkeypatch):
+    """The variable is git's own, for its tests."""
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    for call in (lambda: git(ROOT, "rev-parse", "HEAD"), check_environment):
+        with pytest.raises(FedReproError) as error:
+            call()
+        assert f"safe.directory {ROOT}" in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_clone_has_the_same_bytes_whatever_git_is_set_to(tmp_path):
+    """Of Git for Windows, core.autocrlf is true."""
+    origin, clone = tmp_path / "origin", tmp_path / "clone"
+    origin.mkdir()
+    content = {"history.csv": b"seed,round\n0,1\n", "odd.csv": b"a\r\nb\n",
+               ".gitattributes": (ROOT / ".gitattributes").read_bytes()}
+    for name, text in content.items():
+        (origin / name).write_bytes(text)
+    run(origin, "git", "init", "-q")
+    run(origin, "git", "add", "-A")
+    run(origin, "git", "-c", "user.name=x", "-c", "user.email=x@example.org", "commit", "-qm", "files")
+    run(tmp_path, "git", "clone", "-q", "-c", "core.autocrlf=true", str(origin), str(clone))
+    assert {path.name: path.read_bytes() for path in clone.iterdir() if path.is_file()} == content
+    assert Path(clone, ".git").is_dir()
