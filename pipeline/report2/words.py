@@ -6,9 +6,8 @@ The CSVs write settings as `practical(beta=0.1,N=20),test=clean`, method variant
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from pipeline.cells.results import Summary
 from pipeline.schema import ACROSS, MINIATURE, Paper
 
 GREEK = {
@@ -60,7 +59,6 @@ GROUPS = {
     "other": "of the models on the other side of local training",
 }
 ARCHIVES = {"https://arxiv.org/abs/": "arXiv:", "https://doi.org/": "doi:"}
-NUMBERS = "no one two three four five six seven eight nine ten eleven twelve".split()
 _GREEK = re.compile(rf"(?<![A-Za-z])({'|'.join(GREEK)})(?![A-Za-z])")
 _OUTSIDE = re.compile(r",(?![^(\[]*[)\]])")  # a comma that no bracket encloses
 _VARIANT = re.compile(r"(?P<base>[^\[]+)\[(?P<options>.*)\]")
@@ -154,36 +152,6 @@ def hours_words(hours: float) -> str:
         minutes = max(round(60 * hours), 1)
         return f"{minutes} minute{'s' * (minutes > 1)}"
     return f"{hours:,.0f} hours" if hours >= 10 else f"{hours:.1f} hours"
-
-
-def counted(count: int, noun: str) -> str:
-    """`one cell`, `9 cells`, `no claim`: words up to twelve."""
-    return f"{spelt(count)} {noun}{'' if count < 2 else 's'}"
-
-
-def spelt(count: int) -> str:
-    """`three`, `770`: words up to twelve."""
-    return NUMBERS[count] if count < len(NUMBERS) else f"{count:,}"
-
-
-def waiting_words(cells: int, hours: float | None) -> str:
-    """`9 cells, about 137 hours`, of one process; years where there are many."""
-    if hours is None:
-        return counted(cells, "cell")
-    years = hours / 8766
-    return f"{counted(cells, 'cell')}, about {f'{years:.1f} years' if years >= 1 else hours_words(hours)}"
-
-
-def bytes_words(count: int) -> str:
-    """1,536 -> `1.5 kB`; powers of 1,000."""
-    if count < 1000:
-        return f"{count} B"
-    value = count / 1000
-    for unit in ("kB", "MB"):
-        if value < 1000:
-            return f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} GB"
 
 
 def scenario_title(paper: Paper, scenario: str) -> str:
