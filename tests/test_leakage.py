@@ -12,7 +12,7 @@ from pipeline.cells.leakage import measure
 from pipeline.errors import ParamError
 from pipeline.inversion import infer_label, invert_gradients, invert_representations, matched, ssim
 from pipeline.report import render
-from pipeline.report.leakage import COLUMNS, leakage, read, write
+from pipeline.report.experiments import COLUMNS, leakage, read, write
 from pipeline.report.study import studies
 
 SIDE = 16
