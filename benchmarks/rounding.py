@@ -20,7 +20,7 @@ from statistics import fmean
 from pipeline.cells.arithmetic import PORTABLE
 from pipeline.cells.kept import FORCE
 from pipeline.files import write_csv
-from pipeline.report.leakage import NOISE as COLUMNS
+from pipeline.report.experiments import NOISE as COLUMNS
 from pipeline.schema import ROOT, Cell
 
 CELLS = {"fedcrl": ("fedavg", "fedrep", "ditto"), "fedlsa": ("fedavg", "fedlsa"), "rahfl": ("base", "rahfl"),

@@ -1,6 +1,6 @@
 """Measure what can be reconstructed of the images from what clients send: `python -m stages.leakage`."""
 from pipeline.cells import arithmetic
-from pipeline.report.leakage import PAPER, write
+from pipeline.report.experiments import PAPER, write
 from pipeline.schema import MINIATURE, load_paper
 from stages._stage import stage
 

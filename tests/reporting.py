@@ -46,11 +46,9 @@ PAPER = {
             "rows": {"Averaged": None},
             "blocks": {
                 "practical(beta=0.1,N=20)|CIFAR_10": {"scenario": "balanced"},
-                "pathological(N=20)|CIFAR_10": {"scenario": "skewed", "previous": "balanced"},
+                "pathological(N=20)|CIFAR_10": {"scenario": "skewed"},
             },
             "columns": {"Acc.": "weighted", "Std.": "clients_std"},
-            "marks": ["rank", "average"],
-            "remarks": {"FedProx": "not credible: 5_000 & more"},
         },
         "table3": {"number": "3", "title": "Sizes", "published": "table3.csv"},
     },

@@ -11,7 +11,7 @@ from pipeline import keys
 from pipeline.cells.leakage import measure
 from pipeline.errors import ParamError
 from pipeline.inversion import infer_label, invert_gradients, invert_representations, matched, ssim
-from pipeline.report.leakage import COLUMNS, read, write
+from pipeline.report.experiments import COLUMNS, read, write
 
 SIDE = 16
 

@@ -42,7 +42,6 @@ def texts(paper: Paper) -> dict[str, str]:
         found |= {f"readings[{i}].{part}": getattr(one, part) for part in ("paper", "run", "why")}
     for key, table in paper.tables.items():
         found |= {f"tables.{key}.title": table.title, f"tables.{key}.note": table.note}
-        found |= {f"tables.{key}.remarks.{row}": text for row, text in table.remarks.items()}
     return found | {f"figures.{key}.title": figure.title for key, figure in paper.figures.items()}
 
 

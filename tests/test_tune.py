@@ -17,7 +17,7 @@ from pipeline.commands.tune import targets
 from pipeline.data import partition, validation
 from pipeline.data.partition import Parts
 from pipeline.errors import FedReproError, ParamError, TrainingError, WorkerError
-from pipeline.report.tuning import tunings
+from pipeline.report.experiments import tunings
 from pipeline.schema import RATE, ROOT, SPACES, Cell, Trial, Tuned, load_paper, papers, planned, read_yaml
 
 CELL = Cell("fedcrl", "mini", "fedprox")
@@ -274,7 +274,7 @@ def test_the_choice_is_trained_and_reported(short, tuned, monkeypatch):
     assert report.after.mean == np.mean(result["measures"]["weighted"])
     assert report.before.mean == np.mean(own["measures"]["weighted"])
     fewer = own | {"seeds": [0, 1]}
-    monkeypatch.setattr("pipeline.report.tuning.of_tuning", lambda *_: {cell: result, other: fewer})
+    monkeypatch.setattr("pipeline.report.experiments.of_tuning", lambda *_: {cell: result, other: fewer})
     (report,), _ = tunings(short)
     assert report.before and report.after is None                    # other seeds are not compared
     assert report.configurations == choices.means(tuned["configurations"])

@@ -20,9 +20,8 @@ from pipeline.commands import status
 from pipeline.commands.hours import rates_of
 from pipeline.errors import ParamError
 from pipeline.report.claims import Claim, Printed, read_claims
-from pipeline.report.evidence import Evidence, Source
 from pipeline.report.study import studies
-from pipeline.report.verdicts import MOST, Chip, Verdict, judge
+from pipeline.report.verdicts import MOST, Chip, Evidence, Source, Verdict, judge
 from pipeline.report.words import counted, hours_words
 from pipeline.schema import MINIATURES, ROOT, Cell, load_paper
 

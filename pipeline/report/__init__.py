@@ -2,7 +2,7 @@
 
 import base64
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cache
 from pathlib import Path
 
@@ -13,11 +13,11 @@ from pipeline.cells.results import as_csv, survey, tidy
 from pipeline.errors import FedReproError
 from pipeline.files import write_text
 from pipeline.report import across, latex, markdown
+from pipeline.report.comparison import overview
 from pipeline.report.figures import CSS
-from pipeline.report.overview import citation, overview
 from pipeline.report.page import page
 from pipeline.report.study import studies
-from pipeline.report.words import FILTERS
+from pipeline.report.words import FILTERS, citation
 from pipeline.schema import ROOT, load_paper
 
 TEMPLATES = ROOT / "reports" / "templates"
@@ -54,12 +54,24 @@ def render(papers: Iterable[str] | None = None, root: Path = ROOT, out: Path | N
     files["measured.csv"] = as_csv(tidy(results))
     for name, text in files.items():
         write_text(out / name, text)
+    _remove_stale(out / "tables", {out / name for name in files}, list(papers or pages), pages)
     if (front := root / "README.md").exists() and out == root / "reports":
         write_text(front, markdown.readme(front.read_text(encoding="utf-8"), pages))
     if texts := list(dict.fromkeys(problem.text for problem in problems)):
         count = "" if len(texts) == 1 else f"{len(texts)} problems; the first: "
         raise FedReproError(count + texts[0])
     return [out / name for name in files]
+
+
+def _remove_stale(
+    folder: Path, written: Collection[Path], papers: Collection[str], known: Iterable[str]
+) -> None:
+    """Delete LaTeX files of these papers that were not written: their tables are gone or renamed."""
+    known = list(known)
+    for path in folder.glob("*.tex"):
+        owner = max((key for key in known if path.name.startswith(f"{key}-")), key=len, default="")
+        if owner in papers and path not in written:
+            path.unlink()
 
 
 def fill(template: str, **context) -> str:

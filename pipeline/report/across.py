@@ -20,12 +20,11 @@ from pipeline.cells.readings import described
 from pipeline.cells.results import Summary, lower_is_better, summarise
 from pipeline.report import figures as draw
 from pipeline.report.comparison import Column, Dot, Dots, Rank, Setting, dots, place_of
-from pipeline.report.leakage import leakage, noise
+from pipeline.report.experiments import leakage, noise, tuned, tunings
 from pipeline.report.page import Grid, Line, Number
-from pipeline.report.panels import merge_heads, result_path
+from pipeline.report.published import merge_heads, result_path
 from pipeline.report.statistics import Ranks, ranks
 from pipeline.report.study import Study
-from pipeline.report.tuning import tuned, tunings
 from pipeline.report.words import FILTERS, measure_words, variant
 from pipeline.schema import CEILING, MINIATURE, MINIATURES, ROOT, Cell, Paper, Scenario, method_names
 

@@ -1,17 +1,22 @@
-"""Printed beside measured: the methods of every setting as dots on an axis and as ranks, and the claims."""
+"""Printed and measured: the methods of every setting as dots on an axis and as ranks, the claims, and the
+overview of all papers."""
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pipeline.cells.results import Summary, lower_is_better, summarise
 from pipeline.report.claims import Claim
-from pipeline.report.panels import Panel
+from pipeline.report.published import Panel, columns
 from pipeline.report.study import Study
 from pipeline.report.tables import TableView
-from pipeline.report.verdicts import Verdict
+from pipeline.report.verdicts import Chip, Verdict, count
 from pipeline.report.words import GROUPS, minus, ordinal, signed
 from pipeline.schema import Cell
+
+if TYPE_CHECKING:  # imports this module
+    from pipeline.report.page import Page
 
 # Measures that sum up a block of columns.
 AVERAGES = ("average", "weighted", "AVG")
@@ -25,6 +30,8 @@ SHORT = "-short"
 # Percent points from 0 that the axis of the claims shows at most.
 FARTHEST = 20.0
 STEPS = (1, 2, 4, 5, 10)
+# Main claims of a paper on the overview.
+TILES = 4
 
 
 def sums_up(measure: str) -> bool:
@@ -76,7 +83,7 @@ def settings(study: Study, views: Iterable[TableView], main: Iterable[Claim] = (
     found: dict[tuple, Setting] = {}
     for view in views:
         for panel in view.panels:
-            for i in range(panel.width if len(panel.stub) < 3 else 0):
+            for i in range(len(columns(panel.heads)) if len(panel.stub) < 3 else 0):
                 _add(found, study, view, panel, i)
     return sorted((one for one in found.values() if one.columns), key=lambda one: _importance(one, main))
 
@@ -121,7 +128,7 @@ def _shortened(study: Study, cells: dict[str, Cell], measure: str) -> list[Colum
 
 def _title(study: Study, view: TableView, panel: Panel, i: int, measure: str) -> str:
     """What a column is about: its headings without the name of the average, else the table's data set."""
-    *upper, last = panel.columns[i].split(" · ")
+    *upper, last = dict.fromkeys(columns(panel.heads)[i])
     parts = list(filter(None, [panel.title, *upper])) or ([] if last in HEADINGS else [last])
     data = {key.split("|")[1] for key in study.paper.tables[view.key].blocks}
     group = GROUPS.get(measure.partition(".")[0], "")
@@ -358,3 +365,40 @@ def claims_axis(found: list[Verdict]) -> Axis | None:
     reach = max(abs(n) for v in shown for n in (v.point, v.printed) if n is not None)
     span = min(max(reach, 1.0), FARTHEST)
     return Axis.over([-span, span])
+
+
+# -- the overview --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Overview:
+    """What the first page shows."""
+
+    pages: "list[Page]"
+    axis: Axis | None
+    # paper -> its main claims that have a number; without any the first of them
+    main: "list[tuple[Page, list[ClaimRow]]]"
+    counts: dict[Chip, int]
+    done: int
+    planned: int
+
+
+def overview(pages: "Iterable[Page]") -> Overview:
+    """Papers with measured claims come first."""
+    pages = sorted(pages, key=lambda page: not page.measured)
+    chosen = {page.key: measured_first(page.main) for page in pages}
+    axis = claims_axis([row.verdict for rows in chosen.values() for row in rows])
+    main = [(page, [claim_row(row.verdict, axis) for row in chosen[page.key]]) for page in pages]
+    return Overview(
+        pages,
+        axis,
+        main,
+        count(row.verdict for page in pages for row in page.claims),
+        sum(page.done for page in pages),
+        sum(page.planned for page in pages),
+    )
+
+
+def measured_first(rows: list[ClaimRow]) -> list[ClaimRow]:
+    """Of a paper's tiles those with a number; without any the first."""
+    return [row for row in rows if row.verdict.point is not None][:TILES] or rows[:1]

@@ -31,7 +31,7 @@ from pipeline.report.extras import (
 from pipeline.report.figures import Ink, Panel
 from pipeline.report.study import Study
 from pipeline.report.words import measure_words, pretty
-from pipeline.schema import COMPUTED, MINIATURE, MINIATURES, PICTURE, Cell, Figure, shorten
+from pipeline.schema import MINIATURE, MINIATURES, Cell, Figure, shorten
 
 OURS = "Ours"
 Stored = dict[str, tuple[Cell, pd.DataFrame]]
@@ -58,7 +58,6 @@ class FigureView:
     svg: Markup
     caption: str
     miniature: Drawing | None
-    command: str = ""  # what runs the cells that are missing; empty where it has all
 
 
 def figures(study: Study) -> list[FigureView]:
@@ -71,9 +70,8 @@ def figures(study: Study) -> list[FigureView]:
             mini = None if mini in [view.miniature for view in views] else mini  # as another figure's
             printed = any(letter.isdigit() for letter in figure.number)  # also R1, R2 of a supplement
             heading = f"Figure {figure.number}" if printed else OURS
-            title, command = figure.title.removesuffix(ELSEWHERE), _command(study, key, figure)
-            page = shown.svg, shown.caption, mini, command
-            views.append(FigureView(key, figure.number, heading, title, *page))
+            title = figure.title.removesuffix(ELSEWHERE)
+            views.append(FigureView(key, figure.number, heading, title, shown.svg, shown.caption, mini))
     return views + list(_ours(study))
 
 
@@ -99,32 +97,6 @@ def _ours(study: Study) -> Iterator[FigureView]:
 def _drawing(shown: Shown) -> Drawing | None:
     panels, caption, legend = shown
     return Drawing(draw.page(panels, legend), caption) if panels else None
-
-
-def _command(study: Study, key: str, figure: Figure) -> str:
-    """`fedrepro run 'papers/fedcrl/dvc.yaml:main@cifar10-dir-01-*'`, for scenarios that lack something."""
-    compute = [f"python -m stages.figures {study.key}"] if figure.kind in (*COMPUTED, PICTURE) else []
-    if figure.kind in ("clients", PICTURE):  # of the data alone
-        paths = {
-            name: examples_path(study.key, key, name, study.root) if compute else _counts(study, name)
-            for name in figure.scenarios
-        }
-        lacking = [name for name, path in paths.items() if not path.exists()]
-        stages = [f"papers/{study.key}/dvc.yaml:partition@{name}" for name in lacking]
-    else:
-        missing = [
-            cell
-            for grid in study.paper.grids.values()
-            for name in figure.scenarios
-            for method in grid.methods
-            if name in grid.scenarios and method in (figure.methods or grid.methods)
-            if (cell := study.cell(name, method)) not in study.results
-        ]
-        stages = [f"'{cell.stage(study.paper).removesuffix(cell.method)}*'" for cell in missing]
-        cells = study.finished(figure.scenarios, figure.methods) if compute else ()
-        lacking = [str(cell) for cell in cells if not geometry.table_path(key, cell, study.root).exists()]
-    run = [f"fedrepro run {' '.join(dict.fromkeys(stages))}"] if stages else []
-    return "; ".join(run + compute * bool(stages or lacking))
 
 
 def _title(study: Study, scenario: str) -> str:

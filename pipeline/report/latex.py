@@ -1,12 +1,10 @@
-"""Tables as LaTeX, one file a table, and as CSV: measured numbers with the printed ones.
+"""Tables as LaTeX, one file a table: measured numbers with the printed ones.
 
 A file compiles by itself and inside a paper by `\\input`. It fits a page of two columns in a type of 7 pt at
 least: a table takes a smaller type first, then its columns are put below one another; tall ones go over
 several floats.
 """
 
-import csv
-import io
 import re
 import unicodedata
 from collections.abc import Iterator
@@ -14,8 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 from pipeline.report.page import Grid, Line, Number, Page, Tab
-from pipeline.report.panels import Panel, Value, merge_heads
-from pipeline.report.tables import TableView
+from pipeline.report.published import columns, merge_heads
 
 # Command of a size, its points, its line spacing, and its letters' width over that of 10 pt, scaled.
 SIZES = (
@@ -120,41 +117,7 @@ def legend(tab: Tab) -> str:
     return f"Measured mean{spread}{printed}{marked}."
 
 
-def whole(tab: Tab, view: TableView) -> Tab:
-    """A table of a paper with all its columns and rows, those without a measured number too."""
-    return replace(tab, grids=[_uncut(panel) for panel in view.panels])
-
-
-def _uncut(panel: Panel) -> Grid:
-    def number(value: Value) -> Number:
-        return Number(value.mean, value.spread, value.published, value.apart, value.mark)
-
-    lines = [Line(row.name, False, row.mean, row.stub, [*map(number, row.values)]) for row in panel.rows]
-    return Grid(panel.title, panel.stub, panel.heads, lines)
-
-
-def csv_text(tab: Tab) -> str:
-    """A row per method, three columns for each of the table's: mean, standard deviation, printed."""
-    out = io.StringIO()
-    write = csv.writer(out, lineterminator="\n").writerow
-    for grid in tab.grids:
-        heads = [" ".join(dict.fromkeys(filter(None, [grid.title, *texts]))) for texts in columns(grid)]
-        write([*grid.stub, *(f"{head}{kind}" for head in heads for kind in ("", " s.d.", " printed"))])
-        for line in grid.lines:
-            texts = [text for n in line.numbers for text in (n.mean, n.spread, n.printed)]
-            write([*line.stub, *(text.replace("−", "-") for text in texts)])
-    return out.getvalue()
-
-
 # -- how much room it takes ----------------------------------------------------------------------------------
-
-
-def columns(grid: Grid) -> list[list[str]]:
-    """The heading texts of every column, the topmost first."""
-    return [
-        list(texts)
-        for texts in zip(*([head.text for head in row for _ in range(head.span)] for row in grid.heads))
-    ]
 
 
 def _wide(text: str, size=SIZES[0]) -> float:
@@ -188,7 +151,7 @@ class Piece:
 
     @property
     def heads(self) -> list[list[str]]:
-        return columns(self.grid)
+        return columns(self.grid.heads)
 
     def column(self, i: int) -> float:
         numbers = [line.numbers[i] for line in self.grid.lines]
@@ -312,7 +275,7 @@ def _tabular(piece: Piece) -> str:
 def table(tab: Tab, paper: str) -> str:
     """A table as a file of its own.
 
-    tab    the table; `whole` gives one with all columns
+    tab    the table
     paper  name of the paper
     """
     floats: list[list[Piece]] = []

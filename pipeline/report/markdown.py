@@ -10,11 +10,11 @@ from urllib.parse import quote
 import jinja2
 
 from pipeline.errors import FedReproError
-from pipeline.report.comparison import Dots
-from pipeline.report.latex import caption, columns
-from pipeline.report.overview import Citation, Overview
+from pipeline.report.comparison import Dots, Overview
+from pipeline.report.latex import caption
 from pipeline.report.page import Grid, Number, Page
-from pipeline.report.words import FILTERS
+from pipeline.report.published import columns
+from pipeline.report.words import FILTERS, Citation
 from pipeline.schema import ROOT
 
 TEMPLATES = ROOT / "reports" / "templates"
@@ -26,7 +26,7 @@ BLOCK = re.compile(r"(<!-- (\w+): written by `fedrepro report` -->\n).*?(<!-- en
 SHOWN = "fedlsa"
 
 # Numbers in a summary's tables, and claims behind the main ones, at most.
-NUMBERS, CLAIMS = 320, 20
+NUMBERS, CLAIMS = 240, 20
 
 
 class Raw(str):
@@ -48,7 +48,7 @@ def number(n: Number, leads: bool = True) -> Raw:
 
 def grid(one: Grid) -> Raw:
     """A table; where it has printed numbers, without the columns of the other model."""
-    heads, lines = columns(one), one.lines
+    heads, lines = columns(one.heads), one.lines
     short = any(n.printed for line in lines for n in line.numbers)
     shown = [i for i in range(len(heads)) if not (short and all(line.numbers[i].other for line in lines))]
     names = [", ".join(dict.fromkeys(filter(None, heads[i]))) for i in shown]

@@ -25,14 +25,13 @@ from pipeline.report.comparison import (
     sums_up,
 )
 from pipeline.report.drawings import FigureView, curves, figures
-from pipeline.report.panels import Head, Panel, Row, Value, mark, merge_heads
+from pipeline.report.published import Head, Panel, Row, Value, columns, mark, merge_heads
 from pipeline.report.study import Batch, Numbered, Study, ValueRow, deviations, grouped, provenance, values
 from pipeline.report.tables import TableView, table_view
 from pipeline.report.verdicts import Chip, count, variants, verdicts
 from pipeline.report.words import bibtex, measure_words
 from pipeline.schema import CEILING, MINIATURE, Cell, Paper, printed
 
-TILES = 4
 # Steps of the colour that shows the distance to the print.
 TINTS = 6
 
@@ -233,24 +232,23 @@ def seeds(numbers: list[Summary]) -> str:
 def cut(study: Study, panel: Panel) -> Grid | None:
     """A panel without the columns and rows that have no measured number; None where nothing is left."""
     rows = [row for row in panel.rows if any(value.number for value in row.values)]
-    levels = [[head.text for head in row for _ in range(head.span)] for row in panel.heads]
-    columns = [list(texts) for texts in zip(*levels)]
-    kept = [i for i in range(len(columns)) if any(row.values[i].number for row in rows)]
+    texts = columns(panel.heads)
+    kept = [i for i in range(len(texts)) if any(row.values[i].number for row in rows)]
     if not kept:
         return None
     groups: dict[tuple[str, ...], list[int]] = {}
     for i in kept:
-        groups.setdefault(tuple(columns[i][:-1]), []).append(i)
+        groups.setdefault(tuple(texts[i][:-1]), []).append(i)
     heads: list[list[str]] = []
     numbers: list[list[Number]] = [[] for _ in rows]
     for group in groups.values():
         given = any(_measure(rows, i).startswith(OTHER) for i in group)
         for i in sorted(group, key=lambda i: _order(_measure(rows, i))):
-            heads.append(columns[i])
+            heads.append(texts[i])
             for line, row in zip(numbers, rows):
                 line.append(number(row.values[i]))
             if _sums_up(rows, i) and not given and (label := _other(study, rows, i)):
-                heads.append([*columns[i][:-1], label])
+                heads.append([*texts[i][:-1], label])
                 for line, row in zip(numbers, rows):
                     line.append(other_model(study, row.values[i]))
     shared = [level for level in range(len(heads[0]) - 1) if len({head[level] for head in heads}) == 1]

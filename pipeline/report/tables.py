@@ -10,14 +10,18 @@ from statistics import fmean
 
 from pipeline.cells.readings import described
 from pipeline.cells.results import Summary, lower_is_better, summarise
-from pipeline.errors import ParamError, unknown
+from pipeline.errors import ParamError
 from pipeline.report.measures import COSTS, numbers
-from pipeline.report.panels import Panel, Row, Value, difference, mark, merge_heads, result_path
 from pipeline.report.published import (
-    LIKELY,
+    Panel,
     Place,
+    Row,
     Shape,
     Titles,
+    Value,
+    difference,
+    mark,
+    merge_heads,
     places_of,
     printed_number,
     read_published,
@@ -28,14 +32,8 @@ from pipeline.report.published import (
 )
 from pipeline.report.study import Study
 from pipeline.report.verdicts import variants
-from pipeline.report.words import method_words, pretty
 from pipeline.schema import DELTA, Cell, Table
 
-DOUBT = re.compile("inconsistency|oddity|likely|filled from")
-# Notes about rank marks, arrows and signs of the paper, which no page shows.
-MARKS = re.compile("mark|arrow|sign [+-]")
-# Of a negative number.
-HYPHEN = re.compile(r"(?<![\w.)/-])-(?=\d)")
 # Heading of the column that says whether a client's model is scored before or after local training
 SCORED = "scored"
 HOOKS = {"pre": "before", "post": "after"}
@@ -47,10 +45,6 @@ class TableView:
 
     about      what all columns share: setting and data set
     measured   positions with a measured number; fillable: those that runs fill, measured ones included
-    left       cells that have a stage and have not run
-    problems   results that cannot be used
-    remarks    what is wrong or uncertain in the printed numbers
-    scenarios  that a measured number comes from
     """
 
     key: str
@@ -61,10 +55,6 @@ class TableView:
     panels: list[Panel]
     measured: int
     fillable: int
-    left: list[Cell]
-    problems: list[str]
-    remarks: list[str]
-    scenarios: list[str]
 
     @property
     def heading(self) -> str:
@@ -81,8 +71,6 @@ class Filler:
     def __init__(self, study: Study, table: Table):
         self.study, self.table = study, table
         self.results = study.results
-        # asked for and not run, in order
-        self.left: dict[Cell, None] = {}
 
     def measure(self, setting: str, place: Place, label: str) -> str | None:
         """The measure that a position shows; None where it shows none."""
@@ -99,19 +87,13 @@ class Filler:
         cell = self.study.cell(block.scenario, method)
         if cell in self.results:
             measured = [*numbers(cell, self.results[cell], measure, self.study.root).values()]
-            return (
-                Value("measured", summarise(measured), cell=cell, measure=measure)
-                if measured
-                else Value("missing", problem=_unmeasured(cell, measure), measure=measure)
-            )
-        target, problem = self.study.target(cell), self.study.problems.get(cell, "")
-        if target:
-            self.left[cell] = None
-        return (
-            Value("missing", target=target, problem=problem, measure=measure)
-            if target or printed or problem
-            else Value("outside")
-        )
+            if measured:
+                return Value("measured", summarise(measured), cell=cell, measure=measure)
+            return Value("missing", measure=measure)
+        target = self.study.target(cell)
+        if target or printed or cell in self.study.problems:
+            return Value("missing", target=target, measure=measure)
+        return Value("outside")
 
     def method(self, label: str) -> str | None:
         """Key of the method in a printed row."""
@@ -149,13 +131,6 @@ def hook_of(cell: Cell, root: Path) -> str:
     scenario, algorithm, hyper = cell.resolve(root)
     kind = described(algorithm, cell.paper, root)
     return scenario.evaluation.hook or (kind.says("headline", hyper) if kind else "")
-
-
-def _unmeasured(cell: Cell, measure: str) -> str:
-    return (
-        f"{result_path(cell)}: the measure {measure!r} is missing; another version of FedRepro wrote it, "
-        "run the cell again"
-    )
 
 
 class Body:
@@ -279,10 +254,6 @@ def table_view(key: str, study: Study) -> TableView:
         panels=panels,
         measured=sum(value.state == "measured" for value in counted),
         fillable=sum(value.state != "outside" for value in counted),
-        left=list(filler.left),
-        problems=list(dict.fromkeys(value.problem for value in counted if value.problem)),
-        remarks=[*row_remarks(study.key, key, table, records, shape.row), *remarks_of(records)],
-        scenarios=list(dict.fromkeys(cell.scenario for cell in shown)),
     )
 
 
@@ -298,17 +269,6 @@ def _records(key: str, study: Study) -> list[dict[str, str]]:
             f"published/{table.published}"
         )
     return records
-
-
-def row_remarks(paper: str, key: str, table: Table, records, row: str) -> list[str]:
-    """The remarks of paper.yaml on rows; ParamError for a row that is not printed."""
-    names = {record[row] for record in records}
-    for name in table.remarks:
-        if name not in names:
-            raise ParamError(
-                f"papers/{paper}/paper.yaml: tables.{key}.remarks: {unknown('printed method', name, names)}"
-            )
-    return [f"{method_words(name)}: {text}" for name, text in table.remarks.items()]
 
 
 def other_measures(table: Table) -> dict[str, str]:
@@ -339,26 +299,3 @@ def _panel(body: Body, places: list[Place], titles: Titles, row: str) -> Panel:
         for name, words, text in zip(body.names, names, texts)
     ]
     return Panel(title, stub, merge_heads(levels), rows)
-
-
-def remarks_of(records) -> list[str]:
-    """The transcription's notes that put a number itself in doubt, each with the cells it is about."""
-    found: dict[str, list[str]] = {}
-    for record in records:
-        doubts = [
-            LIKELY.sub(r"misread, probably \1", part.strip())
-            for part in record["note"].split(";")
-            if DOUBT.search(part) and not MARKS.search(part)
-        ]
-        if doubts:
-            words = dict.fromkeys(
-                (method_words(record["method"]), record["dataset"], pretty(record["column"]), record["value"])
-            )
-            found.setdefault("; ".join(doubts), []).append(" ".join(filter(None, words)))
-    return [HYPHEN.sub("−", f"{_few(cells)}: {note}") for note, cells in found.items()]
-
-
-def _few(texts: list[str], most: int = 3) -> str:
-    """The first few of a list, and how many more there are."""
-    more = f" and {len(texts) - most} more" if len(texts) > most else ""
-    return "; ".join(texts[:most]) + more

@@ -7,6 +7,10 @@ The CSVs write settings as `practical(beta=0.1,N=20),test=clean`, method variant
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
 
 from pipeline.schema import ACROSS, MINIATURE, Paper
 
@@ -157,32 +161,8 @@ def hours_words(hours: float) -> str:
 
 def counted(count: int, noun: str) -> str:
     """`one cell`, `9 cells`, `no claim`: words up to twelve."""
-    return f"{spelt(count)} {noun}{'' if count < 2 else 's'}"
-
-
-def spelt(count: int) -> str:
-    """`three`, `770`: words up to twelve."""
-    return NUMBERS[count] if count < len(NUMBERS) else f"{count:,}"
-
-
-def waiting_words(cells: int, hours: float | None) -> str:
-    """`9 cells, about 137 hours`, of one process; years where there are many."""
-    if hours is None:
-        return counted(cells, "cell")
-    years = hours / 8766
-    return f"{counted(cells, 'cell')}, about {f'{years:.1f} years' if years >= 1 else hours_words(hours)}"
-
-
-def bytes_words(count: int) -> str:
-    """1,536 -> `1.5 kB`; powers of 1,000."""
-    if count < 1000:
-        return f"{count} B"
-    value = count / 1000
-    for unit in ("kB", "MB"):
-        if value < 1000:
-            return f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} GB"
+    number = NUMBERS[count] if count < len(NUMBERS) else f"{count:,}"
+    return f"{number} {noun}{'' if count < 2 else 's'}"
 
 
 def scenario_title(paper: Paper, scenario: str) -> str:
@@ -216,6 +196,35 @@ def bibtex_entry(kind: str, key: str, fields: Mapping[str, str]) -> str:
     escaped = {name: re.sub(r"(?<!\\)[&%#]", r"\\\g<0>", text) for name, text in fields.items() if text}
     lines = [f"  {name} = {{{text}}}" for name, text in escaped.items()]
     return f"@{kind}{{{key},\n" + ",\n".join(lines) + "\n}"
+
+
+@dataclass(frozen=True)
+class Citation:
+    """CITATION.cff: how to cite FedRepro, and where its repository is (empty: nowhere yet)."""
+
+    version: str
+    code: str
+    bibtex: str
+
+
+def citation(root: Path) -> Citation:
+    """Of the checkout; a remote's address would give other pages on every machine."""
+    file = root / "CITATION.cff"
+    facts = yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else {}
+    version, code = str(facts.get("version", "")), str(facts.get("repository-code", "")).rstrip("/")
+    released = str(facts.get("date-released", ""))
+    people = [
+        person.get("name") or f"{person['given-names']} {person['family-names']}"
+        for person in facts.get("authors", [])
+    ]
+    fields = {
+        "title": f"{{{facts.get('title', 'FedRepro')}}}",
+        "author": " and ".join(f"{{{name}}}" for name in people),
+        "year": released[:4],
+        "version": version,
+        "url": code,
+    }
+    return Citation(version, code, bibtex_entry("software", "fedrepro", fields))
 
 
 def tick(value: float, sign: bool = False) -> str:

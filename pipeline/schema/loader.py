@@ -247,8 +247,8 @@ def _references(paper: Paper) -> Iterator[tuple[str, str, str]]:
             yield from ((f"{kind}.{key}.scenarios", "scenario", name) for name in named.scenarios)
             yield from ((f"{kind}.{key}.methods", "method", name) for name in named.methods)
     for key, table in paper.tables.items():
-        yield from ((f"tables.{key}.blocks.{at}", "scenario", name) for at, block in table.blocks.items()
-                    for name in (block.scenario, block.previous) if name is not None)
+        yield from ((f"tables.{key}.blocks.{at}", "scenario", block.scenario)
+                    for at, block in table.blocks.items())
         yield from (
             (f"tables.{key}.rows.{row}", "method", name)
             for row, name in table.rows.items()

@@ -31,7 +31,6 @@ class Block:
     """Which scenario fills one (setting, dataset) block of a table, and which of its measures."""
     scenario: str
     measure: str = ""                                 # prefix of every measure of the block, e.g. "inter."
-    previous: str | None = None  # scenario of the default setting: + better, - worse than there
     only: list[str] = field(default_factory=list)     # columns that it fills, printed or ours; empty: all
 
 
@@ -44,9 +43,6 @@ class Table:
     columns  printed column -> measure, where the names differ; null: printed, but nothing that a run measures
     rows     printed method -> key of `methods`, where it is not the label; null: a mean over the rows, not a
              method
-    marks    what the paper prints beside its numbers, shown of the measured ones: `rank`, the three best of a
-             column, `average`, better or worse than the row that is a mean
-    remarks  printed method -> a footnote to its row
     also     heading -> measure of a column of ours behind the printed ones of every block
     hook     whether a column says which of a client's models each row scores
     """
@@ -57,8 +53,6 @@ class Table:
     columns: dict[str, str | None] = field(default_factory=dict)
     rows: dict[str, str | None] = field(default_factory=dict)
     baseline: str | None = None  # printed method that `delta` subtracts; null: each block's row without one
-    marks: list[Literal["rank", "average"]] = field(default_factory=list)
-    remarks: dict[str, str] = field(default_factory=dict)
     also: dict[str, str] = field(default_factory=dict)
     hook: bool = False
     note: str = ""

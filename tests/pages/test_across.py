@@ -12,9 +12,9 @@ from pipeline import methods
 from pipeline.cells.results import Problem, collect, summarise
 from pipeline.errors import FedReproError, ParamError
 from pipeline.methods._collaborative import Collaborative
-from pipeline.report import across, fill, leakage, tuning
-from pipeline.report.overview import citation
+from pipeline.report import across, experiments, fill
 from pipeline.report.study import studies
+from pipeline.report.words import citation
 from pipeline.schema import NEEDS, ROOT, Cell, Model, load_paper, load_params, papers
 
 PAPERS = papers()
@@ -223,7 +223,7 @@ def tunings(scenario="mini"):
         ("moon", 60.0, None, [1.0]),
     ]
     return [
-        tuning.Tuning(
+        experiments.Tuning(
             Cell("fedcrl", scenario, method),
             before and summarise([before - 2, before + 2]),
             after and summarise([after - 1, after + 1]),
@@ -240,7 +240,7 @@ def tuned(root):
     found = {key: study for key, study in studies({}, root).items() if key == "fedcrl"}
     found["fedcrl"].paper.methods.update(ditto={}, moon={})
     labels = {"fedavg": "FedAvg", "fedprox": "FedProx", "ditto": "Ditto", "moon": "MOON"}
-    return lambda several: tuning.tuned(found, labels, several)
+    return lambda several: experiments.tuned(found, labels, several)
 
 
 def test_tuning_before_and_after(tuned):
@@ -279,13 +279,13 @@ fedcrl,class means,0,1,c,1,class mean,0.5,0.6,0.7
 def attacked(root, text):
     path = root / "reports/leakage/leakage.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(",".join(leakage.COLUMNS) + "\n" + text)
+    path.write_text(",".join(experiments.COLUMNS) + "\n" + text)
 
 
 def test_reconstructions_stand_beside_both_guesses(root):
-    assert leakage.leakage(studies({}, root), root) is None
+    assert experiments.leakage(studies({}, root), root) is None
     attacked(root, ATTACKS)
-    shown = leakage.leakage(studies({}, root), root)
+    shown = experiments.leakage(studies({}, root), root)
     assert [words for words, _ in shown.rows] == [
         ("FedAvg", "gradient", "1", "the batch"),
         ("fedcrl", "class means", "10 or more", "nearest image"),
@@ -304,7 +304,7 @@ def test_a_broken_picture_of_attacks_is_named(root):
     attacked(root, ATTACKS)
     (root / "reports/leakage/leakage.png").write_text("no picture")
     with pytest.raises(FedReproError, match="leakage.png"):
-        leakage.leakage(studies({}, root), root)
+        experiments.leakage(studies({}, root), root)
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ def test_a_broken_picture_of_attacks_is_named(root):
 def test_wrong_numbers_of_attacks_are_named(root, text, message):
     attacked(root, text)
     with pytest.raises(ParamError, match=message):
-        leakage.read(root)
+        experiments.read(root)
 
 
 NOISE = """cell,setting,accuracy
@@ -331,11 +331,11 @@ fedccl/mini/ours,default,70
 def noisy(root, text):
     (root / "reports").mkdir(exist_ok=True)
     (root / "reports/noise.csv").write_text(text, encoding="latin-1")
-    return leakage.noise(studies({}, root), root)
+    return experiments.noise(studies({}, root), root)
 
 
 def test_what_rounding_alone_does(root):
-    assert leakage.noise(studies({}, root), root) is None
+    assert experiments.noise(studies({}, root), root) is None
     shown = noisy(root, NOISE)
     assert shown.rows == [("FEDCRL: FedAvg", [54.5, 60.2], pytest.approx([-2.85, 2.85]), pytest.approx(5.7))]
     # two numbers: their standard deviation times the square root of 2 is their difference

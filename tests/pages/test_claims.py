@@ -6,8 +6,8 @@ import pytest
 
 from pipeline.errors import ParamError
 from pipeline.report.claims import COLUMNS, Printed, parse, parse_expected, read_claims
-from pipeline.report.evidence import Evidence
 from pipeline.report.study import Study
+from pipeline.report.verdicts import Evidence
 from pipeline.schema import load_paper
 
 PAPERS = ("fedccl", "fcclplus", "fedlsa", "rahfl", "fedcrl")

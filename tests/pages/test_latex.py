@@ -1,8 +1,6 @@
 """Tables as LaTeX: they compile alone and inside a paper, fit its page, and every number is read back
-from the PDF; and as CSV."""
+from the PDF."""
 
-import csv
-import io
 import re
 import shutil
 import subprocess
@@ -13,11 +11,10 @@ from dataclasses import replace
 import pytest
 
 from pipeline.cells.results import collect
-from pipeline.report import latex
+from pipeline.report import latex, render
 from pipeline.report.page import Grid, Line, Number, page
-from pipeline.report.panels import Head, merge_heads
+from pipeline.report.published import Head, merge_heads
 from pipeline.report.study import Study
-from pipeline.report.tables import table_view
 from pipeline.report.words import minus
 from pipeline.schema import papers
 
@@ -131,14 +128,11 @@ def test_a_table_that_is_too_wide_or_too_tall_goes_over_several(tmp_path, tab, r
 
 
 @compiled
-def test_all_columns_and_texts_that_hold_markup(measured, tmp_path, tab):
-    view = table_view("table1", Study.of("fedcrl", collect(measured), measured))
-    every = latex.whole(tab, view)
-    assert numbers(every) > numbers(tab) and [grid.heads for grid in every.grids] == [view.panels[0].heads]
-    line = every.grids[0].lines[0]
+def test_texts_that_hold_markup(tmp_path, tab):
+    line = tab.grids[0].lines[0]
     odd = "\\end{x} 50% of_$a^2$ & #1 ~ {b} [c] é θ ≥ 漢"
     lines = [replace(line, stub=[odd]), replace(line, stub=["[x] \n\n \\\\"])]
-    odd_tab = replace(every, title=odd, grids=[replace(every.grids[0], lines=lines)])
+    odd_tab = replace(tab, title=odd, grids=[replace(tab.grids[0], lines=lines)])
     (tmp_path / "odd.tex").write_text(latex.table(odd_tab, "A & B"), encoding="utf-8")
     _, read = compile_tex(tmp_path, "odd")
     assert all(part in names(read) for part in (r"\end{x}50%of", "2$&#1", "{b}[c]éθ≥(U+6F22)"))
@@ -174,12 +168,9 @@ def test_bold_and_underline_survive(tab):
         assert rf"\{command}{{{n.mean}}}" in text
 
 
-def test_a_table_has_the_measured_columns_alone(measured, tab):
+def test_a_table_has_the_measured_columns_alone(tab):
     write = latex.table(tab, "X")
     assert "FedProx" not in write and "43.33" not in write
-    view = table_view("table1", Study.of("fedcrl", collect(measured), measured))
-    every = latex.table(latex.whole(tab, view), "X")
-    assert "FedProx" in every and "(43.33)" in every
 
 
 def test_a_sign_is_no_bare_character():
@@ -206,19 +197,12 @@ def test_headings_of_several_columns_stay_together_where_they_fit():
     assert sum(len(piece.grid.heads[0]) for piece in pieces) == 3
 
 
-# -- CSV -----------------------------------------------------------------------------------------------------
-
-
-def test_csv_has_every_number_with_its_print(tab):
-    rows = list(csv.reader(io.StringIO(latex.csv_text(tab))))
-    head, first = rows[0], dict(zip(rows[0], rows[1]))
-    assert head[:4] == ["method", "Avg", "Avg s.d.", "Avg printed"] and {len(row) for row in rows} == {
-        len(head)
-    }
-    assert (first["method"], first["M"], first["M s.d."], first["M printed"]) == (
-        "FedAvg",
-        "71.00",
-        "1.41",
-        "41.11",
-    )
-    assert "−" not in latex.csv_text(tab)
+def test_a_table_that_is_gone_leaves_no_file(measured):
+    folder = measured / "reports/tables"
+    folder.mkdir(parents=True)
+    for name in ("fedcrl-table9.tex", "other-table1.tex"):
+        (folder / name).write_text("old")
+    render(["fedcrl"], root=measured)
+    files = {path.name: path.read_text() for path in folder.iterdir()}
+    assert "fedcrl-table9.tex" not in files and files["other-table1.tex"] == "old"
+    assert {"fedcrl-table1.tex", "fedcrl-table2.tex"} <= set(files)

@@ -2,7 +2,6 @@
 
 import csv
 import json
-from dataclasses import replace
 
 import pytest
 import yaml
@@ -10,9 +9,8 @@ from reporting import BALANCED, write_run
 
 from pipeline.cells import results
 from pipeline.report.claims import COLUMNS, Claim, Printed, parse_expected, read_claims
-from pipeline.report.evidence import Evidence
 from pipeline.report.study import Study
-from pipeline.report.verdicts import Chip, Verdict, after_correction, count, judge, variants, verdicts
+from pipeline.report.verdicts import Chip, Evidence, Verdict, count, judge, variants, verdicts
 from pipeline.schema import load_paper
 from pipeline.sealing import seal
 
@@ -268,11 +266,10 @@ def test_claims_are_judged_elsewhere_by_a_variant_of_their_table_and_count_once(
     assert not by_id["fair"].elsewhere and sum(count(found).values()) == len(CLAIMS)
 
 
-def test_one_function_counts_and_corrects():
+def test_one_function_counts():
     claim = Claim("x", "", parse_expected(">0"), "")
     chips = [Chip.HOLDS, Chip.FAILS, Chip.HOLDS, Chip.UNDECIDED, Chip.NOT_RUN]
     made = [Verdict(claim, chip, p=p) for chip, p in zip(chips, (0.01, 0.02, 0.04, 0.6, None))]
     assert list(count(made)) == list(Chip)
     assert count(made) == dict.fromkeys(Chip, 0) | {
         Chip.HOLDS: 2, Chip.FAILS: 1, Chip.UNDECIDED: 1, Chip.NOT_RUN: 1}  # fmt: skip
-    assert after_correction(made) == 1 and after_correction([replace(made[-1])]) == 0
