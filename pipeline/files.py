@@ -17,6 +17,7 @@ from pipeline.schema import CONTROL, shorten
 
 # In names of what a process leaves: several machines or containers may share a file system.
 MACHINE = re.sub(r"\W", "_", platform.node())
+FORMULA = ("=", "+", "-", "@", "\t", "\r")          # with which a spreadsheet's formula begins
 
 
 def checksum(path: Path, algorithm: str = "sha256") -> str:
@@ -70,15 +71,26 @@ def write_json(path: Path, value: object) -> None:
     write_text(path, text + "\n")
 
 
+def as_text(value: object) -> object:
+    """A cell of a CSV that no spreadsheet takes for a formula: a text that begins with = + - @ gets a ' in
+    front. Numbers stay numbers."""
+    if not isinstance(value, str) or value[:1] not in FORMULA:
+        return value
+    with contextlib.suppress(ValueError):
+        float(value)                                  # -1.5
+        return value
+    return f"'{value}"
+
+
 def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence]) -> None:
     """Write a header and rows of the same length; all or nothing, see `write_with`."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
+    writer.writerow(map(as_text, columns))
     for row in rows:
         if len(row) != len(columns):
             raise ValueError(f"{len(row)} values for the {len(columns)} columns {', '.join(columns)}")
-        writer.writerow(row)
+        writer.writerow(map(as_text, row))
     write_text(path, text.getvalue())
 
 

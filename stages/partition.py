@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline import files
+from pipeline.cells.results import as_csv
 from pipeline.data import histogram, soundness, store
 from pipeline.data import partition as cutting
 from pipeline.errors import ParamError, unknown
@@ -88,7 +89,7 @@ def _show(paper: str, name: str, parts, stored) -> None:
     counts = histogram.label_counts(parts, stored.labels, stored.meta["classes"])
     runs = ROOT / "papers" / paper / "runs" / name
     runs.mkdir(parents=True, exist_ok=True)
-    files.write_text(runs / "clients.csv", counts.to_csv(index=False, lineterminator="\n"))
+    files.write_text(runs / "clients.csv", as_csv(counts))
     picture = io.StringIO()
     histogram.draw(counts, picture)
     files.write_text(runs / "clients.svg", picture.getvalue())

@@ -19,6 +19,7 @@ from pipeline.schema import (
     NonNegative,
     Scenario,
     check,
+    folders,
     load_paper,
     method_names,
     planned,
@@ -72,7 +73,7 @@ def _clashes(key: str, root: Path) -> Iterator[tuple[str, str]]:
     paper = load_paper(key, root)
     figures = [name for name, figure in paper.figures.items() if figure.kind in COMPUTED]
     for name, grid in paper.grids.items():
-        if name in (FOLDERS if grid.apart else (*STAGES, *figures)):
+        if name.casefold() in (FOLDERS if grid.apart else (*STAGES, *figures)):
             yield f"grids.{name}", f"a {'folder' if grid.apart else 'stage'} of the paper has this name"
     for name in {*figures} & {*STAGES}:
         yield f"figures.{name}", "a stage of the paper has this name"
@@ -86,6 +87,14 @@ def _clashes(key: str, root: Path) -> Iterator[tuple[str, str]]:
     for name in paper.figures:
         if name in SECTIONS or name in paper.tables:
             yield f"figures.{name}", "a section of the paper's page has this name"
+    kinds = {"methods": paper.methods, "scenarios": paper.scenarios, "grids": paper.grids,
+             "figures": paper.figures, "tables": paper.tables}
+    for kind, names in kinds.items():
+        for one, two, _ in _twice({name: name.casefold() for name in names}):
+            yield f"{kind}.{two}", f"on some file systems this is the same name as {one!r}"
+    for other in folders(root):
+        if other < key and other.casefold() == key.casefold():
+            yield "the folder", f"on some file systems this is the same name as {other!r}"
     for one, two, label in _twice({method: paper.label(method) for method in paper.methods}):
         yield f"methods.{two}.label", f"{one} has {label!r} already"
     for one, two, number in _twice({name: table.number for name, table in paper.tables.items()}):

@@ -6,12 +6,27 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Annotated, Any
 
 from pipeline.errors import FedReproError, ParamError, unknown
-from pipeline.schema import ROOT, Cell, Published, Tuned, Tuning, check_keys, load_paper, shorten, visible
+from pipeline.schema import (
+    ROOT,
+    Cell,
+    NonNegative,
+    Published,
+    Range,
+    Tuned,
+    Tuning,
+    Whole,
+    check,
+    check_keys,
+    load_paper,
+    shorten,
+    visible,
+)
 from pipeline.sealing import is_sealed
 
+Percent = Annotated[float, Range(low=0, high=100)]
 KEYS: dict[str, Any] = {"cell": str, "seeds": list, "configurations": list, "chosen": int, "self": str}
 
 
@@ -53,7 +68,26 @@ def read(cell: Cell, root: Path = ROOT) -> dict:
     check_keys(document, KEYS, f"{shorten(file)}:")
     if not is_sealed(document) or document["cell"] != str(cell):
         raise FedReproError(f"{shorten(file)}: was altered, or is another cell's; tune the cell again")
+    _check_values(document, f"{shorten(file)}:")
     return document
+
+
+def _check_values(document: dict, where: str) -> None:
+    """ParamError unless seeds, configurations and choice are as `tuning.tune` writes them."""
+    seeds, tried = check(list[Whole], document["seeds"], f"{where} seeds"), document["configurations"]
+    for number, one in enumerate(tried):
+        at = f"{where} configurations[{number}]"
+        one = check(dict[str, Any], one, at)
+        needed = {"changes": dict[str, Any], "values": dict[str, Any]} | (
+            {"error": str} if "error" in one else {"accuracy": list[Percent], "seconds": list[NonNegative]})
+        for key, kind in needed.items():
+            if key not in one:
+                raise ParamError(f"{at}: the key {key!r} is missing")
+            check(kind, one[key], f"{at}.{key}")
+        if "accuracy" in one and len(one["accuracy"]) != len(seeds):
+            raise ParamError(f"{at}.accuracy: not a number for every seed")
+    if not seeds or not 0 <= document["chosen"] < len(tried) or "accuracy" not in tried[document["chosen"]]:
+        raise ParamError(f"{where} chosen: {document['chosen']!r:.80} is no configuration with an accuracy")
 
 
 def tuned(cell: Cell, root: Path = ROOT) -> Tuned:

@@ -20,6 +20,7 @@ from pandas.api.types import is_integer_dtype
 
 from pipeline.cells import choices, outputs
 from pipeline.errors import FedReproError, unknown
+from pipeline.files import as_text
 from pipeline.schema import (
     ROOT,
     Cell,
@@ -381,7 +382,10 @@ def tidy(results: dict[Cell, dict]) -> pd.DataFrame:
 
 
 def as_csv(table: pd.DataFrame) -> str:
-    """A table as text, the same on every machine."""
+    """A table as text, the same on every machine; no text in it is a formula (`files.as_text`)."""
+    table = table.rename(columns=as_text)
+    for name in table.select_dtypes(exclude="number"):
+        table[name] = table[name].map(as_text)
     return table.to_csv(index=False, float_format="%.4f", lineterminator="\n")
 
 

@@ -13,13 +13,14 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 from pipeline import files
-from pipeline.errors import conflict, guarded
+from pipeline.errors import FedReproError, conflict, guarded
 from pipeline.place import begin
 from pipeline.schema import ROOT
+from pipeline.sealing import is_sealed, seal
 
 # When to put kept outputs back.
 NEVER, MISSING, ALWAYS = "never", "where one is missing", "always"
@@ -123,33 +124,54 @@ def _dvcs_lock(root: Path) -> Iterator[bool]:
 # -- outputs of stages ---------------------------------------------------------------------------------------
 
 def keep(outputs: Iterable[Path], folder: Path) -> None:
-    """Link the files of those outputs that are there into the folder, which is new."""
+    """Link the files of those outputs that are there into the folder, which is new: .cells/kept/RUN/STAGE."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    places = [str(path) for path in outputs if path.exists()]
+    root = folder.parents[3]
+    places = [path for path in outputs if path.exists()]
     for number, place in enumerate(places):
-        if os.path.isdir(place):
+        if place.is_dir():
             shutil.copytree(place, folder / str(number), copy_function=_link)
         else:
-            _link(place, folder / str(number))
-    files.write_json(folder / "places.json", places)  # last: without it nothing is put back
+            _link(str(place), folder / str(number))
+    listed = [path.relative_to(root).as_posix() for path in places]
+    files.write_json(folder / "places.json", seal({"places": listed}))        # last: else nothing is put back
 
 
-def put_back(folder: Path, when: str) -> bool:
-    """Put the kept outputs back, all or none, and remove the folder; returns whether they were. A call that
-    was killed is taken up where it was."""
+def _places(folder: Path) -> list[str]:
+    """Where the kept outputs belong, relative to the checkout; none where no whole list was written.
+    FedReproError names the first place of a list, copied from elsewhere perhaps, that lies outside."""
     try:
-        places = json.loads((folder / "places.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):                     # killed before anything had begun
-        places = []
+        listed = json.loads((folder / "places.json").read_text(encoding="utf-8"))
+        places = listed["places"] if is_sealed(listed) else []
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return []
+    for place in places:
+        if not isinstance(place, str) or not Path(place).parts or files.leads_out(place):
+            raise FedReproError(f"{place!r:.80}")
+    return places
+
+
+def put_back(folder: Path, when: str, allowed: Container[Path] | None = None) -> bool:
+    """Put the kept outputs back, all or none, and remove the folder; returns whether they were. A call that
+    was killed is taken up where it was. `allowed`: the outputs that stages have; FedReproError names a place
+    that is none of them, and nothing is put back."""
+    root = folder.parents[3]
+    try:
+        places = [root / place for place in _places(folder)]
+        if other := [place for place in places if allowed is not None and place not in allowed]:
+            raise FedReproError(repr(str(other[0].relative_to(root))))
+    except FedReproError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     left = {number for number in range(len(places)) if os.path.lexists(folder / str(number))}
     wanted = when == ALWAYS or when == MISSING and (
         len(left) < len(places) or not all(map(os.path.exists, places)))
     for number, place in enumerate(places if wanted else []):
         if number not in left:
             continue
-        shutil.rmtree(place) if os.path.isdir(place) else Path(place).unlink(missing_ok=True)
-        os.makedirs(os.path.dirname(place), exist_ok=True)
+        shutil.rmtree(place) if place.is_dir() and not place.is_symlink() else place.unlink(missing_ok=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
         os.replace(folder / str(number), place)
     (folder / "places.json").unlink(missing_ok=True)  # first: a kill must not leave the rest to be put back
     shutil.rmtree(folder, ignore_errors=True)
@@ -158,17 +180,21 @@ def put_back(folder: Path, when: str) -> bool:
     return wanted and bool(places)
 
 
-def put_back_of_the_dead(root: Path) -> list[str]:
-    """Put back what runs that were killed had kept; returns a line for each stage. To be called before this
-    process keeps any: its number may have been a dead one's."""
-    folders = sorted(root.glob(f".cells/kept/*-{files.MACHINE}/*"))
-    dead = [one for one in folders
-            if (pid := int(one.parent.name.partition("-")[0])) == os.getpid() or not files.alive(pid)]
-    return [
-        f"{folder.name}: its former outputs are back, since its run was killed"
-        for folder in dead
-        if put_back(folder, MISSING)
-    ]
+def put_back_of_the_dead(root: Path, outputs: Container[Path]) -> list[str]:
+    """Put back what runs that were killed had kept, of the stages' `outputs`; returns a line for each stage.
+    To be called before this process keeps any: its number may have been a dead one's."""
+    lines = []
+    for folder in sorted(root.glob(f".cells/kept/*-{files.MACHINE}/*")):
+        number = folder.parent.name.partition("-")[0]
+        whole = number.isdecimal() and folder.is_dir() and not folder.is_symlink()
+        if not whole or int(number) != os.getpid() and files.alive(int(number)):
+            continue
+        try:
+            if put_back(folder, MISSING, outputs):
+                lines.append(f"{folder.name}: its former outputs are back, since its run was killed")
+        except FedReproError as error:
+            lines.append(f"{folder.name}: what its run kept is not put back: {error} is no stage's output")
+    return lines
 
 
 def _link(source: str, target: str | Path) -> None:

@@ -123,9 +123,12 @@ class Schedule:
         root = Path(self.repo.root_dir)
         keeping.write_whole(root)                     # also of cells that a cluster has trained
         with _alone(self.repo, say):
-            for line in keeping.mend_held_locks(root) + keeping.put_back_of_the_dead(root):
+            for line in keeping.mend_held_locks(root):
                 say(line)
             graph = get_active_graph(self.repo.index.graph)
+            outputs = {Path(out.fs_path) for out in self.repo.index.outs}
+            for line in keeping.put_back_of_the_dead(root, outputs):
+                say(line)
             planned = plan_repro(graph, self._collect(targets))
         logs = root / ".cells" / "logs"
         self.tasks: list[Task] = []                                   # upstream before downstream

@@ -109,13 +109,20 @@ def _tuning(key: str, root: Path) -> str:
 
 
 def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
+    made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
         trim_blocks=False,
         lstrip_blocks=True,
     )
+    made.filters["quoted"] = _quoted
+    return made
+
+
+def _quoted(text: str) -> str:
+    """A user's text between YAML's single quotes, in which DVC replaces nothing."""
+    return " ".join(text.split()).replace("'", "''").replace("${", "\\${")
 
 
 def _filled(key: str, names: list[str], root: Path, apart: bool = False) -> str:

@@ -13,7 +13,7 @@ from pipeline.engines import Engine, Job, Task, file_name
 from pipeline.engines.delivery import Order, clock_ahead, delivered
 from pipeline.engines.recording import record
 from pipeline.errors import FedReproError
-from pipeline.schema import Cell
+from pipeline.schema import Cell, check
 
 SECONDS_BETWEEN_LOOKS = 1.0              # at the folders of deliveries
 SECONDS_BETWEEN_POLLS = 5.0              # of the cluster's queue
@@ -114,12 +114,12 @@ class Cluster:
             return job
         if delivered(job.order, self.root):
             self.sent.append(job)
-        elif left and left["title"] != self.title:
-            job.refuse(f"error: {task.cell} is at {left['title']} as job {left['id']}; end it there with "
+        elif left and left.title != self.title:
+            job.refuse(f"error: {task.cell} is at {left.title} as job {left.id}; end it there with "
                        f"--cancel, or delete {os.path.relpath(mark)}")
-        elif left and (left["id"], left["name"]) in self.earlier:
-            job.id, job.name = left["id"], left["name"]
-            if left["digests"] == job.order.digests:
+        elif left and (left.id, left.name) in self.earlier:
+            job.id, job.name = left.id, left.name
+            if left.digests == job.order.digests:
                 self.sent.append(job)
             else:
                 job.refuse(f"error: {task.cell}: job {job.id} trains it with other parameters or code than "
@@ -151,8 +151,8 @@ class Cluster:
     def cancel(self, tasks: Sequence[Task]) -> int:
         """End what is left of these stages."""
         marks = [self._mark(task) for task in tasks]
-        found = {mark: left for mark in marks if (left := _read(mark)) and left["title"] == self.title}
-        alive = self.earlier & {(left["id"], left["name"]) for left in found.values()}
+        found = {mark: left for mark in marks if (left := _read(mark)) and left.title == self.title}
+        alive = self.earlier & {(left.id, left.name) for left in found.values()}
         if alive:
             self.end(sorted(alive))
         for mark in found:
@@ -250,10 +250,20 @@ class Cluster:
                                                 "without a result")
 
 
-def _read(path: Path) -> dict | None:
+@dataclass(frozen=True)
+class Mark:
+    """What outlives this process of a job: `title` is the cluster's, `id` and `name` are the job's there."""
+    cell: str
+    title: str
+    id: str
+    name: str
+    digests: dict[str, str]
+
+
+def _read(path: Path) -> Mark | None:
     """What is noted of a job; None where that is nothing that can be used."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        return found if {"cell", "title", "id", "name", "digests"} <= set(found) else None
-    except (OSError, ValueError, TypeError, RecursionError):
+        return check(Mark, found, "")
+    except (OSError, ValueError, TypeError, RecursionError, FedReproError):
         return None

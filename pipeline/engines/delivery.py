@@ -11,7 +11,8 @@ from pipeline import files
 from pipeline.cells import provenance
 from pipeline.cells.inputs import inputs
 from pipeline.errors import FedReproError, TrainingError
-from pipeline.schema import ROOT, Cell
+from pipeline.schema import ROOT, Cell, NonNegative, Whole
+from pipeline.schema import check as check_shape
 from pipeline.sealing import is_sealed, seal
 
 NAME = "delivered.json"
@@ -45,6 +46,19 @@ def versions() -> dict[str, str]:
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name).partition("+")[0]
     return found
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What a worker hands over: `files` are those of the seeds, with their SHA-256; `ended` is its time."""
+    cell: str
+    digest: str
+    precision: str
+    executor: str
+    seeds: list[Whole]
+    files: dict[str, str]
+    ended: NonNegative
+    self: str
 
 
 def deliver(plan, result: dict) -> None:
@@ -87,19 +101,18 @@ def check(path: Path, order: Order, root: Path = ROOT) -> dict:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         sealed = is_sealed(found)
-    except (ValueError, KeyError, TypeError):
-        sealed = False
-    if not sealed:
-        raise _refused(path, order, "is cut short or was altered")
+        check_shape(Delivery, found if sealed else {}, "")
+    except (ValueError, KeyError, TypeError, RecursionError, FedReproError):
+        raise refused(path, order, "is cut short or was altered") from None
     if found["cell"] != order.cell or found["digest"] != order.digests.get(found["executor"]):
-        raise _refused(path, order, f"is of {found['cell']} with other parameters than today's")
+        raise refused(path, order, f"is of {found['cell']} with other parameters than today's")
     for name, digest in found["files"].items():
         if files.leads_out(name):
-            raise _refused(path, order, f"names {name!r}, which is outside .cells")
+            raise refused(path, order, f"names {name!r}, which is outside .cells")
         part = root / ".cells" / name
         if not part.exists() or files.sha256(part) != digest:
             _aside(part)
-            raise _refused(path, order, f"names {name}, which is missing, cut short or was altered")
+            raise refused(path, order, f"names {name}, which is missing, cut short or was altered")
     return found
 
 
@@ -109,7 +122,8 @@ def clock_ahead(path: Path) -> float:
     return ahead if ahead > AHEAD else 0.0
 
 
-def _refused(path: Path, order: Order, why: str) -> FedReproError:
+def refused(path: Path, order: Order, why: str) -> FedReproError:
+    """The error of a delivery that cannot be used, which steps aside."""
     _aside(path)
     return TrainingError(f"{order.cell}: refused: {path.parent.name[:12]}/{path.name} {why}; the next call "
                          "trains what is missing")

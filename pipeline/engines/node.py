@@ -9,6 +9,7 @@ import io
 import json
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,8 @@ import time
 from pathlib import Path
 
 SECONDS = 0.5                            # between two looks at what the worker has saved
+# What a worker may bring: a cell's folder, named by its digest, and files that `_stamps` sends.
+FOLDER, FILE = r"\w{1,64}", r"(seed-\d{1,9}\.(json|npz|pt)|delivered\.json|error\.json)"
 
 
 class Keeper:
@@ -29,13 +32,16 @@ class Keeper:
 
     def begin(self, key: str, node: str, folders: list[str]) -> dict[str, bytes]:
         """A cell begins, or begins again, on a node; what is there of it."""
+        for name in folders:
+            _check(FOLDER, name)
         self.nodes.setdefault(key, []).append(node)
         found = [path for name in folders for path in (self.cells / name).glob("seed-*")]
         return {f"{path.parent.name}/{path.name}": path.read_bytes() for path in found}
 
     def save(self, name: str, data: bytes) -> None:
         """A file of `.cells`, whole or absent. A finished seed that comes twice stays as it came first; its
-        checkpoint goes."""
+        checkpoint goes. ValueError for any other name: what another machine sends is not trusted."""
+        _check(f"{FOLDER}/{FILE}", name)
         path = self.cells / name
         seed, finished = path.name.startswith("seed-"), path.with_suffix(".json")
         if seed and finished.exists():
@@ -48,13 +54,21 @@ class Keeper:
             path.with_suffix(".pt").unlink(missing_ok=True)
 
     def tell(self, path: str, data: bytes) -> None:
-        """More of a cell's log or events."""
-        with open(path, "ab") as file:
+        """More of a cell's log or events, which lie in .cells/logs; ValueError for another place."""
+        logs, name = os.path.split(path)
+        if Path(logs) != self.cells / "logs" or name in ("", ".", ".."):
+            raise ValueError(f"{path!r:.80} is no log of .cells")
+        with open(path, "ab", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW)) as file:
             file.write(data)
 
     def begun(self) -> dict[str, list[str]]:
         """Cell -> the nodes on which it began, one after another."""
         return self.nodes
+
+
+def _check(pattern: str, name: str) -> None:
+    if not re.fullmatch(pattern, name):
+        raise ValueError(f"{name!r:.80} is no file that a worker saves")
 
 
 def train(order: dict, folders: list[str], logs: list[str], code: list, inputs: dict, keeper,

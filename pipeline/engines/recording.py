@@ -4,7 +4,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from pipeline.engines import Task
-from pipeline.engines.delivery import Order, check
+from pipeline.engines.delivery import Order, check, refused
 from pipeline.errors import FedReproError
 from pipeline.schema import Cell
 
@@ -33,6 +33,9 @@ def record(arrived: list[tuple[Task, Order, Path]], root: Path) -> dict[Task, st
                     continue                                  # a stage reads its folder: the next call
                 except (FedReproError, DvcException, OSError) as error:
                     errors[task] = " ".join(str(error).split())
+                except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+                    why = f"names seeds that are not what training writes ({type(error).__name__})"
+                    errors[task] = str(refused(path, order, why))
             for tasks in by_file.values():
                 stages = [task.stage for task in tasks]
                 stages[0].dvcfile.dump_stages(stages, update_pipeline=False)

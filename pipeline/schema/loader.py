@@ -93,7 +93,15 @@ class _UniqueKeys(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignor
                         None, None, f"the key {key.value!r} is given twice", key.start_mark
                     )
                 seen.add(key.value)
+                self._check_spelling(key)
         return super().construct_mapping(node, deep)
+
+    def _check_spelling(self, key: yaml.ScalarNode) -> None:
+        """YAML 1.1 reads the names `on`, `007` and `12:30` as True, 7 and 750."""
+        if key.tag != "tag:yaml.org,2002:str" and str(value := self.construct_object(key)) != key.value:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"YAML reads the key {key.value!r:.80} as {value!r:.80}: put it in quotes",
+                key.start_mark)
 
     def construct_object(self, node, deep=False):
         try:

@@ -5,6 +5,11 @@ from typing import Annotated, Any, Literal
 
 from pipeline.schema.checker import Count, Fraction, Name, NonNegative, Positive, Range, Share, Whole, check
 
+# More would not fit into any memory, or never end.
+Side = Annotated[int, Range(low=1, high=1024)]
+Width = Annotated[int, Range(low=1, high=65_536)]
+Clients = Annotated[int, Range(low=1, high=100_000)]
+
 
 @dataclass(frozen=True)
 class Data:
@@ -12,7 +17,7 @@ class Data:
     set: Name                                         # a name of pipeline.data.registry
     # printed name -> domain of the set; empty: all domains under their own names
     domains: dict[str, str] = field(default_factory=dict)
-    size: Count = 32                                  # side in pixels after resizing
+    size: Side = 32                                   # side in pixels after resizing
     channels: Literal[1, 3] = 3
     # half: (x - .5) / .5; imagenet, cifar10: by that set's statistics; none: [0, 1].
     normalise: Literal["half", "imagenet", "cifar10", "none"] = "half"
@@ -49,7 +54,7 @@ class Dirichlet:
     """Label skew: class c is cut over the clients by p ~ Dir(beta) (PFLlib,
     dataset/utils/dataset_utils.py)."""
     kind = "dirichlet"
-    clients: Count
+    clients: Clients
     beta: Positive
     # train+test: each client's part is split; train: the official test set is kept.
     pool: Literal["train+test", "train"] = "train+test"
@@ -66,7 +71,7 @@ class Dirichlet:
 class Pathological:
     """Each client owns `classes` classes (PFLlib's `pat`)."""
     kind = "pathological"
-    clients: Count
+    clients: Clients
     classes: Count
     pool: Literal["train+test", "train"] = "train+test"
     train_share: Share = 0.75
@@ -83,7 +88,7 @@ class Pathological:
 class Domains:
     """Domain skew: a domain belongs to one or several clients, who share it without overlap."""
     kind = "domains"
-    clients: dict[str, Count]                         # printed domain name -> number of clients
+    clients: dict[str, Clients]                         # printed domain name -> number of clients
     # Each client's share of the domain's training part; None: equal parts.
     share: Fraction | dict[str, Fraction] | None = None
     per_class: Count | None = None                    # images of each class per client, instead of a share
@@ -148,12 +153,12 @@ NEEDS = {
 class Model:
     """A network of pipeline.models; the widths that the papers vary."""
     name: str
-    features: Count | None = None  # width of the representation, where the network has a choice
+    features: Width | None = None  # width of the representation, where the network has a choice
     # None: the network's own (EfficientNet 0.2, all others 0).
     dropout: Annotated[float, Range(low=0, high=0.99)] | None = None
     # The activation after the representation layer: FedCRL names none, PFLlib has a ReLU.
     activation: Literal["relu", "none"] = "relu"
-    projector: Count | None = None  # width of a projector of the representation (RAHFL's networks: 1024)
+    projector: Width | None = None  # width of a projector of the representation (RAHFL's networks: 1024)
 
 
 @dataclass(frozen=True)

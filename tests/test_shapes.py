@@ -1,0 +1,196 @@
+"""Documents sealed with another shape, names and numbers of a clumsy user: one line, never a traceback."""
+import copy
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipeline.cells import choices
+from pipeline.cells.checks import check_names
+from pipeline.commands import sync
+from pipeline.engines import cluster, delivery
+from pipeline.errors import FedReproError, ParamError, TrainingError
+from pipeline.schema import ROOT, Cell, Scenario, check, load_paper, read_yaml
+from pipeline.sealing import seal
+
+# -- deliveries and marks ------------------------------------------------------------------------------------
+
+ORDER = delivery.Order("fedcrl/mini/fedavg", "fp32", {"sequential": "d" * 64}, {}, [0])
+GOOD = {"cell": ORDER.cell, "digest": "d" * 64, "precision": "fp32", "executor": "sequential", "seeds": [0],
+        "files": {}, "ended": 1.5}
+ODD = (None, 7, -1, 1.5, "x", [], {}, [[]], {"a": []}, True, 10**400)
+
+
+def test_a_whole_delivery_is_taken(tmp_path):
+    path = tmp_path / "delivered.json"
+    path.write_text(json.dumps(seal(GOOD)))
+    assert delivery.check(path, ORDER, tmp_path)["seeds"] == [0] and delivery.clock_ahead(path) == 0
+
+
+@pytest.mark.parametrize("key", GOOD)
+@pytest.mark.parametrize("value", [*ODD, ...], ids=repr)
+def test_a_sealed_delivery_of_another_shape_is_refused(tmp_path, key, value):
+    path, document = tmp_path / "delivered.json", GOOD | {key: value}
+    if value is ...:
+        del document[key]
+    path.write_text(json.dumps(seal(document)))
+    try:
+        delivery.check(path, ORDER, tmp_path)
+    except TrainingError as error:
+        assert "\n" not in str(error) and not path.exists()
+    else:                                                 # as good, such as another time
+        assert delivery.clock_ahead(path) >= 0
+
+
+@pytest.mark.parametrize("text", ["", "[]", "7", '"self"', '{"self": []}', "[" * 100_000, "null"])
+def test_a_delivery_that_is_none_is_refused(tmp_path, text):
+    path = tmp_path / "delivered.json"
+    path.write_text(text)
+    with pytest.raises(TrainingError):
+        delivery.check(path, ORDER, tmp_path)
+
+
+MARK = {"cell": "a/b/c", "title": "slurm cluster 'x'", "id": "7_1", "name": "n",
+        "digests": {"sequential": "d"}}
+
+
+def test_a_mark_is_read(tmp_path):
+    path = tmp_path / "mark.json"
+    path.write_text(json.dumps(MARK))
+    assert cluster._read(path).id == "7_1"
+
+
+@pytest.mark.parametrize("key", MARK)
+@pytest.mark.parametrize("value", [value for value in ODD if not isinstance(value, str)], ids=repr)
+def test_a_mark_of_another_shape_is_none(tmp_path, key, value):
+    path = tmp_path / "mark.json"
+    path.write_text(json.dumps(MARK | {key: value}))
+    assert cluster._read(path) is None or (key, value) == ("digests", {})
+
+
+# -- tuning --------------------------------------------------------------------------------------------------
+
+TUNED = Cell("fedcrl", "balanced", "fedprox")
+TRIED = {"changes": {"mu": 0.1}, "values": {"mu": 0.1}, "accuracy": [50.0, 60.0], "seconds": [1.0, 2.0],
+         "digest": "d"}
+TUNING = {"cell": str(TUNED), "seeds": [0, 1], "chosen": 0,
+          "configurations": [TRIED, {"changes": {}, "values": {}, "error": "diverged"}]}
+
+
+def tuning(root, document):
+    path = choices.path(TUNED, root)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(seal(document)))
+    return choices.read(TUNED, root)
+
+
+def test_a_tuning_is_read(tmp_path):
+    assert tuning(tmp_path, TUNING)["chosen"] == 0
+
+
+@pytest.mark.parametrize("change", [
+    {"chosen": 1}, {"chosen": 2}, {"chosen": -1}, {"chosen": 10**30}, {"seeds": []}, {"seeds": ["0", "1"]},
+    {"seeds": [0]}, {"seeds": [-1, 0]}, {"configurations": []}, {"configurations": [7]},
+    {"configurations": [TRIED, None]}], ids=repr)
+def test_a_tuning_of_another_shape_is_one_line(tmp_path, change):
+    with pytest.raises(FedReproError) as error:
+        tuning(tmp_path, TUNING | change)
+    assert "fedprox.json" in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("key", ["changes", "values", "accuracy", "seconds"])
+@pytest.mark.parametrize("value", [..., None, 7, "x", [[]], ["x"], [-1, 5], [101, 5], True], ids=repr)
+def test_a_configuration_of_another_shape_is_one_line(tmp_path, key, value):
+    document = copy.deepcopy(TUNING)
+    document["configurations"][0][key] = value
+    if value is ...:
+        del document["configurations"][0][key]
+    if (key, value) == ("seconds", [101, 5]):
+        return
+    with pytest.raises(FedReproError) as error:
+        tuning(tmp_path, document)
+    assert "configurations[0]" in str(error.value) and key in str(error.value)
+
+
+def test_every_committed_tuning_is_read():
+    assert all(choices.read(cell)["cell"] == str(cell) for cell in choices.found())
+
+
+# -- names ---------------------------------------------------------------------------------------------------
+
+def changed(root: Path, change) -> None:
+    path = root / "papers/fedcrl/paper.yaml"
+    document = yaml.safe_load(path.read_text())
+    change(document)
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    load_paper.cache_clear()
+
+
+@pytest.mark.parametrize("name", [
+    "O'Brien's FedAvg", "'", '"', "a: b #c", "${x}", "{{ x }}", "two\nlines", "\\", "平均", "%", "*a", "!b"])
+def test_any_name_of_a_paper_makes_a_yaml_of_dvcs(name):
+    text = f"title: '{sync._quoted(name)}'"
+    assert yaml.safe_load(text)["title"] == " ".join(name.split()).replace("${", "\\${")
+
+
+def test_the_title_of_the_curves_is_quoted(monkeypatch):
+    import dataclasses
+    paper = dataclasses.replace(load_paper("fedlsa"), name="O'Brien's")
+    monkeypatch.setattr(sync, "load_paper", lambda key, root=ROOT: paper if key == "fedlsa" else
+                        load_paper(key, root))
+    text = sync.written(ROOT)[ROOT / "papers/fedlsa/dvc.yaml"]
+    curves, = yaml.safe_load(text)["plots"][0].values()
+    assert curves["title"] == "O'Brien's, miniature"
+
+
+@pytest.mark.parametrize("kind, change", [
+    ("methods.FedAvg", lambda d: d["methods"].update(FedAvg={"label": "two", "algorithm": "fedavg"})),
+    ("scenarios.Balanced", lambda d: d["scenarios"].update(Balanced=d["scenarios"]["balanced"])),
+    ("grids.Main", lambda d: d["grids"].update(Main=d["grids"]["main"])),
+    ("tables.TABLE1", lambda d: d["tables"].update(TABLE1=d["tables"]["table1"] | {"number": "9"})),
+    ("grids.Runs", lambda d: d["grids"].update(Runs=d["grids"]["main"] | {"apart": True}))])
+def test_names_that_differ_by_case_alone_are_refused(root, kind, change):
+    changed(root, lambda document: document["methods"]["ours"].update(algorithm="fedavg"))
+    check_names("fedcrl", root)
+    changed(root, change)
+    with pytest.raises(ParamError, match=kind):
+        check_names("fedcrl", root)
+
+
+@pytest.mark.parametrize("key", ["on", "007", "12:30:00", "~", "1_0", "Off", "0x1F", "1e3"])
+def test_a_key_that_yaml_reads_as_something_else_is_named(tmp_path, key):
+    path = tmp_path / "paper.yaml"
+    path.write_text(f"methods:\n  {key}: {{}}\n")
+    with pytest.raises(ParamError, match="paper.yaml:2: "):
+        read_yaml(path)
+    path.write_text(f'methods:\n  "{key}": {{}}\n')
+    assert read_yaml(path) == {"methods": {key: {}}}
+
+
+@pytest.mark.parametrize("key", ["0", "7", "0.5", "mini"])
+def test_other_keys_are_read(tmp_path, key):
+    (tmp_path / "paper.yaml").write_text(f"sizes: {{{key}: 1}}\n")
+    assert [str(one) for one in read_yaml(tmp_path / "paper.yaml")["sizes"]] == [key]
+
+
+# -- numbers -------------------------------------------------------------------------------------------------
+
+SCENARIO = {
+    "data": {"set": "digits"}, "partition": {"kind": "dirichlet", "clients": 2, "beta": 0.3},
+    "model": {"name": "cnn2"}, "training": {"rounds": 2, "batch_size": 8},
+    "evaluation": {"tests": "clients", "last": 1}}
+
+
+@pytest.mark.parametrize("part, changes", [
+    ("data", {"size": 10**6}), ("model", {"features": 10**9}), ("model", {"projector": 10**9}),
+    ("partition", {"clients": 10**9}), ("partition", {"beta": 1e300}), ("training", {"rounds": 10**12}),
+    ("training", {"batch_size": 10**18}), ("training", {"optimiser": {"name": "sgd", "lr": 1e300}}),
+    ("partition", {"kind": "pathological", "clients": 10**9, "classes": 2, "beta": None}),
+    ("partition", {"kind": "domains", "clients": {"digits": 10**9}, "share": 0.1, "beta": None})], ids=repr)
+def test_numbers_that_no_machine_can_hold_are_named(part, changes):
+    document = SCENARIO | {part: {key: value for key, value in {**SCENARIO[part], **changes}.items()
+                                  if value is not None}}
+    check(Scenario, SCENARIO, "x:")
+    with pytest.raises(ParamError, match="must be at most"):
+        check(Scenario, document, "x:")
