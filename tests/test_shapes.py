@@ -184,8 +184,7 @@ SCENARIO = {
 
 @pytest.mark.parametrize("part, changes", [
     ("data", {"size": 10**6}), ("model", {"features": 10**9}), ("model", {"projector": 10**9}),
-    ("partition", {"clients": 10**9}), ("partition", {"beta": 1e300}), ("training", {"rounds": 10**12}),
-    ("training", {"batch_size": 10**18}), ("training", {"optimiser": {"name": "sgd", "lr": 1e300}}),
+    ("partition", {"clients": 10**9}),
     ("partition", {"kind": "pathological", "clients": 10**9, "classes": 2, "beta": None}),
     ("partition", {"kind": "domains", "clients": {"digits": 10**9}, "share": 0.1, "beta": None})], ids=repr)
 def test_numbers_that_no_machine_can_hold_are_named(part, changes):

@@ -57,7 +57,7 @@ FileName = Annotated[str, Spelling(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", "letters,
                                    "a letter or digit first, at most 100")]
 
 
-Count = Annotated[int, Range(low=1, high=10**8)]
+Count = Annotated[int, Range(low=1)]
 
 
 Whole = Annotated[int, Range(low=0)]
@@ -66,11 +66,10 @@ Whole = Annotated[int, Range(low=0)]
 Finite = Annotated[float, Range()]
 
 
-# Single precision, in which networks compute, ends at 3.4e38.
-Positive = Annotated[float, Range(above=0, high=1e30)]
+Positive = Annotated[float, Range(above=0)]
 
 
-NonNegative = Annotated[float, Range(low=0, high=1e30)]
+NonNegative = Annotated[float, Range(low=0)]
 
 
 Share = Annotated[float, Range(low=0, high=1)]
