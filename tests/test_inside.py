@@ -121,7 +121,7 @@ def test_a_worker_is_given_seeds_of_cells_alone(tmp_path, folder):
 
 # -- spreadsheets --------------------------------------------------------------------------------------------
 
-FORMULAS = ["=1+1", "+1+1", "-1+1", "@SUM(1)", "=cmd|' /C calc'!A0", "\t=1", "\r=1"]
+FORMULAS = ["=1+1", "+1+1", "-1+1", "@SUM(1)", "=cmd|' /C calc'!A0", "\t=1"]
 
 
 @pytest.mark.parametrize("text", FORMULAS)
@@ -132,6 +132,10 @@ def test_no_text_of_a_table_is_a_formula(tmp_path, text):
         header, row = csv.reader(io.StringIO(written, newline=""))
         assert header == ["label", f"'{text}"] and row[0] == f"'{text}" and float(row[1]) == -1.5
     assert list(table.columns) == ["label", text]
+
+
+def test_a_carriage_return_hides_no_formula():
+    assert files.as_text("\r=1") == "'\r=1"
 
 
 @pytest.mark.parametrize("text", ["-1.5", "+3", "FedAvg", "", "a=b", "'=1"])

@@ -267,3 +267,38 @@ def test_a_run_of_another_working_copy_is_left_alone(fresh, monkeypatch):
         tracking.Follower(CELL, {}, fresh).report({"seed": 0, "round": 1, "weighted": 10.0})
     left = sorted(run.data.tags["fedrepro.checkout"] for run in runs_of(fresh))
     assert left == ["ours", "theirs"]
+
+
+def test_an_experiment_that_was_deleted_by_hand_comes_back(fresh):
+    import mlflow
+    assert tracking.import_results(fresh) == (2, 0)
+    client = mlflow.MlflowClient(tracking.uri(fresh))
+    client.delete_experiment(client.get_experiment_by_name("fedcrl").experiment_id)
+    new, old = tracking.import_results(fresh)
+    assert new + old == 2 and len(runs_of(fresh)) == 2
+    assert tracking.import_results(fresh) == (0, 2)
+
+
+@pytest.mark.parametrize("way", [shutil.copytree, shutil.move])
+def test_another_place_of_the_checkout_writes_into_its_own_artifacts(fresh, tmp_path_factory, way, capfd):
+    first = tmp_path_factory.mktemp("places") / "first"
+    shutil.copytree(fresh, first)
+    tracking.import_results(first)
+    other = first.with_name("o'ther")
+    way(first, other)
+    before = sorted(first.rglob("*"))
+    assert tracking.import_results(other) == (2, 0) and sorted(first.rglob("*")) == before
+    assert len(list((other / "mlartifacts").rglob("result.json"))) >= 2
+    assert list(other.glob("mlflow.db.unusable-*")) and "copied or moved" in capfd.readouterr().err
+    assert tracking.import_results(other) == (0, 2)
+
+
+def test_a_database_elsewhere_is_never_set_aside_for_its_place(fresh, tmp_path_factory, monkeypatch):
+    base = tmp_path_factory.mktemp("team") / "runs.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{base}")
+    tracking.import_results(fresh)
+    other = base.parent / "moved" / base.name
+    other.parent.mkdir()
+    os.replace(base, other)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{other}")
+    assert tracking.import_results(fresh) == (0, 2) and not list(other.parent.glob("*.unusable-*"))

@@ -159,11 +159,14 @@ class Store:
         """The id of the paper's experiment, made where it is missing."""
         if paper not in self.experiments:
             found = self.client.get_experiment_by_name(paper)
+            if found and found.lifecycle_stage == "deleted":      # by its own pages; its name stays taken
+                self.client.restore_experiment(found.experiment_id)
             self.experiments[paper] = found.experiment_id if found else self._new_experiment(paper)
         return self.experiments[paper]
 
     def _new_experiment(self, paper: str) -> str:
-        local = None if uri(self.root).startswith("http") else (self.root / "mlartifacts").as_uri()
+        base = database(self.root)
+        local = None if uri(self.root).startswith("http") else _artifacts(base or self.root / "mlflow.db")
         note = NOTE.format(title=load_paper(paper, self.root).title)
         tags = {"mlflow.experimentKind": "custom_model_development", "mlflow.note.content": note}
         try:
@@ -348,7 +351,7 @@ def make_usable(root: Path = ROOT) -> None:
     if (path := database(root)) is None:
         return
     with _locked(root, "lock"):
-        if path.exists() and (fault := _fault(path)):
+        if path.exists() and (fault := _fault(path) or _elsewhere(path, root)):
             aside = f"{path.name}.unusable-{datetime.now():%Y%m%d-%H%M%S}"
             _rename(path, aside)
             print(f"warning: {path.name} cannot be used ({fault}): set aside as {aside}; a new one is made, "
@@ -364,6 +367,12 @@ def database(root: Path) -> Path | None:
     return Path(name) if name not in (address, "", ":memory:") else None
 
 
+def _artifacts(path: Path) -> str:
+    """The address of the folder beside a database into which its runs' files go. In an address an apostrophe
+    is encoded, which MLflow puts into its SQL as it is."""
+    return (path.resolve().parent / "mlartifacts").as_uri()
+
+
 def _without_waiting(connection: Any, _: Any) -> None:
     """SQLite goes on without waiting for the disk at each of MLflow's many commits. A killed process tears
     nothing by that; what a power failure tears is set aside and imported again."""
@@ -376,7 +385,7 @@ def _create(path: Path) -> None:
     new = path.with_name(path.name + ".new")
     for part in _parts(new):                          # of a killed process
         part.unlink(missing_ok=True)
-    SqlAlchemyStore(f"sqlite:///{new}", "mlartifacts").engine.dispose()
+    SqlAlchemyStore(f"sqlite:///{new}", _artifacts(path)).engine.dispose()
     files.sync(new)
     os.replace(new, path)
 
@@ -398,6 +407,17 @@ def _fault(path: Path) -> str | None:
         return str(error)
     newest = ScriptDirectory(db_migrations.__path__[0]).get_current_head()
     return None if found == [(newest,)] else "incomplete, or of another version of MLflow"
+
+
+def _elsewhere(path: Path, root: Path) -> str | None:
+    """That a checkout's own database puts files into the folder of the checkout that it was copied or moved
+    from; None where it does not."""
+    if path != root / "mlflow.db":
+        return None
+    with contextlib.closing(sqlite3.connect(path, timeout=60)) as base:
+        places = {place or "" for place, in base.execute("SELECT artifact_location FROM experiments")}
+    others = {place for place in places if place.endswith("/mlartifacts")} - {_artifacts(path)}
+    return f"its files go to {min(others)}, of a checkout that was copied or moved" if others else None
 
 
 def _parts(path: Path) -> list[Path]:
