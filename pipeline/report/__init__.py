@@ -94,5 +94,5 @@ def environment() -> jinja2.Environment:
     style += CSS
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     made.globals |= {"style": Markup(style), "script": Markup(script), "script_hash": f"sha256-{digest}"}
-    made.filters |= FILTERS
+    made.filters |= FILTERS | {"latex": latex.table}
     return made

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
 
-import jinja2
 import pandas as pd
 from markupsafe import Markup
 from matplotlib import rc_context
@@ -19,13 +18,14 @@ from pipeline.cells import measures, provenance
 from pipeline.cells.readings import described
 from pipeline.cells.results import Summary, lower_is_better, summarise
 from pipeline.report import figures as draw
+from pipeline.report import markdown
 from pipeline.report.comparison import Column, Dot, Dots, Rank, Setting, dots, place_of
 from pipeline.report.experiments import leakage, noise, tuned, tunings
 from pipeline.report.page import Grid, Line, Number
 from pipeline.report.published import merge_heads, result_path
 from pipeline.report.statistics import Ranks, ranks
 from pipeline.report.study import Study
-from pipeline.report.words import FILTERS, measure_words, variant
+from pipeline.report.words import measure_words, variant
 from pipeline.schema import CEILING, MINIATURE, MINIATURES, ROOT, Cell, Paper, Scenario, method_names
 
 At = tuple[str, str]  # (algorithm, key of the paper)
@@ -391,12 +391,7 @@ def files(studies: dict[str, Study], fill: Callable[..., str], **shared) -> dict
     """Name in reports/ -> text. fill: makes HTML of a template and its context, `shared` what every page
     has (pages, cite). A malformed noise.csv or leakage.csv is a ParamError that names its line."""
     context = across(studies)
-    loader = jinja2.FileSystemLoader(ROOT / "reports" / "templates")
-    made = jinja2.Environment(
-        loader=loader, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    made.filters |= FILTERS
     return {
         "across.html": fill("across.html", view=context, **shared),
-        "across.md": made.get_template("across.md.j2").render(view=context),
+        "across.md": markdown.fill("across.md", view=context),
     }

@@ -254,8 +254,11 @@ class Ranks:
     rows: list[tuple[str, bool, list[Rank | None]]]
 
 
-def ranks(found: list[Setting], own: str, names: list[str]) -> Ranks:
-    """`names`: the methods in the order of the rows."""
+def ranks(found: list[Setting], own: str, drawn: list[Dots]) -> Ranks | None:
+    """Of the methods that the charts show, the paper's own first."""
+    names = sorted(dict.fromkeys(row.name for one in drawn for row in one.rows), key=lambda name: name != own)
+    if not names:
+        return None
     columns: list[tuple[str, dict[str, float], bool, bool, bool]] = []
     for setting in found:
         columns.append(("printed", setting.printed, True, False, False))
@@ -272,12 +275,6 @@ def ranks(found: list[Setting], own: str, names: list[str]) -> Ranks:
         for name in names
     ]
     return Ranks([(s.title, 1 + len(s.columns)) for s in found], [head for head, *_ in columns], rows)
-
-
-def ranks_of(found: list[Setting], own: str, drawn: list[Dots]) -> Ranks | None:
-    """Of the methods that the charts show, the paper's own first."""
-    names = dict.fromkeys(row.name for one in drawn for row in one.rows)
-    return ranks(found, own, sorted(names, key=lambda name: name != own)) if names else None
 
 
 def _rank(name: str, numbers: dict[str, float], printed: bool, pale: bool, low: bool) -> Rank | None:

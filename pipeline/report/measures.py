@@ -28,7 +28,7 @@ import numpy as np
 import pandas as pd
 
 from pipeline.cells import geometry
-from pipeline.cells.results import history, lower_is_better
+from pipeline.cells.results import history
 from pipeline.schema import ROOT, Cell
 
 COSTS = {"run.traffic": "kB", "run.memory": "MB", "run.seconds": "s"}
@@ -61,14 +61,6 @@ def numbers(cell: Cell, result: dict, measure: str, root: Path = ROOT) -> dict[i
     return dict(sorted(zip(seeds, result["measures"].get(measure, []))))
 
 
-def scale(measure: str) -> str:
-    """The other scale on which differences are checked: logit of percentages, ln of spreads, losses and
-    costs; empty for the rest."""
-    if lower_is_better(measure) or measure.startswith("changes.") or measure == "domains.std":
-        return "ln"
-    return "" if _FIGURE.fullmatch(measure) or measure.startswith(("method.", *_OF_ROUNDS)) else "logit"
-
-
 def in_points(measure: str) -> bool:
     """Whether a difference is one of percent points of accuracy."""
     return not (
@@ -77,17 +69,6 @@ def in_points(measure: str) -> bool:
         or measure.startswith(_OF_ROUNDS)
         or measure.rpartition(".")[2] == "loss"
     )
-
-
-def drawn(measure: str) -> bool:
-    """Whether a measure is read off a figure of the paper, a curve or points, and not off a table."""
-    return bool(_FIGURE.fullmatch(measure)) or measure.startswith((*_CURVES, "above."))
-
-
-def rival(measure: str) -> str:
-    """The row of paper.yaml that a measure compares with; empty for most."""
-    found = _ABOVE.fullmatch(measure)
-    return found[1] if found else ""
 
 
 def _costs(result: dict, measure: str) -> list[float]:

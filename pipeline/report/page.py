@@ -20,7 +20,7 @@ from pipeline.report.comparison import (
     compared_cells,
     other_setting,
     place_of,
-    ranks_of,
+    ranks,
     settings,
     sums_up,
 )
@@ -116,10 +116,10 @@ def other_model(study: Study, value: Value) -> Number:
         return Number(other=True)
     result = study.results[value.cell]
     hook = "post" if result["hook"] == "pre" else "pre"
-    found = result["measures"].get(f"{hook}.{value.measure}")
-    if not found:
+    numbers = result["measures"].get(f"{hook}.{value.measure}")
+    if not numbers:
         return Number(other=True)
-    measured = Value("measured", summarise(found), printed=value.printed)
+    measured = Value("measured", summarise(numbers), printed=value.printed)
     return Number(measured.mean, measured.spread, "", measured.apart, file=value.file, other=True)
 
 
@@ -199,7 +199,7 @@ def own_tab(study: Study, scenario: str) -> Tab | None:
         [measure_words(name).split(", ", 1) if "." in name else [measure_words(name)] for name in names]
     )
     grid = cut(study, Panel("", ["method"], heads, rows))
-    found = [value.number for row in rows for value in row.values if value.number]
+    summaries = [value.number for row in rows for value in row.values if value.number]
     beside = scenario in study.paper.beside
     return Tab(
         scenario,
@@ -207,7 +207,7 @@ def own_tab(study: Study, scenario: str) -> Tab | None:
         study.title(scenario),
         "",
         [grid] if grid else [],
-        seeds(found),
+        seeds(summaries),
         beside,
         line=main_line(study, [value for row in rows for value in row.values]),
     )
@@ -233,11 +233,11 @@ def cut(study: Study, panel: Panel) -> Grid | None:
     """A panel without the columns and rows that have no measured number; None where nothing is left."""
     rows = [row for row in panel.rows if any(value.number for value in row.values)]
     texts = columns(panel.heads)
-    kept = [i for i in range(len(texts)) if any(row.values[i].number for row in rows)]
-    if not kept:
+    measured = [i for i in range(len(texts)) if any(row.values[i].number for row in rows)]
+    if not measured:
         return None
     groups: dict[tuple[str, ...], list[int]] = {}
-    for i in kept:
+    for i in measured:
         groups.setdefault(tuple(texts[i][:-1]), []).append(i)
     heads: list[list[str]] = []
     numbers: list[list[Number]] = [[] for _ in rows]
@@ -247,7 +247,7 @@ def cut(study: Study, panel: Panel) -> Grid | None:
             heads.append(texts[i])
             for line, row in zip(numbers, rows):
                 line.append(number(row.values[i]))
-            if _sums_up(rows, i) and not given and (label := _other(study, rows, i)):
+            if sums_up(_measure(rows, i)) and not given and (label := _other(study, rows, i)):
                 heads.append([*texts[i][:-1], label])
                 for line, row in zip(numbers, rows):
                     line.append(other_model(study, row.values[i]))
@@ -270,10 +270,6 @@ def _measure(rows: list[Row], i: int) -> str:
 def _order(measure: str) -> int:
     """The average first, then that of the other model."""
     return 0 if sums_up(measure) else 1 if measure.startswith(OTHER) else 2
-
-
-def _sums_up(rows: list[Row], i: int) -> bool:
-    return sums_up(_measure(rows, i))
 
 
 def _other(study: Study, rows: list[Row], i: int) -> str:
@@ -385,7 +381,7 @@ def page(study: Study) -> Page:
         elsewhere=list(dict.fromkeys(settled)),
         settings=compared,
         dots=drawn,
-        ranks=ranks_of(compared, study.name, drawn),
+        ranks=ranks(compared, study.name, drawn),
         tabs=_tabs(study, views),
         waiting=[(v.heading, v.title, paper.tables[v.key].published) for v in views if not v.measured],
         done=sum(cell in study.results for cell in cells),

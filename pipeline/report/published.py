@@ -184,11 +184,11 @@ class Titles:
         first = next(iter(parts.values()))
         self.shared = [part for part in first if all(part in other for other in parts.values())]
         own = {
-            setting: [setting_words(p) for p in found if p not in self.shared]
-            for setting, found in parts.items()
+            setting: [setting_words(p) for p in several if p not in self.shared]
+            for setting, several in parts.items()
         }
-        if len({len(found) for found in own.values()}) > 1:  # not comparable part by part
-            own = {setting: [", ".join(found)] for setting, found in own.items()}
+        if len({len(several) for several in own.values()}) > 1:  # not comparable part by part
+            own = {setting: [", ".join(several)] for setting, several in own.items()}
         self.settings = own
         self.depth = len(next(iter(own.values())))
         self.datasets = {record["dataset"] for record in records} if shape.row != "dataset" else set()

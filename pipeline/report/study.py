@@ -12,7 +12,7 @@ import pandas as pd
 
 from pipeline.cells.readings import Reading, Setting, filled, hyper_parameters, readings_of, settings_of
 from pipeline.cells.results import Problem, history
-from pipeline.report.words import method_label, scenario_title, variant
+from pipeline.report.words import method_label, variant
 from pipeline.schema import (
     ACROSS,
     MINIATURE,
@@ -71,16 +71,12 @@ class Study:
         """Every cell that has a DVC stage."""
         return planned(self.key, self.root)
 
-    @property
-    def grid(self) -> list[Cell]:
-        """Those of the paper's own grids."""
-        return [cell for cell in self.planned if cell.scenario not in MINIATURES]
-
     @cached_property
     def own(self) -> list[Cell]:
         """Cells of the grids with methods that the paper itself compares."""
         methods = {cell.method for cell in printed(self.key, self.root)}
-        return [cell for cell in self.grid if cell.method in methods]
+        cells = (cell for cell in self.planned if cell.scenario not in MINIATURES)
+        return [cell for cell in cells if cell.method in methods]
 
     def cell(self, scenario: str, method: str) -> Cell:
         return Cell(self.key, scenario, method)
@@ -117,8 +113,9 @@ class Study:
         return method_label(self.paper, method)
 
     def title(self, scenario: str) -> str:
-        """What a scenario is."""
-        return scenario_title(self.paper, scenario)
+        """What a scenario is, or its name where paper.yaml has no title for it."""
+        minis = {MINIATURE: "miniature", ACROSS: "miniature, methods of the other papers"}
+        return minis.get(scenario) or self.paper.titles.get(scenario, scenario)
 
     def notes(self, scenario: str) -> list[str]:
         """What paper.yaml notes of a scenario, point by point."""

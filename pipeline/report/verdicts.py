@@ -224,15 +224,15 @@ def verdicts(study: Study) -> list[Verdict]:
     """Of every claim of a paper, in the order of claims.csv."""
     printed, again = Printed(study), variants(study.paper)
     evidence = {name: Evidence(printed, name) for name in ("", *(name for _, name in again.values()))}
-    found = []
+    judged = []
     for claim in read_claims(printed):
         elsewhere = []
         for key, (base, name) in again.items():
             verdict = judge(claim, evidence[name]) if claim.table == base else None
             if verdict and verdict.chip != Chip.NOT_TESTABLE:
                 elsewhere.append((f"Table {study.paper.tables[key].number}", verdict))
-        found.append(replace(judge(claim, evidence[""]), elsewhere=tuple(elsewhere)))
-    return found
+        judged.append(replace(judge(claim, evidence[""]), elsewhere=tuple(elsewhere)))
+    return judged
 
 
 def judge(claim: Claim, evidence: Evidence) -> Verdict:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from pipeline.schema import ACROSS, MINIATURE, Paper
+from pipeline.schema import Paper
 
 GREEK = {
     "alpha": "α",
@@ -163,12 +163,6 @@ def counted(count: int, noun: str) -> str:
     """`one cell`, `9 cells`, `no claim`: words up to twelve."""
     number = NUMBERS[count] if count < len(NUMBERS) else f"{count:,}"
     return f"{number} {noun}{'' if count < 2 else 's'}"
-
-
-def scenario_title(paper: Paper, scenario: str) -> str:
-    """What a scenario is, or its name where paper.yaml has no title for it."""
-    minis = {MINIATURE: "miniature", ACROSS: "miniature, methods of the other papers"}
-    return minis.get(scenario) or paper.titles.get(scenario, scenario)
 
 
 def bibtex(paper: Paper, key: str) -> str:

@@ -27,7 +27,6 @@ async function copy(text, pressed) {
 const part = (cell, what) => (cell.querySelector(what)?.textContent ?? "").replace("±", "").replaceAll("−", "-");
 const position = cell => ({
   mean: part(cell, ".m"), spread: part(cell, "small"), printed: part(cell, "i"),
-  mark: cell.querySelector("b") ? "textbf" : cell.querySelector("u") ? "underline" : "",
 });
 const columns = table => {
   const heads = [...table.tHead.rows].map(row => [...row.cells].flatMap(
@@ -36,32 +35,6 @@ const columns = table => {
   heads.slice(1).forEach(row => row.unshift(...Array(stubs).fill("")));
   return { stubs, heads };
 };
-const GREEK = Object.fromEntries("Δ Delta,α alpha,β beta,γ gamma,δ delta,ε varepsilon,η eta,θ theta,λ lambda,μ mu,ξ xi,π pi,σ sigma,τ tau,ω omega"
-  .split(",").map(pair => pair.split(" ")));
-const tex = text => text.replace(/[&%$#_{}]/g, "\\$&").replaceAll("−", "$-$").replaceAll("✓", "\\checkmark{}")
-  .replace(/[Δα-ω]/g, letter => `$\\${GREEK[letter] ?? "bullet"}$`);
-function latex(table) {
-  const { stubs, heads } = columns(table);
-  const head = cell => {
-    const text = tex(cell.textContent.replace(/[↑↓]/g, "").trim());
-    return cell.colSpan > 1 ? `\\multicolumn{${cell.colSpan}}{c}{${text}}` : text;
-  };
-  const lines = [...table.tHead.rows].map((row, i) => [...Array(i ? stubs : 0).fill(""), ...[...row.cells].map(head)]
-    .join(" & ") + " \\\\");
-  const body = [...table.tBodies[0].rows].flatMap(row => {
-    const cells = [...row.cells], names = cells.slice(0, stubs).map(cell => tex(cell.textContent));
-    const found = cells.slice(stubs).map(position);
-    const first = found.map(({ mean, spread, mark }) => mean && (mark ? `\\${mark}{${mean}}` : mean)
-      + (spread && `{\\tiny$\\pm$${spread}}`));
-    const second = found.map(({ printed }) => printed && `{\\scriptsize(${tex(printed)})}`);
-    const rows = [[...names, ...first]];
-    if (second.some(Boolean)) rows.push([...Array(stubs).fill(""), ...second]);
-    return rows.map(one => one.join(" & ") + " \\\\");
-  });
-  return ["% \\usepackage{booktabs,amssymb}; measured, printed in brackets", `{\\${heads[0].length > 9 ? "scriptsize" : "footnotesize"}\\setlength{\\tabcolsep}{2pt}`,
-    `\\begin{tabular}{${"l".repeat(stubs)}${"r".repeat(heads[0].length - stubs)}}`, "\\toprule", ...lines, "\\midrule", ...body,
-    "\\bottomrule", "\\end{tabular}}", ""].join("\n");
-}
 function csv(table) {
   const { stubs, heads } = columns(table);
   const quote = text => /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
@@ -75,8 +48,10 @@ function csv(table) {
 }
 for (const tools of all("[data-tables]")) {
   const shown = () => all(".pane", tools.parentElement).find(pane => getComputedStyle(pane).display !== "none");
-  const each = write => pressed => copy(all(".nums", shown()).map(write).join("\n"), pressed);
-  tools.append(button("Copy LaTeX", each(latex)), button("Copy CSV", each(csv)));
+  tools.append(
+    button("Copy LaTeX", pressed => copy(shown().dataset.latex, pressed)),
+    button("Copy CSV", pressed => copy(all(".nums", shown()).map(csv).join("\n"), pressed)),
+  );
 }
 for (const table of all(".nums")) {
   const rows = [...table.tBodies[0].rows], { stubs } = columns(table), last = [...table.tHead.rows].at(-1);
