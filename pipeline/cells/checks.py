@@ -87,14 +87,15 @@ def _clashes(key: str, root: Path) -> Iterator[tuple[str, str]]:
     for name in paper.figures:
         if name in SECTIONS or name in paper.tables:
             yield f"figures.{name}", "a section of the paper's page has this name"
-    kinds = {"methods": paper.methods, "scenarios": paper.scenarios, "grids": paper.grids,
-             "figures": paper.figures, "tables": paper.tables}
+    kinds: dict[str, Collection[str]] = {
+        "methods": paper.methods, "scenarios": paper.scenarios, "grids": paper.grids,
+        "figures": paper.figures, "tables": paper.tables}
     for kind, names in kinds.items():
-        for one, two, _ in _twice({name: name.casefold() for name in names}):
-            yield f"{kind}.{two}", f"on some file systems this is the same name as {one!r}"
-    for other in folders(root):
-        if other < key and other.casefold() == key.casefold():
-            yield "the folder", f"on some file systems this is the same name as {other!r}"
+        for name, other, _ in _twice({name: name.casefold() for name in names}):
+            yield f"{kind}.{other}", f"on some file systems this is the same name as {name!r}"
+    for folder in folders(root):
+        if folder < key and folder.casefold() == key.casefold():
+            yield "the folder", f"on some file systems this is the same name as {folder!r}"
     for one, two, label in _twice({method: paper.label(method) for method in paper.methods}):
         yield f"methods.{two}.label", f"{one} has {label!r} already"
     for one, two, number in _twice({name: table.number for name, table in paper.tables.items()}):

@@ -417,7 +417,7 @@ def status(
         for name in wanted:
             load_paper(name, root)                    # reports a wrong name before anything is read
         with contextlib.suppress(FedReproError):      # of a checkout where nobody may write
-            for line in keeping.mend_locks(root) + keeping.put_back_of_the_dead(root):
+            for line in keeping.mend_locks(root):
                 print(line, file=sys.stderr)
         results = read_results(root)
         rates = rates_of(results, root)

@@ -92,7 +92,7 @@ def test_without_a_row_of_its_name_the_one_that_is_asked_for_counts():
 
 def test_labels_are_the_papers_and_differ():
     labels = across.miniatures(studies({})).labels
-    assert [*labels] == sorted(methods.names(), key=lambda name: labels[name].lower())
+    assert [*labels] == sorted(across.algorithms(), key=lambda name: labels[name].lower())
     assert len({*labels.values()}) == len(labels)
     names = {"fedproto": "FedProto", "fedproto_hetero": "FedProto (hetero)", "local": "Local"}
     assert names.items() <= labels.items()
