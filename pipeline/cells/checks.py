@@ -100,8 +100,8 @@ def _clashes(key: str, root: Path) -> Iterator[tuple[str, str]]:
         yield f"methods.{two}.label", f"{one} has {label!r} already"
     for one, two, number in _twice({name: table.number for name, table in paper.tables.items()}):
         yield f"tables.{two}.number", f"{one} has {number!r} already"
-    for cell, other, stage in _twice({cell: cell.stage(paper) for cell in planned(key, root)}):
-        yield "grids", f"{cell} and {other} would both be the stage {stage.partition(':')[2]}; rename one"
+    for cell, same, stage in _twice({cell: cell.stage(paper) for cell in planned(key, root)}):
+        yield "grids", f"{cell} and {same} would both be the stage {stage.partition(':')[2]}; rename one"
 
 
 def _twice(found: Mapping[Key, str]) -> Iterator[tuple[Key, Key, str]]:
