@@ -336,7 +336,7 @@ def changed(project: Path) -> list[str]:
 
 def test_a_new_paper_is_one_folder_that_runs(copy):
     assert changed(copy) == [
-        f"papers/toy/{name}" for name in ("dvc.yaml", "paper.yaml", "published/table1.csv")
+        f"papers/toy/{name}" for name in ("dvc.yaml", "paper.yaml", "published/table1.csv", "verified.yaml")
     ]
     assert here(copy, "sync", "--check").stdout == ""
     assert re.search(r"^toy, all cells +1 +\. +\. +\. +1 ", here(copy, "status").stdout, re.MULTILINE)

@@ -123,7 +123,7 @@ GRID = "grids:\n  new: {scenarios: [office-caltech], methods: [fedavg]}\n"
     ("params.yaml", "seeds:", "sedes:", STATUS, "miniature: unknown key 'sedes' (nearest: 'seeds')"),
     (PAPER, "title: ", "title: Twice\ntitle: ", STATUS, f"{PAPER}:6: the key 'title' is given twice"),
     (PAPER, "rounds: 100", "rounds: many", STATUS, "digits.training.rounds: expected int, found 'many'"),
-    (PAPER, "rounds: 100", "rounds 100", STATUS, f"{PAPER}:17: "),
+    (PAPER, "rounds: 100", "rounds 100", STATUS, f"{PAPER}:26: "),
     (PAPER, "USPS: 4", "USPS: -4", STATUS, "partition.clients.USPS: must be at least 1, found -4"),
     (PAPER, "epochs: 5", "epoch: 5", STATUS, "unknown key 'local_epoch' (nearest: 'local_epochs')"),
     (PAPER, MINI, f"{MINI}fedvag, ", STATUS, "methods: unknown method 'fedvag' (nearest: 'fedavg')"),

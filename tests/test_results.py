@@ -161,7 +161,7 @@ DAMAGES = {
     ),
     "metrics altered": (
         lambda path: _metrics(path, '{"accuracy": 99.0}'),
-        "metrics/balanced/ours.json: accuracy 99.0 is not that of result.json",
+        "metrics/balanced/ours.json: its numbers are not those of result.json",
     ),
 }
 

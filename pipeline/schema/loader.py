@@ -98,6 +98,8 @@ class _UniqueKeys(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignor
 
     def _check_spelling(self, key: yaml.ScalarNode) -> None:
         """YAML 1.1 reads the names `on`, `007` and `12:30` as True, 7 and 750."""
+        if key.value in ("true", "false", "null"):    # values of an option, as readings have them
+            return
         if key.tag != "tag:yaml.org,2002:str" and str(value := self.construct_object(key)) != key.value:
             raise yaml.constructor.ConstructorError(
                 None, None, f"YAML reads the key {key.value!r:.80} as {value!r:.80}: put it in quotes",
