@@ -321,6 +321,13 @@ class Page:
     problems: list[str]
 
     @property
+    def stale(self) -> int:
+        """Runs, but for the miniature's, that today's code is not known to give."""
+        return sum(
+            cell[-1] == "stale" for _, groups in self.provenance for one in groups for cell in one.cells
+        )
+
+    @property
     def measured(self) -> list[ClaimRow]:
         """Claims with a number, those that are decided first."""
         order = list(Chip)

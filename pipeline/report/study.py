@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from pipeline.cells import provenance as origin
 from pipeline.cells.readings import Reading, Setting, filled, hyper_parameters, readings_of, settings_of
 from pipeline.cells.results import Problem, history
 from pipeline.report.words import method_label, variant
@@ -327,7 +328,8 @@ def _of_data(results: Iterable[dict]) -> list[str]:
 
 @dataclass(frozen=True)
 class Batch:
-    """Runs with the same seeds on the same machines: (method, hours, commit, digest, file)."""
+    """Runs with the same seeds on the same machines: (method, hours, commit, digest, file, code); code: see
+    `code_words`."""
 
     seeds: str
     machine: str
@@ -344,10 +346,21 @@ def provenance(study: Study) -> list[tuple[str, list[Batch]]]:
             key = seed_words(result["seeds"]), ", ".join(sorted(machines))
             hours, commit = f"{sum(result['seconds']) / 3600:.2f}", result["git"].get("commit", "")[:8]
             file = (cell.folder(Path()) / "result.json").as_posix()
-            batches.setdefault(key, []).append((cell.method, hours, commit, result["digest"][:8], file))
+            batches.setdefault(key, []).append(
+                (cell.method, hours, commit, result["digest"][:8], file, code_words(cell, result, study.root))
+            )
         if batches:
             found.append((study.title(scenario), [Batch(*key, cells) for key, cells in batches.items()]))
     return found
+
+
+def code_words(cell: Cell, result: dict, root: Path) -> str:
+    """`stale` for a result of other code or parameters than today's, `✓1-4/100` for one of which today's code
+    has walked rounds 1 to 4 again, nothing for today's own."""
+    if not origin.current(result, cell, root):
+        return "stale"
+    stamp = origin.verified(result, cell, root)
+    return "✓" + stamp["rounds"].replace(" of ", "/") if stamp and stamp["rounds"] else ""
 
 
 def processor(machine: dict) -> str:

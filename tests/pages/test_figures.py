@@ -628,7 +628,7 @@ def test_a_figure_of_a_supplement_is_the_papers_own_and_a_lettered_one_is_ours()
     views = drawings.figures(Study.of("rahfl", {}))
     headings = {view.number: (view.heading, view.title) for view in views}
     assert [headings[number][0] for number in ("2", "R1", "R2")] == ["Figure 2", "Figure R1", "Figure R2"]
-    assert headings["T1"][0] == drawings.OURS and "not in the paper" not in headings["T1"][1]
+    assert headings["T"][0] == drawings.OURS and "not in the paper" not in headings["T"][1]
 
 
 def test_an_ablation_is_named_by_what_it_has(paper, root):

