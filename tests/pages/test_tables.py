@@ -264,7 +264,8 @@ def test_every_published_number_of_the_papers_stands_once(name):
         if key in variants(paper):
             records = [one for one in records if table.block(one["setting"], one["dataset"], one["method"])]
         assert records and found == sorted(minus(record["value"]) for record in records), key
-        assert all(len(row.values) == len(published.columns(panel.heads)) for panel in shown.panels for row in panel.rows)
+        for panel in shown.panels:
+            assert all(len(row.values) == len(columns(panel.heads)) for row in panel.rows)
         assert all(len(row.stub) == len(panel.stub) for panel in shown.panels for row in panel.rows)
         assert shown.measured == 0
 
