@@ -12,13 +12,14 @@ import re
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from pandas.api.types import is_integer_dtype
 
 from pipeline.cells import choices, outputs
+from pipeline.cells.choices import Percent
 from pipeline.errors import FedReproError, unknown
 from pipeline.files import as_text
 from pipeline.schema import (
@@ -27,7 +28,6 @@ from pipeline.schema import (
     Count,
     Finite,
     NonNegative,
-    Range,
     Whole,
     check,
     load_paper,
@@ -42,7 +42,6 @@ STATE = "state"
 COLUMNS = ["paper", "scenario", "method", "measure", "mean", "std", "seeds"]
 FIRST = ("average", "weighted", "clients_std")    # the order in which a reader wants the measures
 LOWER_IS_BETTER = ("clients_std", "loss", "traffic", "memory", "seconds")
-Percent = Annotated[float, Range(low=0, high=100)]
 Measures = dict[str, list[Finite]]                # of every seed
 MEANS = {"final": 1, "last3": 3, "last5": 5}      # further means over the last so many rounds
 KEYS: dict[str, Any] = {
@@ -55,8 +54,11 @@ KEYS: dict[str, Any] = {
     "seconds": list[NonNegative], "git": dict[str, Any], "digest": str}
 # of results recorded since these were
 OPTIONAL: dict[str, Any] = {"code": str, "history": str, "holdings": dict[str, list[list[Whole]]],
-                            "by_class": list[list[Percent | None]]}
-INSIDE = {"traffic": ("up", "down", "bytes"), "data": (DATA := ("set", "source", "digest", "deviation")),
+                            "by_class": list[list[Percent | None]],
+                            "traffic_of_seeds": dict[str, list[NonNegative]]}
+# of those, what holds a value for each seed under every name
+OF_SEEDS = {"traffic_of_seeds": (SENT := ("up", "down", "bytes")), "holdings": ("images", "classes")}
+INSIDE = {"traffic": SENT, "data": (DATA := ("set", "source", "digest", "deviation")),
           "public": DATA, "versions": ("torch",), "git": ("commit",)}
 ROUNDED = 0.002  # largest gap between the mean of numbers with four decimals and the rounded mean
 
@@ -153,20 +155,11 @@ def _check_values(document: dict) -> None:
                 check(list[Percent], values, f"{part}.{name}")
         _check_length(document[part], seeds)
     _check_length({key: document[key] for key in ("clients", "seconds")}, seeds)
-    if "traffic_of_seeds" in document:
-        _check_traffic(document["traffic_of_seeds"], seeds)
     _check_optional(document, seeds)
     if len(set(map(len, document["clients"]))) > 1:
         raise FedReproError("clients: not the same number for every seed")
     if document["cell"] != "/".join(document[key] for key in ("paper", "scenario", "method")):
         raise FedReproError(f"'cell' is {document['cell']!r:.80}, which paper, scenario and method are not")
-
-
-def _check_traffic(found: object, seeds: list[int]) -> None:
-    each = check(dict[str, list[NonNegative]], found, "traffic_of_seeds")
-    if lost := [name for name in INSIDE["traffic"] if name not in each]:
-        raise FedReproError(f"the key {'traffic_of_seeds.' + lost[0]!r} is missing")
-    _check_length(each, seeds)
 
 
 def _check_optional(document: dict, seeds: list[int]) -> None:
@@ -175,14 +168,13 @@ def _check_optional(document: dict, seeds: list[int]) -> None:
         check(OPTIONAL[key], document[key], key)
     if "by_class" in document:
         _check_length({"by_class": document["by_class"]}, seeds)
-    if "holdings" in document:
-        for name in ("images", "classes"):
-            if name not in document["holdings"]:
-                raise FedReproError(f"the key {'holdings.' + name!r} is missing")
-        _check_length(document["holdings"], seeds)
-        if any(len(held) != len(clients) for values in document["holdings"].values()
-               for held, clients in zip(values, document["clients"])):
-            raise FedReproError("holdings: not a number for every client of 'clients'")
+    for key in OF_SEEDS.keys() & document:
+        if lost := [name for name in OF_SEEDS[key] if name not in document[key]]:
+            raise FedReproError(f"the key {key + '.' + lost[0]!r} is missing")
+        _check_length(document[key], seeds)
+    if any(len(held) != len(clients) for values in document.get("holdings", {}).values()
+           for held, clients in zip(values, document["clients"])):
+        raise FedReproError("holdings: not a number for every client of 'clients'")
 
 
 def _check_length(values: dict[str, list], seeds: list[int]) -> None:

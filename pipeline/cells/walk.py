@@ -5,26 +5,14 @@ It is the training of the stage, on the cell's own data, in a new FOLDER where e
 `fedrepro verify` reads the lines: {"machine": ...}, a line of history.csv for each round, and {"result": ...}
 once the last round is over.
 """
-import dataclasses
 import json
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.cells import arithmetic
 from pipeline.cells.checks import check_environment
 from pipeline.errors import FedReproError
-from pipeline.schema import ROOT, Cell, Scenario
-
-
-@dataclass(frozen=True)
-class OneSeed(Cell):
-    """A cell of which one seed is trained, on the partition and with the parameters of all."""
-    seed: int
-
-    def resolve(self, root: Path = ROOT) -> tuple[Scenario, str, dict]:
-        scenario, algorithm, hyper = super().resolve(root)
-        return dataclasses.replace(scenario, seeds=[self.seed]), algorithm, hyper
+from pipeline.schema import ROOT, Cell, Seeded
 
 
 def walk(cell: Cell, seed: int, folder: Path, root: Path = ROOT) -> None:
@@ -38,7 +26,7 @@ def walk(cell: Cell, seed: int, folder: Path, root: Path = ROOT) -> None:
     for path in root.iterdir():
         if path.name not in (".cells", ".git"):
             (folder / path.name).symlink_to(path)
-    one = OneSeed(cell.paper, cell.scenario, cell.method, seed)
+    one = Seeded(cell.paper, cell.scenario, cell.method, (seed,))
     result = train_cell(one, folder, write=False, watch=_say)
     (kept,) = folder.glob(f".cells/*/seed-{seed}.json")
     _say(json.loads(kept.read_text(encoding="utf-8"))["rows"][0])

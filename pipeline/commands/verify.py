@@ -24,9 +24,8 @@ from typing import Any
 
 from pipeline.cells import inputs, provenance, results, stamps
 from pipeline.cells.progress import clock
-from pipeline.cells.walk import OneSeed
 from pipeline.errors import FedReproError, unknown
-from pipeline.schema import ROOT, Cell
+from pipeline.schema import ROOT, Cell, Seeded
 
 ALIKE = ("torch", "numpy")                        # of machines that round alike; else also the processor
 NOT_COMPARED = ("seed", "round")
@@ -73,7 +72,7 @@ class Walk:
         here = provenance.machine()["processor"]
         seed = next((seed for seed, made_on in zip(result["seeds"], _machines(result))
                      if made_on.get("processor") == here), result["seeds"][0])
-        inputs.verify(OneSeed(cell.paper, cell.scenario, cell.method, seed), root)
+        inputs.verify(Seeded(cell.paper, cell.scenario, cell.method, (seed,)), root)
         rows = {row["round"]: row for row in table[table["seed"] == seed].to_dict("records")}
         code = provenance.digest_of(cell, root, result["executor"])
         history = stamps.digest((cell.folder(root) / "history.csv").read_bytes())

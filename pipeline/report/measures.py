@@ -28,7 +28,8 @@ import numpy as np
 import pandas as pd
 
 from pipeline.cells import geometry
-from pipeline.cells.results import history
+from pipeline.cells import measures as recorded
+from pipeline.cells.results import history, traffic_of_seeds
 from pipeline.schema import ROOT, Cell
 
 COSTS = {"run.traffic": "kB", "run.memory": "MB", "run.seconds": "s"}
@@ -73,12 +74,10 @@ def in_points(measure: str) -> bool:
 
 def _costs(result: dict, measure: str) -> list[float]:
     if measure == "run.traffic":
-        return [result["traffic"]["bytes"] / 1000] * len(result["seeds"])
-    if measure == "run.seconds":
-        return [seconds / result["rounds"] for seconds in result["seconds"]]
-    memory = result.get("memory") or {}
-    known = (memory.get(name) or [None] for name in ("device_mb", "process_mb"))
-    return next((found for found in known if None not in found), [])
+        return [sent / 1000 for sent in traffic_of_seeds(result, "bytes")]
+    name = "seconds_per_round" if measure == "run.seconds" else "memory_mb"
+    values = [spent[name] for spent in recorded.costs(result).values()]
+    return [] if None in values else values
 
 
 def _of_curve(cell: Cell, measure: str, root: Path) -> dict[int, float]:

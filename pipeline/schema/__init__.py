@@ -1,5 +1,16 @@
 """What a user writes, typed and checked: `params.yaml` and each `papers/<paper>/paper.yaml`."""
-from pipeline.schema.cell import RATE, Cell, Changes, OwnSeeds, Published, Trial, Tuned, planned, printed
+from pipeline.schema.cell import (
+    RATE,
+    Cell,
+    Changes,
+    OwnSeeds,
+    Published,
+    Seeded,
+    Trial,
+    Tuned,
+    planned,
+    printed,
+)
 from pipeline.schema.checker import (
     CONTROL,
     Count,

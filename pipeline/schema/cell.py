@@ -106,10 +106,19 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class OwnSeeds(Cell):
+class Seeded(Cell):
+    """A cell with other seeds than its scenario's; partition and parameters are the cell's own."""
+    seeds: tuple[int, ...]
+
+    def resolve(self, root: Path = ROOT) -> tuple[Scenario, str, dict]:
+        scenario, algorithm, hyper = super().resolve(root)
+        return dataclasses.replace(scenario, seeds=list(self.seeds)), algorithm, hyper
+
+
+@dataclass(frozen=True)
+class OwnSeeds(Seeded):
     """A cell with seeds that a user chooses. Its files lie outside `runs/` and are not in git, so that no
     table shows them; a seed that paper.yaml asks for later is not trained again."""
-    seeds: tuple[int, ...]
 
     @property
     def partition(self) -> str:
@@ -123,10 +132,6 @@ class OwnSeeds(Cell):
 
     def representations(self, root: Path = ROOT) -> Path:
         return self.folder(root) / "representations.npz"
-
-    def resolve(self, root: Path = ROOT) -> tuple[Scenario, str, dict]:
-        scenario, algorithm, hyper = super().resolve(root)
-        return dataclasses.replace(scenario, seeds=list(self.seeds)), algorithm, hyper
 
 
 @dataclass(frozen=True)
