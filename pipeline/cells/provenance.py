@@ -21,7 +21,7 @@ from typing import Any
 from pipeline.cells import arithmetic, stamps
 from pipeline.cells.definitions import Code
 from pipeline.errors import FedReproError
-from pipeline.schema import ROOT, Cell, Scenario, load_paper, method_module, planned, read_yaml
+from pipeline.schema import ROOT, Cell, Scenario, Seeded, load_paper, method_module, planned, read_yaml
 
 # Modules that pass values on, show them or write them, but compute no result; for each,
 # tests/test_provenance.py names what would notice. Values that `schema` reads are part of a cell's digest
@@ -165,6 +165,8 @@ def code_of(cell: Cell, root: Path = ROOT, executor: str = "sequential") -> str:
     that counts as today's; without a result the one in sources.yaml, where a stamp says that today's code
     walks it; else today's."""
     code = digest_of(cell, root, executor)
+    if isinstance(cell, Seeded):                      # other seeds of a cell are trained by its code
+        cell = Cell(cell.paper, cell.scenario, cell.method)
     try:
         result = json.loads((cell.folder(root) / "result.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -3,6 +3,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from pipeline.cells import arithmetic
 from pipeline.cells.results import read, summarise
 from pipeline.errors import ParamError
 from pipeline.schema import MINIATURES, ROOT, Cell, OwnSeeds, load_paper, planned, shorten
@@ -51,6 +52,10 @@ def train(chosen: Sequence[Cell], seeds: tuple[int, ...]) -> None:
 
     Its files go to papers/<paper>/own-seeds/<scenario>/<method>, which git ignores.
     """
+    kinds = {cell.resolve()[0].arithmetic for cell in chosen}
+    if len(kinds) > 1:
+        raise ParamError("--seeds: the cells differ in `arithmetic`: name those of one kind at a time")
+    arithmetic.adopt(*kinds)                          # before torch is imported
     from pipeline.cells.training import train_cell
     from stages.partition import deal
 
