@@ -12,6 +12,7 @@ incomplete batch, so FedRepro does too here. PFLlib's main.py runs as it is; hoo
 Server.select_clients and Server.evaluate mark rounds and evaluations. Results go to benchmarks/results/ with
 versions and machine.
 """
+
 import argparse
 import json
 import os
@@ -50,12 +51,14 @@ OURS = {
 
 # -- the workload --------------------------------------------------------------------------------------------
 
+
 def prepare(pfllib: Path, mnist: Path, clients: int) -> Path:
     """Write the workload for PFLlib (its own npz files) and for us (one file); returns ours."""
     import numpy as np
 
     from pipeline.data import store
-    name = f"MNIST_{clients}"                         # PFLlib looks for "MNIST" in it
+
+    name = f"MNIST_{clients}"  # PFLlib looks for "MNIST" in it
     ours = pfllib / "dataset" / f"{name}.npz"
     if ours.exists():
         return ours
@@ -66,6 +69,7 @@ def prepare(pfllib: Path, mnist: Path, clients: int) -> Path:
     values = ((images.astype(np.float32) / 255 - 0.5) / 0.5)[:, None]
     sys.path.insert(0, str(pfllib / "dataset"))
     from utils import dataset_utils
+
     random.seed(SEED)
     np.random.seed(SEED)
     held, held_labels, statistic = dataset_utils.separate_data(
@@ -107,6 +111,7 @@ def prepare(pfllib: Path, mnist: Path, clients: int) -> Path:
 
 # -- workers: `go` on standard input runs a round, which answers with one JSON line --------------------------
 
+
 def cpu() -> float:
     mine, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
     return mine.ru_utime + mine.ru_stime + children.ru_utime + children.ru_stime
@@ -119,6 +124,7 @@ def peak_mb() -> float:
 def now() -> float:
     """Wall seconds, after what a GPU has been given is done."""
     import torch
+
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()
     return time.perf_counter()
@@ -126,6 +132,7 @@ def now() -> float:
 
 def device_mb() -> float | None:
     import torch
+
     return round(torch.cuda.max_memory_allocated() / 2**20) if torch.cuda.is_initialized() else None
 
 
@@ -137,6 +144,7 @@ def pfllib_worker(pfllib: Path, method: str, batch: int, clients: int, device: s
     sys.path.insert(0, os.getcwd())
     sys.modules.pop("utils", None)
     import flcore.servers.serverbase as base
+
     clock = {"round": -1, "wall": 0.0, "cpu": 0.0, "eval_wall": 0.0, "eval_cpu": 0.0, "depth": 0}
 
     def next_round() -> None:
@@ -178,6 +186,7 @@ def pfllib_worker(pfllib: Path, method: str, batch: int, clients: int, device: s
                 if clock["depth"] == 0:
                     clock["eval_wall"] += now() - wall
                     clock["eval_cpu"] += cpu() - spent
+
         return inner
 
     def wrap(server):
@@ -229,6 +238,7 @@ def our_worker(workload: Path, method: str, batch: int, clients: int, device: st
     from pipeline.engine.trained import Watch
     from pipeline.engine.world import World
     from pipeline.schema import Model, Optimiser, Training
+
     torch.set_num_threads(1)
     with np.load(workload) as arrays:
         values, labels = arrays["values"], torch.from_numpy(arrays["labels"])
@@ -282,6 +292,7 @@ def our_worker(workload: Path, method: str, batch: int, clients: int, device: st
 
 
 # -- in turn -------------------------------------------------------------------------------------------------
+
 
 class Worker:
     """A gated process; `round()` lets it run one round."""
@@ -454,12 +465,12 @@ def main() -> None:
     ]
     arguments.out.parent.mkdir(exist_ok=True)
     known = json.loads(arguments.out.read_text())["rows"] if arguments.out.exists() else []
+
     def setting(row: dict) -> tuple:
         return tuple(row[name] for name in ("method", "batch", "clients", "device", "processor", "gpu"))
+
     rows = [row for row in known if setting(row) not in set(map(setting, rows))] + rows
-    arguments.out.write_text(
-        json.dumps({"machine": here, "pfllib": commit, "rows": rows}, indent=1) + "\n"
-    )
+    arguments.out.write_text(json.dumps({"machine": here, "pfllib": commit, "rows": rows}, indent=1) + "\n")
     print(f"written: {arguments.out}")
 
 

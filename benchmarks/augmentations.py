@@ -9,6 +9,7 @@ cross-entropy and simple stand-ins; their cost is small. CPU seconds of this pro
 turn. Images are patches of scikit-learn's photographs. Takes several minutes and 12 GB of memory. Writes
 benchmarks/results/augmentations.json.
 """
+
 import argparse
 import json
 import os
@@ -18,7 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")          # before torch is imported
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported
 
 import torch
 import torch.nn.functional as F
@@ -100,7 +101,7 @@ def main() -> None:
         network = models.build(Model(name), 3, 32, 10).to(memory_format=torch.channels_last).train()
         parts[name] = lambda network=network: step(network, *inputs, labels)
     taken: dict[str, list[float]] = {name: [] for name in parts}
-    for turn in range(repeats + 1):                   # the first is for warming up
+    for turn in range(repeats + 1):  # the first is for warming up
         for name, work in parts.items():
             taken[name].append(seconds(work))
         print(f"turn {turn} of {repeats}", flush=True)

@@ -4,6 +4,7 @@
 after one that writes the bytecode. Writes benchmarks/results/commands.json: medians of CPU seconds, which
 hardly depend on what else runs, and of wall seconds.
 """
+
 import argparse
 import json
 import os

@@ -4,6 +4,7 @@ images.
 Partition, loading, training and evaluation are those of `stages/partition.py` and `stages/train.py`, in a
 temporary folder that sees the repository's data, so that nothing of the repository changes.
 """
+
 import contextlib
 import dataclasses
 import json
@@ -27,6 +28,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 class Smaller(Cell):
     """A cell whose scenario passes through `cut`, a function of a module; `tests`: only so many images of
     each test set. All seeds train on one draw of the partition."""
+
     cut: Callable[[Scenario], Scenario]
     tests: int | None = None
 
@@ -93,6 +95,7 @@ def compare(cells: dict[str, Smaller], out: str, shown: Sequence[str], seed: int
     is the state before the first round, pretraining included.
     """
     from against_pfllib import machine
+
     torch.set_num_threads(1)
     first, results = next(iter(cells.values())), []
     with workplace(first) as root:
@@ -117,6 +120,7 @@ def compare(cells: dict[str, Smaller], out: str, shown: Sequence[str], seed: int
                     "s)",
                     flush=True,
                 )
+
             finished = train_seed(Job(cell, seed, str(i), root), report)
             results.append(
                 {
@@ -147,8 +151,10 @@ def networks(cell: Smaller) -> str | dict[str, str]:
 def draw(document: dict, panels: dict[str, str], path: Path) -> None:
     """Curves over rounds: a panel per measure, a line per method. panels: measure -> title."""
     import matplotlib
+
     matplotlib.use("svg")
     import matplotlib.pyplot as plt
+
     with plt.rc_context({"svg.hashsalt": "fedrepro"}):
         figure, axes = plt.subplots(
             1, len(panels), figsize=(2.5 * len(panels) + 1.8, 3), layout="constrained", squeeze=False

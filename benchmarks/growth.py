@@ -4,6 +4,7 @@ FedAvg, the 2-conv network of FedCRL on made-up 32 x 32 RGB images, batch 16, Ad
 thread. Clients grow at 12,000 images in all, then images grow with 20 clients; last, 100 clients with 60,000
 images. Writes benchmarks/results/growth.json and .svg. FEDREPRO_DEVICE and FEDREPRO_EXECUTOR as everywhere.
 """
+
 import argparse
 import json
 import os
@@ -29,6 +30,7 @@ def measure(clients: int, samples: int) -> None:
     from pipeline.engine.world import World
     from pipeline.methods.fedavg import FedAvg
     from pipeline.schema import Model, Optimiser, Training
+
     torch.set_num_threads(1)
     device = os.environ.get("FEDREPRO_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")
     size = samples // clients
@@ -68,8 +70,10 @@ def measure(clients: int, samples: int) -> None:
 
 def draw(rows: list[dict], path: Path) -> None:
     import matplotlib
+
     matplotlib.use("svg")
     import matplotlib.pyplot as plt
+
     with plt.rc_context({"svg.hashsalt": "fedrepro"}):
         figure, axes = plt.subplots(1, 2, figsize=(8, 3), layout="constrained", sharey=True)
         for panel, key, chosen, label in (
@@ -85,10 +89,11 @@ def draw(rows: list[dict], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("case", nargs="*", type=int, help=argparse.SUPPRESS)    # clients and samples
+    parser.add_argument("case", nargs="*", type=int, help=argparse.SUPPRESS)  # clients and samples
     if case := parser.parse_args().case:
         return measure(*case)
     from against_pfllib import machine
+
     rows = []
     for clients, samples in CASES:
         done = subprocess.run(

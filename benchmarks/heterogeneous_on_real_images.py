@@ -14,6 +14,7 @@ Needs data/office_caltech10, cifar10, cifar100 (`python -m stages.data cifar100`
 10,000 training images is enough) and data/cifar10-corrupted (`python -m stages.corrupt cifar10`). Writes
 benchmarks/results/heterogeneous_<paper>.json and .svg.
 """
+
 import argparse
 import dataclasses
 from dataclasses import replace
@@ -52,8 +53,8 @@ def cut_rahfl(scenario: Scenario) -> Scenario:
 class Comparison:
     scenario: str
     methods: list[str]
-    panels: dict[str, str]                            # measure -> title
-    tests: int | None = None                          # test images, where fewer than all
+    panels: dict[str, str]  # measure -> title
+    tests: int | None = None  # test images, where fewer than all
 
 
 PAPERS = {

@@ -8,6 +8,7 @@ the committed results' accuracy, which may come from another processor. Needs da
 
 `dvc repro corrupted papers/{fedccl,fcclplus,fedlsa,rahfl,fedcrl}/dvc.yaml:partition-mini`
 """
+
 import argparse
 import json
 import os
@@ -23,8 +24,13 @@ from pipeline.files import write_csv
 from pipeline.report.experiments import NOISE as COLUMNS
 from pipeline.schema import ROOT, Cell
 
-CELLS = {"fedcrl": ("fedavg", "fedrep", "ditto"), "fedlsa": ("fedavg", "fedlsa"), "rahfl": ("base", "rahfl"),
-         "fedccl": ("fedavg", "fedpcl", "fedccl"), "fcclplus": ("base", "fedmd")}
+CELLS = {
+    "fedcrl": ("fedavg", "fedrep", "ditto"),
+    "fedlsa": ("fedavg", "fedlsa"),
+    "rahfl": ("base", "rahfl"),
+    "fedccl": ("fedavg", "fedpcl", "fedccl"),
+    "fcclplus": ("base", "fedmd"),
+}
 SETTINGS = {"default": {}, "AVX2": PORTABLE | {"MKL_CBWR": "AVX2"}, "portable": PORTABLE}
 
 
@@ -32,6 +38,7 @@ def train(name: str) -> list[float]:
     """Accuracy of each seed in percent; in a temporary root, so that no checkpoint of the repository is read
     or written."""
     from pipeline.cells.training import train_cell
+
     with tempfile.TemporaryDirectory() as folder:
         for entry in ("data", "papers", "params.yaml", "pipeline", "stages"):
             (Path(folder) / entry).symlink_to(ROOT / entry)
@@ -46,8 +53,9 @@ def main() -> None:
         environment = kept | values | {FORCE: "1", "FEDREPRO_WORKERS": "1", "FEDREPRO_TRACKING": "off"}
         same = seeds = 0
         for name in (f"{paper}/mini/{method}" for paper, methods in CELLS.items() for method in methods):
-            done = subprocess.run([sys.executable, __file__, name], env=environment, stdout=subprocess.PIPE,
-                                  check=True)
+            done = subprocess.run(
+                [sys.executable, __file__, name], env=environment, stdout=subprocess.PIPE, check=True
+            )
             found = json.loads(done.stdout.splitlines()[-1])
             result = json.loads((Cell.parse(name).folder(ROOT) / "result.json").read_text(encoding="utf-8"))
             equal = [*map(float.__eq__, found, result["measures"][result["headline"]])]

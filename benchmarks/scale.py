@@ -4,6 +4,7 @@ that means for 770 cells on many workers, simulated.
 `PYTHONPATH=.:tests:tests/scale python benchmarks/scale.py` writes results/scale.json and docs/scale.svg;
 with `--simulate` it keeps what results/scale.json has measured. Needs what `make test-scale` installs.
 """
+
 import argparse
 import heapq
 import json
@@ -22,8 +23,8 @@ from pipeline.engines.cluster import AT_ONCE
 RESULTS = Path(__file__).parent / "results"
 WORKERS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 CELLS = 770
-HOURS_BETWEEN_DEATHS = 500.0             # of one worker: a node dies, a task is preempted
-CHECKPOINT = 20.0                        # seconds between checkpoints: half of them are lost on average
+HOURS_BETWEEN_DEATHS = 500.0  # of one worker: a node dies, a task is preempted
+CHECKPOINT = 20.0  # seconds between checkpoints: half of them are lost on average
 
 
 def measure() -> dict:
@@ -41,7 +42,9 @@ def measure() -> dict:
             options = ["--on", "slurm", "--slurm", "mem=1500M,time=20"]
             process = subprocess.Popen(
                 [sys.executable, "-m", "pipeline", "run", *cells, *options],
-                cwd=project, env=surroundings(**cluster.variables), stdout=subprocess.DEVNULL
+                cwd=project,
+                env=surroundings(**cluster.variables),
+                stdout=subprocess.DEVNULL,
             )
             events = project / ".cells/logs"
             wait_for(lambda: list(project.glob(".cells/jobs/*.json")), 200)
@@ -118,8 +121,14 @@ print(json.dumps({name: round(value, 2) for name, value in found.items()}))
 def _inside(project: Path, code: str, variables: dict[str, str]) -> str:
     """What code prints that runs in the checkout."""
     from checkouts import surroundings
-    done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True,
-                          env=surroundings(**variables) | {"PYTHONPATH": str(project)})
+
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        env=surroundings(**variables) | {"PYTHONPATH": str(project)},
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.splitlines()[-1]
 
@@ -128,10 +137,12 @@ def seconds_of_cells() -> dict[str, list[float]]:
     """Of one process, as `fedrepro status` estimates them: the miniatures as measured, and FedCRL's grids."""
     from pipeline.commands import status
     from pipeline.schema import MINIATURE
+
     results = status.read_results()
     found = status.overview("fedcrl", results, status.rates_of(results)).cells.values()
-    short = [sum(result["seconds"]) for cell, result in results.items()
-             if cell.scenario == MINIATURE and result]
+    short = [
+        sum(result["seconds"]) for cell, result in results.items() if cell.scenario == MINIATURE and result
+    ]
     return {"miniatures": short, "FedCRL's grids": [one.hours * 3600 for one in found if one.hours]}
 
 
@@ -140,7 +151,7 @@ def simulate(seconds: list[float], workers: int, measured: dict, seed: int = 0) 
     time in which the one recorder works. A death costs what was not saved and the time to run again."""
     draw = random.Random(seed)
     free, ends, deaths = [0.0] * workers, [], 0
-    for cell in sorted(draw.choices(seconds, k=CELLS), reverse=True):          # as the scheduler has them
+    for cell in sorted(draw.choices(seconds, k=CELLS), reverse=True):  # as the scheduler has them
         left, now = cell + measured["first_step"], heapq.heappop(free)
         while (until := draw.expovariate(1 / (HOURS_BETWEEN_DEATHS * 3600))) < left:
             deaths += 1
@@ -153,23 +164,30 @@ def simulate(seconds: list[float], workers: int, measured: dict, seed: int = 0) 
         begun = max(recorded, waiting[0])
         batch = [end for end in waiting[:AT_ONCE] if end <= begun]
         cost = measured["lock_of_770"] + len(batch) * measured["record_cell"]
-        recorded, busy, waiting = begun + cost, busy + cost, waiting[len(batch):]
+        recorded, busy, waiting = begun + cost, busy + cost, waiting[len(batch) :]
     return {"seconds": round(recorded), "recorder": round(busy / recorded, 3), "deaths": deaths}
 
 
 def draw(simulated: dict[str, dict[str, dict]], path: Path) -> None:
     """Speed-up over one worker against the number of workers."""
     import matplotlib
+
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+
     plt.rcParams["svg.hashsalt"] = "fedrepro"
     figure, axes = plt.subplots(figsize=(6, 4))
     axes.plot(WORKERS, WORKERS, color="grey", linestyle=":", label="without any cost")
     for name, points in simulated.items():
         alone = points["1"]["seconds"]
         axes.plot(WORKERS, [alone / points[str(n)]["seconds"] for n in WORKERS], marker="o", label=name)
-    axes.set(xscale="log", yscale="log", xlabel="workers", ylabel="times as fast as one worker",
-             title="770 cells, simulated")
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="workers",
+        ylabel="times as fast as one worker",
+        title="770 cells, simulated",
+    )
     axes.set_xticks(WORKERS, list(map(str, WORKERS)))
     axes.set_yticks(WORKERS, list(map(str, WORKERS)))
     axes.minorticks_off()
@@ -187,8 +205,10 @@ def main() -> None:
         document = {"machine": machine(), "measured": measure()}
     cells = seconds_of_cells()
     document["mean_seconds"] = {name: round(statistics.fmean(found)) for name, found in cells.items()}
-    document["simulated"] = {name: {str(n): simulate(found, n, document["measured"]) for n in WORKERS}
-                             for name, found in cells.items()}
+    document["simulated"] = {
+        name: {str(n): simulate(found, n, document["measured"]) for n in WORKERS}
+        for name, found in cells.items()
+    }
     path.write_text(json.dumps(document, indent=2) + "\n")
     draw(document["simulated"], RESULTS.parents[1] / "docs/scale.svg")
     print(json.dumps(document["measured"]))

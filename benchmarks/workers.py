@@ -7,6 +7,7 @@ worker processes of `pipeline.cells.workers`, first one at a time, then two, thr
 data/mnist. Writes benchmarks/results/workers.json with the load of the machine before each run: what else
 runs counts against the second worker.
 """
+
 import argparse
 import dataclasses
 import json
@@ -21,8 +22,11 @@ SEEDS, TURNS = 4, 3
 
 
 def cut(scenario):
-    return dataclasses.replace(scenario, training=dataclasses.replace(scenario.training, rounds=2),
-                               partition=dataclasses.replace(scenario.partition, samples=12_000))
+    return dataclasses.replace(
+        scenario,
+        training=dataclasses.replace(scenario.training, rounds=2),
+        partition=dataclasses.replace(scenario.partition, samples=12_000),
+    )
 
 
 def main() -> None:

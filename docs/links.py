@@ -2,6 +2,7 @@
 
 They become links to the repository where CITATION.cff has its address (`repository-code`), else bare names.
 """
+
 import os
 import re
 from pathlib import Path
@@ -24,4 +25,5 @@ def on_page_markdown(markdown: str, page, config, files) -> str:
         if target.is_relative_to(docs) or not target.exists():
             return found[0]
         return f"[{words}]({address}/blob/main/{target.relative_to(ROOT)}{anchor})" if address else words
+
     return LINK.sub(written, markdown)

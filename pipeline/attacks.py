@@ -1,5 +1,6 @@
 """White-box attacks on images in [0, 1], bounded by eps in every pixel, and training on attacked images
 (Goodfellow et al. 2015; Madry et al. 2018; FedCCL, Sec. 5.5)."""
+
 from collections.abc import Callable
 
 from torch import Tensor
@@ -35,9 +36,12 @@ def pgd(
     return attacked.detach()
 
 
-def fgsm(model: Handle, images: Tensor, labels: Tensor, eps: float,
-         scores: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+def fgsm(
+    model: Handle,
+    images: Tensor,
+    labels: Tensor,
+    eps: float,
+    scores: Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
     """One step of eps from the images themselves (Goodfellow et al. 2015)."""
     return pgd(model, images, labels, eps, eps, 1, random_start=False, scores=scores)
-
-

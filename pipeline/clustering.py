@@ -2,6 +2,7 @@
 
 Such vectors travel as State(vectors (P, d), classes (P,) int64), class by class.
 """
+
 from typing import Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ ROUNDING = 1e-12  # similarities this near count as equal: the smaller index win
 
 
 # -- FINCH (Sarfraz, Sharma, Stiefelhagen 2019) --------------------------------------------------------------
+
 
 def finch(rows: Tensor, early_exit: bool = False) -> Tensor:
     """Partitions (n, P) of rows (n, d) by cosine distance, fine to coarse; labels 0, 1, ... on the CPU.
@@ -60,7 +62,7 @@ def first_neighbours(units: Tensor) -> Tensor:
     the first. A single row is its own neighbour. Memory: BLOCK x n."""
     found = []
     for first in range(0, len(units), BLOCK):
-        similar = units[first:first + BLOCK] @ units.T
+        similar = units[first : first + BLOCK] @ units.T
         own = torch.arange(len(similar), device=units.device)
         similar[own, first + own] = -torch.inf
         found.append((similar >= similar.amax(1, keepdim=True) - ROUNDING).to(torch.uint8).argmax(1))
@@ -76,7 +78,7 @@ def _links(units: Tensor, neighbours: Tensor, measured: bool) -> tuple[np.ndarra
     steps = sparse.csr_array((np.ones(n), (np.arange(n), towards)), shape=(n, n)) + sparse.eye_array(
         n, format="csr"
     )
-    pairs = (steps @ steps.T).tocoo()                         # how many times each pair is linked
+    pairs = (steps @ steps.T).tocoo()  # how many times each pair is linked
     apart = pairs.row != pairs.col
     i, j, ways = pairs.row[apart], pairs.col[apart], pairs.data[apart]
     vectors = units.cpu().numpy()
@@ -99,6 +101,7 @@ def cluster_means(rows: Tensor, labels: np.ndarray | Tensor) -> Tensor:
 
 # -- several vectors per class -------------------------------------------------------------------------------
 
+
 def representatives(rows: Tensor, how: Representatives) -> Tensor:
     """(K, d): the means of the clusters of rows (n, d); none for no rows."""
     if not len(rows):
@@ -112,8 +115,10 @@ def by_class(rows: Tensor, labels: Tensor, how: Representatives) -> State:
     present = labels.unique().tolist()
     found = [representatives(rows[labels == c], how) for c in present]
     counts = torch.tensor([len(vectors) for vectors in found], dtype=torch.int64)
-    return State(vectors=torch.cat([rows[:0], *found]).detach(),
-                 classes=torch.tensor(present, dtype=torch.int64).repeat_interleave(counts).to(labels.device))
+    return State(
+        vectors=torch.cat([rows[:0], *found]).detach(),
+        classes=torch.tensor(present, dtype=torch.int64).repeat_interleave(counts).to(labels.device),
+    )
 
 
 def keep_missing(new: State, previous: State | None) -> State:

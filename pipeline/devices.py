@@ -1,12 +1,13 @@
 """What devices can do and how values reach them: which run asynchronously as CUDA's do, and the memory of the
 CPU."""
+
 import ctypes
 import sys
 
 import torch
 from torch import Tensor
 
-M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4          # of malloc.h, for mallopt(3)
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4  # of malloc.h, for mallopt(3)
 
 
 def runs_ahead(device: torch.device) -> bool:

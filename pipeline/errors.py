@@ -1,14 +1,19 @@
 """The errors that a user can mend. A stage prints them as one line and exits with 2."""
+
 import difflib
 import re
 import sys
 from collections.abc import Callable, Iterable
 
-NOT_INSTALLED = ("the package {!r} is not installed in this Python, {}: `make install` once, then "
-                 "`source .venv/bin/activate`")
-MOST = 24                                             # names that a message lists
-NO_REPOSITORY = ("this folder is not a git repository, which DVC needs: clone FedRepro with git instead of "
-                 "downloading an archive")
+NOT_INSTALLED = (
+    "the package {!r} is not installed in this Python, {}: `make install` once, then "
+    "`source .venv/bin/activate`"
+)
+MOST = 24  # names that a message lists
+NO_REPOSITORY = (
+    "this folder is not a git repository, which DVC needs: clone FedRepro with git instead of "
+    "downloading an archive"
+)
 
 
 class FedReproError(Exception):

@@ -1,5 +1,6 @@
 """Files that are whole or absent: everything is written under a temporary name in the same folder, then
 renamed."""
+
 import contextlib
 import csv
 import hashlib
@@ -17,7 +18,7 @@ from pipeline.schema import CONTROL, shorten
 
 # In names of what a process leaves: several machines or containers may share a file system.
 MACHINE = re.sub(r"\W", "_", platform.node())
-FORMULA = ("=", "+", "-", "@", "\t", "\r")          # with which a spreadsheet's formula begins
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # with which a spreadsheet's formula begins
 
 
 def checksum(path: Path, algorithm: str = "sha256") -> str:
@@ -77,7 +78,7 @@ def as_text(value: object) -> object:
     if not isinstance(value, str) or value[:1] not in FORMULA:
         return value
     with contextlib.suppress(ValueError):
-        float(value)                                  # -1.5
+        float(value)  # -1.5
         return value
     return f"'{value}"
 
@@ -174,11 +175,12 @@ def _temporary(target: Path, kind: str = "new") -> Path:
 def alive(process: int) -> bool:
     """Is there a process of this number on this machine? A zombie is none."""
     import psutil
+
     try:
         return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-    except psutil.AccessDenied:                       # the process lives and belongs to another user
+    except psutil.AccessDenied:  # the process lives and belongs to another user
         return True
 
 

@@ -3,6 +3,7 @@ results are.
 
 Images here are pixels in [0, 1]; a victim takes them as they are and normalises them itself.
 """
+
 from collections.abc import Callable, Mapping
 
 import torch
@@ -11,11 +12,11 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 from torch.func import grad, vmap
 
-RATE, MILESTONES = 0.1, (3 / 8, 5 / 8, 7 / 8)         # of the steps, where the rate falls to a tenth
+RATE, MILESTONES = 0.1, (3 / 8, 5 / 8, 7 / 8)  # of the steps, where the rate falls to a tenth
 WINDOW, SIGMA, K1, K2 = 11, 1.5, 0.01, 0.03
 
 Gradient = Mapping[str, Tensor]
-Loss = Callable[[Gradient, Tensor, Tensor], Tensor]   # (parameters, images (B, C, H, W), labels (B,)) -> ()
+Loss = Callable[[Gradient, Tensor, Tensor], Tensor]  # (parameters, images (B, C, H, W), labels (B,)) -> ()
 
 
 def invert_gradients(
@@ -35,6 +36,7 @@ def invert_gradients(
 
     def mismatch(images: Tensor) -> Tensor:
         return (1 - F.cosine_similarity(_flat(gradients(moved, images, labels)), wanted)).sum()
+
     return _descend(mismatch, start, steps, tv)
 
 
@@ -48,6 +50,7 @@ def invert_representations(
 
     def distance(images: Tensor) -> Tensor:
         return ((features(images) - vectors).pow(2).sum(1) / scale).sum()
+
     return _descend(distance, start, steps, tv)
 
 
@@ -60,16 +63,17 @@ def infer_label(head_gradient: Tensor) -> Tensor:
 def ssim(a: Tensor, b: Tensor) -> Tensor:
     """Structural similarity (N, M) of each of a (N, 1, H, W) with each of b (M, 1, H, W), pixels in [0, 1]:
     mean over all 11 x 11 Gaussian windows inside the image (Wang et al. 2004, Eq. 13 to 17). 1: the same."""
-    line = torch.exp(-(torch.arange(WINDOW, dtype=a.dtype) - WINDOW // 2) ** 2 / (2 * SIGMA ** 2))
+    line = torch.exp(-((torch.arange(WINDOW, dtype=a.dtype) - WINDOW // 2) ** 2) / (2 * SIGMA**2))
     window = torch.outer(line, line)[None, None] / line.sum() ** 2
 
     def local(x: Tensor) -> Tensor:
         return F.conv2d(x.flatten(0, -4), window).unflatten(0, x.shape[:-3])
+
     mean_a, mean_b = local(a)[:, None], local(b)[None]
-    var_a, var_b = local(a * a)[:, None] - mean_a ** 2, local(b * b)[None] - mean_b ** 2
+    var_a, var_b = local(a * a)[:, None] - mean_a**2, local(b * b)[None] - mean_b**2
     covariance = local(a[:, None] * b[None]) - mean_a * mean_b
-    likeness = (2 * mean_a * mean_b + K1 ** 2) * (2 * covariance + K2 ** 2)
-    return (likeness / ((mean_a ** 2 + mean_b ** 2 + K1 ** 2) * (var_a + var_b + K2 ** 2))).mean((2, 3, 4))
+    likeness = (2 * mean_a * mean_b + K1**2) * (2 * covariance + K2**2)
+    return (likeness / ((mean_a**2 + mean_b**2 + K1**2) * (var_a + var_b + K2**2))).mean((2, 3, 4))
 
 
 def matched(found: Tensor, true: Tensor) -> tuple[float, list[int]]:

@@ -2,6 +2,7 @@
 
 So the order of clients, the number of workers, a crash and a resume change no result.
 """
+
 import hashlib
 
 import torch

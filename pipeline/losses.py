@@ -1,4 +1,5 @@
 """The terms of the papers' losses, as pure functions of tensors."""
+
 from collections.abc import Iterable, Mapping
 
 import torch.nn.functional as F
@@ -50,7 +51,7 @@ def jensen_shannon(*logits: Tensor) -> Tensor:
 
     logits: one (B, C) per view; every view carries gradient. At most log(number of views).
     """
-    logs = [F.log_softmax(z, dim=1) for z in logits]          # p log p from here is finite where p underflows
+    logs = [F.log_softmax(z, dim=1) for z in logits]  # p log p from here is finite where p underflows
     mixture = (total(log.exp() for log in logs) / len(logs)).clamp(LEAST_PROBABILITY, 1).log()
     return total((log.exp() * (log - mixture)).sum(1).mean() for log in logs) / len(logs)
 

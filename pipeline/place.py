@@ -1,5 +1,6 @@
 """What a process finds around it: the checkout whose code it runs, which Python may have taken from
 elsewhere; the user, the terminal, the cores and the owner of the files."""
+
 import contextlib
 import io
 import math
@@ -11,9 +12,9 @@ from pathlib import Path
 
 from pipeline.errors import ParamError
 
-HOME = Path(__file__).resolve().parents[1]            # the checkout of this code
+HOME = Path(__file__).resolve().parents[1]  # the checkout of this code
 
-QUOTA = Path("/sys/fs/cgroup/cpu.max")                # of a container: microseconds, and of how many
+QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container: microseconds, and of how many
 LOOPBACK = "127.0.0.1,localhost"
 
 
@@ -23,12 +24,12 @@ def begin() -> None:
     check_root()
     _name_user()
     if isinstance(sys.stdout, io.TextIOWrapper) and "utf" not in sys.stdout.encoding.lower():
-        sys.stdout.reconfigure(errors="replace")      # a terminal without `±` shows `?`
+        sys.stdout.reconfigure(errors="replace")  # a terminal without `±` shows `?`
     if mirror := os.environ.get("FEDREPRO_MIRROR"):
         os.environ["FEDREPRO_MIRROR"] = os.path.abspath(os.path.expanduser(mirror))
     if os.environ.get("http_proxy") or os.environ.get("HTTP_PROXY"):
         given = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
-        if given != "*" and LOOPBACK not in given:    # a proxy has a loopback of its own
+        if given != "*" and LOOPBACK not in given:  # a proxy has a loopback of its own
             os.environ["no_proxy"] = ",".join(filter(None, (given, LOOPBACK)))
 
 
@@ -36,6 +37,7 @@ def _name_user() -> None:
     """A user whom /etc/passwd does not know, as `docker run --user` makes one, gets a name: DVC asks for
     one."""
     import pwd
+
     if not any(map(os.environ.get, ("LOGNAME", "USER", "LNAME", "USERNAME"))):
         try:
             pwd.getpwuid(os.getuid())
@@ -47,7 +49,7 @@ def cores() -> int:
     """How many cores this process may use: those that it is allowed, and as many as a container's quota is
     worth."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with contextlib.suppress(OSError, ValueError):    # no quota: `max 100000`
+    with contextlib.suppress(OSError, ValueError):  # no quota: `max 100000`
         quota, period = map(int, QUOTA.read_text(encoding="ascii").split())
         allowed = min(allowed, max(math.ceil(quota / period), 1))
     return allowed
@@ -57,37 +59,50 @@ def distrusted(said: str, root: Path) -> str:
     """What to do where git refuses a repository for its owner, as of a folder mounted into a container; else
     nothing. said: git's words, in English."""
     add = f"git config --global --add safe.directory {shlex.quote(str(root.resolve()))}"
-    return (f"{root}: its files belong to another user, and git does not read it; if you trust it: `{add}`"
-            if "dubious ownership" in said else "")
+    return (
+        f"{root}: its files belong to another user, and git does not read it; if you trust it: `{add}`"
+        if "dubious ownership" in said
+        else ""
+    )
 
 
 def check_owner(root: Path) -> None:
     """ParamError where git refuses the repository for its owner: results would name no commit."""
     if (root / ".git").exists():
         with contextlib.suppress(FileNotFoundError):  # no git
-            said = subprocess.run(["git", "-C", str(root), "rev-parse"], capture_output=True, text=True,
-                                  env={**os.environ, "LC_ALL": "C"}).stderr
+            said = subprocess.run(
+                ["git", "-C", str(root), "rev-parse"],
+                capture_output=True,
+                text=True,
+                env={**os.environ, "LC_ALL": "C"},
+            ).stderr
             if problem := distrusted(said, root):
                 raise ParamError(problem)
 
 
 def checkout_of(folder: Path) -> Path | None:
     """The root of the checkout that a folder lies in; None outside of any."""
-    return next((one for one in (folder, *folder.parents)
-                 if (one / "pipeline" / "commands" / "cli.py").is_file()), None)
+    return next(
+        (one for one in (folder, *folder.parents) if (one / "pipeline" / "commands" / "cli.py").is_file()),
+        None,
+    )
 
 
 def check_root() -> None:
     """ParamError where the current folder lies in another checkout than this code: it would read and write
     its own checkout's files instead of those that the user sees."""
-    with contextlib.suppress(OSError):                # a folder that is no more
+    with contextlib.suppress(OSError):  # a folder that is no more
         here = checkout_of(Path.cwd())
         if here not in (None, HOME):
-            raise ParamError(f"the current folder belongs to {here}, and the code is that of {HOME}: call "
-                             f"the command `fedrepro`, or set PYTHONPATH={here}")
+            raise ParamError(
+                f"the current folder belongs to {here}, and the code is that of {HOME}: call "
+                f"the command `fedrepro`, or set PYTHONPATH={here}"
+            )
 
 
 def surroundings(root: Path) -> dict[str, str]:
     """The environment of a process that runs the code at `root`, wherever Python would look for it."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(
-        filter(None, (str(root), os.environ.get("PYTHONPATH"))))}
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH")))),
+    }

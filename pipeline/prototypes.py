@@ -1,4 +1,5 @@
 """Class prototypes: losses that use them, how clients compute them and how a server aggregates them."""
+
 from collections.abc import Callable, Sequence
 from typing import Literal
 

@@ -1,5 +1,6 @@
 """Documents that carry their own hash, so that an altered one is noticed. It guards against slips and damage,
 not against intent."""
+
 import hashlib
 import json
 
@@ -15,7 +16,7 @@ def is_sealed(document: dict) -> bool:
     stated = document["self"]
     try:
         return stated == content_hash(document)
-    except (TypeError, ValueError, RecursionError):   # a date of YAML's, NaN
+    except (TypeError, ValueError, RecursionError):  # a date of YAML's, NaN
         return False
 
 

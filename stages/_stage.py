@@ -1,4 +1,5 @@
 """What every stage script shares: positional arguments, and one clear line of error for bad input."""
+
 import argparse
 import os
 import sys
@@ -24,11 +25,12 @@ def stage(function: Callable, *names: str, **optional: str) -> None:
         begin()
         # Training counts the machine's cores where this is not set.
         os.environ.setdefault("FEDREPRO_WORKERS", str(cores()))
-        for line in keeping.mend_locks():                          # DVC rewrites one when the stage has ended
+        for line in keeping.mend_locks():  # DVC rewrites one when the stage has ended
             print(f"warning: {line}", file=sys.stderr, flush=True)
-        for name, value in arguments.items():             # each becomes part of a path
+        for name, value in arguments.items():  # each becomes part of a path
             parts = [] if value is None else value.split("/")
             if problem := next(filter(None, map(Spelling().problem, parts)), None):
                 raise ParamError(f"{name} {value!r:.80}: {problem}")
         function(**arguments)
+
     guarded(call)

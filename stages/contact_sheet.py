@@ -1,5 +1,6 @@
 """Draw papers/<paper>/figures/corruptions.png: one bundled photograph under all corruptions and
 severities."""
+
 import io
 
 from pipeline import files

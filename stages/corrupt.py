@@ -1,4 +1,5 @@
 """Corrupt every image of a data set once, for all rates of corruption: `python -m stages.corrupt cifar10`."""
+
 import sys
 import time
 

@@ -1,4 +1,5 @@
 """Frozen features of one data set into data/<set>-vit_tiny/: `python -m stages.features office_caltech10`."""
+
 import time
 
 from pipeline.data import features, store
@@ -19,8 +20,12 @@ def compute(name: str) -> None:
             said = now
             print(f"data/{name}-vit_tiny: {done} of {total} images, {now - begun:.0f} s", flush=True)
 
-    meta = features.write(ROOT / "data" / f"{name}-vit_tiny", store.verify(ROOT / "data" / name),
-                          load_params().data.weights == "pretrained", report)
+    meta = features.write(
+        ROOT / "data" / f"{name}-vit_tiny",
+        store.verify(ROOT / "data" / name),
+        load_params().data.weights == "pretrained",
+        report,
+    )
     print(f"data/{name}-vit_tiny: {meta['model']}, {meta['weights']}, weights {meta['weights_digest'][:12]}")
 
 

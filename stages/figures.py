@@ -1,5 +1,6 @@
 """Computes what the figures of a paper show: `python -m stages.figures fedcrl`, or fedcrl/mini/fedavg, and of
 one figure alone."""
+
 from pipeline.cells.geometry import update
 from pipeline.schema import shorten
 from stages._stage import stage

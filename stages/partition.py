@@ -1,4 +1,5 @@
 """Cut a scenario's data over its clients: `python -m stages.partition fedcrl/mini`."""
+
 import io
 import sys
 from pathlib import Path
@@ -93,8 +94,10 @@ def _show(paper: str, name: str, parts, stored) -> None:
     picture = io.StringIO()
     histogram.draw(counts, picture)
     files.write_text(runs / "clients.svg", picture.getvalue())
-    print(f"{paper}/{name}: {len(parts.clients)} clients, {sum(map(len, parts.train))} training images, "
-          f"{min(map(len, parts.train))} to {max(map(len, parts.train))} each")
+    print(
+        f"{paper}/{name}: {len(parts.clients)} clients, {sum(map(len, parts.train))} training images, "
+        f"{min(map(len, parts.train))} to {max(map(len, parts.train))} each"
+    )
 
 
 def set_and_digest(stored) -> dict | None:

@@ -1,4 +1,5 @@
 """Renders the report of one paper, or of all, and the pages over all papers."""
+
 from pipeline.commands.pages import main
 from stages._stage import stage
 

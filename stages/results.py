@@ -1,5 +1,6 @@
 """Writes reports/results.csv, every measured number of the miniatures, one row each; or of a paper what the
 reports take from it."""
+
 import hashlib
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def main(paper: str | None = None) -> None:
     folder = ROOT / "papers" / paper
     parts = {
         "paper.yaml": ["paper.yaml"],
-        "sources.yaml": ["sources.yaml"],             # by which a page says what is measured by earlier code
+        "sources.yaml": ["sources.yaml"],  # by which a page says what is measured by earlier code
         "claims.csv": ["claims.csv"],
         "published": ["published/*.csv"],
         "figures": [f"figures/*-{MINIATURE}*", "figures/corruptions.png"],

@@ -1,5 +1,6 @@
 """Write sources.yaml, or papers/<paper>/sources.yaml: a digest of the code behind every stage, or behind
 every cell of a paper."""
+
 from collections.abc import Mapping
 
 import yaml

@@ -1,4 +1,5 @@
 """Splits the clients' training images into training and validation: `python -m stages.split fedcrl/mini`."""
+
 from pipeline import files
 from pipeline.data import partition, validation
 from pipeline.errors import ParamError, unknown
@@ -6,7 +7,7 @@ from pipeline.schema import ROOT, Cell, load_paper
 from stages._stage import stage
 from stages.partition import _write
 
-VALIDATION = 3                                        # a purpose beside those of pipeline.data.partition
+VALIDATION = 3  # a purpose beside those of pipeline.data.partition
 
 
 def split(scenario: str) -> None:
@@ -40,8 +41,10 @@ def split(scenario: str) -> None:
             if not own:
                 raise ParamError(f"{scenario}: no client has four training images, one to validate on")
             if draw == 0:
-                print(f"{scenario}: of {sum(map(len, parts.train))} training images {train} to train on and "
-                      f"{own} to validate on")
+                print(
+                    f"{scenario}: of {sum(map(len, parts.train))} training images {train} to train on and "
+                    f"{own} to validate on"
+                )
 
 
 if __name__ == "__main__":

@@ -9,10 +9,11 @@ from stages._stage import stage
 def train(cell: str) -> None:
     """Train every seed of a cell, <paper>/<scenario>/<method>, and write its metrics, history and result."""
     parsed = Cell.parse(cell)
-    scenario = parsed.resolve()[0]                            # reports a wrong name before torch is imported
+    scenario = parsed.resolve()[0]  # reports a wrong name before torch is imported
     arithmetic.adopt(scenario.arithmetic)
     check_environment()
     from pipeline.cells.training import train_cell
+
     train_cell(parsed)
 
 

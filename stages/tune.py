@@ -14,19 +14,22 @@ def main(cell: str, what: str | None = None) -> None:
     if what and what not in finals:
         raise ParamError(unknown("word", what, finals))
     parsed = Cell.parse(cell)
-    scenario = parsed.resolve()[0]                            # reports a wrong name before torch is imported
+    scenario = parsed.resolve()[0]  # reports a wrong name before torch is imported
     choices.asked(parsed)
     arithmetic.adopt(scenario.arithmetic)
     check_environment()
     from pipeline.cells.training import train_cell
     from pipeline.cells.tuning import tune
+
     if what:
         train_cell(finals[what](parsed))
         return
     document = tune(parsed)
     values = document["configurations"][document["chosen"]]["values"]
-    print(f"{cell}: chosen of {len(document['configurations'])} configurations is {document['chosen']}: "
-          + ", ".join(f"{name} {value}" for name, value in values.items() if value is not None))
+    print(
+        f"{cell}: chosen of {len(document['configurations'])} configurations is {document['chosen']}: "
+        + ", ".join(f"{name} {value}" for name, value in values.items() if value is not None)
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 """Headless Chromium for the tests of the pages, and a small rendered repository to open."""
+
 import fcntl
 import json
 import os

@@ -1,4 +1,5 @@
 """Shared by all tests: one thread per process, and the fixtures of several files."""
+
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -33,6 +34,7 @@ def project(tmp_path_factory) -> Path:
     def shorten(document):
         scenario = document["miniature"]["scenario"]
         scenario["training"]["rounds"], scenario["evaluation"]["last"] = 4, 2
+
     edit(copy / "papers/fedcrl/paper.yaml", shorten)
     stage(copy, "data", "digits")
     stage(copy, "partition", "fedcrl/mini")

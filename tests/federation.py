@@ -1,5 +1,6 @@
 """A small federation for tests: made-up clients around a given or a linear network, or around those of a
 miniature."""
+
 import dataclasses
 
 import torch
@@ -15,10 +16,14 @@ from pipeline.models import Network
 from pipeline.schema import ACROSS, MINIATURE, Cell, Model, Optimiser, Scenario, Training, load_paper, papers
 
 # a linear softmax of two classes, worked by hand
-TINY = {"head.weight": [[.5, -.2], [.1, .3]], "head.bias": [0, .1]}
-MLP = {"features.1.weight": [[1., 0], [0, 1.]], "features.1.bias": [0, .1], **TINY}    # a ReLU layer below it
-B1 = ([[1., 2.], [-1., .5]], [0, 1])
-B2 = ([[.5, -1.], [2., 1.]], [1, 0])
+TINY = {"head.weight": [[0.5, -0.2], [0.1, 0.3]], "head.bias": [0, 0.1]}
+MLP = {
+    "features.1.weight": [[1.0, 0], [0, 1.0]],
+    "features.1.bias": [0, 0.1],
+    **TINY,
+}  # a ReLU layer below it
+B1 = ([[1.0, 2.0], [-1.0, 0.5]], [0, 1])
+B2 = ([[0.5, -1.0], [2.0, 1.0]], [1, 0])
 CNN4 = Model("cnn4")
 
 
@@ -30,8 +35,16 @@ def image_clients(sizes=(20, 33, 7), model=CNN4, side=16, seed=0) -> list[Client
     """Clients with random 16 x 16 grey images; a model for all or one per client."""
     rng = torch.Generator().manual_seed(seed)
     models = model if isinstance(model, list) else [model] * len(sizes)
-    return [Client(f"c{k}", "only", models[k], torch.randn(n, 1, side, side, generator=rng),
-                   torch.randint(0, 10, (n,), generator=rng)) for k, n in enumerate(sizes)]
+    return [
+        Client(
+            f"c{k}",
+            "only",
+            models[k],
+            torch.randn(n, 1, side, side, generator=rng),
+            torch.randint(0, 10, (n,), generator=rng),
+        )
+        for k, n in enumerate(sizes)
+    ]
 
 
 def image_world(sizes=(20, 33, 7), seed=0, model=CNN4, **changes) -> World:
@@ -116,6 +129,7 @@ def miniature_world(
 
     def labels(n):
         return torch.randint(0, classes, (n,), generator=numbers).to(device)
+
     networks = list((scenario.models or {"": scenario.model}).values())
     clients = [
         Client(f"c{k}", f"c{k}", networks[k % len(networks)], images(n), labels(n))

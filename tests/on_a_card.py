@@ -1,5 +1,6 @@
 """python tests/on_a_card.py [method ...]: three rounds of every method on a pretended GPU and on the CPU,
 with what its paper's miniature sets and made-up images. A line of JSON each; test_card.py reads them."""
+
 import json
 import os
 import sys
@@ -62,24 +63,31 @@ def compared(cell: Cell) -> dict:
             known, before = step.taken > 0, len(card.waits)
             real(step, turn, chosen)
             again.extend([card.waits[before:]] if known else [])
+
         real = stack.Step.take
         with mock.patch.object(stack.Step, "take", take):
             there, accuracies, made = trained(cell, DEVICE)
     here, expected, _ = trained(cell, torch.device("cpu"))
     assert all(isinstance(c.images, OnCard) for c in made.clients)
-    return {"equal": all(map(torch.equal, there, here)) and accuracies == expected, "again": len(again),
-            "replays": sum(graph.replays for graph in card.graphs), "waits": sorted(set(sum(again, [])))}
+    return {
+        "equal": all(map(torch.equal, there, here)) and accuracies == expected,
+        "again": len(again),
+        "replays": sum(graph.replays for graph in card.graphs),
+        "waits": sorted(set(sum(again, []))),
+    }
 
 
 def rules() -> dict:
     """What the card refuses, and what a graph does."""
     with there_is_a_card() as card:
+
         def refused(operation) -> str:
             try:
                 operation()
             except RuntimeError as error:
                 return str(error)
             return ""
+
         there = torch.arange(3.0, device=DEVICE)
         total, graph, stream = (
             torch.zeros(3, device=DEVICE),

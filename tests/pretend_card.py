@@ -6,6 +6,7 @@ operations of its recording, none of which counts, and replays them in the memor
 then, as CUDA's do. Importing this registers the device with torch for the rest of the process: use one of its
 own.
 """
+
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from unittest import mock
@@ -48,6 +49,7 @@ torch.__future__.set_overwrite_module_params_on_conversion(True)
 
 class OnCard(Tensor):
     """A tensor on the card."""
+
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod

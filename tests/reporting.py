@@ -1,4 +1,5 @@
 """A small repository of papers for the tests of reports, runs written by hand, and checks of pages."""
+
 import csv
 import json
 import re

@@ -1,4 +1,5 @@
 """A copy of the repository, in which stages and commands run as a user runs them."""
+
 import os
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 CELL = "fedcrl/mini/fedprox"
-PATIENCE = 900                   # seconds after which a process counts as hanging, however busy the machine
+PATIENCE = 900  # seconds after which a process counts as hanging, however busy the machine
 
 
 def copy_of_the_repository(target: Path) -> Path:
@@ -62,8 +63,10 @@ def edit(path: Path, change) -> None:
 
 def outputs(project: Path, cell: str = CELL) -> tuple[str, str]:
     paper, scenario, method = cell.split("/")
-    return ((project / f"papers/{paper}/metrics/{scenario}/{method}.json").read_text(),
-            (project / f"papers/{paper}/runs/{scenario}/{method}/history.csv").read_text())
+    return (
+        (project / f"papers/{paper}/metrics/{scenario}/{method}.json").read_text(),
+        (project / f"papers/{paper}/runs/{scenario}/{method}/history.csv").read_text(),
+    )
 
 
 def forget(project: Path) -> None:

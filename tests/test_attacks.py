@@ -1,4 +1,5 @@
 """Identities and worked numbers of attacks and of training on them."""
+
 import dataclasses
 
 import pytest
@@ -20,10 +21,10 @@ from pipeline.methods.fedccl import FedCCL
 from pipeline.methods.fedccl_plus import FedCCLPlus
 from pipeline.models import Network
 
-X, Y = torch.tensor([[.2, .9], [.5, .5]]).reshape(2, 1, 1, 2), torch.tensor([1, 0])
+X, Y = torch.tensor([[0.2, 0.9], [0.5, 0.5]]).reshape(2, 1, 1, 2), torch.tensor([1, 0])
 
 
-def linear(rows=((1., -1.), (-1., 1.))) -> Handle:
+def linear(rows=((1.0, -1.0), (-1.0, 1.0))) -> Handle:
     network = Network(nn.Flatten(1), nn.Linear(2, 2, bias=False))
     network.head.weight.data = torch.tensor(rows)
     return Handle(network)
@@ -41,20 +42,21 @@ def loss_at(model, images):
 
 # -- attacks -------------------------------------------------------------------------------------------------
 
+
 def test_the_worked_example():
     model = linear()
     gradient = model.input_gradient(lambda x: cross_entropy(model(x), Y), X)
-    close(gradient.flatten(1), [[.197816, -.197816], [-.5, .5]])
-    close(fgsm(model, X, Y, .3).flatten(1), [[.5, .6], [.2, .8]])
-    close(pgd(model, X, Y, .3, .2, 3, random_start=False).flatten(1), [[.5, .6], [.2, .8]])
-    assert loss_at(model, X) == pytest.approx(.456782, abs=1e-6)
-    assert loss_at(model, fgsm(model, X, Y, .3)) == pytest.approx(1.030711, abs=1e-6)
+    close(gradient.flatten(1), [[0.197816, -0.197816], [-0.5, 0.5]])
+    close(fgsm(model, X, Y, 0.3).flatten(1), [[0.5, 0.6], [0.2, 0.8]])
+    close(pgd(model, X, Y, 0.3, 0.2, 3, random_start=False).flatten(1), [[0.5, 0.6], [0.2, 0.8]])
+    assert loss_at(model, X) == pytest.approx(0.456782, abs=1e-6)
+    assert loss_at(model, fgsm(model, X, Y, 0.3)) == pytest.approx(1.030711, abs=1e-6)
 
 
 def test_without_eps_nothing_moves():
     for start in (True, False):
-        assert torch.equal(pgd(linear(), X, Y, 0., .1, 3, start), X)
-    assert torch.equal(fgsm(linear(), X, Y, 0.), X)
+        assert torch.equal(pgd(linear(), X, Y, 0.0, 0.1, 3, start), X)
+    assert torch.equal(fgsm(linear(), X, Y, 0.0), X)
 
 
 def test_one_step_of_eps_is_fgsm():
@@ -67,7 +69,7 @@ def test_one_step_of_eps_is_fgsm():
 
 
 @pytest.mark.parametrize("start", [True, False])
-@pytest.mark.parametrize("eps, step, steps", [(.3, .01, 20), (.1, .4, 3), (.5, .25, 10)])
+@pytest.mark.parametrize("eps, step, steps", [(0.3, 0.01, 20), (0.1, 0.4, 3), (0.5, 0.25, 10)])
 def test_attacked_images_stay_in_the_ball_and_in_range_and_hurt(eps, step, steps, start):
     world = pictures((40,))
     model, images, labels = (
@@ -88,47 +90,48 @@ def test_attacked_images_stay_in_the_ball_and_in_range_and_hurt(eps, step, steps
 def test_fgsm_is_the_worst_point_of_a_linear_model_with_two_classes():
     """Before clipping to [0, 1]; PGD with step * steps >= eps ends at the same point, from any start."""
     rng = torch.Generator().manual_seed(0)
-    model = linear(((.7, -1.2), (-.4, .9)))
+    model = linear(((0.7, -1.2), (-0.4, 0.9)))
     images, labels = (
         torch.rand(16, 1, 1, 2, generator=rng) * 0.2 + 0.4,
         torch.randint(0, 2, (16,), generator=rng),
     )
-    worst = fgsm(model, images, labels, .2)
+    worst = fgsm(model, images, labels, 0.2)
 
     def each(x):
         return nn.functional.cross_entropy(model(x), labels, reduction="none")
+
     for _ in range(50):
         assert (
             each(images + (torch.rand(images.shape, generator=rng) * 2 - 1) * 0.2) <= each(worst) + 1e-6
         ).all()
-    torch.testing.assert_close(pgd(model, images, labels, .2, .05, 4, random_start=False), worst)
-    torch.testing.assert_close(pgd(model, images, labels, .2, .05, 8, random_start=True), worst)
+    torch.testing.assert_close(pgd(model, images, labels, 0.2, 0.05, 4, random_start=False), worst)
+    torch.testing.assert_close(pgd(model, images, labels, 0.2, 0.05, 8, random_start=True), worst)
 
 
 def test_a_flat_loss_moves_nothing():
     """sign(0) = 0."""
-    assert torch.equal(fgsm(linear(((1., 1.), (1., 1.))), X, Y, .3), X)
+    assert torch.equal(fgsm(linear(((1.0, 1.0), (1.0, 1.0))), X, Y, 0.3), X)
 
 
 def test_a_random_start_is_the_same_at_every_evaluation():
-    first, second = (pgd(linear(), X, Y, .3, 1e-9, 1) for _ in range(2))
-    assert torch.equal(first, second) and .01 < float((first - X).abs().max()) <= .3 + 1e-6
+    first, second = (pgd(linear(), X, Y, 0.3, 1e-9, 1) for _ in range(2))
+    assert torch.equal(first, second) and 0.01 < float((first - X).abs().max()) <= 0.3 + 1e-6
 
 
 # -- FedAvg+ and FedCCL+ -------------------------------------------------------------------------------------
 
-PLUS = {"fedavg": FedAvgPlus(eps=.1, steps=3), "fedccl": FedCCLPlus(eps=.1, steps=3)}
+PLUS = {"fedavg": FedAvgPlus(eps=0.1, steps=3), "fedccl": FedCCLPlus(eps=0.1, steps=3)}
 each_method = pytest.mark.parametrize("method", PLUS.values(), ids=PLUS)
 
 
 @pytest.mark.parametrize("plain, plus", [(FedAvg, FedAvgPlus), (FedCCL, FedCCLPlus)])
 def test_without_eps_a_method_is_the_plain_one(plain, plus):
     assert same(run(plus(eps=0), pictures()), run(plain(), pictures()))
-    assert not same(run(plus(eps=.1), pictures()), run(plain(), pictures()), within=1e-4)
+    assert not same(run(plus(eps=0.1), pictures()), run(plain(), pictures()), within=1e-4)
 
 
 def test_fedccl_plus_without_contrasts_is_fedavg_plus_and_so_is_its_first_round():
-    plus = run(FedAvgPlus(eps=.1, steps=3), pictures())
+    plus = run(FedAvgPlus(eps=0.1, steps=3), pictures())
     assert equal(
         run(FedCCLPlus(eps=0.1, steps=3, local_contrast=False, global_contrast=False), pictures()).model,
         plus.model,
@@ -155,10 +158,11 @@ def test_the_loss_is_that_of_the_attacked_images_alone():
     @dataclasses.dataclass(frozen=True)
     class SpyPlus(FedAvgPlus, Spy):
         pass
+
     client = world.clients[0]
     batch = Batch(client.images, client.labels)
-    value = SpyPlus(eps=.1, random_start=False, steps=2).loss(model, batch, State(), None)
-    attacked = pgd(model, client.images, client.labels, .1, .025, 2, random_start=False)
+    value = SpyPlus(eps=0.1, random_start=False, steps=2).loss(model, batch, State(), None)
+    attacked = pgd(model, client.images, client.labels, 0.1, 0.025, 2, random_start=False)
     assert torch.equal(seen[0].images, attacked) and torch.equal(
         value, cross_entropy(model(attacked), client.labels)
     )
@@ -182,8 +186,10 @@ def test_executors_agree_in_float64(method, monkeypatch):
 
 @each_method
 def test_clients_with_little_data_or_one_class_stay_finite(method):
-    clients = [dataclasses.replace(c, images=c.images.sigmoid(), labels=torch.full_like(c.labels, k))
-               for k, c in enumerate(image_clients((20, 0, 7, 1)))]
+    clients = [
+        dataclasses.replace(c, images=c.images.sigmoid(), labels=torch.full_like(c.labels, k))
+        for k, c in enumerate(image_clients((20, 0, 7, 1)))
+    ]
     for drop_last in (False, True):
         state = run(method, World(clients, training(drop_last=drop_last), 10, 0))
         assert all(leaf.isfinite().all() for leaf in leaves(state) if leaf.is_floating_point())
@@ -208,8 +214,8 @@ def test_pixels_out_of_range_are_refused(method):
 
 
 def test_rows_of_the_paper_load():
-    assert methods.load("fedavg_plus", {"eps": .1}, "paper.yaml") == FedAvgPlus(eps=.1)
-    assert methods.load("fedccl_plus", {"tau": .07}, "paper.yaml") == FedCCLPlus(tau=.07)
+    assert methods.load("fedavg_plus", {"eps": 0.1}, "paper.yaml") == FedAvgPlus(eps=0.1)
+    assert methods.load("fedccl_plus", {"tau": 0.07}, "paper.yaml") == FedCCLPlus(tau=0.07)
 
 
 def test_traffic_is_that_of_the_plain_method():

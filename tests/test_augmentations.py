@@ -1,4 +1,5 @@
 """Operations equal Pillow's on real images; draws have AugMix's probabilities; every image has its own."""
+
 import math
 from typing import get_args, get_type_hints
 
@@ -65,6 +66,7 @@ def each(pillow, operation, *strengths):
 
 # -- operations against Pillow -------------------------------------------------------------------------------
 
+
 def test_autocontrast_and_equalize_are_pillows(batch):
     images, pillow = batch
     assert_pillow(ops.autocontrast(images), each(pillow, ImageOps.autocontrast))
@@ -118,7 +120,7 @@ def test_hue_is_torchvisions_on_pillow_images(batch):
 def test_hue_of_every_primary_mixture_is_torchvisions():
     """Where two channels are equal, where one is 0, and where all are."""
     steps = torch.tensor([0, 1, 64, 127, 128, 254, 255], dtype=torch.uint8)
-    colours = torch.cartesian_prod(steps, steps, steps).T[None, :, None]                      # (1, 3, 1, 343)
+    colours = torch.cartesian_prod(steps, steps, steps).T[None, :, None]  # (1, 3, 1, 343)
     image = Image.fromarray(colours[0].permute(1, 2, 0).numpy())
     turns = torch.linspace(-0.5, 0.5, 41, dtype=torch.float64)
     assert_pillow(
@@ -195,6 +197,7 @@ def test_resized_crops_are_pillows(batch, size):
 
 # -- identities ----------------------------------------------------------------------------------------------
 
+
 def test_strength_nought_changes_nothing(batch):
     images, _ = batch
     maps = torch.tensor([1.0, 0, 0, 0, 1, 0], dtype=torch.float64).repeat(N, 1)
@@ -237,6 +240,7 @@ def test_inputs_are_left_alone(batch):
 
 
 # -- AugMix --------------------------------------------------------------------------------------------------
+
 
 def place(name):
     return views.ALL.index(name)
@@ -446,6 +450,7 @@ def test_draws_of_augmix(drawn_by_augmix):
 
 # -- crops and flips -----------------------------------------------------------------------------------------
 
+
 def numbered(n, side=32):
     """n equal images whose first channel holds the column of a pixel, the second its row (both from 1), the
     third 9."""
@@ -461,7 +466,7 @@ def numbered(n, side=32):
 def test_plain_is_one_of_the_162_crops_and_flips_of_the_reflected_image(arrays):
     image = stack([Image.fromarray(arrays[70])])
     padded = torch.nn.functional.pad(image.float(), (4, 4, 4, 4), mode="reflect").to(torch.uint8)[0]
-    crops = [padded[:, y:y + 32, x:x + 32] for y in range(9) for x in range(9)]
+    crops = [padded[:, y : y + 32, x : x + 32] for y in range(9) for x in range(9)]
     possible = {crop.numpy().tobytes() for crop in crops} | {crop.flip(2).numpy().tobytes() for crop in crops}
     seen = [view.numpy().tobytes() for view in views.plain(image.expand(3000, -1, -1, -1), draw("plain"))]
     assert set(seen) == possible and len(possible) == 162
@@ -521,19 +526,29 @@ def test_fashion_mnist_is_strongly_augmented_as_in_the_release(scenario, arrays)
     for image, view in zip(grey, seen):
         assert set(view.unique().tolist()) <= {0, *image.unique().tolist()}
     assert torch.equal(seen[:, :1].expand_as(seen), seen)
-    assert chance((seen == upright).flatten(1).all(1)) < 0.2          # a turn below two degrees
+    assert chance((seen == upright).flatten(1).all(1)) < 0.2  # a turn below two degrees
     degrees = draw("fashion")
     views.weak(grey, degrees, crop="padded")
     turn = torch.rand(N, generator=degrees, dtype=torch.float64) * 30 - 15
-    assert_pillow(seen, [TF.rotate(Image.fromarray(image.permute(1, 2, 0).numpy()), d.item())
-                         for image, d in zip(upright, turn)])
+    assert_pillow(
+        seen,
+        [
+            TF.rotate(Image.fromarray(image.permute(1, 2, 0).numpy()), d.item())
+            for image, d in zip(upright, turn)
+        ],
+    )
 
 
 def test_other_public_sets_keep_the_papers_strong_augmentation():
-    strong = {name: found.public for name, found in load_paper("fcclplus").scenarios.items()
-              if name.endswith("-strong")}
+    strong = {
+        name: found.public
+        for name, found in load_paper("fcclplus").scenarios.items()
+        if name.endswith("-strong")
+    }
     assert {(public.set, public.augmentation) for public in strong.values()} == {
-        ("cifar100", "strong"), ("tiny_imagenet", "strong"), ("fashion_mnist", "crop_flip_rotate")
+        ("cifar100", "strong"),
+        ("tiny_imagenet", "strong"),
+        ("fashion_mnist", "crop_flip_rotate"),
     }
 
 
@@ -560,7 +575,7 @@ def test_boxes_are_torchvisions(side, monkeypatch):
     for mine, their in ((ours[i], theirs[i]) for i in range(4)):
         assert mine.mean().item() == pytest.approx(their.mean().item(), abs=4 * their.std().item() / 100)
         assert mine.std().item() == pytest.approx(their.std().item(), rel=0.03)
-    share, ratio = ours[2] * ours[3] / side ** 2, ours[3] / ours[2]
+    share, ratio = ours[2] * ours[3] / side**2, ours[3] / ours[2]
     # whole pixels widen the bounds
     assert share.min() > 0.17 and share.max() <= 1 and ratio.min() > 0.65 and ratio.max() < 1.54
     assert chance((ours[2] == side) & (ours[3] == side)) < 0.02
@@ -579,6 +594,7 @@ def test_simple_crops_the_padded_image(monkeypatch):
 
 
 # -- colours -------------------------------------------------------------------------------------------------
+
 
 def test_jitter_is_torchvisions_in_the_drawn_order(arrays):
     # the ranges below
@@ -605,6 +621,7 @@ def test_shares_of_jittered_grey_blurred_and_flipped_images(monkeypatch):
     def counting(chosen, images, operation, *strengths):
         counted.setdefault(operation.__name__, []).append(chosen)
         return original(chosen, images, operation, *strengths)
+
     monkeypatch.setattr(views, "_where", counting)
     views.simple(images, draw("shares"))
     shares = {name: chance(torch.stack(chosen).any(0)) for name, chosen in counted.items()}
@@ -637,6 +654,7 @@ def test_strong_is_weak_with_other_colours(arrays):
 
 
 # -- draws ---------------------------------------------------------------------------------------------------
+
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_one_seed_gives_one_result_and_images_have_their_own_draws(view):
@@ -695,5 +713,5 @@ def test_pillows_box_blur_stands_for_a_gaussian():
         point[0, 0, :, 16] = 1.0
         step = ops.gaussian_blur((point * 255).to(torch.uint8), torch.tensor([radius]))[0, 0, 16].double()
         place = torch.arange(33.0) - 16
-        weights.append(math.sqrt((step * place ** 2).sum() / step.sum()))
+        weights.append(math.sqrt((step * place**2).sum() / step.sum()))
     assert weights == pytest.approx([0.5, 1.0, 2.0], abs=0.05)

@@ -1,5 +1,6 @@
 """Identities and worked numbers of the baselines that none of the five papers compares: SCAFFOLD, FedNova,
 FedDyn, FedBN, FedAvgM and FedAdam."""
+
 import io
 import math
 
@@ -70,6 +71,7 @@ def instead_of_training(monkeypatch, models: Clients) -> None:
 # F_k(y) = a_k / 2 (y - t_k)^2 with a = (1, 4), t = (2, -1); y is the first bias. Three images and one, in
 # batches of two: two steps and one.
 
+
 def quadratic(self, model: Handle, batch: Batch, shared, own):
     a, t = batch.images[:, 0, 0, 0].mean(), batch.images[:, 1, 0, 0].mean()
     return a / 2 * (model.params["head.bias"][0] - t) ** 2
@@ -77,7 +79,7 @@ def quadratic(self, model: Handle, batch: Batch, shared, own):
 
 def line(monkeypatch, **changes):
     monkeypatch.setattr(Method, "loss", quadratic)
-    return tiny_world(monkeypatch, ([[1., 2.]] * 3, [0] * 3), ([[4., -1.]], [0]), dtype=DOUBLE, **changes)
+    return tiny_world(monkeypatch, ([[1.0, 2.0]] * 3, [0] * 3), ([[4.0, -1.0]], [0]), dtype=DOUBLE, **changes)
 
 
 def from_zero(method, world, rounds: int) -> State:
@@ -98,11 +100,21 @@ def ys(models: Clients) -> list[float]:
 
 
 UNIFORM = {"averaging": "uniform"}
-SCAFFOLD = {                              # of two rounds: y_k, c_k, (x, c); then the minimum of sum_k p_k F_k
-    "by samples": ({}, [([.38, -.4], [-1.9, 4.], [.185, -.425]),
-                        ([.2496, .1535], [-1.798, 4.74], [.225575, -.1635])], 2 / 7),
-    "uniform": (UNIFORM, [([.38, -.4], [-1.9, 4.], [-.01, 1.05]),
-                          ([-.1886, -.111], [-2.057, 3.96], [-.1498, .9515])], -.4)}
+SCAFFOLD = {  # of two rounds: y_k, c_k, (x, c); then the minimum of sum_k p_k F_k
+    "by samples": (
+        {},
+        [
+            ([0.38, -0.4], [-1.9, 4.0], [0.185, -0.425]),
+            ([0.2496, 0.1535], [-1.798, 4.74], [0.225575, -0.1635]),
+        ],
+        2 / 7,
+    ),
+    "uniform": (
+        UNIFORM,
+        [([0.38, -0.4], [-1.9, 4.0], [-0.01, 1.05]), ([-0.1886, -0.111], [-2.057, 3.96], [-0.1498, 0.9515])],
+        -0.4,
+    ),
+}
 
 
 @pytest.mark.parametrize("weighing", SCAFFOLD)
@@ -129,20 +141,23 @@ def test_scaffold_option_one_takes_the_gradient_at_the_global_model(monkeypatch)
     close(ys(from_zero(method, line(monkeypatch), 1).controls), [-2, 4])
     decayed = line(monkeypatch, optimiser=Optimiser(lr=0.1, weight_decay=0.5))
     x = y(from_zero(method, decayed, 1).model)
-    close(ys(from_zero(method, decayed, 2).controls), [x - 2 + .5 * x, 4 * (x + 1) + .5 * x])
+    close(ys(from_zero(method, decayed, 2).controls), [x - 2 + 0.5 * x, 4 * (x + 1) + 0.5 * x])
 
 
 def test_scaffold_with_one_full_step_is_fedavg_and_both_options_agree(monkeypatch):
     """Corrections cancel in the mean; the gradient of the step is that of all data."""
-    two, one, plain = (from_zero(method, line(monkeypatch, batch_size=3), 3)
-                       for method in (Scaffold(), Scaffold(option="I"), FedAvg()))
+    two, one, plain = (
+        from_zero(method, line(monkeypatch, batch_size=3), 3)
+        for method in (Scaffold(), Scaffold(option="I"), FedAvg())
+    )
     close(y(two.model), y(plain.model), 1e-12)
     near(two.control, one.control, 1e-12)
 
 
-FEDDYN = {                                # of two rounds: y_k, x; v_k after them; the minimum
-    "uniform": (UNIFORM, [([1., -.8], .2), ([.6, -.6], -.1)], [1.4, -1.6], -.4),
-    "by samples": ({}, [([1.2, -.666667], .533333), ([.933333, -.266667], .4)], [1.6, -1.466667], 2 / 7)}
+FEDDYN = {  # of two rounds: y_k, x; v_k after them; the minimum
+    "uniform": (UNIFORM, [([1.0, -0.8], 0.2), ([0.6, -0.6], -0.1)], [1.4, -1.6], -0.4),
+    "by samples": ({}, [([1.2, -0.666667], 0.533333), ([0.933333, -0.266667], 0.4)], [1.6, -1.466667], 2 / 7),
+}
 
 
 @pytest.mark.parametrize("weighing", FEDDYN)
@@ -158,13 +173,14 @@ def test_feddyn_two_rounds_and_the_stationary_point(monkeypatch, weighing):
     close(ys(state.drifts), drifts)
     alphas = method.alphas([1, 1] if changes else [3, 1])
     gradients = [a * (local - t) for a, t, local in zip((1, 4), (2, -1), ys(trained.models))]
-    close(gradients, [-alpha * drift for alpha, drift in zip(alphas, drifts)])    # the first-order condition
+    close(gradients, [-alpha * drift for alpha, drift in zip(alphas, drifts)])  # the first-order condition
     state, trained = one_round(method, from_zero(method, world, 34), world.at(35))
     close(y(state.model), limit)
-    close(ys(trained.models), [limit] * 2)                                # where all agree
+    close(ys(trained.models), [limit] * 2)  # where all agree
 
 
 # -- SCAFFOLD ------------------------------------------------------------------------------------------
+
 
 @pytest.mark.parametrize("option", ["I", "II"])
 def test_scaffold_with_zero_controls_is_fedavg(option):
@@ -175,7 +191,7 @@ def test_scaffold_with_zero_controls_is_fedavg(option):
 
 def test_the_loss_that_scaffold_and_feddyn_tell_is_the_cross_entropy(monkeypatch):
     """In the second round, at the first batch, where all models are still the server's."""
-    for method in (Scaffold(), FedDyn(alpha=.5)):
+    for method in (Scaffold(), FedDyn(alpha=0.5)):
         world = tiny_world(monkeypatch, B1, B2, dtype=DOUBLE)
         state = run(method, world, 1)
         trained = one_round(method, state, world.at(2))[1]
@@ -194,8 +210,10 @@ def test_scaffolds_control_is_the_mean_of_the_steps_gradients(monkeypatch):
     """Option II, whatever the controls are: of steps at y_0 and y_1, without the correction."""
     start = params(TINY, DOUBLE)
     world = tiny_world(monkeypatch, (B1[0] + B2[0], B1[1] + B2[1]), B1, dtype=DOUBLE)
-    control, mine = (Params((key, torch.full_like(value, number)) for key, value in start.items())
-                     for number in (.3, -.2))
+    control, mine = (
+        Params((key, torch.full_like(value, number)) for key, value in start.items())
+        for number in (0.3, -0.2)
+    )
     state = Scaffold().round(State(model=start, control=control, controls=Clients([mine, mine])), world)
 
     def gradient(weight, bias, batch):
@@ -203,10 +221,12 @@ def test_scaffolds_control_is_the_mean_of_the_steps_gradients(monkeypatch):
 
         def loss(w, b):
             return cross_entropy(images @ w.T + b, labels)
+
         return torch.func.grad(loss, argnums=(0, 1))(weight, bias)
+
     weight, bias = start.values()
     first = gradient(weight, bias, B1)
-    second = gradient(weight - .1 * (first[0] + .5), bias - .1 * (first[1] + .5), B2)
+    second = gradient(weight - 0.1 * (first[0] + 0.5), bias - 0.1 * (first[1] + 0.5), B2)
     for found, alone, g, h in zip(state.controls[0].values(), state.controls[1].values(), first, second):
         close(found, (g + h) / 2, 1e-12)
         close(alone, g, 1e-12)
@@ -227,20 +247,33 @@ def test_scaffolds_control_is_the_mean_of_the_clients(averaging, p):
         assert not state.controls[3][key].any()
 
 
-@pytest.mark.parametrize("method, optimiser, message", [
-    (Scaffold(), Optimiser("adam", 0.01), "scaffold: .* optimiser is adam: give the method's row an `lr`"),
-    (Scaffold(), Optimiser("sgd", 0.01, 0.9), "scaffold: .* optimiser is sgd with momentum 0.9: give"),
-    (FedNova(), Optimiser("adam", 0.01), "fednova: it needs sgd.* optimiser is adam: give"),
-    (FedNova(mu=30.0), Optimiser("sgd", 0.1), "fednova: mu 30 at rate 0.1 throws clients back")])
+@pytest.mark.parametrize(
+    "method, optimiser, message",
+    [
+        (
+            Scaffold(),
+            Optimiser("adam", 0.01),
+            "scaffold: .* optimiser is adam: give the method's row an `lr`",
+        ),
+        (Scaffold(), Optimiser("sgd", 0.01, 0.9), "scaffold: .* optimiser is sgd with momentum 0.9: give"),
+        (FedNova(), Optimiser("adam", 0.01), "fednova: it needs sgd.* optimiser is adam: give"),
+        (FedNova(mu=30.0), Optimiser("sgd", 0.1), "fednova: mu 30 at rate 0.1 throws clients back"),
+    ],
+)
 def test_a_local_rule_that_does_not_fit_is_refused_before_training(method, optimiser, message):
     with pytest.raises(TrainingError, match=message):
         method.init(image_world(optimiser=optimiser))
 
 
 @pytest.mark.parametrize("kind", [Scaffold, FedNova])
-@pytest.mark.parametrize("given, same", [
-    (Optimiser("adam", 0.01, weight_decay=1e-3), Optimiser("sgd", 0.1)),
-    (Optimiser("sgd", 0.2, 0.9, 1e-3), Optimiser("sgd", 0.1, weight_decay=1e-3))], ids=["adam", "momentum"])
+@pytest.mark.parametrize(
+    "given, same",
+    [
+        (Optimiser("adam", 0.01, weight_decay=1e-3), Optimiser("sgd", 0.1)),
+        (Optimiser("sgd", 0.2, 0.9, 1e-3), Optimiser("sgd", 0.1, weight_decay=1e-3)),
+    ],
+    ids=["adam", "momentum"],
+)
 def test_a_rate_of_its_own_makes_the_local_rule_plain_sgd(kind, given, same):
     wanted = run(kind(), image_world(optimiser=same)).model
     assert equal(run(kind(lr=0.1), image_world(optimiser=given)).model, wanted)
@@ -254,20 +287,37 @@ def test_scaffolds_option_one_is_refused_where_it_is_not_defined(model):
 
 # -- FedNova -------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("steps, momentum, pull, wanted", [
-    (1, .9, 0, 1), (2, .9, 0, 2.9), (5, .9, 0, 13.1441), (20, .9, 0, 120.941899), (7, 0, 0, 7),
-    (0, .9, .1, 0), (1, 0, .1, 1), (2, 0, .1, 1.9), (5, 0, .1, 4.0951), (3, .9, .1, 5.14)])
+
+@pytest.mark.parametrize(
+    "steps, momentum, pull, wanted",
+    [
+        (1, 0.9, 0, 1),
+        (2, 0.9, 0, 2.9),
+        (5, 0.9, 0, 13.1441),
+        (20, 0.9, 0, 120.941899),
+        (7, 0, 0, 7),
+        (0, 0.9, 0.1, 0),
+        (1, 0, 0.1, 1),
+        (2, 0, 0.1, 1.9),
+        (5, 0, 0.1, 4.0951),
+        (3, 0.9, 0.1, 5.14),
+    ],
+)
 def test_fednovas_normaliser(steps, momentum, pull, wanted):
     close(normaliser(steps, momentum, pull), wanted)
 
 
-@pytest.mark.parametrize("sizes, lengths, x", [((2, 6), None, [2.875, 2.25]), ((4, 4), [2., 8.], [1., 3.5])])
+@pytest.mark.parametrize(
+    "sizes, lengths, x", [((2, 6), None, [2.875, 2.25]), ((4, 4), [2.0, 8.0], [1.0, 3.5])]
+)
 def test_fednovas_server_step(monkeypatch, sizes, lengths, x):
     """(2, 6) images in batches of two: one step and three."""
-    world = tiny_world(monkeypatch, *(([[0., 0.]] * n, [0] * n) for n in sizes), dtype=DOUBLE)
+    world = tiny_world(monkeypatch, *(([[0.0, 0.0]] * n, [0] * n) for n in sizes), dtype=DOUBLE)
     if lengths:
         monkeypatch.setattr(FedNova, "lengths", lambda *_: lengths)
-    first, second, start = (params({**TINY, "head.bias": b}, DOUBLE) for b in ([0., 3.], [5., 1.], [1., 1.]))
+    first, second, start = (
+        params({**TINY, "head.bias": b}, DOUBLE) for b in ([0.0, 3.0], [5.0, 1.0], [1.0, 1.0])
+    )
     instead_of_training(monkeypatch, Clients([first, second]))
     close(FedNova().round(State(model=start, change=zeros(start)), world).model["head.bias"], x)
 
@@ -276,9 +326,11 @@ def test_fednovas_server_step(monkeypatch, sizes, lengths, x):
 @pytest.mark.parametrize("mu", [0.0, 0.5])
 def test_fednova_with_equal_steps_is_fedavg_or_fedprox(momentum, mu):
     """Two batches each, of unequal length."""
+
     def both(sizes):
         worlds = [image_world(sizes, optimiser=Optimiser("sgd", 0.1, momentum)) for _ in range(2)]
         return run(FedNova(mu=mu), worlds[0]).model, run(FedProx(mu=mu), worlds[1]).model
+
     near(*both((20, 32, 27)))
     assert largest_difference(*both((20, 40, 7))) > 1e-3
 
@@ -286,48 +338,53 @@ def test_fednova_with_equal_steps_is_fedavg_or_fedprox(momentum, mu):
 def test_fednova_after_one_step_is_fedavg_whatever_tau_eff():
     def end(method):
         return run(method, image_world((9, 16, 3), optimiser=Optimiser("sgd", 0.1, 0.9))).model
+
     for tau_eff in ("normaliser", "steps"):
         near(end(FedNova(tau_eff=tau_eff)), end(FedAvg()))
 
 
 def test_fednova_with_steps_as_tau_eff_shrinks_a_round_with_momentum():
     """By tau / |a| for clients of five steps each: 5 / 13.1441."""
+
     def change(tau_eff):
         world = image_world((80, 70), optimiser=Optimiser("sgd", 0.01, 0.9))
         return run(FedNova(tau_eff=tau_eff), world, 1).change
+
     for key, value in change("normaliser").items():
         close(change("steps")[key], value * (5 / 13.1441))
 
 
 def test_fednovas_server_momentum_sums_changes():
-    method = FedNova(server_momentum=.5)
+    method = FedNova(server_momentum=0.5)
     x = [image_world().new_model(), *(run(method, image_world(), rounds).model for rounds in (1, 2))]
     plain = FedNova().round(State(model=x[1], change=zeros(x[1])), image_world().at(2))
     for key in x[0]:
-        close(x[2][key], plain.model[key] + .5 * (x[1][key] - x[0][key]))
+        close(x[2][key], plain.model[key] + 0.5 * (x[1][key] - x[0][key]))
 
 
 # -- FedDyn --------------------------------------------------------------------------------------------
 
+
 def test_feddyns_pull_of_the_worked_example():
     """alpha .5, y = (1, 2), x = (0, 3), v = (-1, .5): a gradient of (0, -.25), and no value."""
-    point = torch.tensor([1., 2.], requires_grad=True)
+    point = torch.tensor([1.0, 2.0], requires_grad=True)
 
     class Flat:
         params = {"w": point}
 
         def __call__(self, images):
             return torch.zeros(2, 2)
-    own = State(alpha=torch.tensor(.5), centre=Params(w=torch.tensor([0. + 1., 3. - .5])))
+
+    own = State(alpha=torch.tensor(0.5), centre=Params(w=torch.tensor([0.0 + 1.0, 3.0 - 0.5])))
     loss = FedDyn().loss(Flat(), Batch(torch.zeros(2), torch.zeros(2, dtype=torch.int64)), None, own)
     close(loss.detach(), math.log(2))
-    close(torch.autograd.grad(loss, point)[0], [0., -.25])
+    close(torch.autograd.grad(loss, point)[0], [0.0, -0.25])
 
 
 def test_feddyns_first_round_trains_fedprox_and_goes_twice_as_far():
     """x = mean y + mean v, and v = y - x_0 at first."""
     world, other = (image_world((16, 16, 16), local_epochs=2) for _ in range(2))
-    (state, mine), (prox, theirs) = watched(FedDyn(alpha=.3), world, 1), watched(FedProx(mu=.3), other, 1)
+    (state, mine), (prox, theirs) = watched(FedDyn(alpha=0.3), world, 1), watched(FedProx(mu=0.3), other, 1)
     assert all(map(equal, mine.models, theirs.models)) and equal(state.mean, prox.model)
     start = image_world().new_model()
     near(state.model, Params((key, 2 * prox.model[key] - start[key]) for key in start))
@@ -336,7 +393,7 @@ def test_feddyns_first_round_trains_fedprox_and_goes_twice_as_far():
 
 
 def test_feddyns_drifts_are_the_sums_of_changes():
-    method, world, changes = FedDyn(alpha=.1), image_world((20, 33, 0)), []
+    method, world, changes = FedDyn(alpha=0.1), image_world((20, 33, 0)), []
     state = method.init(world)
     for number in range(1, 4):
         received, (state, trained) = state.model, one_round(method, state, world.at(number))
@@ -356,8 +413,8 @@ def test_feddyn_scores_what_is_sent_or_the_mean():
 
 
 def test_feddyn_weighs_by_the_pull_alone_and_warns_of_too_strong_a_one(capsys):
-    assert FedDyn(alpha=.1).alphas([30, 10, 0]) == pytest.approx([.1 * 20 / 30, .2, 0])
-    assert FedDyn().alphas([1, 1]) == [.01, .01]
+    assert FedDyn(alpha=0.1).alphas([30, 10, 0]) == pytest.approx([0.1 * 20 / 30, 0.2, 0])
+    assert FedDyn().alphas([1, 1]) == [0.01, 0.01]
     one, other = (run(FedDyn(), image_world((16, 16), averaging=means)) for means in (None, "uniform"))
     assert equal(one.model, other.model) and not capsys.readouterr().err
     FedDyn(alpha=6.0).init(image_world((30, 10)))
@@ -365,6 +422,7 @@ def test_feddyn_weighs_by_the_pull_alone_and_warns_of_too_strong_a_one(capsys):
 
 
 # -- FedBN ---------------------------------------------------------------------------------------------
+
 
 def kinds(model: Params) -> set[str]:
     return {key.rpartition(".")[2] for key in model}
@@ -375,7 +433,7 @@ def test_fedbn_leaves_statistics_and_affine_terms_at_home():
     (state, trained), average = watched(method, world, 1), run(FedAvg(), image_world(SIZED, **BN), 1).model
     assert kinds(state.norms[0]) == {"weight", "bias", "running_mean", "running_var", "num_batches_tracked"}
     assert {**state.shared, **state.norms[0]}.keys() == average.keys() and len(state.norms[0]) == 15
-    assert equal(state.shared, part(average, state.shared))       # what is shared is FedAvg's, in round one
+    assert equal(state.shared, part(average, state.shared))  # what is shared is FedAvg's, in round one
     for model, mine, norms in zip(method.deployed(state, world), trained.models, state.norms):
         assert equal(norms, part(mine, norms)) and equal(norms, part(model, norms))
     assert not equal(state.norms[0], state.norms[1])
@@ -409,13 +467,13 @@ def test_fedbns_server_step_of_the_worked_example(monkeypatch):
     """A shared weight of 2 and 5 at clients of two images and four; their BatchNorm weights 1.5 and .5."""
     world = tiny_world(monkeypatch, B1, (B1[0] + B2[0], B1[1] + B2[1]), network=batchnorm)
     state, ends = FedBN().init(world), []
-    for shared, gamma in ((2., 1.5), (5., .5)):
+    for shared, gamma in ((2.0, 1.5), (5.0, 0.5)):
         moved = {"head.bias": torch.full((2,), shared), "features.2.weight": torch.full((2,), gamma)}
         ends.append(FedBN().deployed(state, world)[0].joined(moved))
     instead_of_training(monkeypatch, Clients(ends))
     models = FedBN().deployed(FedBN().round(state, world), world)
     close([model["head.bias"][0] for model in models], [4, 4])
-    close([model["features.2.weight"][0] for model in models], [1.5, .5])
+    close([model["features.2.weight"][0] for model in models], [1.5, 0.5])
 
 
 def test_statistics_move_without_a_gradient_and_shared_entries_do_not():
@@ -432,37 +490,46 @@ def test_running_statistics_are_averaged_and_not_stepped(monkeypatch, method):
     one: two steps and one. BatchNorm's weight, from 1 to 2, is learned: it moves as the server does."""
     world = tiny_world(monkeypatch, (B1[0] + B2[0], B1[1] + B2[1]), B1, network=batchnorm)
     state = method.init(world)
-    moved = {"features.2.running_var": torch.full((2,), .2), "features.2.weight": torch.full((2,), 2.)}
+    moved = {"features.2.running_var": torch.full((2,), 0.2), "features.2.weight": torch.full((2,), 2.0)}
     instead_of_training(monkeypatch, world.everyone(state.model.joined(moved)))
     model = method.round(state, world).model
-    close(model["features.2.running_var"], [.2, .2])
-    wanted = {Scaffold: 1.5, FedNova: 1 + (2 / 3 * 2 + 1 / 3) * (2 / 3 / 2 + 1 / 3), FedDyn: 3., FedAvgM: 2.,
-              FedAdam: 1 + .01 * .1 / (math.sqrt(.99e-6 + .01) + .001)}[type(method)]
+    close(model["features.2.running_var"], [0.2, 0.2])
+    wanted = {
+        Scaffold: 1.5,
+        FedNova: 1 + (2 / 3 * 2 + 1 / 3) * (2 / 3 / 2 + 1 / 3),
+        FedDyn: 3.0,
+        FedAvgM: 2.0,
+        FedAdam: 1 + 0.01 * 0.1 / (math.sqrt(0.99e-6 + 0.01) + 0.001),
+    }[type(method)]
     close(model["features.2.weight"], [wanted] * 2)
 
 
 # -- FedAvgM and FedAdam -------------------------------------------------------------------------------
 
-STEPS = dict(server_lr=.1, tau=.01)
+STEPS = dict(server_lr=0.1, tau=0.01)
 
 
-@pytest.mark.parametrize("method, first, second, v", [
-    (FedAvgM(), [1.2, -.1], [1.28, -.19], None),
-    (FedAvgM(nesterov=True), [1.38, -.19], [1.352, -.271], None),
-    (FedAdam(**STEPS, second="adagrad", beta1=0.0), [1.095125, -.090499], [1.052359, -.090499], None),
-    (FedAdam(**STEPS), [1.061846, -.041482], [1.085121, -.078926], [5.9401e-4, 1.9701e-4]),
-    (FedAdam(**STEPS, second="yogi"), [1.061803, -.041421], [1.084995, -.078701], [6e-4, 2e-4]),
-    (FedAdam(**STEPS, v0=0.0), [1.066667, -.05], [1.091457, -.095113], None)])
+@pytest.mark.parametrize(
+    "method, first, second, v",
+    [
+        (FedAvgM(), [1.2, -0.1], [1.28, -0.19], None),
+        (FedAvgM(nesterov=True), [1.38, -0.19], [1.352, -0.271], None),
+        (FedAdam(**STEPS, second="adagrad", beta1=0.0), [1.095125, -0.090499], [1.052359, -0.090499], None),
+        (FedAdam(**STEPS), [1.061846, -0.041482], [1.085121, -0.078926], [5.9401e-4, 1.9701e-4]),
+        (FedAdam(**STEPS, second="yogi"), [1.061803, -0.041421], [1.084995, -0.078701], [6e-4, 2e-4]),
+        (FedAdam(**STEPS, v0=0.0), [1.066667, -0.05], [1.091457, -0.095113], None),
+    ],
+)
 def test_two_server_steps(monkeypatch, method, first, second, v):
     """x = (1, 0), and changes of (.2, -.1) and (-.1, 0)."""
     world = tiny_world(monkeypatch, B1, B2, dtype=DOUBLE)
-    state = State({**method.init(world), "model": params({**TINY, "head.bias": [1., 0.]}, DOUBLE)})
-    for change, wanted in (([.2, -.1], first), ([-.1, 0.], second)):
+    state = State({**method.init(world), "model": params({**TINY, "head.bias": [1.0, 0.0]}, DOUBLE)})
+    for change, wanted in (([0.2, -0.1], first), ([-0.1, 0.0], second)):
         moved = state.model.joined({"head.bias": state.model["head.bias"] + double(change)})
         instead_of_training(monkeypatch, world.everyone(moved))
         state = method.round(state, world)
         close(state.model["head.bias"], wanted)
-        close(state.model["head.weight"], TINY["head.weight"])            # a change of zero moves nothing
+        close(state.model["head.weight"], TINY["head.weight"])  # a change of zero moves nothing
     if v:
         close(state.v["head.bias"], v, 1e-12)
 
@@ -472,34 +539,35 @@ def test_two_server_steps(monkeypatch, method, first, second, v):
 def test_fedavgm_without_momentum_is_fedavg(optimiser, nesterov):
     def end(method):
         return run(method, image_world(optimiser=optimiser)).model
+
     assert equal(end(FedAvgM(beta=0.0, nesterov=nesterov)), end(FedAvg()))
     assert not equal(end(FedAvgM(nesterov=nesterov)), end(FedAvg()))
 
 
-def stepped(method: FedAdam, change=(.2, -.1)) -> tuple[torch.Tensor, torch.Tensor]:
+def stepped(method: FedAdam, change=(0.2, -0.1)) -> tuple[torch.Tensor, torch.Tensor]:
     """(v, the server's step) after one change."""
     delta = double(change)
-    v0 = method.tau ** 2 if method.v0 is None else method.v0
+    v0 = method.tau**2 if method.v0 is None else method.v0
     v = method.spread(torch.full_like(delta, v0), delta.square())
     return v, method.server_lr * (1 - method.beta1) * delta / (v.sqrt() + method.tau)
 
 
-@pytest.mark.parametrize("second, far", [("adam", .1), ("yogi", .1), ("adagrad", .01)])
+@pytest.mark.parametrize("second, far", [("adam", 0.1), ("yogi", 0.1), ("adagrad", 0.01)])
 def test_adaptive_steps_have_the_changes_sign_and_not_its_scale(second, far):
-    close(stepped(FedAdam(v0=0.0, tau=1e-12, server_lr=.1, second=second))[1], [far, -far])
-    v, step = stepped(FedAdam(tau=.01, second=second))
-    larger, same = stepped(FedAdam(tau=.01 * 50, second=second), (.2 * 50, -.1 * 50))
+    close(stepped(FedAdam(v0=0.0, tau=1e-12, server_lr=0.1, second=second))[1], [far, -far])
+    v, step = stepped(FedAdam(tau=0.01, second=second))
+    larger, same = stepped(FedAdam(tau=0.01 * 50, second=second), (0.2 * 50, -0.1 * 50))
     close(step, same, 1e-12)
-    close(50 ** 2 * v, larger, 1e-9)
-    flat = FedAdam(tau=1e6, beta1=0.0, server_lr=.7e6, v0=0.0, second=second)
-    close(stepped(flat)[1], [.14, -.07])                                  # server_lr / tau of the change
+    close(50**2 * v, larger, 1e-9)
+    flat = FedAdam(tau=1e6, beta1=0.0, server_lr=0.7e6, v0=0.0, second=second)
+    close(stepped(flat)[1], [0.14, -0.07])  # server_lr / tau of the change
 
 
 def test_bias_correction_counts_the_server_steps():
     """Of the first step: sqrt(1 - .99) / (1 - .9) = 1; of the second .742460."""
     world = image_world().at(1)
     start = FedAdam().init(world)
-    for t, scale in ((1, 1.0), (2, .742460)):
+    for t, scale in ((1, 1.0), (2, 0.742460)):
         before = State({**start, "steps": t - 1})
         plain, corrected = (FedAdam(bias_correction=option).round(before, world) for option in (False, True))
         for key, value in start.model.items():
@@ -507,22 +575,35 @@ def test_bias_correction_counts_the_server_steps():
         assert corrected.steps == t
 
 
-@pytest.mark.parametrize("algorithm, hyper, message", [
-    ("fedadam", {"second": "adagrad", "bias_correction": True}, "x: 'bias_correction' is for adam and yogi"),
-    ("fedadam", {"beta2": 1.0}, "methods.x.beta2: must be at most 0.9999"),
-    ("fedavgm", {"beta": 1}, "methods.x.beta: must be at most 0.9999"),
-    ("feddyn", {"alpha": 0}, "methods.x.alpha: must be above 0"),
-    ("fedproto", {"averaging": True, "candidates": "own"}, "x: 'candidates: own' needs models"),
-    ("fedtgp", {"averaging": True, "candidates": "own"}, "x: 'candidates: own' needs models"),
-    ("scaffold", {"option": 2}, "methods.x.option: unknown value '2'")])
+@pytest.mark.parametrize(
+    "algorithm, hyper, message",
+    [
+        (
+            "fedadam",
+            {"second": "adagrad", "bias_correction": True},
+            "x: 'bias_correction' is for adam and yogi",
+        ),
+        ("fedadam", {"beta2": 1.0}, "methods.x.beta2: must be at most 0.9999"),
+        ("fedavgm", {"beta": 1}, "methods.x.beta: must be at most 0.9999"),
+        ("feddyn", {"alpha": 0}, "methods.x.alpha: must be above 0"),
+        ("fedproto", {"averaging": True, "candidates": "own"}, "x: 'candidates: own' needs models"),
+        ("fedtgp", {"averaging": True, "candidates": "own"}, "x: 'candidates: own' needs models"),
+        ("scaffold", {"option": 2}, "methods.x.option: unknown value '2'"),
+    ],
+)
 def test_values_that_make_no_sense_are_refused(algorithm, hyper, message):
     with pytest.raises(ParamError, match=message):
         methods.load(algorithm, hyper, "f: methods.x")
 
 
-@pytest.mark.parametrize("sizes, changes, steps", [
-    ((20, 33, 7, 0), {}, [4, 6, 2, 0]), ((20, 33, 7), {"drop_last": True}, [2, 4, 0]),
-    ((17, 1, 18), BN, [4, 0, 6])])
+@pytest.mark.parametrize(
+    "sizes, changes, steps",
+    [
+        ((20, 33, 7, 0), {}, [4, 6, 2, 0]),
+        ((20, 33, 7), {"drop_last": True}, [2, 4, 0]),
+        ((17, 1, 18), BN, [4, 0, 6]),
+    ],
+)
 def test_steps_are_counted_as_they_are_taken(sizes, changes, steps):
     """Two epochs of batches of 16; of 8 with BatchNorm, which leaves out one of a single image."""
     world = image_world(sizes, local_epochs=2, **changes)
@@ -532,8 +613,11 @@ def test_steps_are_counted_as_they_are_taken(sizes, changes, steps):
 # -- all of them ---------------------------------------------------------------------------------------
 
 SGD, MOMENTUM = Optimiser("sgd", 0.05, weight_decay=1e-3), Optimiser("sgd", 0.05, 0.9)
-DEFINED = [(method, SGD) for method in METHODS] + [(method, MOMENTUM) for method in METHODS[2:]] \
+DEFINED = (
+    [(method, SGD) for method in METHODS]
+    + [(method, MOMENTUM) for method in METHODS[2:]]
     + [(method, Optimiser("adam", 0.003)) for method in METHODS[3:]]
+)
 
 
 @pytest.mark.parametrize("method, optimiser", DEFINED, ids=lambda v: name(v) if v in METHODS else str(v.lr))
@@ -541,8 +625,10 @@ def test_both_executors_agree(method, optimiser, monkeypatch):
     changes = {"optimiser": optimiser, "local_epochs": 2, **setting(method)}
     if setting(method):
         changes["sizes"] = (17, 8, 9, 0, 1)
-    one, other = (run(method, executor_world(executor, monkeypatch, **changes))
-                  for executor in ("sequential", "stacked"))
+    one, other = (
+        run(method, executor_world(executor, monkeypatch, **changes))
+        for executor in ("sequential", "stacked")
+    )
     for key, value in one.items():
         if isinstance(value, (Params, Clients)):
             assert largest_difference(value, other[key]) < (1e-6 if setting(method) else 1e-9), key
@@ -568,7 +654,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(method):
 
 def test_scaffold_sends_twice_fedbn_less_and_the_others_as_fedavg():
     world, normed = image_world(), image_world(**BN)
-    whole, affine = normed.scalars(), 2 * (16 + 32 + 64)              # as many running statistics
+    whole, affine = normed.scalars(), 2 * (16 + 32 + 64)  # as many running statistics
     assert Scaffold().traffic(world) == (2 * world.scalars(),) * 2
     assert Scaffold().traffic(normed) == (2 * whole - affine,) * 2
     assert FedBN().traffic(normed) == (whole - 2 * affine,) * 2
@@ -580,9 +666,11 @@ def test_scaffold_sends_twice_fedbn_less_and_the_others_as_fedavg():
 @pytest.mark.parametrize("method", METHODS, ids=name)
 def test_a_client_without_a_whole_batch_changes_nothing(method):
     """Its model comes back as it went; with a weight it would hold the others up."""
+
     def end(sizes):
         world = image_world(sizes, drop_last=True, **setting(method))
         return method.deployed(run(method, world), world)[0]
+
     assert equal(end((20, 33)), end((20, 33, 5)))
 
 

@@ -1,6 +1,7 @@
 """The engine on a GPU that is pretended (pretend_card.py): everything is on its device, steps are recorded
 and replayed, the host does not wait for them, and the numbers are the CPU's. One method for each thing that
 methods ask of the engine; on_a_card.py runs all."""
+
 import json
 import subprocess
 import sys
@@ -35,7 +36,7 @@ METHODS = [
     "feddyn",
     "fedbn",
 ]
-NEVER_TWICE = {"fedccl"}                                 # as many prototypes as clusters, new ones each round
+NEVER_TWICE = {"fedccl"}  # as many prototypes as clusters, new ones each round
 
 
 def run(*arguments: str) -> list[dict]:
@@ -67,8 +68,8 @@ def test_steps_are_replayed_and_the_host_does_not_wait(method, found):
 
 
 def test_the_card_has_a_gpus_rules():
-    found, = run("rules")
+    (found,) = run("rules")
     assert "same device" in found["mixed"] and "capturing" in found["fetched"]
     assert found["recorded"] == [0, 0, 0] and found["replayed"] == [4, 8, 12]
     assert "another stream" in found["early"] and not found["late"]
-    assert [why.split()[0] for why in found["waits"]] == ["copy", "copy"]     # the two lists
+    assert [why.split()[0] for why in found["waits"]] == ["copy", "copy"]  # the two lists

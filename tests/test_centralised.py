@@ -1,4 +1,5 @@
 """The centralised ceiling: one model trained on all clients' images, and where pages show it."""
+
 import io
 
 import pytest
@@ -33,8 +34,9 @@ SETTINGS = [
 @pytest.mark.parametrize("setting", SETTINGS, ids=["plain", "dropout", "batchnorm"])
 def test_with_one_client_it_is_fedavg_and_local_bit_for_bit(setting, executor, monkeypatch):
     monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
-    one, average, alone = (run(method, image_world((37,), **setting))
-                           for method in (Centralised(), FedAvg(), Local()))
+    one, average, alone = (
+        run(method, image_world((37,), **setting)) for method in (Centralised(), FedAvg(), Local())
+    )
     assert equal(one.model, average.model) and equal(one.model, alone.models[0])
 
 
@@ -53,11 +55,11 @@ def test_it_is_the_training_of_one_client_with_everyones_images(executor, monkey
 
 def test_two_steps_by_hand(monkeypatch):
     """Two clients of one image each, batches of two: every round is one step on both images together."""
-    w = tiny_world(monkeypatch, ([[1., 2.]], [0]), ([[.5, -1.]], [1]), dtype=torch.float64, rounds=1)
+    w = tiny_world(monkeypatch, ([[1.0, 2.0]], [0]), ([[0.5, -1.0]], [1]), dtype=torch.float64, rounds=1)
     start = Centralised().init(w)
     state = Centralised().round(start, w.at(1))
     weight, bias = (start.model[f"head.{part}"].clone().requires_grad_() for part in ("weight", "bias"))
-    x = torch.tensor([[1., 2.], [.5, -1.]], dtype=torch.float64)
+    x = torch.tensor([[1.0, 2.0], [0.5, -1.0]], dtype=torch.float64)
     loss = torch.nn.functional.cross_entropy(x @ weight.T + bias, torch.tensor([0, 1]))
     slopes = torch.autograd.grad(loss, (weight, bias))
     for name, value, slope in zip(("weight", "bias"), (weight, bias), slopes):
@@ -69,7 +71,7 @@ def test_its_loss_and_its_models_are_those_of_all_clients():
     clients = image_clients((0, 20, 33), CNN4)
     w = World(clients, training(), 10, 0)
     state, trained = watched(Centralised(), w)
-    loss, = [value for value in trained.losses if value == value]
+    (loss,) = [value for value in trained.losses if value == value]
     assert trained.mean_loss(w.sizes) == loss
     held = Centralised().after_training(state, trained.models)
     assert len(held) == 3 and all(model is state.model for model in held)
@@ -101,6 +103,7 @@ def test_the_union_is_made_once_and_the_world_stays_as_it_was():
 
 
 # -- where it stands -----------------------------------------------------------------------------------------
+
 
 def test_different_networks_are_refused_unless_the_row_gives_one():
     paper = load_paper("rahfl")

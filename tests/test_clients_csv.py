@@ -1,4 +1,5 @@
 """clients.csv: names of classes, which come from data, never take a column of ours."""
+
 import csv
 import io
 
@@ -11,14 +12,27 @@ from pipeline.data.partition import Parts
 
 
 def counted(classes):
-    parts = Parts(clients=[("0", "m"), ("1", "m")], train=[np.arange(3), np.arange(3, 8)],
-                  own_test=[np.arange(0), np.arange(0)], domain_test={}, warnings=[])
+    parts = Parts(
+        clients=[("0", "m"), ("1", "m")],
+        train=[np.arange(3), np.arange(3, 8)],
+        own_test=[np.arange(0), np.arange(0)],
+        domain_test={},
+        warnings=[],
+    )
     return histogram.label_counts(parts, np.array([0, 0, 1, 1, 1, 1, 1, 0]), classes)
 
 
-@pytest.mark.parametrize("classes", [
-    ["train", "tree"], ["client", "test"], ["domain", ""], ["crane", "crane"], ["class 1: a", "a"],
-    ["a", "class "]])
+@pytest.mark.parametrize(
+    "classes",
+    [
+        ["train", "tree"],
+        ["client", "test"],
+        ["domain", ""],
+        ["crane", "crane"],
+        ["class 1: a", "a"],
+        ["a", "class "],
+    ],
+)
 def test_a_class_takes_no_column_of_ours(classes):
     table = counted(classes)
     text = table.to_csv(index=False)

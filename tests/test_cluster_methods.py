@@ -1,4 +1,5 @@
 """Identities and worked numbers of FedProc, FedPCL, FPL and FedCCL."""
+
 import dataclasses
 import math
 
@@ -48,10 +49,13 @@ def labels(*values):
 
 # -- the family: executors, small clients, checkpoints -------------------------------------------------------
 
+
 @each_method
-@pytest.mark.parametrize("optimiser", [Optimiser("sgd", .05, momentum=.9, weight_decay=1e-3),
-                                       Optimiser("adam", .003, weight_decay=1e-3)],
-                         ids=["sgd", "adam"])
+@pytest.mark.parametrize(
+    "optimiser",
+    [Optimiser("sgd", 0.05, momentum=0.9, weight_decay=1e-3), Optimiser("adam", 0.003, weight_decay=1e-3)],
+    ids=["sgd", "adam"],
+)
 def test_executors_agree_in_float64(method, optimiser, monkeypatch):
     states = []
     for executor in ("sequential", "stacked"):
@@ -64,7 +68,7 @@ def test_executors_agree_in_float64(method, optimiser, monkeypatch):
 
 @each_method
 def test_clients_with_one_class_stay_finite(method):
-    world = one_class_world(optimiser=Optimiser(lr=.01))
+    world = one_class_world(optimiser=Optimiser(lr=0.01))
     state = run(method, world)
     assert all(leaf.isfinite().all() for leaf in leaves(state) if leaf.is_floating_point())
     model = method.deployed(state, world)[3]
@@ -89,8 +93,9 @@ def test_a_checkpoint_goes_on_as_if_nothing_had_happened(method):
     assert same(method.round(state, world.at(3)), method.round(again, world.at(3)))
 
 
-@pytest.mark.parametrize("name", [
-    name for name in METHODS if name not in ("fedpcl-own-form", "fedproc-constant")])
+@pytest.mark.parametrize(
+    "name", [name for name in METHODS if name not in ("fedpcl-own-form", "fedproc-constant")]
+)
 def test_the_first_round_is_fedavgs(name):
     world, plain = image_world(), image_world()
     first, second = (run(METHODS[name], world, rounds) for rounds in (1, 2))
@@ -98,9 +103,15 @@ def test_the_first_round_is_fedavgs(name):
     assert not equal(second.model, run(FedAvg(), plain, 2).model)
 
 
-@pytest.mark.parametrize("method", [FedProc(alpha=1.0), FedPCL(global_weight=0, local_weight=0),
-                                    FedCCL(local_contrast=False, global_contrast=False)],
-                         ids=["fedproc", "fedpcl", "fedccl"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        FedProc(alpha=1.0),
+        FedPCL(global_weight=0, local_weight=0),
+        FedCCL(local_contrast=False, global_contrast=False),
+    ],
+    ids=["fedproc", "fedpcl", "fedccl"],
+)
 @pytest.mark.parametrize("executor", ["sequential", "stacked"])
 def test_without_their_terms_they_are_fedavg_bit_for_bit(method, executor, monkeypatch):
     monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
@@ -124,9 +135,9 @@ def test_headlines_and_rows_of_the_papers():
             }
             if row.get("algorithm", name) in ("fedproc", "fedpcl", "fpl", "fedccl"):
                 found[paper, name] = methods.load(row.get("algorithm", name), hyper, paper)
-    assert found["fcclplus", "fedproc"] == FedProc(alpha=.5) and found["fedlsa", "fpl"] == FPL(tau=.02)
-    assert found["fedccl", "fedproc"] == FedProc() and found["fedccl", "fedpcl"] == FedPCL(tau=.07)
-    assert found["fedccl", "fpl"] == FPL(tau=.07) and found["fedccl", "fedccl"] == FedCCL(tau=.07)
+    assert found["fcclplus", "fedproc"] == FedProc(alpha=0.5) and found["fedlsa", "fpl"] == FPL(tau=0.02)
+    assert found["fedccl", "fedproc"] == FedProc() and found["fedccl", "fedpcl"] == FedPCL(tau=0.07)
+    assert found["fedccl", "fpl"] == FPL(tau=0.07) and found["fedccl", "fedccl"] == FedCCL(tau=0.07)
     assert found["fedccl", "fedccl-local"] == FedCCL(global_contrast=False)
     assert found["fedccl", "fedccl-global"] == FedCCL(local_contrast=False)
     assert found["fedccl", "fedccl-local-mean"] == FedCCL(local_signals="mean")
@@ -136,10 +147,12 @@ def test_headlines_and_rows_of_the_papers():
 
 # -- rounds by hand ------------------------------------------------------------------------------------------
 
-CLIENTS = ([[[1., 2.], [-1., .5], [2., .3], [.4, 1.5], [.2, .9]], [0, 1, 1, 0, 0]],
-           [[[.5, -1.], [2., 1.], [1.2, .8]], [1, 1, 1]],
-           [[[.7, .1], [.1, .6], [-.3, 1.1], [1.5, .2]], [0, 2, 2, 1]])
-LR = .1
+CLIENTS = (
+    [[[1.0, 2.0], [-1.0, 0.5], [2.0, 0.3], [0.4, 1.5], [0.2, 0.9]], [0, 1, 1, 0, 0]],
+    [[[0.5, -1.0], [2.0, 1.0], [1.2, 0.8]], [1, 1, 1]],
+    [[[0.7, 0.1], [0.1, 0.6], [-0.3, 1.1], [1.5, 0.2]], [0, 2, 2, 1]],
+)
+LR = 0.1
 
 
 def hand_world(monkeypatch):
@@ -156,7 +169,7 @@ def hand_world(monkeypatch):
 
 def mlp3():
     network = mlp()
-    network.head = torch.nn.Linear(2, 4)                      # nobody holds the fourth class
+    network.head = torch.nn.Linear(2, 4)  # nobody holds the fourth class
     return network
 
 
@@ -210,8 +223,9 @@ def unit_means(seen, weighted):
     return found
 
 
-@pytest.mark.parametrize("method", [FedProc(), FedProc(alpha=.3, tau=.5, weighted=False)],
-                         ids=["schedule", "constant"])
+@pytest.mark.parametrize(
+    "method", [FedProc(), FedProc(alpha=0.3, tau=0.5, weighted=False)], ids=["schedule", "constant"]
+)
 def test_fedproc_by_hand(method, monkeypatch):
     def objective(z, logits, y, memory, t, k):
         fit = cross_entropy(logits, y)
@@ -219,6 +233,7 @@ def test_fedproc_by_hand(method, monkeypatch):
             return fit
         share = t / 3 if method.alpha is None else method.alpha
         return share * fit + (1 - share) * info_nce(z, y, list(memory.values()), list(memory), method.tau)
+
     world = hand_world(monkeypatch)
     wanted = by_hand(world, 3, objective, lambda seen, memory: unit_means(seen, method.weighted))
     assert same(run(method, world).model, wanted, within=1e-12)
@@ -233,7 +248,7 @@ def test_fedpcl_by_hand(monkeypatch):
             return cross_entropy(logits, y)
         average, sets = memory
         padded = [{**average, **mine} for mine in sets]
-        each = [info_nce(z, y, list(p.values()), list(p), .5, dot) for p in padded]
+        each = [info_nce(z, y, list(p.values()), list(p), 0.5, dot) for p in padded]
         return (
             cross_entropy(logits, y)
             + info_nce(z, y, list(average.values()), list(average), 0.5, dot)
@@ -247,16 +262,17 @@ def test_fedpcl_by_hand(monkeypatch):
         objective,
         lambda seen, memory: (unit_means(seen, False), [unit_means([one], True) for one in seen]),
     )
-    assert same(run(FedPCL(tau=.5), world).model, wanted, within=1e-12)
+    assert same(run(FedPCL(tau=0.5), world).model, wanted, within=1e-12)
 
 
 def test_fpl_by_hand(monkeypatch):
     """Three clients at most hold a class, so that its clusters are one."""
+
     def objective(z, logits, y, memory, t, k):
         if memory is None:
             return cross_entropy(logits, y)
         gap = torch.stack([(sample - memory[int(c)]).pow(2).mean() for sample, c in zip(z, y)]).mean()
-        return cross_entropy(logits, y) + info_nce(z, y, list(memory.values()), list(memory), .1) + gap
+        return cross_entropy(logits, y) + info_nce(z, y, list(memory.values()), list(memory), 0.1) + gap
 
     def collect(seen, memory):
         return {
@@ -264,14 +280,16 @@ def test_fpl_by_hand(monkeypatch):
         }
 
     world = hand_world(monkeypatch)
-    assert same(run(FPL(tau=.1), world).model, by_hand(world, 3, objective, collect), within=1e-12)
+    assert same(run(FPL(tau=0.1), world).model, by_hand(world, 3, objective, collect), within=1e-12)
 
 
 @pytest.mark.parametrize("exclude", [False, True])
-@pytest.mark.parametrize("local, whole, scale",
-                         [(True, True, 1), (True, False, 1), (False, True, 1), (True, True, "sum")])
+@pytest.mark.parametrize(
+    "local, whole, scale", [(True, True, 1), (True, False, 1), (False, True, 1), (True, True, "sum")]
+)
 def test_fedccl_by_hand(local, whole, scale, exclude, monkeypatch):
     """Three samples of a class at most at a client, three signals of a class at most: one cluster each."""
+
     def objective(z, logits, y, memory, t, k):
         value = cross_entropy(logits, y)
         if memory is None:
@@ -288,7 +306,7 @@ def test_fedccl_by_hand(local, whole, scale, exclude, monkeypatch):
                 torch.stack([v for v, c in zip(vectors, classes) if c == wanted]).mean(0)
                 for wanted in range(3)
             ]
-            value = value + times * info_nce(z, y, means, range(3), .2)
+            value = value + times * info_nce(z, y, means, range(3), 0.2)
         return value
 
     def collect(seen, memory):
@@ -313,7 +331,7 @@ def test_fedccl_by_hand(local, whole, scale, exclude, monkeypatch):
 PROTOTYPES = rows([2, 0], [0, 1], [-1, -1])
 
 
-@pytest.mark.parametrize("tau, wanted", [(1, .700731), (.07, 1.456514)])
+@pytest.mark.parametrize("tau, wanted", [(1, 0.700731), (0.07, 1.456514)])
 def test_fedprocs_contrast_of_the_worked_example(tau, wanted):
     assert prototype_contrast(rows([3, 4], [0, -1]), labels(0, 2), PROTOTYPES, tau).item() == pytest.approx(
         wanted, abs=1e-6
@@ -338,16 +356,16 @@ def test_fedprocs_contrast_with_one_class_is_zero_and_otherwise_bounded():
 
 
 def test_fedprocs_aggregation_of_the_worked_example():
-    means, counts = torch.tensor([[[1., 0], [0, 1]], [[0, 1], [0, 0]]]), torch.tensor([[3, 2], [1, 0]])
-    close(aggregate_means(means, counts).vectors, [[.75, .25], [0, 1]])
+    means, counts = torch.tensor([[[1.0, 0], [0, 1]], [[0, 1], [0, 0]]]), torch.tensor([[3, 2], [1, 0]])
+    close(aggregate_means(means, counts).vectors, [[0.75, 0.25], [0, 1]])
 
 
 def test_fedprocs_schedule():
     world = image_world(rounds=4)
     found = []
     for number in (1, 2, 3, 4):
-        found.append((FedProc().fit(world.at(number)), FedProc(alpha=.5).fit(world.at(number))))
-    assert found == [(0, .5), (.25, .5), (.5, .5), (.75, .5)]
+        found.append((FedProc().fit(world.at(number)), FedProc(alpha=0.5).fit(world.at(number))))
+    assert found == [(0, 0.5), (0.25, 0.5), (0.5, 0.5), (0.75, 0.5)]
 
 
 def test_unit_class_means_are_of_unit_representations_of_the_local_models(monkeypatch):
@@ -390,7 +408,7 @@ def test_normalised_features_reach_the_classifier():
 
 # -- FedPCL --------------------------------------------------------------------------------------------------
 
-Z, Y = rows([.6, .8], [1, 0]), labels(0, 1)
+Z, Y = rows([0.6, 0.8], [1, 0]), labels(0, 1)
 SETS, HELD = (
     torch.tensor([[[0.5, 0.7], [0.9, 0.1]], [[0.7, 0.7], [0, 0]]]),
     torch.tensor([[True, True], [True, False]]),
@@ -403,13 +421,13 @@ def fedpcl_message():
     return FedPCL().message(state, State(sizes=[2, 2]))
 
 
-@pytest.mark.parametrize("exclude, near, each", [(False, .437488, .440596), (True, -.6, -.6)])
+@pytest.mark.parametrize("exclude, near, each", [(False, 0.437488, 0.440596), (True, -0.6, -0.6)])
 def test_fedpcls_terms_of_the_worked_example(exclude, near, each):
     before = SETS.clone()
     message = fedpcl_message()
-    close(message.prototypes.vectors, [[.6, .7], [.9, .1]])
-    close(message.sets[1], [[.7, .7], [.9, .1]])
-    assert torch.equal(SETS, before)                          # the server's own sets are not padded
+    close(message.prototypes.vectors, [[0.6, 0.7], [0.9, 0.1]])
+    close(message.sets[1], [[0.7, 0.7], [0.9, 0.1]])
+    assert torch.equal(SETS, before)  # the server's own sets are not padded
     for sets, wanted in ((message.prototypes.vectors[None], near), (message.sets, each)):
         assert prototype_sets_contrast(Z, Y, sets, 0.5, exclude_positive=exclude).item() == pytest.approx(
             wanted, abs=1e-6
@@ -431,7 +449,7 @@ def test_fedpcls_loss_is_the_sum_of_its_terms(monkeypatch):
     near = prototype_sets_contrast(
         z, batch.labels, message.prototypes.vectors[None], 0.07, message.prototypes.known
     )
-    each = prototype_sets_contrast(z, batch.labels, message.sets, .07, message.prototypes.known)
+    each = prototype_sets_contrast(z, batch.labels, message.sets, 0.07, message.prototypes.known)
     for method, wanted in [
         (FedPCL(), fit + near + each),
         (FedPCL(ce=False), near + each),
@@ -448,8 +466,8 @@ def test_fedpcl_with_one_client_or_equal_sets_has_equal_terms():
         labels(0, 1, 2, 0, 1, 2),
         torch.randn(1, 3, 5, generator=generator),
     )
-    wanted = prototype_sets_contrast(z, y, one, .07)
-    torch.testing.assert_close(prototype_sets_contrast(z, y, one.repeat(4, 1, 1), .07), wanted)
+    wanted = prototype_sets_contrast(z, y, one, 0.07)
+    torch.testing.assert_close(prototype_sets_contrast(z, y, one.repeat(4, 1, 1), 0.07), wanted)
     torch.testing.assert_close(
         prototype_contrast(z, y, normalize(one[0]), 0.07),
         prototype_sets_contrast(z, y, normalize(one, dim=2), 0.07),
@@ -458,26 +476,26 @@ def test_fedpcl_with_one_client_or_equal_sets_has_equal_terms():
     torch.testing.assert_close(
         prototype_sets_contrast(z, y, sets, 0.07), prototype_sets_contrast(z, y, sets[[2, 0, 3, 1]], 0.07)
     )
-    assert prototype_sets_contrast(z, y, sets, .07).item() >= 0
-    state = run(FedPCL(), image_world((20,)), 1)              # one client: its set is the global one
+    assert prototype_sets_contrast(z, y, sets, 0.07).item() >= 0
+    state = run(FedPCL(), image_world((20,)), 1)  # one client: its set is the global one
     message = FedPCL().message(state, image_world((20,)))
     torch.testing.assert_close(message.sets[0], message.prototypes.vectors)
 
 
 def test_fedpcls_terms_skip_what_has_no_vector_or_no_rival():
-    z, y = rows([.6, .8], [1, 0]).requires_grad_(), labels(0, 1)
-    both = prototype_sets_contrast(z, y, SETS[:1], .5, known(1, 0))
+    z, y = rows([0.6, 0.8], [1, 0]).requires_grad_(), labels(0, 1)
+    both = prototype_sets_contrast(z, y, SETS[:1], 0.5, known(1, 0))
     assert both.item() == 0 and not torch.autograd.grad(both, z)[0].any()  # class 0 alone, class 1 unknown
-    alone = prototype_sets_contrast(z, y, SETS[:1], .5, known(1, 0), exclude_positive=True)
+    alone = prototype_sets_contrast(z, y, SETS[:1], 0.5, known(1, 0), exclude_positive=True)
     assert alone.item() == 0 and not torch.autograd.grad(alone, z)[0].any()
     vectors = SETS.clone().requires_grad_()
-    prototype_sets_contrast(z, y, vectors, .5).backward()
+    prototype_sets_contrast(z, y, vectors, 0.5).backward()
     assert vectors.grad is None and z.grad.abs().sum() > 0
-    halved = prototype_sets_contrast(Z, Y, torch.cat([SETS[:1], rows([5, 5])[None]], 1), .5, known(1, 0, 1))
+    halved = prototype_sets_contrast(Z, Y, torch.cat([SETS[:1], rows([5, 5])[None]], 1), 0.5, known(1, 0, 1))
     only = prototype_sets_contrast(
         Z[:1], Y[:1], torch.cat([SETS[:1], rows([5, 5])[None]], 1), 0.5, known(1, 0, 1)
     )
-    assert halved.item() == pytest.approx(only.item() / 2)    # the missing class counts in the mean
+    assert halved.item() == pytest.approx(only.item() / 2)  # the missing class counts in the mean
 
 
 def test_clients_without_data_lend_no_set():
@@ -500,8 +518,9 @@ def test_fedpcls_own_form_keeps_models_and_heads_at_home():
     assert not equal(third.models[0].features, third.models[1].features)
 
 
-@pytest.mark.parametrize("method", [OWN_FORM, FedPCL(inference="local_prototype")],
-                         ids=["own form", "averaged"])
+@pytest.mark.parametrize(
+    "method", [OWN_FORM, FedPCL(inference="local_prototype")], ids=["own form", "averaged"]
+)
 def test_fedpcls_prediction_by_the_nearest_local_prototype(method):
     world = image_world((20, 33, 0))
     state = run(method, world, 2)
@@ -511,7 +530,7 @@ def test_fedpcls_prediction_by_the_nearest_local_prototype(method):
         z = normalize(handle.features(images))
         vectors = state.means[k] if world.sizes[k] else state.prototypes.vectors
         present = state.present[k] if world.sizes[k] else state.prototypes.known
-        distance = torch.full((33, 10), 100.)
+        distance = torch.full((33, 10), 100.0)
         for c in present.nonzero()[:, 0].tolist():
             distance[:, c] = (z - vectors[c]).pow(2).mean(1)
         assert torch.equal(method.scores(handle, images, state).argmax(1), distance.argmin(1))
@@ -548,17 +567,17 @@ def test_fedpcls_released_loss_term_by_term():
     )
     values = []
     for i in range(6):
-        s = [(prototypes[y[i]] @ z[a] / .5).item() for a in range(6)]
+        s = [(prototypes[y[i]] @ z[a] / 0.5).item() for a in range(6)]
         total = math.log(sum(math.exp(s[a]) for a in range(6) if a != i))
         positive = [s[p] - total for p in range(6) if p != i and y[p] == y[i]]
         values.append(-sum(positive) / len(positive))
-    assert batch_contrast(z, y, prototypes, .5).item() == pytest.approx(sum(values) / 6, abs=1e-6)
-    lone = batch_contrast(z[:3], labels(0, 1, 1), prototypes, .5)  # the first has no other of its class
-    assert lone.isfinite() and batch_contrast(z[:1], y[:1], prototypes, .5).item() == 0
+    assert batch_contrast(z, y, prototypes, 0.5).item() == pytest.approx(sum(values) / 6, abs=1e-6)
+    lone = batch_contrast(z[:3], labels(0, 1, 1), prototypes, 0.5)  # the first has no other of its class
+    assert lone.isfinite() and batch_contrast(z[:1], y[:1], prototypes, 0.5).item() == 0
 
 
 def test_fedpcls_released_loss_is_summed_over_sets_and_takes_a_second_view():
-    world, method = image_world((8, 9)), FedPCL(contrast="official", ce=False, tau=.5)
+    world, method = image_world((8, 9)), FedPCL(contrast="official", ce=False, tau=0.5)
     state = run(method, world, 1)
     handle, (images, y) = (
         Handle(world.network(0, state.model)),
@@ -567,7 +586,7 @@ def test_fedpcls_released_loss_is_summed_over_sets_and_takes_a_second_view():
     message = method.message(state, world)
     for views in ((), (images.flip(3),)):
         z = normalize(handle.features(torch.cat([images, *(views or (images,))])))
-        wanted = sum(batch_contrast(z, y.repeat(2), prototypes, .5) for prototypes in message.sets)
+        wanted = sum(batch_contrast(z, y.repeat(2), prototypes, 0.5) for prototypes in message.sets)
         torch.testing.assert_close(method.loss(handle, Batch(images, y, views), message, None), wanted)
 
 
@@ -578,13 +597,15 @@ FPL_Z, FPL_Y = rows([1, 1], [-1, 1]), labels(0, 1)
 
 
 def test_fpls_terms_of_the_worked_example():
-    samples = [prototype_contrast(FPL_Z[i:i + 1], FPL_Y[i:i + 1], tau=.5, **CLUSTERS).item() for i in (0, 1)]
-    assert samples == pytest.approx([.029125, .722272], abs=1e-6)
-    assert prototype_contrast(FPL_Z, FPL_Y, tau=.5, **CLUSTERS).item() == pytest.approx(.375698, abs=1e-6)
-    assert prototype_contrast(FPL_Z, FPL_Y, tau=.02, **CLUSTERS).item() == pytest.approx(.346574, abs=1e-6)
+    samples = [
+        prototype_contrast(FPL_Z[i : i + 1], FPL_Y[i : i + 1], tau=0.5, **CLUSTERS).item() for i in (0, 1)
+    ]
+    assert samples == pytest.approx([0.029125, 0.722272], abs=1e-6)
+    assert prototype_contrast(FPL_Z, FPL_Y, tau=0.5, **CLUSTERS).item() == pytest.approx(0.375698, abs=1e-6)
+    assert prototype_contrast(FPL_Z, FPL_Y, tau=0.02, **CLUSTERS).item() == pytest.approx(0.346574, abs=1e-6)
     unbiased = FPL().message(CLUSTERS, 2).unbiased
-    close(unbiased.vectors, [[.5, .5], [-1, 0]])
-    assert prototype_distance(FPL_Z, FPL_Y, **unbiased).item() == pytest.approx(.375)
+    close(unbiased.vectors, [[0.5, 0.5], [-1, 0]])
+    assert prototype_distance(FPL_Z, FPL_Y, **unbiased).item() == pytest.approx(0.375)
 
 
 def test_fpls_loss_is_the_sum_of_its_terms(monkeypatch):
@@ -602,7 +623,7 @@ def test_fpls_loss_is_the_sum_of_its_terms(monkeypatch):
         prototype_distance(z, batch.labels, **message.unbiased),
     )
     fit = cross_entropy(handle(batch.images), batch.labels)
-    torch.testing.assert_close(FPL(tau=.5).loss(handle, batch, message, None), fit + contrast + gap)
+    torch.testing.assert_close(FPL(tau=0.5).loss(handle, batch, message, None), fit + contrast + gap)
     torch.testing.assert_close(
         FPL(tau=0.5, upcr="sum").loss(handle, batch, message, None), fit + contrast + 2 * gap
     )
@@ -623,10 +644,10 @@ def test_fpl_with_one_cluster_per_class_has_the_terms_of_fedproc_and_fedproto():
 
 def test_fpl_duplicated_and_scaled_prototypes():
     twice = State(vectors=CLUSTERS.vectors.repeat(2, 1), classes=CLUSTERS.classes.repeat(2))
-    scaled = State(vectors=CLUSTERS.vectors * rows([3], [.5], [7]), classes=CLUSTERS.classes)
-    contrast = prototype_contrast(FPL_Z, FPL_Y, tau=.5, **CLUSTERS)
-    torch.testing.assert_close(prototype_contrast(FPL_Z, FPL_Y, tau=.5, **twice), contrast)
-    torch.testing.assert_close(prototype_contrast(FPL_Z, FPL_Y, tau=.5, **scaled), contrast)
+    scaled = State(vectors=CLUSTERS.vectors * rows([3], [0.5], [7]), classes=CLUSTERS.classes)
+    contrast = prototype_contrast(FPL_Z, FPL_Y, tau=0.5, **CLUSTERS)
+    torch.testing.assert_close(prototype_contrast(FPL_Z, FPL_Y, tau=0.5, **twice), contrast)
+    torch.testing.assert_close(prototype_contrast(FPL_Z, FPL_Y, tau=0.5, **scaled), contrast)
     torch.testing.assert_close(
         FPL().message(twice, 2).unbiased.vectors, FPL().message(CLUSTERS, 2).unbiased.vectors
     )
@@ -637,8 +658,8 @@ def test_fpl_duplicated_and_scaled_prototypes():
 def test_fpl_with_one_known_class_or_none_in_the_batch_is_zero():
     lone = State(vectors=rows([1, 0], [0, 1]), classes=labels(1, 1))
     z = FPL_Z.clone().requires_grad_()
-    for y in (labels(1, 1), labels(0, 0)):                    # the one known class; an unknown one
-        value = prototype_contrast(z, y, tau=.02, **lone)
+    for y in (labels(1, 1), labels(0, 0)):  # the one known class; an unknown one
+        value = prototype_contrast(z, y, tau=0.02, **lone)
         assert (
             value.item() == pytest.approx(0, abs=1e-6) and torch.autograd.grad(value, z)[0].abs().max() < 1e-6
         )
@@ -658,17 +679,17 @@ def test_fpl_with_three_clients_has_plain_client_means():
 def test_fpl_clusters_class_means_of_many_clients():
     """Six clients in two far groups: two prototypes per class, whose mean is unbiased by the groups'
     sizes."""
-    right, left = rows([1, .05], [1, .1], [1, .2], [1, .13]), rows([-1, .3], [-1, .35])
+    right, left = rows([1, 0.05], [1, 0.1], [1, 0.2], [1, 0.13]), rows([-1, 0.3], [-1, 0.35])
     found = by_class(torch.cat([right, left]), torch.zeros(6, dtype=torch.int64), "finch")
-    close(found.vectors, [[1, .12], [-1, .325]])
-    close(FPL().message(found, 1).unbiased.vectors, [[0, .2225]])
+    close(found.vectors, [[1, 0.12], [-1, 0.325]])
+    close(FPL().message(found, 1).unbiased.vectors, [[0, 0.2225]])
     order = [4, 0, 3, 5, 1, 2]
     shuffled = by_class(torch.cat([right, left])[order], torch.zeros(6, dtype=torch.int64), "finch")
-    close(shuffled.vectors, [[-1, .325], [1, .12]])  # permuting clients permutes clusters only
+    close(shuffled.vectors, [[-1, 0.325], [1, 0.12]])  # permuting clients permutes clusters only
     four = by_class(
         torch.cat([rows([1, 0.9]), rows([1, 0.95]), right, left]), torch.zeros(8, dtype=torch.int64), "first"
     )
-    assert len(four.vectors) == 3                             # the first level only
+    assert len(four.vectors) == 3  # the first level only
 
 
 def test_fpls_running_means_are_of_what_one_epoch_saw():
@@ -720,7 +741,7 @@ def test_fpl_and_fedccl_keep_the_vectors_of_classes_that_nobody_holds():
 
 # -- FedCCL --------------------------------------------------------------------------------------------------
 
-XI = State(vectors=rows([1, 0], [.8, .6], [0, 2], [.6, .8]), classes=labels(0, 0, 1, 0))
+XI = State(vectors=rows([1, 0], [0.8, 0.6], [0, 2], [0.6, 0.8]), classes=labels(0, 0, 1, 0))
 CCL_Z, CCL_Y = rows([1, 1], [1, 3]), labels(0, 1)
 
 
@@ -728,17 +749,17 @@ def balanced(union, count, how="finch"):
     return class_averages(**by_class(union.vectors, union.classes, how), count=count)
 
 
-@pytest.mark.parametrize("tau, local, whole", [(1, .734676, .585422), (.07, .390379, .040947)])
+@pytest.mark.parametrize("tau, local, whole", [(1, 0.734676, 0.585422), (0.07, 0.390379, 0.040947)])
 def test_fedccls_terms_of_the_worked_example(tau, local, whole):
     found = balanced(XI, 2)
-    close(found.vectors, [[.8, .466667], [0, 2]])
+    close(found.vectors, [[0.8, 0.466667], [0, 2]])
     assert prototype_contrast(CCL_Z, CCL_Y, tau=tau, **XI).item() == pytest.approx(local, abs=1e-6)
     assert prototype_contrast(CCL_Z, CCL_Y, tau=tau, **found).item() == pytest.approx(whole, abs=1e-6)
 
 
 def test_fedccls_terms_per_sample():
     found = balanced(XI, 2)
-    for i, (local, whole) in enumerate([(.008679, .024092), (.772080, .057802)]):
+    for i, (local, whole) in enumerate([(0.008679, 0.024092), (0.772080, 0.057802)]):
         assert prototype_contrast(CCL_Z[i : i + 1], CCL_Y[i : i + 1], tau=0.07, **XI).item() == pytest.approx(
             local, abs=1e-6
         )
@@ -752,15 +773,15 @@ def test_clusters_of_two_and_three_signals_weigh_the_same():
         vectors=rows([1, 0.05], [1, 0.1], [0.05, 1], [0.1, 1], [0.2, 1]),
         classes=torch.zeros(5, dtype=torch.int64),
     )
-    close(by_class(union.vectors, union.classes, "finch").vectors, [[1, .075], [.116667, 1]])
-    close(balanced(union, 1).vectors, [[.558333, .5375]])
-    close(balanced(union, 1, "mean").vectors, [[.47, .63]])
+    close(by_class(union.vectors, union.classes, "finch").vectors, [[1, 0.075], [0.116667, 1]])
+    close(balanced(union, 1).vectors, [[0.558333, 0.5375]])
+    close(balanced(union, 1, "mean").vectors, [[0.47, 0.63]])
 
 
 def test_fedccls_local_signals_are_means_of_clusters_of_raw_representations(monkeypatch):
     """Two far groups in one class of one client, a lone sample of another class, and a client without
     data."""
-    group = [[5, .1], [5, .2], [5, .3], [.1, 4], [.2, 4], [.3, 4], [2, 2]]
+    group = [[5, 0.1], [5, 0.2], [5, 0.3], [0.1, 4], [0.2, 4], [0.3, 4], [2, 2]]
     world = tiny_world(
         monkeypatch,
         (group, [0] * 6 + [1]),
@@ -771,7 +792,7 @@ def test_fedccls_local_signals_are_means_of_clusters_of_raw_representations(monk
     )
     start = Clients([Params({**world.new_model()})] * 3)
     found = FedCCL().signals(start, None, world)
-    close(found.everyone.vectors, [[5, .2], [.2, 4], [2, 2], [2, 2]])
+    close(found.everyone.vectors, [[5, 0.2], [0.2, 4], [2, 2], [2, 2]])
     assert found.everyone.classes.tolist() == [0, 0, 1, 1] and found.everyone.owners.tolist() == [0, 0, 0, 2]
     close(found.balanced.vectors, [[2.6, 2.1], [2, 2]])
     mean = FedCCL(local_signals="mean").signals(start, None, world)
@@ -794,21 +815,21 @@ def test_fedccl_with_one_client_and_one_signal_per_class_has_equal_terms():
         torch.randn(5, everyone.vectors.shape[1], generator=torch.Generator().manual_seed(0)),
         everyone.classes[:5],
     )
-    local = prototype_contrast(z, y, everyone.vectors, .07, everyone.classes)
-    torch.testing.assert_close(local, prototype_contrast(z, y, tau=.07, **found))
+    local = prototype_contrast(z, y, everyone.vectors, 0.07, everyone.classes)
+    torch.testing.assert_close(local, prototype_contrast(z, y, tau=0.07, **found))
 
 
 def test_fedccls_terms_ignore_scales_and_the_order_of_clients():
-    local, found = prototype_contrast(CCL_Z, CCL_Y, tau=.07, **XI), balanced(XI, 2)
-    scaled = State(vectors=XI.vectors * rows([2], [.5], [9], [.1]), classes=XI.classes)
-    torch.testing.assert_close(prototype_contrast(CCL_Z, CCL_Y, tau=.07, **scaled), local)
+    local, found = prototype_contrast(CCL_Z, CCL_Y, tau=0.07, **XI), balanced(XI, 2)
+    scaled = State(vectors=XI.vectors * rows([2], [0.5], [9], [0.1]), classes=XI.classes)
+    torch.testing.assert_close(prototype_contrast(CCL_Z, CCL_Y, tau=0.07, **scaled), local)
     order = [3, 2, 0, 1]
     permuted = State(vectors=XI.vectors[order], classes=XI.classes[order])
-    torch.testing.assert_close(prototype_contrast(CCL_Z, CCL_Y, tau=.07, **permuted), local)
+    torch.testing.assert_close(prototype_contrast(CCL_Z, CCL_Y, tau=0.07, **permuted), local)
     torch.testing.assert_close(balanced(permuted, 2).vectors, found.vectors)
     # a sum over the clusters instead of their mean
-    total = prototype_contrast(CCL_Z, CCL_Y, found.vectors * 3, .07)
-    torch.testing.assert_close(total, prototype_contrast(CCL_Z, CCL_Y, tau=.07, **found))
+    total = prototype_contrast(CCL_Z, CCL_Y, found.vectors * 3, 0.07)
+    torch.testing.assert_close(total, prototype_contrast(CCL_Z, CCL_Y, tau=0.07, **found))
 
 
 def test_permuting_clients_changes_nothing_of_fedccl():
@@ -830,7 +851,7 @@ def test_permuting_clients_changes_nothing_of_fedccl():
 
 
 def test_one_global_cluster_is_the_average_of_the_local_signals():
-    world = image_world((40, 33, 20))                         # three signals per class at most
+    world = image_world((40, 33, 20))  # three signals per class at most
     states = [run(FedCCL(local_signals="mean", global_signals=how), world) for how in ("finch", "mean")]
     assert same(*states)
     more = [run(FedCCL(global_signals=how), image_world((200, 150, 180))) for how in ("finch", "mean")]
@@ -848,6 +869,7 @@ def test_own_signals_can_be_left_out():
 
 
 # -- traffic -------------------------------------------------------------------------------------------------
+
 
 def test_traffic_counts_models_means_and_signals():
     world = image_world((40, 33, 0, 20))

@@ -1,5 +1,6 @@
 """The command `fedrepro` as a user meets it: help, sync, explain, new, and whose code it runs. Bad input is
 in test_mistakes.py."""
+
 import csv
 import itertools
 import json
@@ -24,8 +25,11 @@ from pipeline.errors import ParamError
 from pipeline.place import surroundings
 from pipeline.schema import COMPUTED, ROOT, Cell, load_paper, papers, planned
 
-NESTED = [(name, *inner) for name, command in main.commands.items()
-          for inner in [(), *((name,) for name in getattr(command, "commands", {}))]]
+NESTED = [
+    (name, *inner)
+    for name, command in main.commands.items()
+    for inner in [(), *((name,) for name in getattr(command, "commands", {}))]
+]
 COPIED = (
     "pipeline",
     "stages",
@@ -48,6 +52,7 @@ def fedrepro(*words: str, code: int = 0) -> list[str]:
 
 
 # -- help ---------------------------------------------------------------------------------------
+
 
 @pytest.mark.parametrize("words", [(), *NESTED], ids=" ".join)
 def test_help_is_a_screen_with_an_example(words):
@@ -78,13 +83,17 @@ def test_help_imports_nothing_large():
     assert done.stderr.strip() == ""
 
 
-@pytest.mark.parametrize("words, incomplete, expected", [
-    (("run",), "fedl", ["fedlsa", "fedlsa/"]),
-    (("run",), "fedlsa/min", ["fedlsa/mini/"]),
-    (("explain",), "fedlsa/mini/fedav", ["fedlsa/mini/fedavg"]),
-    (("status",), "fedc", ["fedccl", "fedcrl"]),
-    (("report",), "", None),
-    (("stauts",), "fed", [])])
+@pytest.mark.parametrize(
+    "words, incomplete, expected",
+    [
+        (("run",), "fedl", ["fedlsa", "fedlsa/"]),
+        (("run",), "fedlsa/min", ["fedlsa/mini/"]),
+        (("explain",), "fedlsa/mini/fedav", ["fedlsa/mini/fedavg"]),
+        (("status",), "fedc", ["fedccl", "fedcrl"]),
+        (("report",), "", None),
+        (("stauts",), "fed", []),
+    ],
+)
 def test_cells_and_papers_are_completed(words, incomplete, expected):
     """As a shell asks for it."""
     from click.shell_completion import ShellComplete
@@ -101,8 +110,11 @@ def test_cells_and_papers_are_completed(words, incomplete, expected):
 
 # -- sync --------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("command", [
-    ["stages.contact_sheet", "../../x"], ["stages.data", "a;b"], ["stages.figures", "fedlsa", "x/../../y"]])
+
+@pytest.mark.parametrize(
+    "command",
+    [["stages.contact_sheet", "../../x"], ["stages.data", "a;b"], ["stages.figures", "fedlsa", "x/../../y"]],
+)
 def test_what_a_stage_takes_becomes_no_other_path(command):
     done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2 and re.fullmatch("error: .*: must be a name of letters.*\n", done.stderr)
@@ -159,6 +171,7 @@ def test_the_roots_stages_name_no_paper():
 def test_computed_figures_are_those_that_are_computed():
     """Named in the schema, so that sync need not import what computes them."""
     from pipeline.cells import geometry
+
     assert set(COMPUTED) == {"embedding", *geometry.COLUMNS}
 
 
@@ -193,6 +206,7 @@ def test_a_grid_of_scenarios_that_read_different_sets_is_one_line(tmp_path):
 
 
 # -- explain -----------------------------------------------------------------------------------------------
+
 
 def entries(lines: list[str]) -> dict[str, list[str]]:
     """`state:    measured` -> {"state": ["measured"]}, of the lines above the first section."""
@@ -256,7 +270,8 @@ def test_a_cost_is_explained_as_the_tables_show_it():
     result = json.loads((cell.folder() / "result.json").read_text())
     each = [seconds / result["rounds"] for seconds in result["seconds"]]
     assert explain._measured(result, "run.seconds", cell) == (
-        f"{fmean(each):.2f} (run.seconds; seeds 0, 1: {each[0]:.2f}, {each[1]:.2f})")
+        f"{fmean(each):.2f} (run.seconds; seeds 0, 1: {each[0]:.2f}, {each[1]:.2f})"
+    )
 
 
 def test_words_of_a_table_lead_to_its_numbers():
@@ -293,16 +308,21 @@ def test_words_that_name_many_cells_are_answered_with_commands():
     )
 
 
-@pytest.mark.parametrize("words, message", [
-    (["fedcrl", "table IX", "FedProx"], "unknown table 'table IX' (nearest: 'table I')"),
-    (["fedcrl", "II", "CIFAR-10", "FedPorx"], "unknown row or column 'FedPorx' (nearest: 'FedProx')"),
-    (["fedcrl", "II", "CIFAR-9"], "unknown row or column 'CIFAR-9' (nearest: 'CIFAR-10')")])
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["fedcrl", "table IX", "FedProx"], "unknown table 'table IX' (nearest: 'table I')"),
+        (["fedcrl", "II", "CIFAR-10", "FedPorx"], "unknown row or column 'FedPorx' (nearest: 'FedProx')"),
+        (["fedcrl", "II", "CIFAR-9"], "unknown row or column 'CIFAR-9' (nearest: 'CIFAR-10')"),
+    ],
+)
 def test_unknown_words_name_the_nearest(words, message):
-    line, = fedrepro("explain", *words, code=2)
+    (line,) = fedrepro("explain", *words, code=2)
     assert line.startswith("error: ") and line.endswith(message)
 
 
 # -- another checkout, and what is new in it ---------------------------------------------------------------
+
 
 def here(project: Path, *words: str, expect: int = 0) -> subprocess.CompletedProcess:
     return run(project, sys.executable, "-m", "pipeline", *words, expect=expect)
@@ -340,8 +360,12 @@ def test_a_new_paper_is_one_folder_that_runs(copy):
     ]
     assert here(copy, "sync", "--check").stdout == ""
     assert re.search(r"^toy, all cells +1 +\. +\. +\. +1 ", here(copy, "status").stdout, re.MULTILINE)
-    edit(copy / "papers/toy/paper.yaml", lambda paper: paper["miniature"]["scenario"].update(
-        training={"rounds": 1, "batch_size": 64, "optimiser": {"name": "adam", "lr": 0.003}}, seeds=[0]))
+    edit(
+        copy / "papers/toy/paper.yaml",
+        lambda paper: paper["miniature"]["scenario"].update(
+            training={"rounds": 1, "batch_size": 64, "optimiser": {"name": "adam", "lr": 0.003}}, seeds=[0]
+        ),
+    )
     for name, what in (("data", "digits"), ("partition", "toy/mini"), ("train", "toy/mini/fedavg")):
         stage(copy, name, what)
     said = entries(here(copy, "explain", "toy", "1", "FedAvg").stdout.splitlines())
@@ -351,7 +375,7 @@ def test_a_new_paper_is_one_folder_that_runs(copy):
     )
     assert re.search(r"^toy, all cells +1 +1 ", here(copy, "status").stdout, re.MULTILINE)
     assert all(name.startswith("papers/toy/") for name in changed(copy))
-    line, = here(copy, "new", "paper", "toy", expect=2).stderr.splitlines()
+    (line,) = here(copy, "new", "paper", "toy", expect=2).stderr.splitlines()
     assert line == "error: papers/toy: there is such a folder already"
 
 
@@ -367,9 +391,13 @@ def test_a_stage_mends_a_lock_file_that_an_earlier_one_has_copied(copy):
     lock.unlink()
 
 
-@pytest.mark.parametrize("options, files", [
-    ((), ["pipeline/methods/fedmine.py", "tests/test_fedmine.py"]),
-    (("--paper", "toy"), ["papers/toy/methods/ours.py", "papers/toy/tests/test_ours.py"])])
+@pytest.mark.parametrize(
+    "options, files",
+    [
+        ((), ["pipeline/methods/fedmine.py", "tests/test_fedmine.py"]),
+        (("--paper", "toy"), ["papers/toy/methods/ours.py", "papers/toy/tests/test_ours.py"]),
+    ],
+)
 def test_a_new_method_is_a_file_with_a_test_that_passes(copy, options, files):
     name, before = Path(files[0]).stem, changed(copy)
     said = here(copy, "new", "method", name, *options).stdout
@@ -377,7 +405,7 @@ def test_a_new_method_is_a_file_with_a_test_that_passes(copy, options, files):
     assert set(changed(copy)) - set(before) == set(files)
     assert "1 passed" in run(copy, sys.executable, "-m", "pytest", "-q", files[1]).stdout
     assert here(copy, "sync", "--check").stdout == ""
-    line, = here(copy, "new", "method", name, *options, expect=2).stderr.splitlines()
+    (line,) = here(copy, "new", "method", name, *options, expect=2).stderr.splitlines()
     assert line == f"error: {files[0]}: there is such a file already"
 
 
@@ -386,7 +414,7 @@ def test_a_method_that_python_cannot_read_is_one_line(copy):
     path.parent.mkdir(exist_ok=True)
     path.write_text("def round(:\n")
     edit(copy / "papers/toy/paper.yaml", lambda paper: paper["methods"].update(broken={}))
-    line, = here(copy, "explain", "toy/mini/broken", expect=2).stderr.splitlines()
+    (line,) = here(copy, "explain", "toy/mini/broken", expect=2).stderr.splitlines()
     assert line.startswith("error: papers/toy/methods/broken.py, line 1: ")
 
 
@@ -404,9 +432,15 @@ def nowhere(path: Path) -> dict[str, str]:
     return {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(path)}
 
 
-@pytest.mark.parametrize("words", [
-    ("pipeline", "status"), ("pipeline", "sync", "--check"), ("stages.sources", "toy"),
-    ("pipeline.commands.keeping", "status")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("pipeline", "status"),
+        ("pipeline", "sync", "--check"),
+        ("stages.sources", "toy"),
+        ("pipeline.commands.keeping", "status"),
+    ],
+)
 def test_the_code_of_another_checkout_is_refused(copy, words):
     before = changed(copy)
     done = run(copy / "papers", sys.executable, "-m", *words, expect=2, **nowhere(ROOT))

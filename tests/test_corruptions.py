@@ -1,5 +1,6 @@
 """The corruptions against numbers of the reference code (hendrycks/robustness), against slow loops, and the
 corrupted set on disk."""
+
 import dataclasses
 import io
 import json
@@ -56,6 +57,7 @@ def same_ice(monkeypatch):
 
 # -- numbers of the reference code --------------------------------------------------------------------------
 
+
 def test_the_image_of_the_checks():
     image = grid()
     assert round(image.mean(), 6) == 128.868164
@@ -66,13 +68,17 @@ def test_the_image_of_the_checks():
     ]
 
 
-@pytest.mark.parametrize("name, expected, tolerance", [
-    ("brightness", (7.9229, 15.2347, 21.4551, 27.0270, 36.3896), 0.01),
-    ("contrast", (15.8549, 31.6989, 38.0439, 44.3848, 53.8919), 0.01),
-    ("defocus_blur", (2.8031, 6.4378, 9.4388), 0.01),
-    ("zoom_blur", (21.0785, 21.9606, 25.6172, 28.9479, 32.3193), 0.01),
-    ("pixelate", (3.4183, 6.7035, 7.6045, 11.5537, 16.3076), 0.01),
-    ("jpeg_compression", (22.91, 26.64, 27.40, 28.07, 29.04), 0.5)])
+@pytest.mark.parametrize(
+    "name, expected, tolerance",
+    [
+        ("brightness", (7.9229, 15.2347, 21.4551, 27.0270, 36.3896), 0.01),
+        ("contrast", (15.8549, 31.6989, 38.0439, 44.3848, 53.8919), 0.01),
+        ("defocus_blur", (2.8031, 6.4378, 9.4388), 0.01),
+        ("zoom_blur", (21.0785, 21.9606, 25.6172, 28.9479, 32.3193), 0.01),
+        ("pixelate", (3.4183, 6.7035, 7.6045, 11.5537, 16.3076), 0.01),
+        ("jpeg_compression", (22.91, 26.64, 27.40, 28.07, 29.04), 0.5),
+    ],
+)
 def test_mean_change_of_the_image(name, expected, tolerance):
     assert [change(name, severity) for severity in range(1, len(expected) + 1)] == pytest.approx(
         expected, abs=tolerance
@@ -89,28 +95,46 @@ def change(name, severity):
     return np.abs(corrupt(grid()[None], name, severity)[0].astype(int) - grid()).mean()
 
 
-@pytest.mark.parametrize("name, severity, place, expected", [
-    ("contrast", 5, (10, 20), (129, 135, 140)), ("brightness", 3, (10, 20), (166, 203, 240)),
-    ("zoom_blur", 5, (10, 20), (126, 157, 188)),
-    ("defocus_blur", 5, (0, 0), (13, 44, 75)), ("pixelate", 5, (0, 0), (11, 42, 73))])
+@pytest.mark.parametrize(
+    "name, severity, place, expected",
+    [
+        ("contrast", 5, (10, 20), (129, 135, 140)),
+        ("brightness", 3, (10, 20), (166, 203, 240)),
+        ("zoom_blur", 5, (10, 20), (126, 157, 188)),
+        ("defocus_blur", 5, (0, 0), (13, 44, 75)),
+        ("pixelate", 5, (0, 0), (11, 42, 73)),
+    ],
+)
 def test_pixels_of_the_image(name, severity, place, expected):
     assert tuple(corrupt(grid()[None], name, severity)[0][place]) == expected
 
 
-@pytest.mark.parametrize("radius, alias, centre, edge, corner", [
-    (0.3, 0.4, 0.844973, 0.037126, 0.001631), (0.4, 0.5, 0.619347, 0.083820, 0.011344),
-    (0.5, 0.6, 0.445213, 0.111015, 0.027682),
-    (1, 0.2, 0.200000, 0.199998, 1e-6), (1.5, 0.1, 0.111111, 0.111111, 0.111111)])
+@pytest.mark.parametrize(
+    "radius, alias, centre, edge, corner",
+    [
+        (0.3, 0.4, 0.844973, 0.037126, 0.001631),
+        (0.4, 0.5, 0.619347, 0.083820, 0.011344),
+        (0.5, 0.6, 0.445213, 0.111015, 0.027682),
+        (1, 0.2, 0.200000, 0.199998, 1e-6),
+        (1.5, 0.1, 0.111111, 0.111111, 0.111111),
+    ],
+)
 def test_defocus_kernels(radius, alias, centre, edge, corner):
     kernel = defocus_kernel(radius, alias)
     assert kernel[[2, 2, 1], [2, 1, 1]] == pytest.approx([centre, edge, corner], abs=1e-6)
     assert kernel.sum() == pytest.approx(1, abs=1e-12) and np.array_equal(kernel, kernel[::-1, ::-1].T)
 
 
-@pytest.mark.parametrize("radius, sigma, first", [
-    (6, 1, (0.570348, 0.345934, 0.077188, 0.006336)), (6, 1.5, (0.420173, 0.336448, 0.172738, 0.056864)),
-    (6, 2, (0.332598, 0.293517, 0.201731, 0.107979)), (8, 2, (0.332598, 0.293517, 0.201731, 0.107979)),
-    (9, 2.5, (0.275233, 0.254072, 0.199860, 0.133970))])
+@pytest.mark.parametrize(
+    "radius, sigma, first",
+    [
+        (6, 1, (0.570348, 0.345934, 0.077188, 0.006336)),
+        (6, 1.5, (0.420173, 0.336448, 0.172738, 0.056864)),
+        (6, 2, (0.332598, 0.293517, 0.201731, 0.107979)),
+        (8, 2, (0.332598, 0.293517, 0.201731, 0.107979)),
+        (9, 2.5, (0.275233, 0.254072, 0.199860, 0.133970)),
+    ],
+)
 def test_motion_weights(radius, sigma, first):
     weights = tools.motion_weights(radius, sigma)
     assert len(weights) == 2 * radius + 1 and weights.sum() == pytest.approx(1)
@@ -126,9 +150,12 @@ def test_zoom_factors():
 
 # -- identities ------------------------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize("severity", LEVELS)
-@pytest.mark.parametrize("name", ["defocus_blur", "zoom_blur", "pixelate", "glass_blur", "motion_blur",
-                                  "contrast", "elastic_transform"])
+@pytest.mark.parametrize(
+    "name",
+    ["defocus_blur", "zoom_blur", "pixelate", "glass_blur", "motion_blur", "contrast", "elastic_transform"],
+)
 def test_a_constant_image_stays(name, severity):
     flat = np.broadcast_to(np.arange(256, dtype=np.uint8)[:, None, None, None], (256, 32, 32, 3)).copy()
     flat[..., 1] = 255 - flat[..., 1]
@@ -177,6 +204,7 @@ def test_severity_0_is_the_image(name):
 
 # -- definitions, against slow loops and by hand -----------------------------------------------------------
 
+
 @pytest.mark.parametrize("severity, sigma, rounds", [(1, 0.05, 1), (4, 0.25, 2)])
 @pytest.mark.parametrize("exchange", ["copy", "swap"])
 def test_glass_blur_as_a_loop_over_pixels(severity, sigma, rounds, exchange):
@@ -218,7 +246,7 @@ def test_a_swap_loses_no_pixel_and_a_copy_does():
 @pytest.mark.parametrize("degrees", [-45.0, -20.0, 0.0, 33.3, -90.0, -135.0])
 def test_motion_blur_as_imagemagick_has_it(degrees):
     image, angle = grid().astype(float), np.deg2rad(degrees)
-    weights = np.exp(-np.arange(13) ** 2 / (2 * 1.5**2))
+    weights = np.exp(-(np.arange(13) ** 2) / (2 * 1.5**2))
     weights /= weights.sum()
     expected = np.zeros_like(image)
     for y in range(32):
@@ -245,9 +273,9 @@ def test_plasma_by_hand():
     """Noise 1 everywhere at the two coarsest levels: the wibble enters squared and is divided by the decay
     once a level."""
     noise = np.zeros((2, 1023))
-    noise[0, 0] = 1                                   # the centre alone
-    noise[1, :3 + 12] = 1
-    one, two = (weather.plasma(noise[i:i + 1], 2)[0] for i in range(2))
+    noise[0, 0] = 1  # the centre alone
+    noise[1, : 3 + 12] = 1
+    one, two = (weather.plasma(noise[i : i + 1], 2)[0] for i in range(2))
     assert one.min() == 0 == one[0, 0] and one.max() == 1 == one[16, 16]
     # (0 + 0 + c + c) / 4, (0 + c/2 + c/2 + c) / 4
     assert [one[0, 16], one[16, 0], one[8, 8]] == pytest.approx([0.5, 0.5, 0.5])
@@ -277,10 +305,16 @@ def test_snow_on_black_is_pale_and_symmetric():
         assert (snowy[..., 0] == snowy[..., 2]).all()
 
 
-@pytest.mark.parametrize("severity, mean, std, zoom, threshold, radius, sigma, mix", [
-    (1, 0.1, 0.2, 1, 0.6, 8, 3, 0.95), (2, 0.1, 0.2, 1, 0.5, 10, 4, 0.9),
-    (3, 0.15, 0.3, 1.75, 0.55, 10, 4, 0.9),
-    (4, 0.25, 0.3, 2.25, 0.6, 12, 6, 0.85), (5, 0.3, 0.3, 1.25, 0.65, 14, 12, 0.8)])
+@pytest.mark.parametrize(
+    "severity, mean, std, zoom, threshold, radius, sigma, mix",
+    [
+        (1, 0.1, 0.2, 1, 0.6, 8, 3, 0.95),
+        (2, 0.1, 0.2, 1, 0.5, 10, 4, 0.9),
+        (3, 0.15, 0.3, 1.75, 0.55, 10, 4, 0.9),
+        (4, 0.25, 0.3, 2.25, 0.6, 12, 6, 0.85),
+        (5, 0.3, 0.3, 1.25, 0.65, 14, 12, 0.8),
+    ],
+)
 def test_snow_step_by_step(severity, mean, std, zoom, threshold, radius, sigma, mix):
     images, draws = photos(3), Draws("snow", range(3))
     noise, angles = mean + std * draws.normal(32, 32), draws.uniform(-135, -45)
@@ -288,8 +322,8 @@ def test_snow_step_by_step(severity, mean, std, zoom, threshold, radius, sigma, 
     side = int(np.ceil(32 / zoom))
     top = (32 - side) // 2
     for image, layer, angle, found in zip(images, noise, angles, out, strict=True):
-        layer = ndimage.zoom(layer[top:top + side, top:top + side], zoom, order=1)
-        layer = layer[(len(layer) - 32) // 2:][:32, (len(layer) - 32) // 2:][:, :32]
+        layer = ndimage.zoom(layer[top : top + side, top : top + side], zoom, order=1)
+        layer = layer[(len(layer) - 32) // 2 :][:32, (len(layer) - 32) // 2 :][:, :32]
         layer = (np.clip(np.where(layer < threshold, 0, layer), 0, 1) * 255).astype(np.uint8)
         layer = (
             tools.motion(layer[None, ..., None].astype(float), radius, sigma, np.array([angle]))[0].astype(
@@ -320,9 +354,11 @@ def test_frost_adds_shares():
 
 def test_frost_cuts_every_picture_at_every_place():
     """Corners are uniform over the picture's size minus 32, that number itself excluded."""
+
     def coded(which):
         rows, columns = np.mgrid[:36, :35]
         return np.stack([np.full_like(rows, which * 40), rows * 7, columns * 7], 2).astype(np.uint8)
+
     ice = weather.Ice(tuple(coded(i) for i in range(5)), "coded", {})
     cuts = weather.frost(np.zeros((1200, 32, 32, 3), np.uint8), 5, Draws("frost", range(1200)), ice) / 0.45
     places = np.rint(cuts[:, 0, 0] / (40, 7, 7))
@@ -344,8 +380,10 @@ def test_elastic_without_a_shift_is_the_identity_and_the_three_points_move():
         assert [columns[0, y + dy, x + dx], rows[0, y + dy, x + dx]] == pytest.approx([x, y])
 
 
-@pytest.mark.parametrize("severity, alpha, sigma, corner", [
-    (1, 0, 0, 2.56), (2, 1.6, 6.4, 2.24), (3, 2.56, 1.92, 1.92), (4, 3.2, 1.28, 1.6), (5, 3.2, 0.96, 0.96)])
+@pytest.mark.parametrize(
+    "severity, alpha, sigma, corner",
+    [(1, 0, 0, 2.56), (2, 1.6, 6.4, 2.24), (3, 2.56, 1.92, 1.92), (4, 3.2, 1.28, 1.6), (5, 3.2, 0.96, 0.96)],
+)
 def test_elastic_by_scipys_sampling(severity, alpha, sigma, corner):
     """First the affine map with reflect-101 ("mirror" in SciPy), then the displacement with "reflect"."""
     images, draws = photos(3), Draws("elastic_transform", range(3))
@@ -375,13 +413,17 @@ def test_borders():
 
 # -- keys --------------------------------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize("name", KINDS)
 def test_an_image_does_not_depend_on_its_batch(name):
     images = photos()
     whole = corrupt(images, name, 3, seed=7)
     assert np.array_equal(corrupt(images[[4, 1]], name, 3, seed=7, indices=[4, 1]), whole[[4, 1]])
-    others = [corrupt(images, name, 3, seed=8), corrupt(images, name, 3, seed=7, indices=range(6, 12)),
-              corrupt(images, name, 3, seed=7, part="test")]
+    others = [
+        corrupt(images, name, 3, seed=8),
+        corrupt(images, name, 3, seed=7, indices=range(6, 12)),
+        corrupt(images, name, 3, seed=7, part="test"),
+    ]
     assert all(np.array_equal(whole, other) == (name in FIXED) for other in others)
 
 
@@ -406,6 +448,7 @@ def test_what_cannot_be_corrupted_is_said():
 
 
 # -- frost's pictures --------------------------------------------------------------------------------------
+
 
 def test_photographs_are_found_without_an_import_and_shrunk_as_opencv_does(tmp_path, monkeypatch):
     folder = tmp_path / "imagecorruptions" / "frost"
@@ -435,6 +478,7 @@ def test_the_synthetic_ice_is_big_enough_and_always_the_same():
 
 # -- the corrupted set -------------------------------------------------------------------------------------
 
+
 def test_corrupt_set_draws_types_severities_and_an_order():
     images = np.broadcast_to(grid(), (3000, 32, 32, 3))[:, :, :, :]
     made = corrupt_set(np.ascontiguousarray(images), seed=3)
@@ -443,7 +487,7 @@ def test_corrupt_set_draws_types_severities_and_an_order():
     assert np.bincount(made.severity, minlength=6)[[0, 5]].tolist() == [0, 0]
     assert np.bincount(made.severity)[1:] == pytest.approx(750, abs=100)
     for i in (0, 17, 2999):
-        alone = corrupt(images[i:i + 1], KINDS[made.kind[i]], int(made.severity[i]), seed=3, indices=[i])
+        alone = corrupt(images[i : i + 1], KINDS[made.kind[i]], int(made.severity[i]), seed=3, indices=[i])
         assert np.array_equal(made.images[i], alone[0])
 
 
@@ -552,8 +596,10 @@ def test_every_test_image_is_known_by_its_corruption_and_severity(federation):
 def test_what_chooses_the_teachers_of_a_column_is_what_it_prints():
     """RAHFL as released: a client's accuracy by which it teaches is its printed number, column by column."""
     clients, rng = image_clients((20, 33)), torch.Generator().manual_seed(1)
-    tests = tuple(TestSet(name, torch.randn(40, 1, 16, 16, generator=rng), torch.arange(40) % 10)
-                  for name in ("clean", "corrupted"))
+    tests = tuple(
+        TestSet(name, torch.randn(40, 1, 16, 16, generator=rng), torch.arange(40) % 10)
+        for name in ("clean", "corrupted")
+    )
     scenario = load_paper("rahfl").scenarios["mini"]
     found = loading.Federation(tuple(clients), tests, 10, None, None, Batch(tests[1].images, tests[1].labels))
     world = loading._world(scenario, found, 0)
@@ -571,12 +617,15 @@ def test_what_chooses_the_teachers_of_a_column_is_what_it_prints():
 def test_a_client_tests_on_its_images_as_it_has_them(federation):
     """As tuning does: half of its private images are corrupted, and so of those that it validates on."""
     scenario = load_paper("rahfl").scenarios["mini"]
-    scenario = dataclasses.replace(scenario, data=dataclasses.replace(scenario.data, set="tiny", channels=3),
-                                   evaluation=dataclasses.replace(scenario.evaluation, tests="clients"))
+    scenario = dataclasses.replace(
+        scenario,
+        data=dataclasses.replace(scenario.data, set="tiny", channels=3),
+        evaluation=dataclasses.replace(scenario.evaluation, tests="clients"),
+    )
     stored = store.read(federation / "data" / "tiny")
     dirty, at = corrupted.read(federation / "data" / "tiny-corrupted"), np.flatnonzero(stored.split == 0)
     pictures = loading._Pictures(scenario, stored, federation, torch.device("cpu"))
-    test, = loading._tests(scenario, Parts([("a", "tiny")], [at[:0]], [at], {}), at, pictures)
+    (test,) = loading._tests(scenario, Parts([("a", "tiny")], [at[:0]], [at], {}), at, pictures)
     changed = (test.images != pictures.clean(at)[0]).flatten(1).any(1).numpy()
     assert changed.sum() >= 45 and not (changed & ~dirty.chosen(0.5)[at]).any()
 
@@ -644,6 +693,7 @@ def test_the_stage_makes_the_same_twice_and_keeps_the_old_if_it_fails(
 
 def test_the_bundled_digits_become_32_by_32_in_colour(tmp_path, monkeypatch):
     from pipeline.data import sources
+
     monkeypatch.setattr(stage, "ROOT", tmp_path)
     sources.prepare("digits", tmp_path / "data" / "digits")
     stage.corrupt("digits")
@@ -680,6 +730,7 @@ def test_reading_needs_neither_scipy_nor_torch(federation):
 
 # -- the contact sheet -------------------------------------------------------------------------------------
 
+
 def test_contact_sheet_shows_every_image_at_its_place(tmp_path, monkeypatch):
     monkeypatch.setattr(sheet_stage, "ROOT", tmp_path)
     sheet_stage.draw("rahfl")
@@ -688,7 +739,7 @@ def test_contact_sheet_shows_every_image_at_its_place(tmp_path, monkeypatch):
     for column, name in enumerate(KINDS):
         for row in range(5):
             top, left = contact_sheet._corner(row, column)
-            shown = page[top:top + contact_sheet.CELL, left:left + contact_sheet.CELL][1::3, 1::3]
+            shown = page[top : top + contact_sheet.CELL, left : left + contact_sheet.CELL][1::3, 1::3]
             assert np.array_equal(shown, corrupt(image[None], name, row + 1)[0]), (name, row)
     again = io.BytesIO()
     contact_sheet.contact_sheet(image, again)

@@ -1,5 +1,6 @@
 """Files that are whole or absent, the form on disk, bundled sets, mirror files, composites, and which source
 serves."""
+
 import dataclasses
 import errno
 import hashlib
@@ -60,6 +61,7 @@ def dead_process():
 
 # -- files -------------------------------------------------------------------------------------------------
 
+
 def test_a_text_is_replaced_as_a_whole(tmp_path):
     target = tmp_path / "deep" / "a.txt"
     files.write_text(target, "one\n")
@@ -107,8 +109,12 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, failure):
 
 
 def test_a_write_clears_what_a_killed_one_left(tmp_path, dead_process):
-    others = [f".a.txt.{os.getppid()}-{files.MACHINE}.new", f".a.txt.{dead_process}-elsewhere.new",
-              f".b.a.txt.{dead_process}-{files.MACHINE}.new", "a.txt"]
+    others = [
+        f".a.txt.{os.getppid()}-{files.MACHINE}.new",
+        f".a.txt.{dead_process}-elsewhere.new",
+        f".b.a.txt.{dead_process}-{files.MACHINE}.new",
+        "a.txt",
+    ]
     for name in [f".a.txt.{dead_process}-{files.MACHINE}.new", *others]:
         (tmp_path / name).write_text("half, of another process, machine or file")
     files.write_text(tmp_path / "a.txt", "whole")
@@ -159,6 +165,7 @@ def test_the_old_folder_comes_back_when_the_renaming_fails(tmp_path, monkeypatch
 
 # -- the form on disk --------------------------------------------------------------------------------------
 
+
 def test_what_is_written_is_read(tmp_path):
     images, labels, domains, split, meta = tiny()
     written = store.write(tmp_path / "tiny", images, labels, domains, split, meta)
@@ -194,21 +201,27 @@ def test_blocks_make_the_same_file_as_one_array(tmp_path):
     assert whole["digests"] == blocks["digests"]
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    (lambda a: a.update(images=a["images"][:3]), "3 images for 4 labels"),
-    (lambda a: a.update(images=a["images"].astype(np.float32)), "float32"),
-    (lambda a: a.update(images=iter([a["images"][:2], np.zeros((2, 3, 3, 1), np.uint8)])), r"\(3, 3, 1\), "
-                                                                                           r"expected uint8 "
-                                                                                           r"and \(2, 2, "
-                                                                                           r"1\)"),
-    (lambda a: a.update(images=iter([])), "no images"),
-    (lambda a: a.update(images=np.zeros((4, 2, 2, 2), np.uint8)), r"expected \(N, H, W, 1 or 3\)"),
-    (lambda a: a.update(labels=np.array([0, 1, 2, 0])), "labels.npy holds 0 to 2, expected -1 to 1"),
-    (lambda a: a.update(domains=np.array([0, 1, -1, 0])), "domains.npy holds -1 to 1"),
-    (lambda a: a.update(split=np.array([0, 1, 2, 0])), "split.npy holds 0 to 2"),
-    (lambda a: a.update(split=np.zeros(3)), r"split.npy holds uint8 \(3,\), expected uint8 \(4,\)"),
-    (lambda a: a["meta"].pop("source"), "meta.json lacks source"),
-])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda a: a.update(images=a["images"][:3]), "3 images for 4 labels"),
+        (lambda a: a.update(images=a["images"].astype(np.float32)), "float32"),
+        (
+            lambda a: a.update(images=iter([a["images"][:2], np.zeros((2, 3, 3, 1), np.uint8)])),
+            r"\(3, 3, 1\), "
+            r"expected uint8 "
+            r"and \(2, 2, "
+            r"1\)",
+        ),
+        (lambda a: a.update(images=iter([])), "no images"),
+        (lambda a: a.update(images=np.zeros((4, 2, 2, 2), np.uint8)), r"expected \(N, H, W, 1 or 3\)"),
+        (lambda a: a.update(labels=np.array([0, 1, 2, 0])), "labels.npy holds 0 to 2, expected -1 to 1"),
+        (lambda a: a.update(domains=np.array([0, 1, -1, 0])), "domains.npy holds -1 to 1"),
+        (lambda a: a.update(split=np.array([0, 1, 2, 0])), "split.npy holds 0 to 2"),
+        (lambda a: a.update(split=np.zeros(3)), r"split.npy holds uint8 \(3,\), expected uint8 \(4,\)"),
+        (lambda a: a["meta"].pop("source"), "meta.json lacks source"),
+    ],
+)
 def test_arrays_that_do_not_fit_are_not_written(tmp_path, change, message):
     arguments = dict(zip(("images", "labels", "domains", "split", "meta"), tiny(), strict=True))
     change(arguments)
@@ -261,7 +274,7 @@ def test_an_array_of_another_type_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"labels.npy holds int32 \(4,\), expected int64 \(4,\)"):
         store.read(tmp_path / "tiny")
     np.save(tmp_path / "tiny" / "labels.npy", np.array([{}] * 4), allow_pickle=True)
-    with pytest.raises(DataError, match="labels.npy cannot be read"):       # pickled objects are never loaded
+    with pytest.raises(DataError, match="labels.npy cannot be read"):  # pickled objects are never loaded
         store.read(tmp_path / "tiny")
 
 
@@ -283,17 +296,22 @@ def test_no_parser_sees_an_altered_array(tmp_path, name):
     store.write(tmp_path / "tiny", *tiny())
     path = tmp_path / "tiny" / name
     content = path.read_bytes()
-    path.write_bytes(content.replace(b"{", b"(", 1))             # NumPy: tokenize.TokenError
+    path.write_bytes(content.replace(b"{", b"(", 1))  # NumPy: tokenize.TokenError
     with pytest.raises(DataError, match=f"{name} was altered"):
         store.verify(tmp_path / "tiny")
 
 
-@pytest.mark.parametrize("change, said", [
-    ({"classes": 3}, "has no valid 'classes'"), ({"domains": [["a"]]}, "has no valid 'domains'"),
-    ({"shape": None}, "has no valid 'shape'"), ({"digests": []}, "has no valid 'digests'"),
-    ({"digests": {}}, "has no digest of images.npy"),
-    ({"digest": "a\n\nb"}, r"holds 'a\\n\\nb' as the SHA-256"),
-])
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        ({"classes": 3}, "has no valid 'classes'"),
+        ({"domains": [["a"]]}, "has no valid 'domains'"),
+        ({"shape": None}, "has no valid 'shape'"),
+        ({"digests": []}, "has no valid 'digests'"),
+        ({"digests": {}}, "has no digest of images.npy"),
+        ({"digest": "a\n\nb"}, r"holds 'a\\n\\nb' as the SHA-256"),
+    ],
+)
 def test_a_meta_of_other_types_is_one_line(tmp_path, change, said):
     store.write(tmp_path / "tiny", *tiny())
     path = tmp_path / "tiny" / "meta.json"
@@ -315,6 +333,7 @@ def test_reading_needs_numpy_alone():
 
 
 # -- the registry ------------------------------------------------------------------------------------------
+
 
 def test_every_set_can_be_had_from_somewhere():
     for name, entry in registry.REGISTRY.items():
@@ -384,6 +403,7 @@ def test_an_unknown_set_names_the_nearest(tmp_path):
 
 # -- bundled sets ------------------------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize("name", store.BUNDLED)
 @pytest.mark.parametrize("source", ["auto", "canonical"])
 def test_bundled_sets_need_nothing_and_are_deterministic(tmp_path, monkeypatch, name, source):
@@ -399,6 +419,7 @@ def test_bundled_sets_need_nothing_and_are_deterministic(tmp_path, monkeypatch, 
 
 def test_digits_are_the_scans_scaled_to_bytes(tmp_path):
     from sklearn.datasets import load_digits
+
     scans = load_digits()
     sources.prepare("digits", tmp_path / "digits")
     stored = store.read(tmp_path / "digits")
@@ -448,6 +469,7 @@ def test_derived_domains_look_different():
 
 def test_patches_are_cut_from_the_photographs():
     from sklearn.datasets import load_sample_images
+
     arrays, _ = bundled.make("photo_patches")
     china, flower = load_sample_images().images
     assert len(arrays.images) == 2080 and set(arrays.labels) == {-1} and arrays.classes == []
@@ -456,6 +478,7 @@ def test_patches_are_cut_from_the_photographs():
 
 
 # -- a mirror ----------------------------------------------------------------------------------------------
+
 
 @needs_mirror
 @pytest.mark.parametrize("name", MIRRORED)
@@ -488,7 +511,7 @@ def small_mirror(tmp_path, monkeypatch):
     tiles = []
     for part in (images[:50], images[50:]):
         padded = np.zeros((-(-len(part) // 40) * 40, 8, 8, 3), np.uint8)
-        padded[:len(part)] = part
+        padded[: len(part)] = part
         mosaic = padded.reshape(-1, 40, 8, 8, 3).swapaxes(1, 2).reshape(-1, 320, 3)
         buffer = io.BytesIO()
         Image.fromarray(mosaic).save(buffer, "PNG")
@@ -536,7 +559,7 @@ def test_a_damaged_mirror_file_is_named_with_both_digests(tmp_path, small_mirror
     path = small_mirror[0]
     expected = files.sha256(path)
     content = path.read_bytes()
-    path.write_bytes(content[:-1] + b"\1" if damage == "altered" else content[:len(content) // 2])
+    path.write_bytes(content[:-1] + b"\1" if damage == "altered" else content[: len(content) // 2])
     with pytest.raises(
         DataError, match=f"office_caltech10.npz: sha256 {files.sha256(path)}, expected {expected}"
     ):
@@ -587,6 +610,7 @@ def test_a_mirror_file_with_another_number_of_images_is_refused(tmp_path, small_
 
 # -- unions ------------------------------------------------------------------------------------------------
 
+
 def test_a_composite_joins_prepared_parts(tmp_path):
     sides = {"mnist": (28, 1), "usps": (16, 1), "svhn": (32, 3), "synth_digits": (32, 3), "mnistm": (32, 3)}
     parts = {}
@@ -625,7 +649,7 @@ def test_a_composite_joins_prepared_parts(tmp_path):
 
 def test_grey_images_are_resized_and_repeated():
     image = np.arange(28 * 28, dtype=np.int64).reshape(1, 28, 28, 1) * 255 // 783
-    block, = sources._coloured(image.astype(np.uint8), 32)
+    (block,) = sources._coloured(image.astype(np.uint8), 32)
     expected = np.asarray(
         Image.fromarray(image[0, ..., 0].astype(np.uint8)).resize((32, 32), Image.Resampling.BILINEAR)
     )

@@ -1,5 +1,6 @@
 """Papers and methods are found where they lie: the code lists neither, and a paper needs nothing but its
 folder."""
+
 import ast
 import shutil
 from pathlib import Path
@@ -82,6 +83,7 @@ def one_line(error) -> str:
 
 # -- no lists ----------------------------------------------------------------------------------------------
 
+
 def collections(tree: ast.AST):
     """The texts of every list, tuple, set and mapping that is written out, and the words of every text of a
     line."""
@@ -105,13 +107,14 @@ def test_no_python_file_lists_papers_or_methods():
 
 # -- papers ------------------------------------------------------------------------------------------------
 
+
 def test_papers_are_the_folders_with_a_paper_yaml_in_their_own_order(root):
     (root / "papers/notes").mkdir()
     (root / "papers/notes/dvc.yaml").write_text("stages: {}\n")
     (root / "papers/README.md").write_text("no folder\n")
     assert papers(root) == ("zeta", "alpha")
     copy_of_a_paper(root, "mine", 1)
-    assert papers(root) == ("mine", "zeta", "alpha")                  # of one order: by name
+    assert papers(root) == ("mine", "zeta", "alpha")  # of one order: by name
     shutil.rmtree(root / "papers/zeta")
     assert papers(root) == ("mine", "alpha")
 
@@ -143,6 +146,7 @@ def test_an_unknown_paper_names_the_nearest(root):
 
 
 # -- a paper's own methods ---------------------------------------------------------------------------------
+
 
 def test_a_papers_own_method_is_loaded_and_described(root, capsys):
     method = methods.load("ours", {"rate": 0.25}, "test", "alpha", root)
@@ -195,9 +199,10 @@ def test_its_file_may_hold_more_than_the_method(root):
     assert described("ours", "alpha", root).lineage[:2] == ("Ours", "FedAvg")
 
 
-@pytest.mark.parametrize("text", ['"""Nothing yet."""\n', "class Ours:\n    pass\n", "def round(state, "
-                                                                                     "world):\n    return "
-                                                                                     "state\n"])
+@pytest.mark.parametrize(
+    "text",
+    ['"""Nothing yet."""\n', "class Ours:\n    pass\n", "def round(state, world):\n    return state\n"],
+)
 def test_a_file_without_a_method_is_one_line(root, text):
     (root / "papers/alpha/methods/ours.py").write_text(text)
     for look in (

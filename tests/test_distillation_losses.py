@@ -1,5 +1,6 @@
 """Worked numbers and identities of the terms that draw answers together: FedMD, FedDF, FedMatch, RHFL, FCCL
 and FCCL+."""
+
 import math
 
 import pytest
@@ -24,10 +25,14 @@ from pipeline.methods.fedmatch import (
 from pipeline.methods.rhfl import confidence_weights, reverse_cross_entropy, symmetric_cross_entropy
 
 DOUBLE = torch.float64
-Z1, Z2, Z3 = (torch.tensor(z, dtype=DOUBLE) for z in (                       # logits of three clients
-    [[2, 0, -1], [.5, 1.5, 0], [-1, 0, 2], [1, -1, .5]],
-    [[1, .5, -.5], [0, 2, -1], [.5, -.5, 1], [0, 1, 1]],
-    [[3, -1, 0], [1, 1, -1], [0, .5, 1.5], [2, -.5, -1]]))
+Z1, Z2, Z3 = (
+    torch.tensor(z, dtype=DOUBLE)
+    for z in (  # logits of three clients
+        [[2, 0, -1], [0.5, 1.5, 0], [-1, 0, 2], [1, -1, 0.5]],
+        [[1, 0.5, -0.5], [0, 2, -1], [0.5, -0.5, 1], [0, 1, 1]],
+        [[3, -1, 0], [1, 1, -1], [0, 0.5, 1.5], [2, -0.5, -1]],
+    )
+)
 TOY = [Z1, Z2, Z3]
 ZBAR = torch.stack(TOY).mean(0)
 Y = torch.tensor([0, 1, 2, 0])
@@ -54,6 +59,7 @@ def gradient(loss, at):
 
 # -- knowledge distillation ----------------------------------------------------------------------------------
 
+
 def test_feddf_of_the_toy_logits():
     close([knowledge_distillation(z, ZBAR) for z in TOY], [0.043328, 0.212533, 0.140444])
     close(knowledge_distillation(Z1, ZBAR, tau=2.0), 0.017461)
@@ -72,7 +78,7 @@ def test_equal_clients_have_nothing_to_distil():
 
 
 def test_a_constant_per_row_changes_no_distillation():
-    shift = torch.tensor([[1.], [-2.], [.5], [7.]], dtype=DOUBLE)
+    shift = torch.tensor([[1.0], [-2.0], [0.5], [7.0]], dtype=DOUBLE)
     torch.testing.assert_close(
         knowledge_distillation(Z1 + shift, ZBAR - 2 * shift, 3.0), knowledge_distillation(Z1, ZBAR, 3.0)
     )
@@ -83,8 +89,8 @@ def test_a_constant_per_row_changes_no_distillation():
 
 def test_logits_that_softmax_then_log_would_lose():
     """Beyond 100 or so the logarithm of a softmax is -inf in float32; log_softmax is not."""
-    z = torch.tensor([[0., 200.], [300., 0.]]).requires_grad_()
-    value = knowledge_distillation(z, torch.tensor([[200., 0.], [300., 0.]]))
+    z = torch.tensor([[0.0, 200.0], [300.0, 0.0]]).requires_grad_()
+    value = knowledge_distillation(z, torch.tensor([[200.0, 0.0], [300.0, 0.0]]))
     assert value.item() == pytest.approx(100.0) and torch.autograd.grad(value, z)[0].isfinite().all()
 
 
@@ -106,14 +112,14 @@ FIRST_W = [0.335424, 0.314247, 0.350329]
 
 def col(k, weights, z=None):
     """L_col of client k in the toy federation."""
-    weights = torch.tensor([0. if i == k else w for i, w in enumerate(weights)], dtype=DOUBLE)
+    weights = torch.tensor([0.0 if i == k else w for i, w in enumerate(weights)], dtype=DOUBLE)
     return weighted_distillation(TOY[k] if z is None else z, torch.stack(TOY), weights)
 
 
 def test_hfl_and_rhfl_of_the_toy_logits():
-    close([col(k, [.5] * 3) for k in range(3)], [0.257000, 0.426732, 0.442064])
+    close([col(k, [0.5] * 3) for k in range(3)], [0.257000, 0.426732, 0.442064])
     close([col(k, FIRST_W) for k in range(3)], [0.167331, 0.294631, 0.282351])
-    close(gradient(lambda z: col(0, [.5] * 3, z), Z1)[0], [0.025600, -0.015032, -0.010568])
+    close(gradient(lambda z: col(0, [0.5] * 3, z), Z1)[0], [0.025600, -0.015032, -0.010568])
 
 
 def test_one_averaged_target_has_the_same_gradient():
@@ -125,12 +131,16 @@ def test_one_averaged_target_has_the_same_gradient():
 
 
 def test_identical_clients_have_no_collaborative_loss():
-    close(weighted_distillation(Z1, torch.stack([Z1, Z1]), torch.tensor([.3, .9])), 0.0)
+    close(weighted_distillation(Z1, torch.stack([Z1, Z1]), torch.tensor([0.3, 0.9])), 0.0)
 
 
-@pytest.mark.parametrize("previous, current, weights",
-                         [((1.2, .9, 1.5), (1.0, .8, 1.2), (0.335424, 0.314247, 0.350329)),
-                          ((1.0, .9, 1.5), (1.1, .8, 1.2), (0.233405, 0.341304, 0.425291))])
+@pytest.mark.parametrize(
+    "previous, current, weights",
+    [
+        ((1.2, 0.9, 1.5), (1.0, 0.8, 1.2), (0.335424, 0.314247, 0.350329)),
+        ((1.0, 0.9, 1.5), (1.1, 0.8, 1.2), (0.233405, 0.341304, 0.425291)),
+    ],
+)
 def test_confidence_weights_by_hand(previous, current, weights):
     got = confidence_weights(
         torch.tensor(previous, dtype=DOUBLE), torch.tensor(current, dtype=DOUBLE), eta=0.5
@@ -146,16 +156,16 @@ def weights(previous, current, **options):
 
 
 def test_equal_efficiency_weighs_all_alike():
-    close(weights([1.2, 2.4, .6], [1., 2., .5]), [1 / 3] * 3)
-    close(weights([1., 2., .5], [1., 2., .5]), [1 / 3] * 3)  # the sum of F is 0: nothing to divide by
+    close(weights([1.2, 2.4, 0.6], [1.0, 2.0, 0.5]), [1 / 3] * 3)
+    close(weights([1.0, 2.0, 0.5], [1.0, 2.0, 0.5]), [1 / 3] * 3)  # the sum of F is 0: nothing to divide by
 
 
 def test_rising_losses_turn_the_order_round_unless_guarded():
-    literal = weights([1., 1., 1.], [1.1, 1.5, 1.2])
+    literal = weights([1.0, 1.0, 1.0], [1.1, 1.5, 1.2])
     assert literal.argmax() == 1 and literal.argmin() == 0  # the client whose loss rises most weighs most
-    close(weights([1., 1., 1.], [1.1, 1.5, 1.2], guarded=True), [1 / 3] * 3)
+    close(weights([1.0, 1.0, 1.0], [1.1, 1.5, 1.2], guarded=True), [1 / 3] * 3)
     # where losses fall the guard does nothing
-    close(weights([1.2, .9, 1.5], [1.0, .8, 1.2], guarded=True), FIRST_W)
+    close(weights([1.2, 0.9, 1.5], [1.0, 0.8, 1.2], guarded=True), FIRST_W)
 
 
 def test_a_client_without_data_has_a_loss_that_stands_still():
@@ -164,8 +174,9 @@ def test_a_client_without_data_has_a_loss_that_stands_still():
     )
 
 
-@pytest.mark.parametrize("z, ce, rce, total",
-                         [(Z1, .339754, 2.555367, 2.589343), (Z2, .810026, 4.392743, 4.473746)])
+@pytest.mark.parametrize(
+    "z, ce, rce, total", [(Z1, 0.339754, 2.555367, 2.589343), (Z2, 0.810026, 4.392743, 4.473746)]
+)
 def test_symmetric_cross_entropy_of_the_toy_logits(z, ce, rce, total):
     close(F.cross_entropy(z, Y), ce)
     close(reverse_cross_entropy(z, Y), rce)
@@ -218,8 +229,10 @@ def test_fccm_gradient_goes_through_the_own_logits_alone():
 
 def test_the_code_standardises_and_divides_by_the_batch():
     """M as the released code computes it, step by step."""
+
     def standard(z):
         return (z - z.mean(0)) / z.std(0)
+
     torch.testing.assert_close(cross_correlation(Z1, ZBAR), standard(Z1).T @ standard(ZBAR) / len(Z1))
 
 
@@ -241,7 +254,7 @@ def test_correlation_distance_at_its_ends():
 
 def test_correlation_of_identical_clients():
     """Diagonal 1 in the paper's form; (B - 1) / B in the code's, which leaves C / B^2 of the loss."""
-    close(cross_correlation(Z1, Z1, pearson=True).diagonal(), [1.] * 3)
+    close(cross_correlation(Z1, Z1, pearson=True).diagonal(), [1.0] * 3)
     close(fccm(Z1, Z1, lam=0.0, pearson=True), 0.0)
     close(fccm(Z1, Z1, lam=0.0), 3 / 16)
 
@@ -254,14 +267,14 @@ def test_two_opposite_classes_and_identical_clients_reach_zero():
 @pytest.mark.parametrize("which", [0, 1])
 def test_correlation_does_not_know_scale_and_shift_of_a_column(which):
     pair = [Z1, ZBAR]
-    pair[which] = pair[which] * torch.tensor([.5, 3., 10.]) + torch.tensor([1., -2., .3])
+    pair[which] = pair[which] * torch.tensor([0.5, 3.0, 10.0]) + torch.tensor([1.0, -2.0, 0.3])
     torch.testing.assert_close(cross_correlation(*pair), cross_correlation(Z1, ZBAR))
 
 
 def test_a_constant_column_correlates_with_nothing_and_a_batch_of_one_is_harmless():
     z = Z1.clone()
     z[:, 1] = 4.0
-    assert cross_correlation(z, ZBAR)[1].tolist() == [0., 0., 0.] and gradient(fccm, z).isfinite().all()
+    assert cross_correlation(z, ZBAR)[1].tolist() == [0.0, 0.0, 0.0] and gradient(fccm, z).isfinite().all()
     assert (
         fccm(Z1[:1], ZBAR[:1]).isfinite() and gradient(lambda a: fccm(a, ZBAR[:1]), Z1[:1]).isfinite().all()
     )
@@ -299,7 +312,7 @@ def test_fccm_and_fisl_together():
 def test_similarities_are_all_but_the_diagonal_in_order():
     """A genuine 0 stays, which the selection S != 0 of Eq. 4 would lose."""
     cosines = F.normalize(H2, dim=1) @ F.normalize(H2, dim=1).T
-    wanted = torch.stack([torch.cat([row[:b], row[b + 1:]]) for b, row in enumerate(cosines)]) / 0.3
+    wanted = torch.stack([torch.cat([row[:b], row[b + 1 :]]) for b, row in enumerate(cosines)]) / 0.3
     torch.testing.assert_close(instance_similarity(H2, 0.3), wanted)
     assert instance_similarity(H1, 0.5)[0, 1] == 0 and instance_similarity(H1, 0.5).shape == (4, 3)
 
@@ -319,19 +332,27 @@ def test_a_single_public_image_has_no_similarities():
 
 # -- FNTD ----------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("student, teacher, tau, kd, plain, renormalised", [
-    (Z1, Z2, 1.0, .353010, 0.460326, 0.186682), (Z1, Z2, 3.0, .437672, 0.953548, 0.201108),
-    (Z2, Z1, 1.0, .292712, -0.031824, None), (Z2, Z1, 3.0, .422202, -0.460222, 0.199744)])
+
+@pytest.mark.parametrize(
+    "student, teacher, tau, kd, plain, renormalised",
+    [
+        (Z1, Z2, 1.0, 0.353010, 0.460326, 0.186682),
+        (Z1, Z2, 3.0, 0.437672, 0.953548, 0.201108),
+        (Z2, Z1, 1.0, 0.292712, -0.031824, None),
+        (Z2, Z1, 3.0, 0.422202, -0.460222, 0.199744),
+    ],
+)
 def test_fntd_of_the_toy_logits(student, teacher, tau, kd, plain, renormalised):
-    close(tau ** 2 * knowledge_distillation(student, teacher, tau), kd)
-    close(tau ** 2 * non_target_distillation(student, teacher, Y, tau), plain)
+    close(tau**2 * knowledge_distillation(student, teacher, tau), kd)
+    close(tau**2 * non_target_distillation(student, teacher, Y, tau), plain)
     if renormalised is not None:
-        close(tau ** 2 * non_target_distillation(student, teacher, Y, tau, renormalise=True), renormalised)
+        close(tau**2 * non_target_distillation(student, teacher, Y, tau, renormalise=True), renormalised)
 
 
 def test_fntd_gradients_by_hand():
     def of(renormalise):
         return gradient(lambda z: 9 * non_target_distillation(z, Z2, Y, 3.0, renormalise), Z1)[0]
+
     close(of(False), [0.236142, -0.137569, -0.098573])
     close(of(True), [0, 0, 0])
 
@@ -341,7 +362,7 @@ def test_fntd_pushes_the_target_down_and_the_rest_as_derived():
     s, t = F.softmax(Z1 / tau, 1), F.softmax(Z2 / tau, 1)
     target, at = F.one_hot(Y, 3).bool(), t[range(4), Y][:, None]
     wanted = torch.where(target, s * (1 - at), s * (1 - at) - t) * tau / b
-    got = gradient(lambda z: tau ** 2 * non_target_distillation(z, Z2, Y, tau), Z1)
+    got = gradient(lambda z: tau**2 * non_target_distillation(z, Z2, Y, tau), Z1)
     torch.testing.assert_close(got, wanted)
     assert (got[target] > 0).all()
     assert gradient(lambda z: non_target_distillation(z, Z2, Y, tau, True), Z1)[target].abs().max() == 0
@@ -375,7 +396,7 @@ def test_renormalised_fntd_does_not_see_the_target_logit():
 
 @pytest.mark.parametrize("renormalise", [False, True])
 def test_fntd_of_logits_far_apart_stays_finite(renormalise):
-    z, t = torch.tensor([[500., 0., -500.]]), torch.tensor([[-500., 500., 0.]])
+    z, t = torch.tensor([[500.0, 0.0, -500.0]]), torch.tensor([[-500.0, 500.0, 0.0]])
     for tau in (1.0, 0.5):
         assert (
             gradient(lambda a, tau=tau: non_target_distillation(a, t, torch.tensor([0]), tau, renormalise), z)
@@ -411,6 +432,7 @@ def test_losses_of_the_local_phase_run_under_vmap():
             + non_target_distillation(z, t, Y, 3.0, True)
             + symmetric_cross_entropy(z, Y, 0.1, 1.0)
         )
+
     together = torch.func.vmap(torch.func.grad(all_terms))(z, t)
     for k in range(2):
         torch.testing.assert_close(together[k], gradient(lambda a, k=k: all_terms(a, t[k]), z[k]))

@@ -1,5 +1,6 @@
 """Downloads from a server on this machine, archives that want to escape, and the readers of the official
 formats."""
+
 import bz2
 import contextlib
 import dataclasses
@@ -22,7 +23,7 @@ from pipeline import files
 from pipeline.data import download, registry, sources, store
 from pipeline.errors import DataError, FedReproError
 
-CONTENT = bytes(range(256)) * 8000                    # 2 MB, more than one block
+CONTENT = bytes(range(256)) * 8000  # 2 MB, more than one block
 
 
 def md5(content):
@@ -111,6 +112,7 @@ def fetch(server, target, checksum=CHECKSUM, name="file", **more):
 
 # -- fetching ----------------------------------------------------------------------------------------------
 
+
 def test_a_file_is_downloaded_once(server, tmp_path, capsys):
     server.content["file"] = CONTENT
     target = tmp_path / "raw" / "file"
@@ -147,7 +149,7 @@ def test_a_later_run_goes_on_too(server, tmp_path):
 
 def test_a_server_that_ignores_range_sends_all_of_it(server, tmp_path):
     server.content["file"], server.ranges = CONTENT, False
-    (tmp_path / "file.part").write_bytes(b"x" * 3_000_000)                       # longer than the file
+    (tmp_path / "file.part").write_bytes(b"x" * 3_000_000)  # longer than the file
     assert fetch(server, tmp_path / "file").read_bytes() == CONTENT
     assert server.asked == ["bytes=3000000-"]
 
@@ -247,6 +249,7 @@ def test_a_full_disk_ends_the_download_and_leaves_nothing(server, tmp_path, monk
 
 # -- unpacking ---------------------------------------------------------------------------------------------
 
+
 def make_zip(path, members):
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in members.items():
@@ -279,8 +282,9 @@ def test_an_archive_is_unpacked_whole_or_in_part(tmp_path, make):
     assert names(tmp_path / "all") == ["a/b.txt", "a/c.txt"] and names(tmp_path / "some") == ["a/c.txt"]
 
 
-@pytest.mark.parametrize("name", ["../evil", "a/../../evil", "/evil", "a\\..\\..\\evil", "C:\\evil",
-                                  "c:evil"])
+@pytest.mark.parametrize(
+    "name", ["../evil", "a/../../evil", "/evil", "a\\..\\..\\evil", "C:\\evil", "c:evil"]
+)
 @pytest.mark.parametrize("make", [make_zip, make_tar])
 def test_an_archive_cannot_write_outside(tmp_path, make, name):
     archive = make(tmp_path / "archive", {"good": b"1", name: b"2"})
@@ -289,11 +293,17 @@ def test_an_archive_cannot_write_outside(tmp_path, make, name):
     assert names(tmp_path) == ["archive"] and not (tmp_path / "deep" / "target").exists()
 
 
-@pytest.mark.parametrize("member", [special("link", tarfile.SYMTYPE, "/etc"),
-                                    special("link", tarfile.SYMTYPE, "good"),
-                                    special("link", tarfile.LNKTYPE, "../../archive"),
-                                    special("pipe", tarfile.FIFOTYPE),
-                                    special("device", tarfile.CHRTYPE)], ids=lambda member: member.name)
+@pytest.mark.parametrize(
+    "member",
+    [
+        special("link", tarfile.SYMTYPE, "/etc"),
+        special("link", tarfile.SYMTYPE, "good"),
+        special("link", tarfile.LNKTYPE, "../../archive"),
+        special("pipe", tarfile.FIFOTYPE),
+        special("device", tarfile.CHRTYPE),
+    ],
+    ids=lambda member: member.name,
+)
 def test_links_and_devices_are_refused(tmp_path, member):
     archive = make_tar(tmp_path / "archive", {"good": b"1", member.name: member})
     with pytest.raises(DataError, match="is a link or a device; refused"):
@@ -438,8 +448,9 @@ def test_a_full_disk_while_preparing_leaves_the_download_alone(official, tmp_pat
     assert all(name.startswith("raw/mnist/") for name in names(tmp_path / "data"))
 
 
-@pytest.mark.parametrize(("name", "split", "first"),
-                         [("emnist_letters", "letters", 1), ("emnist_balanced", "balanced", 0)])
+@pytest.mark.parametrize(
+    ("name", "split", "first"), [("emnist_letters", "letters", 1), ("emnist_balanced", "balanced", 0)]
+)
 def test_emnist(official, tmp_path, name, split, first):
     train, train_labels, test, test_labels = idx_files()
     members = {
@@ -505,8 +516,12 @@ def test_cifar10(official, tmp_path):
     records = np.concatenate([labels[:, None], images.transpose(0, 3, 1, 2).reshape(12, -1)], axis=1).reshape(
         6, -1
     )
-    members = {f"cifar-10-batches-bin/{name}": row.tobytes() for name, row in
-               zip([*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"], records, strict=True)}
+    members = {
+        f"cifar-10-batches-bin/{name}": row.tobytes()
+        for name, row in zip(
+            [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"], records, strict=True
+        )
+    }
     classes = list("abcdefghij")
     members["cifar-10-batches-bin/batches.meta.txt"] = "\n".join([*classes, "", ""]).encode()
     stored = official("cifar10", [archived(make_tar, members, tmp_path)], {"cifar10": (10, 2)})
@@ -566,8 +581,10 @@ def test_mnistm(official, tmp_path):
     members = {
         f"mnist_m/mnist_m_{part}/{i:08}.png": png(images[i]) for part, chosen in order.items() for i in chosen
     }
-    members |= {f"mnist_m/mnist_m_{part}_labels.txt": "".join(f"{i:08}.png {i}\n" for i in chosen).encode()
-                for part, chosen in order.items()}
+    members |= {
+        f"mnist_m/mnist_m_{part}_labels.txt": "".join(f"{i:08}.png {i}\n" for i in chosen).encode()
+        for part, chosen in order.items()
+    }
     stored = official("mnistm", [archived(make_tar, members, tmp_path)], {"mnistm": (3, 2)})
     np.testing.assert_array_equal(stored.images, images[[2, 0, 1, 4, 3]])
     assert stored.labels.tolist() == [2, 0, 1, 4, 3] and stored.split.tolist() == [0, 0, 0, 1, 1]
@@ -635,11 +652,21 @@ def test_tiny_imagenet(official, tmp_path):
     assert stored.meta["classes"] == ["goldfish", "toad, frog"]
 
 
-@pytest.mark.parametrize(("name", "prefix", "folders", "inner", "make"), [
-    ("pacs", "kfold/", ("art_painting", "cartoon", "photo", "sketch"), "", make_zip),
-    ("office_caltech10", "Office-main/", ("amazon", "Caltech", "dslr", "webcam"), "", make_zip),
-    ("office_home", "OfficeHomeDataset_10072016/", ("Art", "Clipart", "Product", "Real World"), "", make_zip),
-    ("office31", "", ("amazon", "dslr", "webcam"), "images/", make_tar)])
+@pytest.mark.parametrize(
+    ("name", "prefix", "folders", "inner", "make"),
+    [
+        ("pacs", "kfold/", ("art_painting", "cartoon", "photo", "sketch"), "", make_zip),
+        ("office_caltech10", "Office-main/", ("amazon", "Caltech", "dslr", "webcam"), "", make_zip),
+        (
+            "office_home",
+            "OfficeHomeDataset_10072016/",
+            ("Art", "Clipart", "Product", "Real World"),
+            "",
+            make_zip,
+        ),
+        ("office31", "", ("amazon", "dslr", "webcam"), "images/", make_tar),
+    ],
+)
 def test_folders(official, tmp_path, name, prefix, folders, inner, make):
     members, greys = {}, []
     for d, folder in enumerate(folders):
@@ -689,8 +716,10 @@ def test_domainnet(official, tmp_path):
     domains = registry.REGISTRY["domainnet"].domains
     contents = []
     for d, domain in enumerate(domains):
-        images = {f"{domain}/{label}/{domain}_{i}.jpg": png(np.full((9, 7, 3), 40 * d + i, np.uint8))
-                  for i, label in enumerate(("zebra", "bird", "bird", "anvil"))}
+        images = {
+            f"{domain}/{label}/{domain}_{i}.jpg": png(np.full((9, 7, 3), 40 * d + i, np.uint8))
+            for i, label in enumerate(("zebra", "bird", "bird", "anvil"))
+        }
         train = "".join(
             f"{domain}/{label}/{domain}_{i}.jpg {number}\n"
             for label, i, number in (("zebra", 0, 344), ("bird", 2, 22), ("anvil", 3, 5))
@@ -707,6 +736,7 @@ def test_domainnet(official, tmp_path):
 
 
 # -- addresses and hands -----------------------------------------------------------------------------------
+
 
 def with_urls(monkeypatch, name, *urls):
     entry = registry.REGISTRY[name]
@@ -752,9 +782,14 @@ def test_a_file_put_there_by_hand_is_verified_where_a_checksum_is_known(server, 
         sources.prepare("mnist", tmp_path / "data" / "mnist", "canonical")
 
 
-@pytest.mark.parametrize("name", [
-    name for name, entry in registry.REGISTRY.items()
-    if entry.canonical and not all(file.urls for file in entry.canonical.files)])
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name, entry in registry.REGISTRY.items()
+        if entry.canonical and not all(file.urls for file in entry.canonical.files)
+    ],
+)
 def test_a_manual_step_names_page_file_folder_and_command(tmp_path, name):
     entry = registry.REGISTRY[name]
     with pytest.raises(DataError) as caught:

@@ -1,4 +1,5 @@
 """The engine's verbs: aggregation, local epochs, keys, checkpoints of state."""
+
 import math
 
 import pytest
@@ -20,10 +21,14 @@ def vectors(*rows):
 
 
 # Worked numbers of FedAvg's mean.
-@pytest.mark.parametrize("rows, weights, mean", [
-    (((1, 2), (3, -2), (0, 10)), (1, 3, 6), (1.0, 5.6)),
-    (((1, 2), (3, -2), (0, 10)), (5, 5, 0), (2.0, 0.0)),
-    (((1, 2), (4, -1), (0, 0)), (1, 2, 5), (1.125, 0.0))])
+@pytest.mark.parametrize(
+    "rows, weights, mean",
+    [
+        (((1, 2), (3, -2), (0, 10)), (1, 3, 6), (1.0, 5.6)),
+        (((1, 2), (3, -2), (0, 10)), (5, 5, 0), (2.0, 0.0)),
+        (((1, 2), (4, -1), (0, 0)), (1, 2, 5), (1.125, 0.0)),
+    ],
+)
 def test_weighted_mean(rows, weights, mean):
     torch.testing.assert_close(
         weighted_mean(vectors(*rows), weights)["features.w"], torch.tensor(mean), atol=1e-6, rtol=0
@@ -47,9 +52,9 @@ def test_weighted_mean_without_any_weight():
 
 
 def test_parts_of_a_model_and_their_join():
-    model = params({"features.w": [1.], "head.w": [2.]})
+    model = params({"features.w": [1.0], "head.w": [2.0]})
     assert set(model.features) == {"features.w"} and set(model.head) == {"head.w"}
-    other = params({"features.w": [5.]})
+    other = params({"features.w": [5.0]})
     assert Clients([model]).joined(Clients([other]))[0]["features.w"].item() == 5
     assert Clients([model]).heads[0].keys() == {"head.w"}
 
@@ -134,8 +139,9 @@ def test_a_client_without_data_keeps_its_model_and_has_no_weight():
     assert equal(run(FedAvg(), without).model, run(FedAvg(), image_world(sizes=(20, 0, 7))).model)
 
 
-@pytest.mark.parametrize("n, drop_last, steps",
-                         [(33, False, 3), (33, True, 2), (16, False, 1), (7, True, 0), (1, False, 1)])
+@pytest.mark.parametrize(
+    "n, drop_last, steps", [(33, False, 3), (33, True, 2), (16, False, 1), (7, True, 0), (1, False, 1)]
+)
 def test_last_incomplete_batch(n, drop_last, steps):
     world, seen = image_world(sizes=(n,), drop_last=drop_last), []
 

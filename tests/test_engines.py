@@ -1,5 +1,6 @@
 """What the engines share, without a cluster: what is handed over is checked and recorded, or refused by
 name. tests/scale has the real clusters."""
+
 import json
 import os
 import subprocess
@@ -35,15 +36,24 @@ def handed(project, reference) -> Path:
 
 def order(project: Path) -> Order:
     """As in a process that starts there."""
-    code = ("import json; from dataclasses import asdict; from pipeline.schema import Cell; "
-            "from pipeline.engines.delivery import Order; "
-            f"print(json.dumps(asdict(Order.of(Cell.parse({CELL!r}), 'fp32'))))")
+    code = (
+        "import json; from dataclasses import asdict; from pipeline.schema import Cell; "
+        "from pipeline.engines.delivery import Order; "
+        f"print(json.dumps(asdict(Order.of(Cell.parse({CELL!r}), 'fp32'))))"
+    )
     return Order(**json.loads(run(project, sys.executable, "-c", code).stdout))
 
 
 def work(project: Path, wanted: Order, expect: int = 0) -> subprocess.CompletedProcess:
-    return run(project, sys.executable, "-m", "pipeline.engines.worker", json.dumps(asdict(wanted)),
-               expect=expect, FEDREPRO_TRACKING="off")
+    return run(
+        project,
+        sys.executable,
+        "-m",
+        "pipeline.engines.worker",
+        json.dumps(asdict(wanted)),
+        expect=expect,
+        FEDREPRO_TRACKING="off",
+    )
 
 
 def test_a_worker_writes_to_cells_alone_and_seals_what_it_hands_over(handed, reference):
@@ -51,9 +61,11 @@ def test_a_worker_writes_to_cells_alone_and_seals_what_it_hands_over(handed, ref
     assert not (handed / "papers/fedcrl/runs/mini/fedprox").exists()
     path = delivery.delivered(order(handed), handed)
     found = delivery.check(path, order(handed), handed)
-    assert found["executor"] == "sequential" and len(found["files"]) == 4        # two seeds
-    code = ("from pipeline.schema import Cell; from pipeline.cells import training; "
-            f"plan = training.plan(Cell.parse({CELL!r})); plan.write(plan.result())")
+    assert found["executor"] == "sequential" and len(found["files"]) == 4  # two seeds
+    code = (
+        "from pipeline.schema import Cell; from pipeline.cells import training; "
+        f"plan = training.plan(Cell.parse({CELL!r})); plan.write(plan.result())"
+    )
     run(handed, sys.executable, "-c", code)
     assert outputs(handed) == reference
 
@@ -64,9 +76,11 @@ def test_what_is_cut_short_altered_or_of_other_parameters_is_refused_by_name(han
     path = delivery.delivered(wanted, handed)
     (seed,) = handed.glob(".cells/*/seed-1.json")
     sealed, whole = path.read_bytes(), seed.read_bytes()
-    for damage, why in ((lambda: path.write_bytes(sealed[:-20]), "is cut short or was altered"),
-                        (lambda: path.write_bytes(sealed.replace(b"fp32", b"bf16")), "is cut short or was"),
-                        (lambda: seed.write_bytes(whole[:-20]), "seed-1.json, which is missing, cut short")):
+    for damage, why in (
+        (lambda: path.write_bytes(sealed[:-20]), "is cut short or was altered"),
+        (lambda: path.write_bytes(sealed.replace(b"fp32", b"bf16")), "is cut short or was"),
+        (lambda: seed.write_bytes(whole[:-20]), "seed-1.json, which is missing, cut short"),
+    ):
         damage()
         with pytest.raises(FedReproError, match=f"^{CELL}: refused: .*{why}"):
             delivery.check(path, wanted, handed)
@@ -85,9 +99,9 @@ def test_what_is_cut_short_altered_or_of_other_parameters_is_refused_by_name(han
         delivery.check(path, other, handed)
     path.write_bytes(sealed)
     more = replace(wanted, seeds=[*wanted.seeds, 7])
-    assert delivery.delivered(more, handed) is None                    # handed over before seed 7
+    assert delivery.delivered(more, handed) is None  # handed over before seed 7
     path.write_bytes(sealed[:-20])
-    assert delivery.delivered(more, handed) == path                   # `check` says what is wrong with it
+    assert delivery.delivered(more, handed) == path  # `check` says what is wrong with it
     path.write_bytes(sealed)
 
 
@@ -123,9 +137,9 @@ def test_parameters_that_change_while_a_cell_trains_are_not_recorded_with_it(han
     """Nor is a result of which one seed was trained on a CPU and another one on a GPU."""
     changed, mixed = run(handed, sys.executable, "-c", CHANGED).stdout.splitlines()
     assert changed.startswith(f"{CELL}: its parameters or its code in sources.yaml changed while it trained")
-    assert mixed == (f"{CELL}: some of its seeds were trained on cpu, others on Some GPU; train all on one: "
-                     "--force")
-
+    assert mixed == (
+        f"{CELL}: some of its seeds were trained on cpu, others on Some GPU; train all on one: --force"
+    )
 
 
 def test_a_worker_with_other_versions_or_parameters_trains_nothing(handed):
@@ -144,7 +158,7 @@ class Pretended(Cluster):
         self.title, self.batches, self.alive, self.ended, self.room = title, [], {}, [], 100
 
     def send(self, jobs):
-        taken, held = jobs[:self.room], jobs[self.room:]
+        taken, held = jobs[: self.room], jobs[self.room :]
         self.batches.append(len(taken))
         for number, job in enumerate(taken):
             job.id, job.name = str(number), "batch"
@@ -160,6 +174,7 @@ class Pretended(Cluster):
 
 class Stage:
     """A stage as the scheduler gives it."""
+
     stage, workers = None, 1
 
     def __init__(self, root: Path, cell: str | None):
@@ -185,7 +200,7 @@ def test_cells_of_one_look_go_in_one_submission_and_a_later_call_attaches(tmp_pa
     tasks = [Stage(tmp_path, f"fedcrl/mini/{name}") for name in ("local", "fedavg", "fedprox")]
     jobs = [first.submit(task, False) for task in tasks]
     first.poll()
-    assert not first.batches                                       # more may come
+    assert not first.batches  # more may come
     first.poll()
     assert first.batches == [3] and first.close().startswith("3 jobs go on at pretended: the same command")
     again = Pretended(tmp_path)
@@ -206,12 +221,12 @@ def test_what_has_no_room_waits_for_a_job_to_end_and_fails_where_none_is_left(tm
     ]
     settle(one)
     settle(one)
-    assert one.batches == [2] and jobs[2].where == "waits for room in the queue"      # asked once alone
+    assert one.batches == [2] and jobs[2].where == "waits for room in the queue"  # asked once alone
     jobs[0].fail("ended")
     one.room = 1
     settle(one)
     assert one.batches == [2, 1] and jobs[2].poll() is None and jobs[2].id
-    monkeypatch.setattr(cluster, "GRACE", -1)             # the cluster forgets its jobs at once
+    monkeypatch.setattr(cluster, "GRACE", -1)  # the cluster forgets its jobs at once
     other, task = Pretended(tmp_path, "full"), Stage(tmp_path, "fedcrl/mini/ditto")
     other.room = 0
     job = other.submit(task, False)
@@ -231,7 +246,7 @@ def test_cells_that_run_elsewhere_or_with_other_parameters_are_not_submitted_twi
     again.alive = first.alive
     assert again.submit(task, False).poll() == 2 and not again.batches
     assert "job 0 trains it with other parameters or code than today's" in task.log.read_text()
-    again = Pretended(tmp_path)                          # a re-created cluster: the job is not there
+    again = Pretended(tmp_path)  # a re-created cluster: the job is not there
     again.submit(task, False)
     settle(again)
     assert again.batches == [1]
@@ -249,11 +264,14 @@ def test_a_job_that_the_queue_forgot_has_failed(tmp_path, orders, monkeypatch):
     assert job.poll() == 2 and "job 0 of pretended ended without a result" in task.log.read_text()
 
 
-@pytest.mark.parametrize("on, options, line", [
-    ("slrum", {}, r"--on: unknown engine 'slrum' \(nearest: 'slurm'\)"),
-    ("local", {"slurm": "partition=gpu"}, "--slurm is an option of --on slurm"),
-    ("slurm", {"address": "host:1"}, "--address is an option of --on ray"),
-])
+@pytest.mark.parametrize(
+    "on, options, line",
+    [
+        ("slrum", {}, r"--on: unknown engine 'slrum' \(nearest: 'slurm'\)"),
+        ("local", {"slurm": "partition=gpu"}, "--slurm is an option of --on slurm"),
+        ("slurm", {"address": "host:1"}, "--address is an option of --on ray"),
+    ],
+)
 def test_a_wrong_engine_or_option_is_one_line(on, options, line):
     with pytest.raises(ParamError, match=line):
         engine(on, LOCAL, 1, options)
@@ -271,17 +289,32 @@ def test_a_missing_package_is_one_line_and_nothing_of_it_is_imported_otherwise(m
 def test_what_comes_twice_stays_as_it_came_first(tmp_path):
     """A lost machine had finished all the same: the first seed stays, its checkpoint goes."""
     keeper = Keeper(str(tmp_path))
-    for name, data in (("pt", b"half"), ("npz", b"pictures"), ("json", b"first"),
-                       ("npz", b"others"), ("json", b"second"), ("pt", b"late")):
+    for name, data in (
+        ("pt", b"half"),
+        ("npz", b"pictures"),
+        ("json", b"first"),
+        ("npz", b"others"),
+        ("json", b"second"),
+        ("pt", b"late"),
+    ):
         keeper.save(f"digest/seed-0.{name}", data)
-    assert keeper.begin("cell", "n2", ["digest"]) == {"digest/seed-0.json": b"first",
-                                                      "digest/seed-0.npz": b"pictures"}
+    assert keeper.begin("cell", "n2", ["digest"]) == {
+        "digest/seed-0.json": b"first",
+        "digest/seed-0.npz": b"pictures",
+    }
 
 
 def test_what_others_name_is_sent_before_them(tmp_path):
     """A node that dies between two files has not told of a seed whose pictures are lost."""
-    names = ["delivered.json", "error.json", "seed-0.json", "seed-0.npz", "seed-1.json", "seed-1.npz",
-             "seed-2.pt"]
+    names = [
+        "delivered.json",
+        "error.json",
+        "seed-0.json",
+        "seed-0.npz",
+        "seed-1.json",
+        "seed-1.npz",
+        "seed-2.pt",
+    ]
     (tmp_path / ".cells/digest").mkdir(parents=True)
     for name in names:
         (tmp_path / ".cells/digest" / name).touch()
@@ -322,7 +355,7 @@ def test_cells_on_a_machine_share_what_they_begin_with(tmp_path, monkeypatch):
         node._share_beginnings(root)
     Kept(first / ".cells/beginnings/digest", 0).save({"losses": [1.0]})
     assert Kept(second / ".cells/beginnings/digest", 0).resume(torch.device("cpu")) == {"losses": [1.0]}
-    assert not node._stamps(first)                                # it stays on the machine
+    assert not node._stamps(first)  # it stays on the machine
 
 
 def test_a_folder_that_another_user_made_is_not_taken(tmp_path, monkeypatch):
@@ -363,6 +396,7 @@ def test_arrays_stay_below_the_largest_that_the_cluster_takes(tmp_path, monkeypa
         def map_array(self, function, *lists):
             arrays.append((self.folder, len(lists[0]), self.options["slurm_array_parallelism"]))
             return [SimpleNamespace(job_id=f"{len(arrays)}_{k}") for k in range(len(lists[0]))]
+
     configuration = "ClusterName = mini\nMaxArraySize            = 2\n"
     monkeypatch.setattr(slurm, "_ask", lambda *command: configuration)
     monkeypatch.setattr(slurm.submitit, "AutoExecutor", Executor)
@@ -376,12 +410,22 @@ def test_arrays_stay_below_the_largest_that_the_cluster_takes(tmp_path, monkeypa
 def test_options_of_sbatch():
     slurm = pytest.importorskip("pipeline.engines.slurm", reason="submitit is not installed")
     assert slurm.parse("partition=gpu,nodelist=n1,n2,cpus_per_task=2") == {
-        "partition": "gpu", "nodelist": "n1,n2", "cpus-per-task": "2"}
+        "partition": "gpu",
+        "nodelist": "n1,n2",
+        "cpus-per-task": "2",
+    }
     assert [slurm.minutes(text) for text in ("90", "90:30", "1:00:00", "1-0", "2-12:30", "1-0:0:1")] == [
-        90, 91, 60, 1440, 3630, 1441]
-    for text, line in (("partitoin=x", "unknown option 'partitoin' .nearest: 'partition'"),
-                       ("time=soon", "time=soon: expected"), ("gpu", "'gpu': expected option=value")):
+        90,
+        91,
+        60,
+        1440,
+        3630,
+        1441,
+    ]
+    for text, line in (
+        ("partitoin=x", "unknown option 'partitoin' .nearest: 'partition'"),
+        ("time=soon", "time=soon: expected"),
+        ("gpu", "'gpu': expected option=value"),
+    ):
         with pytest.raises(ParamError, match=f"--slurm: {line}"):
             slurm.parse(text)
-
-

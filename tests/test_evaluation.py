@@ -1,4 +1,5 @@
 """Accuracies by client, domain, pooled and crossed; worked numbers."""
+
 import dataclasses
 import math
 
@@ -41,8 +42,10 @@ class FixedWorld:
         self.calls = 0
 
     def tests(self, names=None):
-        return [TestSet(name, torch.arange(n).float().view(n, 1, 1, 1), torch.zeros(n, dtype=torch.long))
-                for name, n in zip(names or self.names, self.sizes)]
+        return [
+            TestSet(name, torch.arange(n).float().view(n, 1, 1, 1), torch.zeros(n, dtype=torch.long))
+            for name, n in zip(names or self.names, self.sizes)
+        ]
 
     def network(self, client, model):
         self.calls += 1
@@ -52,6 +55,7 @@ class FixedWorld:
             def __call__(self, images):
                 j = world.sizes.index(world.current)
                 return torch.nn.functional.one_hot((images.flatten() >= row[j]).long(), 2).float()
+
         return Network()
 
 
@@ -68,8 +72,10 @@ def counted(monkeypatch):
         def inner(network, test, top=1, scores=None):
             world.current = len(test.labels)
             return real(network, test, top, scores)
+
         monkeypatch.setattr(evaluation, "correct", inner)
         return world
+
     return patched
 
 
@@ -142,9 +148,12 @@ def test_an_attack_of_no_size_scores_what_is_scored_without_one(kind, shared):
     """The same models on the same test sets, by the method's own rule: here the logits in reverse, and for
     the second client's model shifted by a class."""
     from pipeline.schema import Model
+
     world, tests = crossed_world((6, 5), ["M", "U"], ["M", "U"], Model("cnn2"))
-    one, other = world.new_models()[0], world.local_epochs(
-        world.new_models(), lambda m, b, *_: m(b.images).sum()).models[1]
+    one, other = (
+        world.new_models()[0],
+        world.local_epochs(world.new_models(), lambda m, b, *_: m(b.images).sum()).models[1],
+    )
     models = Clients([one, one] if shared else [one, other])
 
     def scores(network, images, client):
@@ -152,8 +161,10 @@ def test_an_attack_of_no_size_scores_what_is_scored_without_one(kind, shared):
 
     torch.manual_seed(0)
     images, first = [torch.rand_like(test.images) for test in tests], world.network(0, one)
-    tests = [dataclasses.replace(test, images=x, labels=scores(first, x, 0).argmax(1))
-             for test, x in zip(tests, images)]
+    tests = [
+        dataclasses.replace(test, images=x, labels=scores(first, x, 0).argmax(1))
+        for test, x in zip(tests, images)
+    ]
     tests = tests[:1] if kind == "pooled" else tests
     clean, _ = measure(models, world, tests, kind, scores=scores)
     found = evaluation.under_attack(models, world, tests, kind, Attack(1e-9, 1e-9, 2), scores)
@@ -165,26 +176,30 @@ def test_an_attack_of_no_size_scores_what_is_scored_without_one(kind, shared):
 def test_accuracy_by_class_counts_an_image_once_with_the_mean_of_its_clients_models():
     """Two clients of domain b: on its five images, labels 0 0 1 1 1, one model says 0 always, the other 1.
     Client a's own three images, labels 0 2 2, are all taken for 0. No image of class 3."""
+
     class World:
         clients, classes = [Person("a", "x"), Person("b0", "b"), Person("b1", "b")], 4
 
         def network(self, client, model):
             return lambda images: torch.eye(4)[torch.full((len(images),), model["row"])]
 
-    tests = [TestSet(name, torch.zeros(len(labels), 1, 1, 1), torch.tensor(labels))
-             for name, labels in (("b", [0, 0, 1, 1, 1]), ("unused", [3]), ("a", [0, 2, 2]))]
+    tests = [
+        TestSet(name, torch.zeros(len(labels), 1, 1, 1), torch.tensor(labels))
+        for name, labels in (("b", [0, 0, 1, 1, 1]), ("unused", [3]), ("a", [0, 2, 2]))
+    ]
     models = Clients(Params({"row": row}) for row in (0, 0, 1))
     found = evaluation.by_class(models, World(), tests)
     # class 0: client a is right about its one, b's clients about half of two; class 1: half of three
     assert found[:3] == [pytest.approx(200 / 3), 50.0, 0.0] and math.isnan(found[3])
     assert evaluation.by_class(models, World(), tests, top=4)[:3] == [100.0, 100.0, 100.0]
-    shown = evaluation.by_class(models, World(), tests,
-                                scores=lambda network, images, client: -network(images))
+    shown = evaluation.by_class(
+        models, World(), tests, scores=lambda network, images, client: -network(images)
+    )
     assert shown[:2] == [pytest.approx(100 / 3), 50.0]
 
 
 def test_top_k():
-    logits = torch.tensor([[3., 2, 1], [1, 2, 3], [2, 3, 1]])
+    logits = torch.tensor([[3.0, 2, 1], [1, 2, 3], [2, 3, 1]])
     test = TestSet("x", logits, torch.tensor([1, 0, 1]))
     assert [correct(lambda x: x, test, k) for k in (1, 2, 3)] == [1, 2, 3]
 
@@ -207,6 +222,7 @@ def test_mean_of_the_last_rounds_skips_rounds_without_evaluation():
 
 def test_representations_are_the_same_images_for_every_method_and_deal_a_domain_to_its_clients():
     from federation import image_clients, image_world
+
     world = image_world(sizes=(5, 5, 5))
     source = image_clients((30, 20))
     tests = [TestSet("only", source[0].images, source[0].labels)]
@@ -229,10 +245,11 @@ def test_representations_are_the_same_images_for_every_method_and_deal_a_domain_
 
 def test_local_prototypes_are_class_means_of_the_training_images_of_who_takes_part():
     from federation import image_world
+
     world = image_world(sizes=(20, 33, 7), participation=2).at(1)
     models = world.local_epochs(world.new_models(), lambda m, b, *_: m(b.images).square().mean()).models
     found = evaluation.local_prototypes(models, world)
-    absent, = {0, 1, 2} - set(world.participants)
+    (absent,) = {0, 1, 2} - set(world.participants)
     seen = world.class_means(models)
     assert found["prototypes"].dtype == np.float32 and not seen.present[absent].any()
     rows = np.stack([found["prototype_clients"], found["prototype_labels"]], 1)
@@ -244,6 +261,7 @@ def test_representations_of_different_networks_share_no_space():
     from federation import image_clients, image_world
 
     from pipeline.schema import Model
+
     world = image_world(sizes=(5, 5), model=[Model("cnn4"), Model("lenet")])
     source = image_clients((30,))[0]
     assert (
@@ -260,6 +278,7 @@ def crossed_world(sizes, domains, names, model, public=8):
 
     from pipeline.engine.world import World
     from pipeline.schema import Public
+
     made = image_clients(sizes, model)
     clients = [
         dataclasses.replace(client, name=name, domain=domain)
@@ -275,6 +294,7 @@ def crossed_world(sizes, domains, names, model, public=8):
 def test_no_network_embeds_more_than_so_many_images_at_once(monkeypatch):
     """A deep network would take gigabytes for all of them; the values are the same."""
     from pipeline.schema import Model
+
     world, tests = crossed_world((5, 4), ["M", "U"], ["one", "two"], [Model("cnn4"), Model("lenet")])
     whole, sizes = evaluation.representations(world.new_models(), world, tests), []
 
@@ -296,6 +316,7 @@ def test_no_network_embeds_more_than_so_many_images_at_once(monkeypatch):
 def test_crosses_hold_every_clients_features_of_every_domains_images(monkeypatch):
     """Networks of 128 and 84 features; 6 of each domain's 30 images, 2 of each of its 3 classes."""
     from pipeline.schema import Model
+
     monkeypatch.setattr(evaluation, "CROSSED", 6)
     world, tests = crossed_world((5, 4), ["M", "U"], ["one", "two"], [Model("cnn4"), Model("lenet")])
     models = world.new_models()
@@ -331,6 +352,7 @@ def test_every_client_answers_the_first_private_images_of_each_domain(monkeypatc
     """Two clients of 5 and 4 images share a domain: 7 of these 9 in order; the third has 3 of its own."""
     monkeypatch.setattr(evaluation, "PUBLIC", 7)
     from pipeline.schema import Model
+
     world, tests = crossed_world((5, 4, 3), ["M", "M", "U"], ["a", "b", "c"], Model("cnn4"))
     models = world.new_models()
     found = evaluation.representations(models, world, tests)
@@ -349,6 +371,7 @@ def test_every_client_answers_the_first_private_images_of_each_domain(monkeypatc
 
 def test_of_corrupted_images_every_clients_answers_are_kept():
     from pipeline.schema import Model
+
     world, (test, _) = crossed_world((5, 4), ["M", "U"], ["M", "U"], Model("cnn4"))
     damage = np.array(["fog", "snow"] * 15), np.arange(30) % 4 + 1
     tests = [test, TestSet("corrupted", test.images + 1, test.labels, damage)]
@@ -366,6 +389,7 @@ def test_nothing_is_crossed_without_public_images_or_a_test_set_of_each_clients_
     from federation import image_world
 
     from pipeline.schema import Model
+
     world, tests = crossed_world((5, 4), ["M", "U"], ["M", "U"], Model("cnn4"))
     own = {"values", "labels", "clients", "ids"}
     pooled = [TestSet("test", tests[0].images, tests[0].labels)]

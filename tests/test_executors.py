@@ -1,5 +1,6 @@
 """The stacked executor does what the plain loop does: same batches, same masks, same numbers up to the order
 of sums."""
+
 import dataclasses
 
 import pytest
@@ -80,6 +81,7 @@ def test_two_dropout_draws_per_step(monkeypatch):
         return cross_entropy(model(batch.images), batch.labels) + cross_entropy(
             model(batch.images.flip(3)), batch.labels
         )
+
     ends = []
     for executor in ("sequential", "stacked"):
         w = world(executor, monkeypatch, model=Model("cnn2", dropout=0.4))
@@ -108,13 +110,20 @@ def test_different_networks_are_groups(monkeypatch):
     agree(Local(), monkeypatch, 1e-9, sizes=(20, 33, 7, 16, 5), model=models)
 
 
-@pytest.mark.parametrize("optimiser", [
-    Optimiser("sgd", 0.05, weight_decay=0.1), Optimiser("sgd", 0.05, momentum=0.9, weight_decay=0.1),
-    Optimiser("adam", 0.003, weight_decay=0.1)])
+@pytest.mark.parametrize(
+    "optimiser",
+    [
+        Optimiser("sgd", 0.05, weight_decay=0.1),
+        Optimiser("sgd", 0.05, momentum=0.9, weight_decay=0.1),
+        Optimiser("adam", 0.003, weight_decay=0.1),
+    ],
+)
 def test_what_a_loss_does_not_use_is_left_alone(optimiser, monkeypatch):
     """As torch's optimisers leave it: no weight decay, no momentum. A gradient of zeros is use."""
+
     def loss(model, batch, shared, own):
         return model.features(batch.images).square().mean() + 0 * model.params["head.bias"].sum()
+
     ends = []
     for executor in ("sequential", "stacked"):
         w = world(executor, monkeypatch, optimiser=optimiser)
@@ -134,6 +143,7 @@ def test_what_a_loss_logs_is_averaged_per_client(monkeypatch):
     def loss(model, batch, shared, own):
         value = cross_entropy(model(batch.images), batch.labels)
         return value, {"double": 2 * value, "one": torch.ones((), dtype=value.dtype)}
+
     logged, seconds = [], []
     for executor in ("sequential", "stacked"):
         w = world(executor, monkeypatch)
@@ -147,16 +157,18 @@ def test_what_a_loss_logs_is_averaged_per_client(monkeypatch):
         assert trained.logged["one"].isnan().tolist() == [n == 0 for n in SIZES]
     torch.testing.assert_close(*logged, equal_nan=True)
     torch.testing.assert_close(*seconds, equal_nan=True)
-    one_batch = [k for k, n in enumerate(SIZES) if 0 < n <= 16]       # there the last batch is the mean
+    one_batch = [k for k, n in enumerate(SIZES) if 0 < n <= 16]  # there the last batch is the mean
     torch.testing.assert_close(seconds[0][one_batch], logged[0][one_batch])
 
 
 def test_own_values_of_every_kind(monkeypatch):
     """Clients, a tensor with a row per client, and a dict of both reach the right client in both
     executors."""
+
     def loss(model, batch, shared, own):
         pull = sum((p - own["models"][name]).pow(2).sum() for name, p in model.params.items())
         return cross_entropy(model(batch.images), batch.labels) * own["weight"] + shared * pull
+
     ends = []
     for executor in ("sequential", "stacked"):
         w = world(executor, monkeypatch)
@@ -169,12 +181,14 @@ def test_own_values_of_every_kind(monkeypatch):
 
 def test_steps_of_a_methods_own(monkeypatch):
     """Two batches per step, a gradient at another point, own parameters that change."""
+
     def step(model, batches, shared, own):
         first = model.gradient(lambda m, b: cross_entropy(m(b.images), b.labels), batches[0])
         moved = model.at({name: p - 0.1 * first[name] for name, p in model.params.items()})
         second = moved.gradient(lambda m, b: cross_entropy(m(b.images), b.labels), batches[1])
         new = Params((name, p - 0.05 * second[name]) for name, p in model.params.items())
         return new, Params((name, 0.9 * value + 0.1 * new[name]) for name, value in own.items())
+
     ends = []
     for executor in ("sequential", "stacked"):
         w = world(executor, monkeypatch, model=Model("cnn2", dropout=0.3))
@@ -185,9 +199,13 @@ def test_steps_of_a_methods_own(monkeypatch):
     assert largest_difference(ends[0].models, start) > 1e-3
 
 
-@pytest.mark.parametrize("error", [torch.OutOfMemoryError("made up"), RuntimeError("GET was unable to find "
-                                                                                   "an engine to execute "
-                                                                                   "this computation")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("made up"),
+        RuntimeError("GET was unable to find an engine to execute this computation"),
+    ],
+)
 def test_short_memory_halves_the_stack_with_one_warning(error, monkeypatch, capsys):
     plain = run(FedAvg(), world("sequential", monkeypatch), 1)
     w = world("stacked", monkeypatch)
@@ -198,6 +216,7 @@ def test_short_memory_halves_the_stack_with_one_warning(error, monkeypatch, caps
         if sizes[-1] > 3:
             raise error
         real(self)
+
     monkeypatch.setattr(Stack, "train", short)
     assert largest_difference(run(FedAvg(), w, 1), plain) < 1e-9
     assert capsys.readouterr().err.count("stacks of 3 clients") == 1 and w.executor.most == 3
@@ -214,6 +233,7 @@ def test_memory_that_earlier_phases_hold_is_given_back_before_stacks_are_halved(
         if self is kept:
             raise torch.OutOfMemoryError("made up")
         real(self)
+
     monkeypatch.setattr(Stack, "train", short)
     run(FedAvg(), w, 1)
     assert w.executor.most is None and w.executor.kept != [kept] and not capsys.readouterr().err

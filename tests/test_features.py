@@ -1,4 +1,5 @@
 """Frozen features: computed once, checked against the images they were made of, read by every method."""
+
 import dataclasses
 import json
 import os
@@ -63,6 +64,7 @@ def test_untrained_features_are_marked_and_repeatable(stored, folder, tmp_path):
 def test_the_class_token_of_the_resized_image_is_the_representation(stored, folder):
     """As FedPCL's code: 224 x 224, mean and deviation 0.5, token after the final norm, evaluation mode."""
     from pipeline.data.tensors import to_tensor
+
     model, _ = features.vit_tiny(pretrained=False)
     assert (
         not model.training
@@ -74,13 +76,21 @@ def test_the_class_token_of_the_resized_image_is_the_representation(stored, fold
     np.testing.assert_allclose(features.read(folder, stored)[0], token.numpy(), atol=1e-5)
 
 
-@pytest.mark.parametrize("damage, message", [
-    (lambda f: (f / "features.npy").unlink(), "features.npy"),
-    (lambda f: np.save(f / "features.npy", np.zeros((5, 192), np.float32)), "does not fit 6 images"),
-    (lambda f: (f / "meta.json").write_text("{"), "no features there"),
-    (lambda f: (f / "meta.json").write_text(json.dumps({"images": "other", "width": 192})), "other images")])
+@pytest.mark.parametrize(
+    "damage, message",
+    [
+        (lambda f: (f / "features.npy").unlink(), "features.npy"),
+        (lambda f: np.save(f / "features.npy", np.zeros((5, 192), np.float32)), "does not fit 6 images"),
+        (lambda f: (f / "meta.json").write_text("{"), "no features there"),
+        (
+            lambda f: (f / "meta.json").write_text(json.dumps({"images": "other", "width": 192})),
+            "other images",
+        ),
+    ],
+)
 def test_damaged_or_foreign_features_are_refused(stored, folder, tmp_path, damage, message):
     import shutil
+
     copy = tmp_path / "tiny-vit_tiny"
     shutil.copytree(folder, copy)
     damage(copy)
@@ -89,10 +99,17 @@ def test_damaged_or_foreign_features_are_refused(stored, folder, tmp_path, damag
 
 
 def test_weights_that_cannot_be_had_are_one_clear_line(tmp_path):
-    code = ("from pipeline.data import features\nfrom pipeline.errors import DataError\n"
-            "try: features.vit_tiny(True)\nexcept DataError as error: print(error)")
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True,
-                          env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)})
+    code = (
+        "from pipeline.data import features\nfrom pipeline.errors import DataError\n"
+        "try: features.vit_tiny(True)\nexcept DataError as error: print(error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)},
+    )
     assert (
         "cannot be had" in done.stdout
         and "data.weights: untrained" in done.stdout
@@ -121,7 +138,11 @@ def test_a_cell_on_features_trains_the_head_alone_and_says_that_they_are_untrain
     for number in (1, 2):
         state = method.round(state, world.at(number))
     assert world.scalars() == 192 * 128 + 128 + 128 * 10 + 10 and set(state.model) == {
-        "features.projector.0.weight", "features.projector.0.bias", "head.weight", "head.bias"}
+        "features.projector.0.weight",
+        "features.projector.0.bias",
+        "head.weight",
+        "head.bias",
+    }
 
 
 def test_results_say_that_features_are_untrained(tmp_path, monkeypatch, folder):

@@ -1,4 +1,5 @@
 """docs/fidelity.md shows what benchmarks/against_originals.py measured, and every method is on it."""
+
 import json
 
 import pytest
@@ -60,10 +61,11 @@ def test_a_folder_that_is_no_checkout_gets_one_line(tmp_path):
 
 def test_what_compares_finds_a_difference(monkeypatch):
     """A method beside itself is equal, beside another is not."""
-    monkeypatch.setattr(engine, "build", engine.build)        # the federation puts a network of its own there
+    monkeypatch.setattr(engine, "build", engine.build)  # the federation puts a network of its own there
     default, threads = torch.get_default_dtype(), torch.get_num_threads()
     try:
         from benchmarks.originals import federation
+
         torch.set_default_dtype(torch.float64)
         table, world = federation.Table(), federation.world()
         fedavg, alone = federation.ours("fedavg", world), federation.ours("local", world)

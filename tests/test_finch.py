@@ -1,4 +1,5 @@
 """Worked numbers and identities of FINCH, and vectors per class made with it."""
+
 import numpy as np
 import pytest
 import torch
@@ -17,8 +18,22 @@ from pipeline.clustering import (
 from pipeline.engine.state import State
 from pipeline.errors import TrainingError
 
-TWELVE = torch.tensor([[1, .02], [1, .10], [1, .35], [1, .48], [.02, 1], [.12, 1], [.5, 1], [.6, 1],
-                       [-1, .1], [-1, .15], [-1, -.3], [-1, -.45]])
+TWELVE = torch.tensor(
+    [
+        [1, 0.02],
+        [1, 0.10],
+        [1, 0.35],
+        [1, 0.48],
+        [0.02, 1],
+        [0.12, 1],
+        [0.5, 1],
+        [0.6, 1],
+        [-1, 0.1],
+        [-1, 0.15],
+        [-1, -0.3],
+        [-1, -0.45],
+    ]
+)
 
 
 def counts(partitions):
@@ -43,7 +58,7 @@ def inputs(many=60, seed=0):
         if trial % 3 == 1:
             x = np.maximum(x, 0)
         elif trial % 3 == 2:
-            x = 3 * rng.normal(size=(6, d))[rng.integers(0, 6, n)] + .3 * x
+            x = 3 * rng.normal(size=(6, d))[rng.integers(0, 6, n)] + 0.3 * x
         yield torch.from_numpy(x.astype(np.float32))
 
 
@@ -90,6 +105,7 @@ def finch_by_hand(rows, early_exit):
 
 # -- worked numbers ------------------------------------------------------------------------------------------
 
+
 def test_twelve_points_in_the_plane():
     found = finch(TWELVE)
     assert found.dtype == torch.int64 and counts(found) == [6, 3]
@@ -104,9 +120,9 @@ def test_twelve_points_in_the_plane():
 
 
 def test_three_and_four_points():
-    four = finch(torch.tensor([[1, 0], [1, .1], [0, 1], [.1, 1]]))
+    four = finch(torch.tensor([[1, 0], [1, 0.1], [0, 1], [0.1, 1]]))
     assert counts(four) == [2] and four[:, 0].tolist() == [0, 0, 1, 1]
-    assert finch(torch.tensor([[1., 0], [0, 1], [-1, 0]])).tolist() == [[0], [0], [0]]
+    assert finch(torch.tensor([[1.0, 0], [0, 1], [-1, 0]])).tolist() == [[0], [0], [0]]
 
 
 @pytest.mark.parametrize("early_exit", [False, True])
@@ -134,6 +150,7 @@ def test_four_or_five_rows_are_one_or_two_clusters(n):
 
 # -- identities ----------------------------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize("early_exit", [False, True])
 def test_its_steps_on_dense_matrices(early_exit):
     depths = set()
@@ -141,7 +158,7 @@ def test_its_steps_on_dense_matrices(early_exit):
         wanted = finch_by_hand(rows, early_exit)
         assert same_partitions(finch(rows, early_exit), wanted)
         depths.add(wanted.shape[1])
-    assert len(depths) > 1                                    # some of them have several levels
+    assert len(depths) > 1  # some of them have several levels
 
 
 def test_components_of_first_neighbours_are_those_of_the_links():
@@ -153,7 +170,7 @@ def test_components_of_first_neighbours_are_those_of_the_links():
 
 def test_positive_scales_of_rows_change_no_neighbour():
     for rows in inputs(30):
-        scales = torch.linspace(.1, 9, len(rows))[:, None]
+        scales = torch.linspace(0.1, 9, len(rows))[:, None]
         unit = torch.nn.functional.normalize
         assert torch.equal(
             first_neighbours(unit(rows.double())), first_neighbours(unit((rows * scales).double()))
@@ -181,22 +198,23 @@ def test_every_level_is_coarser_and_joins_whole_clusters():
 
 def test_means_of_a_later_level_are_of_rows_not_of_means():
     # the right group's first clusters have three and two rows
-    rows = torch.cat([TWELVE, torch.tensor([[1, .021]])])
+    rows = torch.cat([TWELVE, torch.tensor([[1, 0.021]])])
     assert counts(finch(rows)) == [6, 3]
     torch.testing.assert_close(representatives(rows, "finch")[0], rows[[0, 1, 2, 3, 12]].mean(0))
 
 
 # -- what it must bear ---------------------------------------------------------------------------------------
 
+
 def test_equal_rows_go_to_the_first_and_stay_together():
-    rows = torch.tensor([[.3, .7, .1]]).repeat(5, 1)
+    rows = torch.tensor([[0.3, 0.7, 0.1]]).repeat(5, 1)
     assert first_neighbours(torch.nn.functional.normalize(rows.double())).tolist() == [1, 0, 0, 0, 0]
     assert finch(rows).tolist() == [[0]] * 5
 
 
 def test_rows_of_zeros_are_at_distance_one_of_all():
     assert finch(torch.zeros(6, 3)).tolist() == [[0]] * 6
-    rows = torch.tensor([[1, .1], [1, .2], [-1, 0], [0, 0], [-1, .1]])
+    rows = torch.tensor([[1, 0.1], [1, 0.2], [-1, 0], [0, 0], [-1, 0.1]])
     unit = torch.nn.functional.normalize(rows.double(), dim=1)
     assert first_neighbours(unit).tolist() == [1, 0, 4, 0, 2]
     assert first_neighbours(unit[:4]).tolist() == [1, 0, 3, 0]  # nearer than what points away
@@ -216,7 +234,7 @@ def test_thousands_of_rows_on_one_thread():
     generator = torch.Generator().manual_seed(0)
     centres = torch.randn(4, 128, generator=generator)
     group = torch.arange(6000) % 4
-    rows = (centres[group] + .05 * torch.randn(6000, 128, generator=generator)).relu()
+    rows = (centres[group] + 0.05 * torch.randn(6000, 128, generator=generator)).relu()
     found = finch(rows)
     assert torch.equal(found, finch(rows))
     assert all(len(group[found[:, 0] == c].unique()) == 1 for c in range(counts(found)[0]))
@@ -231,14 +249,15 @@ def test_the_input_stays_and_needs_no_gradient():
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_rows_that_are_not_finite_are_refused(bad):
     with pytest.raises(TrainingError, match="not finite"):
-        finch(torch.tensor([[1., 0], [bad, 1], [0, 1]]))
+        finch(torch.tensor([[1.0, 0], [bad, 1], [0, 1]]))
 
 
 # -- several vectors per class -------------------------------------------------------------------------------
 
+
 def test_cluster_means_are_summed_in_float64():
-    rows = torch.tensor([[1e8], [1.], [-1e8], [4.]])
-    assert cluster_means(rows, torch.tensor([0, 0, 0, 1])).tolist() == [[pytest.approx(1 / 3)], [4.]]
+    rows = torch.tensor([[1e8], [1.0], [-1e8], [4.0]])
+    assert cluster_means(rows, torch.tensor([0, 0, 0, 1])).tolist() == [[pytest.approx(1 / 3)], [4.0]]
     assert cluster_means(rows.double(), np.array([1, 0, 0, 0])).dtype == torch.float64
 
 
@@ -246,7 +265,9 @@ def test_by_class_keeps_classes_apart():
     rows, labels = torch.cat([TWELVE, -TWELVE[:1]]), torch.tensor([7] * 12 + [2])
     found = by_class(rows, labels, "finch")
     assert found.classes.tolist() == [2, 7, 7, 7]
-    torch.testing.assert_close(found.vectors, torch.tensor([[-1, -.02], [1, .2375], [.31, 1], [-1, -.125]]))
+    torch.testing.assert_close(
+        found.vectors, torch.tensor([[-1, -0.02], [1, 0.2375], [0.31, 1], [-1, -0.125]])
+    )
     none = by_class(rows[:0], labels[:0], "finch")
     assert none.vectors.shape == (0, 2) and none.classes.shape == (0,) and none.classes.dtype == torch.int64
 
@@ -257,7 +278,7 @@ def test_missing_classes_keep_all_their_vectors():
         classes=torch.tensor([0, 1, 1]),
         owners=torch.tensor([4, 5, 6]),
     )
-    new = State(vectors=torch.tensor([[9., 9]]), classes=torch.tensor([0]), owners=torch.tensor([7]))
+    new = State(vectors=torch.tensor([[9.0, 9]]), classes=torch.tensor([0]), owners=torch.tensor([7]))
     kept = keep_missing(new, old)
     assert kept.vectors.tolist() == [[9, 9], [2, 2], [3, 3]]
     assert kept.classes.tolist() == [0, 1, 1] and kept.owners.tolist() == [7, 5, 6]
@@ -265,7 +286,7 @@ def test_missing_classes_keep_all_their_vectors():
 
 
 def test_class_averages():
-    found = class_averages(torch.tensor([[1., 0], [0, 1], [4, 4]]), torch.tensor([2, 2, 0]), 4)
+    found = class_averages(torch.tensor([[1.0, 0], [0, 1], [4, 4]]), torch.tensor([2, 2, 0]), 4)
     assert found.vectors.tolist() == [[4, 4], [0, 0], [0.5, 0.5], [0, 0]] and found.known.tolist() == [
         True,
         False,

@@ -1,5 +1,6 @@
 """docs/adding-*.md, followed word for word in a copy of the repository: what they add runs and appears in the
 reports."""
+
 import json
 import os
 import re
@@ -37,7 +38,7 @@ def follow(page: str, project: Path) -> list[str]:
             assert not (ROOT / about["file"]).exists(), f"{page} makes {path.name}, which is there"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(content)
-            if path.suffix == ".py":                  # CONTRIBUTING.md asks for it
+            if path.suffix == ".py":  # CONTRIBUTING.md asks for it
                 run(project, sys.executable, "-m", "ruff", "check", "--quiet", about["file"])
         elif "at" in about or "set" in about:
             edit(project / about["into"], partial(put, about, yaml.safe_load(content)))
@@ -86,13 +87,21 @@ def project(tmp_path) -> Path:
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pipeline "$@"\n')
     command.chmod(0o755)
     (copy / "tests").mkdir()
-    for name in ("federation.py", "conftest.py", "browsing.py", "reporting.py", "repository.py",
-                 "pretend_card.py", "on_a_card.py"):
+    for name in (
+        "federation.py",
+        "conftest.py",
+        "browsing.py",
+        "reporting.py",
+        "repository.py",
+        "pretend_card.py",
+        "on_a_card.py",
+    ):
         (copy / "tests" / name).write_text((ROOT / "tests" / name).read_text())
 
     def shorten(document):
         scenario = document["miniature"]["scenario"]
         scenario["training"]["rounds"], scenario["evaluation"]["last"], scenario["seeds"] = 1, 1, [0]
+
     edit(copy / "papers/fedcrl/paper.yaml", shorten)
     run(copy, "git", "init", "-q")
     run(copy, "git", "add", "--all")
@@ -139,7 +148,7 @@ def test_adding_a_data_set(project):
 
 def test_a_data_set_without_its_file_says_what_to_do(project):
     """The archive not fetched: the page's manual step is what the error says."""
-    entry, = [step for step in steps("adding-a-data-set.md") if "after" in step[1]]
+    (entry,) = [step for step in steps("adding-a-data-set.md") if "after" in step[1]]
     path = project / entry[1]["into"]
     path.write_text(
         path.read_text().replace(entry[1]["after"] + "\n", entry[1]["after"] + "\n" + entry[2], 1)

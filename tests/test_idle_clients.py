@@ -1,4 +1,5 @@
 """A client that has images but no usable batch is one without data, to every method."""
+
 import dataclasses
 
 import pytest
@@ -70,8 +71,10 @@ def test_it_has_no_weight_in_the_server_state(method, sizes, changes):
 
 @each_case
 def test_fedavgm_without_momentum_is_fedavg(sizes, changes):
-    one, other = (run(method, image_world(sizes, **changes), 2)
-                  for method in (FedAvg(), FedAvgM(beta=0.0, server_lr=1.0)))
+    one, other = (
+        run(method, image_world(sizes, **changes), 2)
+        for method in (FedAvg(), FedAvgM(beta=0.0, server_lr=1.0))
+    )
     assert equal(one.model, other.model)
 
 
@@ -112,9 +115,11 @@ def test_a_federation_of_idle_clients_is_refused():
 @pytest.mark.parametrize("variant, size", [("fo", 7), ("hf", 11)])
 def test_perfedavg_needs_as_many_batches_as_a_step_takes(variant, size):
     """Two or three batches of four: a client with one image less is not averaged."""
+
     def end(clients):
         world = World(clients, training(batch_size=4, drop_last=True), 10, 0)
         return run(PerFedAvg(variant=variant), world, 2)
+
     three = image_clients((12, size, 24))
     assert same(end(three), end([three[0], without_data(three[1]), three[2]]))
     assert not same(end(three), end(image_clients((12, 12, 24))))
@@ -128,15 +133,16 @@ def test_a_client_without_data_may_predict_every_class_of_fedprotos():
 
 # -- class means in passing ----------------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize("executor", ["sequential", "stacked"])
 def test_a_client_counts_the_samples_that_it_holds(executor, monkeypatch):
     """Labels 0, 0, 2, 1, 1 in their order, batches of four: the last sample, of class 1, is in none. Counted
     are the two of class 1 that the client holds; where a class was not seen at all, it has no mean."""
     monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
-    x = [[1., 0.], [3., 0.], [0., 5.], [2., 2.], [9., 9.]]
+    x = [[1.0, 0.0], [3.0, 0.0], [0.0, 5.0], [2.0, 2.0], [9.0, 9.0]]
     for labels, counts in (([0, 0, 2, 1, 1], [2, 2, 1]), ([0, 0, 1, 1, 2], [2, 2, 0])):
         world = tiny_world(monkeypatch, (x, labels), classes=3, batch_size=4, drop_last=True)
-        start = Clients([params({"head.weight": [[0., 0.]] * 2, "head.bias": [0., 0.]})])
+        start = Clients([params({"head.weight": [[0.0, 0.0]] * 2, "head.bias": [0.0, 0.0]})])
 
         def loss(model, batch, shared, own):
             z = model.features(batch.images)
@@ -144,4 +150,4 @@ def test_a_client_counts_the_samples_that_it_holds(executor, monkeypatch):
 
         found = world.local_epochs(start, loss).class_means(world.class_counts)
         assert found.counts.tolist() == [counts]
-        torch.testing.assert_close(found.means[0, 0], torch.tensor([2., 0.]))
+        torch.testing.assert_close(found.means[0, 0], torch.tensor([2.0, 0.0]))

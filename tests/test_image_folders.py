@@ -1,4 +1,5 @@
 """Archives of images by domain and class, as strangers pack them; MATLAB files."""
+
 import io
 import zipfile
 
@@ -30,26 +31,46 @@ def read(tmp_path, members, domains=("x", "y"), classes=2):
     return np.concatenate(list(arrays.images)), arrays
 
 
-@pytest.mark.parametrize("domains", [
-    ("照片", "素描"), ("-15", "15"), ("15", "-15"), ("Photo", "photo2"), ("صورة", "رسم"), ("é", "è"),
-    ("a b", "ab"), ("+1", "1")])
+@pytest.mark.parametrize(
+    "domains",
+    [
+        ("照片", "素描"),
+        ("-15", "15"),
+        ("15", "-15"),
+        ("Photo", "photo2"),
+        ("صورة", "رسم"),
+        ("é", "è"),
+        ("a b", "ab"),
+        ("+1", "1"),
+    ],
+)
 def test_every_domain_is_read_from_its_own_folder(tmp_path, domains):
-    members = {f"set/{name}/{label}/{i}.png": encoded(20 + 200 * d)
-               for d, name in enumerate(domains) for label in "ab" for i in range(2)}
+    members = {
+        f"set/{name}/{label}/{i}.png": encoded(20 + 200 * d)
+        for d, name in enumerate(domains)
+        for label in "ab"
+        for i in range(2)
+    }
     images, arrays = read(tmp_path, members, domains)
     assert [images[arrays.domains == d].mean() for d in (0, 1)] == [20, 220]
 
 
 def test_folders_that_one_name_could_mean_are_none(tmp_path):
-    members = {f"set/{name}/{label}/0.png": encoded(9) for name in ("Real World", "real_world", "art")
-               for label in "ab"}
+    members = {
+        f"set/{name}/{label}/0.png": encoded(9)
+        for name in ("Real World", "real_world", "art")
+        for label in "ab"
+    }
     with pytest.raises(DataError, match="set.zip: no folder in it has the subfolders realworld, art"):
         read(tmp_path, members, ("realworld", "art"))
 
 
 def test_classes_of_other_names_are_other_classes(tmp_path):
-    members = {f"set/{domain}/{label}/0.png": encoded(9)
-               for domain, labels in (("x", ("猫", "狗")), ("y", ("猫", "马"))) for label in labels}
+    members = {
+        f"set/{domain}/{label}/0.png": encoded(9)
+        for domain, labels in (("x", ("猫", "狗")), ("y", ("猫", "马")))
+        for label in labels
+    }
     with pytest.raises(DataError, match="set.zip: y has 2 classes"):
         read(tmp_path, members)
 
@@ -57,8 +78,12 @@ def test_classes_of_other_names_are_other_classes(tmp_path):
 @pytest.mark.parametrize("kind", ["WEBP", "TIFF", "GIF", "PPM", "BMP", "PNG", "TGA"])
 def test_every_format_that_pillow_decodes_is_read(tmp_path, kind):
     end = {"TIFF": "tif"}.get(kind, kind.lower())
-    members = {f"{domain}/{label}/{i}.{'png' if i else end}": encoded(40, "PNG" if i else kind)
-               for domain in "xy" for label in "ab" for i in range(3)}
+    members = {
+        f"{domain}/{label}/{i}.{'png' if i else end}": encoded(40, "PNG" if i else kind)
+        for domain in "xy"
+        for label in "ab"
+        for i in range(3)
+    }
     images, arrays = read(tmp_path, members)
     assert len(images) == len(arrays.labels) == 12 and {*images.ravel().tolist()} == {40}
 
@@ -74,17 +99,24 @@ def test_what_is_no_image_is_left_out_by_name(tmp_path, capsys):
 def test_a_class_without_an_image_is_named(tmp_path):
     members = {f"{domain}/{label}/0.png": encoded(40) for domain in "xy" for label in "ab"}
     with pytest.raises(DataError, match="set.zip: y/b has no image"):
-        read(tmp_path, {name: content for name, content in members.items() if name != "y/b/0.png"}
-             | {"y/b/0.eps": b""})
+        read(
+            tmp_path,
+            {name: content for name, content in members.items() if name != "y/b/0.png"} | {"y/b/0.eps": b""},
+        )
 
 
 def test_sixteen_bits_keep_their_grey(tmp_path):
     ramp = np.tile(np.linspace(0, 255, 8).astype(np.uint8), (8, 1))
     deep = Image.fromarray(ramp.astype(np.uint16) * 257)
-    pictures = {"8.png": encoded(Image.fromarray(ramp)), "16.png": encoded(deep),
-                "16.tif": encoded(deep, "TIFF")}
-    images, _ = read(tmp_path, {f"{d}/{c}/{name}": picture for d in "xy" for c in "ab"
-                                for name, picture in pictures.items()})
+    pictures = {
+        "8.png": encoded(Image.fromarray(ramp)),
+        "16.png": encoded(deep),
+        "16.tif": encoded(deep, "TIFF"),
+    }
+    images, _ = read(
+        tmp_path,
+        {f"{d}/{c}/{name}": picture for d in "xy" for c in "ab" for name, picture in pictures.items()},
+    )
     assert all((image == ramp[..., None]).all() for image in images)
 
 

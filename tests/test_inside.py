@@ -1,5 +1,6 @@
 """Nothing is written outside of the checkout, whatever a copied `.cells` or another machine says; no text of
 a CSV is a formula."""
+
 import csv
 import io
 import json
@@ -47,9 +48,23 @@ def test_kept_outputs_come_back_in_a_checkout_that_was_moved(checkout):
     assert not checkout.exists() and not (moved / ".cells/kept" / f"{DEAD}-{files.MACHINE}").exists()
 
 
-@pytest.mark.parametrize("place", [
-    "{}/precious", "../precious", "out/../../precious", ".", "", "./", "pipeline", 7, None, ["out"],
-    "C:\\precious", "..\\precious"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        "{}/precious",
+        "../precious",
+        "out/../../precious",
+        ".",
+        "",
+        "./",
+        "pipeline",
+        7,
+        None,
+        ["out"],
+        "C:\\precious",
+        "..\\precious",
+    ],
+)
 @pytest.mark.parametrize("sealed", [True, False])
 def test_a_list_that_names_anything_else_puts_nothing_back(checkout, place, sealed):
     place = place.format(checkout.parent) if isinstance(place, str) else place
@@ -85,8 +100,21 @@ def test_a_linked_folder_is_left_alone(checkout):
 
 # -- Ray -----------------------------------------------------------------------------------------------------
 
-NAMES = ["../../escaped", "{}/absolute", "x/../../escaped", "x/y/seed-0.pt", "x/seed-0.py", "x/places.json",
-         "kept/1-x/places.json", "seed-0.pt", "..", "", "x/seed-0.pt\n", "x/seed--1.pt", "./x/seed-0.pt"]
+NAMES = [
+    "../../escaped",
+    "{}/absolute",
+    "x/../../escaped",
+    "x/y/seed-0.pt",
+    "x/seed-0.py",
+    "x/places.json",
+    "kept/1-x/places.json",
+    "seed-0.pt",
+    "..",
+    "",
+    "x/seed-0.pt\n",
+    "x/seed--1.pt",
+    "./x/seed-0.pt",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -98,8 +126,18 @@ def test_a_worker_saves_files_of_cells_alone(tmp_path, name):
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-@pytest.mark.parametrize("path", ["{0}/told", "{1}/.cells/told", "{1}/.cells/logs/../told", "logs/told", "",
-                                  "{1}/.cells/logs/", "{1}/.cells/logs/.."])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "{0}/told",
+        "{1}/.cells/told",
+        "{1}/.cells/logs/../told",
+        "logs/told",
+        "",
+        "{1}/.cells/logs/",
+        "{1}/.cells/logs/..",
+    ],
+)
 def test_a_worker_tells_logs_alone(tmp_path, path):
     root = tmp_path / "root"
     (root / ".cells/logs").mkdir(parents=True)

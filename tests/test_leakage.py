@@ -1,5 +1,6 @@
 """What a server reconstructs from gradients and class means: the attacks work where they must, fail where
 they must, and their page says what was measured."""
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -31,11 +32,18 @@ def victim():
     """loss(parameters, images, labels) of a small smooth network, and its parameters."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        network = nn.Sequential(nn.Conv2d(1, 8, 5), nn.Sigmoid(), nn.Flatten(1), nn.Linear(8 * 144, 64),
-                                nn.Sigmoid(), nn.Linear(64, 10))
+        network = nn.Sequential(
+            nn.Conv2d(1, 8, 5),
+            nn.Sigmoid(),
+            nn.Flatten(1),
+            nn.Linear(8 * 144, 64),
+            nn.Sigmoid(),
+            nn.Linear(64, 10),
+        )
 
     def loss(parameters, images, labels):
         return F.cross_entropy(functional_call(network, dict(parameters), (images,)), labels)
+
     return loss, {name: value.detach() for name, value in network.named_parameters()}
 
 
@@ -60,10 +68,12 @@ def test_a_batch_is_compared_whatever_its_order():
 def test_a_gradient_gives_its_image_back_and_noise_does_not(victim):
     images, labels = digits(3, 7)[:, None], torch.tensor([[3], [7]])
     sent, start = sent_by(victim, images, labels), draws(2, 1, 1, SIDE, SIDE)
-    noise = {name: torch.randn(value.shape, generator=keys.torch_generator(name))
-             for name, value in sent.items()}
-    found, again, nothing = (invert_gradients(*victim, what, start, labels, 300, 0.001)
-                             for what in (sent, sent, noise))
+    noise = {
+        name: torch.randn(value.shape, generator=keys.torch_generator(name)) for name, value in sent.items()
+    }
+    found, again, nothing = (
+        invert_gradients(*victim, what, start, labels, 300, 0.001) for what in (sent, sent, noise)
+    )
     assert torch.equal(found, again)
     assert all(matched(one, true)[0] > 0.9 for one, true in zip(found, images))
     assert all(matched(one, true)[0] < 0.3 for one, true in zip(nothing, images))
@@ -82,6 +92,7 @@ def test_a_representation_that_keeps_everything_gives_its_image_back():
 
     def features(images):
         return images.flatten(1) @ mixing
+
     images, start = digits(3, 13, 23), draws(1, 1, SIDE, SIDE)
     for wanted in (images[:1], images.mean(0, keepdim=True)):
         found = invert_representations(features, features(wanted).mean(0, keepdim=True), start, 300, 0.0)
@@ -97,12 +108,20 @@ def test_what_the_miniature_s_methods_send_is_attacked(project):
     attempts, again = (measure((0,), 1, project, steps=2) for _ in range(2))
     assert [vars(a) | {"shown": 0} for a in attempts] == [vars(a) | {"shown": 0} for a in again]
     found = {(one.method, one.sent) for one in attempts}
-    assert found == {("fedavg", "gradient"), ("fedcrl", "features' gradient"), ("fedcrl", "class means"),
-                     ("fedproto", "class means"), ("fedccl", "cluster means")}
-    means = {method: [one for one in attempts if one.method == method and one.sent == "class means"]
-             for method in ("fedcrl", "fedproto")}
+    assert found == {
+        ("fedavg", "gradient"),
+        ("fedcrl", "features' gradient"),
+        ("fedcrl", "class means"),
+        ("fedproto", "class means"),
+        ("fedccl", "cluster means"),
+    }
+    means = {
+        method: [one for one in attempts if one.method == method and one.sent == "class means"]
+        for method in ("fedcrl", "fedproto")
+    }
     assert [(one.client, one.images, one.mean) for one in means["fedcrl"]] == [
-        (one.client, one.images, one.mean) for one in means["fedproto"]]
+        (one.client, one.images, one.mean) for one in means["fedproto"]
+    ]
     assert [one.ssim for one in means["fedcrl"]] != [one.ssim for one in means["fedproto"]]
     write(attempts, project)
     assert sum(len(rows) for rows in read(project)[1].values()) == len(attempts)
@@ -122,10 +141,14 @@ def csv_of(root, text: str):
     path.write_text(",".join(COLUMNS) + "\n" + text)
 
 
-@pytest.mark.parametrize("text, message", [
-    ("fedavg,gradient,0,1,a,1,batch,high,0,0\n", "leakage.csv:2: could not convert"),
-    ("fedavg,gradient,0,1,a,1,image,0,0,0\n", "leakage.csv:2: target not one of"),
-    ("fedavg,gradient,0,1,a,1,batch,2,0,0\n", "leakage.csv:2: .* outside")])
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("fedavg,gradient,0,1,a,1,batch,high,0,0\n", "leakage.csv:2: could not convert"),
+        ("fedavg,gradient,0,1,a,1,image,0,0,0\n", "leakage.csv:2: target not one of"),
+        ("fedavg,gradient,0,1,a,1,batch,2,0,0\n", "leakage.csv:2: .* outside"),
+    ],
+)
 def test_wrong_numbers_of_attacks_are_named(root, text, message):
     csv_of(root, text)
     with pytest.raises(ParamError, match=message):

@@ -1,4 +1,5 @@
 """What editors, disks of other systems and strangers leave among our files."""
+
 import os
 import shutil
 
@@ -61,8 +62,9 @@ def test_what_is_no_file_is_refused_by_name(measured, name, special):
         os.mkfifo(path)
     else:
         import socket
+
         where = os.getcwd()
-        os.chdir(path.parent)                             # the path of a socket is short
+        os.chdir(path.parent)  # the path of a socket is short
         try:
             socket.socket(socket.AF_UNIX).bind(path.name)
         finally:

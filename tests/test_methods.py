@@ -1,4 +1,5 @@
 """Identities and worked numbers of FedAvg, FedProx and Local."""
+
 import dataclasses
 
 import pytest
@@ -21,6 +22,7 @@ def close(tensor, values):
 
 # -- Local ---------------------------------------------------------------------------------------------------
 
+
 def both():
     return B1[0] + B2[0], B1[1] + B2[1]
 
@@ -29,8 +31,8 @@ def test_local_two_steps_of_the_tiny_head(monkeypatch):
     world = tiny_world(monkeypatch, both())
     world = world.at(1)
     state = Local().round(State(models=world.everyone(params(TINY))), world)
-    close(state.models[0]["head.weight"], [[.570084, -.091011], [.029916, .191011]])
-    close(state.models[0]["head.bias"], [.003761, .096239])
+    close(state.models[0]["head.weight"], [[0.570084, -0.091011], [0.029916, 0.191011]])
+    close(state.models[0]["head.bias"], [0.003761, 0.096239])
 
 
 def test_local_first_loss_and_gradient_of_the_tiny_head(monkeypatch):
@@ -43,8 +45,8 @@ def test_local_first_loss_and_gradient_of_the_tiny_head(monkeypatch):
 
     world.local_epochs(world.everyone(params(TINY)), watched)
     assert seen[0][0] == pytest.approx(0.745029, abs=1e-6)
-    close(seen[0][1], [[-.494505, -.587982], [.494505, .587982]])
-    close(seen[0][2], [-.173683, .173683])
+    close(seen[0][1], [[-0.494505, -0.587982], [0.494505, 0.587982]])
+    close(seen[0][2], [-0.173683, 0.173683])
     network = world.network(0, params(TINY))
     at_start = torch.nn.functional.cross_entropy(
         network(torch.tensor(B2[0]).reshape(-1, 2, 1, 1)), torch.tensor(B2[1])
@@ -57,6 +59,7 @@ def test_local_sends_nothing():
 
 
 # -- FedAvg --------------------------------------------------------------------------------------------------
+
 
 def test_one_client_fedavg_is_local_bit_for_bit():
     assert equal(run(FedAvg(), image_world((20,))).model, run(Local(), image_world((20,))).models[0])
@@ -109,6 +112,7 @@ def test_three_rounds_equal_a_plain_loop():
     from pipeline import keys
     from pipeline.models import build
     from pipeline.schema import Model, Optimiser
+
     clients, settings = image_clients(seed=1), training(optimiser=Optimiser("sgd", 0.05, 0.9), local_epochs=2)
     world = World(clients, settings, 10, 0)
     network = build(Model("cnn4"), 1, 16, 10)
@@ -138,25 +142,26 @@ def test_three_rounds_equal_a_plain_loop():
 
 # -- FedProx -------------------------------------------------------------------------------------------------
 
+
 def test_penalty_and_gradient_of_the_worked_example():
-    theta = {"a": torch.tensor([1., 2.], requires_grad=True), "b": torch.tensor([.5], requires_grad=True)}
-    anchor = {"a": torch.tensor([0., 4.]), "b": torch.tensor([1.])}
+    theta = {"a": torch.tensor([1.0, 2.0], requires_grad=True), "b": torch.tensor([0.5], requires_grad=True)}
+    anchor = {"a": torch.tensor([0.0, 4.0]), "b": torch.tensor([1.0])}
     penalty = 0.1 / 2 * squared_distance(theta, anchor)
     assert penalty.item() == pytest.approx(0.2625)
     a, b = torch.autograd.grad(penalty, list(theta.values()))
-    close(a, [.1, -.2])
-    close(b, [-.05])
-    close(torch.tensor([1., 2.]) - .5 * (a + torch.tensor([.2, -.1])), [.85, 2.15])
-    close(torch.tensor([.5]) - .5 * (b + torch.tensor([.4])), [.325])
+    close(a, [0.1, -0.2])
+    close(b, [-0.05])
+    close(torch.tensor([1.0, 2.0]) - 0.5 * (a + torch.tensor([0.2, -0.1])), [0.85, 2.15])
+    close(torch.tensor([0.5]) - 0.5 * (b + torch.tensor([0.4])), [0.325])
 
 
 def test_fedprox_two_steps_from_the_anchor_of_the_tiny_head(monkeypatch):
-    anchor = params({"head.weight": [[.4, 0], [0, .4]], "head.bias": [.1, 0]})
+    anchor = params({"head.weight": [[0.4, 0], [0, 0.4]], "head.bias": [0.1, 0]})
     assert 1 / 2 * squared_distance(params(TINY), anchor).item() == pytest.approx(0.045, abs=1e-6)
     world = tiny_world(monkeypatch, both())
     state = FedProx(mu=1.0).round(State(model=anchor), world)
-    close(state.model["head.weight"], [[.457167, .091731], [-.057167, .308269]])
-    close(state.model["head.bias"], [.091207, .008793])
+    close(state.model["head.weight"], [[0.457167, 0.091731], [-0.057167, 0.308269]])
+    close(state.model["head.bias"], [0.091207, 0.008793])
 
 
 def test_mu_zero_is_fedavg_bit_for_bit():
@@ -173,7 +178,7 @@ def test_a_large_mu_keeps_clients_at_the_anchor():
     world = image_world(local_epochs=10)
     start = world.new_model()
     far = squared_distance(FedAvg().round(State(model=start), world).model, start)
-    near = squared_distance(FedProx(mu=10.0).round(State(model=start), world).model, start)      # lr * mu = 1
+    near = squared_distance(FedProx(mu=10.0).round(State(model=start), world).model, start)  # lr * mu = 1
     assert near < far / 5
 
 
@@ -194,18 +199,23 @@ def test_legacy_scale_shrinks_mu():
 
 # -- names and hyper-parameters ------------------------------------------------------------------------------
 
+
 def test_every_method_file_holds_one_loadable_method():
     assert {"fedavg", "fedprox", "local"} <= set(methods.names())
     for name in methods.names():
         assert methods.load(name, {}, "f: methods.x").headline in ("pre", "post")
 
 
-@pytest.mark.parametrize("name, hyper, message", [
-    ("fedporx", {}, "unknown method 'fedporx' .nearest: 'fedprox'"),
-    ("fedprox", {"mue": 1}, "unknown key 'mue' .nearest: 'mu'"),
-    ("fedprox", {"mu": -1}, r"methods.x.mu: must be at least 0, found -1"),
-    ("fedprox", {"mu": "1e-2"}, "methods.x.mu: expected float, found '1e-2'"),
-    ("fedprox", {"mu": True}, "methods.x.mu: expected float, found True")])
+@pytest.mark.parametrize(
+    "name, hyper, message",
+    [
+        ("fedporx", {}, "unknown method 'fedporx' .nearest: 'fedprox'"),
+        ("fedprox", {"mue": 1}, "unknown key 'mue' .nearest: 'mu'"),
+        ("fedprox", {"mu": -1}, r"methods.x.mu: must be at least 0, found -1"),
+        ("fedprox", {"mu": "1e-2"}, "methods.x.mu: expected float, found '1e-2'"),
+        ("fedprox", {"mu": True}, "methods.x.mu: expected float, found True"),
+    ],
+)
 def test_bad_hyper_parameters(name, hyper, message):
     with pytest.raises(ParamError, match=message):
         methods.load(name, hyper, "papers/p/paper.yaml: methods.x")

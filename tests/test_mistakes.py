@@ -4,6 +4,7 @@ traceback, and nothing half-written.
 An interrupted `--force` and a folder where nobody may write are in test_run.py, ports that are taken in
 test_mlflow_server.py, downloads that are cut or altered in test_download.py.
 """
+
 import json
 import os
 import shutil
@@ -19,9 +20,22 @@ from pipeline.commands.cli import main
 
 PAPER, TABLE2 = "papers/fedlsa/paper.yaml", "papers/fedlsa/published/table2.csv"
 RESULT = "papers/fedlsa/runs/mini/fedavg/result.json"
-COPIED = ("pipeline", "stages", "params.yaml", "dvc.yaml", "data/dvc.yaml",
-          "pyproject.toml", "Makefile", "requirements*.lock", ".dvc", ".gitignore", "reports/templates",
-          "papers/fedlsa", ":!papers/fedlsa/runs", ":!papers/fedlsa/metrics")
+COPIED = (
+    "pipeline",
+    "stages",
+    "params.yaml",
+    "dvc.yaml",
+    "data/dvc.yaml",
+    "pyproject.toml",
+    "Makefile",
+    "requirements*.lock",
+    ".dvc",
+    ".gitignore",
+    "reports/templates",
+    "papers/fedlsa",
+    ":!papers/fedlsa/runs",
+    ":!papers/fedlsa/metrics",
+)
 
 
 @pytest.fixture(scope="module")
@@ -38,13 +52,26 @@ def checkout(tmp_path_factory) -> Path:
     return folder
 
 
-def called(checkout: Path, *words: str, cwd: Path | None = None, python: str = sys.executable,
-           **variables: str) -> tuple[int, str, str]:
+def called(
+    checkout: Path, *words: str, cwd: Path | None = None, python: str = sys.executable, **variables: str
+) -> tuple[int, str, str]:
     """(exit code, stdout, stderr) of `python -m` in the copy."""
     done = subprocess.run(
-        [python, "-m", *words], cwd=cwd or checkout, capture_output=True, text=True, timeout=PATIENCE,
-        env=os.environ | {"PYTHONPATH": str(checkout), "DVC_NO_ANALYTICS": "1", "MLFLOW_TRACKING_URI": "",
-                          "FEDREPRO_TRACKING": "off", "FEDREPRO_MIRROR": ""} | variables)
+        [python, "-m", *words],
+        cwd=cwd or checkout,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env=os.environ
+        | {
+            "PYTHONPATH": str(checkout),
+            "DVC_NO_ANALYTICS": "1",
+            "MLFLOW_TRACKING_URI": "",
+            "FEDREPRO_TRACKING": "off",
+            "FEDREPRO_MIRROR": "",
+        }
+        | variables,
+    )
     return done.returncode, done.stdout, done.stderr
 
 
@@ -61,49 +88,60 @@ def fedrepro(words: str, **variables: str) -> tuple[int, str, str]:
 
 # -- words and variables -------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("words, message", [
-    ("stauts", "unknown command 'stauts' (nearest: 'status')"),
-    ("new papre mine", "unknown command 'papre' (nearest: 'paper')"),
-    ("status --jsn", "No such option"),
-    ("new paper", "Missing argument"),
-    ("run --jobs 0", "0 is not in the range"),
-    ("run --on aws", "--on: unknown engine 'aws' (known: 'local', 'ray', 'slurm')"),
-    ("run --force --on slurm", "--force: a cluster trains what is missing"),
-    ("run fedlsa/mini/fedvag", "unknown method 'fedvag' (nearest: 'fedavg')"),
-    ("run fedlsa/office_caltech/fedavg", "unknown scenario 'office_caltech' (nearest: 'office-caltech')"),
-    ("run fedlas/mini/fedavg", "unknown paper 'fedlas' (nearest: 'fedlsa')"),
-    ("explain fedlsa/mini/fedvag", "unknown method 'fedvag' (nearest: 'fedavg')"),
-    ("explain fedlsa", "expected a cell, <paper>/<scenario>/<method>, or a paper, a table"),
-    ("explain fedlas table", "unknown paper 'fedlas' (nearest: 'fedlsa')"),
-    ("explain fedlsa table 2 Digits MNITS", "unknown row or column 'MNITS' (nearest: 'MNIST')"),
-    ("status fedlas", "unknown paper 'fedlas' (nearest: 'fedlsa')"),
-    ("status fedlsa --stages table2", "unknown table 'table2' (nearest: 'table 2')"),
-    ("report fedlas", "unknown paper 'fedlas' (nearest: 'fedlsa')"),
-    ("ui --port 80", "80 is not in the range"),
-    ("verify fedlsa/mini/fedvag", "unknown measured cell, scenario or paper 'fedlsa/mini/fedvag' (nearest: "
-                                  "'fedlsa/mini/fedavg')"),
-    ("new paper fedlsa", "papers/fedlsa: there is such a folder already"),
-    ("new paper Mine!", "a folder's name"),
-    ("new paper across", "papers/across"),
-    ("new method fedavg", "pipeline/methods/fedavg.py: there is such a file already"),
-    ("new method ours --paper fedlas", "unknown paper 'fedlas' (nearest: 'fedlsa')"),
-    ("new method class", "a module's name"),
-    ("new method none", "a module's name")])                      # its class would be None
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        ("stauts", "unknown command 'stauts' (nearest: 'status')"),
+        ("new papre mine", "unknown command 'papre' (nearest: 'paper')"),
+        ("status --jsn", "No such option"),
+        ("new paper", "Missing argument"),
+        ("run --jobs 0", "0 is not in the range"),
+        ("run --on aws", "--on: unknown engine 'aws' (known: 'local', 'ray', 'slurm')"),
+        ("run --force --on slurm", "--force: a cluster trains what is missing"),
+        ("run fedlsa/mini/fedvag", "unknown method 'fedvag' (nearest: 'fedavg')"),
+        ("run fedlsa/office_caltech/fedavg", "unknown scenario 'office_caltech' (nearest: 'office-caltech')"),
+        ("run fedlas/mini/fedavg", "unknown paper 'fedlas' (nearest: 'fedlsa')"),
+        ("explain fedlsa/mini/fedvag", "unknown method 'fedvag' (nearest: 'fedavg')"),
+        ("explain fedlsa", "expected a cell, <paper>/<scenario>/<method>, or a paper, a table"),
+        ("explain fedlas table", "unknown paper 'fedlas' (nearest: 'fedlsa')"),
+        ("explain fedlsa table 2 Digits MNITS", "unknown row or column 'MNITS' (nearest: 'MNIST')"),
+        ("status fedlas", "unknown paper 'fedlas' (nearest: 'fedlsa')"),
+        ("status fedlsa --stages table2", "unknown table 'table2' (nearest: 'table 2')"),
+        ("report fedlas", "unknown paper 'fedlas' (nearest: 'fedlsa')"),
+        ("ui --port 80", "80 is not in the range"),
+        (
+            "verify fedlsa/mini/fedvag",
+            "unknown measured cell, scenario or paper 'fedlsa/mini/fedvag' (nearest: 'fedlsa/mini/fedavg')",
+        ),
+        ("new paper fedlsa", "papers/fedlsa: there is such a folder already"),
+        ("new paper Mine!", "a folder's name"),
+        ("new paper across", "papers/across"),
+        ("new method fedavg", "pipeline/methods/fedavg.py: there is such a file already"),
+        ("new method ours --paper fedlas", "unknown paper 'fedlas' (nearest: 'fedlsa')"),
+        ("new method class", "a module's name"),
+        ("new method none", "a module's name"),
+    ],
+)  # its class would be None
 def test_words(words, message):
     refused(fedrepro(words), message)
 
 
-@pytest.mark.parametrize("name, value, message", [
-    ("DEVICE", "gpu", "torch has no device 'gpu' here"),
-    ("DEVICE", "cuda:99", "torch has no device 'cuda:99' here"),
-    ("EXECUTOR", "stack", "unknown executor 'stack' (nearest: 'stacked')"),
-    ("PRECISION", "fp33", "unknown precision 'fp33' (nearest: 'fp32')"),
-    ("WORKERS", "zero", "expected a whole number, found 'zero'"),
-    ("WORKERS", "0", "must be at least 1, found 0"),
-    ("CHECKPOINT_SECONDS", "often", "expected a number, found 'often'"),
-    ("CHECKPOINT_SECONDS", "nan", "must be finite, found nan"),
-    ("TRACKING", "of", "unknown value 'of' (nearest: 'off')"),
-    ("MIRROR", "/nowhere", "/nowhere is not a folder")])
+@pytest.mark.parametrize(
+    "name, value, message",
+    [
+        ("DEVICE", "gpu", "torch has no device 'gpu' here"),
+        ("DEVICE", "cuda:99", "torch has no device 'cuda:99' here"),
+        ("EXECUTOR", "stack", "unknown executor 'stack' (nearest: 'stacked')"),
+        ("PRECISION", "fp33", "unknown precision 'fp33' (nearest: 'fp32')"),
+        ("WORKERS", "zero", "expected a whole number, found 'zero'"),
+        ("WORKERS", "0", "must be at least 1, found 0"),
+        ("CHECKPOINT_SECONDS", "often", "expected a number, found 'often'"),
+        ("CHECKPOINT_SECONDS", "nan", "must be finite, found nan"),
+        ("TRACKING", "of", "unknown value 'of' (nearest: 'off')"),
+        ("MIRROR", "/nowhere", "/nowhere is not a folder"),
+    ],
+)
 def test_a_variable(name, value, message):
     refused(fedrepro("run fedlsa/mini/fedavg", **{f"FEDREPRO_{name}": value}), f"FEDREPRO_{name}: {message}")
 
@@ -116,37 +154,77 @@ MINI = "miniature:\n  methods: [fedavg, "
 GRID = "grids:\n  new: {scenarios: [office-caltech], methods: [fedavg]}\n"
 
 
-@pytest.mark.parametrize("path, before, after, command, message", [
-    ("params.yaml", "  seeds:", "\tseeds:", STATUS, ": a tab; YAML is indented with spaces"),
-    ("params.yaml", "  seeds:", "    seeds:", STATUS, "params.yaml:"),
-    ("params.yaml", "[0, 1]", "[]", STATUS, "params.yaml: miniature: 'seeds' must be different"),
-    ("params.yaml", "seeds:", "sedes:", STATUS, "miniature: unknown key 'sedes' (nearest: 'seeds')"),
-    (PAPER, "title: ", "title: Twice\ntitle: ", STATUS, f"{PAPER}:6: the key 'title' is given twice"),
-    (PAPER, "rounds: 100", "rounds: many", STATUS, "digits.training.rounds: expected int, found 'many'"),
-    (PAPER, "rounds: 100", "rounds 100", STATUS, f"{PAPER}:26: "),
-    (PAPER, "USPS: 4", "USPS: -4", STATUS, "partition.clients.USPS: must be at least 1, found -4"),
-    (PAPER, "epochs: 5", "epoch: 5", STATUS, "unknown key 'local_epoch' (nearest: 'local_epochs')"),
-    (PAPER, MINI, f"{MINI}fedvag, ", STATUS, "methods: unknown method 'fedvag' (nearest: 'fedavg')"),
-    (PAPER, "{scenario: pacs}", "{scenario: psca}", STATUS, "unknown scenario 'psca' (nearest: 'pacs')"),
-    (PAPER, "set: digits4_synth", "set: digit4_synth", RUN,
-     "scenarios.digits.data.set: unknown data set 'digit4_synth' (nearest: 'digits4_synth')"),
-    (PAPER, "MNIST: mnist", "MNIST: minst", RUN, "data.domains: unknown domain 'minst' (nearest: 'mnist')"),
-    (PAPER, "{MNIST: 1", "{MINST: 1", RUN, "clients: unknown domain 'MINST' (nearest: 'MNIST')"),
-    (PAPER, "fedprox: {label", "fedprox: {algorithm: fedporx, label", RUN,
-     "methods.fedprox: unknown method 'fedporx' (nearest: 'fedprox')"),
-    (PAPER, "FedProx, mu: 0.01", "FedProx, mue: 0.01", "run fedlsa/mini/fedprox",
-     "methods.fedprox: unknown key 'mue' (nearest: 'mu')"),
-    (PAPER, NETWORK % "", NETWORK % "t", RUN,
-     "scenario 'mini' with fedavg: unknown model 'lenett' (nearest: 'lenet')"),
-    (PAPER, "grids:\n", GRID, RUN, "fedlsa/dvc.yaml: not as paper.yaml says; `fedrepro sync` writes it"),
-    (PAPER, "name: FedLSA", "<<<<<<< HEAD\nname: FedLSA", STATUS, ": a merge conflict of git's"),
-    ("papers/fedlsa/dvc.lock", "stages:", "<<<<<<< HEAD\nstages:", RUN, "dvc.lock:2: a merge conflict of"),
-    ("dvc.yaml", "stages:", "stages: {", RUN, "'dvc.yaml', YAML file structure is corrupted"),
-    (TABLE2, ",79.11,", ",7x.11,", REPORT, f"{TABLE2}:2: value: '7x.11' is not a number"),
-    (TABLE2, "column,method,", "column,mehtod,", STATUS, f"{TABLE2}:1: the column 'method' is missing"),
-    ("papers/fedlsa/claims.csv", "method=FedLSA,max", "method=FedLAS,max", REPORT,
-     "claims.csv:2: L01a: unknown printed method 'FedLAS' (nearest: 'FedLSA')"),
-])
+@pytest.mark.parametrize(
+    "path, before, after, command, message",
+    [
+        ("params.yaml", "  seeds:", "\tseeds:", STATUS, ": a tab; YAML is indented with spaces"),
+        ("params.yaml", "  seeds:", "    seeds:", STATUS, "params.yaml:"),
+        ("params.yaml", "[0, 1]", "[]", STATUS, "params.yaml: miniature: 'seeds' must be different"),
+        ("params.yaml", "seeds:", "sedes:", STATUS, "miniature: unknown key 'sedes' (nearest: 'seeds')"),
+        (PAPER, "title: ", "title: Twice\ntitle: ", STATUS, f"{PAPER}:6: the key 'title' is given twice"),
+        (PAPER, "rounds: 100", "rounds: many", STATUS, "digits.training.rounds: expected int, found 'many'"),
+        (PAPER, "rounds: 100", "rounds 100", STATUS, f"{PAPER}:26: "),
+        (PAPER, "USPS: 4", "USPS: -4", STATUS, "partition.clients.USPS: must be at least 1, found -4"),
+        (PAPER, "epochs: 5", "epoch: 5", STATUS, "unknown key 'local_epoch' (nearest: 'local_epochs')"),
+        (PAPER, MINI, f"{MINI}fedvag, ", STATUS, "methods: unknown method 'fedvag' (nearest: 'fedavg')"),
+        (PAPER, "{scenario: pacs}", "{scenario: psca}", STATUS, "unknown scenario 'psca' (nearest: 'pacs')"),
+        (
+            PAPER,
+            "set: digits4_synth",
+            "set: digit4_synth",
+            RUN,
+            "scenarios.digits.data.set: unknown data set 'digit4_synth' (nearest: 'digits4_synth')",
+        ),
+        (
+            PAPER,
+            "MNIST: mnist",
+            "MNIST: minst",
+            RUN,
+            "data.domains: unknown domain 'minst' (nearest: 'mnist')",
+        ),
+        (PAPER, "{MNIST: 1", "{MINST: 1", RUN, "clients: unknown domain 'MINST' (nearest: 'MNIST')"),
+        (
+            PAPER,
+            "fedprox: {label",
+            "fedprox: {algorithm: fedporx, label",
+            RUN,
+            "methods.fedprox: unknown method 'fedporx' (nearest: 'fedprox')",
+        ),
+        (
+            PAPER,
+            "FedProx, mu: 0.01",
+            "FedProx, mue: 0.01",
+            "run fedlsa/mini/fedprox",
+            "methods.fedprox: unknown key 'mue' (nearest: 'mu')",
+        ),
+        (
+            PAPER,
+            NETWORK % "",
+            NETWORK % "t",
+            RUN,
+            "scenario 'mini' with fedavg: unknown model 'lenett' (nearest: 'lenet')",
+        ),
+        (PAPER, "grids:\n", GRID, RUN, "fedlsa/dvc.yaml: not as paper.yaml says; `fedrepro sync` writes it"),
+        (PAPER, "name: FedLSA", "<<<<<<< HEAD\nname: FedLSA", STATUS, ": a merge conflict of git's"),
+        (
+            "papers/fedlsa/dvc.lock",
+            "stages:",
+            "<<<<<<< HEAD\nstages:",
+            RUN,
+            "dvc.lock:2: a merge conflict of",
+        ),
+        ("dvc.yaml", "stages:", "stages: {", RUN, "'dvc.yaml', YAML file structure is corrupted"),
+        (TABLE2, ",79.11,", ",7x.11,", REPORT, f"{TABLE2}:2: value: '7x.11' is not a number"),
+        (TABLE2, "column,method,", "column,mehtod,", STATUS, f"{TABLE2}:1: the column 'method' is missing"),
+        (
+            "papers/fedlsa/claims.csv",
+            "method=FedLSA,max",
+            "method=FedLAS,max",
+            REPORT,
+            "claims.csv:2: L01a: unknown printed method 'FedLAS' (nearest: 'FedLSA')",
+        ),
+    ],
+)
 def test_a_file(checkout, path, before, after, command, message):
     text = (checkout / path).read_text(encoding="utf-8")
     assert before in text
@@ -159,9 +237,13 @@ def test_a_file(checkout, path, before, after, command, message):
         (checkout / path).write_text(text, encoding="utf-8")
 
 
-@pytest.mark.parametrize("path, command, message", [
-    ("pipeline/methods/fedavg.py", STATUS, "pipeline/methods/fedavg.py, line 1: "),
-    ("papers/fedlsa/dvc.yaml", RUN, "fedlsa/dvc.yaml: not as paper.yaml says; `fedrepro sync` writes it")])
+@pytest.mark.parametrize(
+    "path, command, message",
+    [
+        ("pipeline/methods/fedavg.py", STATUS, "pipeline/methods/fedavg.py, line 1: "),
+        ("papers/fedlsa/dvc.yaml", RUN, "fedlsa/dvc.yaml: not as paper.yaml says; `fedrepro sync` writes it"),
+    ],
+)
 def test_a_file_that_is_not_utf_8(checkout, path, command, message):
     content = (checkout / path).read_bytes()
     try:
@@ -183,11 +265,13 @@ def test_a_result_that_was_edited(checkout):
 def test_a_learning_rate_in_powers_of_ten_is_a_number(tmp_path):
     """To YAML 1.1, 1e-2 is text."""
     from pipeline.schema import read_yaml
+
     (tmp_path / "x.yaml").write_text("a: 1e-2\nb: 1e5\nc: 1.5E+3\nd: 539868e7c9\n")
     assert read_yaml(tmp_path / "x.yaml") == {"a": 0.01, "b": 1e5, "c": 1500.0, "d": "539868e7c9"}
 
 
 # -- places and programs -------------------------------------------------------------------------------------
+
 
 def test_a_mirror_with_another_file(checkout, tmp_path):
     (tmp_path / "mnist.npz").write_bytes(b"cut")
@@ -201,8 +285,10 @@ def test_images_without_labels_to_train_on(checkout):
     assert called(checkout, "stages.data", "photo_patches")[0] == 0
     try:
         (checkout / PAPER).write_text(text.replace("set: digit_domains, size: 20", "set: photo_patches"))
-        refused(called(checkout, "stages.partition", "fedlsa/mini"),
-                "miniature.scenario.data.set: 'photo_patches' has no labels: it can be public data only")
+        refused(
+            called(checkout, "stages.partition", "fedlsa/mini"),
+            "miniature.scenario.data.set: 'photo_patches' has no labels: it can be public data only",
+        )
     finally:
         (checkout / PAPER).write_text(text, encoding="utf-8")
         shutil.rmtree(checkout / "data/photo_patches")
@@ -235,8 +321,10 @@ def test_an_archive_without_git(checkout, tmp_path):
 
 def test_a_python_without_the_packages(checkout, tmp_path):
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
-    refused(called(checkout, "pipeline", "status", python=str(tmp_path / "bare/bin/python")),
-            "the package 'click' is not installed in this Python")
+    refused(
+        called(checkout, "pipeline", "status", python=str(tmp_path / "bare/bin/python")),
+        "the package 'click' is not installed in this Python",
+    )
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
@@ -257,7 +345,13 @@ def test_a_cluster_that_is_not_there(checkout, tmp_path):
 
 
 def test_an_mlflow_that_is_down_costs_a_warning(checkout):
-    code, _, errors = called(checkout, "pipeline", "import", FEDREPRO_TRACKING="on",
-                             MLFLOW_TRACKING_URI="http://127.0.0.1:9")
-    assert code == 0 and errors.count("\n") == 1 and errors.startswith(
-        "warning: MLflow at http://127.0.0.1:9 does not answer (Connection refused); call this again")
+    code, _, errors = called(
+        checkout, "pipeline", "import", FEDREPRO_TRACKING="on", MLFLOW_TRACKING_URI="http://127.0.0.1:9"
+    )
+    assert (
+        code == 0
+        and errors.count("\n") == 1
+        and errors.startswith(
+            "warning: MLflow at http://127.0.0.1:9 does not answer (Connection refused); call this again"
+        )
+    )

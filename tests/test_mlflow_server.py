@@ -1,5 +1,6 @@
 """A real MLflow server on loopback: a cell logged through `pipeline.cells.tracking`, read back, and compared
 in a browser, by the links that `fedrepro ui` prints, too."""
+
 import json
 import os
 import re
@@ -76,7 +77,7 @@ def server(tmp_path_factory):
         )
     try:
         address = f"http://127.0.0.1:{port}"
-        deadline = time.monotonic() + 180                           # seconds of imports on a busy machine
+        deadline = time.monotonic() + 180  # seconds of imports on a busy machine
         while not answers(f"{address}/health"):
             assert process.poll() is None and time.monotonic() < deadline, (folder / "log").read_text()[
                 -3000:
@@ -99,6 +100,7 @@ def answers(address: str) -> bool:
 def living(session: int) -> list[str]:
     """Processes of a session that still run."""
     import psutil
+
     found = []
     for process in psutil.process_iter():
         try:
@@ -155,6 +157,7 @@ def logged(server, tmp_path_factory):
     """(client, experiment, runs by name, results, repository) after two committed miniature cells were
     imported."""
     import mlflow
+
     root = tmp_path_factory.mktemp("root")
     for name in (
         "params.yaml",
@@ -235,12 +238,14 @@ def test_a_column_block_of_a_table_is_one_search(logged):
 @pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM)
 def test_the_compare_page_shows_the_methods_side_by_side(logged, server, tmp_path):
     _, experiment, runs, measured, _ = logged
-    address = (f"{server}/#/compare-runs?runs={quote(json.dumps([run.info.run_id for run in runs.values()]))}"
-               f"&experiments={quote(json.dumps([experiment.experiment_id]))}")
+    address = (
+        f"{server}/#/compare-runs?runs={quote(json.dumps([run.info.run_id for run in runs.values()]))}"
+        f"&experiments={quote(json.dumps([experiment.experiment_id]))}"
+    )
     shown = text_of(address, "reported/weighted", tmp_path)
     assert f"Comparing {len(runs)} Runs from 1 Experiment" in shown
     assert all(name in shown for name in runs) and "reported/weighted" in shown
-    for result in measured.values():                                # MLflow shows four digits
+    for result in measured.values():  # MLflow shows four digits
         assert all(f"{value:.4g}" in shown for value in result["measures"]["weighted"])
 
 

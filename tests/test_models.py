@@ -1,5 +1,6 @@
 """The networks: counts and shapes of the released networks, the split into features and head, dropout, and
 agreement with independent forms."""
+
 import copy
 from functools import cache
 
@@ -41,7 +42,7 @@ def count(tensors):
 @cache
 def outline(name, channels=3, size=32, classes=10):
     """A network without storage, for counts and shapes."""
-    if name in DEEP and size != 32:                    # its layers do not depend on the size
+    if name in DEEP and size != 32:  # its layers do not depend on the size
         return outline(name, channels, 32, classes)
     with torch.device("meta"):
         return build(Model(name), channels, size, classes)
@@ -63,6 +64,7 @@ def trained(name):
 
 
 # -- memory ------------------------------------------------------------------------------------------------
+
 
 def inception() -> Network:
     branches = [
@@ -102,7 +104,7 @@ def test_branches_computed_once_more_give_the_same_bits(precision, outside, monk
 
 # -- counts ------------------------------------------------------------------------------------------------
 
-DEEP_COUNTS = [                                   # name, width, parameters for 10, 31 and 65 classes, buffers
+DEEP_COUNTS = [  # name, width, parameters for 10, 31 and 65 classes, buffers
     ("resnet10", 512, (4_903_242, 4_914_015, 4_931_457), 5_772),
     ("resnet12", 512, (4_977_226, 4_987_999, 5_005_441), 6_030),
     ("resnet18", 512, (11_173_962, 11_184_735, 11_202_177), 9_620),
@@ -124,28 +126,34 @@ def test_counts_of_deep_networks(name, width, parameters, buffers):
         assert network.width == width
 
 
-@pytest.mark.parametrize("name, channels, size, classes, expected", [
-    ("cnn4", 1, 28, 10, 47_658),
-    ("cnn5", 3, 32, 10, 67_770),
-    ("vit_head", 3, 224, 10, 25_994),
-    ("lenet", 3, 32, 10, 62_006),
-    ("fedlsa", 3, 32, 10, 62_006),
-    ("fedlsa", 3, 224, 7, 5_407_031),
-    ("fedlsa", 3, 225, 7, 5_407_031),
-    ("simple_cnn", 3, 32, 10, 92_626),
-    ("fedavg_cnn", 1, 28, 10, 582_026),
-])
+@pytest.mark.parametrize(
+    "name, channels, size, classes, expected",
+    [
+        ("cnn4", 1, 28, 10, 47_658),
+        ("cnn5", 3, 32, 10, 67_770),
+        ("vit_head", 3, 224, 10, 25_994),
+        ("lenet", 3, 32, 10, 62_006),
+        ("fedlsa", 3, 32, 10, 62_006),
+        ("fedlsa", 3, 224, 7, 5_407_031),
+        ("fedlsa", 3, 225, 7, 5_407_031),
+        ("simple_cnn", 3, 32, 10, 92_626),
+        ("fedavg_cnn", 1, 28, 10, 582_026),
+    ],
+)
 def test_counts_of_small_networks(name, channels, size, classes, expected):
     network = outline(name, channels, size, classes)
     assert count(network.parameters()) == expected
     assert count(network.buffers()) == 0
 
 
-@pytest.mark.parametrize("channels, size, classes, phi, pi, theta", [
-    (3, 32, 10, 258_624, 1_290, 259_914),         # CIFAR-10
-    (3, 32, 100, 258_624, 12_900, 271_524),       # CIFAR-100
-    (1, 28, 47, 183_296, 6_063, 189_359),         # EMNIST
-])
+@pytest.mark.parametrize(
+    "channels, size, classes, phi, pi, theta",
+    [
+        (3, 32, 10, 258_624, 1_290, 259_914),  # CIFAR-10
+        (3, 32, 100, 258_624, 12_900, 271_524),  # CIFAR-100
+        (1, 28, 47, 183_296, 6_063, 189_359),  # EMNIST
+    ],
+)
 def test_counts_of_the_parts_of_cnn2(channels, size, classes, phi, pi, theta):
     network = outline("cnn2", channels, size, classes)
     parts = [count(part.parameters()) for part in (network.features, network.head, network)]
@@ -154,62 +162,101 @@ def test_counts_of_the_parts_of_cnn2(channels, size, classes, phi, pi, theta):
 
 # -- shapes ------------------------------------------------------------------------------------------------
 
+
 def shapes(network, kinds, inputs):
     """Output shapes, without the batch, of the layers of these kinds, in order of use."""
     seen = []
-    hooks = [layer.register_forward_hook(lambda _, __, out: seen.append(tuple(out.shape[1:])))
-             for layer in network.modules() if isinstance(layer, kinds)]
+    hooks = [
+        layer.register_forward_hook(lambda _, __, out: seen.append(tuple(out.shape[1:])))
+        for layer in network.modules()
+        if isinstance(layer, kinds)
+    ]
     network(torch.empty(inputs, device="meta"))
     for hook in hooks:
         hook.remove()
     return seen
 
 
-@pytest.mark.parametrize("name, inputs, expected", [
-    ("cnn2", (2, 3, 32, 32), [(32, 28, 28), (32, 14, 14), (64, 10, 10), (64, 5, 5), (1600,), (128,), (10,)]),
-    ("fedavg_cnn", (2, 1, 28, 28), [(32, 24, 24), (32, 12, 12), (64, 8, 8), (64, 4, 4), (1024,), (512,),
-                                    (10,)]),
-    ("cnn4", (2, 1, 28, 28), [(10, 24, 24), (10, 12, 12), (20, 8, 8), (20, 4, 4), (320,), (128,), (10,)]),
-    ("cnn5", (2, 3, 32, 32), [(6, 28, 28), (6, 14, 14), (16, 10, 10), (16, 5, 5), (400,), (120,), (128,),
-                              (10,)]),
-    ("lenet", (2, 3, 32, 32), [(6, 28, 28), (6, 14, 14), (16, 10, 10), (16, 5, 5), (400,), (120,), (84,),
-                               (10,)]),
-    ("fedlsa", (2, 3, 224, 224), [(6, 220, 220), (6, 110, 110), (16, 106, 106), (16, 53, 53), (44_944,),
-                                  (120,), (84,), (10,)]),
-    ("simple_cnn", (2, 3, 32, 32), [(6, 28, 28), (6, 14, 14), (16, 10, 10), (16, 5, 5), (400,), (120,), (84,),
-                                    (84,), (256,), (10,)]),
-    ("vit_head", (2, 192), [(192,), (128,), (10,)]),
-])
+@pytest.mark.parametrize(
+    "name, inputs, expected",
+    [
+        (
+            "cnn2",
+            (2, 3, 32, 32),
+            [(32, 28, 28), (32, 14, 14), (64, 10, 10), (64, 5, 5), (1600,), (128,), (10,)],
+        ),
+        (
+            "fedavg_cnn",
+            (2, 1, 28, 28),
+            [(32, 24, 24), (32, 12, 12), (64, 8, 8), (64, 4, 4), (1024,), (512,), (10,)],
+        ),
+        ("cnn4", (2, 1, 28, 28), [(10, 24, 24), (10, 12, 12), (20, 8, 8), (20, 4, 4), (320,), (128,), (10,)]),
+        (
+            "cnn5",
+            (2, 3, 32, 32),
+            [(6, 28, 28), (6, 14, 14), (16, 10, 10), (16, 5, 5), (400,), (120,), (128,), (10,)],
+        ),
+        (
+            "lenet",
+            (2, 3, 32, 32),
+            [(6, 28, 28), (6, 14, 14), (16, 10, 10), (16, 5, 5), (400,), (120,), (84,), (10,)],
+        ),
+        (
+            "fedlsa",
+            (2, 3, 224, 224),
+            [(6, 220, 220), (6, 110, 110), (16, 106, 106), (16, 53, 53), (44_944,), (120,), (84,), (10,)],
+        ),
+        (
+            "simple_cnn",
+            (2, 3, 32, 32),
+            [(6, 28, 28), (6, 14, 14), (16, 10, 10), (16, 5, 5), (400,), (120,), (84,), (84,), (256,), (10,)],
+        ),
+        ("vit_head", (2, 192), [(192,), (128,), (10,)]),
+    ],
+)
 def test_layer_shapes_of_small_networks(name, inputs, expected):
     channels, size = inputs[1], inputs[-1]
     network = outline(name, channels, size)
     assert shapes(network, (nn.Conv2d, nn.MaxPool2d, nn.Flatten, nn.Linear), inputs) == expected
 
 
-@pytest.mark.parametrize("name, at_32, at_16", [
-    ("resnet10", (512, 4, 4), (512, 2, 2)), ("resnet12", (512, 4, 4), (512, 2, 2)),
-    ("resnet18", (512, 4, 4), (512, 2, 2)),
-    ("resnet34", (512, 4, 4), (512, 2, 2)), ("efficientnet", (320, 2, 2), (320, 1, 1)),
-    ("mobilenetv2", (1280, 4, 4), (1280, 2, 2)),
-    ("googlenet", (1024, 8, 8), (1024, 4, 4)), ("shufflenet", (800, 4, 4), (800, 2, 2)),
-    ("cnn3_bn", (64, 8, 8), (64, 4, 4)),
-])
+@pytest.mark.parametrize(
+    "name, at_32, at_16",
+    [
+        ("resnet10", (512, 4, 4), (512, 2, 2)),
+        ("resnet12", (512, 4, 4), (512, 2, 2)),
+        ("resnet18", (512, 4, 4), (512, 2, 2)),
+        ("resnet34", (512, 4, 4), (512, 2, 2)),
+        ("efficientnet", (320, 2, 2), (320, 1, 1)),
+        ("mobilenetv2", (1280, 4, 4), (1280, 2, 2)),
+        ("googlenet", (1024, 8, 8), (1024, 4, 4)),
+        ("shufflenet", (800, 4, 4), (800, 2, 2)),
+        ("cnn3_bn", (64, 8, 8), (64, 4, 4)),
+    ],
+)
 def test_last_map_of_deep_networks(name, at_32, at_16):
     network = outline(name)
     for size, expected in ((32, at_32), (16, at_16)):
         assert network.features[:-2](torch.empty(2, 3, size, size, device="meta")).shape[1:] == expected
 
 
-@pytest.mark.parametrize("name, channels, size", [
-    *((name, 1, 28) for name in NAMES if name != "vit_head"),
-    *((name, channels, size) for name in STACKS if name != "vit_head"
-      for channels, size in ((1, 16), (3, 64), (3, 225))),
-])
+@pytest.mark.parametrize(
+    "name, channels, size",
+    [
+        *((name, 1, 28) for name in NAMES if name != "vit_head"),
+        *(
+            (name, channels, size)
+            for name in STACKS
+            if name != "vit_head"
+            for channels, size in ((1, 16), (3, 64), (3, 225))
+        ),
+    ],
+)
 def test_grey_and_other_sizes(name, channels, size):
     network = outline(name, channels, size, 7)
     features = network.features(torch.empty(2, channels, size, size, device="meta"))
     assert features.shape == (2, network.width * (2 if name.endswith("_gaussian") else 1))
-    assert network.head(features[:, :network.width]).shape == (2, 7)
+    assert network.head(features[:, : network.width]).shape == (2, 7)
 
 
 def test_stages_of_resnet34():
@@ -219,13 +266,14 @@ def test_stages_of_resnet34():
 
 # -- the split ---------------------------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize("name", NAMES)
 def test_network_is_head_of_features(name):
     network, x = trained(name), images(name)
     with torch.no_grad():
         logits = network(x)
         # of a Gaussian, its mean
-        assert torch.equal(logits, network.head(network.features(x)[:, :network.width]))
+        assert torch.equal(logits, network.head(network.features(x)[:, : network.width]))
         assert torch.equal(logits, network(x))
     assert logits.shape == (3, 5)
     assert network.head.in_features == network.width
@@ -236,7 +284,7 @@ def test_network_is_head_of_features(name):
 def test_samples_do_not_depend_on_their_batch_in_eval_mode(name):
     network, x = trained(name), images(name)
     with torch.no_grad():
-        alone = torch.cat([network(x[i:i + 1]) for i in range(len(x))])
+        alone = torch.cat([network(x[i : i + 1]) for i in range(len(x))])
         torch.testing.assert_close(network(x), alone, rtol=1e-4, atol=1e-5)
 
 
@@ -285,8 +333,10 @@ def test_small_networks_train_on_one_sample(name):
     assert network(images(name, batch=1)).shape == (1, 5)
 
 
-@pytest.mark.parametrize("name, parameters", [("resnet10", 2_625_536), ("resnet12", 2_625_536),
-                                              ("shufflenet", 2_920_448), ("mobilenetv2", 3_411_968)])
+@pytest.mark.parametrize(
+    "name, parameters",
+    [("resnet10", 2_625_536), ("resnet12", 2_625_536), ("shufflenet", 2_920_448), ("mobilenetv2", 3_411_968)],
+)
 def test_projectors_of_rahfl_have_the_published_counts(name, parameters):
     with torch.device("meta"):
         projector = build(Model(name, projector=1024), 3, 32, 10).projector
@@ -307,11 +357,13 @@ def test_initialisation_follows_the_global_seed():
     def weights(seed):
         torch.manual_seed(seed)
         return nn.utils.parameters_to_vector(build(Model("cnn4"), 1, 16, 3).parameters())
+
     assert torch.equal(weights(3), weights(3))
     assert not torch.equal(weights(3), weights(4))
 
 
 # -- options and errors ------------------------------------------------------------------------------------
+
 
 def test_width_and_activation_of_the_representation():
     torch.manual_seed(0)
@@ -324,15 +376,32 @@ def test_width_and_activation_of_the_representation():
     assert torch.equal(relu.features(x), linear.features(x).relu())
 
 
-@pytest.mark.parametrize("model, size, text", [
-    (Model("resnet-34"), 32, "unknown model 'resnet-34' (nearest: 'resnet34')"),
-    (Model("cnn2"), 15, "model 'cnn2': images of 15 x 15 pixels are too small, the side must be at least 16"),
-    (Model("lenet"), 3, "model 'lenet': images of 3 x 3 pixels are too small, the side must be at least 16"),
-    (Model("resnet10", features=64), 32, "model 'resnet10': its representation is fixed, leave out "
-                                         "'features' and 'activation'"),
-    (Model("googlenet", activation="none"), 32, "model 'googlenet': its representation is fixed, leave out "
-                                                "'features' and 'activation'"),
-])
+@pytest.mark.parametrize(
+    "model, size, text",
+    [
+        (Model("resnet-34"), 32, "unknown model 'resnet-34' (nearest: 'resnet34')"),
+        (
+            Model("cnn2"),
+            15,
+            "model 'cnn2': images of 15 x 15 pixels are too small, the side must be at least 16",
+        ),
+        (
+            Model("lenet"),
+            3,
+            "model 'lenet': images of 3 x 3 pixels are too small, the side must be at least 16",
+        ),
+        (
+            Model("resnet10", features=64),
+            32,
+            "model 'resnet10': its representation is fixed, leave out 'features' and 'activation'",
+        ),
+        (
+            Model("googlenet", activation="none"),
+            32,
+            "model 'googlenet': its representation is fixed, leave out 'features' and 'activation'",
+        ),
+    ],
+)
 def test_errors_are_one_line(model, size, text):
     with pytest.raises(ParamError) as error:
         build(model, 3, size, 10)
@@ -340,6 +409,7 @@ def test_errors_are_one_line(model, size, text):
 
 
 # -- dropout -----------------------------------------------------------------------------------------------
+
 
 def generator(seed):
     return torch.Generator().manual_seed(seed)
@@ -364,7 +434,7 @@ def test_dropout_keeps_the_mean():
     layer.generator = generator(0)
     out = layer(torch.ones(500, 200))
     assert out.unique().tolist() == pytest.approx([0, 1 / 0.7])
-    assert out.mean().item() == pytest.approx(1.0, abs=0.01)            # standard error 0.002
+    assert out.mean().item() == pytest.approx(1.0, abs=0.01)  # standard error 0.002
 
 
 def test_dropout_without_generator_follows_the_global_seed():
@@ -405,6 +475,7 @@ def test_dropout_acts_between_features_and_head(model):
 
 
 # -- against independent forms -----------------------------------------------------------------------------
+
 
 def test_cnn2_by_hand():
     torch.manual_seed(0)

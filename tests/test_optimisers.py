@@ -1,4 +1,5 @@
 """Our thin optimisers do what torch.optim does, bit for bit."""
+
 import os
 import subprocess
 import sys

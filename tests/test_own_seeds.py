@@ -1,4 +1,5 @@
 """`fedrepro run CELL --seeds 7,8`: seeds of a user's own, outside of git and of the tables."""
+
 import json
 import sys
 
@@ -39,7 +40,7 @@ def test_own_seeds_are_trained_beside_the_table_and_taken_over_later(project):
     edit(project / "params.yaml", lambda document: document["miniature"].update(seeds=[5]))
     stage(project, "partition", "fedcrl/mini")
     done = stage(project, "train", CELL)
-    assert "round" not in done.stderr.replace("4 rounds", "")              # nothing was trained again
+    assert "round" not in done.stderr.replace("4 rounds", "")  # nothing was trained again
     again = json.loads((Cell.parse(CELL).folder(project) / "result.json").read_text())
     assert again["measures"] == result["measures"]
     forget(project)

@@ -1,5 +1,6 @@
 """The five papers as data: every table, row and column leads to a scenario, a method and a measure, and the
 published numbers hold together except where a paper itself is inconsistent."""
+
 import csv
 import math
 import re
@@ -21,7 +22,7 @@ from pipeline.report.measures import COSTS
 from pipeline.report.study import Study
 from pipeline.schema import DELTA, MINIATURE, ROOT, Block, Cell, Domains, Grid, Subset, Table, load_paper
 
-PAPERS = ("fedccl", "fcclplus", "fedlsa", "rahfl", "fedcrl")          # those that come with FedRepro
+PAPERS = ("fedccl", "fcclplus", "fedlsa", "rahfl", "fedcrl")  # those that come with FedRepro
 
 KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 # Blocks that state a setting or a cost; no run measures them.
@@ -84,6 +85,7 @@ def number(row) -> float:
 
 
 # -- names and references ------------------------------------------------------------------------------------
+
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_names_are_kebab_and_labels_unique(paper):
@@ -160,14 +162,26 @@ def test_a_hyper_parameter_can_differ_in_a_scenario():
     assert Cell("fedcrl", "emnist-dir-01", "moon").resolve()[2] == {"mu": 1.0, "tau": 0.5}
 
 
-@pytest.mark.parametrize("old, new, message", [
-    ("rows: &rows {Averaged: null}", "rows: &rows {Averaged: fedavgg}",
-     "tables.table2.rows.Averaged: unknown method 'fedavgg' .nearest: 'fedavg'"),
-    ("scenarios: [cifar10-dir-01]\n    methods: [fedavg, fedcrl]",
-     "scenarios: [cifar10-dri-01]\n    methods: [fedavg, fedcrl]",
-     "figures.figure4.scenarios: unknown scenario 'cifar10-dri-01'"),
-    ("scenarios: {emnist-dir-01: &one", "scenarios: {emnist-dir-02: &one",
-     "methods.moon.scenarios: unknown scenario 'emnist-dir-02'")])
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        (
+            "rows: &rows {Averaged: null}",
+            "rows: &rows {Averaged: fedavgg}",
+            "tables.table2.rows.Averaged: unknown method 'fedavgg' .nearest: 'fedavg'",
+        ),
+        (
+            "scenarios: [cifar10-dir-01]\n    methods: [fedavg, fedcrl]",
+            "scenarios: [cifar10-dri-01]\n    methods: [fedavg, fedcrl]",
+            "figures.figure4.scenarios: unknown scenario 'cifar10-dri-01'",
+        ),
+        (
+            "scenarios: {emnist-dir-01: &one",
+            "scenarios: {emnist-dir-02: &one",
+            "methods.moon.scenarios: unknown scenario 'emnist-dir-02'",
+        ),
+    ],
+)
 def test_a_wrong_reference_is_named(tmp_path, old, new, message):
     text = (ROOT / "papers/fedcrl/paper.yaml").read_text()
     assert text.count(old) == 1
@@ -179,6 +193,7 @@ def test_a_wrong_reference_is_named(tmp_path, old, new, message):
 
 
 # -- tables --------------------------------------------------------------------------------------------------
+
 
 def test_a_row_can_have_a_scenario_of_its_own():
     table = Table(
@@ -343,10 +358,14 @@ def test_printed_deltas_are_differences_to_the_baseline(paper):
 
 # -- settings that the papers print --------------------------------------------------------------------------
 
+
 def printed(paper, key, **where):
     """{(dataset, method, column): value} of a settings table."""
-    return {(row["dataset"], row["method"], row["column"]): row["value"] for row in published(paper)[key]
-            if all(text in row[field] for field, text in where.items())}
+    return {
+        (row["dataset"], row["method"], row["column"]): row["value"]
+        for row in published(paper)[key]
+        if all(text in row[field] for field, text in where.items())
+    }
 
 
 FCCLPLUS = {
@@ -361,8 +380,9 @@ def test_fcclplus_networks_are_the_printed_ones():
     scenarios = load_paper("fcclplus").scenarios
     networks = printed("fcclplus", "table6")
     shown = {"MobileNet": "mobilenetv2"}
-    assert {(d, c): scenarios[FCCLPLUS[d]].models[c].name for d, _, c in networks} \
-        == {(d, c): shown.get(v, v.lower()) for (d, _, c), v in networks.items()}
+    assert {(d, c): scenarios[FCCLPLUS[d]].models[c].name for d, _, c in networks} == {
+        (d, c): shown.get(v, v.lower()) for (d, _, c), v in networks.items()
+    }
 
 
 @pytest.mark.parametrize("scenario", ["office-caltech", "office31"])
@@ -384,9 +404,12 @@ def test_fcclplus_hyper_parameters_are_the_printed_ones():
         "MOON": "moon-1",
     }
     methods_of = load_paper("fcclplus").methods
-    differ = {(method, column) for (_, method, column), value in printed("fcclplus", "table7").items()
-              if methods_of[keys[method]][{"lambda": "lam"}.get(column, column)] != float(value)}
-    assert differ == {("FCCL+", "mu")}                # Table 7 has 0.002, the text and the code 0.02
+    differ = {
+        (method, column)
+        for (_, method, column), value in printed("fcclplus", "table7").items()
+        if methods_of[keys[method]][{"lambda": "lam"}.get(column, column)] != float(value)
+    }
+    assert differ == {("FCCL+", "mu")}  # Table 7 has 0.002, the text and the code 0.02
 
 
 def test_fedcrl_settings_are_the_printed_ones():
@@ -414,6 +437,7 @@ def test_rahfl_local_epochs_follow_from_the_sizes():
 
 
 # -- the partitions on sets of the official size -------------------------------------------------------------
+
 
 def official_pool(data) -> Pool:
     """A pool with as many images per domain and part as the official set, classes in turn."""
@@ -450,9 +474,11 @@ def test_partitions_by_domain_and_size_can_be_cut(scenario):
 
 # What a partition of official size has otherwise than the print -> the words of the scenario's note that say
 # so.
-FEDLSA_DIFFERS = {("Digits", "Instances"): (203_587 + 9_000, "203,587 images, which leaves 25,000 for SYN"),
-                  ("PACS", "Feature Dimensions[0]"): (224, "prints a side of 225 pixels"),
-                  ("PACS", "Feature Dimensions[1]"): (224, "prints a side of 225 pixels")}
+FEDLSA_DIFFERS = {
+    ("Digits", "Instances"): (203_587 + 9_000, "203,587 images, which leaves 25,000 for SYN"),
+    ("PACS", "Feature Dimensions[0]"): (224, "prints a side of 225 pixels"),
+    ("PACS", "Feature Dimensions[1]"): (224, "prints a side of 225 pixels"),
+}
 FCCLPLUS_DIFFERS = {
     ("Digits", "SV"): (6.83, "SVHN's share is cut off"),
     ("Office Caltech", "D"): (47, "60 of DSLR's 127 are 47 %"),
@@ -543,6 +569,7 @@ def test_fedlsa_test_parts_have_the_sizes_that_the_printed_digits_fit():
 
 # -- DVC -----------------------------------------------------------------------------------------------------
 
+
 @pytest.fixture(scope="module")
 def stages():
     """Address -> what it writes, of all stages that DVC finds from the repository's root."""
@@ -576,8 +603,9 @@ def test_dvc_has_a_stage_for_every_cell_of_the_grids(paper, stages):
     }
     assert {stage for stage in stages if stage.startswith(at)} - drawing == expected
     full = document.grids.get("full", Grid([], []))  # in a folder of its own, for the size of the lock
-    assert {stage for stage in stages if stage.startswith(f"papers/{paper}/full/")} == \
-        {f"papers/{paper}/full/dvc.yaml:full@{s}-{m}" for s in full.scenarios for m in full.methods}
+    assert {stage for stage in stages if stage.startswith(f"papers/{paper}/full/")} == {
+        f"papers/{paper}/full/dvc.yaml:full@{s}-{m}" for s in full.scenarios for m in full.methods
+    }
 
 
 def test_a_stage_writes_what_its_cell_says(stages):

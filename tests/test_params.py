@@ -1,4 +1,5 @@
 """Bad parameters: one line that names file and key, with the nearest known name."""
+
 import dataclasses
 import re
 import shutil
@@ -57,34 +58,46 @@ def test_a_good_scenario():
     assert scenario.training.optimiser == Optimiser() and scenario.evaluation.last == 5
 
 
-@pytest.mark.parametrize("path, value, message", [
-    ("training.rounds", 0, "f: s.training.rounds: must be at least 1, found 0"),
-    ("training.rounds", 2.5, "f: s.training.rounds: expected int, found 2.5"),
-    ("training.rounds", True, "f: s.training.rounds: expected int, found True"),
-    ("training.round", 3, "f: s.training: unknown key 'round' .nearest: 'rounds'"),
-    ("training.optimiser", {"name": "adamw"}, "optimiser.name: unknown value 'adamw' .nearest: 'adam'"),
-    ("training.optimiser", {"lr": 0}, "optimiser.lr: must be above 0, found 0"),
-    ("training.optimiser", {"lr": float("nan")}, "optimiser.lr: must be finite"),
-    ("training.optimiser", {"lr": "1e-3"}, "optimiser.lr: expected float, found '1e-3'"),
-    ("training.optimiser", {"name": "adam", "momentum": 0.9}, "momentum belongs to sgd"),
-    ("partition.kind", "dirichlett", "f: s.partition.kind: unknown kind 'dirichlett' .nearest: 'dirichlet'"),
-    ("partition.kind", ["dirichlet"], "f: s.partition.kind: unknown kind"),
-    ("partition", {"kind": "domains", "clients": {}}, "'partition' has no client"),
-    ("partition", {"clients": 5}, "f: s.partition: expected a mapping with the key 'kind'"),
-    ("partition.beta", 0, "f: s.partition.beta: must be above 0"),
-    ("partition.train_share", 1.5, "f: s.partition.train_share: must be at most 1"),
-    ("data", "digits", "f: s.data: expected a mapping, found 'digits'"),
-    ("data.channels", 2, "f: s.data.channels: unknown value '2'"),
-    ("data.channels", True, "f: s.data.channels: unknown value 'True'"),
-    ("data.channels", 1.0, "f: s.data.channels: unknown value '1.0'"),
-    ("model", None, "give either 'model' or 'models'"),
-    ("seeds", [], "'seeds' must be different whole numbers"),
-    ("seeds", [1, 1], "'seeds' must be different whole numbers"),
-    ("seeds", [-1], r"f: s.seeds\[0\]: must be at least 0"),
-    ("evaluation.last", 0, "evaluation.last: must be at least 1"),
-    ("evaluation.last", 6, "f: s: 'evaluation.last' reports the mean over 6 rounds, and 'training.rounds'"),
-    ("corruption", 0.5, "f: s: 'corruption' chooses among the official training images: set 'partition"),
-    ("evaluation.tests", "domain", "unknown value 'domain' .nearest: 'domains'")])
+@pytest.mark.parametrize(
+    "path, value, message",
+    [
+        ("training.rounds", 0, "f: s.training.rounds: must be at least 1, found 0"),
+        ("training.rounds", 2.5, "f: s.training.rounds: expected int, found 2.5"),
+        ("training.rounds", True, "f: s.training.rounds: expected int, found True"),
+        ("training.round", 3, "f: s.training: unknown key 'round' .nearest: 'rounds'"),
+        ("training.optimiser", {"name": "adamw"}, "optimiser.name: unknown value 'adamw' .nearest: 'adam'"),
+        ("training.optimiser", {"lr": 0}, "optimiser.lr: must be above 0, found 0"),
+        ("training.optimiser", {"lr": float("nan")}, "optimiser.lr: must be finite"),
+        ("training.optimiser", {"lr": "1e-3"}, "optimiser.lr: expected float, found '1e-3'"),
+        ("training.optimiser", {"name": "adam", "momentum": 0.9}, "momentum belongs to sgd"),
+        (
+            "partition.kind",
+            "dirichlett",
+            "f: s.partition.kind: unknown kind 'dirichlett' .nearest: 'dirichlet'",
+        ),
+        ("partition.kind", ["dirichlet"], "f: s.partition.kind: unknown kind"),
+        ("partition", {"kind": "domains", "clients": {}}, "'partition' has no client"),
+        ("partition", {"clients": 5}, "f: s.partition: expected a mapping with the key 'kind'"),
+        ("partition.beta", 0, "f: s.partition.beta: must be above 0"),
+        ("partition.train_share", 1.5, "f: s.partition.train_share: must be at most 1"),
+        ("data", "digits", "f: s.data: expected a mapping, found 'digits'"),
+        ("data.channels", 2, "f: s.data.channels: unknown value '2'"),
+        ("data.channels", True, "f: s.data.channels: unknown value 'True'"),
+        ("data.channels", 1.0, "f: s.data.channels: unknown value '1.0'"),
+        ("model", None, "give either 'model' or 'models'"),
+        ("seeds", [], "'seeds' must be different whole numbers"),
+        ("seeds", [1, 1], "'seeds' must be different whole numbers"),
+        ("seeds", [-1], r"f: s.seeds\[0\]: must be at least 0"),
+        ("evaluation.last", 0, "evaluation.last: must be at least 1"),
+        (
+            "evaluation.last",
+            6,
+            "f: s: 'evaluation.last' reports the mean over 6 rounds, and 'training.rounds'",
+        ),
+        ("corruption", 0.5, "f: s: 'corruption' chooses among the official training images: set 'partition"),
+        ("evaluation.tests", "domain", "unknown value 'domain' .nearest: 'domains'"),
+    ],
+)
 def test_bad_scenario(path, value, message):
     with pytest.raises(ParamError, match=message):
         check(Scenario, changed(path, value), "f: s")
@@ -123,20 +136,24 @@ def test_client_names_of_models_and_sizes_agree():
         check(Scenario, document, "f: s")
 
 
-@pytest.mark.parametrize("text, message", [
-    ("a: 1\na: 2\n", "x.yaml:2: the key .a. is given twice"),
-    ("a: [1, 2\n", "x.yaml:.*expected .,. or .."),
-    ("a: !!python/object/apply:os.system ['true']\n", "x.yaml:1: could not determine a constructor"),
-    ("a: 1\nb: 2024-13-45\n", "x.yaml:2: '2024-13-45' is no timestamp"),
-    ("a: !!timestamp x\n", "x.yaml:1: 'x' is no timestamp"),
-    ("a: !!bool x\n", "x.yaml:1: 'x' is no bool"),
-    ("a: !!int x\n", "x.yaml:1: 'x' is no int"),
-    (f"a: {'9' * 5000}\n", "x.yaml:1: '9+ is no int"),
-    (f"a: {10**18 * 10}\n", "x.yaml:1: '10+' is no int"),
-    ("a: " + "[" * 100_000, "x.yaml:1: more than 50 levels"),
-    ("a: &a [*a]\n", "x.yaml:1: .a is inside itself"),
-    ("[]\n", r"x.yaml: expected a mapping, found \[\]"),
-    ("a: \x00\n", "x.yaml: .*characters are not allowed")])
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("a: 1\na: 2\n", "x.yaml:2: the key .a. is given twice"),
+        ("a: [1, 2\n", "x.yaml:.*expected .,. or .."),
+        ("a: !!python/object/apply:os.system ['true']\n", "x.yaml:1: could not determine a constructor"),
+        ("a: 1\nb: 2024-13-45\n", "x.yaml:2: '2024-13-45' is no timestamp"),
+        ("a: !!timestamp x\n", "x.yaml:1: 'x' is no timestamp"),
+        ("a: !!bool x\n", "x.yaml:1: 'x' is no bool"),
+        ("a: !!int x\n", "x.yaml:1: 'x' is no int"),
+        (f"a: {'9' * 5000}\n", "x.yaml:1: '9+ is no int"),
+        (f"a: {10**18 * 10}\n", "x.yaml:1: '10+' is no int"),
+        ("a: " + "[" * 100_000, "x.yaml:1: more than 50 levels"),
+        ("a: &a [*a]\n", "x.yaml:1: .a is inside itself"),
+        ("[]\n", r"x.yaml: expected a mapping, found \[\]"),
+        ("a: \x00\n", "x.yaml: .*characters are not allowed"),
+    ],
+)
 def test_bad_yaml(tmp_path, text, message):
     (tmp_path / "x.yaml").write_text(text)
     with pytest.raises(ParamError, match=message) as raised:
@@ -168,17 +185,22 @@ def test_a_name_becomes_no_path_and_no_command(name):
         check(Data, {"set": name}, "f: data")
 
 
-@pytest.mark.parametrize("place, value, message", [
-    ("methods.ours.label", 5, "expected str, found 5"),
-    ("methods.ours.algorithm", "a/b", "must be a name"),
-    ("methods.ours.scenarios", 5, "expected a mapping"),
-    ("scenarios.mini", SCENARIO, "the miniature has this name"),
-    ("tables.table1.published", "../x.csv", "must be a name"),
-    ("title", "a\x07", "holds the control character U.0007")])
+@pytest.mark.parametrize(
+    "place, value, message",
+    [
+        ("methods.ours.label", 5, "expected str, found 5"),
+        ("methods.ours.algorithm", "a/b", "must be a name"),
+        ("methods.ours.scenarios", 5, "expected a mapping"),
+        ("scenarios.mini", SCENARIO, "the miniature has this name"),
+        ("tables.table1.published", "../x.csv", "must be a name"),
+        ("title", "a\x07", "holds the control character U.0007"),
+    ],
+)
 def test_what_a_paper_may_not_hold_is_named(tmp_path, place, value, message):
     def put(paper):
         *parents, last = place.split(".")
         reduce(dict.__getitem__, parents, paper)[last] = value
+
     edit(found(tmp_path) / "papers/fedcrl/paper.yaml", put)
     with pytest.raises(ParamError, match=f"papers/fedcrl/paper.yaml: {place}: {message}"):
         load_paper("fedcrl", tmp_path)
@@ -194,11 +216,15 @@ def test_missing_file(tmp_path):
         read_yaml(tmp_path / "nothing.yaml")
 
 
-@pytest.mark.parametrize("text, message", [
-    ("fedcrl/mini", "expected <paper>/<scenario>/<method>"),
-    ("fedcrll/mini/fedavg", "unknown paper 'fedcrll' .nearest: 'fedcrl'"),
-    ("fedcrl/minni/fedavg", "papers/fedcrl/paper.yaml: unknown scenario 'minni' .nearest: 'mini'"),
-    ("fedcrl/mini/fedagv", "papers/fedcrl/paper.yaml: unknown method 'fedagv' .nearest: 'fedavg'")])
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("fedcrl/mini", "expected <paper>/<scenario>/<method>"),
+        ("fedcrll/mini/fedavg", "unknown paper 'fedcrll' .nearest: 'fedcrl'"),
+        ("fedcrl/minni/fedavg", "papers/fedcrl/paper.yaml: unknown scenario 'minni' .nearest: 'mini'"),
+        ("fedcrl/mini/fedagv", "papers/fedcrl/paper.yaml: unknown method 'fedagv' .nearest: 'fedavg'"),
+    ],
+)
 def test_bad_cell(text, message):
     with pytest.raises(ParamError, match=message):
         Cell.parse(text).resolve()
@@ -269,20 +295,44 @@ def one_stage_for_two_cells(document):
     document["grids"]["twice"] = {"scenarios": ["pacs", "pacs-64"], "methods": ["x", "64-x"]}
 
 
-@pytest.mark.parametrize("change, message", [
-    (lambda d: d["grids"].update(mini=GRID), "grids.mini: a stage of the paper has this name"),
-    (lambda d: d["grids"].update(figure1=GRID), "grids.figure1: a stage of the paper has this name"),
-    (lambda d: d["grids"].update(tuning=GRID | {"apart": True}), "grids.tuning: a folder of the paper has"),
-    (lambda d: d["figures"].update(report=d["figures"]["figure1"]), "figures.report: a stage of the paper"),
-    (lambda d: d["scenarios"].update(miniature=d["scenarios"]["pacs"]), "scenarios.miniature: the miniature"),
-    (lambda d: d["scenarios"].update({"office-caltech-trial": d["scenarios"]["pacs"]}),
-     "scenarios.office-caltech-trial: the miniature or a tuning has this name"),
-    (lambda d: d["figures"].update(claims=d["figures"]["figure1"]), "figures.claims: a section of the paper"),
-    (lambda d: d["figures"].update(table2=d["figures"]["figure1"]), "figures.table2: a section of the"),
-    (lambda d: d["methods"]["fedsr"].update(label="FedProx"), "methods.fedsr.label: fedprox has 'FedProx'"),
-    (lambda d: d["tables"]["table3"].update(number="2"), "tables.table3.number: table2 has '2' already"),
-    (one_stage_for_two_cells,
-     "grids: fedlsa/pacs/64-x and fedlsa/pacs-64/x would both be the stage twice@pacs-64-x; rename one")])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda d: d["grids"].update(mini=GRID), "grids.mini: a stage of the paper has this name"),
+        (lambda d: d["grids"].update(figure1=GRID), "grids.figure1: a stage of the paper has this name"),
+        (
+            lambda d: d["grids"].update(tuning=GRID | {"apart": True}),
+            "grids.tuning: a folder of the paper has",
+        ),
+        (
+            lambda d: d["figures"].update(report=d["figures"]["figure1"]),
+            "figures.report: a stage of the paper",
+        ),
+        (
+            lambda d: d["scenarios"].update(miniature=d["scenarios"]["pacs"]),
+            "scenarios.miniature: the miniature",
+        ),
+        (
+            lambda d: d["scenarios"].update({"office-caltech-trial": d["scenarios"]["pacs"]}),
+            "scenarios.office-caltech-trial: the miniature or a tuning has this name",
+        ),
+        (
+            lambda d: d["figures"].update(claims=d["figures"]["figure1"]),
+            "figures.claims: a section of the paper",
+        ),
+        (lambda d: d["figures"].update(table2=d["figures"]["figure1"]), "figures.table2: a section of the"),
+        (
+            lambda d: d["methods"]["fedsr"].update(label="FedProx"),
+            "methods.fedsr.label: fedprox has 'FedProx'",
+        ),
+        (lambda d: d["tables"]["table3"].update(number="2"), "tables.table3.number: table2 has '2' already"),
+        (
+            one_stage_for_two_cells,
+            "grids: fedlsa/pacs/64-x and fedlsa/pacs-64/x would both be the stage "
+            "twice@pacs-64-x; rename one",
+        ),
+    ],
+)
 def test_a_name_that_something_else_has_is_refused(tmp_path, change, message):
     shutil.copy(ROOT / "params.yaml", tmp_path)
     (tmp_path / "papers/fedlsa").mkdir(parents=True)
@@ -291,4 +341,3 @@ def test_a_name_that_something_else_has_is_refused(tmp_path, change, message):
     (tmp_path / "papers/fedlsa/paper.yaml").write_text(yaml.safe_dump(document))
     with pytest.raises(ParamError, match=re.escape(f"papers/fedlsa/paper.yaml: {message}")):
         check_names("fedlsa", tmp_path)
-

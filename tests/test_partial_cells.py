@@ -1,4 +1,5 @@
 """A cell whose scenario has some clients take part in a round and keeps others until the last one."""
+
 import dataclasses
 import io
 import json
@@ -23,8 +24,10 @@ CELL = Cell("fedcrl", "mini", "fedrep")
 @pytest.fixture(scope="module")
 def partial(project):
     """Three of the eight clients that train take part in a round; two come at the end."""
+
     def change(document):
         document["miniature"]["scenario"]["training"] |= {"participation": 3, "unseen": 0.2, "adaptation": 2}
+
     edit(project / "papers/fedcrl/paper.yaml", change)
     stage(project, "train", str(CELL), FEDREPRO_WORKERS="1")
     return project
@@ -48,7 +51,7 @@ def test_history_and_result_tell_who_took_part_and_the_newcomers_accuracy(partia
     found, problems = survey(partial)
     assert CELL in found and not [problem for problem in problems if problem.cell == CELL]
     features = loading.load_world(CELL, scenario(partial), 0, partial)[0].scalars("features")
-    assert result["traffic"]["up"] == result["traffic"]["down"] == features       # of one that takes part
+    assert result["traffic"]["up"] == result["traffic"]["down"] == features  # of one that takes part
 
 
 def test_the_two_executors_agree(partial):
@@ -65,7 +68,7 @@ def test_the_two_executors_agree(partial):
 def test_stopped_after_the_second_round_and_resumed(partial, method, monkeypatch):
     monkeypatch.setenv("FEDREPRO_CHECKPOINT_SECONDS", "0")
     cell = Cell("fedcrl", "across" if method == "scaffold" else "mini", method)
-    if method == "scaffold":                                  # the miniature has Adam, which it cannot take
+    if method == "scaffold":  # the miniature has Adam, which it cannot take
         monkeypatch.setitem(load_paper("fedcrl", partial).methods, method, {"lr": 0.05})
     whole = train_seed(Job(cell, 0, f"whole-{method}", partial))
     job = Job(cell, 0, f"stopped-{method}", partial)
@@ -73,6 +76,7 @@ def test_stopped_after_the_second_round_and_resumed(partial, method, monkeypatch
     def stop(row):
         if row["round"] == 3:
             raise KeyboardInterrupt
+
     with pytest.raises(KeyboardInterrupt):
         train_seed(job, stop)
     trained: list[dict] = []
@@ -88,9 +92,12 @@ def test_the_training_data_of_unseen_clients_reach_no_model(partial, monkeypatch
 
     def poisoned(*arguments):
         found = load(*arguments)
-        return found._replace(clients=tuple(
-            dataclasses.replace(client, images=-client.images) if k in late else client
-            for k, client in enumerate(found.clients)))
+        return found._replace(
+            clients=tuple(
+                dataclasses.replace(client, images=-client.images) if k in late else client
+                for k, client in enumerate(found.clients)
+            )
+        )
 
     def watched(job, scenario, method, state):
         ends.append(fingerprint(pack(state)))
@@ -101,8 +108,10 @@ def test_the_training_data_of_unseen_clients_reach_no_model(partial, monkeypatch
     monkeypatch.setattr(loading, "load", poisoned)
     runs.append(train_seed(Job(CELL, 0, "poisoned", partial)))
     assert len(late) == 2 and ends[0] == ends[1]
-    rows = [[{name: value for name, value in row.items() if "unseen" not in name} for row in run["rows"]]
-            for run in runs]
+    rows = [
+        [{name: value for name, value in row.items() if "unseen" not in name} for row in run["rows"]]
+        for run in runs
+    ]
     assert rows[0] == rows[1] and runs[0]["clients"] == runs[1]["clients"]
     assert runs[0]["rows"][-1]["unseen.weighted"] != runs[1]["rows"][-1]["unseen.weighted"]
 
@@ -118,6 +127,7 @@ def test_who_is_unseen(partial):
         world, tests = loading.load_world(CELL, scenario(partial, unseen=unseen), 0, partial)
         assert [client.name for client in world.clients] == [test.name for test in tests]
         return [client.name for client in world.clients]
+
     assert left(0.2) == [name for k, name in enumerate(names) if k not in draws[0]]
     assert left([names[3], names[1]]) == [name for k, name in enumerate(names) if k not in (1, 3)]
     world, tests = loading.load_newcomers(CELL, scenario(partial, unseen=[names[3]]), 0, partial)
@@ -130,9 +140,13 @@ def test_who_is_unseen(partial):
         left(names)
 
 
-@pytest.mark.parametrize(("method", "changes", "demand", "key"), [
-    ("fedala", {"unseen": None, "adaptation": None}, "partial participation", "participation"),
-    ("lgfedavg", {"participation": None}, "unseen clients", "unseen")])
+@pytest.mark.parametrize(
+    ("method", "changes", "demand", "key"),
+    [
+        ("fedala", {"unseen": None, "adaptation": None}, "partial participation", "participation"),
+        ("lgfedavg", {"participation": None}, "unseen clients", "unseen"),
+    ],
+)
 def test_a_method_without_a_rule_is_refused(partial, monkeypatch, method, changes, demand, key):
     monkeypatch.setitem(load_paper("fedcrl", partial).scenarios, "mini", scenario(partial, **changes))
     said = f"methods.{method}: {method} has no rule for {demand}, which the scenario 'mini' asks for by "
@@ -140,15 +154,19 @@ def test_a_method_without_a_rule_is_refused(partial, monkeypatch, method, change
         runnable(Cell("fedcrl", "mini", method), partial)
 
 
-@pytest.mark.parametrize(("changes", "said"), [
-    ({"participation": 0}, "here.training.participation: must be at least 1, found 0"),
-    ({"participation": 1.2}, "here.training.participation: must be at most 1, found 1.2"),
-    ({"participation": "few"}, "here.training.participation: expected float, found 'few'"),
-    ({"participation": 11}, "here: 'training.participation' is 11, of 10 clients"),
-    ({"unseen": 10}, "here: 'training.unseen' is 10, of 10 clients"),
-    ({"unseen": [3]}, r"here.training.unseen\[0\]: expected str, found 3"),
-    ({"adaptation": 3}, "here.training: 'adaptation' is of clients that come at the end"),
-    ({"unseen": 1, "tests": "pooled"}, "here: 'training.unseen' needs every client's test part")])
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"participation": 0}, "here.training.participation: must be at least 1, found 0"),
+        ({"participation": 1.2}, "here.training.participation: must be at most 1, found 1.2"),
+        ({"participation": "few"}, "here.training.participation: expected float, found 'few'"),
+        ({"participation": 11}, "here: 'training.participation' is 11, of 10 clients"),
+        ({"unseen": 10}, "here: 'training.unseen' is 10, of 10 clients"),
+        ({"unseen": [3]}, r"here.training.unseen\[0\]: expected str, found 3"),
+        ({"adaptation": 3}, "here.training: 'adaptation' is of clients that come at the end"),
+        ({"unseen": 1, "tests": "pooled"}, "here: 'training.unseen' needs every client's test part"),
+    ],
+)
 def test_bad_values_are_named(changes, said):
     document = {
         "data": {"set": "digits"},
@@ -164,6 +182,7 @@ def test_bad_values_are_named(changes, said):
 def test_a_share_and_a_count_are_told_apart():
     """1.0 is everyone, 1 is one client."""
     from pipeline.schema import Training
+
     given = {"rounds": 2, "batch_size": 8}
     for value in (1.0, 1, 0.5):
         read = check(Training, {**given, "participation": value}, "here").participation

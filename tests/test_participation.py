@@ -1,4 +1,5 @@
 """Rounds in which only some clients take part, and clients that come after the last round."""
+
 import dataclasses
 
 import pytest
@@ -30,9 +31,22 @@ from pipeline.methods.pfedme import PFedMe
 from pipeline.methods.scaffold import Scaffold
 
 PARTIAL = [
-    FedAvg(), FedProx(mu=0.1), Moon(mu=1.0, buffer=2), FedAvgM(), FedAdam(), Scaffold(), Scaffold(option="I"),
-    FedNova(), FedDyn(alpha=0.1), FedPer(), FedRep(head_epochs=1), LGFedAvg(), Ditto(), PFedMe(),
-    PerFedAvg(alpha=0.05, beta=0.05), Local(),
+    FedAvg(),
+    FedProx(mu=0.1),
+    Moon(mu=1.0, buffer=2),
+    FedAvgM(),
+    FedAdam(),
+    Scaffold(),
+    Scaffold(option="I"),
+    FedNova(),
+    FedDyn(alpha=0.1),
+    FedPer(),
+    FedRep(head_epochs=1),
+    LGFedAvg(),
+    Ditto(),
+    PFedMe(),
+    PerFedAvg(alpha=0.05, beta=0.05),
+    Local(),
 ]
 LATE = [method for method in PARTIAL if "unseen clients" in method.can] + [FedProto()]
 
@@ -55,6 +69,7 @@ def of_clients(state: State) -> dict[str, Clients]:
 
 # -- who takes part ------------------------------------------------------------------------------------------
 
+
 def test_the_draw_depends_on_seed_and_round_alone(monkeypatch):
     """The same for every executor, order of rounds and number of earlier draws; a share is of all clients."""
     drawn = {}
@@ -72,22 +87,27 @@ def test_the_draw_depends_on_seed_and_round_alone(monkeypatch):
 def test_how_many_take_part(wanted, count):
     """At least one, and never a client without data: with none that can train there is nothing to average."""
     w = image_world((9, 9, 0, 9, 9, 9), participation=wanted)
-    assert all(len(w.at(round).participants) == count and 2 not in w.at(round).participants
-               for round in range(1, 30))
-    assert w.participants == w.at(0).participants == tuple(range(6))          # all initialise
+    assert all(
+        len(w.at(round).participants) == count and 2 not in w.at(round).participants for round in range(1, 30)
+    )
+    assert w.participants == w.at(0).participants == tuple(range(6))  # all initialise
 
 
 def test_a_round_shows_absent_clients_without_data_and_the_whole_with_it():
     w = image_world((9, 9, 9), participation=1)
     once = w.at(1)
     [k] = once.participants
-    assert [len(client.labels) for client in once.clients] == list(once.sizes) == [9 * (j == k)
-                                                                                   for j in range(3)]
+    assert (
+        [len(client.labels) for client in once.clients]
+        == list(once.sizes)
+        == [9 * (j == k) for j in range(3)]
+    )
     assert once.whole.clients is w.clients and once.whole.sizes == (9, 9, 9) and once.whole.round == 1
     assert w.whole is w and image_world((9, 9, 9)).at(1).whole.round == 1
 
 
 # -- what a round of some does -------------------------------------------------------------------------------
+
 
 @pytest.mark.parametrize("method", PARTIAL, ids=named)
 def test_all_take_part_is_no_participation_at_all(method):
@@ -106,15 +126,18 @@ def test_the_absent_keep_what_is_their_own(method):
         kept = [same(old, new) for old, new in zip(before[name], now[name], strict=True)]
         assert kept == [k not in w.at(2).participants for k in range(5)], name
     missing = set(range(5)) - {*w.at(1).participants, *w.at(2).participants}
-    others = [dataclasses.replace(client, images=client.images * 100) if k in missing else client
-              for k, client in enumerate(w.clients)]
+    others = [
+        dataclasses.replace(client, images=client.images * 100) if k in missing else client
+        for k, client in enumerate(w.clients)
+    ]
     assert missing and same(run(method, World(others, w.training, 10, 0), 2), after)
 
 
 @pytest.mark.parametrize("method", PARTIAL, ids=named)
 def test_both_executors(method, monkeypatch):
-    ends = [run(method, world(executor, monkeypatch, participation=0.5))
-            for executor in ("sequential", "stacked")]
+    ends = [
+        run(method, world(executor, monkeypatch, participation=0.5)) for executor in ("sequential", "stacked")
+    ]
     assert largest_difference(State(plain(ends[0])), State(plain(ends[1]))) < 1e-9
 
 
@@ -125,31 +148,33 @@ def plain(state: State) -> dict:
 
 def test_stacks_that_are_kept_from_round_to_round(monkeypatch):
     """As on a GPU, where a stack with its recorded steps waits until its clients are drawn again."""
-    stacked, plainly = (world(name, monkeypatch, sizes=(20,) * 4, participation=2)
-                        for name in ("stacked", "sequential"))
+    stacked, plainly = (
+        world(name, monkeypatch, sizes=(20,) * 4, participation=2) for name in ("stacked", "sequential")
+    )
     stacked.executor.fixed = True
     ends = [run(FedAvg(), w, 12) for w in (stacked, plainly)]
     assert largest_difference(*ends) < 1e-9
-    assert 1 < len(stacked.executor.kept) <= 6                    # pairs of four clients
+    assert 1 < len(stacked.executor.kept) <= 6  # pairs of four clients
 
 
 # -- rules by hand -------------------------------------------------------------------------------------------
 # Clients A, B, C: F(y) = a / 2 (y - t)^2 with a = (1, 4, 2), t = (2, -1, 1); 3, 1 and 2 images in batches of
 # two, so two, one and one steps of 0.1, from y = 0. A and C take part in round 1, B and C in round 2.
 
+
 def trio(monkeypatch, **changes) -> World:
     monkeypatch.setattr(Method, "loss", quadratic)
     monkeypatch.setattr(World, "_drawn", lambda self, wanted: ((0, 2), (1, 2))[self.round - 1])
-    parts = ([[1., 2.]] * 3, [0] * 3), ([[4., -1.]], [0]), ([[2., 1.]] * 2, [0] * 2)
+    parts = ([[1.0, 2.0]] * 3, [0] * 3), ([[4.0, -1.0]], [0]), ([[2.0, 1.0]] * 2, [0] * 2)
     return tiny_world(monkeypatch, *parts, dtype=DOUBLE, participation=2, **changes)
 
 
 def test_fedavg_weighs_by_the_samples_of_those_who_take_part(monkeypatch):
     w = trio(monkeypatch)
     first, second = (from_zero(FedAvg(), w, rounds) for rounds in (1, 2))
-    close(y(first.model), (3 * .38 + 2 * .2) / 5)
-    close(y(second.model), (-.2152 + 2 * .4464) / 3)
-    close(y(from_zero(FedAvg(), trio(monkeypatch, **UNIFORM), 1).model), (.38 + .2) / 2)
+    close(y(first.model), (3 * 0.38 + 2 * 0.2) / 5)
+    close(y(second.model), (-0.2152 + 2 * 0.4464) / 3)
+    close(y(from_zero(FedAvg(), trio(monkeypatch, **UNIFORM), 1).model), (0.38 + 0.2) / 2)
 
 
 def test_scaffolds_control_moves_by_the_share_that_takes_part(monkeypatch):
@@ -157,11 +182,11 @@ def test_scaffolds_control_moves_by_the_share_that_takes_part(monkeypatch):
     w = trio(monkeypatch, **UNIFORM)
     state = from_zero(Scaffold(), w, 1)
     close(ys(state.controls), [-1.9, 0, -2])
-    close([y(state.model), y(state.control)], [.29, 2 / 3 * -1.95])
+    close([y(state.model), y(state.control)], [0.29, 2 / 3 * -1.95])
     state, trained = one_round(Scaffold(), state, w.at(2))
-    close(ys(trained.models)[1:], [-.096, .362])
+    close(ys(trained.models)[1:], [-0.096, 0.362])
     close(ys(state.controls), [-1.9, 5.16, -1.42])
-    close([y(state.model), y(state.control)], [.133, -1.3 + 2 / 3 * 2.87])
+    close([y(state.model), y(state.control)], [0.133, -1.3 + 2 / 3 * 2.87])
 
 
 def test_scaffolds_control_moves_by_the_samples_of_those_who_take_part(monkeypatch):
@@ -169,18 +194,18 @@ def test_scaffolds_control_moves_by_the_samples_of_those_who_take_part(monkeypat
     w = trio(monkeypatch)
     state = from_zero(Scaffold(), w, 1)
     c = -(3 * 1.9 + 2 * 2) / 6
-    close([y(state.model), y(state.control)], [(3 * .38 + 2 * .2) / 5, c])
+    close([y(state.model), y(state.control)], [(3 * 0.38 + 2 * 0.2) / 5, c])
     x = y(state.model)
     after, trained = one_round(Scaffold(), state, w.at(2))
-    b, own = 4 * (x + 1), 2 * (x - 1)                             # gradients at x: one step each
-    close(ys(trained.models)[1:], [x - .1 * (b + c), x - .1 * (own + 2 + c)])
+    b, own = 4 * (x + 1), 2 * (x - 1)  # gradients at x: one step each
+    close(ys(trained.models)[1:], [x - 0.1 * (b + c), x - 0.1 * (own + 2 + c)])
     close(ys(after.controls), [-1.9, b, own])
     close(y(after.control), c + (b + 2 * (own + 2)) / 6)
 
 
 def test_fednova_weighs_and_scales_by_those_who_take_part(monkeypatch):
     """A takes two steps and C one: tau_eff = 3/5 2 + 2/5 1."""
-    close(y(from_zero(FedNova(), trio(monkeypatch), 1).model), 1.6 * (3 / 5 * .38 / 2 + 2 / 5 * .2))
+    close(y(from_zero(FedNova(), trio(monkeypatch), 1).model), 1.6 * (3 / 5 * 0.38 / 2 + 2 / 5 * 0.2))
 
 
 def test_feddyns_server_moves_by_the_share_that_takes_part(monkeypatch):
@@ -191,7 +216,7 @@ def test_feddyns_server_moves_by_the_share_that_takes_part(monkeypatch):
     close(y(state.model), (1 + 2 / 3) / 2 - h)
     x = y(state.model)
     state, trained = one_round(method, state, w.at(2))
-    b, c = (-4 + x) / 5, (2 + x - 2 / 3) / 3                      # where a (y - t) + y - (x - v_k) = 0
+    b, c = (-4 + x) / 5, (2 + x - 2 / 3) / 3  # where a (y - t) + y - (x - v_k) = 0
     close(ys(trained.models)[1:], [b, c])
     close(y(state.model), (b + c) / 2 - (h - (b - x + c - x) / 3))
     close(ys(state.drifts)[0], 1)
@@ -200,12 +225,13 @@ def test_feddyns_server_moves_by_the_share_that_takes_part(monkeypatch):
 def test_a_feddyn_clients_pull_does_not_depend_on_who_else_is_there(monkeypatch):
     """alpha_k = alpha mean_j(n_j) / n_k with the mean over all clients."""
     w, seen = trio(monkeypatch), []
-    monkeypatch.setattr(FedDyn, "alphas", lambda self, weights: seen.append(weights) or [.1, .1, .1])
+    monkeypatch.setattr(FedDyn, "alphas", lambda self, weights: seen.append(weights) or [0.1, 0.1, 0.1])
     from_zero(FedDyn(), w, 2)
     assert seen == [[3, 1, 2]] * 3
 
 
 # -- clients that come after the last round ------------------------------------------------------------------
+
 
 def newcomers(**changes) -> World:
     made = image_clients((14, 9), seed=5)
@@ -222,7 +248,7 @@ def test_newcomers_change_nothing_and_get_a_model_each(method):
     assert same(models, method.adapted(state, newcomers()))
 
 
-@pytest.mark.parametrize("method", [FedAvg(), Scaffold(), FedDyn(alpha=.1), Moon(), FedAdam()], ids=named)
+@pytest.mark.parametrize("method", [FedAvg(), Scaffold(), FedDyn(alpha=0.1), Moon(), FedAdam()], ids=named)
 def test_a_global_model_is_scored_as_it_is(method):
     state = run(method, image_world(), 2)
     assert all(model is state.model for model in method.adapted(state, newcomers(unseen=2, adaptation=3)))
@@ -251,15 +277,15 @@ def test_dittos_newcomers_begin_as_the_global_model():
 
 
 def test_perfedavgs_newcomers_take_one_step():
-    method = PerFedAvg(alpha=.05)
+    method = PerFedAvg(alpha=0.05)
     state = run(method, image_world(), 1)
-    w = newcomers(batch_size=20)                                  # all of a client's images are its batch
+    w = newcomers(batch_size=20)  # all of a client's images are its batch
     for client, model in zip(w.clients, method.adapted(state, w), strict=True):
         network = w.network(0, state.model)
         loss = torch.nn.functional.cross_entropy(network(client.images), client.labels)
         named = dict(network.named_parameters())
         for name, gradient in zip(named, torch.autograd.grad(loss, list(named.values()))):
-            torch.testing.assert_close(model[name], state.model[name] - .05 * gradient)
+            torch.testing.assert_close(model[name], state.model[name] - 0.05 * gradient)
 
 
 def test_fedprotos_newcomers_train_with_the_prototypes():
@@ -275,6 +301,7 @@ def test_fedprotos_newcomers_train_with_the_prototypes():
 
 
 # -- who cannot ----------------------------------------------------------------------------------------------
+
 
 def test_a_subclass_has_no_rule_until_it_says_so():
     class Child(FedAvg):

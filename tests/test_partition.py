@@ -1,4 +1,5 @@
 """Numbers and identities of the five papers' partitions."""
+
 import dataclasses
 import hashlib
 
@@ -39,23 +40,24 @@ def everything(parts):
 
 
 def test_cap_of_the_worked_example():
-    rows = np.array([[[.7, .2, .1], [.7, .2, .1], [.1, .1, .8]]])
+    rows = np.array([[[0.7, 0.2, 0.1], [0.7, 0.2, 0.1], [0.1, 0.1, 0.8]]])
     assert cut(rows, np.array([10, 10, 10]))[0].tolist() == [[7, 7, 0], [2, 2, 1], [1, 1, 9]]
 
 
 def test_without_cap_the_third_class_is_cut_as_drawn():
-    rows = np.array([[[.5, .25, .25], [.5, .25, .25], [.5, .25, .25]]])
+    rows = np.array([[[0.5, 0.25, 0.25], [0.5, 0.25, 0.25], [0.5, 0.25, 0.25]]])
     assert cut(rows, np.array([8, 8, 8]), cap=False)[0].tolist() == [[4, 4, 4], [2, 2, 2], [2, 2, 2]]
 
 
 def test_a_draw_that_cannot_be_renormalised_is_never_accepted():
     # After class 0 clients 0 and 1 hold their share; class 1 lies on them alone.
-    rows = np.array([[[.5, .5, 0], [.5, .5, 0], [.5, .5, 0]]])
+    rows = np.array([[[0.5, 0.5, 0], [0.5, 0.5, 0], [0.5, 0.5, 0]]])
     assert (cut(rows, np.array([10, 2, 2])) == -1).all()
 
 
-@pytest.mark.parametrize("total, clients, least",
-                         [(60000, 20, 40), (60000, 100, 40), (131600, 20, 40), (1000, 20, 25)])
+@pytest.mark.parametrize(
+    "total, clients, least", [(60000, 20, 40), (60000, 100, 40), (131600, 20, 40), (1000, 20, 25)]
+)
 def test_minimum_size(total, clients, least):
     assert minimum_size(total, clients, 0.75) == least
 
@@ -95,11 +97,12 @@ def test_same_seed_same_partition_other_seed_another():
 
 
 DOMAINS = ("MNIST", "USPS", "SVHN", "SYN")
-RECORDED = {                                          # as they were when every seed had the same one
+RECORDED = {  # as they were when every seed had the same one
     "315dd2d5f359d423": (Dirichlet(5, 0.5), pool()),
     "e4c315902159b5e5": (Pathological(5, 4), pool()),
     "a129f2647b98f566": (Domains(dict.fromkeys(DOMAINS, 2), share=0.1, test="random"), pool(domains=DOMAINS)),
-    "bbf1fdc524fe90f2": (Subset({"MNIST": 50, "USPS": 30}, heldout=20), pool(domains=DOMAINS))}
+    "bbf1fdc524fe90f2": (Subset({"MNIST": 50, "USPS": 30}, heldout=20), pool(domains=DOMAINS)),
+}
 
 
 @pytest.mark.parametrize("recorded", RECORDED)
@@ -169,8 +172,10 @@ def test_pathological_ownership_of_cifar10(balanced):
     assert (len(np.unique(counts[counts > 0])) == 1) == balanced
 
 
-@pytest.mark.parametrize("clients, classes, k, per_class",
-                         [(20, 100, 20, 4), (20, 100, 10, 2), (20, 100, 50, 10), (100, 10, 2, 20)])
+@pytest.mark.parametrize(
+    "clients, classes, k, per_class",
+    [(20, 100, 20, 4), (20, 100, 10, 2), (20, 100, 50, 10), (100, 10, 2, 20)],
+)
 def test_pathological_owners_per_class(clients, classes, k, per_class):
     counts = pathological_counts(
         np.full(classes, 600), Pathological(clients, k), np.random.default_rng(0), 40, WHERE
@@ -228,7 +233,7 @@ def test_validation_scores_on_what_no_client_has_and_never_on_the_test_part():
     )
     assert all(np.array_equal(a, b) for a, b in zip(tested.train, chosen.train, strict=True))
     for i, domain in enumerate(DOMAINS):
-        parts = [*chosen.train[2 * i:2 * i + 2], chosen.domain_test[domain], tested.domain_test[domain]]
+        parts = [*chosen.train[2 * i : 2 * i + 2], chosen.domain_test[domain], tested.domain_test[domain]]
         assert sorted(np.concatenate(parts)) == np.flatnonzero(p.domains == i).tolist() and len(parts[2]) > 0
     assert np.array_equal(chosen.own_test[3], chosen.domain_test["USPS"])
     with pytest.raises(

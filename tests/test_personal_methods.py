@@ -1,5 +1,6 @@
 """Identities and worked numbers of the personalised baselines: FedPer, LG-FedAvg, pFedMe, Per-FedAvg, FedAMP,
 FedALA, Ditto, FedRep and MOON."""
+
 import dataclasses
 import math
 
@@ -45,8 +46,8 @@ from pipeline.methods.pfedme import PFedMe
 from pipeline.models import Network
 from pipeline.schema import Model, Optimiser
 
-B3 = ([[0., -1.], [1., 1.]], [0, 0])      # the third batch of Per-FedAvg's worked example
-ANCHOR = {"head.weight": [[.4, 0], [0, .4]], "head.bias": [.1, 0]}
+B3 = ([[0.0, -1.0], [1.0, 1.0]], [0, 0])  # the third batch of Per-FedAvg's worked example
+ANCHOR = {"head.weight": [[0.4, 0], [0, 0.4]], "head.bias": [0.1, 0]}
 DOUBLE = torch.float64
 
 
@@ -153,10 +154,20 @@ def test_fedper_and_fedrep_send_features_and_lgfedavg_the_head():
         assert method.traffic(world) == (world.scalars(), world.scalars())
 
 
-@pytest.mark.parametrize("method, wanted", [(FedPer(), "pre"), (FedRep(), "pre"), (LGFedAvg(), "pre"),
-                                            (FedALA(), "pre"), (Moon(), "pre"),
-                                            (PerFedAvg(), "pre"), (PFedMe(), "post"), (Ditto(), "post"),
-                                            (FedAMP(), "post")])
+@pytest.mark.parametrize(
+    "method, wanted",
+    [
+        (FedPer(), "pre"),
+        (FedRep(), "pre"),
+        (LGFedAvg(), "pre"),
+        (FedALA(), "pre"),
+        (Moon(), "pre"),
+        (PerFedAvg(), "pre"),
+        (PFedMe(), "post"),
+        (Ditto(), "post"),
+        (FedAMP(), "post"),
+    ],
+)
 def test_headline_hooks(method, wanted):
     assert method.headline == wanted
 
@@ -172,8 +183,14 @@ def test_one_client_alone_is_local(method):
 
 # -- LG-FedAvg -----------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("uniform, weight", [(False, [[.553073, -.126515], [.046927, .226515]]),
-                                             (True, [[.5467015, -.131252], [.0532985, .231252]])])
+
+@pytest.mark.parametrize(
+    "uniform, weight",
+    [
+        (False, [[0.553073, -0.126515], [0.046927, 0.226515]]),
+        (True, [[0.5467015, -0.131252], [0.0532985, 0.231252]]),
+    ],
+)
 def test_lgfedavg_heads_of_the_worked_example(monkeypatch, uniform, weight):
     """One client has made one step of FedPer's example, the other two; their sizes are in the ratio 1 to
     3."""
@@ -211,14 +228,36 @@ def test_lgfedavg_sharing_all_is_fedavg_and_sharing_nothing_is_local(monkeypatch
 
 # -- FedRep --------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("tau_h, tau_b, below, above", [
-    (1, 1, ([[1.025725, .052608], [-.028604, .978489]], [.009699, .091744]),
-     ([[.559528, -.119233], [.040472, .219233]], [.006415, .093585])),
-    (0, 1, ([[1.026128, .046547], [-.049247, .959940]], [.011991, .081936]),
-     (TINY["head.weight"], TINY["head.bias"])),
-    (2, 1, ([[1.023439, .054779], [-.015679, .989214]], [.006486, .096639]),
-     ([[.604945, -.055362], [-.004945, .155362]], [.001201, .098799])),
-    (2, 0, ([[1, 0], [0, 1]], [0, .1]), ([[.604945, -.055362], [-.004945, .155362]], [.001201, .098799]))])
+
+@pytest.mark.parametrize(
+    "tau_h, tau_b, below, above",
+    [
+        (
+            1,
+            1,
+            ([[1.025725, 0.052608], [-0.028604, 0.978489]], [0.009699, 0.091744]),
+            ([[0.559528, -0.119233], [0.040472, 0.219233]], [0.006415, 0.093585]),
+        ),
+        (
+            0,
+            1,
+            ([[1.026128, 0.046547], [-0.049247, 0.959940]], [0.011991, 0.081936]),
+            (TINY["head.weight"], TINY["head.bias"]),
+        ),
+        (
+            2,
+            1,
+            ([[1.023439, 0.054779], [-0.015679, 0.989214]], [0.006486, 0.096639]),
+            ([[0.604945, -0.055362], [-0.004945, 0.155362]], [0.001201, 0.098799]),
+        ),
+        (
+            2,
+            0,
+            ([[1, 0], [0, 1]], [0, 0.1]),
+            ([[0.604945, -0.055362], [-0.004945, 0.155362]], [0.001201, 0.098799]),
+        ),
+    ],
+)
 def test_fedrep_phases_of_the_mlp(monkeypatch, tau_h, tau_b, below, above):
     world, model = tiny(monkeypatch, network=mlp), start(MLP)
     method = FedRep(head_epochs=tau_h, feature_epochs=tau_b)
@@ -270,17 +309,24 @@ def test_fedrep_one_client_descends_its_loss(monkeypatch):
     assert all(after < before for before, after in zip(seen, seen[1:]))
 
 
-@pytest.mark.parametrize("method, parts, mean",
-                         [(FedRep(head_epochs=1, uniform=True), "features", "features"),
-                                                 (LGFedAvg(uniform=True), "heads", "head")],
-                         ids=["FedRep", "LGFedAvg"])
+@pytest.mark.parametrize(
+    "method, parts, mean",
+    [
+        (FedRep(head_epochs=1, uniform=True), "features", "features"),
+        (LGFedAvg(uniform=True), "heads", "head"),
+    ],
+    ids=["FedRep", "LGFedAvg"],
+)
 def test_uniform_mean_is_over_the_clients_with_data(method, parts, mean):
     state, trained = watched(method, image_world((4, 16, 0)), 1)
     assert equal(state[mean], weighted_mean(getattr(trained.models, parts), [1, 1, 0]))
 
 
-@pytest.mark.parametrize("method", [PFedMe(inner_steps=2), PerFedAvg(), FedRep(head_epochs=1), LGFedAvg()],
-                         ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize(
+    "method",
+    [PFedMe(inner_steps=2), PerFedAvg(), FedRep(head_epochs=1), LGFedAvg()],
+    ids=lambda m: type(m).__name__,
+)
 def test_uniform_mean_matters_for_unequal_sizes_only(method):
     uniform = dataclasses.replace(method, uniform=True)
     for sizes, same in (((6, 6), True), ((4, 16), False)):
@@ -298,12 +344,22 @@ def begun(model: Params) -> State:
     return State(model=model, personal=None)
 
 
-@pytest.mark.parametrize("options, w, theta", [
-    ({}, ([[.527739, -.158311], [.072261, .258311]], [.001251, .098749]),
-     ([[.558597, -.092951], [.041403, .192951]], [-.011348, .111348])),
-    ({"start": "reset"}, ([[.526219, -.161016], [.073781, .261016]], [.001015, .098985]),
-     ([[.552517, -.103773], [.047483, .203773]], [-.012292, .112292])),
-    ({"decay": .001}, ([[.527695, -.158300], [.072256, .258292]], [.001251, .098741]), None)])
+@pytest.mark.parametrize(
+    "options, w, theta",
+    [
+        (
+            {},
+            ([[0.527739, -0.158311], [0.072261, 0.258311]], [0.001251, 0.098749]),
+            ([[0.558597, -0.092951], [0.041403, 0.192951]], [-0.011348, 0.111348]),
+        ),
+        (
+            {"start": "reset"},
+            ([[0.526219, -0.161016], [0.073781, 0.261016]], [0.001015, 0.098985]),
+            ([[0.552517, -0.103773], [0.047483, 0.203773]], [-0.012292, 0.112292]),
+        ),
+        ({"decay": 0.001}, ([[0.527695, -0.158300], [0.072256, 0.258292]], [0.001251, 0.098741]), None),
+    ],
+)
 def test_pfedme_two_batches_of_the_tiny_head(monkeypatch, options, w, theta):
     world = tiny(monkeypatch)
     state = PFedMe(**SMALL, **options).round(begun(start()), world)
@@ -312,12 +368,17 @@ def test_pfedme_two_batches_of_the_tiny_head(monkeypatch, options, w, theta):
         head(state.personal[0], *theta)  # what the tables score, in storage of its own
 
 
-@pytest.mark.parametrize("options, sizes, wanted", [({"beta": 2.0, "uniform": True}, (3, 1), [-.5, 3]),
-                                                    ({"beta": 2.0}, (3, 1), [-.75, 2.5]),
-                                                    ({"beta": .5, "uniform": True}, (3, 1), [.625, .75])])
+@pytest.mark.parametrize(
+    "options, sizes, wanted",
+    [
+        ({"beta": 2.0, "uniform": True}, (3, 1), [-0.5, 3]),
+        ({"beta": 2.0}, (3, 1), [-0.75, 2.5]),
+        ({"beta": 0.5, "uniform": True}, (3, 1), [0.625, 0.75]),
+    ],
+)
 def test_pfedme_server_of_the_worked_example(monkeypatch, options, sizes, wanted):
     world = image_world(sizes)
-    ends = Clients([params({"head.w": [0, 1]}), params({"head.w": [.5, 2]})])
+    ends = Clients([params({"head.w": [0, 1]}), params({"head.w": [0.5, 2]})])
     monkeypatch.setattr(World, "local_steps", lambda *_, **__: Trained(ends, [], own=ends))
     close(PFedMe(**options).round(begun(params({"head.w": [1, 0]})), world).model["head.w"], wanted)
 
@@ -376,7 +437,7 @@ def test_pfedme_scores_theta_after_training_and_w_before():
 # -- Per-FedAvg ----------------------------------------------------------------------------------------------
 
 META = dict(alpha=0.5, beta=0.1)
-HF = ([[.496079, -.171938], [.103921, .271938]], [-.018022, .118022])
+HF = ([[0.496079, -0.171938], [0.103921, 0.271938]], [-0.018022, 0.118022])
 
 
 def meta(monkeypatch, method, *batches, model=None, **changes):
@@ -457,12 +518,12 @@ def test_perfedavg_one_client_replaces_the_global_model(monkeypatch):
 
 
 def test_perfedavg_trailing_chunk_is_cut_evenly_or_left_out(monkeypatch):
-    method, one = PerFedAvg(**META), ([[9., 9.]], [1])
-    two_left = meta(monkeypatch, method, B1, B2, B3)              # B1 and B2, then one sample of B3 each
+    method, one = PerFedAvg(**META), ([[9.0, 9.0]], [1])
+    two_left = meta(monkeypatch, method, B1, B2, B3)  # B1 and B2, then one sample of B3 each
     full = meta(monkeypatch, method, B1, B2)
     near(two_left, method.round(State(model=full), tiny(monkeypatch, B3, batch_size=1)).model, 1e-12)
     assert equal(meta(monkeypatch, method, B1, B2, B3, one), two_left)  # of three left the last is not used
-    assert equal(meta(monkeypatch, method, B1, B2, one), full)                   # one left: no step
+    assert equal(meta(monkeypatch, method, B1, B2, one), full)  # one left: no step
 
 
 def test_perfedavg_scores_a_copy_after_one_step_on_one_batch(monkeypatch):
@@ -506,7 +567,7 @@ def test_perfedavg_differences_share_their_dropout_mask():
 
 # -- FedAMP --------------------------------------------------------------------------------------------------
 
-THREE = Clients(params({"head.w": row}, DOUBLE) for row in ([0, 0], [1, 0], [0, .5]))
+THREE = Clients(params({"head.w": row}, DOUBLE) for row in ([0, 0], [1, 0], [0, 0.5]))
 
 
 def attention(alpha, sigma, models=THREE):
@@ -518,9 +579,11 @@ def messages(weights, models=THREE):
 
 
 def test_fedamp_weights_and_messages():
-    xi = attention(.1, 1.)
-    close(xi, [[.885332, .036788, .077880], [.036788, .934562, .028650], [.077880, .028650, .893469]])
-    close(messages(xi), [[.036788, .038940], [.934562, .014325], [.028650, .446735]])
+    xi = attention(0.1, 1.0)
+    close(
+        xi, [[0.885332, 0.036788, 0.077880], [0.036788, 0.934562, 0.028650], [0.077880, 0.028650, 0.893469]]
+    )
+    close(messages(xi), [[0.036788, 0.038940], [0.934562, 0.014325], [0.028650, 0.446735]])
     mixed = mix(THREE, xi)
     close(
         torch.stack([m["head.w"] for m in mixed]),
@@ -529,13 +592,13 @@ def test_fedamp_weights_and_messages():
 
 
 def test_fedamp_overshoot_and_its_guard():
-    xi = attention(1., 1.)
-    close(xi.diagonal()[[0, 2]], [-.146680, -.065306])
-    close(messages(xi), [[.367879, .389400], [.345616, .143252], [.286505, -.032653]])
+    xi = attention(1.0, 1.0)
+    close(xi.diagonal()[[0, 2]], [-0.146680, -0.065306])
+    close(messages(xi), [[0.367879, 0.389400], [0.345616, 0.143252], [0.286505, -0.032653]])
     kept = without_overshoot(xi)
     close(kept.sum(1), [1, 1, 1])
     assert (kept >= 0).all() and torch.equal(kept[1], xi[1])
-    close(kept[0], [0, .367879 / 1.146680, .778801 / 1.146680])
+    close(kept[0], [0, 0.367879 / 1.146680, 0.778801 / 1.146680])
 
 
 def test_fedamp_weights_are_symmetric_with_rows_of_one():
@@ -543,7 +606,7 @@ def test_fedamp_weights_are_symmetric_with_rows_of_one():
         params({"head.w": row}, DOUBLE)
         for row in torch.randn(5, 7, generator=torch.Generator().manual_seed(1)).tolist()
     )
-    xi = attention(.3, 2., models)
+    xi = attention(0.3, 2.0, models)
     assert torch.equal(xi, xi.T)
     close(xi.sum(1), [1] * 5, 1e-12)
     close(messages(xi, models).sum(0), sum(m["head.w"] for m in models).tolist(), 1e-12)
@@ -551,22 +614,22 @@ def test_fedamp_weights_are_symmetric_with_rows_of_one():
 
 def test_fedamp_limits():
     same = Clients([THREE[1]] * 3)
-    for alpha in (.1, 1000.):
-        close(messages(attention(alpha, .1, same), same), [[1, 0]] * 3, 1e-9)
+    for alpha in (0.1, 1000.0):
+        close(messages(attention(alpha, 0.1, same), same), [[1, 0]] * 3, 1e-9)
     # sigma to infinity, alpha / sigma = 1 / N
-    close(messages(attention(1e9 / 3, 1e9)), [[1 / 3, .5 / 3]] * 3, 1e-8)
-    assert torch.equal(attention(0., 1.), torch.eye(3, dtype=DOUBLE))
-    far = Clients(params({"head.w": [100. * k]}, DOUBLE) for k in range(3))
-    assert torch.equal(attention(1000., .1, far), torch.eye(3, dtype=DOUBLE))
+    close(messages(attention(1e9 / 3, 1e9)), [[1 / 3, 0.5 / 3]] * 3, 1e-8)
+    assert torch.equal(attention(0.0, 1.0), torch.eye(3, dtype=DOUBLE))
+    far = Clients(params({"head.w": [100.0 * k]}, DOUBLE) for k in range(3))
+    assert torch.equal(attention(1000.0, 0.1, far), torch.eye(3, dtype=DOUBLE))
 
 
 def test_fedamp_penalties():
-    w, u = params({"head.w": [0, 0]}), params({"head.w": [.036788, .038940]})
-    assert 1 / (2 * .1) * squared_distance(w, u).item() == pytest.approx(.014348, abs=1e-6)
-    assert 1 / (2 * .1) * distance(w, u).item() == pytest.approx(.267847, abs=1e-5)
+    w, u = params({"head.w": [0, 0]}), params({"head.w": [0.036788, 0.038940]})
+    assert 1 / (2 * 0.1) * squared_distance(w, u).item() == pytest.approx(0.014348, abs=1e-6)
+    assert 1 / (2 * 0.1) * distance(w, u).item() == pytest.approx(0.267847, abs=1e-5)
     w["head.w"].requires_grad_()
     close(torch.autograd.grad(distance(w, {"head.w": w["head.w"].detach()}), w["head.w"])[0], [0, 0])
-    close(torch.autograd.grad(distance(w, u), w["head.w"])[0].norm(), 1.)
+    close(torch.autograd.grad(distance(w, u), w["head.w"])[0].norm(), 1.0)
 
 
 def test_fedamp_pull_has_the_paper_weight(monkeypatch):
@@ -594,6 +657,7 @@ def test_fedamp_first_round_is_anchored_at_the_first_model():
         return cross_entropy(model(batch.images), batch.labels) + 1 / (2 * 0.5) * squared_distance(
             model.params, first
         )
+
     wanted = world.local_epochs(world.everyone(first), pulled).models
     assert all_equal(run(FedAMP(alpha=0.5), image_world(), 1).models, wanted)
 
@@ -618,6 +682,7 @@ def test_fedamp_client_without_data_changes_nothing():
 
 # -- FedALA --------------------------------------------------------------------------------------------------
 
+
 def mixing(monkeypatch, method, starting=True, **changes):
     """Weights, epochs and losses of a client with the tiny head that has received the anchor."""
     world, losses = tiny(monkeypatch, joined(B1, B2), **changes), []
@@ -629,11 +694,23 @@ def mixing(monkeypatch, method, starting=True, **changes):
     return weights, epochs, losses[-1], adaptive_mix(start(), start(ANCHOR), weights)
 
 
-@pytest.mark.parametrize("eta, weights, ends, loss", [
-    (1.0, ([[.931674, 1], [1, .899903]], [.985327, .985327]),
-     ([[.406833, 0], [0, .389990]], [.098533, .001467]), .785132),
-    (10.0, ([[.345186, 1], [1, .016282]], [.840862, .840862]),
-     ([[.465481, 0], [0, .301628]], [.084086, .015914]), .754734)])
+@pytest.mark.parametrize(
+    "eta, weights, ends, loss",
+    [
+        (
+            1.0,
+            ([[0.931674, 1], [1, 0.899903]], [0.985327, 0.985327]),
+            ([[0.406833, 0], [0, 0.389990]], [0.098533, 0.001467]),
+            0.785132,
+        ),
+        (
+            10.0,
+            ([[0.345186, 1], [1, 0.016282]], [0.840862, 0.840862]),
+            ([[0.465481, 0], [0, 0.301628]], [0.084086, 0.015914]),
+            0.754734,
+        ),
+    ],
+)
 def test_fedala_one_epoch(monkeypatch, eta, weights, ends, loss):
     method = FedALA(eta=eta, share=1.0)
     found, epochs, _, mixed = mixing(monkeypatch, method, starting=False)
@@ -651,8 +728,8 @@ def test_fedala_start_phase(monkeypatch):
     assert losses[:3] == pytest.approx([0.754734, 0.717708, 0.714669], abs=1e-6) and losses[
         -1
     ] == pytest.approx(0.699651, abs=1e-6)
-    head(weights, [[0, 1], [1, 0]], [.197216, .197216])
-    head(mixed, [[.5, 0], [0, .3]], [.019722, .080278])
+    head(weights, [[0, 1], [1, 0]], [0.197216, 0.197216])
+    head(mixed, [[0.5, 0], [0, 0.3]], [0.019722, 0.080278])
 
 
 def test_fedala_start_phase_is_capped_and_says_so(monkeypatch, capsys):
@@ -775,9 +852,15 @@ def test_fedala_dropout_is_off_while_weights_are_learnt_unless_asked_for():
 
 # -- Ditto ---------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("lam, v", [(0.0, ([[.570084, -.091011], [.029916, .191011]], [.003761, .096239])),
-                                    (1.0, ([[.545388, -.059122], [.016612, .216122]], [.020562, .079438])),
-                                    (10.0, ([[.413422, .048007], [-.013422, .351993]], [.081933, .018067]))])
+
+@pytest.mark.parametrize(
+    "lam, v",
+    [
+        (0.0, ([[0.570084, -0.091011], [0.029916, 0.191011]], [0.003761, 0.096239])),
+        (1.0, ([[0.545388, -0.059122], [0.016612, 0.216122]], [0.020562, 0.079438])),
+        (10.0, ([[0.413422, 0.048007], [-0.013422, 0.351993]], [0.081933, 0.018067])),
+    ],
+)
 def test_ditto_two_batches_of_the_tiny_head(monkeypatch, lam, v):
     state = Ditto(lam=lam).round(State(model=start(ANCHOR), personal=Clients([start()])), tiny(monkeypatch))
     head(state.personal[0], *v)
@@ -819,8 +902,13 @@ Z, GLOBAL, LAST = (
 )
 
 
-@pytest.mark.parametrize("tau, wanted, gradient", [(.5, .455384, [[0, .057281], [.353553, -.353553]]),
-                                                   (.1, .346998, [[0, .001243], [1.767767, -1.767767]])])
+@pytest.mark.parametrize(
+    "tau, wanted, gradient",
+    [
+        (0.5, 0.455384, [[0, 0.057281], [0.353553, -0.353553]]),
+        (0.1, 0.346998, [[0, 0.001243], [1.767767, -1.767767]]),
+    ],
+)
 def test_moon_contrast(tau, wanted, gradient):
     z = Z.clone().requires_grad_()
     value = model_contrast(z, GLOBAL, [LAST], tau)
@@ -829,31 +917,31 @@ def test_moon_contrast(tau, wanted, gradient):
 
 
 def test_moon_contrast_with_two_last_models():
-    assert model_contrast(Z, GLOBAL, [LAST, -GLOBAL], .5).item() == pytest.approx(.493172, abs=1e-6)
+    assert model_contrast(Z, GLOBAL, [LAST, -GLOBAL], 0.5).item() == pytest.approx(0.493172, abs=1e-6)
 
 
-@pytest.mark.parametrize("tau, wanted", [(.5, .924729), (1., .754387)])
+@pytest.mark.parametrize("tau, wanted", [(0.5, 0.924729), (1.0, 0.754387)])
 def test_moon_contrast_of_a_second_example(tau, wanted):
-    near_, far = torch.tensor([[1., 1], [1, -1]]), LAST
+    near_, far = torch.tensor([[1.0, 1], [1, -1]]), LAST
     value = model_contrast(Z, near_, [far], tau).item()
     assert value == pytest.approx(wanted, abs=1e-6)
     gap = (torch.cosine_similarity(Z, near_) - torch.cosine_similarity(Z, far)).mean().item()
     assert model_contrast(Z, far, [near_], tau).item() == pytest.approx(value + gap / tau, abs=1e-6)
 
 
-@pytest.mark.parametrize("tau", [.01, .5, 1.])
+@pytest.mark.parametrize("tau", [0.01, 0.5, 1.0])
 def test_moon_contrast_of_equal_models_is_log_two_without_gradient(tau):
     z = Z.clone().requires_grad_()
     value = model_contrast(z, GLOBAL, [GLOBAL], tau)
-    assert value.item() == pytest.approx(.693147, abs=1e-6)
+    assert value.item() == pytest.approx(0.693147, abs=1e-6)
     close(torch.autograd.grad(value, z)[0], [[0, 0], [0, 0]])
 
 
 def test_moon_contrast_ignores_lengths_and_grows_with_the_last_models_cosine():
-    value = model_contrast(Z, GLOBAL, [LAST], .5)
-    torch.testing.assert_close(model_contrast(3 * Z, .1 * GLOBAL, [7 * LAST], .5), value)
-    assert model_contrast(Z, GLOBAL, [LAST + Z], .5) > value
-    assert model_contrast(Z, GLOBAL, [], .5).item() == 0
+    value = model_contrast(Z, GLOBAL, [LAST], 0.5)
+    torch.testing.assert_close(model_contrast(3 * Z, 0.1 * GLOBAL, [7 * LAST], 0.5), value)
+    assert model_contrast(Z, GLOBAL, [LAST + Z], 0.5) > value
+    assert model_contrast(Z, GLOBAL, [], 0.5).item() == 0
 
 
 def test_moon_mu_zero_is_fedavg_and_so_is_the_first_round():
@@ -884,7 +972,7 @@ def test_moon_loss_takes_every_buffered_model(monkeypatch):
         Handle(world.network(0, start(MLP))),
         Batch(torch.tensor(B1[0], dtype=DOUBLE).reshape(-1, 2, 1, 1), torch.tensor(B1[1])),
     )
-    others = [Params((n, v * scale + .1) for n, v in start(MLP).items()) for scale in (.5, -.5, 2.)]
+    others = [Params((n, v * scale + 0.1) for n, v in start(MLP).items()) for scale in (0.5, -0.5, 2.0)]
     method = Moon(mu=2.0)
     found = method.loss(handle, batch, others[0], {"0": others[1], "1": others[2]}).item()
     near_, *far = (handle.other(model).features(batch.images) for model in others)
@@ -983,6 +1071,7 @@ def test_a_run_goes_on_from_a_checkpoint(method, tmp_path):
             world = world.at(number)
             state = method.round(state, world)
         return method.deployed(state, world)
+
     world = image_world((5, 18))
     whole = go(method.init(world), world, 1, 3)
     again = image_world((5, 18))
@@ -991,11 +1080,12 @@ def test_a_run_goes_on_from_a_checkpoint(method, tmp_path):
     assert all_equal(go(state, image_world((5, 18)), 2, 3), whole)
 
 
-@pytest.mark.parametrize("method", [PFedMe(), PerFedAvg(), PerFedAvg(variant="hf"), PerFedAvg(meta="adam")],
-                         ids=repr)
+@pytest.mark.parametrize(
+    "method", [PFedMe(), PerFedAvg(), PerFedAvg(variant="hf"), PerFedAvg(meta="adam")], ids=repr
+)
 @pytest.mark.parametrize("executor", ["sequential", "stacked"])
 def test_rules_of_their_own_record_a_training_loss(method, executor, monkeypatch):
     monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
     world = image_world(sizes=(20, 0, 33))
     losses = watched(method, world, rounds=1)[1].losses
-    assert math.isnan(losses[1]) and all(1 < losses[k] < 4 for k in (0, 2))      # near log 10 after one round
+    assert math.isnan(losses[1]) and all(1 < losses[k] < 4 for k in (0, 2))  # near log 10 after one round

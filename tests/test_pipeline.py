@@ -1,5 +1,6 @@
 """The pipeline as a user runs it, in a copy of the repository: stages, kill -9, workers, DVC's view of a
 change."""
+
 import io
 import json
 import os
@@ -69,6 +70,7 @@ def test_the_methods_with_the_most_state_resume(project, method, monkeypatch):
     through."""
     from pipeline.cells.seeds import Job, train_seed
     from pipeline.schema import Cell
+
     monkeypatch.setenv("FEDREPRO_CHECKPOINT_SECONDS", "0")
     cell = Cell("fedcrl", "mini", method)
     whole = train_seed(Job(cell, 0, f"whole-{method}", project))
@@ -77,6 +79,7 @@ def test_the_methods_with_the_most_state_resume(project, method, monkeypatch):
     def stop(row):
         if row["round"] == 3:
             raise KeyboardInterrupt
+
     with pytest.raises(KeyboardInterrupt):
         train_seed(job, stop)
     assert job.kept.checkpoint.exists() and not job.kept.finished.exists()
@@ -94,6 +97,7 @@ def test_a_kill_after_the_last_round_resumes(project, monkeypatch):
     models."""
     from pipeline.cells.seeds import Job, train_seed
     from pipeline.schema import Cell
+
     monkeypatch.setenv("FEDREPRO_CHECKPOINT_SECONDS", "0")
     cell = Cell("fedcrl", "mini", "ditto")
     whole = train_seed(Job(cell, 0, "whole-ditto", project))
@@ -162,27 +166,54 @@ def test_a_stale_checkpoint_is_never_used(project, reference):
     assert changed != reference and len(set(project.glob(".cells/*/seed-0.json")) - before) == 1
 
 
-@pytest.mark.parametrize("name, arguments, message", [
-    ("train", ["fedcrl/mini/fedporx"], "error: papers/fedcrl/paper.yaml: unknown method 'fedporx' (nearest: "
-                                       "'fedprox')"),
-    ("train", ["fedcrl/minni/fedavg"], "error: papers/fedcrl/paper.yaml: unknown scenario 'minni' (nearest: "
-                                       "'mini')"),
-    ("train", ["fedcrl"], "error: cell 'fedcrl': expected <paper>/<scenario>/<method>, such as "
-                          "fedcrl/mini/fedprox"),
-    ("partition", ["fedcrl/nothing"], "error: papers/fedcrl/paper.yaml: unknown scenario 'nothing'"),
-    ("data", ["digit"], "unknown data set 'digit' (nearest: 'digits')")])
+@pytest.mark.parametrize(
+    "name, arguments, message",
+    [
+        (
+            "train",
+            ["fedcrl/mini/fedporx"],
+            "error: papers/fedcrl/paper.yaml: unknown method 'fedporx' (nearest: 'fedprox')",
+        ),
+        (
+            "train",
+            ["fedcrl/minni/fedavg"],
+            "error: papers/fedcrl/paper.yaml: unknown scenario 'minni' (nearest: 'mini')",
+        ),
+        (
+            "train",
+            ["fedcrl"],
+            "error: cell 'fedcrl': expected <paper>/<scenario>/<method>, such as fedcrl/mini/fedprox",
+        ),
+        ("partition", ["fedcrl/nothing"], "error: papers/fedcrl/paper.yaml: unknown scenario 'nothing'"),
+        ("data", ["digit"], "unknown data set 'digit' (nearest: 'digits')"),
+    ],
+)
 def test_wrong_names_cost_one_line(project, name, arguments, message):
     done = stage(project, name, *arguments, expect=2)
     assert message in done.stderr and len(done.stderr.strip().splitlines()) == 1 and done.stdout == ""
 
 
-@pytest.mark.parametrize("key, value, message", [
-    ("rounds", 0, "papers/fedcrl/paper.yaml: miniature.scenario.training.rounds: must be at least 1, found "
-                  "0"),
-    ("batch_size", "16", "papers/fedcrl/paper.yaml: miniature.scenario.training.batch_size: expected int, "
-                         "found '16'"),
-    ("epochs", 3, "papers/fedcrl/paper.yaml: miniature.scenario.training: unknown key 'epochs' (nearest: "
-                  "'local_epochs')")])
+@pytest.mark.parametrize(
+    "key, value, message",
+    [
+        (
+            "rounds",
+            0,
+            "papers/fedcrl/paper.yaml: miniature.scenario.training.rounds: must be at least 1, found 0",
+        ),
+        (
+            "batch_size",
+            "16",
+            "papers/fedcrl/paper.yaml: miniature.scenario.training.batch_size: expected int, found '16'",
+        ),
+        (
+            "epochs",
+            3,
+            "papers/fedcrl/paper.yaml: miniature.scenario.training: unknown key 'epochs' (nearest: "
+            "'local_epochs')",
+        ),
+    ],
+)
 def test_wrong_values_cost_one_line_and_no_result(project, reference, key, value, message):
     stage(project, "train", CELL)
     original = (project / "papers/fedcrl/paper.yaml").read_text()
@@ -195,10 +226,16 @@ def test_wrong_values_cost_one_line_and_no_result(project, reference, key, value
     assert done.stderr.strip() == f"error: {message}" and outputs(project) == reference
 
 
-@pytest.mark.parametrize("change, message", [
-    ({"clients": 5000}, "miniature.scenario.partition.clients: 5000 clients for only 1797 images"),
-    ({"clients": 40, "beta": 0.01, "tries": 5000}, "miniature.scenario.partition.beta: in 5,000 draws "
-                                                   "of Dir(0.01) over 40 clients no draw")])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"clients": 5000}, "miniature.scenario.partition.clients: 5000 clients for only 1797 images"),
+        (
+            {"clients": 40, "beta": 0.01, "tries": 5000},
+            "miniature.scenario.partition.beta: in 5,000 draws of Dir(0.01) over 40 clients no draw",
+        ),
+    ],
+)
 def test_an_impossible_partition_leaves_the_old_one(project, change, message):
     folder = project / "papers/fedcrl/partitions/mini"
     before = {path: path.read_bytes() for path in folder.rglob("*.*")}
@@ -305,10 +342,15 @@ def test_a_paper_can_fix_one_draw_for_all_seeds(project, reference):
 def test_no_space_is_one_line_and_leaves_nothing(project, reference):
     """A limit on the file size stands for a full disk: the write fails half-way."""
     forget(project)
-    script = "ulimit -f 1; exec \"$0\" -m stages.train " + CELL
-    done = subprocess.run(["bash", "-c", script, sys.executable], cwd=project, capture_output=True, text=True,
-                          env={**os.environ, "OMP_NUM_THREADS": "1", "FEDREPRO_WORKERS": "1"},
-                          timeout=PATIENCE)
+    script = 'ulimit -f 1; exec "$0" -m stages.train ' + CELL
+    done = subprocess.run(
+        ["bash", "-c", script, sys.executable],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "FEDREPRO_WORKERS": "1"},
+        timeout=PATIENCE,
+    )
     assert done.returncode == 2 and "cannot be written" in done.stderr and "Traceback" not in done.stderr
     assert not list(project.glob("papers/fedcrl/runs/mini/fedprox/.*")) and not list(
         project.glob(".cells/*/.*")
@@ -333,13 +375,16 @@ def test_training_needs_neither_dvc_nor_mlflow_nor_the_other_libraries(project, 
         "timm",
         "imagecorruptions",
     ]
-    code = (f"import sys; sys.modules.update(dict.fromkeys({blocked})); sys.argv = ['train.py', '{CELL}']; "
-            "import runpy; runpy.run_module('stages.train', run_name='__main__')")
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({blocked})); sys.argv = ['train.py', '{CELL}']; "
+        "import runpy; runpy.run_module('stages.train', run_name='__main__')"
+    )
     run(project, sys.executable, "-c", code, FEDREPRO_WORKERS="1")
     assert outputs(project) == reference
 
 
 # -- DVC -----------------------------------------------------------------------------------------------------
+
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory) -> Path:
@@ -389,6 +434,7 @@ def test_another_mu_re_runs_fedprox_of_that_paper_alone(clone):
 def test_another_code_of_fedprox_re_runs_fedprox_of_every_paper(clone):
     """Seen through sources.yaml, which the stage `sources` writes from the code."""
     path = clone / "pipeline/methods/fedprox.py"
+
     def digests() -> dict:
         for paper in PAPERS:
             stage(clone, "sources", paper)
@@ -396,6 +442,7 @@ def test_another_code_of_fedprox_re_runs_fedprox_of_every_paper(clone):
             paper: yaml.safe_load((clone / f"papers/{paper}/sources.yaml").read_text())["cells"]
             for paper in PAPERS
         }
+
     original, before = path.read_text(), digests()
     path.write_text(original.replace("self.mu * self.legacy_scale / 2", "self.mu * self.legacy_scale / 3"))
     changed = {
@@ -411,7 +458,7 @@ def test_another_code_of_fedprox_re_runs_fedprox_of_every_paper(clone):
     assert {method.partition("-")[0] for _, method in changed} == {"fedprox"} and len(
         {paper for paper, _ in changed}
     ) >= 3
-    assert reworded == before                                     # a docstring is no change
+    assert reworded == before  # a docstring is no change
 
 
 def test_every_papers_grid_parses(clone):
@@ -432,19 +479,20 @@ def test_a_cell_that_gets_a_seed_keeps_the_committed_ones(project, reference):
 
     def git(*arguments):
         run(project, "git", "-c", "user.name=t", "-c", "user.email=t@localhost", *arguments)
+
     git("init", "-q")
     git("add", "-Af", "papers/fedcrl/runs/mini/fedprox")
     git("commit", "-qm", "one seed")
     history = cell.folder(project) / "history.csv"
     whole = history.read_text()
     assert _committed(cell, project) is not None
-    for text, trusted in ((re.sub(r"\d\d\.\d+", "99.9", whole), False), (whole, True)):     # altered in git
+    for text, trusted in ((re.sub(r"\d\d\.\d+", "99.9", whole), False), (whole, True)):  # altered in git
         history.write_text(text)
         git("commit", "-qam", "another history")
         assert (_committed(cell, project) is not None) == trusted
     params.write_text(original)
     shutil.rmtree(project / ".cells")
-    shutil.rmtree(cell.folder(project))                            # as DVC does before the stage
+    shutil.rmtree(cell.folder(project))  # as DVC does before the stage
     said = stage(project, "train", CELL).stderr
     assert outputs(project) == reference
     assert "seed 0 is in git and stays as it is" in said and "seed 1 is" not in said

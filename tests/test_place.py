@@ -1,4 +1,5 @@
 """A user without a name, other terminals, few cores, proxies, relative paths, files of another user."""
+
 import getpass
 import http.server
 import os
@@ -51,13 +52,22 @@ def test_a_user_with_a_name_keeps_it(monkeypatch):
 def test_any_terminal_shows_an_explanation(encoding):
     command = [sys.executable, "-m", "pipeline", "explain", "fedlsa/mini/fedavg"]
     done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, env={**os.environ, "PYTHONIOENCODING": encoding})
+        command, cwd=ROOT, capture_output=True, env={**os.environ, "PYTHONIOENCODING": encoding}
+    )
     assert done.returncode == 0 and b"fedlsa/mini/fedavg" in done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("allowed, quota, expected", [
-    (1, None, 1), (8, "max 100000", 8), (8, "150000 100000", 2), (8, "10000 100000", 1),
-    (2, "800000 100000", 2), (3, "nonsense", 3)])
+@pytest.mark.parametrize(
+    "allowed, quota, expected",
+    [
+        (1, None, 1),
+        (8, "max 100000", 8),
+        (8, "150000 100000", 2),
+        (8, "10000 100000", 1),
+        (2, "800000 100000", 2),
+        (3, "nonsense", 3),
+    ],
+)
 def test_cores_are_those_that_may_be_used(monkeypatch, tmp_path, allowed, quota, expected):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(allowed)), raising=False)
     monkeypatch.setattr(place, "QUOTA", tmp_path / "cpu.max")
@@ -66,9 +76,15 @@ def test_cores_are_those_that_may_be_used(monkeypatch, tmp_path, allowed, quota,
     assert place.cores() == expected
 
 
-@pytest.mark.parametrize("given, expected", [
-    (None, place.LOOPBACK), ("intranet", f"intranet,{place.LOOPBACK}"), ("*", "*"),
-    (place.LOOPBACK, place.LOOPBACK)])
+@pytest.mark.parametrize(
+    "given, expected",
+    [
+        (None, place.LOOPBACK),
+        ("intranet", f"intranet,{place.LOOPBACK}"),
+        ("*", "*"),
+        (place.LOOPBACK, place.LOOPBACK),
+    ],
+)
 def test_loopback_needs_no_proxy(monkeypatch, given, expected):
     without(monkeypatch, "no_proxy", "NO_PROXY")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
@@ -80,7 +96,7 @@ def test_loopback_needs_no_proxy(monkeypatch, given, expected):
 
 def test_the_server_of_ui_is_asked_without_a_proxy(monkeypatch):
     without(monkeypatch, "no_proxy", "NO_PROXY")
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")             # nothing answers there
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # nothing answers there
 
     class Health(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
@@ -117,8 +133,11 @@ def test_a_clone_has_the_same_bytes_whatever_git_is_set_to(tmp_path):
     """Of Git for Windows, core.autocrlf is true."""
     origin, clone = tmp_path / "origin", tmp_path / "clone"
     origin.mkdir()
-    content = {"history.csv": b"seed,round\n0,1\n", "odd.csv": b"a\r\nb\n",
-               ".gitattributes": (ROOT / ".gitattributes").read_bytes()}
+    content = {
+        "history.csv": b"seed,round\n0,1\n",
+        "odd.csv": b"a\r\nb\n",
+        ".gitattributes": (ROOT / ".gitattributes").read_bytes(),
+    }
     for name, text in content.items():
         (origin / name).write_bytes(text)
     run(origin, "git", "init", "-q")

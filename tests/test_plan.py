@@ -1,4 +1,5 @@
 """The best choice of made-up claims, and what a small paper's claims need."""
+
 import csv
 import itertools
 import random
@@ -18,8 +19,10 @@ from pipeline.report.claims import COLUMNS
 from pipeline.schema import ROOT, Cell, load_paper
 from pipeline.sealing import seal
 
-A, B, C, D = (Cell("toy", scenario, method) for scenario, method in
-              [("one", "a"), ("one", "b"), ("two", "a"), ("three", "a")])
+A, B, C, D = (
+    Cell("toy", scenario, method)
+    for scenario, method in [("one", "a"), ("one", "b"), ("two", "a"), ("three", "a")]
+)
 
 
 def needs(prices, **claims):
@@ -32,6 +35,7 @@ def names(bundles):
 
 
 # -- the choice ----------------------------------------------------------------------------------------------
+
 
 @pytest.mark.parametrize("few", [plan.FEW, 0])
 def test_two_claims_that_share_cells_beat_a_dearer_one(monkeypatch, few):
@@ -62,12 +66,17 @@ def test_the_chosen_sum_is_the_best_and_within_the_budget(monkeypatch):
     cells = [Cell("toy", scenario, method) for scenario in "st" for method in "abc"]
     for _ in range(20):
         prices = {cell: Price(0, numbers.uniform(1, 5)) for cell in cells}
-        claims = [Need.of(name, dict.fromkeys(numbers.sample(cells, 3), 1), prices, numbers.choice([1, 0.8]))
-                  for name in "1234567"]
+        claims = [
+            Need.of(name, dict.fromkeys(numbers.sample(cells, 3), 1), prices, numbers.choice([1, 0.8]))
+            for name in "1234567"
+        ]
         budget = numbers.uniform(5, 15)
-        best = max(sum(need.value for need in claims if need.runs <= runs)
-                   for count in range(len(cells) + 1) for some in itertools.combinations(cells, count)
-                   if hours_of(runs := frozenset((cell, 0) for cell in some), prices) <= budget)
+        best = max(
+            sum(need.value for need in claims if need.runs <= runs)
+            for count in range(len(cells) + 1)
+            for some in itertools.combinations(cells, count)
+            if hours_of(runs := frozenset((cell, 0) for cell in some), prices) <= budget
+        )
         for few in (plan.FEW, 0):
             monkeypatch.setattr(plan, "FEW", few)
             found = choose(claims, prices, budget)
@@ -82,7 +91,7 @@ def test_more_seeds_cost_only_the_new_ones_and_those_of_cells_beside_them():
     claims = needs(prices, open=({A: 3}, 0.8), waits=({B: 2},), other=({C: 1},))
     assert hours_of(claims[0].runs, prices) == 1 and hours_of(claims[1].runs, prices) == 2
     assert hours_of(claims[0].runs | claims[1].runs, prices) == 4
-    assert names(choose(claims, prices, 3)) == [["waits"]]                   # with `open` it would take four
+    assert names(choose(claims, prices, 3)) == [["waits"]]  # with `open` it would take four
     assert names(choose(claims, prices, 1)) == [["open"]]
 
 
@@ -130,16 +139,26 @@ def finish(root, method, average):
     path = write_run(root, f"balanced/{method}", {"average": average})
     cell, digest = Cell("fedcrl", "balanced", method), "b" * 64
     document = {name: value for name, value in yaml.safe_load(path.read_text()).items() if name != "seal"}
-    write_json(path, seal(document | {
-        "precision": "fp32", "executor": "sequential", "seconds": [3600.0] * len(average),
-        "digest": provenance.cell_digest(cell, digest, root=root),
-    }))
+    write_json(
+        path,
+        seal(
+            document
+            | {
+                "precision": "fp32",
+                "executor": "sequential",
+                "seconds": [3600.0] * len(average),
+                "digest": provenance.cell_digest(cell, digest, root=root),
+            }
+        ),
+    )
 
 
 def test_only_claims_that_wait_or_could_be_decided_are_offered(claimed):
     found = plan.outlay(["fedcrl"], claimed)
     assert [need.claim for need in found.needs] == [
-        "FEDCRL waits: Ours is above FedProx", "FEDCRL best: Ours is best"]
+        "FEDCRL waits: Ours is above FedProx",
+        "FEDCRL best: Ours is best",
+    ]
     assert {need.runs for need in found.needs} == {frozenset({(FEDPROX, 0), (FEDPROX, 1)})}
     assert hours_of(found.needs[0].runs, found.prices) == pytest.approx(2.0)
     assert not found.without
@@ -157,7 +176,7 @@ def test_an_undecided_claim_is_offered_where_more_seeds_promise_to_decide_it(cla
         text = "\n".join(plan.lines(found, 1000.0, root=claimed))
         wanted = list(range(max(seeds) + 1))
         assert f"  papers/fedcrl/paper.yaml: scenarios.balanced.seeds: {wanted}\n" in text
-        change(claimed, "scenarios", "balanced", seeds=wanted)      # finished ones still count
+        change(claimed, "scenarios", "balanced", seeds=wanted)  # finished ones still count
         again = plan.outlay(["fedcrl"], claimed)
         assert [one.runs for one in again.needs if "settled" in one.claim] == [need.runs]
         assert "First write" not in "\n".join(plan.lines(again, 1000.0, root=claimed))
@@ -199,12 +218,16 @@ def test_numbers_of_figures_come_with_the_stages_that_compute_them():
     assert plan._figure(cell, "figure2.uniformity") == "papers/fedlsa/dvc.yaml:figure2@digits-fedlsa"
 
 
-@pytest.mark.parametrize("words, message", [
-    ("nan", "HOURS: expected a number of hours, found nan"),
-    ("0", "Invalid value for 'HOURS': 0.0 is not in the range x>0"),
-    ("ten", "Invalid value for 'HOURS'"),
-    ("1 fedclr", "unknown paper 'fedclr' (nearest: 'fedcrl')"),
-    ("", "Missing argument 'HOURS'")])
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        ("nan", "HOURS: expected a number of hours, found nan"),
+        ("0", "Invalid value for 'HOURS': 0.0 is not in the range x>0"),
+        ("ten", "Invalid value for 'HOURS'"),
+        ("1 fedclr", "unknown paper 'fedclr' (nearest: 'fedcrl')"),
+        ("", "Missing argument 'HOURS'"),
+    ],
+)
 def test_bad_input_is_one_line(words, message):
     done = CliRunner().invoke(main, ["plan", *words.split()])
     assert done.exit_code == 2 and done.output.count("\n") == 1

@@ -1,4 +1,5 @@
 """Identities and worked numbers of fedproto.md, fedgh.md, fedpac.md and fedcrl.md."""
+
 import dataclasses
 import math
 
@@ -99,6 +100,7 @@ each_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 
 # -- the family: executors, small clients, checkpoints -------------------------------------------------------
 
+
 @each_method
 def test_executors_agree_in_float64(method, monkeypatch):
     states = []
@@ -139,16 +141,22 @@ def test_a_checkpoint_goes_on_as_if_nothing_had_happened(method):
 def test_headlines_are_those_of_the_tables():
     """As each method has it; an averaged model is scored before local training."""
     assert {name: method.headline for name, method in METHODS.items()} == {
-        "fedproto": "post", "averaged": "pre", "fedgh": "pre", "fedpac": "pre", "fedcrl": "post"}
+        "fedproto": "post",
+        "averaged": "pre",
+        "fedgh": "pre",
+        "fedpac": "pre",
+        "fedcrl": "post",
+    }
 
 
 # -- shared terms --------------------------------------------------------------------------------------------
+
 
 def test_distance_and_gradient_of_the_worked_example():
     z = rows([1, 2], [0, 1], [5, 5]).requires_grad_()
     loss = prototype_distance(z, torch.tensor([0, 1, 2]), rows([0, 0], [1, 1], [9, 9]), known(1, 1, 0))
     assert loss.item() == pytest.approx(1.0)
-    close(torch.autograd.grad(loss, z)[0], [[.333333, .666667], [-.333333, 0], [0, 0]])
+    close(torch.autograd.grad(loss, z)[0], [[0.333333, 0.666667], [-0.333333, 0], [0, 0]])
 
 
 def test_distance_without_known_classes_or_gap_is_zero():
@@ -163,10 +171,10 @@ def test_distance_of_other_examples():
     assert prototype_distance(
         rows([1, 1], [-1, 1]), torch.tensor([0, 1]), rows([0.5, 0.5], [-1, 0])
     ).item() == pytest.approx(0.375)
-    a, b = rows([1, 0], [1, 1], [0, 2], [3, 1]), rows([.5, .5], [1, 2], [2, 1], [0, 1])
-    means = torch.tensor([[[2, .5], [.5, 1.5], [0, 0]], [[.75, 1.25], [0, 0], [1, 1]]])
+    a, b = rows([1, 0], [1, 1], [0, 2], [3, 1]), rows([0.5, 0.5], [1, 2], [2, 1], [0, 1])
+    means = torch.tensor([[[2, 0.5], [0.5, 1.5], [0, 0]], [[0.75, 1.25], [0, 0], [1, 1]]])
     found = aggregate_means(means, torch.tensor([[2, 2, 0], [2, 0, 2]]) > 0)
-    close(found.vectors, [[1.375, .875], [.5, 1.5], [1, 1]])
+    close(found.vectors, [[1.375, 0.875], [0.5, 1.5], [1, 1]])
     assert prototype_distance(a, torch.tensor([0, 1, 1, 0]), **found).item() == pytest.approx(
         0.570312, abs=1e-6
     )
@@ -190,13 +198,31 @@ OMEGA = rows([1, 0], [0, 1], [-1, 0])
 
 
 def per_sample(h, tau, seen):
-    return [prototype_contrast(h[i:i + 1], Y[i:i + 1], OMEGA, tau, known=seen).item() for i in range(len(h))]
+    return [
+        prototype_contrast(h[i : i + 1], Y[i : i + 1], OMEGA, tau, known=seen).item() for i in range(len(h))
+    ]
 
 
-@pytest.mark.parametrize("tau, seen, samples, mean, gradient", [
-    (.5, (1, 1, 1), [.142932, .722272, .239545], .368249, [[0, .078207], [-.242468, .242468], [0, 0]]),
-    (.1, (1, 1, 1), [.000045, .693148, .000091], .231095, [[0, .000151], [-1.178512, 1.178512], [0, 0]]),
-    (.5, (1, 1, 0), [.126928, .693147, .126928], .315668, None)])
+@pytest.mark.parametrize(
+    "tau, seen, samples, mean, gradient",
+    [
+        (
+            0.5,
+            (1, 1, 1),
+            [0.142932, 0.722272, 0.239545],
+            0.368249,
+            [[0, 0.078207], [-0.242468, 0.242468], [0, 0]],
+        ),
+        (
+            0.1,
+            (1, 1, 1),
+            [0.000045, 0.693148, 0.000091],
+            0.231095,
+            [[0, 0.000151], [-1.178512, 1.178512], [0, 0]],
+        ),
+        (0.5, (1, 1, 0), [0.126928, 0.693147, 0.126928], 0.315668, None),
+    ],
+)
 def test_contrast_of_the_worked_examples(tau, seen, samples, mean, gradient):
     h = rows(*H).requires_grad_()
     assert per_sample(h, tau, known(*seen)) == pytest.approx(samples, abs=1e-6)
@@ -212,15 +238,15 @@ def test_contrast_is_a_cross_entropy_of_cosines():
     wanted = torch.nn.functional.cross_entropy(
         torch.cosine_similarity(h[:, None], vectors, dim=2) / 0.07, labels
     )
-    torch.testing.assert_close(prototype_contrast(h, labels, vectors, .07), wanted)
+    torch.testing.assert_close(prototype_contrast(h, labels, vectors, 0.07), wanted)
 
 
 def test_contrast_ignores_positive_scales_and_its_gradient_is_tangential():
     h = torch.randn(3, 2).requires_grad_()
-    loss = prototype_contrast(h, Y, OMEGA, .3)
-    gradient, = torch.autograd.grad(loss, h)
-    torch.testing.assert_close(prototype_contrast(h, Y, OMEGA * rows([3], [.2], [7]), .3), loss)
-    torch.testing.assert_close(prototype_contrast(5 * h, Y, OMEGA, .3), loss)
+    loss = prototype_contrast(h, Y, OMEGA, 0.3)
+    (gradient,) = torch.autograd.grad(loss, h)
+    torch.testing.assert_close(prototype_contrast(h, Y, OMEGA * rows([3], [0.2], [7]), 0.3), loss)
+    torch.testing.assert_close(prototype_contrast(5 * h, Y, OMEGA, 0.3), loss)
     close((gradient * h).sum(1), [0, 0, 0])
     far = (5 * h).detach().requires_grad_()
     torch.testing.assert_close(
@@ -230,7 +256,7 @@ def test_contrast_ignores_positive_scales_and_its_gradient_is_tangential():
 
 def test_contrast_with_equal_vectors_or_a_hot_temperature_is_log_c():
     h = torch.randn(3, 2, dtype=torch.float64).requires_grad_()  # a short row has a large rounding error
-    loss = prototype_contrast(h, Y, rows([1, 2], [1, 2], [1, 2]).double(), .1)
+    loss = prototype_contrast(h, Y, rows([1, 2], [1, 2], [1, 2]).double(), 0.1)
     assert loss.item() == pytest.approx(math.log(3), abs=1e-6)
     close(torch.autograd.grad(loss, h)[0], [[0, 0]] * 3)
     assert prototype_contrast(h, Y, OMEGA.double(), 1e7).item() == pytest.approx(math.log(3), abs=1e-6)
@@ -240,23 +266,23 @@ def test_contrast_bounds():
     # the positive at cosine -1, nine negatives at 1
     opposite = torch.cat([-rows([1, 0]), rows(*[[1, 0]] * 9)])
     z, label = rows([1, 0]), torch.tensor([0])
-    assert prototype_contrast(z, label, opposite, .1).item() == pytest.approx(22.197225, abs=1e-5)
+    assert prototype_contrast(z, label, opposite, 0.1).item() == pytest.approx(22.197225, abs=1e-5)
     orthogonal = torch.cat([rows([0, 1]), rows(*[[1, 0]] * 9)])
-    assert prototype_contrast(z, label, orthogonal, .1).item() == pytest.approx(12.197230, abs=1e-5)
-    best = prototype_contrast(z.double(), label, -opposite.double(), .1).item()
+    assert prototype_contrast(z, label, orthogonal, 0.1).item() == pytest.approx(12.197230, abs=1e-5)
+    best = prototype_contrast(z.double(), label, -opposite.double(), 0.1).item()
     assert best == pytest.approx(1.86e-8, rel=0.01)
 
 
 def test_contrast_with_one_or_no_known_class_is_zero_with_a_finite_gradient():
     for seen in (known(1, 0, 0), known(0, 0, 0), known(0, 0, 1)):
         h = rows(*H).requires_grad_()
-        loss = prototype_contrast(h, torch.tensor([0, 0, 0]), OMEGA, .1, known=seen)
+        loss = prototype_contrast(h, torch.tensor([0, 0, 0]), OMEGA, 0.1, known=seen)
         assert loss.item() == 0 and not torch.autograd.grad(loss, h)[0].any()
 
 
 def test_contrast_of_an_uncovered_sample_adds_zero_and_counts():
     h = rows(*H)
-    part = prototype_contrast(h[:2], Y[:2], OMEGA, .5, known=known(1, 0, 1))
+    part = prototype_contrast(h[:2], Y[:2], OMEGA, 0.5, known=known(1, 0, 1))
     assert prototype_contrast(h, Y, OMEGA, 0.5, known=known(1, 0, 1)).item() == pytest.approx(
         2 / 3 * part.item()
     )
@@ -266,11 +292,13 @@ def test_contrast_with_several_vectors_per_class_sums_inside_the_log():
     """FPL's example: P_0 = {(1,0), (0,1)}, P_1 = {(-1,0)}."""
     z, labels, classes = rows([1, 1], [-1, 1]), torch.tensor([0, 1]), torch.tensor([0, 0, 1])
     vectors = rows([1, 0], [0, 1], [-1, 0])
-    each = [prototype_contrast(z[i:i + 1], labels[i:i + 1], vectors, .5, classes).item() for i in range(2)]
-    assert each == pytest.approx([.029125, .722272], abs=1e-6)
-    assert prototype_contrast(z, labels, vectors, .02, classes).item() == pytest.approx(.346574, abs=1e-6)
-    twice = prototype_contrast(z, labels, torch.cat([vectors, vectors]), .5, torch.cat([classes, classes]))
-    torch.testing.assert_close(twice, prototype_contrast(z, labels, vectors, .5, classes))
+    each = [
+        prototype_contrast(z[i : i + 1], labels[i : i + 1], vectors, 0.5, classes).item() for i in range(2)
+    ]
+    assert each == pytest.approx([0.029125, 0.722272], abs=1e-6)
+    assert prototype_contrast(z, labels, vectors, 0.02, classes).item() == pytest.approx(0.346574, abs=1e-6)
+    twice = prototype_contrast(z, labels, torch.cat([vectors, vectors]), 0.5, torch.cat([classes, classes]))
+    torch.testing.assert_close(twice, prototype_contrast(z, labels, vectors, 0.5, classes))
 
 
 def test_contrast_with_another_similarity():
@@ -281,7 +309,7 @@ def test_contrast_with_another_similarity():
     )
 
 
-@pytest.mark.parametrize("tau, value", [(1.0, .700731), (.07, 1.456514)])
+@pytest.mark.parametrize("tau, value", [(1.0, 0.700731), (0.07, 1.456514)])
 def test_contrast_of_fedprocs_example(tau, value):
     found = prototype_contrast(
         rows([3, 4], [0, -1]), torch.tensor([0, 2]), rows([2, 0], [0, 1], [-1, -1]), tau
@@ -292,11 +320,12 @@ def test_contrast_of_fedprocs_example(tau, value):
 def test_a_dead_representation_has_cosine_zero():
     z = torch.zeros(1, 2).requires_grad_()
     assert not cosine(z, OMEGA).any()
-    loss = prototype_contrast(torch.relu(z), torch.tensor([0]), OMEGA, .1)
+    loss = prototype_contrast(torch.relu(z), torch.tensor([0]), OMEGA, 0.1)
     assert loss.item() == pytest.approx(math.log(3)) and not torch.autograd.grad(loss, z)[0].any()
 
 
 # -- class means at the server -------------------------------------------------------------------------------
+
 
 def test_aggregates_of_the_worked_examples():
     """Plain means of {0: (1,3)} and {0: (3,1), 1: (2,2)}; FedCRL Eq. 6; FedProc's sample-weighted means."""
@@ -308,17 +337,17 @@ def test_aggregates_of_the_worked_examples():
         torch.tensor([[[1.0, 0], [0, 2], [0, 0]], [[0, 0], [1, 1], [0, 0]]]),
         torch.tensor([[4, 1, 0], [0, 3, 0]]),
     )
-    close(found.vectors, [[1, 0], [.75, 1.25], [0, 0]])
+    close(found.vectors, [[1, 0], [0.75, 1.25], [0, 0]])
     assert found.known.tolist() == [True, True, False]
     found = aggregate_means(
         torch.tensor([[[1.0, 0], [0, 1]], [[0, 1], [0, 0]]]), torch.tensor([[3, 2], [1, 0]])
     )
-    close(found.vectors, [[.75, .25], [0, 1]])
+    close(found.vectors, [[0.75, 0.25], [0, 1]])
 
 
 def test_an_unowned_class_keeps_what_was_known():
     before = State(vectors=rows([1, 1], [2, 2], [0, 0]), known=known(1, 1, 0))
-    found = aggregate_means(torch.tensor([[[5., 5], [0, 0], [0, 0]]]), torch.tensor([[3, 0, 0]]), before)
+    found = aggregate_means(torch.tensor([[[5.0, 5], [0, 0], [0, 0]]]), torch.tensor([[3, 0, 0]]), before)
     close(found.vectors, [[5, 5], [2, 2], [0, 0]])
     assert found.known.tolist() == [True, True, False]
 
@@ -344,12 +373,12 @@ def test_interpolation_of_the_worked_example():
     found = interpolate(
         Clients([params({"features.w": [1, 2]})]), params({"features.w": [0, 4]}), torch.tensor([0.25])
     )
-    close(found[0]["features.w"], [.25, 3.5])
+    close(found[0]["features.w"], [0.25, 3.5])
 
 
 # -- FedProto ------------------------------------------------------------------------------------------------
 
-PROTO1, PROTO2 = ([[1., 0], [3, 0], [0, 2]], [0, 0, 1]), ([[0., 4], [2, 2]], [1, 2])
+PROTO1, PROTO2 = ([[1.0, 0], [3, 0], [0, 2]], [0, 0, 1]), ([[0.0, 4], [2, 2]], [1, 2])
 
 
 def three_classes():
@@ -374,8 +403,8 @@ def test_fedproto_prototypes_of_the_worked_example(monkeypatch):
 def test_fedproto_pull_of_the_worked_example(monkeypatch):
     vectors = rows([2, 0], [0, 3], [2, 2])
     (x1, y1), (x2, y2) = PROTO1, PROTO2
-    assert prototype_distance(torch.tensor(x1), torch.tensor(y1), vectors).item() == pytest.approx(.5)
-    assert prototype_distance(torch.tensor(x2), torch.tensor(y2), vectors).item() == pytest.approx(.25)
+    assert prototype_distance(torch.tensor(x1), torch.tensor(y1), vectors).item() == pytest.approx(0.5)
+    assert prototype_distance(torch.tensor(x2), torch.tensor(y2), vectors).item() == pytest.approx(0.25)
     assert prototype_distance(
         torch.tensor(x1), torch.tensor(y1), vectors, known(1, 0, 1)
     ).item() == pytest.approx(1 / 3)
@@ -383,7 +412,7 @@ def test_fedproto_pull_of_the_worked_example(monkeypatch):
 
 def test_fedproto_predicts_the_nearest_prototype(monkeypatch):
     world = proto_world(monkeypatch)
-    state, queries = run(FedProto(), world, 1), rows([1.5, .5], [.5, 2.6], [1.2, 1.9])
+    state, queries = run(FedProto(), world, 1), rows([1.5, 0.5], [0.5, 2.6], [1.2, 1.9])
     network = Handle(world.network(0, state.models[0]))
     images = queries.reshape(3, 2, 1, 1)
     assert FedProto().scores(network, images, state).argmax(1).tolist() == [0, 1, 2]
@@ -433,11 +462,12 @@ def test_a_strong_pull_brings_representations_to_the_prototypes():
             prototype_distance(world.representations(k, m), world.clients[k].labels, **state.prototypes)
             for k, m in enumerate(state.models)
         )
+
     assert gap(50.0) < 0.5 * gap(0.0)
 
 
 def test_fedproto_counts_vectors_and_with_averaging_the_model():
-    world = one_class_world()                                             # one class per client, four in all
+    world = one_class_world()  # one class per client, four in all
     assert FedProto().traffic(world) == (128.0, 4 * 128.0)
     assert FedProto(averaging=True).traffic(world) == (world.scalars() + 128, world.scalars() + 4 * 128)
 
@@ -450,13 +480,27 @@ def test_fedproto_lets_networks_differ():
 
 # -- FedGH ---------------------------------------------------------------------------------------------------
 
-GH = params({"head.weight": [[.1, 0], [0, .1], [.1, .1]], "head.bias": [0, 0, 0]})
+GH = params({"head.weight": [[0.1, 0], [0, 0.1], [0.1, 0.1]], "head.bias": [0, 0, 0]})
 PAIRS = rows([2, 0], [0, 2], [0, 4], [2, 2]), torch.tensor([0, 1, 1, 2])
 
 
-@pytest.mark.parametrize("batch, lr, weight, bias", [
-    (2, .5, [[.207368, -.445962], [-.360478, .378790], [.353110, .267171]], [-.040302, .023924, .016378]),
-    (1, .01, [[.106705, -.021860], [-.012503, .130451], [.105798, .091409]], [-.002025, .006265, -.004240])])
+@pytest.mark.parametrize(
+    "batch, lr, weight, bias",
+    [
+        (
+            2,
+            0.5,
+            [[0.207368, -0.445962], [-0.360478, 0.378790], [0.353110, 0.267171]],
+            [-0.040302, 0.023924, 0.016378],
+        ),
+        (
+            1,
+            0.01,
+            [[0.106705, -0.021860], [-0.012503, 0.130451], [0.105798, 0.091409]],
+            [-0.002025, 0.006265, -0.004240],
+        ),
+    ],
+)
 def test_server_head_of_the_worked_examples(batch, lr, weight, bias):
     head = fit_head(GH, *PAIRS, lr, batch, torch.arange(4))
     close(head["head.weight"], weight)
@@ -467,14 +511,14 @@ def test_one_pair_is_one_step_of_softmax_regression():
     weight, bias = (GH[name].clone().requires_grad_() for name in ("head.weight", "head.bias"))
     z, label = rows([2, -1]), torch.tensor([2])
     torch.nn.functional.cross_entropy(z @ weight.T + bias, label).backward()
-    head = fit_head(GH, z, label, .3, 16, torch.arange(1))
-    torch.testing.assert_close(head["head.weight"], (weight - .3 * weight.grad).detach())
-    torch.testing.assert_close(head["head.bias"], (bias - .3 * bias.grad).detach())
+    head = fit_head(GH, z, label, 0.3, 16, torch.arange(1))
+    torch.testing.assert_close(head["head.weight"], (weight - 0.3 * weight.grad).detach())
+    torch.testing.assert_close(head["head.bias"], (bias - 0.3 * bias.grad).detach())
 
 
 def test_the_order_of_pairs_counts_only_in_small_batches():
     order = torch.tensor([2, 0, 3, 1])
-    whole, other = (fit_head(GH, *PAIRS, .5, 4, o) for o in (torch.arange(4), order))
+    whole, other = (fit_head(GH, *PAIRS, 0.5, 4, o) for o in (torch.arange(4), order))
     torch.testing.assert_close(whole["head.weight"], other["head.weight"])
     assert not torch.allclose(
         fit_head(GH, *PAIRS, 0.5, 1, order)["head.weight"],
@@ -494,8 +538,8 @@ def test_fedgh_trains_the_server_head_on_all_clients_means(monkeypatch):
     state, trained = one_round(
         FedGH(server_lr=0.5, server_batch=2), State(features=world.new_models().features, head=GH), world
     )
-    close(state.head["head.weight"], [[.207368, -.445962], [-.360478, .378790], [.353110, .267171]])
-    close(state.head["head.bias"], [-.040302, .023924, .016378])
+    close(state.head["head.weight"], [[0.207368, -0.445962], [-0.360478, 0.378790], [0.353110, 0.267171]])
+    close(state.head["head.bias"], [-0.040302, 0.023924, 0.016378])
     # the trained head is dropped
     assert equal(trained.models[0].joined(state.head), FedGH().deployed(state, world)[0])
 
@@ -542,7 +586,7 @@ PAC = [
     ([[2.0, 0], [1, 1]], [0, 0]),
     ([[0.0, 1], [0, 3], [1, 2]], [1, 1, 1]),
 ]
-WEIGHTS = [[.304981, .379428, .315591], [.105263, .894737, 0], [.097710, 0, .902290]]
+WEIGHTS = [[0.304981, 0.379428, 0.315591], [0.105263, 0.894737, 0], [0.097710, 0, 0.902290]]
 
 
 def statistics():
@@ -558,10 +602,10 @@ def program(h, spread, i):
 
 def test_label_statistics_of_the_worked_example():
     h, spread = statistics()
-    close(spread, [.625, .25, .296296])
-    close(h, [[[1, 0], [0, 1]], [[1.5, .5], [0, 0]], [[0, 0], [.333333, 2]]])
-    close(program(h, spread, 0), [[.625, 0, 0], [0, 1.75, -1.5], [0, -1.5, 2.407407]])
-    close(program(h, spread, 1), [[2.125, 0, 3], [0, .25, 0], [3, 0, 6.907407]])
+    close(spread, [0.625, 0.25, 0.296296])
+    close(h, [[[1, 0], [0, 1]], [[1.5, 0.5], [0, 0]], [[0, 0], [0.333333, 2]]])
+    close(program(h, spread, 0), [[0.625, 0, 0], [0, 1.75, -1.5], [0, -1.5, 2.407407]])
+    close(program(h, spread, 1), [[2.125, 0, 3], [0, 0.25, 0], [3, 0, 6.907407]])
 
 
 def test_label_statistics_follow_the_formula():
@@ -581,7 +625,7 @@ def test_head_weights_of_the_worked_example():
     h, spread = statistics()
     weights = combine_heads(h, spread)
     close(weights, WEIGHTS)
-    for i, objective in enumerate((.190613, .223684, .267345)):
+    for i, objective in enumerate((0.190613, 0.223684, 0.267345)):
         value = (weights[i] @ program(h, spread, i) @ weights[i]).item()
         assert value == pytest.approx(objective, abs=1e-6) and value <= spread[i]
 
@@ -591,8 +635,10 @@ def exact(monkeypatch):
     monkeypatch.setattr("pipeline.methods.fedpac.LEAST_SHARE", 0.0)
 
 
-@pytest.mark.parametrize("clients, classes, width, scale",
-                         [(1, 3, 2, 1), (2, 3, 4, 1e-3), (15, 4, 8, 1), (20, 10, 16, 1e4), (20, 1, 2, 1)])
+@pytest.mark.parametrize(
+    "clients, classes, width, scale",
+    [(1, 3, 2, 1), (2, 3, 4, 1e-3), (15, 4, 8, 1), (20, 10, 16, 1e4), (20, 1, 2, 1)],
+)
 def test_head_weights_meet_the_conditions_of_optimality(clients, classes, width, scale, monkeypatch):
     """(P a)_j >= a'Pa, with equality where a_j > 0; and scipy finds the same weights from a Cholesky factor
     of P."""
@@ -600,7 +646,7 @@ def test_head_weights_meet_the_conditions_of_optimality(clients, classes, width,
     rng = torch.Generator().manual_seed(clients)
     h = torch.randn(clients, classes, width, generator=rng).abs().double() / classes
     spread = torch.rand(clients, generator=rng).double()
-    weights = combine_heads(scale * h, scale ** 2 * spread)
+    weights = combine_heads(scale * h, scale**2 * spread)
     for i in range(clients):
         p = program(h, spread, i)
         slope, value = p @ weights[i], weights[i] @ p @ weights[i]
@@ -613,15 +659,15 @@ def test_head_weights_meet_the_conditions_of_optimality(clients, classes, width,
 
 
 def test_equal_statistics_weigh_heads_by_the_inverse_variance():
-    spread = torch.tensor([1., .5, .25]).double()
+    spread = torch.tensor([1.0, 0.5, 0.25]).double()
     close(combine_heads(torch.ones(3, 2, 2), spread), [[1 / 7, 2 / 7, 4 / 7]] * 3)
 
 
 def test_twins_far_from_the_others_share_their_heads():
     """However large the means are beside the variances."""
     h = 1e6 * torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0)).double()
-    weights = combine_heads(h[[0, 0, 1]], torch.tensor([.3, .1, .2]).double())
-    close(weights, [[.25, .75, 0], [.25, .75, 0], [0, 0, 1]], atol=1e-6)
+    weights = combine_heads(h[[0, 0, 1]], torch.tensor([0.3, 0.1, 0.2]).double())
+    close(weights, [[0.25, 0.75, 0], [0.25, 0.75, 0], [0, 0, 1]], atol=1e-6)
 
 
 def test_without_variance_the_own_head_is_best():
@@ -632,8 +678,8 @@ def test_without_variance_the_own_head_is_best():
 
 
 def test_the_threshold_drops_small_weights_and_scales_the_rest():
-    weights = combine_heads(torch.ones(3, 1, 1), torch.tensor([1., 1., 1e4]))
-    close(weights, [[.5, .5, 0]] * 3, atol=1e-12)
+    weights = combine_heads(torch.ones(3, 1, 1), torch.tensor([1.0, 1.0, 1e4]))
+    close(weights, [[0.5, 0.5, 0]] * 3, atol=1e-12)
     assert not weights[:, 2].any()
 
 
@@ -678,8 +724,10 @@ def test_heads_whose_weights_do_not_settle_are_an_error(monkeypatch):
 
 def test_fedpac_weighs_trained_heads_by_the_statistics_of_the_received_features(monkeypatch):
     """Features that begin as the identity, so that the weights are the worked example's."""
+
     def network():
         return Network(nn.Sequential(nn.Flatten(1), nn.Linear(2, 2)), nn.Linear(2, 2))
+
     world, method, start = tiny_world(monkeypatch, *PAC, network=network), FedPAC(), params(MLP)
     start["features.1.bias"] = torch.zeros(2)
     before = State(features=start.features, heads=world.everyone(start.head), prototypes=None)
@@ -745,26 +793,45 @@ def test_fedpac_counts_statistics_and_prototypes():
 
 # -- FedCRL --------------------------------------------------------------------------------------------------
 
-CRL = ([[1., 2], [-1, .5], [1, 1]], [0, 1, 0])                            # batches of two, then one
-GLOBAL = State(vectors=rows([1, .2], [.1, 1]), known=known(1, 1))
+CRL = ([[1.0, 2], [-1, 0.5], [1, 1]], [0, 1, 0])  # batches of two, then one
+GLOBAL = State(vectors=rows([1, 0.2], [0.1, 1]), known=known(1, 1))
 
 
-@pytest.mark.parametrize("alpha, weight1, bias1, weight2, bias2, epoch, last, taus", [
-    (1.0, [[1.106684, .149662], [-.108684, .875389]], [.106684, .011382],
-     [[.589572, -.094167], [.010428, .194167]],
-     [.061348, .038652], .607021, .543599, (.615318, .647343)),
-    (0.0, [[1.036681, .050264], [-.045841, .952228]], [.036681, .074224],
-     [[.586003, -.089532], [.013997, .189532]],
-     [.063255, .036745], .635011, .627569, (.601692, .605286))])
+@pytest.mark.parametrize(
+    "alpha, weight1, bias1, weight2, bias2, epoch, last, taus",
+    [
+        (
+            1.0,
+            [[1.106684, 0.149662], [-0.108684, 0.875389]],
+            [0.106684, 0.011382],
+            [[0.589572, -0.094167], [0.010428, 0.194167]],
+            [0.061348, 0.038652],
+            0.607021,
+            0.543599,
+            (0.615318, 0.647343),
+        ),
+        (
+            0.0,
+            [[1.036681, 0.050264], [-0.045841, 0.952228]],
+            [0.036681, 0.074224],
+            [[0.586003, -0.089532], [0.013997, 0.189532]],
+            [0.063255, 0.036745],
+            0.635011,
+            0.627569,
+            (0.601692, 0.605286),
+        ),
+    ],
+)
 def test_fedcrl_epoch_of_the_worked_example(
     alpha, weight1, bias1, weight2, bias2, epoch, last, taus, monkeypatch
 ):
-    world, method, values = tiny_world(monkeypatch, CRL, network=mlp), FedCRL(alpha=alpha, tau=.5), []
+    world, method, values = tiny_world(monkeypatch, CRL, network=mlp), FedCRL(alpha=alpha, tau=0.5), []
 
     def noted(*args):
         loss, logged = method.loss(*args)
         values.append(logged["contrast"].item())
         return loss, logged
+
     trained = world.local_epochs(world.everyone(params(MLP)), noted, shared=GLOBAL)
     models = trained.models
     close(models[0]["features.1.weight"], weight1)
@@ -773,14 +840,24 @@ def test_fedcrl_epoch_of_the_worked_example(
     close(models[0]["head.bias"], bias2)
     close(trained.logged["contrast"], [epoch])
     assert values[-1] == pytest.approx(last, abs=1e-6)
-    close(torch.exp(-.8 * torch.tensor([epoch, last])), taus)
+    close(torch.exp(-0.8 * torch.tensor([epoch, last])), taus)
     state = method.round(State(models=world.everyone(params(MLP)), prototypes=GLOBAL, share=None), world)
     close(state.share, [taus[0]])
 
 
-@pytest.mark.parametrize("contrast, share", [(.368249, .744830), (.231095, .831208), (math.log(10), .158489),
-                                             (math.log(47), .045954), (math.log(100), .025119), (0, 1),
-                                             (math.nan, 0), (-1e-9, 1)])
+@pytest.mark.parametrize(
+    "contrast, share",
+    [
+        (0.368249, 0.744830),
+        (0.231095, 0.831208),
+        (math.log(10), 0.158489),
+        (math.log(47), 0.045954),
+        (math.log(100), 0.025119),
+        (0, 1),
+        (math.nan, 0),
+        (-1e-9, 1),
+    ],
+)
 def test_share_of_the_own_features(contrast, share):
     found = FedCRL().share(None, torch.tensor([contrast], dtype=torch.float64), GLOBAL, GLOBAL, None)
     close(found, [share])
@@ -791,8 +868,9 @@ def test_gamma_and_alpha_zero_are_local_bit_for_bit():
     assert same(state.models, run(Local(), image_world()).models) and state.share.tolist() == [1, 1, 1]
 
 
-@pytest.mark.parametrize("method, rounds",
-                         [(FedCRL(gamma=1e9, alpha=0.0), 3), (FedCRL(first_tau="global"), 1)])
+@pytest.mark.parametrize(
+    "method, rounds", [(FedCRL(gamma=1e9, alpha=0.0), 3), (FedCRL(first_tau="global"), 1)]
+)
 def test_a_share_of_zero_is_fedper(method, rounds):
     """FedPer in four lines: received features, own head, one joint epoch, average of the features."""
     world = image_world()
@@ -816,7 +894,7 @@ def test_the_first_round_has_no_contrast_and_ends_with_the_chosen_mix():
         )
         for k, m in enumerate(trained.models)
     ]
-    close(evaluated.share, [math.exp(-.8 * c.item()) for c in contrast])
+    close(evaluated.share, [math.exp(-0.8 * c.item()) for c in contrast])
     assert all(0 < s < 1 for s in evaluated.share.tolist())
 
 
@@ -824,10 +902,10 @@ def test_later_shares_come_from_the_epochs_mean_or_from_one_more_pass():
     world = image_world()
     state = run(FedCRL(), world, 1)
     epoch, trained = one_round(FedCRL(), state, world.at(2))
-    close(epoch.share, torch.exp(-.8 * trained.logged["contrast"]).tolist())
+    close(epoch.share, torch.exp(-0.8 * trained.logged["contrast"]).tolist())
     after, trained = one_round(FedCRL(contrast="post_eval"), state, world.at(2))
     contrast = FedCRL().evaluate(trained.models, state.prototypes, world)  # what it was trained against
-    close(after.share, torch.exp(-.8 * contrast).tolist())
+    close(after.share, torch.exp(-0.8 * contrast).tolist())
     assert not torch.allclose(after.share, epoch.share)
 
 
@@ -878,7 +956,7 @@ def test_post_is_the_trained_model_and_pre_the_mixed_one():
 
 def test_clipping_to_the_letter_reaches_the_evaluated_model_and_the_shared_features():
     state, trained = watched(FedCRL(clip_params=True), image_world(), 2)
-    assert math.isfinite(trained.losses[0])                               # of the training before it
+    assert math.isfinite(trained.losses[0])  # of the training before it
     for leaf in leaves(trained.models) + leaves(state.models):
         assert leaf.min() >= 0 and leaf.max() <= 1
     assert any(leaf.min() < 0 for leaf in leaves(run(FedCRL(), image_world(), 2).models))
@@ -890,14 +968,19 @@ def test_fedcrl_sends_features_and_representations():
     ]
     world = World(clients, training(), 10, 0)
     up, down = FedCRL().traffic(world)
-    assert up + down == 2 * (world.scalars() - 10) + 10     # the count of every class
+    assert up + down == 2 * (world.scalars() - 10) + 10  # the count of every class
     one = one_class_world()
     assert FedCRL().traffic(one) == (one.scalars("features") + 128 + 1, one.scalars("features") + 4 * 128)
 
 
-@pytest.mark.parametrize("channels, side, classes, fedavg, proto, gh, crl", [
-    (3, 32, 10, 519828, 2560, 2570, 519808), (3, 32, 100, 543048, 25600, 25700, 542848),
-    (1, 28, 47, 378718, 12032, 12079, 378624)])
+@pytest.mark.parametrize(
+    "channels, side, classes, fedavg, proto, gh, crl",
+    [
+        (3, 32, 10, 519828, 2560, 2570, 519808),
+        (3, 32, 100, 543048, 25600, 25700, 542848),
+        (1, 28, 47, 378718, 12032, 12079, 378624),
+    ],
+)
 def test_traffic_of_the_papers_networks(channels, side, classes, fedavg, proto, gh, crl):
     """Sec. V-B5 of FedCRL, with every class at every client, and the counts that its Eq. 6 weights by."""
     client = dataclasses.replace(
@@ -915,6 +998,7 @@ def test_traffic_of_the_papers_networks(channels, side, classes, fedavg, proto, 
 
 
 # -- readings of released codes ------------------------------------------------------------------------------
+
 
 @pytest.mark.parametrize("executor", ["sequential", "stacked"])
 @pytest.mark.parametrize("means", ["running", "last_epoch"])
@@ -943,6 +1027,7 @@ def test_the_last_epochs_means_are_those_that_its_steps_saw(executor, monkeypatc
 
     def world(epochs):
         return image_world((12, 9, 0, 1), batch_size=16, local_epochs=epochs)
+
     one, two = run(FedProto(lam=0.0), world(1), 1).models, world(2)
     first, second = two.class_means(two.new_models()).means, two.class_means(one).means
     for means, wanted in (("last_epoch", second), ("running", (first + second) / 2)):
@@ -961,14 +1046,17 @@ def test_class_means_by_hand(executor, monkeypatch):
 
     def network():
         return Network(nn.Sequential(nn.Flatten(1), nn.Linear(2, 2, bias=False)), nn.Linear(2, 2))
+
     world = tiny_world(
-        monkeypatch, ([[2., 0.]], [1]), network=network, optimiser=Optimiser(lr=.25), local_epochs=3
+        monkeypatch, ([[2.0, 0.0]], [1]), network=network, optimiser=Optimiser(lr=0.25), local_epochs=3
     )
     start = Clients([world.new_model().joined({"features.1.weight": torch.eye(2)})])
     for over, wanted in (("running", [1, -1]), ("last_epoch", [0, -2])):
+
         def loss(model, batch, shared, own, over=over):
             z = model.features(batch.images)
             return z.sum(1).mean(), class_sums(z, batch.labels, model.classes, over)
+
         trained = world.local_epochs(start, loss)
         close(trained.class_means(world.class_counts).means[0], [[0, 0], wanted])
         assert trained.class_means(world.class_counts).counts.tolist() == [[0, 1]]
@@ -983,8 +1071,10 @@ def test_with_one_epoch_the_last_is_all():
 
 def test_candidates_may_be_the_classes_that_a_client_trains_on(monkeypatch):
     """By hand: [1.2, 1.9] is class 2 among all, class 1 among {0, 1}."""
-    world = tiny_world(monkeypatch, ([[1., 0.], [0., 1.]], [0, 1]), ([[1., 1.]], [2]), classes=3)
-    prototypes = State(vectors=torch.tensor([[2., 0], [0, 3], [2, 2]]), known=torch.ones(3, dtype=torch.bool))
+    world = tiny_world(monkeypatch, ([[1.0, 0.0], [0.0, 1.0]], [0, 1]), ([[1.0, 1.0]], [2]), classes=3)
+    prototypes = State(
+        vectors=torch.tensor([[2.0, 0], [0, 3], [2, 2]]), known=torch.ones(3, dtype=torch.bool)
+    )
     state = State(FedProto().init(world), prototypes=prototypes)
     queries = torch.tensor([1.2, 1.9]).view(1, 2, 1, 1)
 
@@ -994,5 +1084,6 @@ def test_candidates_may_be_the_classes_that_a_client_trains_on(monkeypatch):
                 Handle(world.network(client, state.models[client]), client=client), queries, state
             ).argmax()
         )
+
     assert [predicted(FedProto(), k) for k in (0, 1)] == [2, 2]
     assert [predicted(FedProto(candidates="own"), k) for k in (0, 1)] == [1, 2]

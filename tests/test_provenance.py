@@ -1,4 +1,5 @@
 """What a digest of code covers, and that what is left out changes no result."""
+
 import ast
 import dataclasses
 import json
@@ -51,16 +52,20 @@ def digest(root: Path, *named: str) -> str:
     ).digest(["lib.loop:train"], named)
 
 
-@pytest.mark.parametrize("module, old, new, same", [
-    ("lib__loop", "a step", "one step", True),                           # a comment
-    ("lib__loop", "Train.", "Train it.", True),                          # a docstring
-    ("lib__loop", "SECONDS = 20", "SECONDS = 21", True),                 # a constant that changes no result
-    ("lib__loop", "lambda: 2", "lambda: 3", True),                       # a network that is not named
-    ("lib__loop", "lambda: 1", "lambda: 3", False),                      # the one that is
-    ("lib__losses", "return x", "return -x", True),                      # what is not used
-    ("lib__losses", "0.5", "0.500001", False),                           # a constant two files away
-    ("lib__losses", "SCALE * x", "x * SCALE", False),
-    ("lib__loop", "step", "stride", False)])  # a renamed variable, which verify restores
+@pytest.mark.parametrize(
+    "module, old, new, same",
+    [
+        ("lib__loop", "a step", "one step", True),  # a comment
+        ("lib__loop", "Train.", "Train it.", True),  # a docstring
+        ("lib__loop", "SECONDS = 20", "SECONDS = 21", True),  # a constant that changes no result
+        ("lib__loop", "lambda: 2", "lambda: 3", True),  # a network that is not named
+        ("lib__loop", "lambda: 1", "lambda: 3", False),  # the one that is
+        ("lib__losses", "return x", "return -x", True),  # what is not used
+        ("lib__losses", "0.5", "0.500001", False),  # a constant two files away
+        ("lib__losses", "SCALE * x", "x * SCALE", False),
+        ("lib__loop", "step", "stride", False),
+    ],
+)  # a renamed variable, which verify restores
 def test_what_a_digest_covers(tmp_path, module, old, new, same):
     texts = {"lib__loop": LOOP, "lib__losses": LOSSES}
     before = digest(write(tmp_path / "a", **texts), "small")
@@ -97,6 +102,7 @@ def test_what_acts_on_import_and_what_functions_import_counts(tmp_path):
                 lib__inner=f"import torch\ntorch.flag({effect})\n\ndef f():\n    return {inner}\n",
             )
         )
+
     assert len({of("1", "1"), of("2", "1"), of("1", "2")}) == 3
 
 
@@ -117,14 +123,18 @@ def train():
 ACTS = {"package": "", "lib__loop": STEPS, "lib__losses": LOSS, "lib__aside": "def f():\n    return 2\n"}
 
 
-@pytest.mark.parametrize("module, text, same", [
-    ("package", ADAPTS, False),
-    ("package", "import lib.aside\n", True),
-    ("lib__aside", ADAPTS, True),                                       # which nobody imports
-    ("lib__loop", STEPS.replace("SGD", "Adam"), False),                 # another external function
-    ("lib__loop", STEPS.replace("torch.optim", "other"), False),
-    ("lib__losses", "import math\n_ = math.patch()\n" + LOSS, False),
-    ("lib__losses", "KINDS = tuple('ab')\n" + LOSS, True)])
+@pytest.mark.parametrize(
+    "module, text, same",
+    [
+        ("package", ADAPTS, False),
+        ("package", "import lib.aside\n", True),
+        ("lib__aside", ADAPTS, True),  # which nobody imports
+        ("lib__loop", STEPS.replace("SGD", "Adam"), False),  # another external function
+        ("lib__loop", STEPS.replace("torch.optim", "other"), False),
+        ("lib__losses", "import math\n_ = math.patch()\n" + LOSS, False),
+        ("lib__losses", "KINDS = tuple('ab')\n" + LOSS, True),
+    ],
+)
 def test_what_a_strict_digest_covers(tmp_path, module, text, same):
     before = strict(tmp_path / "a", ACTS)
     assert (strict(tmp_path / "b", ACTS | {module: text}) == before) is same
@@ -153,6 +163,7 @@ def test_of_a_shallow_entry_only_its_own_statements_count(tmp_path):
     def of(name: str, losses: str = LOSS, loop: str = STEPS) -> str:
         root = write(tmp_path / name, lib__losses=losses, lib__loop=loop, lib__aside=ACTS["lib__aside"])
         return Code(root, strict=True).digest(["lib.aside:f"], shallow=["lib.loop:train"])
+
     before = of("a")
     assert of("b", losses="def loss():\n    return 2\n") == before
     assert of("c", loop=STEPS.replace("loss()", "2 * loss()")) != before
@@ -171,7 +182,8 @@ def test_a_cell_counts_what_its_scenario_names(tmp_path):
         for function in (provenance._code, provenance._digest_of, load_paper, load_params):
             function.cache_clear()
         return {name: provenance.digest_of(cell, clone) for name, cell in cells.items()} | {
-            "stacked": provenance.digest_of(cells["lenet"], clone, "stacked")}
+            "stacked": provenance.digest_of(cells["lenet"], clone, "stacked")
+        }
 
     before = digests()
     for path, old, new, changed in (
@@ -189,31 +201,63 @@ def test_a_cell_counts_what_its_scenario_names(tmp_path):
         # harmless: new entries of registries and of the schema, a docstring
         ("pipeline/models/__init__.py", '"cnn3_bn": cnn3_bn,', '"cnn3_bn": cnn3_bn, "new": cnn3_bn,', set()),
         ("pipeline/data/partition.py", "CUTS = {", 'CUTS = {"new": _by_label, ', set()),
-        ("pipeline/data/registry.py", '    "digits": _single(', '    "new": DIGITS,\n    "digits": _single(',
-         set()),
+        (
+            "pipeline/data/registry.py",
+            '    "digits": _single(',
+            '    "new": DIGITS,\n    "digits": _single(',
+            set(),
+        ),
         ("pipeline/cells/evaluation.py", "MEASURES = {", 'MEASURES = {"new": by_client, ', set()),
         ("pipeline/schema/scenario.py", "    seeds: list", "    new: bool = False\n    seeds: list", set()),
         ("pipeline/schema/scenario.py", 'kind = "pathological"', 'kind = ""\n    def draw(self): 0', set()),
         ("pipeline/cells/training.py", '"""Leave the error', '"""It leaves the error', set()),
         # what training runs
-        ("pipeline/schema/scenario.py", "partition.fixed else seed", "partition.fixed else seed + 1",
-         set(before)),
-        ("pipeline/methods/__init__.py", "return check(kind, hyper, where)",
-         "return check(kind, {k: 2 * v for k, v in hyper.items()}, where)", set(before)),
-        ("pipeline/methods/__init__.py", "import importlib.util\n",
-         "import importlib.util\nimport torch\ntorch.nn.Linear.forward = None\n", set(before)),
-        ("pipeline/engine/optimisers.py", "torch.optim.sgd import sgd", "torch.optim.adam import sgd",
-         set(before)),
-        ("pipeline/models/__init__.py", "Network(features, head, dropout,", "Network(features, head, 0.0,",
-         set(before)),
-        ("pipeline/cells/seeds.py", "state = method.round(state, world)",
-         "state = method.round(method.round(state, world), world)", set(before)),
+        (
+            "pipeline/schema/scenario.py",
+            "partition.fixed else seed",
+            "partition.fixed else seed + 1",
+            set(before),
+        ),
+        (
+            "pipeline/methods/__init__.py",
+            "return check(kind, hyper, where)",
+            "return check(kind, {k: 2 * v for k, v in hyper.items()}, where)",
+            set(before),
+        ),
+        (
+            "pipeline/methods/__init__.py",
+            "import importlib.util\n",
+            "import importlib.util\nimport torch\ntorch.nn.Linear.forward = None\n",
+            set(before),
+        ),
+        (
+            "pipeline/engine/optimisers.py",
+            "torch.optim.sgd import sgd",
+            "torch.optim.adam import sgd",
+            set(before),
+        ),
+        (
+            "pipeline/models/__init__.py",
+            "Network(features, head, dropout,",
+            "Network(features, head, 0.0,",
+            set(before),
+        ),
+        (
+            "pipeline/cells/seeds.py",
+            "state = method.round(state, world)",
+            "state = method.round(method.round(state, world), world)",
+            set(before),
+        ),
         # and what it does before
         ("stages/train.py", "check_environment()", "check_environment(), 1", set(before)),
         ("pipeline/cells/arithmetic.py", '"MKL_CBWR": "COMPATIBLE"', '"MKL_CBWR": "AVX2"', set(before)),
         ("pipeline/devices.py", "64 * 2**20", "32 * 2**20", set(before)),
-        ("pipeline/cells/training.py", "    keep_memory()\n", "    keep_memory()\n    torch.set_x(2)\n",
-         set(before)),
+        (
+            "pipeline/cells/training.py",
+            "    keep_memory()\n",
+            "    keep_memory()\n    torch.set_x(2)\n",
+            set(before),
+        ),
         ("pipeline/cells/workers.py", "signal.SIG_IGN)", "signal.SIG_DFL)", set(before)),
     ):
         text = (clone / path).read_text()
@@ -257,6 +301,7 @@ def test_portable_arithmetic_is_in_use_and_recorded(project, reference):
                 env=clean,
             ).stdout
         )
+
     assert said("")[0] == ""
     if "avx2" in provenance._processor():
         assert said("portable") == ["portable", "AVX2"]
@@ -292,21 +337,30 @@ def test_every_neutral_module_has_a_test():
     assert NOTICED.keys() == provenance.NEUTRAL
     for module, where in NOTICED.items():
         file, name = where.split(":")
-        tests = [node.name for node in ast.parse((Path(__file__).parent / file).read_text()).body
-                 if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
+        tests = [
+            node.name
+            for node in ast.parse((Path(__file__).parent / file).read_text()).body
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+        ]
         assert tests and (not name or name in tests), module
 
 
-@pytest.mark.parametrize("change", [
-    lambda scenario: scenario.with_networks({"dropout": 0.1}, "here"),
-    lambda scenario: dataclasses.replace(scenario, training=dataclasses.replace(scenario.training,
-    rounds=99))])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda scenario: scenario.with_networks({"dropout": 0.1}, "here"),
+        lambda scenario: dataclasses.replace(
+            scenario, training=dataclasses.replace(scenario.training, rounds=99)
+        ),
+    ],
+)
 def test_values_that_the_schema_gives_are_part_of_a_cells_digest(monkeypatch, change):
     cell, resolve = Cell.parse(CELL), Cell.resolve
 
     def planted(self, root=ROOT):
         scenario, algorithm, hyper = resolve(self, root)
         return change(scenario), algorithm, hyper
+
     before = provenance.cell_digest(cell, "partition", code="code")
     monkeypatch.setattr(Cell, "resolve", planted)
     assert provenance.cell_digest(cell, "partition", code="code") != before

@@ -1,5 +1,6 @@
 """Rounds of the methods that agree on public data, against loops written out by hand; identities and costs of
 FedMD, FedDF, FedMatch, RHFL, FCCL and FCCL+, also with one network for all."""
+
 import dataclasses
 import io
 import math
@@ -65,8 +66,11 @@ def federation(
 
     def images(n):
         return torch.rand(n, 3, SIDE, SIDE, generator=rng, dtype=DOUBLE) * 2 - 1
-    clients = [Client(f"c{k}", "only", Model(name), images(n), torch.randint(0, CLASSES, (n,), generator=rng))
-               for k, (n, name) in enumerate(zip(sizes, names))]
+
+    clients = [
+        Client(f"c{k}", "only", Model(name), images(n), torch.randint(0, CLASSES, (n,), generator=rng))
+        for k, (n, name) in enumerate(zip(sizes, names))
+    ]
     settings = training(**{"batch_size": 4, "optimiser": Optimiser("adam", 1e-2), **changes})
     return World(
         clients,
@@ -140,6 +144,7 @@ def name(method) -> str:
 
 # -- what every method keeps to ------------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize("method", EVERY, ids=name)
 def test_both_executors_agree(method, monkeypatch):
     """Different networks, one client without data, one with a single image; two local epochs. Public steps by
@@ -185,8 +190,11 @@ def test_own_models_after_local_training_are_scored(method, monkeypatch):
     assert method.headline == "post" and all_equal(method.deployed(state, world), trained.models)
 
 
-@pytest.mark.parametrize("method", [FedMD(), FedDF(), RHFL(), FCCL(pretraining=1, public_optimiser="sgd"),
-                                    FCCLPlus(public_optimiser="sgd")], ids=name)
+@pytest.mark.parametrize(
+    "method",
+    [FedMD(), FedDF(), RHFL(), FCCL(pretraining=1, public_optimiser="sgd"), FCCLPlus(public_optimiser="sgd")],
+    ids=name,
+)
 def test_the_order_of_clients_does_not_matter(method, monkeypatch):
     forward = three(monkeypatch)
     backward = World(
@@ -225,7 +233,7 @@ def test_looking_twice_gives_the_same_bits(method, monkeypatch):
     twice = run(method, federation(monkeypatch, local_epochs=2), 2)
     assert all_equal(twice.models, kept.models)
     if getattr(method, "form", "clients") == "clients":
-        assert graphs == ([False] * 5 + [True] * 5) * (2 * 3)           # two rounds of three public batches
+        assert graphs == ([False] * 5 + [True] * 5) * (2 * 3)  # two rounds of three public batches
 
 
 def test_paper_rows_are_known():
@@ -244,6 +252,7 @@ def test_paper_rows_are_known():
 
 
 # -- the collaborative phase, written out --------------------------------------------------------------------
+
 
 def modules(world, models):
     """Ordinary modules holding the clients' models, in train mode."""
@@ -354,10 +363,10 @@ def test_rhfl_second_round_as_written_out(monkeypatch):
     world, method = federation(monkeypatch, (12, 8, 0), ["plain", "plain", "dropout"]), RHFL()
     first = method.round(method.init(world), world)
     before = first.losses
-    assert first.weights.tolist() == [.5, .5, .5] and before[2].isnan() and before[:2].isfinite().all()
+    assert first.weights.tolist() == [0.5, 0.5, 0.5] and before[2].isnan() and before[:2].isfinite().all()
     world = world.at(2)
     state = method.prepare(first, world)
-    assert same_parameters(state.models, first.models)        # measuring moves no parameter
+    assert same_parameters(state.models, first.models)  # measuring moves no parameter
 
     def sl(k):
         x, y = world.clients[k].images, world.clients[k].labels
@@ -365,13 +374,14 @@ def test_rhfl_second_round_as_written_out(monkeypatch):
         return (
             0.1 * F.cross_entropy(z, y) + 9.210340371976182 * (1 - F.softmax(z, 1)[range(len(y)), y]).mean()
         ).item()
+
     now = torch.tensor([sl(0), sl(1)], dtype=DOUBLE)  # equal batches of 4, no dropout: the mean over all
     torch.testing.assert_close(state.losses[:2], now)
     gain = torch.cat([(before[:2] - now) / now, torch.zeros(1, dtype=DOUBLE)])
-    wanted = F.softmax(.5 + .5 * gain / gain.sum(), 0)
+    wanted = F.softmax(0.5 + 0.5 * gain / gain.sum(), 0)
     torch.testing.assert_close(state.weights, wanted)
     received = method.agree([torch.zeros(1, CLASSES, dtype=DOUBLE)] * 3, state, world)
-    torch.testing.assert_close(received[1]["weights"], wanted * torch.tensor([1., 0., 1.], dtype=DOUBLE))
+    torch.testing.assert_close(received[1]["weights"], wanted * torch.tensor([1.0, 0.0, 1.0], dtype=DOUBLE))
 
 
 def test_the_conference_consensus_has_the_own_share_from_last_rounds_model(monkeypatch):
@@ -397,8 +407,19 @@ def test_the_conference_consensus_has_the_own_share_from_last_rounds_model(monke
 
 # -- identities of the collaborative phase -------------------------------------------------------------------
 
-@pytest.mark.parametrize("method", [FedMD(), FedMD(distance="mse"), FedDF(), FCCLPlus(fccm=False), RHFL(),
-                                    FedMatch(decomposed=False, kappa=1.0)], ids=name)
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        FedMD(),
+        FedMD(distance="mse"),
+        FedDF(),
+        FCCLPlus(fccm=False),
+        RHFL(),
+        FedMatch(decomposed=False, kappa=1.0),
+    ],
+    ids=name,
+)
 @pytest.mark.parametrize("clients", [1, 2])
 def test_a_client_alone_and_equal_clients_have_nothing_to_agree_on(method, clients, monkeypatch):
     """Only weight decay (FedDF's SGD) moves them, and BatchNorm's statistics. (Of three equal numbers the
@@ -443,6 +464,7 @@ def test_widths_need_not_agree(monkeypatch):
 
 # -- teachers and what is remembered at home -----------------------------------------------------------------
 
+
 def home(method, monkeypatch, rounds=1, world=None, **changes):
     """The calls of World.local_epochs in the last of some rounds: (models, keyword arguments), between the
     states around it, and what that round's training left."""
@@ -459,7 +481,7 @@ def home(method, monkeypatch, rounds=1, world=None, **changes):
 
 
 def test_the_teacher_is_the_model_of_the_last_rounds_end(monkeypatch):
-    for rounds in (1, 3):                                     # in the first round the client's first model
+    for rounds in (1, 3):  # in the first round the client's first model
         state, _, calls, _ = home(FCCLPlus(), monkeypatch, rounds)
         assert all_equal(calls[-1][2]["own"]["previous"], state.models) and not all_equal(
             calls[-1][0], state.models
@@ -508,8 +530,9 @@ def test_local_phase_of_fccl_as_written_out(mode, monkeypatch):
     near(after.models[0], Params((n, v.detach()) for n, v in student.state_dict().items()), 1e-8)
 
 
-@pytest.mark.parametrize("options, tau, scale",
-                         [({}, 3.0, 9.0), ({"tau": 1.0}, 1.0, 1.0), ({"tau_squared": False}, 3.0, 1.0)])
+@pytest.mark.parametrize(
+    "options, tau, scale", [({}, 3.0, 9.0), ({"tau": 1.0}, 1.0, 1.0), ({"tau_squared": False}, 3.0, 1.0)]
+)
 @pytest.mark.parametrize("local", ["fntd", "kd"])
 def test_local_phase_of_fcclplus_as_written_out(local, options, tau, scale, monkeypatch):
     world = federation(monkeypatch, (4, 4), ["bn", "plain"])
@@ -533,7 +556,7 @@ def test_kd_takes_the_first_part_of_the_local_epochs(share, wanted, monkeypatch)
         method.all_classes,
         method.loss,
     ]
-    assert all(map(math.isfinite, trained.losses))             # also where one part has no epoch
+    assert all(map(math.isfinite, trained.losses))  # also where one part has no epoch
 
 
 def test_kd_alone_is_a_share_of_one(monkeypatch):
@@ -594,6 +617,7 @@ def test_ewc_anchors_the_last_rounds_model(monkeypatch):
             float(elastic_penalty({n: m[n] for n in information[k]}, state.models[k], information[k]))
             for k, m in enumerate(models)
         ]
+
     assert all(a < b for a, b in zip(penalty(strong), penalty(plain)))
     _, _, calls, _ = home(method, monkeypatch, 2)
     assert set(calls[-1][2]["own"]) == {"previous", "fisher"}
@@ -601,16 +625,18 @@ def test_ewc_anchors_the_last_rounds_model(monkeypatch):
 
 # -- one network for all (FCCL+ Table 15) --------------------------------------------------------------------
 
-@pytest.mark.parametrize("method", [FedMD(), FedDF(), FedMatch(), RHFL(), FCCL(pretraining=1), FCCLPlus()],
-                         ids=name)
+
+@pytest.mark.parametrize(
+    "method", [FedMD(), FedDF(), FedMatch(), RHFL(), FCCL(pretraining=1), FCCLPlus()], ids=name
+)
 def test_models_are_averaged_between_the_phases(method, monkeypatch):
     world = alike(monkeypatch, averaging="uniform")
     state, after, calls, _ = home(method, monkeypatch, 2, world)
     starts = calls[-1][0]
     assert equal(starts[0], starts[1]) and equal(starts[1], starts[2])
-    assert not equal(after.models[0], after.models[1])        # each scores its own model
+    assert not equal(after.models[0], after.models[1])  # each scores its own model
     if "own" in calls[-1][2] and calls[-1][2]["own"] is not None:
-        assert all_equal(calls[-1][2]["own"]["previous"], state.models)      # teachers stay per client
+        assert all_equal(calls[-1][2]["own"]["previous"], state.models)  # teachers stay per client
 
 
 def test_models_are_left_apart_where_the_scenario_does_not_average(monkeypatch):
@@ -618,8 +644,9 @@ def test_models_are_left_apart_where_the_scenario_does_not_average(monkeypatch):
     assert not equal(calls[-1][0][0], calls[-1][0][1])
 
 
-@pytest.mark.parametrize("method", [FedMD(), FedDF(), FedMatch(), RHFL(), FCCL(pretraining=1), FCCLPlus()],
-                         ids=name)
+@pytest.mark.parametrize(
+    "method", [FedMD(), FedDF(), FedMatch(), RHFL(), FCCL(pretraining=1), FCCLPlus()], ids=name
+)
 def test_one_client_alone_averages_nothing(method, monkeypatch):
     worlds = [alike(monkeypatch, sizes=(12,), averaging=how) for how in (None, "uniform")]
     states = [method.init(worlds[1])] * 2
@@ -628,8 +655,18 @@ def test_one_client_alone_averages_nothing(method, monkeypatch):
     assert all_equal(*(state.models for state in states))
 
 
-STARTS = [FedMD(), FedDF(), FedMatch(), RHFL(), FCCLPlus(), KTpFL(), AugHFL(), RAHFL(),
-          FedProtoHetero(space="features"), Local()]
+STARTS = [
+    FedMD(),
+    FedDF(),
+    FedMatch(),
+    RHFL(),
+    FCCLPlus(),
+    KTpFL(),
+    AugHFL(),
+    RAHFL(),
+    FedProtoHetero(space="features"),
+    Local(),
+]
 
 
 @pytest.mark.parametrize("method", STARTS, ids=name)
@@ -648,8 +685,10 @@ def test_each_pretrains_a_network_of_its_own(method, monkeypatch):
         def watched_run(phase):
             seen.append(phase)
             return world.executor.run(phase)
+
         method.init(world.at(0, SimpleNamespace(run=watched_run)))
         return seen[0].models
+
     own, shared = begun(None), begun("uniform")
     assert not same_parameters([own[0]], [own[1]]) and all_equal(shared, Clients([shared[0]] * 3))
 
@@ -676,8 +715,10 @@ def test_all_start_alike_and_so_do_their_teachers(monkeypatch):
 
 # -- learning rates ------------------------------------------------------------------------------------------
 
+
 def test_the_schedule_of_the_released_code():
     """As FCCL+'s code, lr0 = 1e-3, E = 40."""
+
     def rate(schedule, r):
         world = SimpleNamespace(
             training=training(rounds=40, optimiser=Optimiser("adam", 1e-3, weight_decay=1e-5)), round=r + 1
@@ -689,7 +730,7 @@ def test_the_schedule_of_the_released_code():
     assert [rate("release", r) for r in (0, 1, 2, 20, 39)] == pytest.approx(
         [0.001, 0.001, 0.0009775, 0.0005725, 0.000145], abs=1e-12
     )
-    assert {rate("constant", r) for r in range(40)} == {.001}
+    assert {rate("constant", r) for r in range(40)} == {0.001}
 
 
 def test_public_steps_have_no_decay_and_private_ones_the_scenarios():
@@ -709,10 +750,11 @@ def test_the_schedule_reaches_both_phases(monkeypatch):
         World, "collaborate", lambda *a, **k: rates.append(k["optimiser"].lr) or real(*a, **k)
     )
     _, _, calls, _ = home(FedMD(schedule="release"), monkeypatch, 3, world)
-    assert rates[-1] == calls[-1][2]["optimiser"].lr == pytest.approx(1e-2 * .9775)
+    assert rates[-1] == calls[-1][2]["optimiser"].lr == pytest.approx(1e-2 * 0.9775)
 
 
 # -- communication -------------------------------------------------------------------------------------------
+
 
 def costs(method, sizes, clients=4, averaging=None, classes=10):
     world = SimpleNamespace(
@@ -757,8 +799,9 @@ def test_every_pass_over_the_public_data_counts(monkeypatch):
 
 # -- FedMatch ------------------------------------------------------------------------------------------------
 
+
 def test_helpers_are_the_nearest_others_and_of_equals_the_first():
-    answers = torch.tensor([[0., 1.], [.125, .875], [.875, .125], [.25, .75], [.875, .125]])
+    answers = torch.tensor([[0.0, 1.0], [0.125, 0.875], [0.875, 0.125], [0.25, 0.75], [0.875, 0.125]])
     assert nearest(answers, 2) == [[1, 3], [0, 3], [4, 3], [1, 0], [2, 3]]
     assert (
         nearest(answers[:2], 2) == [[1], [0]]
@@ -786,7 +829,7 @@ def test_psi_begins_at_a_fifth_of_sigma(monkeypatch):
 
 def test_public_batches_move_psi_and_private_ones_sigma(monkeypatch):
     state, after, calls, _ = home(FedMatch(kappa=0.0), monkeypatch, 2)
-    agreed = calls[-1][0]                                     # theta between the phases
+    agreed = calls[-1][0]  # theta between the phases
     (sigma0, psi0), (sigma1, psi1) = parts(state), parts(after)
     for k in range(3):
         for n in psi0[k]:
@@ -855,6 +898,7 @@ def test_without_an_augmentation_the_strong_view_is_what_it_was(monkeypatch):
 
     def strong(pixels, numbers):
         return (augmentations.strong(pixels, numbers),)
+
     for (seen, _), (before, _) in zip(FedMatch().batches(None, world), world.public_batches(views=strong)):
         assert all(torch.equal(a, b) for one, other in zip(seen, before) for a, b in zip(one, other))
 
@@ -883,12 +927,13 @@ def test_fedmatch_collaborates_as_written_out(monkeypatch):
             step.zero_grad()
             value.backward()
             step.step()
-    assert 0 < sum(seen) < 3 * 20                             # the gate parts the samples
+    assert 0 < sum(seen) < 3 * 20  # the gate parts the samples
     wanted = Clients(Params((n, v.detach()) for n, v in net.state_dict().items()) for net in nets)
     near(method.collaborate(state, world), wanted, 1e-8)
 
 
 # -- FedDF at the server -------------------------------------------------------------------------------------
+
 
 def test_original_feddf_of_one_client_is_a_fixed_point(monkeypatch):
     """Its student begins as its teacher. (After more steps Adam has made something of rounding.)"""
@@ -931,7 +976,7 @@ def test_original_feddf_begins_with_the_average_and_comes_nearer_to_the_ensemble
 
 
 def test_gradients_are_cut_to_length_five():
-    long, short = (torch.tensor([30., 40.]), None), (torch.tensor([.3, .4]), None)
-    torch.testing.assert_close(clipped(long)[0], torch.tensor([3., 4.]))
+    long, short = (torch.tensor([30.0, 40.0]), None), (torch.tensor([0.3, 0.4]), None)
+    torch.testing.assert_close(clipped(long)[0], torch.tensor([3.0, 4.0]))
     torch.testing.assert_close(clipped(short)[0], short[0])
     assert clipped(long)[1] is None

@@ -1,5 +1,6 @@
 """Readings and sources: what a cell runs where a paper says something else or is silent, and where each of
 its values comes from."""
+
 import dataclasses
 import importlib
 import re
@@ -53,6 +54,7 @@ def choices(hint) -> set[str]:
 
 
 # -- what stands in the files --------------------------------------------------------------------------------
+
 
 @pytest.mark.parametrize("algorithm", methods.names())
 def test_a_class_is_described_as_it_is(algorithm):
@@ -129,27 +131,45 @@ def test_every_value_of_a_row_has_a_source(paper):
             assert not lost, (scenario, method, lost)
 
 
-@pytest.mark.parametrize("section, message", [
-    ({"readings": {"x": {"paper": "p", "why": "w"}}}, "f: FedX.readings.x: give either 'forms' or 'run'"),
-    ({"readings": {"x": {"paper": "p", "why": "w", "runs": "r"}}}, "f: FedX.readings.x: unknown key 'runs' "
-                                                                   ".nearest: 'run'"),
-    ({"readings": {"x": {"paper": "p", "why": "w", "forms": {"a": True}}}}, "f: FedX.readings.x.forms.a: "
-                                                                            "expected str, found True"),
-    ({"values": {"x": {"cdoe": "MOON"}}}, "f: FedX.values.x: unknown key 'cdoe' .nearest: 'code'"),
-    ({"values": {"x": {}}}, "f: FedX.values.x: give 'paper', 'code' or 'own'")])
+@pytest.mark.parametrize(
+    "section, message",
+    [
+        ({"readings": {"x": {"paper": "p", "why": "w"}}}, "f: FedX.readings.x: give either 'forms' or 'run'"),
+        (
+            {"readings": {"x": {"paper": "p", "why": "w", "runs": "r"}}},
+            "f: FedX.readings.x: unknown key 'runs' .nearest: 'run'",
+        ),
+        (
+            {"readings": {"x": {"paper": "p", "why": "w", "forms": {"a": True}}}},
+            "f: FedX.readings.x.forms.a: expected str, found True",
+        ),
+        ({"values": {"x": {"cdoe": "MOON"}}}, "f: FedX.values.x: unknown key 'cdoe' .nearest: 'code'"),
+        ({"values": {"x": {}}}, "f: FedX.values.x: give 'paper', 'code' or 'own'"),
+    ],
+)
 def test_a_wrong_entry_is_named(section, message):
     with pytest.raises(ParamError, match=message):
         check(dict[str, Section], {"FedX": section}, "f:")
 
 
-@pytest.mark.parametrize("added, message", [
-    ({"sources": {"methods": {"fedavgg": {}}}}, "sources.methods: unknown method 'fedavgg' .nearest: "
-                                                "'fedavg'"),
-    ({"sources": {"settings": {"training.round": {"own": "x"}}}}, "sources.settings.training.round: no "
-                                                                  "scenario has such a value"),
-    ({"readings": [{"paper": "p", "run": "r", "why": "w", "scenarios": ["digit"]}]},
-     r"readings\[0\].scenarios: unknown scenario 'digit'"),
-    ({"readings": [{"paper": "p", "run": "r"}]}, r"readings\[0\]: the key 'why' is missing")])
+@pytest.mark.parametrize(
+    "added, message",
+    [
+        (
+            {"sources": {"methods": {"fedavgg": {}}}},
+            "sources.methods: unknown method 'fedavgg' .nearest: 'fedavg'",
+        ),
+        (
+            {"sources": {"settings": {"training.round": {"own": "x"}}}},
+            "sources.settings.training.round: no scenario has such a value",
+        ),
+        (
+            {"readings": [{"paper": "p", "run": "r", "why": "w", "scenarios": ["digit"]}]},
+            r"readings\[0\].scenarios: unknown scenario 'digit'",
+        ),
+        ({"readings": [{"paper": "p", "run": "r"}]}, r"readings\[0\]: the key 'why' is missing"),
+    ],
+)
 def test_a_wrong_reading_or_source_of_a_paper_is_named(tmp_path, added, message):
     (tmp_path / "papers/fedlsa").mkdir(parents=True)
     document = yaml.safe_load((ROOT / "papers/fedlsa/paper.yaml").read_text())
@@ -161,9 +181,10 @@ def test_a_wrong_reading_or_source_of_a_paper_is_named(tmp_path, added, message)
 
 # -- of a cell -----------------------------------------------------------------------------------------------
 
+
 def reading(cell, words) -> Reading:
     """The one reading of a cell whose paper says these words."""
-    found, = [reading for reading in readings_of(Cell.parse(cell)) if words in reading.paper]
+    (found,) = [reading for reading in readings_of(Cell.parse(cell)) if words in reading.paper]
     return found
 
 
@@ -202,7 +223,8 @@ def test_a_reading_is_told_where_it_holds():
     )
     table_r2 = "from the entire training dataset"
     assert reading("rahfl/corrupted-05-dirichlet/fedmd", table_r2) and not [
-        r for r in readings_of(Cell.parse("rahfl/corrupted-05/fedmd")) if table_r2 in r.paper]
+        r for r in readings_of(Cell.parse("rahfl/corrupted-05/fedmd")) if table_r2 in r.paper
+    ]
     # the paper's own are about its own scenarios
     assert len(readings_of(Cell.parse("fedcrl/mini/fedavg"))) == 1
 
@@ -236,7 +258,7 @@ def test_values_have_their_rows_source_or_their_methods():
     )
     small = {one.name: one.source for one in settings_of(Cell("fedcrl", "digits-partial", "fedavg"))}
     assert small["partition.beta"] == small["seeds"] == small["training.rounds"] == "own choice"
-    assert small["training.batch_size"] == "Table I"                  # as the paper's own
+    assert small["training.batch_size"] == "Table I"  # as the paper's own
     short = {one.name: one.source for one in settings_of(Cell("fedcrl", "cifar10-dir-01-short", "fedavg"))}
     assert short["partition.samples"] == "own choice: reduced so that a CPU can train it"
     assert "partition.classes" not in settings and settings_of(Cell("fedcrl", "mini", "moon")) == []
@@ -257,6 +279,7 @@ def test_reading_them_takes_no_torch():
 
 def test_a_cell_whose_scenario_lacks_what_its_method_needs_ends_before_it_trains(tmp_path):
     from pipeline.cells.training import train_cell
+
     shutil.copy(ROOT / "params.yaml", tmp_path)
     shutil.copytree(
         ROOT / "papers/rahfl",
@@ -278,19 +301,22 @@ def test_a_cell_whose_scenario_lacks_what_its_method_needs_ends_before_it_trains
 
 # -- as a page tells them ------------------------------------------------------------------------------------
 
+
 def test_readings_have_one_number_each_the_papers_first():
     readings = Study.of("fedcrl", {}).readings
     every = {one.number: one for several in readings.values() for one in several}
     assert len(every) == len({one.reading for one in every.values()}) and every["R1"].rows == "all methods"
     assert sorted(every, key=lambda number: int(number[1:])) == [f"R{i + 1}" for i in range(len(every))]
-    clip, = [one for one in every.values() if "line 22" in one.reading.paper]
+    (clip,) = [one for one in every.values() if "line 22" in one.reading.paper]
     assert clip.rows.startswith("FedCRL") and clip in readings[Cell("fedcrl", "cifar10-dir-01", "fedcrl")]
 
 
 def test_a_text_takes_measured_numbers_of_its_own_and_of_other_scenarios():
     own, other = Cell("fedcrl", "mini", "fedavg"), Cell("fedcrl", "cifar10-dir-01", "fedavg")
-    results = {own: {"seeds": [0, 1], "measures": {"average": [70.0, 71.0], "post.average": [60.0, 60.0]}},
-               other: {"seeds": [1], "measures": {"average": [50.0]}}}
+    results = {
+        own: {"seeds": [0, 1], "measures": {"average": [70.0, 71.0], "post.average": [60.0, 60.0]}},
+        other: {"seeds": [1], "measures": {"average": [50.0]}},
+    }
     text = "{fedavg average}, {fedavg post.average}, {cifar10-dir-01 fedavg average}, {fedcrl average}"
     said = filled(text, "notes.mini", "fedcrl", results.get, "mini")
     assert said == "70.5, 60.0, 50.0, not yet measured"
@@ -301,9 +327,12 @@ def test_a_text_takes_measured_numbers_of_its_own_and_of_other_scenarios():
     )
     said = filled(text, "notes.mini", "fedcrl", results.get, "mini")
     assert said == "10.5, 21.0, not yet measured, −21.0"
-    for wrong, name in (("{fedavg avg}", "measure 'avg'"), ("{fedavgg average}", "method 'fedavgg'"),
-                        ("{fedavg average - fedavg avg}", "measure 'avg'"),
-                        ("{cifar9 fedavg average}", "scenario 'cifar9'")):
+    for wrong, name in (
+        ("{fedavg avg}", "measure 'avg'"),
+        ("{fedavgg average}", "method 'fedavgg'"),
+        ("{fedavg average - fedavg avg}", "measure 'avg'"),
+        ("{cifar9 fedavg average}", "scenario 'cifar9'"),
+    ):
         with pytest.raises(ParamError, match=f"papers/fedcrl/paper.yaml: notes.mini: unknown {name}"):
             filled(wrong, "notes.mini", "fedcrl", results.get, "mini")
 
@@ -312,8 +341,12 @@ def test_many_rows_of_one_algorithm_have_one_name():
     paper = load_paper("fcclplus")
     variants = [name for name, row in paper.methods.items() if row.get("algorithm", name) == "fcclplus"]
     cells = [Cell("fcclplus", "digits", method) for method in ["fedmd", *variants]]
-    for chosen, words in ((variants, "all rows of FCCL+"), (variants[:5], "5 rows of FCCL+"),
-                          (["fedmd", "fcclplus"], "FedMD, FCCL+"), (["fedmd", *variants], "all methods")):
+    for chosen, words in (
+        (variants, "all rows of FCCL+"),
+        (variants[:5], "5 rows of FCCL+"),
+        (["fedmd", "fcclplus"], "FedMD, FCCL+"),
+        (["fedmd", *variants], "all methods"),
+    ):
         assert methods_in_words(paper, chosen, cells) == words
 
 
@@ -338,15 +371,20 @@ class Mine(FedAvg):
 '''
 
 
-@pytest.mark.parametrize("default, body, message", [
-    ("1 / 3", "return frozenset()", ":4: the default of 'mu' must be a value, found '1 / 3'"),
-    ("0.5", "found = frozenset()\n        return found", ":7: the property 'needs' must be one return")])
+@pytest.mark.parametrize(
+    "default, body, message",
+    [
+        ("1 / 3", "return frozenset()", ":4: the default of 'mu' must be a value, found '1 / 3'"),
+        ("0.5", "found = frozenset()\n        return found", ":7: the property 'needs' must be one return"),
+    ],
+)
 def test_what_cannot_be_read_from_a_methods_source_is_one_line(tmp_path, default, body, message):
     def write(default, body):
         folder = tmp_path / "papers/mine/methods"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "own.py").write_text(METHOD.format(default=default, body="        " + body))
         _class.cache_clear()
+
     write("0.5", 'return frozenset({"public data"})')
     assert described("own", "mine", tmp_path).says("needs", {}) == {"public data"}
     write(default, body)

@@ -1,4 +1,5 @@
 """CI's check of what is committed: reports that differ, numbers that moved, and the pages it lays out."""
+
 import copy
 import json
 import re
@@ -53,7 +54,7 @@ def repository(tmp_path_factory) -> Path:
         shutil.rmtree(copied / "papers" / paper)
         for page in copied.glob(f"reports/**/{paper}*"):
             shutil.rmtree(page) if page.is_dir() else page.unlink()
-    (copied / "reports/noise.csv").unlink()                              # of cells of all papers
+    (copied / "reports/noise.csv").unlink()  # of cells of all papers
     run(copied, "python", "-m", "stages.results")
     run(copied, "python", "-m", "stages.report")
     commit(copied, "as rendered")
@@ -118,20 +119,46 @@ def test_a_method_of_another_paper_is_trained_again_by_its_own_stage(tmp_path, m
     assert trained == ["fedcrl/mini/fedavg", "fedccl/across/fedsr"]
 
 
-@pytest.mark.parametrize("metrics, history, versions, exact, outcome", [
-    ({}, None, {}, True, "bit for bit"),
-    ({}, "seed,round\n0,1\n", {}, False, "Different: on the same machine type not bit for bit .*: the curves "
-                                         "alone"),
-    ({"accuracy": 90.0001}, None, {}, False, "Different: on the same machine type .*: accuracy 90.0 -> "
-                                             "90.0001"),
-    ({"accuracy": 94.9, "loss": 9.0}, None, {"processor": "B"}, False, r"within 5.00 points .*\(accuracy "
-                                                                       r"90.0 -> 94.9, loss 0.5 -> 9.0\)"),
-    ({"accuracy": 94.9}, None, {"processor": "B"}, True, "Different: on the same machine type"),
-    ({"accuracy": 95.1}, None, {"processor": "B"}, False, "Different: accuracy 95.10 %, committed 90.00 %: "
-                                                          "further apart than seeds explain \\(5.00 "
-                                                          "points\\)"),
-    ({"accuracy": float("nan")}, None, {"processor": "B"}, False, "Different: accuracy nan %"),
-    ({"up": 11.0}, None, {"torch": "3"}, False, "Different: not the committed numbers: up 10.0 -> 11.0")])
+@pytest.mark.parametrize(
+    "metrics, history, versions, exact, outcome",
+    [
+        ({}, None, {}, True, "bit for bit"),
+        (
+            {},
+            "seed,round\n0,1\n",
+            {},
+            False,
+            "Different: on the same machine type not bit for bit .*: the curves alone",
+        ),
+        (
+            {"accuracy": 90.0001},
+            None,
+            {},
+            False,
+            "Different: on the same machine type .*: accuracy 90.0 -> 90.0001",
+        ),
+        (
+            {"accuracy": 94.9, "loss": 9.0},
+            None,
+            {"processor": "B"},
+            False,
+            r"within 5.00 points .*\(accuracy "
+            r"90.0 -> 94.9, loss 0.5 -> 9.0\)",
+        ),
+        ({"accuracy": 94.9}, None, {"processor": "B"}, True, "Different: on the same machine type"),
+        (
+            {"accuracy": 95.1},
+            None,
+            {"processor": "B"},
+            False,
+            "Different: accuracy 95.10 %, committed 90.00 %: "
+            "further apart than seeds explain \\(5.00 "
+            "points\\)",
+        ),
+        ({"accuracy": float("nan")}, None, {"processor": "B"}, False, "Different: accuracy nan %"),
+        ({"up": 11.0}, None, {"torch": "3"}, False, "Different: not the committed numbers: up 10.0 -> 11.0"),
+    ],
+)
 def test_what_counts_as_the_same_number(metrics, history, versions, exact, outcome):
     now = copy.deepcopy(COMMITTED)
     now["metrics"] |= metrics
@@ -164,7 +191,7 @@ def test_the_pages_lack_nothing_that_they_link_to(repository, tmp_path):
             r"url=([^\"]+)", page.read_text()
         )
         assert links and not [link for link in links if not (page.parent / link).exists()]
-    ci.lay_out(repository, site)                                    # replaces what it made
+    ci.lay_out(repository, site)  # replaces what it made
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "precious.txt").write_text("")
     with pytest.raises(ci.Different, match="there is something else in it"):
@@ -182,5 +209,5 @@ def test_the_workflow_runs_the_same_script():
     assert ".venv/bin/python .ci/reports" in (ROOT / ".ci/run").read_text()
     uses = [step["uses"] for job in jobs.values() for step in job["steps"] if "uses" in step]
     assert uses and all(re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", name) for name in uses)
-    assert "${{ inputs" not in "".join(commands)                    # an input never becomes part of a command
+    assert "${{ inputs" not in "".join(commands)  # an input never becomes part of a command
     assert json.dumps(yaml.safe_load(text)["permissions"]) == '{"contents": "read"}'

@@ -1,4 +1,5 @@
 """make repro: this machine's miniatures beside the committed ones, which stay as they are."""
+
 import csv
 import json
 import shutil
@@ -78,9 +79,11 @@ def test_the_spread_is_that_of_a_block_design():
     """Method and seed are taken out: P, Q, R, S of two-way worked numbers have s = 0.6821 with 6 degrees of
     freedom."""
     table = {"P": [70, 73, 71], "Q": [68, 72, 68], "R": [64, 66, 65], "S": [67.5, 70.5, 69]}
-    cells = {Cell("fedcrl", "mini", name): {"seeds": [0, 1, 2], "headline": "a", "measures": {"a": row}}
-             for name, row in table.items()}
-    (s, df), = set(spreads(cells).values())
+    cells = {
+        Cell("fedcrl", "mini", name): {"seeds": [0, 1, 2], "headline": "a", "measures": {"a": row}}
+        for name, row in table.items()
+    }
+    ((s, df),) = set(spreads(cells).values())
     assert df == 6 and s == pytest.approx(0.6821, abs=5e-5)
     assert tolerance((s, df), 3) == pytest.approx(2.447 * s * np.sqrt(2 / 3), rel=1e-3)
     one = dict([*cells.items()][:1])
@@ -91,8 +94,10 @@ def test_a_cell_that_spreads_more_is_judged_by_its_own_seeds():
     """It would otherwise widen what all the others may differ by."""
     rng = np.random.default_rng(0)
     rows = {f"M{k}": [*(70 + k + rng.normal(0, 0.5, 3))] for k in range(8)} | {"W": [30, 70, 50]}
-    cells = {Cell("fedcrl", "mini", name): {"seeds": [0, 1, 2], "headline": "a", "measures": {"a": row}}
-             for name, row in rows.items()}
+    cells = {
+        Cell("fedcrl", "mini", name): {"seeds": [0, 1, 2], "headline": "a", "measures": {"a": row}}
+        for name, row in rows.items()
+    }
     found = spreads(cells)
     assert found[Cell("fedcrl", "mini", "W")] == (pytest.approx(20), 2)
     others = {value for cell, value in found.items() if cell.method != "W"}
@@ -153,7 +158,7 @@ def test_the_clone_follows_the_commits_and_keeps_what_was_trained(tmp_path, caps
     reproduce.prepare(tmp_path)
     assert (
         (clone / "result").read_text() == "edited"
-        and not (clone / ".cells").exists()          # what was trained for another commit
+        and not (clone / ".cells").exists()  # what was trained for another commit
     )
     (clone / ".cells").mkdir()
     reproduce.prepare(tmp_path, again=True)
@@ -161,9 +166,12 @@ def test_the_clone_follows_the_commits_and_keeps_what_was_trained(tmp_path, caps
     (clone / ".cells").mkdir()
     (clone / reproduce.DONE).write_text("")
     git(tmp_path, "commit", "-qm", "three", "--allow-empty")
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):       # killed before its checkout
-        patch.setattr(reproduce, "git", lambda folder, what, *rest: git(folder, what, *rest)
-                      if what != "checkout" else _killed())
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):  # killed before its checkout
+        patch.setattr(
+            reproduce,
+            "git",
+            lambda folder, what, *rest: git(folder, what, *rest) if what != "checkout" else _killed(),
+        )
         reproduce.prepare(tmp_path)
     reproduce.prepare(tmp_path)
     assert git(clone, "rev-parse", "HEAD") == git(tmp_path, "rev-parse", "HEAD")
@@ -187,7 +195,7 @@ def test_a_paper_is_reproduced_alone(here, tmp_path_factory, monkeypatch, capsys
     assert calls == [["rahfl/mini", "--force"], {"rahfl"}]
     assert "the miniatures have the same bits as in git" in capsys.readouterr().out
     reproduce.reproduce(["rahfl"], jobs=2)
-    assert calls[2:] == [["rahfl/mini", "--jobs", "2"], {"rahfl"}]              # its stages have all run
+    assert calls[2:] == [["rahfl/mini", "--jobs", "2"], {"rahfl"}]  # its stages have all run
     reproduce.reproduce(["fedcrl"])
     assert calls[4:] == [["fedcrl/mini", "--force"], {"fedcrl", "rahfl"}]
     reproduce.reproduce()
@@ -204,6 +212,7 @@ def test_a_paper_is_reproduced_alone(here, tmp_path_factory, monkeypatch, capsys
 
 def _recording(calls: list, run):
     """`subprocess.run`, but for the command that trains, whose arguments are written down."""
+
     def recorded(command, **options):
         if command[1:4] != ["-m", "pipeline", "run"]:
             return run(command, **options)
@@ -215,7 +224,7 @@ def _recording(calls: list, run):
 
 def test_what_is_compared_is_the_commit_and_not_the_work_tree(here):
     commit_all(here)
-    move(here, "fedprox", 5.0)                       # trained in place, not committed
+    move(here, "fedprox", 5.0)  # trained in place, not committed
     with reproduce.committed(here, ["fedcrl"]) as before:
         found = {one.cell.method: one for one in compare(before, here)}
     assert len(found) == 17 and found["fedprox"].difference == pytest.approx(5.0)

@@ -1,4 +1,5 @@
 """Results: what a file may hold, what is refused in one line, and what is read from it."""
+
 import json
 import shutil
 import subprocess
@@ -29,7 +30,7 @@ def test_tidy_has_mean_and_sample_deviation_and_none_for_one_seed(root):
     table = results.tidy(results.collect(root))
     assert list(table.columns) == results.COLUMNS
     assert table["mean"].tolist() == [61.0, 70.0]
-    assert table["std"][0] == pytest.approx(2 ** 0.5) and table["std"].isna()[1]
+    assert table["std"][0] == pytest.approx(2**0.5) and table["std"].isna()[1]
     assert table["seeds"].tolist() == [2, 1]
 
 

@@ -1,4 +1,5 @@
 """The digest of the state that every round of history.csv records."""
+
 import pytest
 from repository import CELL, forget, stage
 

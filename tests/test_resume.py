@@ -1,5 +1,6 @@
 """Killed and resumed, for the methods that carry more than a model from round to round: the same rows, bit
 for bit."""
+
 import os
 import shutil
 import signal
@@ -55,7 +56,7 @@ def small(papers: dict[str, dict]) -> None:
         "heldout": 20,
         "test_per_class": 5,
     }
-    papers["rahfl"]["data"].pop("size")                           # corrupted images have one size
+    papers["rahfl"]["data"].pop("size")  # corrupted images have one size
     papers["rahfl"]["training"] |= {"pretraining": 1, "local_epochs": 1}
     papers["fcclplus"]["models"] |= {"inverted": {"name": "cnn2"}, "rotated": {"name": "lenet"}}
     for name in ("fcclplus", "rahfl"):
@@ -79,8 +80,11 @@ def project(tmp_path_factory) -> Path:
         copy / "papers/fcclplus/paper.yaml",
         lambda document: document["methods"]["fccl"].update(pretraining=1),
     )
-    calls = [("data", ["digits", "digit_domains", "photo_patches"]), ("corrupt", ["digits"]),
-             ("partition", ["fedlsa/mini", "fedccl/mini", "fcclplus/mini", "rahfl/mini"])]
+    calls = [
+        ("data", ["digits", "digit_domains", "photo_patches"]),
+        ("corrupt", ["digits"]),
+        ("partition", ["fedlsa/mini", "fedccl/mini", "fcclplus/mini", "rahfl/mini"]),
+    ]
     # One interpreter for all of them: starting it is most of their time.
     lines = [
         f"from stages.{name} import {name}; {name}({what!r})" for name, all_of in calls for what in all_of
@@ -102,6 +106,7 @@ def test_stopped_after_the_second_round_and_resumed(project, text, monkeypatch):
     def stop(row):
         if row["round"] == 3:
             raise KeyboardInterrupt
+
     with pytest.raises(KeyboardInterrupt):
         train_seed(job, stop)
     saved = torch.load(job.kept.checkpoint, weights_only=True)["content"]
@@ -113,7 +118,8 @@ def test_stopped_after_the_second_round_and_resumed(project, text, monkeypatch):
 
     def again(*_):
         raise AssertionError("the resumed run starts anew")
-    monkeypatch.setattr("pipeline.engine.world.World.new_models", again)   # no pretraining either
+
+    monkeypatch.setattr("pipeline.engine.world.World.new_models", again)  # no pretraining either
     monkeypatch.setattr("pipeline.engine.world.World.new_model", again)
     trained = []
     resumed = train_seed(job, trained.append)
@@ -132,7 +138,7 @@ def test_kill_9_between_rounds(project, text):
     history."""
     cell = Cell.parse(text)
     result = train_cell(cell, project)
-    assert result["hyper"].items() < result["resolved"].items()      # what is written, and the defaults
+    assert result["hyper"].items() < result["resolved"].items()  # what is written, and the defaults
     reference = outputs(project, text)
     forget(project)
     for written in (
@@ -170,6 +176,7 @@ def test_kill_9_between_rounds(project, text):
 
 # -- what several runs begin with ----------------------------------------------------------------------------
 
+
 def trained(cell: Cell, name: str, project: Path, monkeypatch) -> tuple[dict, list]:
     """A seed as `train_seed` returns it, and the (stream, round) of the phases that were carried out."""
     phases = []
@@ -177,6 +184,7 @@ def trained(cell: Cell, name: str, project: Path, monkeypatch) -> tuple[dict, li
     def noted(self, phase):
         phases.append(phase.key[1:])
         return RUN(self, phase)
+
     monkeypatch.setattr(Sequential, "run", noted)
     return train_seed(Job(cell, 0, name, project)), phases
 
@@ -190,7 +198,7 @@ def test_methods_of_a_scenario_share_their_pretraining(project, monkeypatch):
     own."""
     shutil.rmtree(project / ".cells" / "beginnings", ignore_errors=True)
     cells = [Cell.parse(f"rahfl/mini/{method}") for method in ("fedmd", "rhfl")]
-    monkeypatch.setenv("FEDREPRO_FORCE", "1")                    # nobody looks what is there
+    monkeypatch.setenv("FEDREPRO_FORCE", "1")  # nobody looks what is there
     alone = [trained(cell, f"alone-{cell.method}", project, monkeypatch) for cell in cells]
     assert all(("pretraining", 0) in phases for _, phases in alone)
     monkeypatch.delenv("FEDREPRO_FORCE")
@@ -200,8 +208,10 @@ def test_methods_of_a_scenario_share_their_pretraining(project, monkeypatch):
         assert phases == [key for key in carried_out if key != ("pretraining", 0)]
         assert [run[name] for name in SAME] == [own[name] for name in SAME]
         assert run["seconds"] >= torch.load(kept / "seed-0.pt", weights_only=True)["content"]["seconds"]
-    edit(project / "papers/rahfl/paper.yaml",
-         lambda document: document["miniature"]["scenario"]["training"].update(pretraining=2))
+    edit(
+        project / "papers/rahfl/paper.yaml",
+        lambda document: document["miniature"]["scenario"]["training"].update(pretraining=2),
+    )
     load_paper.cache_clear()
     _, phases = trained(cells[0], "longer", project, monkeypatch)
     assert ("pretraining", 0) in phases
@@ -250,27 +260,33 @@ def test_seconds_are_shared_among_the_seeds_that_train(tmp_path, monkeypatch):
 def test_seeds_one_after_the_other_have_processes_of_their_own(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDREPRO_WORKERS", "1")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(
-        workers, "train_seed", lambda job, report: {"seed": job.seed, "process": os.getpid()})
+    monkeypatch.setattr(workers, "train_seed", lambda job, report: {"seed": job.seed, "process": os.getpid()})
     monkeypatch.setattr(workers, "partition_folder", lambda cell, seed, root: seed)
     jobs = [Job(Cell("fedlsa", "mini", "fedlsa"), seed, "digest", tmp_path) for seed in range(2)]
     found = {run["seed"]: run["process"] for run in workers.train_seeds(jobs, print)}
     assert sorted(found) == [0, 1] and len({os.getpid(), *found.values()}) == 3
-    alone, = workers.train_seeds(jobs[:1], print)
+    (alone,) = workers.train_seeds(jobs[:1], print)
     assert alone["process"] == os.getpid()
 
 
-@pytest.mark.parametrize("method, first, second, begins", [
-    ("fedlsa", "few", "many", ROUNDS - 1), ("fedlsa", "many", "few", ROUNDS - 1),
-    ("fedga", "few", "many", 1)])                               # its step depends on the number of rounds
+@pytest.mark.parametrize(
+    "method, first, second, begins",
+    [
+        ("fedlsa", "few", "many", ROUNDS - 1),
+        ("fedlsa", "many", "few", ROUNDS - 1),
+        ("fedga", "few", "many", 1),
+    ],
+)  # its step depends on the number of rounds
 def test_a_run_goes_on_where_a_shorter_or_longer_one_was(project, monkeypatch, method, first, second, begins):
     """Whichever trains first leaves its state before the first round that the shorter one reports."""
+
     def add(document):
         scenario = document["miniature"]["scenario"] | {"seeds": [0]}
         longer = {"training": {**scenario["training"], "rounds": ROUNDS + 2}}
         document["scenarios"] |= {"few": scenario, "many": {**scenario, **longer}}
         scenarios = document["grids"]["main"]["scenarios"]
         scenarios += {"few", "many"} - {*scenarios}
+
     edit(project / "papers/fedlsa/paper.yaml", add)
     load_paper.cache_clear()
     code = "import sys; sys.path[:0] = ['.']; from stages.partition import partition; "

@@ -1,5 +1,6 @@
 """`fedrepro run` on a small DVC repository of stub stages: order, parallelism, failures, Ctrl-C, kill -9, cut
 lock files, other processes beside it, time left."""
+
 import contextlib
 import ctypes
 import io
@@ -107,8 +108,11 @@ def diamond(tmp_path_factory) -> Path:
         right=stub("right", "first", does="sleep 1.5"),
     )
     (folder / "sub").mkdir()
-    last = {"cmd": "cd ..; " + TIMED.format("last", "true", "left.txt right.txt"),
-            "deps": ["../left.txt", "../right.txt"], "outs": [{"../last.txt": {"cache": False}}]}
+    last = {
+        "cmd": "cd ..; " + TIMED.format("last", "true", "left.txt right.txt"),
+        "deps": ["../left.txt", "../right.txt"],
+        "outs": [{"../last.txt": {"cache": False}}],
+    }
     (folder / "sub" / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"last": last}}))
     run(folder, "sub/dvc.yaml:last", "--jobs", "2")
     return folder
@@ -127,7 +131,7 @@ def test_a_scenario_stands_for_its_cells():
 def test_order_and_parallelism(diamond):
     first, left, right, last = (when(diamond, name) for name in ("first", "left", "right", "last"))
     assert first[1] < min(left[0], right[0]) and max(left[1], right[1]) < last[0]
-    assert max(left[0], right[0]) < min(left[1], right[1])         # both ran at once
+    assert max(left[0], right[0]) < min(left[1], right[1])  # both ran at once
     assert {line.split(maxsplit=1)[1] for line in (diamond / "ran").read_text().splitlines()} == {"1 1"}
     assert sorted(ran(diamond)) == ["first", "last", "left", "right"]
     assert clean(diamond) and (diamond / "last.txt").read_text() == "1\n1\n"
@@ -157,10 +161,16 @@ def test_a_cell_is_not_trained_for_representations_that_nothing_needs(tmp_path, 
     pictures = f"papers/fedcrl/representations/{name}.npz"
     folders = [str(Path(name).parent) for name in (result, pictures)]
     writes = f"echo {{}} > {result}; cp in.txt {pictures}"
-    train = {"cmd": f"echo train >> ran; mkdir -p {' '.join(folders)}; {writes}",
-             "deps": ["in.txt"], "outs": [{result: {"cache": False}}, pictures]}
-    figure = {"cmd": f"echo figure >> ran; cp {pictures} figure.txt", "deps": [pictures],
-              "outs": [{"figure.txt": {"cache": False}}]}
+    train = {
+        "cmd": f"echo train >> ran; mkdir -p {' '.join(folders)}; {writes}",
+        "deps": ["in.txt"],
+        "outs": [{result: {"cache": False}}, pictures],
+    }
+    figure = {
+        "cmd": f"echo figure >> ran; cp {pictures} figure.txt",
+        "deps": [pictures],
+        "outs": [{"figure.txt": {"cache": False}}],
+    }
     folder = repository(tmp_path, train=train, figure=figure)
 
     def fresh() -> None:
@@ -173,10 +183,10 @@ def test_a_cell_is_not_trained_for_representations_that_nothing_needs(tmp_path, 
     assert "1 stages are up to date" in run(folder, "train") and not (folder / pictures).exists()
     run(folder, "train", "--force")
     fresh()
-    run(folder, "figure")                                                # which needs them
+    run(folder, "figure")  # which needs them
     fresh()
     (folder / result).unlink()
-    run(folder, "train")                                                 # more is missing
+    run(folder, "train")  # more is missing
     fresh()
     (folder / "in.txt").write_text("2\n")
     run(folder, "train")
@@ -190,7 +200,7 @@ def test_an_unknown_stage_is_one_line(diamond, target, nearest):
 
 def test_of_many_stages_few_are_named(tmp_path):
     folder = repository(tmp_path, **{f"stage{k}": stub(f"stage{k}", "in") for k in range(12)})
-    line, = run(folder, "xyz", expect=2).splitlines()
+    (line,) = run(folder, "xyz", expect=2).splitlines()
     assert line.startswith("error: unknown stage 'xyz' ('stage") and line.count("'stage") == 5
     assert "and 7 others" in line
 
@@ -216,8 +226,13 @@ def test_cells_are_checked_before_the_first_stage_runs(tmp_path, monkeypatch):
 def test_a_failed_stage_stops_only_what_needs_it(tmp_path):
     """Then it is mended, and only it and what needed it run."""
     fails = 'test -f mended || { echo "error: the reason" >&2; exit 3; }'
-    folder = repository(tmp_path, bad=stub("bad", "in", does=fails), late=stub("late", "bad"),
-                        other=stub("other", "in", does="sleep 0.5"), end=stub("end", "other"))
+    folder = repository(
+        tmp_path,
+        bad=stub("bad", "in", does=fails),
+        late=stub("late", "bad"),
+        other=stub("other", "in", does="sleep 0.5"),
+        end=stub("end", "other"),
+    )
     said = run(folder, "-j", "2", expect=1)
     assert (
         "2 of 4 stages run, 1 failed, 1 skipped" in said
@@ -254,7 +269,7 @@ def test_no_child_outlives_a_stopped_run(tmp_path, number, code):
     assert process.returncode == code
     assert number == signal.SIGKILL or "stopped: one, two" in said
     wait_for(lambda: not living(folder))
-    if number == signal.SIGTERM:         # as SIGINT
+    if number == signal.SIGTERM:  # as SIGINT
         return
     (folder / "again").touch()
     run(folder)
@@ -331,8 +346,11 @@ def test_a_table_of_hundreds_fits_the_terminal(tmp_path, capsys, width, height):
             event = {"seed": 0, "round": k, "rounds": 500, "accuracy": 40.5, "left": 5000}
             task.events.write_text(json.dumps(event) + "\n")
         tasks.append(task)
-    plan = SimpleNamespace(tasks=tasks, left=lambda jobs, told: 3600.0,
-                           of=lambda *states: [task for task in tasks if task.state in states])
+    plan = SimpleNamespace(
+        tasks=tasks,
+        left=lambda jobs, told: 3600.0,
+        of=lambda *states: [task for task in tasks if task.state in states],
+    )
     console = Console(file=io.StringIO(), force_terminal=True, width=width, height=height, color_system=None)
     table = Table(plan, 64, console)
     with table:
@@ -343,7 +361,7 @@ def test_a_table_of_hundreds_fits_the_terminal(tmp_path, capsys, width, height):
     assert f"and {64 - len(rows)} more, 300 queued" in lines[-2] and "about 1:00:00 left" in lines[-1]
     assert len(rows) == height - 7 and all("40.50 %" in line and "1:23:20" in line for line in rows[:44])
     assert ("(on node320)" in rows[0]) == (width == 200) and "-fedproto-320" in rows[0]
-    Plain(plan, 64).draw(time.monotonic())                # without a terminal
+    Plain(plan, 64).draw(time.monotonic())  # without a terminal
     said = capsys.readouterr().out
     assert said.count("-fedproto-") == 8 and said.endswith("; 56 more, 300 queued\n")
 
@@ -351,11 +369,12 @@ def test_a_table_of_hundreds_fits_the_terminal(tmp_path, capsys, width, height):
 def test_training_says_how_far_it_is(tmp_path, monkeypatch):
     from pipeline.cells.progress import Progress
     from pipeline.schema import Cell
+
     monkeypatch.setenv("FEDREPRO_EVENTS", str(tmp_path / "events"))
     cell = Cell.parse("fedcrl/mini/fedavg")
     progress = Progress(cell, cell.resolve()[0])
     progress.report({"seed": 1, "round": 1, "loss": 2.3, progress.measure: 12.5})
-    progress.report({"seed": 1, "round": 2, "loss": 2.2, progress.measure: 25.0})      # too soon to be told
+    progress.report({"seed": 1, "round": 2, "loss": 2.2, progress.measure: 25.0})  # too soon to be told
     progress.cell_done({"headline": "a", "measures": {"a": [50.0, 51.0]}})
     first, last = map(json.loads, (tmp_path / "events").read_text().splitlines())
     assert first.pop("left") >= 0 and first == {
@@ -462,31 +481,33 @@ def test_a_cut_lock_file_is_mended_from_its_copy_else_from_git_else_removed(tmp_
     git = ["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@example.org"]
     for words in (["init", "-q"], ["add", "papers"], ["commit", "-qm", "x"]):
         subprocess.run([*git, *words], check=True)
-    lock.write_text(LOCK.split("  two:")[0])                       # good YAML, one entry gone
-    line, = keeping.mend_locks(tmp_path)
+    lock.write_text(LOCK.split("  two:")[0])  # good YAML, one entry gone
+    (line,) = keeping.mend_locks(tmp_path)
     assert "papers/p/dvc.lock lacks 1 of 2 stages" in line and line.endswith("replaced by that of git")
     assert lock.read_text() == LOCK and copy.with_name("dvc.lock.damaged").exists()
     newer = LOCK + "  three:\n    cmd: python three\n"
     lock.write_text(newer)
     assert keeping.mend_locks(tmp_path) == [] and copy.read_text() == newer
     lock.write_text("")
-    line, = keeping.mend_locks(tmp_path)
+    (line,) = keeping.mend_locks(tmp_path)
     assert line.endswith("replaced by its copy") and lock.read_text() == newer
     lock.write_text(LOCK)
-    assert keeping.mend_locks(tmp_path) == [] and lock.read_text() == LOCK   # as git has it: checked out
+    assert keeping.mend_locks(tmp_path) == [] and lock.read_text() == LOCK  # as git has it: checked out
     lock.write_text("<<<<<<< ours\n" + LOCK + "\n<<<<<<< theirs\n")
-    assert keeping.mend_locks(tmp_path) == []                     # a conflict is the user's
+    assert keeping.mend_locks(tmp_path) == []  # a conflict is the user's
     (tmp_path / "dvc.lock").write_text(LOCK[:100])
-    line, = keeping.mend_locks(tmp_path)
+    (line,) = keeping.mend_locks(tmp_path)
     assert line.endswith("removed; its stages run again") and not (tmp_path / "dvc.lock").exists()
     (tmp_path / "dvc.lock").write_text("")
     import zc.lockfile
-    held = zc.lockfile.LockFile(str(tmp_path / ".dvc/tmp/lock"))    # a DVC at work may be writing
+
+    held = zc.lockfile.LockFile(str(tmp_path / ".dvc/tmp/lock"))  # a DVC at work may be writing
     assert keeping.mend_locks(tmp_path) == []
     held.close()
 
 
 # -- former outputs ------------------------------------------------------------------------------------------
+
 
 @pytest.mark.parametrize("how", ["failed", signal.SIGINT, signal.SIGKILL])
 def test_former_outputs_outlive_a_forced_run(tmp_path, how):
@@ -525,15 +546,16 @@ def test_outputs_are_put_back_although_that_was_killed(tmp_path, when, monkeypat
     for place in places:
         place.write_text("former")
     keeping.keep(places, tmp_path / "kept")
-    for place in places:                             # the kept ones are links
+    for place in places:  # the kept ones are links
         place.unlink()
-    if when == keeping.ALWAYS:                       # the failed run has written them all
+    if when == keeping.ALWAYS:  # the failed run has written them all
         for place in places:
             place.write_text("later")
 
     def killed(source, target):
         os.rename(source, target)
         raise KeyboardInterrupt
+
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(os, "replace", killed)
         keeping.put_back(tmp_path / "kept", when)
@@ -551,19 +573,21 @@ def test_a_kill_while_outputs_are_kept_or_forgotten_puts_nothing_back(tmp_path, 
         if len(linked) == 1:
             raise KeyboardInterrupt
         linked.append(link(source, target))
+
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(keeping, "_link", killed)
         keeping.keep(places, tmp_path / "kept")
     assert not keeping.put_back(tmp_path / "kept", keeping.MISSING) and all(map(Path.exists, places))
 
     keeping.keep(places, tmp_path / "kept")
-    for place in places:                             # the stage has ended well
+    for place in places:  # the stage has ended well
         place.unlink()
         place.write_text("later")
 
     def cut(folder, **options):
         (folder / "0").unlink()
         raise KeyboardInterrupt
+
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(shutil, "rmtree", cut)
         keeping.put_back(tmp_path / "kept", keeping.NEVER)
@@ -572,6 +596,7 @@ def test_a_kill_while_outputs_are_kept_or_forgotten_puts_nothing_back(tmp_path, 
 
 
 # -- beside other processes ----------------------------------------------------------------------------------
+
 
 @pytest.mark.parametrize("other", [RUN, [sys.executable, "-m", "dvc", "repro"]], ids=["run", "dvc repro"])
 def test_a_stage_that_another_process_runs_is_waited_for(tmp_path, other):
@@ -586,8 +611,13 @@ def test_a_stage_that_another_process_runs_is_waited_for(tmp_path, other):
 
 def test_outputs_that_another_process_makes_anew_are_left_to_it(tmp_path):
     """Its DVC has deleted them when ours is refused."""
-    task = schedule.Task(None, "one", tmp_path / ".cells/logs/one.log", state=schedule.RUNNING,
-                         process=SimpleNamespace(poll=lambda: 1))
+    task = schedule.Task(
+        None,
+        "one",
+        tmp_path / ".cells/logs/one.log",
+        state=schedule.RUNNING,
+        process=SimpleNamespace(poll=lambda: 1),
+    )
     output = tmp_path / "out.txt"
     output.write_text("former")
     keeping.keep([output], task.kept)
@@ -616,13 +646,21 @@ def test_a_read_only_folder_is_one_line(tmp_path, place):
     (folder / ".cells/logs").mkdir(parents=True)
     (folder / place).chmod(0o555)
     # root may write there; PR_CAPBSET_DROP takes CAP_DAC_OVERRIDE from it, and other users have none
-    done = subprocess.run(RUN, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=PATIENCE,
-                          preexec_fn=lambda: ctypes.CDLL(None).prctl(24, 1, 0, 0, 0) and None)
-    line, = done.stderr.splitlines()
+    done = subprocess.run(
+        RUN,
+        cwd=folder,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        preexec_fn=lambda: ctypes.CDLL(None).prctl(24, 1, 0, 0, 0) and None,
+    )
+    (line,) = done.stderr.splitlines()
     assert done.returncode == 2 and line.startswith("error: ") and place in line and "Permission" in line
 
 
 # -- time left -----------------------------------------------------------------------------------------------
+
 
 def test_time_left_is_at_the_pace_of_this_run_with_the_stages_at_its_end(monkeypatch):
     """Two cells of 100 s, one after the other on a core, then a report of 20 s: here all takes three times as
@@ -633,16 +671,16 @@ def test_time_left_is_at_the_pace_of_this_run_with_the_stages_at_its_end(monkeyp
     plan.tasks = [one, two, report]
     for task, work, rank in ((one, 100.0, 120.0), (two, 100.0, 120.0), (report, 20.0, 20.0)):
         task.work, task.rank, task.cell = work, rank, None if task is report else task.name
-    assert plan.left(1, {}) is None                                # nothing has shown how fast it goes
+    assert plan.left(1, {}) is None  # nothing has shown how fast it goes
     one.state, one.begun = schedule.RUNNING, 1000.0 - 30
     assert plan.left(1, {}) is None
     assert plan.left(1, {one: 270.0}) == pytest.approx(270 + 3 * schedule.ENDING + 3 * 120)
     one.state, one.seconds = schedule.DONE, 300.0
     assert plan.left(1, {}) == pytest.approx(3 * 120)
     two.state, two.begun = schedule.RUNNING, 1000.0 - 100
-    assert plan.left(2, {}) == pytest.approx(300 - 100 + 3 * 20)   # the second core has nothing to do
+    assert plan.left(2, {}) == pytest.approx(300 - 100 + 3 * 20)  # the second core has nothing to do
     two.begun = 0.0
-    assert plan.left(2, {}) == pytest.approx(1 + 3 * 20)           # longer than expected: not yet at its end
+    assert plan.left(2, {}) == pytest.approx(1 + 3 * 20)  # longer than expected: not yet at its end
     two.state, two.seconds = schedule.DONE, 300.0
     report.state, report.begun = schedule.RUNNING, 1000.0 - 15
     assert plan.left(2, {}) == pytest.approx(3 * 20 - 15)
@@ -651,6 +689,7 @@ def test_time_left_is_at_the_pace_of_this_run_with_the_stages_at_its_end(monkeyp
 def living(folder: Path) -> list[str]:
     """Command lines of the processes at work in the folder."""
     import psutil
+
     found = []
     for process in psutil.process_iter():
         try:
@@ -664,6 +703,7 @@ def living(folder: Path) -> list[str]:
 def test_a_lock_file_that_cannot_be_written_stays_as_it_was(tmp_path):
     """Also where this process writes it, of cells that a cluster has trained."""
     from dvc.utils.serialize import _common, _yaml, dump_yaml
+
     before = _common._dump_data, _yaml._dump_data
     keeping.write_whole(tmp_path)
     try:
@@ -680,7 +720,7 @@ def test_a_lock_file_that_cannot_be_written_stays_as_it_was(tmp_path):
 
 def test_a_zombie_is_not_alive():
     process = subprocess.Popen(["true"])
-    wait_for(lambda: not alive(process.pid))           # ended, and nobody has asked for its exit code yet
+    wait_for(lambda: not alive(process.pid))  # ended, and nobody has asked for its exit code yet
     assert process.returncode is None and alive(os.getpid())
     process.wait()
     assert not alive(process.pid)

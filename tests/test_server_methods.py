@@ -1,4 +1,5 @@
 """Identities and worked numbers of FedTGP, FedLSA, FedGA, FedSR and FedRS."""
+
 import dataclasses
 import math
 
@@ -74,9 +75,11 @@ def finite(state) -> bool:
 
 # -- all of them: executors, small clients, checkpoints ------------------------------------------------------
 
+
 @each_method
-@pytest.mark.parametrize("optimiser", [Optimiser("sgd", .05, .9, 1e-3), Optimiser("adam", .003)],
-                         ids=["momentum", "adam"])
+@pytest.mark.parametrize(
+    "optimiser", [Optimiser("sgd", 0.05, 0.9, 1e-3), Optimiser("adam", 0.003)], ids=["momentum", "adam"]
+)
 def test_executors_agree_in_float64(name, optimiser, monkeypatch):
     states = []
     for executor in ("sequential", "stacked"):
@@ -112,11 +115,27 @@ def test_a_checkpoint_goes_on_as_if_nothing_had_happened(name):
     assert same(method.round(state, world.at(3)), method.round(again, world.at(3)))
 
 
-@pytest.mark.parametrize("algorithm, hyper, kind", [
-    ("fedtgp", {"averaging": True, "server_epochs": 500}, FedTGP), ("fedga", {}, FedGA), ("fedsr", {}, FedSR),
-    ("fedrs", {"alpha": .5}, FedRS),
-    ("fedlsa", {"server_epochs": 500, "alpha": .4, "lam": .7, "tau": .2, "separation": False,
-                "compactness": "distance"}, FedLSA)])
+@pytest.mark.parametrize(
+    "algorithm, hyper, kind",
+    [
+        ("fedtgp", {"averaging": True, "server_epochs": 500}, FedTGP),
+        ("fedga", {}, FedGA),
+        ("fedsr", {}, FedSR),
+        ("fedrs", {"alpha": 0.5}, FedRS),
+        (
+            "fedlsa",
+            {
+                "server_epochs": 500,
+                "alpha": 0.4,
+                "lam": 0.7,
+                "tau": 0.2,
+                "separation": False,
+                "compactness": "distance",
+            },
+            FedLSA,
+        ),
+    ],
+)
 def test_rows_of_the_papers_load(algorithm, hyper, kind):
     assert methods.load(algorithm, hyper, "paper.yaml") == kind(**hyper)
 
@@ -138,10 +157,11 @@ def test_traffic():
     assert FedLSA().traffic(sphere) == (sphere.scalars(), sphere.scalars() + 10 * 84)
     assert FedSR().traffic(gaussian) == (gaussian.scalars(),) * 2
     assert FedSR(share_reference=True).traffic(gaussian) == (gaussian.scalars() + 2 * 10 * d + 1,) * 2
-    assert gaussian.scalars() == p + 20 * d + d                         # the last layer twice as wide
+    assert gaussian.scalars() == p + 20 * d + d  # the last layer twice as wide
 
 
 # -- the server's network ------------------------------------------------------------------------------------
+
 
 def a_network(dtype=torch.float64, classes=5, inputs=7, outputs=4) -> Params:
     return new_network(classes, inputs, outputs, keys.torch_generator("test"), torch.zeros((), dtype=dtype))
@@ -166,12 +186,12 @@ def test_a_server_network_has_the_papers_sizes_and_pytorchs_initialisation():
     )
     assert class_vectors(network).shape == (10, 84)
     for name in ("hidden.weight", "hidden.bias", "output.weight", "output.bias"):
-        bound = 120 ** -.5
+        bound = 120**-0.5
         assert (
             0.9 * bound < network[name].abs().max() <= bound
             and abs(float(network[name].mean())) < 0.1 * bound
         )
-    assert abs(float(network["table"].mean())) < .1 and abs(float(network["table"].std()) - 1) < .1
+    assert abs(float(network["table"].mean())) < 0.1 and abs(float(network["table"].std()) - 1) < 0.1
 
 
 def test_steps_on_written_gradients_are_those_of_autograd():
@@ -194,7 +214,8 @@ def test_steps_on_written_gradients_are_those_of_autograd():
         torch.randn(5, generator=rng, dtype=torch.float64),
     )
     for unit in (True, False):
-        for alpha in (0., .4):
+        for alpha in (0.0, 0.4):
+
             def loss(raw, _, unit=unit, alpha=alpha):
                 anchors = F.normalize(raw, dim=1) if unit else raw
                 return cross_entropy(
@@ -207,13 +228,13 @@ def test_steps_on_written_gradients_are_those_of_autograd():
                 range(30),
                 0.1,
             )
-            assert same(found, by_autograd(a_network(), loss, range(30), .1), within=1e-11)
+            assert same(found, by_autograd(a_network(), loss, range(30), 0.1), within=1e-11)
 
 
 def test_a_point_on_its_vector_and_an_anchor_of_zeros_give_no_nan():
     vectors = rows([1, 2], [0, 0])
-    assert margin_gradient(vectors[:1], torch.tensor([0]), vectors, 1.).isfinite().all()
-    assert anchor_gradient(vectors, torch.ones(2, 2), torch.zeros(2), .5, .1, unit=True).isfinite().all()
+    assert margin_gradient(vectors[:1], torch.tensor([0]), vectors, 1.0).isfinite().all()
+    assert anchor_gradient(vectors, torch.ones(2, 2), torch.zeros(2), 0.5, 0.1, unit=True).isfinite().all()
     points = vectors[:1].clone().requires_grad_()
     assert (
         torch.autograd.grad(margin_contrast(points, torch.tensor([0]), vectors, 1.0), points)[0]
@@ -234,14 +255,14 @@ P, PC = rows([0, 0], [3, 4], [0, 2]), torch.tensor([0, 1, 0])
 def test_fedtgp_worked_numbers():
     close(CENTRES.vectors[:2], [[0, 1], [3, 4]])
     close(class_gaps(**CENTRES), [4.242641] * 3)
-    assert margin_contrast(P, PC, G, 0.).item() == pytest.approx(.209192, abs=1e-6)
+    assert margin_contrast(P, PC, G, 0.0).item() == pytest.approx(0.209192, abs=1e-6)
     assert margin_contrast(P, PC, G, 4.242641).item() == pytest.approx(2.592509, abs=1e-6)
 
 
 def test_fedtgp_loss_without_margin_is_a_distance_softmax_and_grows_with_the_margin():
     plain = F.cross_entropy(-torch.cdist(P, G), PC)
-    torch.testing.assert_close(margin_contrast(P, PC, G, 0.), plain)
-    values = [margin_contrast(P, PC, G, m).item() for m in (0, .5, 1, 3, 10, 100)]
+    torch.testing.assert_close(margin_contrast(P, PC, G, 0.0), plain)
+    values = [margin_contrast(P, PC, G, m).item() for m in (0, 0.5, 1, 3, 10, 100)]
     assert values == sorted(values) and len(set(values)) == len(values)
 
 
@@ -269,8 +290,8 @@ def test_fedtgp_margin_is_the_cap_with_fewer_than_two_classes(monkeypatch):
         "pipeline.methods.fedtgp.margin_gradient",
         lambda *given: seen.append(given[3]) or torch.zeros(10, 128),
     )
-    run(FedTGP(server_epochs=1, cap=7.), small_world("fedtgp", (20, 0), one_class=True), 1)
-    assert seen == [7.] * len(seen) and seen
+    run(FedTGP(server_epochs=1, cap=7.0), small_world("fedtgp", (20, 0), one_class=True), 1)
+    assert seen == [7.0] * len(seen) and seen
     seen.clear()
     run(FedTGP(server_epochs=1, cap=1e-3), small_world("fedtgp", (20, 30)), 1)
     assert set(seen) == {1e-3}
@@ -350,11 +371,11 @@ def test_fedtgp_server_brings_its_loss_down():
     seen = world.class_means(world.new_models())
     points, labels = seen.means[seen.present], seen.present.nonzero()[:, 1]
     generator = FedTGP().init(world).generator
-    trained = FedTGP(server_epochs=200, cap=.1).train(generator, seen, world)
+    trained = FedTGP(server_epochs=200, cap=0.1).train(generator, seen, world)
     before, after = (
         margin_contrast(points, labels, class_vectors(g), 0.1).item() for g in (generator, trained)
     )
-    assert after < before - .1
+    assert after < before - 0.1
 
 
 def test_fedtgp_serves_different_networks_with_one_width():
@@ -375,7 +396,7 @@ def test_fedtgp_lambda_follows_the_averaging():
 
 # -- FedLSA --------------------------------------------------------------------------------------------------
 
-A = F.normalize(rows([1, 0], [1, 1], [-1, .5]), dim=1)
+A = F.normalize(rows([1, 0], [1, 1], [-1, 0.5]), dim=1)
 H, HY = F.normalize(rows([2, 1], [-1, 1]), dim=1), torch.tensor([0, 2])
 PHI = rows([2, 0], [0, 2], [-2, 0])
 
@@ -385,20 +406,20 @@ def simplex(classes: int) -> torch.Tensor:
 
 
 def test_fedlsa_worked_numbers():
-    close(A, [[1, 0], [.707107, .707107], [-.894427, .447214]])
-    assert anchor_separation(A, 1.).item() == pytest.approx(-.015169, abs=1e-6)
-    assert anchor_separation(A, .1).item() == pytest.approx(2.967843, abs=1e-6)
-    for tau, wanted in ((.1, .500429), (.5, .471673)):
+    close(A, [[1, 0], [0.707107, 0.707107], [-0.894427, 0.447214]])
+    assert anchor_separation(A, 1.0).item() == pytest.approx(-0.015169, abs=1e-6)
+    assert anchor_separation(A, 0.1).item() == pytest.approx(2.967843, abs=1e-6)
+    for tau, wanted in ((0.1, 0.500429), (0.5, 0.471673)):
         assert prototype_contrast(H, HY, A, tau).item() == pytest.approx(wanted, abs=1e-6)
         assert F.cross_entropy(H @ A.T / tau, HY).item() == pytest.approx(wanted, abs=1e-6)
-    assert cross_entropy(F.linear(A, PHI), torch.arange(3)).item() == pytest.approx(.409203, abs=1e-6)
-    assert cross_entropy(F.linear(H, PHI), HY).item() == pytest.approx(.542339, abs=1e-6)
-    assert anchor_separation(simplex(4), .5).item() == pytest.approx(-.666667, abs=1e-6)
+    assert cross_entropy(F.linear(A, PHI), torch.arange(3)).item() == pytest.approx(0.409203, abs=1e-6)
+    assert cross_entropy(F.linear(H, PHI), HY).item() == pytest.approx(0.542339, abs=1e-6)
+    assert anchor_separation(simplex(4), 0.5).item() == pytest.approx(-0.666667, abs=1e-6)
 
 
 def test_fedlsa_separation_is_bounded_and_least_at_the_simplex():
     rng = torch.Generator().manual_seed(0)
-    for classes, tau in ((3, .2), (10, .1), (7, 1.)):
+    for classes, tau in ((3, 0.2), (10, 0.1), (7, 1.0)):
         least = -1 / ((classes - 1) * tau)
         assert anchor_separation(simplex(classes), tau).item() == pytest.approx(least)
         assert anchor_separation(F.normalize(torch.ones(classes, 4), dim=1), tau).item() == pytest.approx(
@@ -408,7 +429,7 @@ def test_fedlsa_separation_is_bounded_and_least_at_the_simplex():
             anchors = F.normalize(torch.randn(classes, classes, generator=rng, dtype=torch.float64), dim=1)
             assert least <= anchor_separation(anchors, tau).item() <= 1 / tau
     two = F.normalize(torch.randn(2, 4, generator=rng), dim=1)
-    torch.testing.assert_close(anchor_separation(two, .3), two[0] @ two[1] / .3)
+    torch.testing.assert_close(anchor_separation(two, 0.3), two[0] @ two[1] / 0.3)
 
 
 def test_fedlsa_terms_ignore_a_rotation():
@@ -416,16 +437,16 @@ def test_fedlsa_terms_ignore_a_rotation():
     torch.testing.assert_close(
         prototype_contrast(H @ turn, HY, A @ turn, 0.1), prototype_contrast(H, HY, A, 0.1)
     )
-    torch.testing.assert_close(anchor_separation(A @ turn, .1), anchor_separation(A, .1))
+    torch.testing.assert_close(anchor_separation(A @ turn, 0.1), anchor_separation(A, 0.1))
 
 
 def test_fedlsa_temperature_outside_has_no_gradient():
     """To the letter, Eq. 4 is the separation at tau = 1 less log tau, a constant."""
-    method, world = FedLSA(temperature="outside", alpha=.4, server_epochs=5), image_world(model=SPHERE)
+    method, world = FedLSA(temperature="outside", alpha=0.4, server_epochs=5), image_world(model=SPHERE)
     state = method.init(world)
-    wanted = FedLSA(tau=1., alpha=.4).train(state.network, state.model, 5)
+    wanted = FedLSA(tau=1.0, alpha=0.4).train(state.network, state.model, 5)
     assert same(method.train(state.network, state.model, 5), wanted)
-    assert not same(FedLSA(alpha=.4).train(state.network, state.model, 5), wanted, within=1e-5)
+    assert not same(FedLSA(alpha=0.4).train(state.network, state.model, 5), wanted, within=1e-5)
 
 
 @pytest.mark.parametrize("network", ["fedlsa", "lenet", "cnn4"])
@@ -447,13 +468,15 @@ def test_fedlsa_contrast_is_active_from_the_first_round():
 def test_fedlsa_anchors_without_alpha_depend_on_the_classifier_alone():
     world = image_world(model=SPHERE)
     state = FedLSA().init(world)
+
     def trained(**changes):
         return FedLSA(**changes).train(state.network, state.model, 30)
-    plain = trained(alpha=0., tau=.1)
-    assert same(plain, trained(alpha=0., tau=.9)) and same(plain, trained(alpha=.4, separation=False))
-    assert not same(plain, trained(alpha=.4), within=1e-5)
+
+    plain = trained(alpha=0.0, tau=0.1)
+    assert same(plain, trained(alpha=0.0, tau=0.9)) and same(plain, trained(alpha=0.4, separation=False))
+    assert not same(plain, trained(alpha=0.4), within=1e-5)
     other = state.model.joined(Params({"head.weight": -state.model["head.weight"]}))
-    assert not same(plain, FedLSA(alpha=0.).train(state.network, other, 30), within=1e-5)
+    assert not same(plain, FedLSA(alpha=0.0).train(state.network, other, 30), within=1e-5)
 
 
 def test_fedlsa_without_server_epochs_keeps_the_first_anchors():
@@ -462,12 +485,12 @@ def test_fedlsa_without_server_epochs_keeps_the_first_anchors():
     first = F.normalize(class_vectors(method.init(world).network), dim=1)
     state = run(method, world)
     assert torch.equal(state.anchors, first)
-    close(state.anchors.norm(dim=1), [1.] * 10)
+    close(state.anchors.norm(dim=1), [1.0] * 10)
 
 
 def test_fedlsa_server_brings_its_loss_down_and_leaves_the_classifier():
     world = image_world(model=SPHERE)
-    method, losses = FedLSA(alpha=.4, tau=.2), []
+    method, losses = FedLSA(alpha=0.4, tau=0.2), []
     state = method.init(world)
     kept = {name: value.clone() for name, value in state.model.items()}
     for steps in (0, 500, 1500):
@@ -480,7 +503,7 @@ def test_fedlsa_server_brings_its_loss_down_and_leaves_the_classifier():
                 + 0.4 * anchor_separation(anchors, 0.2)
             ).item()
         )
-    assert losses == sorted(losses, reverse=True) and losses[1] < losses[0] - .1
+    assert losses == sorted(losses, reverse=True) and losses[1] < losses[0] - 0.1
     assert equal(state.model, kept) and not any(value.requires_grad for value in state.model.values())
 
 
@@ -505,9 +528,9 @@ def test_fedlsa_local_objective():
     batch = Batch(world.clients[0].images, world.clients[0].labels)
     model = Handle(world.network(0, state.model))
     h = model.features(batch.images)
-    close(h.norm(dim=1), [1.] * 20)
+    close(h.norm(dim=1), [1.0] * 20)
     fit = cross_entropy(model.head(h), batch.labels)
-    pull = F.cross_entropy(h @ state.anchors.T / .2, batch.labels)
+    pull = F.cross_entropy(h @ state.anchors.T / 0.2, batch.labels)
     torch.testing.assert_close(
         FedLSA(lam=0.7, tau=0.2).loss(model, batch, state.anchors, None), fit + 0.7 * pull
     )
@@ -516,8 +539,10 @@ def test_fedlsa_local_objective():
         FedLSA(lam=0.7, compactness="distance").loss(model, batch, state.anchors, None), fit + 0.7 * away
     )
     long = 3 * state.anchors
-    torch.testing.assert_close(FedLSA(lam=.7, tau=.2, unit=False).loss(model, batch, long, None),
-                               fit + .7 * F.cross_entropy(h @ long.T / .2, batch.labels))
+    torch.testing.assert_close(
+        FedLSA(lam=0.7, tau=0.2, unit=False).loss(model, batch, long, None),
+        fit + 0.7 * F.cross_entropy(h @ long.T / 0.2, batch.labels),
+    )
     zero = state.anchors[batch.labels].clone().requires_grad_()
     assert torch.autograd.grad(anchor_distance(zero, batch.labels, state.anchors), zero)[0].isfinite().all()
 
@@ -537,6 +562,7 @@ def test_fedlsa_anchors_of_any_length_are_an_option():
 
 # -- FedGA ---------------------------------------------------------------------------------------------------
 
+
 def weights(*values):
     return torch.tensor(values, dtype=torch.float64)
 
@@ -547,11 +573,11 @@ def step_of(r, **changes):
 
 
 def test_fedga_worked_numbers():
-    gaps = weights(.9, .8, .7) - weights(.6, .8, .75)                   # of accuracies: before less after
+    gaps = weights(0.9, 0.8, 0.7) - weights(0.6, 0.8, 0.75)  # of accuracies: before less after
     third = weights(1, 1, 1) / 3
-    close(adjusted_weights(third, gaps, step_of(0, step=.2, rounds=40)), [.380026, .315375, .304599])
-    close(adjusted_weights(third, gaps, step_of(1, step=.2, rounds=40)), [.378947, .315789, .305263])
-    gaps = weights(.2, 1.1, 1.4) - weights(1, 1, 1)
+    close(adjusted_weights(third, gaps, step_of(0, step=0.2, rounds=40)), [0.380026, 0.315375, 0.304599])
+    close(adjusted_weights(third, gaps, step_of(1, step=0.2, rounds=40)), [0.378947, 0.315789, 0.305263])
+    gaps = weights(0.2, 1.1, 1.4) - weights(1, 1, 1)
     close(
         adjusted_weights(weights(0.02, 0.95, 0.03), gaps, step_of(1, step=0.9, rounds=10)),
         [0, 0.845824, 0.154176],
@@ -559,7 +585,7 @@ def test_fedga_worked_numbers():
 
 
 def test_fedga_steps():
-    assert [step_of(r, rounds=40) for r in (0, 1, 40)] == pytest.approx([.2 * (1 + 1 / 40), .2, .2 / 40])
+    assert [step_of(r, rounds=40) for r in (0, 1, 40)] == pytest.approx([0.2 * (1 + 1 / 40), 0.2, 0.2 / 40])
     assert [step_of(r, rounds=40, schedule="paper") for r in (0, 1, 39)] == pytest.approx(
         [0.2, 0.2 * 39 / 40, 0.2 / 40]
     )
@@ -568,7 +594,7 @@ def test_fedga_steps():
 def test_fedga_without_steps_is_fedavg_with_uniform_weights():
     state = run(FedGA(step=0), image_world((20, 20, 20, 20)))
     assert equal(state.model, run(FedAvg(), image_world((20, 20, 20, 20))).model)
-    assert state.weights.tolist() == [.25] * 4
+    assert state.weights.tolist() == [0.25] * 4
     uneven = run(FedGA(step=0), image_world()).model
     assert same(uneven, run(FedAvg(), image_world(averaging="uniform")).model, within=1e-7)
     assert not same(uneven, run(FedAvg(), image_world()).model, within=1e-4)
@@ -581,15 +607,15 @@ def test_fedga_weights_stay_a_distribution_and_follow_the_clients():
             torch.rand(6, generator=rng, dtype=torch.float64).softmax(0),
             torch.randn(6, generator=rng, dtype=torch.float64),
         )
-        after = adjusted_weights(before, gaps, 1.)
+        after = adjusted_weights(before, gaps, 1.0)
         assert float(after.sum()) == pytest.approx(1) and after.min() >= 0
         turn = torch.randperm(6, generator=rng)
-        torch.testing.assert_close(adjusted_weights(before[turn], gaps[turn], 1.), after[turn])
+        torch.testing.assert_close(adjusted_weights(before[turn], gaps[turn], 1.0), after[turn])
     uniform = weights(1, 1, 1, 1) / 4
-    for gap in (.3, -.3):
-        torch.testing.assert_close(adjusted_weights(uniform, torch.full_like(uniform, gap), .2), uniform)
-    assert torch.equal(adjusted_weights(before, torch.zeros_like(before), 1.), before)
-    assert adjusted_weights(weights(1), weights(-1), 5.).tolist() == [1.]  # would be clipped to nothing
+    for gap in (0.3, -0.3):
+        torch.testing.assert_close(adjusted_weights(uniform, torch.full_like(uniform, gap), 0.2), uniform)
+    assert torch.equal(adjusted_weights(before, torch.zeros_like(before), 1.0), before)
+    assert adjusted_weights(weights(1), weights(-1), 5.0).tolist() == [1.0]  # would be clipped to nothing
 
 
 def test_fedga_measures_models_on_their_clients_training_data():
@@ -623,20 +649,20 @@ def test_fedga_gives_the_client_that_loses_most_by_averaging_more_weight():
     held = torch.tensor([0, 1, 3])
     assert int(state.weights[held].argmax()) == int(gaps[held].argmax()) and state.weights[2] == 0
     assert method.diagnostics(state) == {"largest_weight": float(state.weights.max())}
-    close(state.weights[held], adjusted_weights(start[held], gaps[held], .2 * (1 + 1 / 3)).tolist())
+    close(state.weights[held], adjusted_weights(start[held], gaps[held], 0.2 * (1 + 1 / 3)).tolist())
 
 
 # -- FedSR ---------------------------------------------------------------------------------------------------
 
-MU, SIGMA = rows([1, 2]), rows([.5, 1])
+MU, SIGMA = rows([1, 2]), rows([0.5, 1])
 
 
-def reference(scale=1., classes=3, d=2):
+def reference(scale=1.0, classes=3, d=2):
     return Params(mean=torch.zeros(classes, d), rho=torch.ones(classes, d), scale=torch.tensor(scale))
 
 
 def test_fedsr_worked_numbers():
-    assert F.softplus(torch.tensor(1.)).item() == pytest.approx(1.313262, abs=1e-6)
+    assert F.softplus(torch.tensor(1.0)).item() == pytest.approx(1.313262, abs=1e-6)
     assert conditional_information(MU, SIGMA, torch.tensor([0]), reference()).item() == pytest.approx(
         2.050130, abs=1e-6
     )
@@ -654,15 +680,16 @@ def test_fedsr_worked_numbers():
 
         def head(self, z):
             return torch.zeros(2, 2)
+
     for norm, wanted in (("plain", 3.5), ("squared", 14.5)):
-        value = FedSR(l2r=1., cmi=0, norm=norm).loss(Fixed(), Batch(z, torch.tensor([0, 1])), None, None)
+        value = FedSR(l2r=1.0, cmi=0, norm=norm).loss(Fixed(), Batch(z, torch.tensor([0, 1])), None, None)
         assert value.item() - math.log(2) == pytest.approx(wanted, abs=1e-6)
 
 
 def test_fedsr_divergence_is_that_of_torch_and_zero_only_at_the_reference():
     rng = torch.Generator().manual_seed(0)
     mu, other = torch.randn(2, 9, 4, generator=rng, dtype=torch.float64)
-    sigma, spread = torch.rand(2, 9, 4, generator=rng, dtype=torch.float64) + .1
+    sigma, spread = torch.rand(2, 9, 4, generator=rng, dtype=torch.float64) + 0.1
     normal = torch.distributions.Normal
     wanted = torch.distributions.kl_divergence(normal(mu, sigma), normal(other, spread)).sum(1)
     found = gaussian_divergence(mu, sigma, other, spread)
@@ -733,9 +760,9 @@ def test_fedsr_predicts_by_the_mean_softmax_over_draws():
     wanted = torch.stack([model.head(mu + F.softplus(rho) * eps).softmax(1) for eps in noise]).mean(0)
     found = FedSR().scores(model, images, state)
     torch.testing.assert_close(found.exp(), wanted)
-    close(found.exp().sum(1), [1.] * 20)
+    close(found.exp().sum(1), [1.0] * 20)
     assert torch.equal(found, FedSR().scores(Handle(world.network(0, state.model)), images, state))
-    assert float((noise[0] - noise[1]).abs().max()) > .5                # every draw its own
+    assert float((noise[0] - noise[1]).abs().max()) > 0.5  # every draw its own
     state.model["features.projector.0.bias"][128:] = -1e4  # sigma = 0: as the classifier of the mean
     state.model["features.projector.0.weight"][128:] = 0
     model = Handle(world.network(0, state.model))
@@ -752,17 +779,29 @@ def test_fedsr_refuses_a_network_without_deviations():
 
 # -- FedRS ---------------------------------------------------------------------------------------------------
 
-Z, ZY, W = rows([1, 2], [.5, 0]), torch.tensor([1, 0]), rows([1, 0], [0, 1], [1, 1], [-1, 1])
+Z, ZY, W = rows([1, 2], [0.5, 0]), torch.tensor([1, 0]), rows([1, 0], [0, 1], [1, 1], [-1, 1])
 COUNTS = torch.tensor([4, 1, 0, 0])
 
 
-@pytest.mark.parametrize("mode, scale, loss, gradient", [
-    ("hard", (1, 1, .5, .5), .918678, [(-.078814, .167405), (-.219412, -.544946), (.103067, .138002),
-                                       (.046046, .050768)]),
-    ("soft", (1, .625, .5, .5), 1.156392,
-     [(-.052367, .220299), (-.190940, -.448206), (.124869, .181606), (.054067, .066809)])])
+@pytest.mark.parametrize(
+    "mode, scale, loss, gradient",
+    [
+        (
+            "hard",
+            (1, 1, 0.5, 0.5),
+            0.918678,
+            [(-0.078814, 0.167405), (-0.219412, -0.544946), (0.103067, 0.138002), (0.046046, 0.050768)],
+        ),
+        (
+            "soft",
+            (1, 0.625, 0.5, 0.5),
+            1.156392,
+            [(-0.052367, 0.220299), (-0.190940, -0.448206), (0.124869, 0.181606), (0.054067, 0.066809)],
+        ),
+    ],
+)
 def test_fedrs_worked_numbers(mode, scale, loss, gradient):
-    found = restricted_scale(COUNTS, .5, mode)
+    found = restricted_scale(COUNTS, 0.5, mode)
     assert found.tolist() == list(scale)
     weight = W.clone().requires_grad_()
     value = restricted_cross_entropy(Z, ZY, weight, found.float())
@@ -773,12 +812,12 @@ def test_fedrs_worked_numbers(mode, scale, loss, gradient):
 
 def test_fedrs_scale_is_one_with_alpha_one_or_equal_counts_or_every_class():
     for mode in ("hard", "soft"):
-        assert restricted_scale(COUNTS, 1., mode).tolist() == [1.] * 4
-        assert restricted_scale(torch.tensor([3, 3, 3]), .3, mode).tolist() == [1.] * 3
+        assert restricted_scale(COUNTS, 1.0, mode).tolist() == [1.0] * 4
+        assert restricted_scale(torch.tensor([3, 3, 3]), 0.3, mode).tolist() == [1.0] * 3
         # a client without data
-        assert restricted_scale(torch.zeros(3, dtype=torch.int64), .5, mode).tolist() == [.5] * 3
-    assert restricted_scale(torch.tensor([9, 1, 4]), .3, "hard").tolist() == [1.] * 3
-    assert restricted_scale(COUNTS.expand(2, 4), .5, "soft").tolist() == [[1, .625, .5, .5]] * 2
+        assert restricted_scale(torch.zeros(3, dtype=torch.int64), 0.5, mode).tolist() == [0.5] * 3
+    assert restricted_scale(torch.tensor([9, 1, 4]), 0.3, "hard").tolist() == [1.0] * 3
+    assert restricted_scale(COUNTS.expand(2, 4), 0.5, "soft").tolist() == [[1, 0.625, 0.5, 0.5]] * 2
 
 
 def without_bias(monkeypatch):
@@ -788,12 +827,13 @@ def without_bias(monkeypatch):
         network = real(*given)
         network.head.register_parameter("bias", None)
         return network
+
     monkeypatch.setattr(engine, "build", build)
 
 
-@pytest.mark.parametrize("method", [FedRS(alpha=1.), FedRS(alpha=1., mode="soft")], ids=["hard", "soft"])
+@pytest.mark.parametrize("method", [FedRS(alpha=1.0), FedRS(alpha=1.0, mode="soft")], ids=["hard", "soft"])
 def test_fedrs_without_restriction_is_fedavg_with_a_classifier_without_bias(method, monkeypatch):
-    optimiser = Optimiser("sgd", .1, momentum=.9, weight_decay=1e-3)
+    optimiser = Optimiser("sgd", 0.1, momentum=0.9, weight_decay=1e-3)
     state = run(method, image_world(optimiser=optimiser)).model
     assert not state["head.bias"].any()
     without_bias(monkeypatch)
@@ -802,14 +842,16 @@ def test_fedrs_without_restriction_is_fedavg_with_a_classifier_without_bias(meth
     assert equal(run(method, image_world(optimiser=optimiser)).model, fedavg)
 
 
-@pytest.mark.parametrize("method", [FedRS(alpha=.2), FedRS(alpha=.2, mode="soft")], ids=["hard", "soft"])
+@pytest.mark.parametrize("method", [FedRS(alpha=0.2), FedRS(alpha=0.2, mode="soft")], ids=["hard", "soft"])
 def test_fedrs_restricts_nothing_where_every_class_is_held(method, monkeypatch):
     """All classes equally often: both modes; in mode hard their numbers do not matter."""
+
     def balanced():
         clients = [
             dataclasses.replace(c, labels=torch.arange(len(c.labels)) % 10) for c in image_clients((20, 40))
         ]
         return World(clients, training(), 10, 0)
+
     state = run(method, balanced()).model
     without_bias(monkeypatch)
     fedavg = run(FedAvg(), balanced()).model
@@ -822,7 +864,7 @@ def test_fedrs_with_alpha_zero_gives_missing_classes_no_gradient():
         restricted_cross_entropy(Z, ZY, weight, restricted_scale(COUNTS, 0.0).float()), weight
     )[0]
     assert not slope[2:].any() and slope[:2].abs().min() > 0
-    one = restricted_scale(torch.tensor([0, 5, 0, 0]), 0.).float()
+    one = restricted_scale(torch.tensor([0, 5, 0, 0]), 0.0).float()
     value = restricted_cross_entropy(Z[:1], ZY[:1], W, one)
     assert value.item() == pytest.approx(math.log(1 + 3 * math.exp(-2)))
 
@@ -830,8 +872,13 @@ def test_fedrs_with_alpha_zero_gives_missing_classes_no_gradient():
 def test_fedrs_rows_of_missing_classes_stay_with_alpha_zero():
     world = small_world("fedrs", (20, 33), one_class=True)
     model = FedRS().init(world).model
-    trained = world.local_epochs(world.everyone(model), FedRS().loss, own=restricted_scale(
-        torch.stack([torch.bincount(c.labels, minlength=10) for c in world.clients]), 0.).float()).models
+    trained = world.local_epochs(
+        world.everyone(model),
+        FedRS().loss,
+        own=restricted_scale(
+            torch.stack([torch.bincount(c.labels, minlength=10) for c in world.clients]), 0.0
+        ).float(),
+    ).models
     for k in (0, 1):
         moved = (trained[k]["head.weight"] != model["head.weight"]).any(1)
         assert moved.nonzero().flatten().tolist() == [k]
@@ -839,18 +886,20 @@ def test_fedrs_rows_of_missing_classes_stay_with_alpha_zero():
 
 def test_fedrs_bias_is_an_option_and_not_scaled():
     world = image_world()
-    state = run(FedRS(bias=True, alpha=1.), world)
+    state = run(FedRS(bias=True, alpha=1.0), world)
     assert (
         same(state.model, run(FedAvg(), image_world()).model, within=1e-6) and state.model["head.bias"].any()
     )
-    bias = torch.tensor([.1, -.2, .3, .4])
-    wanted = F.cross_entropy((Z @ W.T) * torch.tensor([1, 1, .5, .5]) + bias, ZY)
-    torch.testing.assert_close(restricted_cross_entropy(Z, ZY, W, torch.tensor([1, 1, .5, .5]), bias), wanted)
+    bias = torch.tensor([0.1, -0.2, 0.3, 0.4])
+    wanted = F.cross_entropy((Z @ W.T) * torch.tensor([1, 1, 0.5, 0.5]) + bias, ZY)
+    torch.testing.assert_close(
+        restricted_cross_entropy(Z, ZY, W, torch.tensor([1, 1, 0.5, 0.5]), bias), wanted
+    )
 
 
 def test_fedrs_predicts_with_the_plain_logits():
     world = small_world("fedrs", (20, 33), one_class=True)
-    state = run(FedRS(alpha=0.), world)
+    state = run(FedRS(alpha=0.0), world)
     model, images = Handle(world.network(0, state.model)), world.clients[0].images
     torch.testing.assert_close(
         FedRS().scores(model, images, state), model.features(images) @ state.model["head.weight"].T
@@ -870,10 +919,10 @@ def test_fedrs_counts_classes_densely():
         dataclasses.replace(c, labels=torch.tensor([7, 2])[torch.arange(len(c.labels)) % 2])
         for c in image_clients((4,))
     ]
-    run(Spy(alpha=.25), World(clients, training(), 10, 0), 1)
-    assert seen[0] == [.25, .25, 1, .25, .25, .25, .25, 1, .25, .25]
+    run(Spy(alpha=0.25), World(clients, training(), 10, 0), 1)
+    assert seen[0] == [0.25, 0.25, 1, 0.25, 0.25, 0.25, 0.25, 1, 0.25, 0.25]
 
 
 def test_fedrs_refuses_dropout():
     with pytest.raises(TrainingError, match="its network can have no dropout"):
-        FedRS().init(image_world(model=Model("cnn2", dropout=.3)))
+        FedRS().init(image_world(model=Model("cnn2", dropout=0.3)))

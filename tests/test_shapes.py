@@ -1,4 +1,5 @@
 """Documents sealed with another shape, names and numbers of a clumsy user: one line, never a traceback."""
+
 import copy
 import json
 from pathlib import Path
@@ -17,8 +18,15 @@ from pipeline.sealing import seal
 # -- deliveries and marks ------------------------------------------------------------------------------------
 
 ORDER = delivery.Order("fedcrl/mini/fedavg", "fp32", {"sequential": "d" * 64}, {}, [0])
-GOOD = {"cell": ORDER.cell, "digest": "d" * 64, "precision": "fp32", "executor": "sequential", "seeds": [0],
-        "files": {}, "ended": 1.5}
+GOOD = {
+    "cell": ORDER.cell,
+    "digest": "d" * 64,
+    "precision": "fp32",
+    "executor": "sequential",
+    "seeds": [0],
+    "files": {},
+    "ended": 1.5,
+}
 ODD = (None, 7, -1, 1.5, "x", [], {}, [[]], {"a": []}, True, 10**400)
 
 
@@ -39,7 +47,7 @@ def test_a_sealed_delivery_of_another_shape_is_refused(tmp_path, key, value):
         delivery.check(path, ORDER, tmp_path)
     except TrainingError as error:
         assert "\n" not in str(error) and not path.exists()
-    else:                                                 # as good, such as another time
+    else:  # as good, such as another time
         assert delivery.clock_ahead(path) >= 0
 
 
@@ -51,8 +59,13 @@ def test_a_delivery_that_is_none_is_refused(tmp_path, text):
         delivery.check(path, ORDER, tmp_path)
 
 
-MARK = {"cell": "a/b/c", "title": "slurm cluster 'x'", "id": "7_1", "name": "n",
-        "digests": {"sequential": "d"}}
+MARK = {
+    "cell": "a/b/c",
+    "title": "slurm cluster 'x'",
+    "id": "7_1",
+    "name": "n",
+    "digests": {"sequential": "d"},
+}
 
 
 def test_a_mark_is_read(tmp_path):
@@ -72,10 +85,19 @@ def test_a_mark_of_another_shape_is_none(tmp_path, key, value):
 # -- tuning --------------------------------------------------------------------------------------------------
 
 TUNED = Cell("fedcrl", "balanced", "fedprox")
-TRIED = {"changes": {"mu": 0.1}, "values": {"mu": 0.1}, "accuracy": [50.0, 60.0], "seconds": [1.0, 2.0],
-         "digest": "d"}
-TUNING = {"cell": str(TUNED), "seeds": [0, 1], "chosen": 0,
-          "configurations": [TRIED, {"changes": {}, "values": {}, "error": "diverged"}]}
+TRIED = {
+    "changes": {"mu": 0.1},
+    "values": {"mu": 0.1},
+    "accuracy": [50.0, 60.0],
+    "seconds": [1.0, 2.0],
+    "digest": "d",
+}
+TUNING = {
+    "cell": str(TUNED),
+    "seeds": [0, 1],
+    "chosen": 0,
+    "configurations": [TRIED, {"changes": {}, "values": {}, "error": "diverged"}],
+}
 
 
 def tuning(root, document):
@@ -89,10 +111,23 @@ def test_a_tuning_is_read(tmp_path):
     assert tuning(tmp_path, TUNING)["chosen"] == 0
 
 
-@pytest.mark.parametrize("change", [
-    {"chosen": 1}, {"chosen": 2}, {"chosen": -1}, {"chosen": 10**30}, {"seeds": []}, {"seeds": ["0", "1"]},
-    {"seeds": [0]}, {"seeds": [-1, 0]}, {"configurations": []}, {"configurations": [7]},
-    {"configurations": [TRIED, None]}], ids=repr)
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"chosen": 1},
+        {"chosen": 2},
+        {"chosen": -1},
+        {"chosen": 10**30},
+        {"seeds": []},
+        {"seeds": ["0", "1"]},
+        {"seeds": [0]},
+        {"seeds": [-1, 0]},
+        {"configurations": []},
+        {"configurations": [7]},
+        {"configurations": [TRIED, None]},
+    ],
+    ids=repr,
+)
 def test_a_tuning_of_another_shape_is_one_line(tmp_path, change):
     with pytest.raises(FedReproError) as error:
         tuning(tmp_path, TUNING | change)
@@ -119,6 +154,7 @@ def test_every_committed_tuning_is_read():
 
 # -- names ---------------------------------------------------------------------------------------------------
 
+
 def changed(root: Path, change) -> None:
     path = root / "papers/fedcrl/paper.yaml"
     document = yaml.safe_load(path.read_text())
@@ -127,8 +163,10 @@ def changed(root: Path, change) -> None:
     load_paper.cache_clear()
 
 
-@pytest.mark.parametrize("name", [
-    "O'Brien's FedAvg", "'", '"', "a: b #c", "${x}", "{{ x }}", "two\nlines", "\\", "平均", "%", "*a", "!b"])
+@pytest.mark.parametrize(
+    "name",
+    ["O'Brien's FedAvg", "'", '"', "a: b #c", "${x}", "{{ x }}", "two\nlines", "\\", "平均", "%", "*a", "!b"],
+)
 def test_any_name_of_a_paper_makes_a_yaml_of_dvcs(name):
     text = f"title: '{sync._quoted(name)}'"
     assert yaml.safe_load(text)["title"] == " ".join(name.split()).replace("${", "\\${")
@@ -136,20 +174,26 @@ def test_any_name_of_a_paper_makes_a_yaml_of_dvcs(name):
 
 def test_the_title_of_the_curves_is_quoted(monkeypatch):
     import dataclasses
+
     paper = dataclasses.replace(load_paper("fedlsa"), name="O'Brien's")
-    monkeypatch.setattr(sync, "load_paper", lambda key, root=ROOT: paper if key == "fedlsa" else
-                        load_paper(key, root))
+    monkeypatch.setattr(
+        sync, "load_paper", lambda key, root=ROOT: paper if key == "fedlsa" else load_paper(key, root)
+    )
     text = sync.written(ROOT)[ROOT / "papers/fedlsa/dvc.yaml"]
-    curves, = yaml.safe_load(text)["plots"][0].values()
+    (curves,) = yaml.safe_load(text)["plots"][0].values()
     assert curves["title"] == "O'Brien's, miniature"
 
 
-@pytest.mark.parametrize("kind, change", [
-    ("methods.FedAvg", lambda d: d["methods"].update(FedAvg={"label": "two", "algorithm": "fedavg"})),
-    ("scenarios.Balanced", lambda d: d["scenarios"].update(Balanced=d["scenarios"]["balanced"])),
-    ("grids.Main", lambda d: d["grids"].update(Main=d["grids"]["main"])),
-    ("tables.TABLE1", lambda d: d["tables"].update(TABLE1=d["tables"]["table1"] | {"number": "9"})),
-    ("grids.Runs", lambda d: d["grids"].update(Runs=d["grids"]["main"] | {"apart": True}))])
+@pytest.mark.parametrize(
+    "kind, change",
+    [
+        ("methods.FedAvg", lambda d: d["methods"].update(FedAvg={"label": "two", "algorithm": "fedavg"})),
+        ("scenarios.Balanced", lambda d: d["scenarios"].update(Balanced=d["scenarios"]["balanced"])),
+        ("grids.Main", lambda d: d["grids"].update(Main=d["grids"]["main"])),
+        ("tables.TABLE1", lambda d: d["tables"].update(TABLE1=d["tables"]["table1"] | {"number": "9"})),
+        ("grids.Runs", lambda d: d["grids"].update(Runs=d["grids"]["main"] | {"apart": True})),
+    ],
+)
 def test_names_that_differ_by_case_alone_are_refused(root, kind, change):
     changed(root, lambda document: document["methods"]["ours"].update(algorithm="fedavg"))
     check_names("fedcrl", root)
@@ -177,19 +221,30 @@ def test_other_keys_are_read(tmp_path, key):
 # -- numbers -------------------------------------------------------------------------------------------------
 
 SCENARIO = {
-    "data": {"set": "digits"}, "partition": {"kind": "dirichlet", "clients": 2, "beta": 0.3},
-    "model": {"name": "cnn2"}, "training": {"rounds": 2, "batch_size": 8},
-    "evaluation": {"tests": "clients", "last": 1}}
+    "data": {"set": "digits"},
+    "partition": {"kind": "dirichlet", "clients": 2, "beta": 0.3},
+    "model": {"name": "cnn2"},
+    "training": {"rounds": 2, "batch_size": 8},
+    "evaluation": {"tests": "clients", "last": 1},
+}
 
 
-@pytest.mark.parametrize("part, changes", [
-    ("data", {"size": 10**6}), ("model", {"features": 10**9}), ("model", {"projector": 10**9}),
-    ("partition", {"clients": 10**9}),
-    ("partition", {"kind": "pathological", "clients": 10**9, "classes": 2, "beta": None}),
-    ("partition", {"kind": "domains", "clients": {"digits": 10**9}, "share": 0.1, "beta": None})], ids=repr)
+@pytest.mark.parametrize(
+    "part, changes",
+    [
+        ("data", {"size": 10**6}),
+        ("model", {"features": 10**9}),
+        ("model", {"projector": 10**9}),
+        ("partition", {"clients": 10**9}),
+        ("partition", {"kind": "pathological", "clients": 10**9, "classes": 2, "beta": None}),
+        ("partition", {"kind": "domains", "clients": {"digits": 10**9}, "share": 0.1, "beta": None}),
+    ],
+    ids=repr,
+)
 def test_numbers_that_no_machine_can_hold_are_named(part, changes):
-    document = SCENARIO | {part: {key: value for key, value in {**SCENARIO[part], **changes}.items()
-                                  if value is not None}}
+    document = SCENARIO | {
+        part: {key: value for key, value in {**SCENARIO[part], **changes}.items() if value is not None}
+    }
     check(Scenario, SCENARIO, "x:")
     with pytest.raises(ParamError, match="must be at most"):
         check(Scenario, document, "x:")

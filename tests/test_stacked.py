@@ -1,5 +1,6 @@
 """What the stacked executor adds for GPUs, checked on a CPU: few shapes with idle rows, stacks kept between
 phases, seeds side by side."""
+
 import dataclasses
 import gc
 import threading
@@ -51,20 +52,24 @@ def world(
     return made
 
 
-@pytest.mark.parametrize("method, setting", [
-    (FedAvg(), {"model": DROPOUT, "optimiser": ADAM, "local_epochs": 2}),
-    (FedAvg(), {"model": Model("resnet10"), "batch_size": 8, "sizes": (17, 8, 5)}),
-    (FedProx(mu=0.1), {"optimiser": Optimiser("sgd", 0.05, momentum=0.9)}),
-    (Moon(mu=1.0), {"optimiser": ADAM}),
-    (FedRep(head_epochs=2), {"optimiser": ADAM}),
-    (Ditto(lam=0.5), {"local_epochs": 2}),
-    (PFedMe(), {}),
-    (PerFedAvg(), {}),
-    (FedSR(), {"model": Model("lenet_gaussian"), "optimiser": ADAM}),
-    (FedProto(), {"batch_size": 8}),
-    (Scaffold(), {"local_epochs": 2}),
-    (FedDyn(alpha=0.1), {"optimiser": ADAM}),
-], ids=lambda value: value.get("model", Model("")).name if isinstance(value, dict) else type(value).__name__)
+@pytest.mark.parametrize(
+    "method, setting",
+    [
+        (FedAvg(), {"model": DROPOUT, "optimiser": ADAM, "local_epochs": 2}),
+        (FedAvg(), {"model": Model("resnet10"), "batch_size": 8, "sizes": (17, 8, 5)}),
+        (FedProx(mu=0.1), {"optimiser": Optimiser("sgd", 0.05, momentum=0.9)}),
+        (Moon(mu=1.0), {"optimiser": ADAM}),
+        (FedRep(head_epochs=2), {"optimiser": ADAM}),
+        (Ditto(lam=0.5), {"local_epochs": 2}),
+        (PFedMe(), {}),
+        (PerFedAvg(), {}),
+        (FedSR(), {"model": Model("lenet_gaussian"), "optimiser": ADAM}),
+        (FedProto(), {"batch_size": 8}),
+        (Scaffold(), {"local_epochs": 2}),
+        (FedDyn(alpha=0.1), {"optimiser": ADAM}),
+    ],
+    ids=lambda value: value.get("model", Model("")).name if isinstance(value, dict) else type(value).__name__,
+)
 def test_idle_rows_and_kept_stacks_change_nothing(method, setting, monkeypatch):
     monkeypatch.setattr(stack, "BUCKETS", 2)
     w = world(monkeypatch=monkeypatch, **setting)
@@ -88,6 +93,7 @@ def test_phases_in_turn_have_a_stack_each(monkeypatch):
 def test_a_number_that_changes_is_not_recorded_into_a_step(monkeypatch):
     def loss(model, batch, shared, own):
         return cross_entropy(model(batch.images), batch.labels) * shared
+
     w = world(monkeypatch=monkeypatch)
     for share in (0.5, 0.25, 0.25):
         w.local_epochs(w.new_models(), loss, shared=share)
@@ -112,10 +118,17 @@ def test_few_shapes(monkeypatch):
 
 def test_steps_are_taken_one_by_one_where_they_cannot_be_recorded(monkeypatch, capsys):
     """What a GPU that refuses a recording leads to."""
+
     class Refused:
-        def __init__(self, *_, **__): pass
-        def __enter__(self): raise RuntimeError("operation not permitted when stream is capturing\nmore")
-        def __exit__(self, *_): return False
+        def __init__(self, *_, **__):
+            pass
+
+        def __enter__(self):
+            raise RuntimeError("operation not permitted when stream is capturing\nmore")
+
+        def __exit__(self, *_):
+            return False
+
     monkeypatch.setattr(torch.cuda, "CUDAGraph", object)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: "before")
@@ -127,8 +140,8 @@ def test_steps_are_taken_one_by_one_where_they_cannot_be_recorded(monkeypatch, c
     w.executor.records = True
     found = run(FedAvg(), w)
     assert not w.executor.records and capsys.readouterr().err.count("cannot be recorded") == 1
-    assert streams == ["before"]                                      # whatever the recording left
-    assert devices == [w.device]                                      # which need not be the current one
+    assert streams == ["before"]  # whatever the recording left
+    assert devices == [w.device]  # which need not be the current one
     assert largest_difference(found.model, run(FedAvg(), world("sequential", monkeypatch)).model) < 1e-9
 
 
@@ -182,12 +195,15 @@ def test_what_is_shared_goes_to_the_device(monkeypatch):
 
 # -- seeds side by side --------------------------------------------------------------------------------------
 
+
 def side_by_side(method, worlds, rounds):
     """Every world's end, trained together; rounds may differ."""
+
     def train(k, report, share):
         state, trained = watched(method, worlds[k].at(0, share(worlds[k].executor)), rounds[k])
         report({"seed": k, "loss": trained.mean_loss(worlds[k].sizes)})
         return k, state
+
     events = list(together(train, range(len(worlds))))
     assert sorted(row["seed"] for kind, row in events if kind == "row") == list(range(len(worlds)))
     return [
@@ -197,11 +213,18 @@ def side_by_side(method, worlds, rounds):
 
 
 @pytest.mark.parametrize("fixed", [False, True])
-@pytest.mark.parametrize("method, setting", [
-    (FedAvg(), {"model": DROPOUT, "optimiser": ADAM}), (Moon(mu=1.0), {}), (Ditto(lam=0.5), {}),
-    (FedProto(), {}), (PFedMe(), {}),
-    (FedSR(), {"model": Model("lenet_gaussian"), "optimiser": ADAM}),
-], ids=lambda value: type(value).__name__ if not isinstance(value, dict) else "")
+@pytest.mark.parametrize(
+    "method, setting",
+    [
+        (FedAvg(), {"model": DROPOUT, "optimiser": ADAM}),
+        (Moon(mu=1.0), {}),
+        (Ditto(lam=0.5), {}),
+        (FedProto(), {}),
+        (PFedMe(), {}),
+        (FedSR(), {"model": Model("lenet_gaussian"), "optimiser": ADAM}),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, dict) else "",
+)
 def test_seeds_side_by_side_are_the_seeds_alone(method, setting, fixed, monkeypatch):
     """Each on its own draw of the partition: other images, other sizes."""
     alone = [
@@ -225,6 +248,7 @@ def test_seeds_side_by_side_are_the_seeds_alone(method, setting, fixed, monkeypa
 
 def test_what_seeds_share_is_each_ones_own(monkeypatch):
     """Nested values of every kind that a method gives all its clients."""
+
     def loss(model, batch, shared, own):
         pull = sum((p - shared["model"][name]).pow(2).sum() for name, p in model.params.items())
         return (
@@ -258,6 +282,7 @@ def test_phases_that_differ_run_apart(monkeypatch):
     def train(k, report, share):
         w = worlds[k].at(0, share(worlds[k].executor))
         return k, w.local_epochs(w.new_models(), loss, epochs=1 + k).models
+
     worlds = [world("stacked", monkeypatch) for _ in range(2)]
     ends = dict(value for _, value in together(train, range(2)))
     for k in range(2):
@@ -279,6 +304,7 @@ def test_a_seed_that_fails_ends_the_others(monkeypatch):
             raise ValueError("seed 1 failed")
         w.at(1).local_epochs(models, FedAvg().loss)
         reached.append(k)
+
     with pytest.raises(ValueError, match="seed 1 failed"):
         list(together(train, range(3)))
     assert threading.active_count() < 4
@@ -302,6 +328,7 @@ def test_no_phase_runs_once_a_seed_has_failed(monkeypatch):
         if k == 2:
             raise ValueError("seed 2 failed")
         shared.run(k)
+
     with pytest.raises(ValueError, match="seed 2 failed"):
         list(together(train, range(3)))
     assert not phases
@@ -316,7 +343,7 @@ def test_alike():
     )
     assert same_code(cross_entropy, cross_entropy) and same_code(None, None)
     bound = 3
-    assert not same_code(*[lambda: bound] * 2)                        # a closure
+    assert not same_code(*[lambda: bound] * 2)  # a closure
     value = State(model=Params(w=torch.zeros(2)), pairs=[(1, torch.ones(3)), None], name="x")
     twin = State(model=Params(w=torch.ones(2)), pairs=[(1, torch.zeros(3)), None], name="x")
     assert (

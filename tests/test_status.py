@@ -1,4 +1,5 @@
 """What is done, stale, failed, missing or not planned; the hours that are left; and all of it in a moment."""
+
 import dataclasses
 import hashlib
 import json
@@ -85,8 +86,10 @@ HERE = {"precision": "fp32", "executor": "sequential"}
 def root(tmp_path) -> Path:
     """A repository with one small paper, and none of its cells run."""
     write_text(tmp_path / "params.yaml", "miniature: {seeds: [0, 1]}\n")
-    write_text(tmp_path / "papers/fedcrl/paper.yaml",
-               yaml.safe_dump(PAPER | {"miniature": {"methods": ["fedavg"], "scenario": MINIATURE}}))
+    write_text(
+        tmp_path / "papers/fedcrl/paper.yaml",
+        yaml.safe_dump(PAPER | {"miniature": {"methods": ["fedavg"], "scenario": MINIATURE}}),
+    )
     write_text(tmp_path / "papers/fedcrl/published/table1.csv", HEAD + "fedcrl,I,s,n/a,tau,FedCRL,0.1,,\n")
     write_text(
         tmp_path / "papers/fedcrl/published/table2.csv", TABLE2 + "fedcrl,II,s,Digits,Cost,FedAvg,2,,\n"
@@ -143,8 +146,10 @@ def states(root: Path) -> dict[Cell, str]:
 def test_a_tuning_is_listed_with_what_it_has_chosen_and_trained(root):
     document = yaml.safe_load((root / "papers/fedcrl/paper.yaml").read_text())
     eight = {"configurations": 8, "seeds": [0]}
-    document["tuning"] = {"mini": eight | {"methods": ["fedavg"], "test_seeds": [0, 1]},
-                          "balanced": eight | {"methods": ["fedprox"]}}
+    document["tuning"] = {
+        "mini": eight | {"methods": ["fedavg"], "test_seeds": [0, 1]},
+        "balanced": eight | {"methods": ["fedprox"]},
+    }
     write_text(root / "papers/fedcrl/paper.yaml", yaml.safe_dump(document))
     forget(root)
 
@@ -161,18 +166,26 @@ def test_a_tuning_is_listed_with_what_it_has_chosen_and_trained(root):
     before = found()
     balanced = before.tunings["tuning of balanced"]
     assert [str(cell) for cell in balanced] == ["fedcrl/balanced-tuned/fedprox", "fedcrl/balanced/fedprox"]
-    assert set(balanced) & set(before.cells) == {PROX}                 # of table II
+    assert set(balanced) & set(before.cells) == {PROX}  # of table II
     hours_of = {str(cell): one.hours for cell, one in before.tunings["tuning of mini"].items()}
-    trials = 8 / 2                                                                     # of one seed each
+    trials = 8 / 2  # of one seed each
     assert hours_of[tuned] == pytest.approx((1 + trials) * hours_of[published], rel=0.3)
-    for tried in (4, 8):                                               # paper.yaml asks for 8
+    for tried in (4, 8):  # paper.yaml asks for 8
         assert shown() == {tuned: "missing", published: "missing"}
-        write_json(choices.path(MINI, root), seal(
-            {"cell": str(MINI), "seeds": [0], "chosen": 0,
-             "configurations": [{"changes": {}, "values": {}, "accuracy": [50.0]}] * tried}))
+        write_json(
+            choices.path(MINI, root),
+            seal(
+                {
+                    "cell": str(MINI),
+                    "seeds": [0],
+                    "chosen": 0,
+                    "configurations": [{"changes": {}, "values": {}, "accuracy": [50.0]}] * tried,
+                }
+            ),
+        )
     chosen, own = choices.tuned(MINI, root), choices.published(MINI, root)
     finish(root, chosen)
-    assert shown() == {tuned: "stale", published: "missing"}           # one draw should serve all its seeds
+    assert shown() == {tuned: "stale", published: "missing"}  # one draw should serve all its seeds
     for cell in (chosen, own):
         path = cell.folder(root) / "result.json"
         finish(root, cell)
@@ -183,7 +196,8 @@ def test_a_tuning_is_listed_with_what_it_has_chosen_and_trained(root):
     assert any("fedrepro tune fedcrl" in line for line in status.lines({"fedcrl": found()}, []))
     assert status._stages({"fedcrl": found()}, "tuning of mini") == []
     assert status._stages({"fedcrl": found()}, "tuning of balanced") == [
-        "papers/fedcrl/tuning/dvc.yaml:tuned-balanced@fedprox", "papers/fedcrl/dvc.yaml:main@balanced-fedprox"
+        "papers/fedcrl/tuning/dvc.yaml:tuned-balanced@fedprox",
+        "papers/fedcrl/dvc.yaml:main@balanced-fedprox",
     ]
 
 
@@ -196,15 +210,19 @@ def test_every_cell_has_one_state(root):
     assert [cell for cell, state in states(root).items() if state == "done"] == [MINI, AVG]
 
 
-@pytest.mark.parametrize("file, old, new, stale", [
-    ("papers/fedcrl/paper.yaml", "mu: 0.1", "mu: 0.2", [PROX]),
-    ("papers/fedcrl/paper.yaml", "beta: 0.5", "beta: 0.6", [AVG, PROX]),
-    ("papers/fedcrl/paper.yaml", "beta: 0.7", "beta: 0.8", [MINI]),
-    ("params.yaml", "seeds: [0, 1]", "seeds: [0, 1, 2]", [MINI]),                      # one more seed
-    ("papers/fedcrl/paper.yaml", "label: FedProx", "label: Prox", []),
-    ("pipeline/methods/fedprox.py", "weight = self.mu", "weight = 2 * self.mu", [PROX]),
-    ("pipeline/methods/fedprox.py", '"""FedProx: FedAvg with a pull', '"""FedProx: a pull', []),
-    ("pipeline/cells/seeds.py", "BYTES = 4", "BYTES = 8", [MINI, AVG, PROX])])
+@pytest.mark.parametrize(
+    "file, old, new, stale",
+    [
+        ("papers/fedcrl/paper.yaml", "mu: 0.1", "mu: 0.2", [PROX]),
+        ("papers/fedcrl/paper.yaml", "beta: 0.5", "beta: 0.6", [AVG, PROX]),
+        ("papers/fedcrl/paper.yaml", "beta: 0.7", "beta: 0.8", [MINI]),
+        ("params.yaml", "seeds: [0, 1]", "seeds: [0, 1, 2]", [MINI]),  # one more seed
+        ("papers/fedcrl/paper.yaml", "label: FedProx", "label: Prox", []),
+        ("pipeline/methods/fedprox.py", "weight = self.mu", "weight = 2 * self.mu", [PROX]),
+        ("pipeline/methods/fedprox.py", '"""FedProx: FedAvg with a pull', '"""FedProx: a pull', []),
+        ("pipeline/cells/seeds.py", "BYTES = 4", "BYTES = 8", [MINI, AVG, PROX]),
+    ],
+)
 def test_stale_is_what_would_now_come_out_otherwise(root, file, old, new, stale):
     for cell in (MINI, AVG, PROX):
         finish(root, cell)
@@ -222,9 +240,9 @@ def test_stale_is_what_was_trained_on_one_draw_for_all_seeds(root):
     assert states(root)[AVG] == "stale"
     scenario = AVG.resolve(root)[0]
     assert provenance.redrawn(json.loads(path.read_text()), scenario)
-    one = {"seeds": [0]}                              # of which nobody can say on how many draws it was
+    one = {"seeds": [0]}  # of which nobody can say on how many draws it was
     assert not provenance.redrawn(one, scenario)
-    assert not provenance.redrawn(result, dataclasses.replace(scenario, seeds=[0]))    # fewer seeds move none
+    assert not provenance.redrawn(result, dataclasses.replace(scenario, seeds=[0]))  # fewer seeds move none
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"cell"'])
@@ -266,7 +284,7 @@ def test_failed_is_the_mark_of_today_or_the_log_of_the_last_run(root):
         log, "Running stage 'papers/fedcrl/dvc.yaml:mini@fedavg':\n> python\nERROR: interrupted by the user\n"
     )
     finish(root, AVG)
-    assert "failed" not in states(root).values()                   # stopped by hand; and run again since
+    assert "failed" not in states(root).values()  # stopped by hand; and run again since
 
 
 def test_an_error_mark_counts_under_what_the_cell_was_trained_on(root):
@@ -356,22 +374,26 @@ def test_far_larger_steps_are_as_fast_as_the_largest_measured(root):
     finish(root, AVG)
     [rate] = hours.rates_of(status.read_results(root), root)
     other = dataclasses.replace(rate, data="other")
-    rates = [dataclasses.replace(other, step=rate.step * factor, seconds=rate.seconds * slow)
-             for factor, slow in ((2e-3, 9), (6e-2, 3), (1e-1, 1))]
-    assert hours.estimate(AVG, rates, root)[0] == pytest.approx(2 * 72 / 3600)      # the median of 3 and 1
+    rates = [
+        dataclasses.replace(other, step=rate.step * factor, seconds=rate.seconds * slow)
+        for factor, slow in ((2e-3, 9), (6e-2, 3), (1e-1, 1))
+    ]
+    assert hours.estimate(AVG, rates, root)[0] == pytest.approx(2 * 72 / 3600)  # the median of 3 and 1
 
 
 def test_every_clients_network_and_the_public_images_count(root):
     """Two clients with a network each; FedMD shows the public images to both, FedAvg to none."""
     two = COMMON | {
-        "data": {"set": "digits", "size": 32}, "models": {"a": CNN, "b": LENET},
+        "data": {"set": "digits", "size": 32},
+        "models": {"a": CNN, "b": LENET},
         "partition": {"kind": "subset", "sizes": {"a": 100, "b": 10}},
         "public": {"set": "photo_patches", "size": 50, "epochs": 2},
         "evaluation": {"tests": "cross", "every": 5},
     }
-    write_text(root / "papers/fedcrl/paper.yaml", yaml.safe_dump(
-        PAPER | {"scenarios": PAPER["scenarios"] | {"balanced": two}}
-    ))
+    write_text(
+        root / "papers/fedcrl/paper.yaml",
+        yaml.safe_dump(PAPER | {"scenarios": PAPER["scenarios"] | {"balanced": two}}),
+    )
     forget(root)
     scenario = AVG.resolve(root)[0]
     cnn, lenet = (hours._table()[name, 3][32] for name in ("cnn4", "lenet"))
@@ -385,11 +407,17 @@ def test_every_clients_network_and_the_public_images_count(root):
 def test_a_method_is_slower_elsewhere_if_it_was_so_in_every_comparison(root):
     finish(root, AVG)
     [rate] = hours.rates_of(status.read_results(root), root)
-    rates = [dataclasses.replace(rate, data=data, algorithm=algorithm, seconds=rate.seconds * seconds)
-             for data, algorithm, seconds in [("one", "fedavg", 1), ("one", "fedprox", 4),
-                                              ("two", "fedavg", 1), ("two", "fedprox", 3)]]
+    rates = [
+        dataclasses.replace(rate, data=data, algorithm=algorithm, seconds=rate.seconds * seconds)
+        for data, algorithm, seconds in [
+            ("one", "fedavg", 1),
+            ("one", "fedprox", 4),
+            ("two", "fedavg", 1),
+            ("two", "fedprox", 3),
+        ]
+    ]
     alone = statistics.median([1, 4, 1, 3]) * 72 / 3600
-    assert hours.estimate(AVG, rates, root)[0] == pytest.approx(alone)               # and never faster
+    assert hours.estimate(AVG, rates, root)[0] == pytest.approx(alone)  # and never faster
     assert hours.estimate(PROX, rates, root)[0] == pytest.approx(3 * alone)
     once = [dataclasses.replace(one, data="three", seconds=rate.seconds) for one in rates[:2]]
     assert hours._slower("fedprox", rates + once) == 1
@@ -406,7 +434,7 @@ def test_adversarial_training_attacks_every_image(root):
     assert attacked / plain == pytest.approx(((1 + hyper["steps"]) * training + scored) / (training + scored))
     mnist = Cell("fedccl", "mnist-adversarial", "fedavg-plus")
     assert hours._attack_steps(described("fedavg_plus"), mnist.resolve()[2]) == AdversarialTraining.steps
-    assert hours._attack_steps(described("fedavg_plus"), {"steps": "7"}) == 0        # named before it trains
+    assert hours._attack_steps(described("fedavg_plus"), {"steps": "7"}) == 0  # named before it trains
 
 
 def count(name: str, channels: int, side: int) -> int:
@@ -426,20 +454,44 @@ def count(name: str, channels: int, side: int) -> int:
 @pytest.mark.parametrize("name", NAMES)
 def test_operations_are_those_of_the_networks(name):
     table = {channels: sizes for (network, channels), sizes in hours._table().items() if network == name}
-    assert table == {channels: {side: count(name, channels, side) for side in sizes}
-                     for channels, sizes in table.items()} and table
+    assert (
+        table
+        == {
+            channels: {side: count(name, channels, side) for side in sizes}
+            for channels, sizes in table.items()
+        }
+        and table
+    )
 
 
-@pytest.mark.parametrize("partition, images", [
-    ({"kind": "domains", "clients": {"mnist": 1, "usps": 4}}, 60_000 + 7_291),
-    ({"kind": "domains", "clients": {"mnist": 1, "usps": 4}, "share": 0.01}, 600 + 4 * 72.91),
-    ({"kind": "domains", "clients": {"mnist": 2, "usps": 1}, "share": {"mnist": 0.9, "usps": 0.5}},
-     60_000 + 3645.5),
-    ({"kind": "domains", "clients": {"mnist": 1}, "test": "index_mod_10"}, 48_000),
-    ({"kind": "domains", "clients": {"mnist": 1}, "test": "random", "test_share": 0.25, "samples": 500}, 500),
-    ({"kind": "domains", "clients": {"mnist": 3}, "per_class": 7}, 210),
-    ({"kind": "pathological", "clients": 3, "classes": 2, "pool": "train"}, 60_000 + 7_291 + 73_257 + 10_000),
-    ({"kind": "subset", "sizes": {"mnist": 150, "usps": 80}}, 230)])
+@pytest.mark.parametrize(
+    "partition, images",
+    [
+        ({"kind": "domains", "clients": {"mnist": 1, "usps": 4}}, 60_000 + 7_291),
+        ({"kind": "domains", "clients": {"mnist": 1, "usps": 4}, "share": 0.01}, 600 + 4 * 72.91),
+        (
+            {"kind": "domains", "clients": {"mnist": 2, "usps": 1}, "share": {"mnist": 0.9, "usps": 0.5}},
+            60_000 + 3645.5,
+        ),
+        ({"kind": "domains", "clients": {"mnist": 1}, "test": "index_mod_10"}, 48_000),
+        (
+            {
+                "kind": "domains",
+                "clients": {"mnist": 1},
+                "test": "random",
+                "test_share": 0.25,
+                "samples": 500,
+            },
+            500,
+        ),
+        ({"kind": "domains", "clients": {"mnist": 3}, "per_class": 7}, 210),
+        (
+            {"kind": "pathological", "clients": 3, "classes": 2, "pool": "train"},
+            60_000 + 7_291 + 73_257 + 10_000,
+        ),
+        ({"kind": "subset", "sizes": {"mnist": 150, "usps": 80}}, 230),
+    ],
+)
 def test_training_images_of_a_partition_that_was_never_made(root, partition, images):
     document = PAPER | {
         "scenarios": PAPER["scenarios"]
@@ -491,10 +543,10 @@ def test_a_table_of_mixed_machines_is_named(root, capsys):
     finish(root, AVG, versions={"processor": "A avx2", "arithmetic": "portable"})
     finish(root, MINI, versions={"processor": "A avx2"})
     status.status(["fedcrl"], root=root)
-    assert "mixed" not in capsys.readouterr().out         # a table each
+    assert "mixed" not in capsys.readouterr().out  # a table each
     finish(root, AVG, machines=[{"processor": "A avx2"}, {"processor": "B"}])
     status.status(["fedcrl"], root=root)
-    line, = (line for line in capsys.readouterr().out.splitlines() if "mixed" in line)
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "mixed" in line)
     assert line == "fedcrl, table II: mixed machines, which round differently: 1 on A avx2, 1 on B"
 
 
@@ -506,9 +558,13 @@ def test_columns_stay_apart():
     assert len(status._counted("fcclplus, all cells", left * 99)) == 80
 
 
-@pytest.mark.parametrize("arguments, message", [
-    ({"wanted": ["fedclr"]}, "unknown paper 'fedclr' .nearest: 'fedcrl'"),
-    ({"wanted": ["fedcrl"], "table": "table III"}, "unknown table 'table III' .nearest: 'table II'")])
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"wanted": ["fedclr"]}, "unknown paper 'fedclr' .nearest: 'fedcrl'"),
+        ({"wanted": ["fedcrl"], "table": "table III"}, "unknown table 'table III' .nearest: 'table II'"),
+    ],
+)
 def test_a_wrong_name_is_one_line(root, arguments, message):
     with pytest.raises(ParamError, match=message):
         status.status(root=root, **arguments)

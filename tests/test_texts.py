@@ -1,5 +1,6 @@
 """The texts of the papers' paper.yaml: short, without typed measured numbers, and with placeholders that can
 be filled."""
+
 import csv
 import re
 from dataclasses import fields
@@ -12,7 +13,7 @@ from pipeline.errors import ParamError
 from pipeline.schema import ROOT, Cell, Paper, check, load_paper
 
 PAPERS = ("fedccl", "fcclplus", "fedlsa", "rahfl", "fedcrl")
-MOST, LONGEST_TITLE = 40, 8          # words of a text; of a claim's title
+MOST, LONGEST_TITLE = 40, 8  # words of a text; of a claim's title
 
 # What an accuracy or a difference of accuracies looks like: a decimal number of one or more, a number of
 # points, a decimal share. A setting is not refused: rates and Dirichlet parameters are below one or stand in

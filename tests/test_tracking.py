@@ -1,4 +1,5 @@
 """MLflow: a run per seed, replayed once, live where a cell lasts, and never in the way of training."""
+
 import contextlib
 import json
 import os
@@ -53,12 +54,14 @@ def default_store(monkeypatch):
 
 def runs_of(root: Path) -> list:
     import mlflow
+
     client = mlflow.MlflowClient(tracking.uri(root))
     return client.search_runs([client.get_experiment_by_name("fedcrl").experiment_id])
 
 
 def test_sqlite_waits_for_the_disk_at_no_commit(root):
     from sqlalchemy import create_engine
+
     tracking.Store(root)
     with create_engine(f"sqlite:///{root / 'mlflow.db'}").connect() as base:
         assert base.exec_driver_sql("PRAGMA synchronous").scalar() == 0
@@ -83,6 +86,7 @@ def test_import_makes_a_run_per_seed_with_everything(root):
     )
     assert abs((run.info.end_time - run.info.start_time) / 1000 - result["seconds"][1]) < 1
     import mlflow
+
     client = mlflow.MlflowClient(tracking.uri(root))
     curve = client.get_metric_history(run.info.run_id, "weighted")
     history = results.history(CELL, root)
@@ -127,7 +131,7 @@ def test_a_lasting_cell_is_followed_live_and_then_known(root, monkeypatch):
     follower.report({"seed": 5, "round": 1, "weighted": 10.0, "loss": None, "intra.M": 3.0})
     live = [run for run in runs_of(root) if run.data.tags["seed"] == "5"]
     assert [run.info.status for run in live] == ["RUNNING"] and live[0].data.metrics == {"weighted": 10.0}
-    again = tracking.Follower(CELL, {"hyper": {"mu": 0.5}}, root)              # the first one was killed
+    again = tracking.Follower(CELL, {"hyper": {"mu": 0.5}}, root)  # the first one was killed
     again.report({"seed": 5, "round": 1, "weighted": 10.0})
     result = json.loads((root / "papers/fedcrl/runs/mini/fedavg/result.json").read_text())
     again.finish(seal({**result, "seeds": [5], "seconds": [1.0]}))
@@ -205,17 +209,24 @@ event.listen(engine.Engine, "after_cursor_execute", count)
 os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 tracking.make_usable(Path(sys.argv[1]))
 """
-IMPORT = "import sys; from pathlib import Path; from pipeline.cells import tracking; " \
-         "print(tracking.import_results(Path(sys.argv[1])))"
+IMPORT = (
+    "import sys; from pathlib import Path; from pipeline.cells import tracking; "
+    "print(tracking.import_results(Path(sys.argv[1])))"
+)
 
 
 def python(code: str, *arguments: object) -> subprocess.Popen:
-    return subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], cwd=ROOT, text=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        cwd=ROOT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 def test_killed_while_the_database_is_made_and_imported_twice_at_once(fresh):
-    for statement in (1, 60, 100_000):                 # the last dies when all is made, unrenamed
+    for statement in (1, 60, 100_000):  # the last dies when all is made, unrenamed
         killed = python(DIE, fresh, statement)
         assert killed.wait(timeout=PATIENCE) == -signal.SIGKILL, killed.stderr.read()
         assert not (fresh / "mlflow.db").exists()
@@ -231,7 +242,7 @@ def test_an_unusable_database_is_set_aside_and_made_again(root, fresh, capfd, da
     path = fresh / "mlflow.db"
     if damage == "not a database":
         path.write_bytes(b"torn" * 4096)
-    elif damage == "half made":                       # as MLflow alone leaves it when it is killed
+    elif damage == "half made":  # as MLflow alone leaves it when it is killed
         with contextlib.closing(sqlite3.connect(path)) as base:
             base.execute("CREATE TABLE experiments (experiment_id INTEGER)")
     else:
@@ -242,7 +253,7 @@ def test_an_unusable_database_is_set_aside_and_made_again(root, fresh, capfd, da
     assert tracking.import_results(fresh) == (2, 0) and len(runs_of(fresh)) == 2
     said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("warning: ")]
     assert len(said) == 1 and "mlflow.db cannot be used" in said[0] and "set aside as" in said[0]
-    aside, = fresh.glob("mlflow.db.unusable-??????????????*[0-9]")
+    (aside,) = fresh.glob("mlflow.db.unusable-??????????????*[0-9]")
     assert aside.read_bytes() == broken and aside.name in said[0]
     assert tracking.import_results(fresh) == (0, 2)
 
@@ -261,7 +272,7 @@ def test_a_locked_database_is_not_set_aside(fresh, monkeypatch):
 def test_a_run_of_another_working_copy_is_left_alone(fresh, monkeypatch):
     monkeypatch.setattr(tracking, "LIVE_AFTER", 0.0)
     monkeypatch.setattr(tracking, "FLUSH", 0.0)
-    for copy in ("theirs", "ours", "ours"):           # ours is killed once and begins again
+    for copy in ("theirs", "ours", "ours"):  # ours is killed once and begins again
         (fresh / ".cells").mkdir(exist_ok=True)
         (fresh / ".cells" / "checkout").write_text(copy)
         tracking.Follower(CELL, {}, fresh).report({"seed": 0, "round": 1, "weighted": 10.0})
@@ -271,6 +282,7 @@ def test_a_run_of_another_working_copy_is_left_alone(fresh, monkeypatch):
 
 def test_an_experiment_that_was_deleted_by_hand_comes_back(fresh):
     import mlflow
+
     assert tracking.import_results(fresh) == (2, 0)
     client = mlflow.MlflowClient(tracking.uri(fresh))
     client.delete_experiment(client.get_experiment_by_name("fedcrl").experiment_id)

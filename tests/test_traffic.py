@@ -1,4 +1,5 @@
 """What a run sends, by seed; and how many models a client holds while it trains."""
+
 import subprocess
 import sys
 
@@ -24,6 +25,7 @@ LEGACY = {"traffic": {"up": 1000, "down": 2000, "bytes": 12000}, "seeds": [0, 1]
 
 # -- by seed -------------------------------------------------------------------------------------------------
 
+
 def test_a_result_has_the_mean_and_every_seeds():
     """Three partitions, on which a client holds 4, 5.4 and 5 classes of 128 numbers."""
     found = seeds.traffic([(512.0, 1280.0), (691.2, 1280.0), (640.0, 1280.0)])
@@ -31,7 +33,7 @@ def test_a_result_has_the_mean_and_every_seeds():
     assert found["traffic_of_seeds"]["bytes"] == [7168, 7885, 7680]
     up, both = (results.traffic(found, name) for name in ("up", "bytes"))
     assert (up.mean, up.seeds, both.seeds) == (pytest.approx(614.4), 3, 3)
-    assert up.std == pytest.approx((((512 - 614.4) ** 2 + 76.8 ** 2 + 25.6 ** 2) / 2) ** 0.5)
+    assert up.std == pytest.approx((((512 - 614.4) ** 2 + 76.8**2 + 25.6**2) / 2) ** 0.5)
 
 
 def test_equal_numbers_stay_to_the_last_digit():
@@ -46,14 +48,18 @@ def test_a_result_of_before_has_one_value_and_no_spread():
 def test_a_seed_that_is_taken_over_brings_its_own():
     def taken(result, at):
         return [results.traffic_of_seeds(result, name)[at] for name in ("up", "down")]
+
     new = seeds.traffic([(1.0, 2.0), (3.0, 4.0)]) | {"seeds": [0, 1]}
     assert (taken(LEGACY, 1), taken(new, 0), taken(new, 1)) == ([1000, 2000], [1.0, 2.0], [3.0, 4.0])
 
 
 # -- models at a client --------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("method, space", [
-    ("fedavg", 1), ("fedprox", 2), ("moon-5", 3), ("fedmd", 1), ("fccl", 3), ("fcclplus", 2)])
+
+@pytest.mark.parametrize(
+    "method, space",
+    [("fedavg", 1), ("fedprox", 2), ("moon-5", 3), ("fedmd", 1), ("fccl", 3), ("fcclplus", 2)],
+)
 def test_the_parameter_space_is_the_printed_one(method, space):
     """FCCL+, Table 3, in |theta|."""
     assert model_copies(Cell("fcclplus", "homogeneous-digits", method)) == space
@@ -67,9 +73,13 @@ assert model_copies(Cell("fcclplus", "digits", "fcclplus-ce")) == 1 and "torch" 
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-OTHERS = [("fedprox", FedProx(mu=0.0)), ("moon", Moon(buffer=2)), ("moon", Moon(mu=0.0)),
-          ("fednova", FedNova(mu=0.1, lr=0.05)), *(("fcclplus", FCCLPlus(local=how, pretraining=1))
-                                          for how in ("kd", "ce", "ewc", "fccl"))]
+OTHERS = [
+    ("fedprox", FedProx(mu=0.0)),
+    ("moon", Moon(buffer=2)),
+    ("moon", Moon(mu=0.0)),
+    ("fednova", FedNova(mu=0.1, lr=0.05)),
+    *(("fcclplus", FCCLPlus(local=how, pretraining=1)) for how in ("kd", "ce", "ewc", "fccl")),
+]
 
 
 @pytest.mark.parametrize("algorithm, method", [*((name, None) for name in CELLS), *OTHERS])
@@ -84,7 +94,7 @@ def test_the_space_is_what_training_reads(algorithm, method):
         phases.clear()
         state, _ = one_round(method, state, world.at(number, Spy(world.executor, phases)))
     held = 1 + max(sum(reads(world, phase, *path) for path in models_of(phase)) for phase in phases)
-    if algorithm == "fedmatch":                     # its public phase moves psi, with sigma held
+    if algorithm == "fedmatch":  # its public phase moves psi, with sigma held
         held += 1
     assert method.copies == held
     assert described(algorithm).says("copies", vars(method)) == held
@@ -108,10 +118,17 @@ def models_of(phase) -> list[tuple[str, tuple]]:
     def inside(value, path=()):
         if isinstance(value, Params):
             return [path] if size(value) > full / 2 else []
-        return [found for key, part in value.items() for found in inside(part, (*path, key))] \
-            if isinstance(value, dict) else []
-    return [(name, path) for name, value in (("shared", phase.shared), ("own", of_client(phase.own, 0)))
-            for path in inside(value)]
+        return (
+            [found for key, part in value.items() for found in inside(part, (*path, key))]
+            if isinstance(value, dict)
+            else []
+        )
+
+    return [
+        (name, path)
+        for name, value in (("shared", phase.shared), ("own", of_client(phase.own, 0)))
+        for path in inside(value)
+    ]
 
 
 def size(model) -> int:
@@ -121,8 +138,10 @@ def size(model) -> int:
 def spoiled(value, path):
     if path:
         return type(value)({**value, path[0]: spoiled(value[path[0]], path[1:])})
-    return Params((name, torch.full_like(tensor, torch.nan) if tensor.is_floating_point() else tensor)
-                  for name, tensor in value.items())
+    return Params(
+        (name, torch.full_like(tensor, torch.nan) if tensor.is_floating_point() else tensor)
+        for name, tensor in value.items()
+    )
 
 
 def reads(world, phase, name, path) -> bool:

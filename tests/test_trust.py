@@ -1,5 +1,6 @@
 """Hash before trusting: what a cell trains on, and what it keeps under .cells, altered in every way that was
 seen to be accepted."""
+
 import errno
 import json
 import os
@@ -23,8 +24,12 @@ from pipeline.sealing import seal
 
 PARTS = "papers/fedcrl/partitions/mini"
 CPU = torch.device("cpu")
-CONTENT = {"state": {"weights": torch.arange(6.0).reshape(2, 3), "on": torch.tensor([True, False])},
-           "rows": [{"round": 1, "loss": 0.5}], "own": [None, 12.5], "seconds": 3.0}
+CONTENT = {
+    "state": {"weights": torch.arange(6.0).reshape(2, 3), "on": torch.tensor([True, False])},
+    "rows": [{"round": 1, "loss": 0.5}],
+    "own": [None, 12.5],
+    "seconds": 3.0,
+}
 
 
 @pytest.fixture
@@ -143,9 +148,10 @@ def test_a_digest_is_remembered_while_the_file_stays_the_same(tmp_path):
     def compute(path):
         calls.append(path)
         return path.read_text()
+
     big.write_text("one")
     os.utime(big, (1, 1))
-    assert Hashes(tmp_path / "h.json")(big, compute) == "one"     # its ctime is now: it may still change
+    assert Hashes(tmp_path / "h.json")(big, compute) == "one"  # its ctime is now: it may still change
     assert not (tmp_path / "h.json").exists()
     found = big.stat()
     mark = [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
@@ -161,6 +167,7 @@ def test_a_digest_is_remembered_while_the_file_stays_the_same(tmp_path):
 
 
 # -- what a seed keeps ---------------------------------------------------------------------------------------
+
 
 def test_an_altered_finished_seed_is_trained_again(project, reference, capfd):
     """A number changed, a foreign cell's file, a cut file, another archive beside it: said, set aside, and
@@ -263,11 +270,16 @@ def test_forced_means_from_the_beginning(project, reference):
     assert outputs(project) == reference
 
 
-@pytest.mark.parametrize("domain, images, kind, says", [
-    ("all", 0, "pooled", "its partition leaves no test image"),
-    ("all", 0, "clients", "its partition leaves no test image"),
-    ("all", 5, "domains", "needs a test set of 'MNIST', and the partition has only 'all'"),
-    ("MNIST", 5, "domains", ""), ("all", 5, "pooled", "")])
+@pytest.mark.parametrize(
+    "domain, images, kind, says",
+    [
+        ("all", 0, "pooled", "its partition leaves no test image"),
+        ("all", 0, "clients", "its partition leaves no test image"),
+        ("all", 5, "domains", "needs a test set of 'MNIST', and the partition has only 'all'"),
+        ("MNIST", 5, "domains", ""),
+        ("all", 5, "pooled", ""),
+    ],
+)
 def test_tests_that_a_partition_cannot_give_are_refused(domain, images, kind, says):
     """Before training, not after hours of it."""
     test = np.arange(images)

@@ -1,4 +1,5 @@
 """Tuning: which configurations are tried, on which images, which is chosen; that no test image is seen."""
+
 import dataclasses
 import json
 import re
@@ -25,6 +26,7 @@ CELL = Cell("fedcrl", "mini", "fedprox")
 
 # -- which configurations ----------------------------------------------------------------------------------
 
+
 def test_an_axis_by_hand():
     assert [Axis("", 0.1, 10).at(share) for share in (0, 0.25, 0.5)] == [0.1, 0.316, 1.0]
     assert [Axis("", 1, 4, "linear").at(share, 0.01) for share in (0, 0.5)] == [0.01, 0.025]
@@ -41,7 +43,7 @@ def test_the_rows_own_values_come_first_and_more_configurations_begin_alike():
 
 def test_points_are_spread_evenly_and_an_axis_more_moves_none():
     points = shares(3, 8, "a")
-    assert (np.sort((points[:, 0] * 8).astype(int)) == np.arange(8)).all()       # one in each eighth
+    assert (np.sort((points[:, 0] * 8).astype(int)) == np.arange(8)).all()  # one in each eighth
     assert np.array_equal(shares(1, 8, "a"), points[:, :1])
     assert not np.array_equal(shares(3, 8, "b"), points)
 
@@ -55,20 +57,26 @@ def test_every_tuned_method_has_a_space_and_all_learning_rates_are_the_same_mult
         assert name == RATE or cell.method in ("fednova", "perfedavg", "pfedme", "scaffold")
         mine = [dict(changes)[name] / unit for changes in configurations(cell, 8)[1:]]
         common = [axis.at(share) for (share,) in shares(1, 7, cell.paper, cell.partition)]
-        assert mine == pytest.approx(common, rel=0.01)                               # three digits
+        assert mine == pytest.approx(common, rel=0.01)  # three digits
 
 
-@pytest.mark.parametrize("section, says", [
-    ({"muu": {"low": 1, "high": 2, "source": ""}}, "fedprox: unknown key 'muu' (nearest: 'mu')"),
-    ({"mu": {"low": -1, "high": 2, "scale": "linear", "source": ""}}, "fedprox.mu: must be at least 0"),
-    ({"mu": {"choices": ["much"], "source": ""}}, "fedprox.mu: expected float, found 'much'"),
-    ({"mu": {"low": 0, "high": 1, "source": ""}}, "fedprox.mu: 'low' must be above 0 where the scale is log"),
-    ({"mu": {"low": 2, "high": 1, "source": ""}}, "fedprox.mu: 'low' must be below 'high'"),
-    ({"mu": {"low": 1, "high": 2, "choices": [1], "source": ""}}, "give either 'low' and 'high'"),
-    ({"mu": {"low": 1, "high": 2}}, "fedprox.mu: the key 'source' is missing"),
-    ({"learning_rate": "rate"}, "fedprox.learning_rate: unknown hyper-parameter 'rate'"),
-    (None, "unknown section 'fedprox'"),
-])
+@pytest.mark.parametrize(
+    "section, says",
+    [
+        ({"muu": {"low": 1, "high": 2, "source": ""}}, "fedprox: unknown key 'muu' (nearest: 'mu')"),
+        ({"mu": {"low": -1, "high": 2, "scale": "linear", "source": ""}}, "fedprox.mu: must be at least 0"),
+        ({"mu": {"choices": ["much"], "source": ""}}, "fedprox.mu: expected float, found 'much'"),
+        (
+            {"mu": {"low": 0, "high": 1, "source": ""}},
+            "fedprox.mu: 'low' must be above 0 where the scale is log",
+        ),
+        ({"mu": {"low": 2, "high": 1, "source": ""}}, "fedprox.mu: 'low' must be below 'high'"),
+        ({"mu": {"low": 1, "high": 2, "choices": [1], "source": ""}}, "give either 'low' and 'high'"),
+        ({"mu": {"low": 1, "high": 2}}, "fedprox.mu: the key 'source' is missing"),
+        ({"learning_rate": "rate"}, "fedprox.learning_rate: unknown hyper-parameter 'rate'"),
+        (None, "unknown section 'fedprox'"),
+    ],
+)
 def test_a_wrong_space_is_one_line(section, says, monkeypatch):
     document = {key: value for key, value in read_yaml(ROOT / SPACES).items() if key != "fedprox"}
     wrong = document | ({"fedprox": section} if section else {})
@@ -80,13 +88,14 @@ def test_a_wrong_space_is_one_line(section, says, monkeypatch):
 
 def test_the_best_is_chosen_of_equal_ones_the_first():
     assert choices.best([70.0, None, 80.0, 80.0]) == 2
-    assert choices.best([80.0, 80.0]) == 0        # the row's own values stay unless others are better
+    assert choices.best([80.0, 80.0]) == 0  # the row's own values stay unless others are better
 
 
 # -- on which images ---------------------------------------------------------------------------------------
 
+
 def test_what_one_client_validates_on_no_client_trains_on():
-    train = [np.arange(0, 40), np.arange(20, 60), np.arange(60, 63), np.arange(0)]     # two overlap
+    train = [np.arange(0, 40), np.arange(20, 60), np.arange(60, 63), np.arange(0)]  # two overlap
     clients = [("a", "x"), ("b", "x"), ("c", "y"), ("d", "y")]
     tests = {"x": np.arange(50, 60)}
     parts = Parts(clients, train, [np.arange(100, 104)] * 4, tests, heldout=np.arange(58, 70))
@@ -98,8 +107,8 @@ def test_what_one_client_validates_on_no_client_trains_on():
     assert not np.isin(forbidden, [*own, *trained, *found.heldout]).any()
     for before, now, mine in zip(train, found.train, found.own_test):
         assert np.array_equal(np.union1d(now, mine), np.setdiff1d(before, forbidden))
-    assert [len(part) for part in found.own_test][2:] == [0, 0]                      # floor(0.25 * 3)
-    assert 10 <= len(found.own_test[0]) <= 17              # a quarter, and of the other's quarter what it has
+    assert [len(part) for part in found.own_test][2:] == [0, 0]  # floor(0.25 * 3)
+    assert 10 <= len(found.own_test[0]) <= 17  # a quarter, and of the other's quarter what it has
     assert found.domain_test["x"].tolist() == own.tolist() and not len(found.domain_test["y"])
 
 
@@ -107,8 +116,10 @@ def test_what_one_client_validates_on_no_client_trains_on():
 def short(project):
     """The copy with four rounds; FedProx tries two configurations and is tested with seeds that no other
     cell has."""
+
     def two(document):
         document["tuning"]["mini"] |= {"configurations": 2, "test_seeds": [0, 5]}
+
     for committed in project.glob("papers/*/tuning/*/"):
         shutil.rmtree(committed)
     edit(project / "papers/fedcrl/paper.yaml", two)
@@ -138,8 +149,8 @@ def test_the_trial_partition_has_no_test_image_of_any_draw(short, monkeypatch):
     trial = folder.with_name("mini-trial")
     draws = [partition.read(partition.folder_of_draw(folder, draw))[0] for draw in (0, 1)]
     forbidden = validation.tested(draws)
-    assert len(forbidden) > len(np.concatenate(draws[0].own_test))      # each draw tests on others
-    assert not (trial / "seed-1").exists()                       # the tuning trains with seed 0 alone
+    assert len(forbidden) > len(np.concatenate(draws[0].own_test))  # each draw tests on others
+    assert not (trial / "seed-1").exists()  # the tuning trains with seed 0 alone
 
     paper, asked = load_paper("fedcrl", short), choices.asked(CELL, short)
     both = dataclasses.replace(paper, tuning={"mini": dataclasses.replace(asked, seeds=[0, 1])})
@@ -192,12 +203,14 @@ def test_poisoned_test_images_change_no_choice_and_no_bit(short, tuned, alone, a
 
     def found(at: np.ndarray) -> tuple:
         """Of the tuning, where the images of these indices are noise under wrong labels."""
+
         def poisoned(*arguments):
             stored = original(*arguments)
             images, labels = stored.images.copy(), stored.labels.copy()
             images[at] = np.random.default_rng(0).integers(0, 255, images[at].shape)
             labels[at] = (labels[at] + 1) % 10
             return dataclasses.replace(stored, images=images, labels=labels)
+
         monkeypatch.setattr(loading, "_stored", poisoned)
         loading._load.cache_clear()
         for one in tuned["configurations"]:
@@ -209,32 +222,37 @@ def test_poisoned_test_images_change_no_choice_and_no_bit(short, tuned, alone, a
 
     clean = found(np.empty(0, np.int64))
     assert found(validation.tested(draws)) == clean
-    assert found(used.own_test[0]) != clean                    # a client's validation images do count
+    assert found(used.own_test[0]) != clean  # a client's validation images do count
 
 
 # -- what becomes of it ------------------------------------------------------------------------------------
 
+
 def test_what_was_tried_before_is_not_trained_again(short, tuned, alone, monkeypatch):
     monkeypatch.setattr("pipeline.cells.seeds.load_world", lambda *_: pytest.fail("trains"))
     again = tuning.tune(CELL, short)
-    assert [one["accuracy"] for one in again["configurations"]] == \
-        [one["accuracy"] for one in tuned["configurations"]]
+    assert [one["accuracy"] for one in again["configurations"]] == [
+        one["accuracy"] for one in tuned["configurations"]
+    ]
 
 
 def test_a_configuration_is_a_cell_with_its_values_on_the_tuning_seeds(tuned):
-    (number, one), = list(enumerate(tuned["configurations"]))[1:]
+    ((number, one),) = list(enumerate(tuned["configurations"]))[1:]
     trial = Trial.of(CELL, tuple(one["changes"].items()), number=number, seeds=(0,))
     scenario, algorithm, hyper = trial.resolve()
     assert (algorithm, hyper, scenario.seeds) == ("fedprox", {"mu": one["values"]["mu"]}, [0])
     assert scenario.training.optimiser.lr == one["values"][RATE] and scenario.evaluation.tests == "clients"
     assert str(trial) == "fedcrl/mini-trial/fedprox, configuration 1" and trial.partition == "mini-trial"
-    assert tuned["configurations"][0] | {"changes": {}, "values": {RATE: 0.003, "mu": 0.01}} == \
-        tuned["configurations"][0]
+    assert (
+        tuned["configurations"][0] | {"changes": {}, "values": {RATE: 0.003, "mu": 0.01}}
+        == tuned["configurations"][0]
+    )
 
 
 def test_the_rows_own_values_as_the_choice_are_the_cell_itself(short):
-    assert cell_digest(Tuned.of(CELL, ()), "partition", root=short) == \
-        cell_digest(CELL, "partition", root=short)
+    assert cell_digest(Tuned.of(CELL, ()), "partition", root=short) == cell_digest(
+        CELL, "partition", root=short
+    )
 
 
 def test_what_diverges_is_not_chosen_and_a_killed_worker_is_no_divergence(
@@ -245,7 +263,9 @@ def test_what_diverges_is_not_chosen_and_a_killed_worker_is_no_divergence(
             if trial.number == 0:
                 raise error
             return {"measures": {"average": [50.0]}, "seconds": [1.0], "digest": "x"}
+
         return trained
+
     monkeypatch.setattr(tuning, "train_cell", first_fails(TrainingError("the training loss is nan")))
     document = tuning.tune(CELL, short)
     assert document["chosen"] == 1 and document["configurations"][0]["error"] == "the training loss is nan"
@@ -265,9 +285,9 @@ def test_the_choice_is_trained_and_reported(short, tuned, monkeypatch):
     assert other.folder(short) == short / "papers/fedcrl/tuning/mini-published/fedprox"
     assert result["seeds"] == own["seeds"] == [0, 5] and result["headline"] == "weighted"
     first = partition.read(short / "papers/fedcrl/partitions/mini")[1]["digest"]
-    assert result["partition"] == own["partition"] == first and "partitions" not in result | own   # of all
+    assert result["partition"] == own["partition"] == first and "partitions" not in result | own  # of all
     assert other.resolve(short)[1:] == CELL.resolve(short)[1:]
-    assert own["digest"] == cell_digest(CELL, first, root=short)                # but the cell of the paper
+    assert own["digest"] == cell_digest(CELL, first, root=short)  # but the cell of the paper
     values = tuned["configurations"][tuned["chosen"]]["values"]
     assert {**cell.resolve(short)[2], RATE: cell.resolve(short)[0].training.optimiser.lr} == values
     (report,), _ = tunings(short)
@@ -276,7 +296,7 @@ def test_the_choice_is_trained_and_reported(short, tuned, monkeypatch):
     fewer = own | {"seeds": [0, 1]}
     monkeypatch.setattr("pipeline.report.experiments.of_tuning", lambda *_: {cell: result, other: fewer})
     (report,), _ = tunings(short)
-    assert report.before and report.after is None                    # other seeds are not compared
+    assert report.before and report.after is None  # other seeds are not compared
     assert report.configurations == choices.means(tuned["configurations"])
     assert not (short / "papers/fedcrl/runs/mini-tuned").exists()
 
@@ -292,10 +312,11 @@ def test_an_altered_choice_and_a_missing_one_are_one_line(short, tuned, tmp_path
     file.write_text("{")
     with pytest.raises(FedReproError, match="fedprox.json: not whole JSON") as error:
         choices.read(CELL, tmp_path)
-    assert tunings(tmp_path) == ([], [str(error.value)])          # pages do without it, and name it
+    assert tunings(tmp_path) == ([], [str(error.value)])  # pages do without it, and name it
 
 
 # -- stages and commands -----------------------------------------------------------------------------------
+
 
 def test_no_stage_outside_needs_the_tuning(short):
     written = {path.relative_to(short).as_posix(): text for path, text in sync.written(short).items()}
@@ -305,8 +326,10 @@ def test_no_stage_outside_needs_the_tuning(short):
         assert "tuning" not in text and "-trial" not in text and "mini-tuned" not in text
 
 
-@pytest.mark.parametrize("paper, name, at", [
-    ("fedcrl", "mini", "miniature.scenario"), ("fedlsa", "office-caltech", "scenarios.office-caltech")])
+@pytest.mark.parametrize(
+    "paper, name, at",
+    [("fedcrl", "mini", "miniature.scenario"), ("fedlsa", "office-caltech", "scenarios.office-caltech")],
+)
 def test_more_seeds_of_a_scenario_try_no_configuration_again(paper, name, at):
     stages = read_yaml(ROOT / "papers" / paper / "tuning/dvc.yaml")["stages"]
     read = stages[f"tune-{name}"]["do"]["params"][0][f"papers/{paper}/paper.yaml"]
@@ -320,19 +343,25 @@ def test_more_seeds_of_a_scenario_try_no_configuration_again(paper, name, at):
 
 def test_the_command_names_the_stages_of_what_is_asked_for():
     def stages(key: str, scenario: str) -> list[str]:
-        return [f"papers/{key}/tuning/dvc.yaml:{kind}-{scenario}@{method}" for kind in ("tuned", "published")
-                for method in load_paper(key).tuning[scenario].methods]
+        return [
+            f"papers/{key}/tuning/dvc.yaml:{kind}-{scenario}@{method}"
+            for kind in ("tuned", "published")
+            for method in load_paper(key).tuning[scenario].methods
+        ]
+
     assert targets("fedccl") == stages("fedccl", "mini") + stages("fedccl", "across")
     assert targets("fedcrl/mini") == stages("fedcrl", "mini")
     assert targets("fedcrl/mini/fedprox") == [
-        one for one in stages("fedcrl", "mini") if one.endswith("@fedprox")]
+        one for one in stages("fedcrl", "mini") if one.endswith("@fedprox")
+    ]
     # without seeds of its own a tuning is compared with the scenario's cells
     found = targets("fedlsa/office-caltech")
     assert found[:17] == stages("fedlsa", "office-caltech")[:17] and len(found) == 34
     assert found[17] == "papers/fedlsa/dvc.yaml:main@office-caltech-fedavg"
     assert targets("fedlsa/office-caltech/fedsr") == [
         "papers/fedlsa/tuning/dvc.yaml:tuned-office-caltech@fedsr",
-        "papers/fedlsa/dvc.yaml:main@office-caltech-fedsr"]
+        "papers/fedlsa/dvc.yaml:main@office-caltech-fedsr",
+    ]
     for wrong, says in (
         ("fedcl", "unknown paper"),
         ("fedcrl/min", "unknown scenario 'min'"),
@@ -359,11 +388,14 @@ def test_what_no_grid_runs_is_not_tuned(monkeypatch):
     assert targets("fedcrl/across")
 
 
-@pytest.mark.parametrize("change, says", [
-    ({"seeds": []}, "tuning.mini.seeds: must be 0 or some of the scenario's [0"),
-    ({"seeds": [0, 7]}, "tuning.mini.seeds: must be 0 or some of the scenario's [0"),
-    ({"test_seeds": [3, 3]}, "tuning.mini: 'test_seeds' must be different whole numbers"),
-])
+@pytest.mark.parametrize(
+    "change, says",
+    [
+        ({"seeds": []}, "tuning.mini.seeds: must be 0 or some of the scenario's [0"),
+        ({"seeds": [0, 7]}, "tuning.mini.seeds: must be 0 or some of the scenario's [0"),
+        ({"test_seeds": [3, 3]}, "tuning.mini: 'test_seeds' must be different whole numbers"),
+    ],
+)
 def test_wrong_seeds_of_a_tuning_are_one_line(change, says, tmp_path):
     for name in ("params.yaml", "papers/fedcrl/paper.yaml"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -381,15 +413,17 @@ def test_without_test_seeds_the_papers_own_cell_is_what_the_tuned_one_is_compare
 
 def test_a_tuning_is_a_run_of_mlflow_with_its_configurations_below(short, tuned, tmp_path, monkeypatch):
     import mlflow
+
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     for name in ("params.yaml", "papers/fedcrl/paper.yaml", "papers/fedcrl/tuning/mini/fedprox.json"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(short / name, tmp_path / name)
     ended = mlflow.MlflowClient.set_terminated
 
-    def killed(*arguments, **options):                # when the first configuration has ended
+    def killed(*arguments, **options):  # when the first configuration has ended
         ended(*arguments, **options)
         raise KeyboardInterrupt
+
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(mlflow.MlflowClient, "set_terminated", killed)
         tracking.import_results(tmp_path)
@@ -397,7 +431,7 @@ def test_a_tuning_is_a_run_of_mlflow_with_its_configurations_below(short, tuned,
     assert tracking.import_results(tmp_path) == (0, 1)
     client = mlflow.MlflowClient(tracking.uri(tmp_path))
     runs = client.search_runs([client.get_experiment_by_name("fedcrl").experiment_id])
-    parent, = (run for run in runs if "mlflow.parentRunId" not in run.data.tags)
+    (parent,) = (run for run in runs if "mlflow.parentRunId" not in run.data.tags)
     below = sorted((run for run in runs if run is not parent), key=lambda run: run.info.run_name)
     assert [run.info.run_name for run in below] == [f"mini/fedprox/configuration {k}" for k in (0, 1)]
     assert {run.data.tags["mlflow.parentRunId"] for run in below} == {parent.info.run_id}

@@ -1,5 +1,6 @@
 """Verbs beyond the plain local epochs, on both executors: draws, views, values trained beside the model,
 public batches."""
+
 import math
 
 import pytest
@@ -47,11 +48,13 @@ def both(monkeypatch, act, **setting):
 
 # -- draws ---------------------------------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize("draw", ["normal", "uniform"])
 def test_a_loss_draws_the_clients_own_numbers(monkeypatch, draw):
     def noisy(model, batch, shared, own):
         z = model.features(batch.images)
         return cross_entropy(model.head(z + 0.3 * getattr(model, draw)(z)), batch.labels)
+
     calm = both(monkeypatch, lambda w: w.local_epochs(w.new_models(), supervised, epochs=2).models)
     moved = both(monkeypatch, lambda w: w.local_epochs(w.new_models(), noisy, epochs=2).models)
     assert not torch.equal(moved[0]["head.weight"], calm[0]["head.weight"])
@@ -63,6 +66,7 @@ def test_draws_differ_by_client_and_batch_and_repeat_in_evaluation(monkeypatch):
     def loss(model, batch, shared, own):
         drawn.append(model.normal(batch.labels.double())[:2].clone())
         return cross_entropy(model(batch.images), batch.labels)
+
     w = world(monkeypatch, sizes=(32, 32))
     w.local_epochs(w.new_models(), loss, epochs=1)
     assert len({tuple(values.tolist()) for values in drawn}) == len(drawn) == 4
@@ -73,10 +77,12 @@ def test_draws_differ_by_client_and_batch_and_repeat_in_evaluation(monkeypatch):
 
 # -- gradients of inputs -------------------------------------------------------------------------------------
 
+
 def test_input_gradient_is_the_same_everywhere_and_leaves_parameters_alone(monkeypatch):
     def attacked(model, batch, shared, own):
         slope = model.input_gradient(lambda x: cross_entropy(model(x), batch.labels), batch.images)
         return cross_entropy(model(batch.images + 0.1 * slope.sign()), batch.labels)
+
     both(monkeypatch, lambda w: w.local_epochs(w.new_models(), attacked).models)
     w = world(monkeypatch)
     network = w.network(0, w.new_model())
@@ -90,6 +96,7 @@ def test_input_gradient_is_the_same_everywhere_and_leaves_parameters_alone(monke
 
 # -- views ---------------------------------------------------------------------------------------------------
 
+
 def flips(pixels, generator):
     flip = torch.rand(len(pixels), generator=generator) < 0.5
     return torch.where(flip[:, None, None, None], pixels.flip(3), pixels), pixels.flip(2)
@@ -97,10 +104,11 @@ def flips(pixels, generator):
 
 def test_views_reach_the_loss_alike(monkeypatch):
     def loss(model, batch, shared, own):
-        upside_down, = batch.views
+        (upside_down,) = batch.views
         return cross_entropy(model(batch.images), batch.labels) + 0.5 * cross_entropy(
             model(upside_down), batch.labels
         )
+
     both(monkeypatch, lambda w: w.local_epochs(w.new_models(), loss, epochs=2, views=flips).models)
 
 
@@ -127,8 +135,10 @@ def test_a_scenarios_augmentation_acts_in_every_local_phase(monkeypatch):
 
 # -- values beside the model ---------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("optimiser", [Optimiser("sgd", 0.05, momentum=0.9), Optimiser("adam", 0.01)],
-                         ids=["momentum", "adam"])
+
+@pytest.mark.parametrize(
+    "optimiser", [Optimiser("sgd", 0.05, momentum=0.9), Optimiser("adam", 0.01)], ids=["momentum", "adam"]
+)
 def test_extra_values_are_trained_with_the_model(monkeypatch, optimiser):
     def loss(model, batch, shared, own):
         return cross_entropy(model(batch.images) * own["scale"] + own["shift"], batch.labels)
@@ -140,13 +150,15 @@ def test_extra_values_are_trained_with_the_model(monkeypatch, optimiser):
         )
         trained = w.local_epochs(w.new_models(), loss, extra=extra, epochs=2)
         return [*trained.models, *trained.own]
+
     ends = both(monkeypatch, act, optimiser=optimiser)
-    shifts = [end["shift"] for end in ends[len(SIZES):]]
-    assert shifts[0].abs().max() > 0 and shifts[2].abs().max() == 0           # client 2 has no data
+    shifts = [end["shift"] for end in ends[len(SIZES) :]]
+    assert shifts[0].abs().max() > 0 and shifts[2].abs().max() == 0  # client 2 has no data
     assert not torch.equal(shifts[0], shifts[1])
 
 
 # -- teachers ------------------------------------------------------------------------------------------------
+
 
 def test_a_teacher_in_training_mode_uses_batch_statistics_and_keeps_its_own():
     clients = image_clients((8,), Model("resnet10"), side=32)
@@ -177,6 +189,7 @@ def test_a_teacher_has_no_dropout(monkeypatch):
 
 
 # -- public batches ------------------------------------------------------------------------------------------
+
 
 def forum(
     monkeypatch,
@@ -308,6 +321,7 @@ def test_synchronised_averages_one_architecture_only(monkeypatch):
 
 # -- projectors ----------------------------------------------------------------------------------------------
 
+
 def test_a_projector_is_trained_with_all_and_with_no_part():
     clients = [
         Client(
@@ -341,7 +355,8 @@ def test_a_projector_is_trained_with_all_and_with_no_part():
 
 def test_a_batch_with_views_is_cut_into_pieces():
     from pipeline.engine.phase import pieces
-    batch = Batch(torch.arange(6.), torch.arange(6), (torch.arange(6.) + 10,))
+
+    batch = Batch(torch.arange(6.0), torch.arange(6), (torch.arange(6.0) + 10,))
     first, second = pieces(batch, 2)
     assert first.views[0].tolist() == [10, 11, 12] and second.images.tolist() == [3, 4, 5]
 

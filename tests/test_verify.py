@@ -1,5 +1,6 @@
 """verify in a copy of the repository: code that walks the rounds of a result restores it, other code is
 refused; and what a comparison makes of single values."""
+
 import json
 import shutil
 from pathlib import Path
@@ -38,6 +39,7 @@ def planted(trained):
         assert old in text
         originals.setdefault(file, text)
         (trained / file).write_text(text.replace(old, new))
+
     yield plant
     for file, text in originals.items():
         (trained / file).write_text(text)
@@ -51,8 +53,14 @@ def verify(project: Path, *words: str, expect: int = 0) -> str:
 
 def fresh() -> None:
     """What a new process would not know."""
-    for function in (load_paper, load_params, provenance._code, provenance._digest_of, provenance.noted,
-                     stamps.read):
+    for function in (
+        load_paper,
+        load_params,
+        provenance._code,
+        provenance._digest_of,
+        provenance.noted,
+        stamps.read,
+    ):
         function.cache_clear()
 
 
@@ -73,18 +81,34 @@ def test_a_harmless_change_is_walked_and_stamped(trained, planted):
     assert (stamp["rounds"], stamp["how"], stamp["made"]) == ("1-4 of 4", stamps.BITS, made)
     assert stamp["code"] != made and state(trained) == "done"
     cells = yaml.safe_load((trained / "papers/fedcrl/sources.yaml").read_text())["cells"]
-    assert cells["mini"]["fedprox"] == made                          # so that DVC has nothing to run
+    assert cells["mini"]["fedprox"] == made  # so that DVC has nothing to run
 
 
-@pytest.mark.parametrize("file, old, new, where", [
-    (SEEDS, ROUND, "state = method.round(method.round(state, world), world)", "round 1"),
-    (SEEDS, ROUND, ROUND + "\n        if number == 3:\n            state = method.round(state, world)",
-     "round 3"),
-    ("pipeline/methods/__init__.py", "return check(kind, hyper, where)",
-     "return check(kind, hyper | ({'mu': 2.0} if 'FedProx' in str(kind) else {}), where)", "round 1"),
-    ("pipeline/models/__init__.py", '"""The papers\' networks',
-     'import torch\ntorch.nn.Linear.forward = lambda self, x: '
-     '1.0001 * torch.nn.functional.linear(x, self.weight, self.bias)\n"""The papers\' networks', "round 1")])
+@pytest.mark.parametrize(
+    "file, old, new, where",
+    [
+        (SEEDS, ROUND, "state = method.round(method.round(state, world), world)", "round 1"),
+        (
+            SEEDS,
+            ROUND,
+            ROUND + "\n        if number == 3:\n            state = method.round(state, world)",
+            "round 3",
+        ),
+        (
+            "pipeline/methods/__init__.py",
+            "return check(kind, hyper, where)",
+            "return check(kind, hyper | ({'mu': 2.0} if 'FedProx' in str(kind) else {}), where)",
+            "round 1",
+        ),
+        (
+            "pipeline/models/__init__.py",
+            '"""The papers\' networks',
+            "import torch\ntorch.nn.Linear.forward = lambda self, x: "
+            '1.0001 * torch.nn.functional.linear(x, self.weight, self.bias)\n"""The papers\' networks',
+            "round 1",
+        ),
+    ],
+)
 def test_a_change_of_numbers_is_named_and_nothing_is_stamped(trained, planted, file, old, new, where):
     planted(file, old, new)
     assert state(trained) == "stale"
@@ -94,9 +118,14 @@ def test_a_change_of_numbers_is_named_and_nothing_is_stamped(trained, planted, f
     assert not (trained / "papers/fedcrl/verified.yaml").exists()
 
 
-@pytest.mark.parametrize("name, old, new", [
-    ("result.json", '"rounds": 4', '"rounds": 5'), ("history.csv", "", ""),
-    ("metrics", '"accuracy": ', '"accuracy": 1')])
+@pytest.mark.parametrize(
+    "name, old, new",
+    [
+        ("result.json", '"rounds": 4', '"rounds": 5'),
+        ("history.csv", "", ""),
+        ("metrics", '"accuracy": ', '"accuracy": 1'),
+    ],
+)
 def test_an_altered_file_is_stale_for_status_and_report(trained, name, old, new):
     path = trained / (f"{FOLDER}/{name}" if "." in name else "papers/fedcrl/metrics/mini/fedprox.json")
     text = path.read_text()
@@ -120,6 +149,7 @@ def _other_loss(text: str) -> str:
 
 def _survey(project: Path) -> dict:
     from pipeline.cells.results import survey
+
     fresh()
     return survey(project)[0]
 
@@ -137,9 +167,15 @@ def walk(made_on: dict, **row: float) -> Walk:
     return found
 
 
-@pytest.mark.parametrize("made_on, exact", [
-    (MACHINE, True), (MACHINE | {"processor": "B"}, False), (MACHINE | {"torch": "3"}, False),
-    (MACHINE | {"arithmetic": "portable"}, False)])
+@pytest.mark.parametrize(
+    "made_on, exact",
+    [
+        (MACHINE, True),
+        (MACHINE | {"processor": "B"}, False),
+        (MACHINE | {"torch": "3"}, False),
+        (MACHINE | {"arithmetic": "portable"}, False),
+    ],
+)
 def test_which_machines_must_agree_bit_for_bit(made_on, exact):
     assert walk(made_on).exact is exact
 
@@ -150,8 +186,9 @@ def test_two_processors_with_portable_arithmetic_must_agree():
     assert found.exact
 
 
-@pytest.mark.parametrize("row, name", [
-    ({"loss": 1.0001}, "loss"), ({"average": 50.01}, "average"), ({"state": "b" * 16}, "state")])
+@pytest.mark.parametrize(
+    "row, name", [({"loss": 1.0001}, "loss"), ({"average": 50.01}, "average"), ({"state": "b" * 16}, "state")]
+)
 def test_on_one_processor_every_value_counts(row, name):
     recorded = {"loss": 1.0, "average": 50.0, "state": "a" * 16}
     found = walk(MACHINE, **recorded)
@@ -180,9 +217,15 @@ def test_on_another_processor_a_difference_may_grow_but_not_begin_large():
 ENTRY = dict.fromkeys(stamps.KEYS.keys() - {"self"}, "x") | {"rounds": "1-12 of 100", "seed": "0"}
 
 
-@pytest.mark.parametrize("changed", [
-    lambda e: e | {"rounds": "1-100 of 100"}, lambda e: {k: v for k, v in e.items() if k != "made"},
-    lambda e: seal(e | {"more": "y"}), lambda e: "edited"])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda e: e | {"rounds": "1-100 of 100"},
+        lambda e: {k: v for k, v in e.items() if k != "made"},
+        lambda e: seal(e | {"more": "y"}),
+        lambda e: "edited",
+    ],
+)
 def test_a_stamp_that_was_edited_counts_for_nothing(tmp_path, capsys, changed):
     path = tmp_path / "papers/fedcrl/verified.yaml"
     path.parent.mkdir(parents=True)
@@ -198,8 +241,10 @@ def test_a_stamp_is_of_one_result_and_of_one_code(trained):
     result = json.loads(file.read_text())
     code = provenance.digest_of(cell, trained)
     stamps.write({cell: ENTRY | {"result": result["self"], "made": "m", "code": code}}, trained)
-    older = seal({key: value for key, value in result.items() if key not in ("code", "history")} | {
-        "digest": provenance.cell_digest(cell, result["partition"], root=trained, code="m")})
+    older = seal(
+        {key: value for key, value in result.items() if key not in ("code", "history")}
+        | {"digest": provenance.cell_digest(cell, result["partition"], root=trained, code="m")}
+    )
     assert provenance.verified(result, cell, trained) and not provenance.current(older, cell, trained)
     stamps.write({cell: ENTRY | {"result": older["self"], "made": "m", "code": code}}, trained)
     assert provenance.current(older, cell, trained)

@@ -1,5 +1,6 @@
 """KT-pFL, FedProto with different networks, AugHFL and RAHFL: worked numbers and identities, and small
 federations."""
+
 import dataclasses
 import io
 import math
@@ -66,13 +67,16 @@ HFL = [0.257000, 0.426732, 0.442064]
 
 # -- views: Jensen-Shannon -----------------------------------------------------------------------------------
 
+
 def test_jensen_shannon_and_its_gradients():
     near(jensen_shannon(Z1, Z2, Z3), 0.111246)
     near(jensen_shannon(Z1, Z1, Z2), 0.068140)
     views = [z.clone().requires_grad_() for z in Z]
     found = torch.autograd.grad(jensen_shannon(*views), views)
-    near(torch.stack([g[0] for g in found]),
-         [[.004859, -.003008, -.001850], [-.021843, .017547, .004296], [.005365, -.003310, -.002055]])
+    near(
+        torch.stack([g[0] for g in found]),
+        [[0.004859, -0.003008, -0.001850], [-0.021843, 0.017547, 0.004296], [0.005365, -0.003310, -0.002055]],
+    )
 
 
 def test_jensen_shannon_of_equal_views_is_zero_and_it_has_a_bound():
@@ -92,6 +96,7 @@ def test_cross_entropy_is_of_the_plain_view_alone():
 
 
 # -- views: contrast and distillation ------------------------------------------------------------------------
+
 
 def test_supervised_contrast_of_two_views():
     two = torch.cat([X, WEAK])
@@ -142,7 +147,7 @@ def test_the_papers_form_to_the_letter():
 
 @pytest.mark.parametrize("form", ["code", "paper"])
 def test_a_strong_view_like_the_weak_one_has_nothing_to_learn(form):
-    near(view_distillation(X, WEAK, WEAK, 0.2, form), 0.0, 1e-8)                    # code: -O(1e-9 * 2B)
+    near(view_distillation(X, WEAK, WEAK, 0.2, form), 0.0, 1e-8)  # code: -O(1e-9 * 2B)
 
 
 @pytest.mark.parametrize("form", ["code", "paper"])
@@ -170,8 +175,10 @@ def test_one_image_has_finite_terms(form):
 
 # -- RAHFL: the local loss -----------------------------------------------------------------------------------
 
+
 class Pictured:
     """A model whose features are its images and whose logits are twice these."""
+
     def features(self, images):
         return images
 
@@ -232,6 +239,7 @@ def test_aughfl_takes_nine_operations_or_all(monkeypatch):
 
 # -- RAHFL: who learns from whom -----------------------------------------------------------------------------
 
+
 def collaborative(method, state=None, logits=Z) -> list[float]:
     """Every client's loss on one public batch; 0 where it takes no step."""
     received = method.agree(list(logits), state, None)
@@ -251,31 +259,32 @@ def test_those_at_least_as_accurate_teach():
     near(collaborative(RAHFL(), after(70, 60, 65)), [0, 0.426732, 0.213294])
     near(collaborative(RAHFL(), after(65, 65, 65)), HFL)  # equals teach each other: HFL
     near(collaborative(RAHFL(asymmetric=False)), HFL)
-    near([2 * collaborative(RAHFL(), after(60, 70, 65))[0]], [0.513999])             # Eq. 13 has no 1 / m_k
+    near([2 * collaborative(RAHFL(), after(60, 70, 65))[0]], [0.513999])  # Eq. 13 has no 1 / m_k
 
 
 def test_a_client_without_accuracy_neither_learns_nor_teaches():
-    assert transfer_matrix(numbers([.5, math.nan, .4])).tolist() == [[0, 0, 0], [0, 0, 0], [1, 0, 0]]
+    assert transfer_matrix(numbers([0.5, math.nan, 0.4])).tolist() == [[0, 0, 0], [0, 0, 0], [1, 0, 0]]
 
 
 def test_the_gradient_is_that_of_the_averaged_target():
     z = Z1.clone().requires_grad_()
     received = RAHFL(asymmetric=False).agree(list(Z), None, None)
-    found, = torch.autograd.grad(RAHFL().agreement(z, received[0], None), z)
-    near(found[0], [.025600, -.015032, -.010568])
+    (found,) = torch.autograd.grad(RAHFL().agreement(z, received[0], None), z)
+    near(found[0], [0.025600, -0.015032, -0.010568])
     target = F.softmax(Z[1:], dim=2).mean(0)
     near(found, (F.softmax(Z1, dim=1) - target) / 4, 1e-12)
-    towards, = torch.autograd.grad(F.kl_div(F.log_softmax(z, dim=1), target, reduction="batchmean"), z)
+    (towards,) = torch.autograd.grad(F.kl_div(F.log_softmax(z, dim=1), target, reduction="batchmean"), z)
     near(found, towards, 1e-12)
 
 
 # -- AugHFL --------------------------------------------------------------------------------------------------
 
-AUGMENTED = [(Z1, Z1 + .1, .9 * Z1), (Z2, .5 * Z2, Z2 + numbers([1, 0, 0])), (Z3, 1.1 * Z3, Z1)]
+AUGMENTED = [(Z1, Z1 + 0.1, 0.9 * Z1), (Z2, 0.5 * Z2, Z2 + numbers([1, 0, 0])), (Z3, 1.1 * Z3, Z1)]
 
 
 class Answering:
     """A model whose logits are its images."""
+
     def __call__(self, images):
         return images
 
@@ -301,7 +310,7 @@ def test_weights_are_uniform_where_answers_do_not_move():
     # float32 rounding can fall below 0
     for kappa in (torch.zeros(3), torch.zeros(3) - 1e-9, torch.full((3,), 0.4)):
         near(firmness_weights(kappa), [1 / 3] * 3)
-    assert firmness_weights(torch.tensor([3., 4., 5.])).sum() <= 1
+    assert firmness_weights(torch.tensor([3.0, 4.0, 5.0])).sum() <= 1
 
 
 def test_weights_of_one_over_the_others_are_hfl(monkeypatch):
@@ -322,7 +331,7 @@ def test_a_client_alone_takes_no_step():
 
 def test_the_released_loss_has_no_gradient():
     z = Z1.clone().requires_grad_()
-    value = released_loss(z, Z[1:], numbers([.5, .5]))
+    value = released_loss(z, Z[1:], numbers([0.5, 0.5]))
     assert value.isfinite() and torch.autograd.grad(value, z)[0].count_nonzero() == 0
 
 
@@ -343,7 +352,10 @@ def test_coefficients_of_the_paper():
         [[0.953349, 1.195110, 1.031801], [1.246061, 0.842100, 1.431565], [1.166643, 1.512934, 0.870812]],
     )
     stepped = stepped_coefficients(UNIFORM, P, 0.1, 1.0, 0.7)
-    near(stepped, [[.237998, .213822, .230153], [.208727, .249123, .190177], [.216669, .182040, .246252]])
+    near(
+        stepped,
+        [[0.237998, 0.213822, 0.230153], [0.208727, 0.249123, 0.190177], [0.216669, 0.182040, 0.246252]],
+    )
     near(stepped[0].sum(), 0.68, 5e-3)  # so targets would not be distributions
     near(onto_rows(stepped).sum(1), [1, 1, 1], 1e-12)
 
@@ -357,7 +369,10 @@ def test_the_written_gradient_is_that_of_the_objective():
 
 def test_coefficients_of_the_released_code():
     found = released_coefficients(UNIFORM, P, 0.7)
-    near(found, [[.355698, .307856, .336446], [.327751, .356835, .315414], [.329370, .248771, .421859]])
+    near(
+        found,
+        [[0.355698, 0.307856, 0.336446], [0.327751, 0.356835, 0.315414], [0.329370, 0.248771, 0.421859]],
+    )
     near(found.sum(1), [1, 1, 1], 1e-12)
     assert (found > 0).all()
 
@@ -365,7 +380,7 @@ def test_coefficients_of_the_released_code():
 def test_equal_clients_keep_uniform_coefficients():
     same = P[:1].expand(3, -1, -1)
     slope = gradient(UNIFORM, same)
-    near(slope, slope[:, :1].expand(3, 3), 1e-12)                                     # constant within a row
+    near(slope, slope[:, :1].expand(3, 3), 1e-12)  # constant within a row
     near(onto_rows(stepped_coefficients(UNIFORM, same, 0.1, 1.0, 0.7)), UNIFORM, 1e-12)
     near(released_coefficients(UNIFORM, same, 0.7), UNIFORM, 1e-12)
 
@@ -377,7 +392,7 @@ def test_a_heavy_penalty_keeps_coefficients_uniform():
 
 
 def test_rows_without_a_positive_entry_become_uniform():
-    near(onto_rows(numbers([[-1, -2, 0], [3, -1, 0], [1, 3, 0]])), [[1 / 3] * 3, [1, 0, 0], [.25, .75, 0]])
+    near(onto_rows(numbers([[-1, -2, 0], [3, -1, 0], [1, 3, 0]])), [[1 / 3] * 3, [1, 0, 0], [0.25, 0.75, 0]])
 
 
 def test_targets_are_mixtures_of_probabilities():
@@ -402,7 +417,7 @@ def test_distillation_and_its_two_means():
 # -- FedProto ------------------------------------------------------------------------------------------------
 
 A = ([[1, 0], [1, 1], [0, 2], [3, 1]], [0, 1, 1, 0])
-B = ([[.5, .5], [1, 2], [2, 1], [0, 1]], [0, 0, 2, 2])
+B = ([[0.5, 0.5], [1, 2], [2, 1], [0, 1]], [0, 0, 2, 2])
 
 
 def vectors_world(monkeypatch, *clients) -> World:
@@ -419,12 +434,12 @@ def vectors_world(monkeypatch, *clients) -> World:
 def test_prototypes_of_two_clients(monkeypatch):
     world = vectors_world(monkeypatch, A, B)
     seen = FedProtoHetero(space="features").class_means(world.new_models(), world)
-    near(seen.means[0], [[2, .5], [.5, 1.5], [0, 0]])
-    near(seen.means[1], [[.75, 1.25], [0, 0], [1, 1]])
+    near(seen.means[0], [[2, 0.5], [0.5, 1.5], [0, 0]])
+    near(seen.means[1], [[0.75, 1.25], [0, 0], [1, 1]])
     assert seen.counts.tolist() == [[2, 2, 0], [2, 0, 2]]
     for means in ("eval", "running", "last_epoch"):
         found = run_one(FedProtoHetero(space="features", means=means), world).prototypes
-        near(found.vectors, [[1.375, .875], [.5, 1.5], [1, 1]])
+        near(found.vectors, [[1.375, 0.875], [0.5, 1.5], [1, 1]])
     near([prototype_distance(numbers(x), torch.tensor(y), **found) for x, y in (A, B)], [0.570312, 0.539062])
 
 
@@ -444,7 +459,7 @@ def test_a_client_without_data_has_no_prototypes(monkeypatch):
 def test_equal_prototypes_aggregate_to_themselves(monkeypatch):
     world = vectors_world(monkeypatch, A, A)
     found = run_one(FedProtoHetero(space="features"), world).prototypes
-    near(found.vectors, [[2, .5], [.5, 1.5], [0, 0]])
+    near(found.vectors, [[2, 0.5], [0.5, 1.5], [0, 0]])
     assert found.known.tolist() == [True, True, False]
     on_them = found.vectors[torch.tensor([0, 1, 1])]
     near(prototype_distance(on_them, torch.tensor([0, 1, 1]), **found), 0.0)
@@ -502,7 +517,7 @@ def test_the_projector_knows_its_statistics_before_the_first_prototypes():
 def test_fedproto_predicts_by_the_classifier_or_by_prototypes(monkeypatch):
     world = vectors_world(monkeypatch, A, B)
     method = FedProtoHetero(space="features", prediction="prototype")
-    state, images = run_one(method, world), numbers([[2, .5], [.5, 1.6], [1, 1]]).view(3, 2, 1, 1)
+    state, images = run_one(method, world), numbers([[2, 0.5], [0.5, 1.6], [1, 1]]).view(3, 2, 1, 1)
     scores = world.each(state.models, lambda model, *_: method.scores(model, images, state))[0]
     assert scores.argmax(1).tolist() == [0, 1, 2]
     plain = world.each(
@@ -606,8 +621,11 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize(("optimiser", "within"), [(Optimiser("sgd", 0.05), 1e-9),
-                                                   (Optimiser("adam", 0.003), 1e-7)], ids=["sgd", "adam"])
+@pytest.mark.parametrize(
+    ("optimiser", "within"),
+    [(Optimiser("sgd", 0.05), 1e-9), (Optimiser("adam", 0.003), 1e-7)],
+    ids=["sgd", "adam"],
+)
 @pytest.mark.parametrize("name", METHODS)
 def test_both_executors_agree(name, optimiser, within, monkeypatch):
     """The first step of a new Adam divides by |g| + 1e-8, so that rounding of a tiny gradient grows (AugHFL's
@@ -680,30 +698,34 @@ def test_accuracies_of_every_source_are_kept():
 def test_the_images_of_a_column_choose_its_teachers(monkeypatch):
     """Client 0 knows 3 of 4 clean images and 1 of 4 corrupted ones, client 1 two of each: as in the released
     code each column has teachers of its own, where one training by `test` has those of the corruption."""
-    w = tiny_world(monkeypatch, ([[1., 2.]], [0]), ([[1., 2.]], [0]))
-    models = Clients([
-        Params({"head.weight": torch.eye(2), "head.bias": torch.zeros(2)}),
-        Params({"head.weight": torch.zeros(2, 2), "head.bias": torch.tensor([1., 0.])}),      # always class 0
-    ])
+    w = tiny_world(monkeypatch, ([[1.0, 2.0]], [0]), ([[1.0, 2.0]], [0]))
+    models = Clients(
+        [
+            Params({"head.weight": torch.eye(2), "head.bias": torch.zeros(2)}),
+            Params(
+                {"head.weight": torch.zeros(2, 2), "head.bias": torch.tensor([1.0, 0.0])}
+            ),  # always class 0
+        ]
+    )
     labels = torch.tensor([0, 0, 1, 1])
-    clean = Batch(torch.tensor([[1., 0], [0, 1], [0, 1], [0, 1]]).view(4, 2, 1, 1), labels)
-    corrupted = Batch(torch.tensor([[1., 0], [0, 1], [1, 0], [1, 0]]).view(4, 2, 1, 1), labels)
+    clean = Batch(torch.tensor([[1.0, 0], [0, 1], [0, 1], [0, 1]]).view(4, 2, 1, 1), labels)
+    corrupted = Batch(torch.tensor([[1.0, 0], [0, 1], [1, 0], [1, 0]]).view(4, 2, 1, 1), labels)
     vars(w).update(test=corrupted, scored={"clean": clean, "corrupted": corrupted})
     wanted = {
-        "test_clean": ([.75, .5], [[0, 0], [1, 0]]),
-        "test_corrupted": ([.25, .5], [[0, 1], [0, 0]]),
-        "test": ([.25, .5], [[0, 1], [0, 0]]),
+        "test_clean": ([0.75, 0.5], [[0, 0], [1, 0]]),
+        "test_corrupted": ([0.25, 0.5], [[0, 1], [0, 0]]),
+        "test": ([0.25, 0.5], [[0, 1], [0, 0]]),
     }
     for source, (accuracies, matrix) in wanted.items():
         state = RAHFL(acc_source=source).prepare(State(models=models), w.at(1))
         assert state.accuracies[source].tolist() == accuracies and state.matrix.tolist() == matrix
-        assert state.accuracies.keys() == {"test", source}    # no other source is measured for it
+        assert state.accuracies.keys() == {"test", source}  # no other source is measured for it
 
 
 def test_accuracy_is_counted_on_the_given_images(monkeypatch):
-    w = tiny_world(monkeypatch, ([[1., 2.], [-1., .5]], [0, 1]))
+    w = tiny_world(monkeypatch, ([[1.0, 2.0], [-1.0, 0.5]], [0, 1]))
     model = Params({"head.weight": torch.eye(2), "head.bias": torch.zeros(2)})
-    images = torch.tensor([[1., 0], [0, 1], [1, 0], [0, 1]]).view(4, 2, 1, 1)
+    images = torch.tensor([[1.0, 0], [0, 1], [1, 0], [0, 1]]).view(4, 2, 1, 1)
     seen = Batch(images, torch.tensor([0, 1, 1, 1]))
     assert rahfl.shares_right(w, Clients([model]), [seen]).tolist() == [0.75]
     assert rahfl.shares_right(w, Clients([model]), [Batch(images[:0], seen.labels[:0])]).isnan().all()
@@ -790,6 +812,7 @@ def test_the_teachers_of_ktpfl_stay_as_they_were(monkeypatch):
 
 
 # -- communication -------------------------------------------------------------------------------------------
+
 
 def test_scalars_per_round():
     full, dropped = Public("made up", batch_size=512), Public("made up", batch_size=256, drop_last=True)

@@ -1,4 +1,5 @@
 """A method reads the world and cannot change it; what a round's training left is the trainer's to watch."""
+
 import dataclasses
 import math
 

@@ -1,5 +1,6 @@
 """Takes over the seeds of a committed result as trained, so that one more seed, or another machine, does not
 train them again."""
+
 import subprocess
 from pathlib import Path
 
@@ -19,11 +20,11 @@ def adopt(seeds: list[Kept], cell: Cell, metas: list[dict], root: Path = ROOT) -
 
     DVC deletes a stage's results before it runs, so they are read from git. The representations are not in
     git and are left empty; where a figure draws them, the first seed, which they come from, is trained.
-    metas: what each seed trains on, in the order of `seeds`. """
-    if drawn := _drawn(cell, root):              # another cell that trains alike may have taken it over
+    metas: what each seed trains on, in the order of `seeds`."""
+    if drawn := _drawn(cell, root):  # another cell that trains alike may have taken it over
         if (seeds[0].run() or {}).get("adopted"):
             seeds[0].forget()
-    places = [cell, cell.base] if isinstance(cell, Published) else [cell]                    # trained alike
+    places = [cell, cell.base] if isinstance(cell, Published) else [cell]  # trained alike
     committed = next(filter(None, (_committed(place, root) for place in places)), None)
     if committed is None or all(kept.finished.exists() for kept in seeds):
         return []
@@ -103,9 +104,12 @@ def _as_finished(result: dict, history: pd.DataFrame, seed: int) -> dict:
         "seconds": result["seconds"][at],
         "memory": {name: values[at] for name, values in result["memory"].items()},
         "versions": result["machines"][at] if "machines" in result else result["versions"],
-        "adopted": True,                                                            # without representations
+        "adopted": True,  # without representations
         **({"by_class": result["by_class"][at]} if "by_class" in result else {}),
-        **({"holdings": {name: values[at] for name, values in result["holdings"].items()}}
-           if "holdings" in result else {}),
+        **(
+            {"holdings": {name: values[at] for name, values in result["holdings"].items()}}
+            if "holdings" in result
+            else {}
+        ),
         **{key: result[key] for key in ("device", "precision", "executor", "started")},
     }

@@ -5,6 +5,7 @@ an Intel and an AMD processor round alike; without it each library takes the fas
 finds. The libraries read the environment when they are loaded, so it is set before torch is imported.
 Processors without AVX2 go on as they can.
 """
+
 import os
 import platform
 
@@ -27,9 +28,12 @@ def kinds(result: dict) -> tuple[str, ...]:
     if result.get("device") != "cpu":
         return (str(result.get("device")),)
     made = result.get("machines") or [result.get("versions") or {}]
-    return tuple(dict.fromkeys(
-        "portable CPUs" if versions.get("arithmetic") else versions.get("processor", "unknown CPU")
-        for versions in made))
+    return tuple(
+        dict.fromkeys(
+            "portable CPUs" if versions.get("arithmetic") else versions.get("processor", "unknown CPU")
+            for versions in made
+        )
+    )
 
 
 def in_use() -> str:
@@ -39,4 +43,5 @@ def in_use() -> str:
     ):
         return ""
     import torch
+
     return "portable" if torch.backends.cpu.get_cpu_capability() == "AVX2" else ""

@@ -4,6 +4,7 @@ all methods of a scenario start from, and the first rounds of a scenario that an
 The digest covers code, parameters, partition, precision and machine, so a run finds nothing but the bits that
 it would have computed itself. Nobody waits: of two runs that begin together, both compute.
 """
+
 import dataclasses
 import hashlib
 import inspect

@@ -1,4 +1,5 @@
 """What is checked before anything is run: environment variables, data sets that a paper names, methods."""
+
 import os
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -31,13 +32,45 @@ NUMBERS: dict[str, tuple[type, Any]] = {
     "FEDREPRO_CHECKPOINT_SECONDS": (float, NonNegative),
 }
 # What every paper's dvc.yaml and folder may hold beside its grids and figures.
-STAGES = ("sources", "partition", "partition-public", "partition-mini", *MINIATURES, "corruptions", "results",
-          "report")
+STAGES = (
+    "sources",
+    "partition",
+    "partition-public",
+    "partition-mini",
+    *MINIATURES,
+    "corruptions",
+    "results",
+    "report",
+)
 # Sections of its page beside its tables and figures.
-SECTIONS = ("beside", "claims", "communication", "corruptions", "curves", "deviations", "figures", "more",
-            "provenance", "readings", "tables", "values", "verdicts", "waiting")
-FOLDERS = ("figures", "methods", "metrics", "own-seeds", "partitions", "published", "representations", "runs",
-           "tests", "tuning")
+SECTIONS = (
+    "beside",
+    "claims",
+    "communication",
+    "corruptions",
+    "curves",
+    "deviations",
+    "figures",
+    "more",
+    "provenance",
+    "readings",
+    "tables",
+    "values",
+    "verdicts",
+    "waiting",
+)
+FOLDERS = (
+    "figures",
+    "methods",
+    "metrics",
+    "own-seeds",
+    "partitions",
+    "published",
+    "representations",
+    "runs",
+    "tests",
+    "tuning",
+)
 
 
 def check_names(paper: str, root: Path = ROOT) -> None:
@@ -64,8 +97,10 @@ def _names(key: str, root: Path) -> Iterator[tuple[str, str, str, Collection[str
         printed = scenario.data.domains or dict(zip(domains, domains))
         yield from ((f"{at}.data.domains", "domain", domain, domains) for domain in printed.values())
         if isinstance(scenario.partition, Domains):
-            yield from ((f"{at}.partition.clients", "domain", domain, printed)
-                        for domain in scenario.partition.clients)
+            yield from (
+                (f"{at}.partition.clients", "domain", domain, printed)
+                for domain in scenario.partition.clients
+            )
 
 
 def _clashes(key: str, root: Path) -> Iterator[tuple[str, str]]:
@@ -88,8 +123,12 @@ def _clashes(key: str, root: Path) -> Iterator[tuple[str, str]]:
         if name in SECTIONS or name in paper.tables:
             yield f"figures.{name}", "a section of the paper's page has this name"
     kinds: dict[str, Collection[str]] = {
-        "methods": paper.methods, "scenarios": paper.scenarios, "grids": paper.grids,
-        "figures": paper.figures, "tables": paper.tables}
+        "methods": paper.methods,
+        "scenarios": paper.scenarios,
+        "grids": paper.grids,
+        "figures": paper.figures,
+        "tables": paper.tables,
+    }
     for kind, names in kinds.items():
         for name, other, _ in _twice({name: name.casefold() for name in names}):
             yield f"{kind}.{other}", f"on some file systems this is the same name as {name!r}"
@@ -116,6 +155,7 @@ def runnable(cell: Cell, root: Path = ROOT) -> tuple[Scenario, str, dict, Any]:
     """(scenario, algorithm, hyper-parameters, method) of a cell. ParamError for a method that is not there,
     for its hyper-parameters, and for a scenario that lacks what it needs or asks for what it cannot."""
     from pipeline import methods, models  # a second, for torch
+
     scenario, algorithm, hyper = cell.resolve(root)
     where = f"papers/{cell.paper}/paper.yaml: methods.{cell.method}"
     method = methods.load(algorithm, hyper, where, cell.paper, root)
@@ -145,7 +185,7 @@ def check_environment(here: bool = True) -> None:
     check_owner(ROOT)
     for name, (kind, bounds) in NUMBERS.items():
         if not (text := os.environ.get(name)):
-            os.environ.pop(name, None)            # an empty variable is none
+            os.environ.pop(name, None)  # an empty variable is none
         else:
             try:
                 number = kind(text)
@@ -167,6 +207,7 @@ def _check_device() -> None:
     import torch
 
     from pipeline.engine.environment import default_device, executor_name, precision
+
     known = ["cpu"]
     if gpu := torch.accelerator.current_accelerator(check_available=True):
         known += [gpu.type, *(f"{gpu.type}:{at}" for at in range(torch.accelerator.device_count()))]

@@ -2,6 +2,7 @@
 
 Reading it imports no torch, so that pages and commands stay fast.
 """
+
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,8 +37,9 @@ def asked(cell: Cell, root: Path = ROOT) -> Tuning:
     if cell.scenario not in tuning:
         raise ParamError(f"{at}: {unknown('scenario', cell.scenario, tuning)}")
     if cell.method not in tuning[cell.scenario].methods:
-        raise ParamError(f"{at}.{cell.scenario}.methods: "
-                         f"{unknown('method', cell.method, tuning[cell.scenario].methods)}")
+        raise ParamError(
+            f"{at}.{cell.scenario}.methods: {unknown('method', cell.method, tuning[cell.scenario].methods)}"
+        )
     return tuning[cell.scenario]
 
 
@@ -79,7 +81,8 @@ def _check_values(document: dict, where: str) -> None:
         at = f"{where} configurations[{number}]"
         one = check(dict[str, Any], one, at)
         needed = {"changes": dict[str, Any], "values": dict[str, Any]} | (
-            {"error": str} if "error" in one else {"accuracy": list[Percent], "seconds": list[NonNegative]})
+            {"error": str} if "error" in one else {"accuracy": list[Percent], "seconds": list[NonNegative]}
+        )
         for key, kind in needed.items():
             if key not in one:
                 raise ParamError(f"{at}: the key {key!r} is missing")
@@ -98,7 +101,8 @@ def tuned(cell: Cell, root: Path = ROOT) -> Tuned:
     if (tried, seeds) != (wanted.configurations, wanted.seeds):
         raise FedReproError(
             f"{shorten(path(cell, root))}: chosen among {tried} configurations with seeds {seeds}, where "
-            f"paper.yaml asks for {wanted.configurations} with {wanted.seeds}; tune the cell again")
+            f"paper.yaml asks for {wanted.configurations} with {wanted.seeds}; tune the cell again"
+        )
     changes = document["configurations"][document["chosen"]]["changes"]
     return Tuned.of(cell, tuple(changes.items()), seeds=tuple(wanted.test_seeds))
 

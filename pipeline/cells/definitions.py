@@ -10,6 +10,7 @@ A strict digest, which cells have, also covers what acts when the modules behind
 package's `__init__.py` included, and which external function a name stands for. It refuses code that cannot
 be followed: star imports, `eval`, and modules that are imported by a computed name.
 """
+
 import ast
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -20,16 +21,19 @@ from typing import NamedTuple
 
 from pipeline.errors import FedReproError
 
-WHOLE = "*"                                        # of a module: every definition
-EFFECTS = ""                                       # of a module: statements that act on import
+WHOLE = "*"  # of a module: every definition
+EFFECTS = ""  # of a module: statements that act on import
 # Calls whose value a module may keep under a name without acting on anything else.
-INERT = frozenset("tuple frozenset set dict list sorted range fromkeys TypeVar NewType partial Path "
-                  "with_name compile sub split array".split())
-UNSEEN = frozenset(("import_module", "__import__", "eval", "exec"))      # calls that no digest can follow
+INERT = frozenset(
+    "tuple frozenset set dict list sorted range fromkeys TypeVar NewType partial Path "
+    "with_name compile sub split array".split()
+)
+UNSEEN = frozenset(("import_module", "__import__", "eval", "exec"))  # calls that no digest can follow
 
 
 class Definition(NamedTuple):
     """A top-level name of a module of this repository."""
+
     module: str
     name: str
 
@@ -37,6 +41,7 @@ class Definition(NamedTuple):
 class Facts(NamedTuple):
     """What a definition's tree holds: names of attributes, modules that it may import, and calls that no
     digest can follow, each with its line."""
+
     attributes: frozenset[str]
     loads: list[str]
     unseen: list[tuple[str, int]]
@@ -46,6 +51,7 @@ class Facts(NamedTuple):
 class Module:
     """The top level of a file: which statement defines a name, what is imported under which name, and which
     statements have effects on import."""
+
     package: str
     nodes: dict[str, ast.stmt] = field(default_factory=dict)
     # bound name -> (module, attribute of it or None)
@@ -55,7 +61,7 @@ class Module:
     calls: list[ast.stmt] = field(default_factory=list)
     # "Class.method" -> its statement
     methods: dict[str, ast.stmt] = field(default_factory=dict)
-    loads: list[str] = field(default_factory=list)      # the modules that it may import
+    loads: list[str] = field(default_factory=list)  # the modules that it may import
     stars: bool = False
 
 
@@ -109,8 +115,10 @@ class Code:
         if self.strict:
             reached |= self._reached(self._effects({*reached, *flat}, named), named)
             self._refuse(reached, named)
-        return _sha256(sorted({self._identity(one, named, deep=True) for one in reached})
-                       + sorted(self._identity(one, named, deep=False) for one in flat))
+        return _sha256(
+            sorted({self._identity(one, named, deep=True) for one in reached})
+            + sorted(self._identity(one, named, deep=False) for one in flat)
+        )
 
     def _entry(self, text: str) -> Definition:
         one = Definition(*text.split(":")) if ":" in text else Definition(text, WHOLE)
@@ -133,12 +141,15 @@ class Code:
         self, reached: set[Definition], named: frozenset[str], kinds: frozenset[str]
     ) -> set[Definition]:
         """The methods of the schema's classes `kinds` whose names stand as attributes in reached code."""
-        called: set[str] = set().union(*(self._facts(one, named).attributes for one in reached
-                                         if kinds and not self._is_neutral(one)))
+        called: set[str] = set().union(
+            *(self._facts(one, named).attributes for one in reached if kinds and not self._is_neutral(one))
+        )
         found = {name: self.module(name) for name in self.schema}
         return {
             Definition(name, method)
-            for name, module in found.items() if module is not None for method in module.methods
+            for name, module in found.items()
+            if module is not None
+            for method in module.methods
             if method.partition(".")[0] in kinds and method.partition(".")[2] in called
         }
 
@@ -170,11 +181,13 @@ class Code:
             if module is None or self._is_neutral(one):
                 continue
             if module.stars:
-                raise FedReproError(f"{where}: `from ... import *`, in code that results depend on: name "
-                                    "what is imported")
+                raise FedReproError(
+                    f"{where}: `from ... import *`, in code that results depend on: name what is imported"
+                )
             for name, line in self._facts(one, named).unseen if one not in self.dynamic else ():
-                raise FedReproError(f"{where}:{line}: {name}, in code that results depend on: import by a "
-                                    "statement")
+                raise FedReproError(
+                    f"{where}:{line}: {name}, in code that results depend on: import by a statement"
+                )
 
     def _facts(self, one: Definition, named: frozenset[str]) -> Facts:
         at = (one, named if one in self.registries else None)
@@ -201,9 +214,7 @@ class Code:
             base = self.root.joinpath(*name.split("."))
             path = next((p for p in (base.with_suffix(".py"), base / "__init__.py") if p.is_file()), None)
             package = name if path is not None and path.stem == "__init__" else name.rpartition(".")[0]
-            self._modules[name] = (
-                None if path is None else _parsed(path.read_bytes(), package, str(path))
-            )
+            self._modules[name] = None if path is None else _parsed(path.read_bytes(), package, str(path))
         return self._modules[name]
 
     def uses(self, one: Definition, named: frozenset[str] = frozenset()) -> dict[str, Definition]:
@@ -285,8 +296,9 @@ class Code:
                 else []
             )
             if deep and self.strict and not self._is_neutral(one):
-                used += {(written, meant) for written, meant in self._written(one, named)
-                         if isinstance(meant, str)}
+                used += {
+                    (written, meant) for written, meant in self._written(one, named) if isinstance(meant, str)
+                }
             self._digests[at] = _sha256((meaning, sorted(used)))
         return self._digests[at]
 
@@ -321,8 +333,11 @@ def _parsed(source: bytes, package: str, file: str) -> Module:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             module.nodes[node.name] = node
             if isinstance(node, ast.ClassDef):
-                module.methods |= {f"{node.name}.{inner.name}": inner for inner in node.body
-                                   if isinstance(inner, ast.FunctionDef)}
+                module.methods |= {
+                    f"{node.name}.{inner.name}": inner
+                    for inner in node.body
+                    if isinstance(inner, ast.FunctionDef)
+                }
         elif isinstance(node, (ast.Assign, ast.AnnAssign)) and (names := _targets(node)):
             module.nodes |= dict.fromkeys(names, node)
             if isinstance(node.value, ast.Call) and _called(node.value) not in INERT:
@@ -359,7 +374,7 @@ def _facts(trees: list[ast.AST], package: str) -> Facts:
         if isinstance(node, ast.Attribute):
             attributes.add(node.attr)
         elif isinstance(node, ast.Call) and (name := _called(node)) in UNSEEN:
-            if isinstance(node.func, ast.Name) or name == "import_module":   # model.eval() is another eval
+            if isinstance(node.func, ast.Name) or name == "import_module":  # model.eval() is another eval
                 unseen.append((name, node.lineno))
     return Facts(frozenset(attributes), [load for tree in trees for load in _loads(tree, package)], unseen)
 
@@ -394,7 +409,7 @@ def _imports(tree: ast.AST, package: str) -> dict[str, tuple[str, str | None]]:
                 if not alias.asname
             }
         elif isinstance(node, ast.ImportFrom):
-            around = package.split(".")[:len(package.split(".")) + 1 - node.level] if node.level else []
+            around = package.split(".")[: len(package.split(".")) + 1 - node.level] if node.level else []
             source = ".".join([*around, *filter(None, [node.module])])
             found |= {alias.asname or alias.name: (source, alias.name) for alias in node.names}
     return found

@@ -1,5 +1,6 @@
 """What is measured after a round: accuracies in percent, by client (FedCRL Sec. V), domain (FedCCL Sec. 5.1,
 FedLSA), both (FCCL+ Eq. 21 and 22) or on one test set (RAHFL Sec. 4.1)."""
+
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,8 @@ Scores = Callable[[Network, Tensor, int], Tensor]
 class TestSet:
     """Images (N, C, H, W) and labels (N,) under a printed name (a client, a domain or `test`); of corrupted
     ones also the name of each corruption and its severity, (N,) both."""
-    __test__ = False                                          # not a pytest class
+
+    __test__ = False  # not a pytest class
     name: str
     images: Tensor
     labels: Tensor
@@ -42,12 +44,13 @@ def correct(
 
 
 @torch.inference_mode()
-def _right(network: Network, test: TestSet, top: int,
-           scores: Callable[[Network, Tensor], Tensor] | None) -> Tensor:
+def _right(
+    network: Network, test: TestSet, top: int, scores: Callable[[Network, Tensor], Tensor] | None
+) -> Tensor:
     """(N,) bool: the test images that `correct` counts."""
     found = [torch.zeros(0, dtype=torch.bool, device=test.labels.device)]
     for start in range(0, len(test.labels), BATCH):
-        images, labels = test.images[start:start + BATCH], test.labels[start:start + BATCH]
+        images, labels = test.images[start : start + BATCH], test.labels[start : start + BATCH]
         logits = network(images) if scores is None else scores(network, images)
         best = (
             logits.argmax(1, keepdim=True) if top == 1 else logits.topk(min(top, logits.shape[1]), 1).indices
@@ -56,13 +59,20 @@ def _right(network: Network, test: TestSet, top: int,
     return torch.cat(found)
 
 
-def measure(models: Clients, world: World, tests: Sequence[TestSet], kind: str, top: int = 1,
-            scores: Scores | None = None) -> tuple[dict[str, float], list[float]]:
+def measure(
+    models: Clients,
+    world: World,
+    tests: Sequence[TestSet],
+    kind: str,
+    top: int = 1,
+    scores: Scores | None = None,
+) -> tuple[dict[str, float], list[float]]:
     """The measures of `schema.Evaluation.tests` and each client's accuracy on its own test set, in percent.
 
     A model that several clients share is evaluated once per test set. An empty test set gives NaN and is left
     out of every mean.
     """
+
     def hits(network: Network, test: TestSet, client: int) -> int:
         return correct(network, test, top, scores and partial(_by, scores, client))
 
@@ -73,8 +83,9 @@ def _by(scores: Scores, client: int, network: Network, images: Tensor) -> Tensor
     return scores(network, images, client)
 
 
-def by_class(models: Clients, world: World, tests: Sequence[TestSet], top: int = 1,
-             scores: Scores | None = None) -> list[float]:
+def by_class(
+    models: Clients, world: World, tests: Sequence[TestSet], top: int = 1, scores: Scores | None = None
+) -> list[float]:
     """Accuracy on the test images of each class, in percent, of all clients' test sets together: (classes,),
     NaN for a class without test images.
 
@@ -87,29 +98,35 @@ def by_class(models: Clients, world: World, tests: Sequence[TestSet], top: int =
     used = _own_tests(world, tests)
     for j in sorted(set(used)):
         mates, labels = [k for k, at in enumerate(used) if at == j], tests[j].labels.cpu()
-        known: dict[int, Tensor] = {}                         # the hits of a model that several clients share
+        known: dict[int, Tensor] = {}  # the hits of a model that several clients share
         for k in mates:
             if id(models[k]) not in known:
                 hit = _right(world.network(k, models[k]), tests[j], top, scores and partial(_by, scores, k))
                 known[id(models[k])] = torch.bincount(labels[hit.cpu()], minlength=world.classes)
             right += known[id(models[k])].double() / len(mates)
         total += torch.bincount(labels, minlength=world.classes)
-    return (100 * right / total).tolist()                     # 0 / 0 is NaN
+    return (100 * right / total).tolist()  # 0 / 0 is NaN
 
 
 def _own_tests(world: World, tests: Sequence[TestSet]) -> list[int]:
     """Which test set is each client's: its own, that of its domain, or the first."""
     names = [test.name for test in tests]
-    return [next((names.index(name) for name in (c.name, c.domain) if name in names), 0)
-            for c in world.clients]
+    return [
+        next((names.index(name) for name in (c.name, c.domain) if name in names), 0) for c in world.clients
+    ]
 
 
 class _Table:
     """accuracy[client, test set] in percent, computed on demand and once for equal models; `count` gives the
     hits of a network on a test set, scored as this client's."""
 
-    def __init__(self, models: Clients, world: World, tests: Sequence[TestSet],
-                 count: Callable[[Network, TestSet, int], int]):
+    def __init__(
+        self,
+        models: Clients,
+        world: World,
+        tests: Sequence[TestSet],
+        count: Callable[[Network, TestSet, int], int],
+    ):
         self.models, self.world, self.tests, self.count = models, world, tests, count
         self.known: dict[tuple[int, int], int] = {}
 
@@ -129,15 +146,24 @@ class _Table:
         return all(model is self.models[0] for model in self.models)
 
 
-def under_attack(models: Clients, world: World, tests: Sequence[TestSet], kind: str, attack: Attack,
-                 scores: Scores) -> dict[str, float]:
+def under_attack(
+    models: Clients, world: World, tests: Sequence[TestSet], kind: str, attack: Attack, scores: Scores
+) -> dict[str, float]:
     """`fgsm` and `pgd`: the headline of `measure` on attacked images, in percent. Each image is attacked
     through the scores that are to classify it (FedCCL Sec. 5.5). Images must be in [0, 1]."""
-    rules = {"fgsm": partial(attacks.fgsm, eps=attack.eps),
-             "pgd": partial(attacks.pgd, eps=attack.eps, step=attack.step, steps=attack.steps,
-                            random_start=attack.random_start)}
-    tables = {name: _Table(models, world, tests, partial(_withstood, rule, scores))
-              for name, rule in rules.items()}
+    rules = {
+        "fgsm": partial(attacks.fgsm, eps=attack.eps),
+        "pgd": partial(
+            attacks.pgd,
+            eps=attack.eps,
+            step=attack.step,
+            steps=attack.steps,
+            random_start=attack.random_start,
+        ),
+    }
+    tables = {
+        name: _Table(models, world, tests, partial(_withstood, rule, scores)) for name, rule in rules.items()
+    }
     return {name: MEASURES[kind](table, world, tests)[0][HEADLINE[kind]] for name, table in tables.items()}
 
 
@@ -145,7 +171,7 @@ def _withstood(rule: Callable, scores: Scores, network: Network, test: TestSet, 
     """How many attacked images have their label scored highest."""
     hits, handle = 0, Handle(network)
     for start in range(0, len(test.labels), BATCH):
-        images, labels = test.images[start:start + BATCH], test.labels[start:start + BATCH]
+        images, labels = test.images[start : start + BATCH], test.labels[start : start + BATCH]
         moved = rule(handle, images, labels, scores=partial(_by, scores, client, network))
         with torch.inference_mode():
             hits += int((scores(network, moved, client).argmax(1) == labels).sum())
@@ -184,8 +210,11 @@ def pooled(table, world, tests):
     if len(tests) == 1:
         own = [table.accuracy(k, 0) for k in range(len(world.clients))]
         return {"average": _mean(own)}, own
-    measures = {f"{test.name}.{client.name}": table.accuracy(k, j)
-                for j, test in enumerate(tests) for k, client in enumerate(world.clients)}
+    measures = {
+        f"{test.name}.{client.name}": table.accuracy(k, j)
+        for j, test in enumerate(tests)
+        for k, client in enumerate(world.clients)
+    }
     averages = {
         f"{test.name}.AVG": _mean([measures[f"{test.name}.{c.name}"] for c in world.clients])
         for test in tests
@@ -304,10 +333,12 @@ def _corrupted(models: Clients, world: World, tests: Sequence[TestSet]) -> dict[
     found = [(test, *test.corruption) for test in tests if test.corruption is not None]
     if not found:
         return {}
-    (test, kinds, severities), = found
+    ((test, kinds, severities),) = found
     parts = list(zip(test.images.split(BATCH), test.labels.split(BATCH)))
-    right = [torch.cat([network(images).argmax(1) == labels for images, labels in parts]).cpu().numpy()
-             for network in (world.network(k, model) for k, model in enumerate(models))]
+    right = [
+        torch.cat([network(images).argmax(1) == labels for images, labels in parts]).cpu().numpy()
+        for network in (world.network(k, model) for k, model in enumerate(models))
+    ]
     return {"corruptions": kinds, "severities": severities, "right": np.stack(right)}
 
 
@@ -352,10 +383,12 @@ def _private(models: Clients, world: World) -> dict[str, np.ndarray]:
 
 def _logits(models: Clients, world: World, images: Tensor) -> np.ndarray:
     """(clients, n, C) float16 of the same images."""
-    return np.stack([
-        torch.cat([world.network(k, model)(part) for part in _parts(images)]).half().cpu().numpy()
-        for k, model in enumerate(models)
-    ])
+    return np.stack(
+        [
+            torch.cat([world.network(k, model)(part) for part in _parts(images)]).half().cpu().numpy()
+            for k, model in enumerate(models)
+        ]
+    )
 
 
 def _features(network: Network, images: Tensor) -> Tensor:

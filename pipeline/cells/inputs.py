@@ -1,5 +1,6 @@
 """What a cell is trained on, read from its files without importing torch, so that `fedrepro status` stays
 fast."""
+
 import hashlib
 from pathlib import Path
 
@@ -56,9 +57,11 @@ def verify(cell: Cell, root: Path = ROOT) -> None:
         _check_tests(parts, scenario, f"papers/{cell.paper}/paper.yaml: scenario {cell.scenario!r}")
         for found, listed in ((stored, meta["data"]), (public, meta["public"])):
             if found is not None and listed["digest"] != found.meta["digest"]:
-                raise ParamError(f"{shorten(place)}: made from other data than data/{found.meta['set']} now "
-                                 "holds; run its partition stage again")
-        if not isinstance(cell, Trial):               # whose clients have fewer images than the scenario says
+                raise ParamError(
+                    f"{shorten(place)}: made from other data than data/{found.meta['set']} now "
+                    "holds; run its partition stage again"
+                )
+        if not isinstance(cell, Trial):  # whose clients have fewer images than the scenario says
             soundness.check(parts, scenario, stored, public, shorten(place))
 
 
@@ -70,5 +73,7 @@ def _check_tests(parts: partition.Parts, scenario: Scenario, where: str) -> None
         raise ParamError(f"{where}: its partition leaves no test image; see `partition.test`, its share")
     missing = {domain for _, domain in parts.clients} - set(parts.domain_test)
     if kind in ("domains", "cross") and missing:
-        raise ParamError(f"{where}: `evaluation.tests: {kind}` needs a test set of {min(missing)!r}, and "
-                         f"the partition has only {', '.join(map(repr, parts.domain_test))}")
+        raise ParamError(
+            f"{where}: `evaluation.tests: {kind}` needs a test set of {min(missing)!r}, and "
+            f"the partition has only {', '.join(map(repr, parts.domain_test))}"
+        )

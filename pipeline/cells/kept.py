@@ -5,6 +5,7 @@ Every file carries the cell's digest, the seed and a hash of its content. A torn
 named in one line and set aside as <name>.damaged, and what it held is trained again. The hash guards against
 damage and slips, not against intent.
 """
+
 import hashlib
 import io
 import json
@@ -24,12 +25,13 @@ from pipeline.errors import FedReproError, TrainingError
 from pipeline.schema import shorten
 from pipeline.sealing import is_sealed, seal
 
-FORCE = "FEDREPRO_FORCE"          # set: what earlier runs have kept is not used
+FORCE = "FEDREPRO_FORCE"  # set: what earlier runs have kept is not used
 
 
 @dataclass(frozen=True)
 class Kept:
     """The files of one seed; the name of `folder` is the cell's digest."""
+
     folder: Path
     seed: int
 
@@ -49,32 +51,45 @@ class Kept:
     def save(self, content: dict) -> None:
         """Write a checkpoint: nested mappings and lists of tensors, numbers and texts. FedReproError where
         the disk is full; the older checkpoint then stays."""
-        marked = {"cell": self.folder.name, "seed": self.seed, "content": content,
-                  "hash": fingerprint(content)}
+        marked = {
+            "cell": self.folder.name,
+            "seed": self.seed,
+            "content": content,
+            "hash": fingerprint(content),
+        }
 
         def write(temporary: Path) -> None:
             with open(temporary, "wb") as file:
                 _save(marked, file)
+
         files.write_with(self.checkpoint, write)
 
     def resume(self, device: torch.device) -> dict | None:
         """The content of the checkpoint, its tensors on `device`; None where there is none to go on from."""
-        return self._trusted(self.checkpoint, lambda: self._checked(
-            torch.load(self.checkpoint, weights_only=True, map_location=device)))
+        return self._trusted(
+            self.checkpoint,
+            lambda: self._checked(torch.load(self.checkpoint, weights_only=True, map_location=device)),
+        )
 
     def finish(self, run: dict, arrays: dict[str, np.ndarray]) -> dict:
         """Write what a finished seed found, and its representations; its checkpoint goes away. Returns what
         `run` will read. TrainingError where representations are not numbers: the models have diverged, and
         their accuracy is that of the first class. A row of `vectors` may be NaN: of a class that no client
         has."""
-        if broken := [name for name, values in arrays.items()
-                      if name != "vectors" and values.dtype.kind == "f" and np.isnan(values).any()]:
-            raise TrainingError(f"seed {self.seed}: the models diverged, their {broken[0]} are not numbers "
-                                "after the last round; a smaller learning rate may help")
+        if broken := [
+            name
+            for name, values in arrays.items()
+            if name != "vectors" and values.dtype.kind == "f" and np.isnan(values).any()
+        ]:
+            raise TrainingError(
+                f"seed {self.seed}: the models diverged, their {broken[0]} are not numbers "
+                "after the last round; a smaller learning rate may help"
+            )
 
         def write(temporary: Path) -> None:
-            with open(temporary, "wb") as file:                   # a name would get the suffix .npz
-                np.savez_compressed(file, **arrays)      # type: ignore[arg-type]    # none is `allow_pickle`
+            with open(temporary, "wb") as file:  # a name would get the suffix .npz
+                np.savez_compressed(file, **arrays)  # type: ignore[arg-type]    # none is `allow_pickle`
+
         files.write_with(self.pictures, write)
         marked = {"cell": self.folder.name, "pictures": files.sha256(self.pictures)}
         document = seal({**run, **marked})
@@ -112,7 +127,7 @@ class Kept:
 
     def _trusted(self, path: Path, read: Callable[[], dict]) -> dict | None:
         try:
-            if path.exists() and not path.is_file():      # to open a pipe would wait for ever
+            if path.exists() and not path.is_file():  # to open a pipe would wait for ever
                 raise ValueError("it is no file")
             return read()
         except FileNotFoundError:
@@ -124,7 +139,7 @@ class Kept:
             aside = path.with_name(path.name + ".damaged")
             try:
                 os.replace(path, aside)
-            except FileNotFoundError:                 # another process has set it aside
+            except FileNotFoundError:  # another process has set it aside
                 return None
             print(
                 f"{shorten(path)}: damaged ({reason}); set aside as {aside.name}, what it held is trained "
@@ -156,7 +171,7 @@ class _Remembering(io.RawIOBase):
 def _save(content: dict, file: BinaryIO) -> None:
     remembering = _Remembering(file)
     try:
-        torch.save(content, remembering)          # type: ignore[arg-type]    # it only writes
+        torch.save(content, remembering)  # type: ignore[arg-type]    # it only writes
     except RuntimeError:
         if remembering.error:
             raise remembering.error from None
@@ -178,5 +193,6 @@ def fingerprint(value: Any) -> str:
                 feed(item)
         else:
             digest.update(f"{type(inner).__name__} {inner!r};".encode())
+
     feed(value)
     return digest.hexdigest()

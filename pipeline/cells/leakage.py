@@ -6,6 +6,7 @@ and that images are scans of 8 x 8 pixels enlarged; of every class it knows the 
 clients, at which its search begins. Gradients are of one SGD step, without dropout; the miniature's own
 updates, of an epoch of Adam, are not attacked.
 """
+
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -27,9 +28,9 @@ from pipeline.schema import ROOT, Cell
 
 CELLS = ("fedcrl/mini/fedavg", "fedcrl/mini/fedcrl", "fedcrl/mini/fedproto", "fedcrl/across/fedccl")
 BATCHES = (1, 4, 8)
-SCAN = 8                                              # pixels of a side before images are enlarged
-STEPS, TV = 200, 0.001                                # chosen on an initial model of another seed
-NOISE = 0.5                                           # range around the mean image at which a batch begins
+SCAN = 8  # pixels of a side before images are enlarged
+STEPS, TV = 200, 0.001  # chosen on an initial model of another seed
+NOISE = 0.5  # range around the mean image at which a batch begins
 
 
 @dataclass(frozen=True)
@@ -37,17 +38,18 @@ class Attempt:
     """One attack. `ssim`, `random`, `mean`: the likeness to the target of the reconstruction, of random
     images of the same classes from other clients, and of these classes' mean images over the other
     clients."""
+
     method: str
     sent: str
     seed: int
     round: int
     client: str
-    images: int                                       # of the batch, or of the class
-    target: str                                       # batch, nearest (image of the client) or class mean
+    images: int  # of the batch, or of the class
+    target: str  # batch, nearest (image of the client) or class mean
     ssim: float
     random: float
     mean: float
-    shown: tuple[Tensor, ...] = ()                    # an image, its reconstruction, its class's mean (H, W)
+    shown: tuple[Tensor, ...] = ()  # an image, its reconstruction, its class's mean (H, W)
 
 
 def measure(
@@ -56,8 +58,12 @@ def measure(
     """Every attack, in the first and in the last round; seeds and rounds by default those of the
     miniature."""
     cells = [Cell.parse(name) for name in CELLS]
-    return [one for cell in cells for seed in seeds or cell.resolve(root)[0].seeds
-            for one in _attempts(cell, seed, rounds, root, steps)]
+    return [
+        one
+        for cell in cells
+        for seed in seeds or cell.resolve(root)[0].seeds
+        for one in _attempts(cell, seed, rounds, root, steps)
+    ]
 
 
 def _attempts(cell: Cell, seed: int, rounds: int | None, root: Path, steps: int) -> Iterator[Attempt]:
@@ -86,19 +92,28 @@ def _sent(
         found = after.signals.everyone
         for k in everyone:
             own = found.owners == k
-            yield from _representations(partial(known, "cluster means"), world, k, trained[k],
-                                        found.vectors[own], found.classes[own], steps)
+            yield from _representations(
+                partial(known, "cluster means"),
+                world,
+                k,
+                trained[k],
+                found.vectors[own],
+                found.classes[own],
+                steps,
+            )
         return
     seen, initial = world.class_means(trained), world.new_model()
     for k in everyone:
         held = seen.counts[k].nonzero()[:, 0]
         extractor = trained[k] if method == "fedcrl" else initial
-        yield from _representations(partial(known, "class means"), world, k, extractor, seen.means[k, held],
-                                    held, steps)
-    if method == "fedcrl" and world.round == 1:        # later the server does not know the heads
+        yield from _representations(
+            partial(known, "class means"), world, k, extractor, seen.means[k, held], held, steps
+        )
+    if method == "fedcrl" and world.round == 1:  # later the server does not know the heads
         for size in BATCHES:
-            yield from _gradients(partial(known, "features' gradient"), world, initial, "features.", size,
-                                  steps)
+            yield from _gradients(
+                partial(known, "features' gradient"), world, initial, "features.", size, steps
+            )
 
 
 def _gradients(
@@ -109,6 +124,7 @@ def _gradients(
 
     def loss(parameters, images: Tensor, labels: Tensor) -> Tensor:
         return cross_entropy(functional_call(network, dict(parameters), (inputs(images),)), labels)
+
     drawn = [_batch(world, k, size) for k in range(len(world.clients))]
     true, labels = (torch.stack(parts) for parts in zip(*drawn))
     gradients = vmap(grad(loss), (None, 0, 0))(dict(model), true, labels)
@@ -117,28 +133,55 @@ def _gradients(
     others = [[_others(world, k, int(label)) for label in row] for k, row in enumerate(labels)]
     means = torch.stack([torch.stack([images.mean(0) for images in row]) for row in others])
     noise = torch.rand((*labels.shape, 1, SCAN, SCAN), generator=_key(world, "start", size)) - 0.5
-    start = (_reduced(means) + NOISE * noise).clamp(0, 1)              # images of one class begin apart
-    scans = invert_gradients(lambda parameters, images, of: loss(parameters, _enlarged(images, true), of),
-                             model, sent, start, told, steps, TV)
+    start = (_reduced(means) + NOISE * noise).clamp(0, 1)  # images of one class begin apart
+    scans = invert_gradients(
+        lambda parameters, images, of: loss(parameters, _enlarged(images, true), of),
+        model,
+        sent,
+        start,
+        told,
+        steps,
+        TV,
+    )
     for k, client in enumerate(world.clients):
-        random = torch.stack([images[_draw(world, len(images), k, size, i)]
-                              for i, images in enumerate(others[k])])
+        random = torch.stack(
+            [images[_draw(world, len(images), k, size, i)] for i, images in enumerate(others[k])]
+        )
         found = _enlarged(scans[k], true)
         score, of = matched(found, true[k])
-        yield known(world.seed, world.round, client.name, size, "batch", score, matched(random, true[k])[0],
-                    matched(means[k], true[k])[0], (true[k][of[0], 0], found[0, 0], means[k, of[0], 0]))
+        yield known(
+            world.seed,
+            world.round,
+            client.name,
+            size,
+            "batch",
+            score,
+            matched(random, true[k])[0],
+            matched(means[k], true[k])[0],
+            (true[k][of[0], 0], found[0, 0], means[k, of[0], 0]),
+        )
 
 
 def _representations(
-    known: Callable[..., Attempt], world: World, k: int, extractor: Params, vectors: Tensor, classes: Tensor,
-    steps: int
+    known: Callable[..., Attempt],
+    world: World,
+    k: int,
+    extractor: Params,
+    vectors: Tensor,
+    classes: Tensor,
+    steps: int,
 ) -> Iterator[Attempt]:
     """A client's vectors (P, d) of the classes (P,), but for those of classes that nobody else holds."""
     client, network, inputs = world.clients[k], world.network(k, extractor), _normalised(world)
     others = {i: images for i, label in enumerate(classes) if len(images := _others(world, k, int(label)))}
     means = torch.stack([images.mean(0) for images in others.values()])
-    scans = invert_representations(lambda images: network.features(inputs(_enlarged(images, means))),
-                                   vectors[list(others)], _reduced(means), steps, TV)
+    scans = invert_representations(
+        lambda images: network.features(inputs(_enlarged(images, means))),
+        vectors[list(others)],
+        _reduced(means),
+        steps,
+        TV,
+    )
     for found, mean, (i, images) in zip(_enlarged(scans, means), means, others.items()):
         own = _pixels(world, client.images[client.labels == classes[i]])
         shown = torch.stack([found, images[_draw(world, len(images), k, int(classes[i]), i)], mean])
@@ -158,8 +201,16 @@ def _batch(world: World, k: int, size: int) -> tuple[Tensor, Tensor]:
 
 def _others(world: World, k: int, label: int) -> Tensor:
     """The images of a class that all clients but one hold."""
-    return _pixels(world, torch.cat([client.images[client.labels == label]
-                                     for other, client in enumerate(world.clients) if other != k]))
+    return _pixels(
+        world,
+        torch.cat(
+            [
+                client.images[client.labels == label]
+                for other, client in enumerate(world.clients)
+                if other != k
+            ]
+        ),
+    )
 
 
 def _draw(world: World, many: int, *parts: int) -> int:
@@ -177,8 +228,10 @@ def _pixels(world: World, images: Tensor) -> Tensor:
 
 def _normalised(world: World):
     """Pixels in [0, 1] -> network inputs."""
-    low, high = (world.pixels.inputs(torch.full((1, 1, 1, 1), value), torch.zeros(1, 1, 1, 1)).item()
-                 for value in (0, 255))
+    low, high = (
+        world.pixels.inputs(torch.full((1, 1, 1, 1), value), torch.zeros(1, 1, 1, 1)).item()
+        for value in (0, 255)
+    )
     return lambda pixels: low + (high - low) * pixels
 
 

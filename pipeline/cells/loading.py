@@ -1,5 +1,6 @@
 """From a scenario's files to the federation of one seed: clients, test sets and public images as tensors on
 the device."""
+
 import dataclasses
 from collections.abc import Sequence
 from functools import lru_cache
@@ -25,6 +26,7 @@ from pipeline.schema import ROOT, Cell, Model, Scenario
 
 class Federation(NamedTuple):
     """The data that all seeds with the same draw of a cell's partition share."""
+
     clients: tuple[Client, ...]
     tests: tuple[TestSet, ...]
     classes: int
@@ -44,8 +46,9 @@ def load_world(
     world = _world(scenario, found, seed)
     if not any(world.sizes):
         where = f"papers/{cell.paper}/paper.yaml: scenarios.{cell.scenario}.training"
-        raise ParamError(f"{where}.batch_size: seed {seed} has no client with one batch of "
-                         f"{scenario.training.batch_size}")
+        raise ParamError(
+            f"{where}.batch_size: seed {seed} has no client with one batch of {scenario.training.batch_size}"
+        )
     return world, found.tests
 
 
@@ -85,8 +88,9 @@ def _unseen(cell: Cell, scenario: Scenario, seed: int, found: Federation) -> Seq
 
 def _only(found: Federation, chosen: Sequence[int]) -> Federation:
     """The federation of some of the clients, each with its test part."""
-    return found._replace(clients=tuple(found.clients[k] for k in chosen),
-                          tests=tuple(found.tests[k] for k in chosen))
+    return found._replace(
+        clients=tuple(found.clients[k] for k in chosen), tests=tuple(found.tests[k] for k in chosen)
+    )
 
 
 def _world(scenario: Scenario, found: Federation, seed: int) -> World:
@@ -120,8 +124,10 @@ def _load(cell: Cell, folder: Path, root: Path) -> Federation:
     parts, meta = partition.read(folder)
     stored = _stored(scenario.data.set, meta["data"], folder, root)
     pictures = _Pictures(scenario, stored, root, device)
-    clients = tuple(Client(name, domain, _model(scenario, name, domain, cell), *pictures.private(indices))
-                    for (name, domain), indices in zip(parts.clients, parts.train, strict=True))
+    clients = tuple(
+        Client(name, domain, _model(scenario, name, domain, cell), *pictures.private(indices))
+        for (name, domain), indices in zip(parts.clients, parts.train, strict=True)
+    )
     public = None
     if scenario.public is not None:
         shared = _stored(scenario.public.set, meta["public"], folder, root)
@@ -142,12 +148,16 @@ def _load(cell: Cell, folder: Path, root: Path) -> Federation:
 def _tests(
     scenario: Scenario, parts: partition.Parts, pooled: np.ndarray, pictures: "_Pictures"
 ) -> tuple[TestSet, ...]:
-    if scenario.evaluation.tests == "clients":                     # as each client has them, corrupted or not
-        return tuple(TestSet(name, *pictures.private(indices))
-                     for (name, _), indices in zip(parts.clients, parts.own_test, strict=True))
+    if scenario.evaluation.tests == "clients":  # as each client has them, corrupted or not
+        return tuple(
+            TestSet(name, *pictures.private(indices))
+            for (name, _), indices in zip(parts.clients, parts.own_test, strict=True)
+        )
     if scenario.evaluation.tests == "pooled" and scenario.corruption is not None:
-        return (TestSet("clean", *pictures.clean(pooled)),
-                TestSet("corrupted", *pictures.corrupted(pooled), pictures.corruption(pooled)))
+        return (
+            TestSet("clean", *pictures.clean(pooled)),
+            TestSet("corrupted", *pictures.corrupted(pooled), pictures.corruption(pooled)),
+        )
     elif scenario.evaluation.tests == "pooled":
         named = [("test", pooled)]
     else:

@@ -10,6 +10,7 @@
 `result` is a checked result.json (`results.read`), `table` its history (`results.history`). Where something
 was not recorded yet, or does not exist for the method, the answer is empty.
 """
+
 import re
 from pathlib import Path
 
@@ -39,8 +40,10 @@ def by_holdings(cell: Cell, result: dict, root: Path = ROOT) -> list[dict]:
     rows = []
     for at, seed in enumerate(seeds):
         of_clients = zip(held["images"][at], held["classes"][at], result["clients"][at], strict=True)
-        rows += [{"seed": seed, "client": k, "images": images, "classes": classes, "accuracy": accuracy}
-                 for k, (images, classes, accuracy) in enumerate(of_clients)]
+        rows += [
+            {"seed": seed, "client": k, "images": images, "classes": classes, "accuracy": accuracy}
+            for k, (images, classes, accuracy) in enumerate(of_clients)
+        ]
     return rows
 
 
@@ -98,8 +101,10 @@ def over_rounds(table: pd.DataFrame, name: str) -> dict[int, dict[int, float]]:
     if column not in table:
         return {}
     known = table.dropna(subset=[column]).sort_values("round")
-    return {int(seed): dict(zip(rows["round"].tolist(), rows[column].tolist()))
-            for seed, rows in known.groupby("seed")}
+    return {
+        int(seed): dict(zip(rows["round"].tolist(), rows[column].tolist()))
+        for seed, rows in known.groupby("seed")
+    }
 
 
 def teachers(table: pd.DataFrame) -> dict[int, dict[int, list[list[int]]]]:
@@ -111,8 +116,10 @@ def teachers(table: pd.DataFrame) -> dict[int, dict[int, list[list[int]]]]:
     size, found = 1 + max(map(max, pairs.values())), {}
     for seed, rows in table.dropna(subset=[*pairs]).sort_values("round").groupby("seed"):
         found[int(seed)] = {
-            int(row["round"]): [[int(row[f"method.learns.{p}.{q}"]) if p != q else 0 for q in range(size)]
-                                for p in range(size)]
+            int(row["round"]): [
+                [int(row[f"method.learns.{p}.{q}"]) if p != q else 0 for q in range(size)]
+                for p in range(size)
+            ]
             for row in rows.to_dict("records")
         }
     return found

@@ -1,5 +1,6 @@
 """What a result's files beside result.json must hold, checked without importing pandas or torch, so that
 `fedrepro status` sees what the reports and DVC see."""
+
 import json
 import math
 import statistics
@@ -61,5 +62,7 @@ def check_history(cell: Cell, result: dict, content: bytes, root: Path = ROOT) -
     stamped = stamp.get("history") if stamp.get("result") == result["self"] else None
     written = result.get("history") or stamped
     if written and written != stamps.digest(content):
-        raise FedReproError(f"{shorten(cell.folder(root) / 'history.csv')}: not what was written with "
-                            "result.json; the file was altered, run the cell again")
+        raise FedReproError(
+            f"{shorten(cell.folder(root) / 'history.csv')}: not what was written with "
+            "result.json; the file was altered, run the cell again"
+        )

@@ -1,4 +1,5 @@
 """What the terminal shows while a cell trains: cell, seed, round, accuracy, time left."""
+
 import contextlib
 import json
 import os
@@ -20,10 +21,11 @@ class Progress:
 
     def __init__(self, cell: Cell, scenario: Scenario):
         from pipeline.cells.evaluation import HEADLINE
+
         self.cell, self.rounds, self.seeds = cell, scenario.training.rounds, scenario.seeds
         self.measure = HEADLINE[scenario.evaluation.tests]
-        self.done = dict.fromkeys(self.seeds, 0)              # rounds behind each seed
-        self.fresh = 0                                        # rounds trained in this process, not resumed
+        self.done = dict.fromkeys(self.seeds, 0)  # rounds behind each seed
+        self.fresh = 0  # rounds trained in this process, not resumed
         self.begun = self.shown = time.monotonic()
         self.told = 0.0
 
@@ -55,8 +57,10 @@ class Progress:
     def cell_done(self, result: dict) -> None:
         values = result["measures"][result["headline"]]
         mean = sum(values) / len(values)
-        self.say(f"{self.rounds} rounds, {len(values)} seeds: {result['headline']} accuracy {mean:.2f} % "
-                    f"in {clock(time.monotonic() - self.begun)}")
+        self.say(
+            f"{self.rounds} rounds, {len(values)} seeds: {result['headline']} accuracy {mean:.2f} % "
+            f"in {clock(time.monotonic() - self.begun)}"
+        )
         self._event(seeds=len(values), accuracy=round(mean, 4), done=True)
 
     def say(self, text: str) -> None:

@@ -5,6 +5,7 @@ DVC tracks files, not imports. `code_digest` hashes the definitions that a cell 
 docstring leaves its result valid, and `code_of` asks the stamps (`pipeline/cells/stamps.py`) whether today's
 code has walked the result's trajectory again.
 """
+
 import dataclasses
 import hashlib
 import json
@@ -33,16 +34,32 @@ NEUTRAL = {
     *(f"pipeline.schema.{name}" for name in ("cell", "loader", "methods", "paper")),
     *(
         f"pipeline.cells.{name}"
-        for name in ("beginnings", "definitions", "kept", "progress", "provenance", "results", "stamps",
-                     "tracking")
+        for name in (
+            "beginnings",
+            "definitions",
+            "kept",
+            "progress",
+            "provenance",
+            "results",
+            "stamps",
+            "tracking",
+        )
     ),
 }
 SCHEMA = {"pipeline.schema.scenario"}
 # Of stages that train nothing.
-ASIDE = NEUTRAL | SCHEMA | {
-    "pipeline.cells.arithmetic", "pipeline.devices", "pipeline.methods", "pipeline.schema",
-    "pipeline.schema.checker", "stages._stage",
-}
+ASIDE = (
+    NEUTRAL
+    | SCHEMA
+    | {
+        "pipeline.cells.arithmetic",
+        "pipeline.devices",
+        "pipeline.methods",
+        "pipeline.schema",
+        "pipeline.schema.checker",
+        "stages._stage",
+    }
+)
 # Constants that change no result, each with a test that they do not (tests/test_provenance.py).
 CONSTANTS = {"CHECKPOINT_SECONDS"}
 # Dictionaries of which a scenario names the entries that it uses.
@@ -84,7 +101,7 @@ TUNING = (
     "pipeline.cells.choices:means",
     "pipeline.cells.choices:best",
 )
-PACKAGES = ("torch", "torchvision", "numpy", "pandas")         # whose versions are recorded with every result
+PACKAGES = ("torch", "torchvision", "numpy", "pandas")  # whose versions are recorded with every result
 STAGES = ("data", "features", "corrupt", "contact_sheet", "figures", "report", "results", "split")
 
 
@@ -131,8 +148,12 @@ def scenario_digest(
 
 @cache
 def _digest_of(
-    entries: tuple[str, ...], around: tuple[str, ...], named: frozenset[str], kinds: frozenset[str],
-    defaults: str, root: Path,
+    entries: tuple[str, ...],
+    around: tuple[str, ...],
+    named: frozenset[str],
+    kinds: frozenset[str],
+    defaults: str,
+    root: Path,
 ) -> str:
     return _sha256([_code(root).digest(entries, named, around, kinds), defaults])
 
@@ -165,7 +186,7 @@ def code_of(cell: Cell, root: Path = ROOT, executor: str = "sequential") -> str:
     that counts as today's; without a result the one in sources.yaml, where a stamp says that today's code
     walks it; else today's."""
     code = digest_of(cell, root, executor)
-    if isinstance(cell, Seeded):                      # other seeds of a cell are trained by its code
+    if isinstance(cell, Seeded):  # other seeds of a cell are trained by its code
         cell = Cell(cell.paper, cell.scenario, cell.method)
     try:
         result = json.loads((cell.folder(root) / "result.json").read_text(encoding="utf-8"))
@@ -192,8 +213,12 @@ def made_by(result: dict, cell: Cell, root: Path = ROOT) -> str | None:
     changed, or where the digest is not known any more."""
     stamp = stamps.of(cell, root) or {}
     try:
-        known = [result.get("code"), stamp.get("made"), digest_of(cell, root, result["executor"]),
-                 noted(cell.paper, root).get(cell.scenario, {}).get(cell.method)]
+        known = [
+            result.get("code"),
+            stamp.get("made"),
+            digest_of(cell, root, result["executor"]),
+            noted(cell.paper, root).get(cell.scenario, {}).get(cell.method),
+        ]
         return next(
             (
                 code
@@ -260,9 +285,16 @@ def cell_digest(
     values = dataclasses.asdict(dataclasses.replace(scenario, seeds=[0]))
     # The partition's digest already identifies the draw.
     values["partition"] |= {"kind": scenario.partition.kind, "fixed": False}
-    return _sha256({"scenario": _without_neutral(values), "algorithm": algorithm, "hyper": hyper,
-                    "partition": partition_digest, "code": code or code_of(cell, root, executor),
-                    **({} if precision == "fp32" else {"precision": precision})})
+    return _sha256(
+        {
+            "scenario": _without_neutral(values),
+            "algorithm": algorithm,
+            "hyper": hyper,
+            "partition": partition_digest,
+            "code": code or code_of(cell, root, executor),
+            **({} if precision == "fp32" else {"precision": precision}),
+        }
+    )
 
 
 def stage_digests(root: Path = ROOT) -> dict[str, str]:
@@ -319,16 +351,26 @@ def _processor() -> str:
 
 def git_state(root: Path = ROOT) -> dict:
     """Commit of the work tree and whether code or parameters differ from it; empty outside a repository."""
+
     def git(*arguments: str) -> str:
         return subprocess.run(
             ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True
         ).stdout.strip()
+
     try:
         return {
             "commit": git("rev-parse", "HEAD"),
             "dirty": bool(
-                git("status", "--porcelain", "--", "pipeline", "stages", "params.yaml", "papers/*/paper.yaml",
-                    "papers/*/methods/*")
+                git(
+                    "status",
+                    "--porcelain",
+                    "--",
+                    "pipeline",
+                    "stages",
+                    "params.yaml",
+                    "papers/*/paper.yaml",
+                    "papers/*/methods/*",
+                )
             ),
         }
     except (OSError, subprocess.CalledProcessError):
@@ -340,7 +382,8 @@ def _defaults(kinds: Iterable[type]) -> dict[str, str]:
     optional key leaves old results valid; changing a default that means something does not."""
     return {
         f"{kind.__name__}.{f.name}": repr(f.default)
-        for kind in kinds for f in dataclasses.fields(kind)
+        for kind in kinds
+        for f in dataclasses.fields(kind)
         if f.default is not dataclasses.MISSING and f.default
     }
 

@@ -3,7 +3,8 @@ its values comes from.
 
 A method's readings are in pipeline/methods/readings.yaml, those of a paper and the sources of its rows in its
 paper.yaml: separate from the code and from what stages depend on, so that rewording one re-runs nothing.
-Torch is not needed: the attributes of a method's class are read from its source. """
+Torch is not needed: the attributes of a method's class are read from its source."""
+
 import ast
 import re
 from collections.abc import Callable
@@ -34,8 +35,9 @@ FILE = ROOT / "pipeline" / "methods" / "readings.yaml"
 @dataclass(frozen=True)
 class Reading:
     """One choice, in words."""
-    paper: str                                    # what the paper says, and where
-    run: str                                      # what is run
+
+    paper: str  # what the paper says, and where
+    run: str  # what is run
     why: str  # released code with repository and file, or a choice of our own
     option: str = ""  # which option gives the other form: "clip_params: true"; empty where none does
 
@@ -43,6 +45,7 @@ class Reading:
 @dataclass(frozen=True)
 class Setting:
     """A value of a cell and where it comes from."""
+
     name: str
     value: Any
     source: str
@@ -53,8 +56,14 @@ _NUMBER = r"(?:([\w-]+) )?([\w-]+) ([\w.]+)"
 _PLACE = re.compile(rf"{{{_NUMBER}(?: - {_NUMBER})?}}")
 
 
-def filled(text: str, where: str, key: str, look: Callable[[Cell], dict | None], scenario: str = "",
-           root: Path = ROOT) -> str:
+def filled(
+    text: str,
+    where: str,
+    key: str,
+    look: Callable[[Cell], dict | None],
+    scenario: str = "",
+    root: Path = ROOT,
+) -> str:
     """A text of paper.yaml with its measured numbers: `{fedavg post.average}` is the mean over seeds of that
     measure of the scenario's cell, `{mnist-dir-005 fedavg average}` that of another scenario, `{fpl
     average - fedavg average}` the difference of two over the seeds that both have, `not yet measured` where a
@@ -90,12 +99,14 @@ def filled(text: str, where: str, key: str, look: Callable[[Cell], dict | None],
 
 # -- what a method's class says of itself --------------------------------------------------------------------
 
+
 @dataclass(frozen=True)
 class Class:
     """A method's class, read from its source. `said`: the expressions of its class attributes and of
     properties that are one return."""
-    lineage: tuple[str, ...]                      # its name, then those of its bases
-    options: dict[str, Any]                       # hyper-parameter -> default
+
+    lineage: tuple[str, ...]  # its name, then those of its bases
+    options: dict[str, Any]  # hyper-parameter -> default
     said: dict[str, ast.expr]
 
     def says(self, name: str, hyper: dict) -> Any:
@@ -171,8 +182,10 @@ def _described(found: ast.ClassDef, bases: list[Class], file: Path) -> Class:
                 try:
                     options[target] = ast.literal_eval(value)
                 except ValueError:
-                    raise ParamError(f"{shorten(file)}:{value.lineno}: the default of {target!r} must be a "
-                                     f"value, found {ast.unparse(value)!r:.80}") from None
+                    raise ParamError(
+                        f"{shorten(file)}:{value.lineno}: the default of {target!r} must be a "
+                        f"value, found {ast.unparse(value)!r:.80}"
+                    ) from None
             case ast.AnnAssign(ast.Name(target), _, ast.expr() as value) | ast.Assign(
                 [ast.Name(target)], value
             ):
@@ -190,14 +203,16 @@ def _described(found: ast.ClassDef, bases: list[Class], file: Path) -> Class:
 
 # -- what readings.yaml says of them -------------------------------------------------------------------------
 
+
 @dataclass(frozen=True)
 class Entry:
     """A reading as readings.yaml has it: of an option, with what each of its values runs, or of something
     that no option changes."""
+
     paper: str
     why: str
-    forms: dict[str, str] = field(default_factory=dict)          # value of the option -> what is run
-    run: str = ""                                                # the same where there is no choice
+    forms: dict[str, str] = field(default_factory=dict)  # value of the option -> what is run
+    run: str = ""  # the same where there is no choice
     option: str = ""  # of a number: the value that gives the other form
     # The reading holds only where these options have one of these values.
     when: dict[str, list[Any]] = field(default_factory=dict)
@@ -210,9 +225,10 @@ class Entry:
 @dataclass(frozen=True)
 class Section:
     """What readings.yaml says of a class; the classes below it inherit it."""
+
     # By option or topic; null: the base class's reading does not hold here.
     readings: dict[str, Entry | None] = field(default_factory=dict)
-    values: dict[str, Source] = field(default_factory=dict)            # default of a number -> source
+    values: dict[str, Source] = field(default_factory=dict)  # default of a number -> source
     varied: dict[str, str] = field(default_factory=dict)  # option that only ablations change -> where
 
 
@@ -232,14 +248,18 @@ def _of(lineage: tuple[str, ...], part: str) -> dict:
 
 # -- of a cell -----------------------------------------------------------------------------------------------
 
+
 def readings_of(cell: Cell, root: Path = ROOT, resolved: dict | None = None) -> list[Reading]:
     """Every reading of a cell, the paper's first. `resolved`: its hyper-parameters as a result has them,
     defaults included."""
     paper, (_, algorithm, hyper) = load_paper(cell.paper, root), cell.resolve(root)
     everywhere = cell.scenario not in MINIATURES
-    found = [Reading(choice.paper, choice.run, choice.why, choice.option) for choice in paper.readings
-             if cell.method in (choice.methods or [cell.method])
-             and (cell.scenario in choice.scenarios if choice.scenarios else everywhere)]
+    found = [
+        Reading(choice.paper, choice.run, choice.why, choice.option)
+        for choice in paper.readings
+        if cell.method in (choice.methods or [cell.method])
+        and (cell.scenario in choice.scenarios if choice.scenarios else everywhere)
+    ]
     kind = described(algorithm, cell.paper, root)
     if kind is None:
         return found
@@ -294,9 +314,11 @@ def settings_of(cell: Cell, root: Path = ROOT) -> list[Setting]:
         known = [setting(one, name) for one in theirs]
         return cell.scenario in paper.beside and value not in known and known.count(None) < len(known)
 
-    return [Setting(name, value, "own choice" if own(name, value) else str(source))
-            for name, source in paper.sources.settings.items()
-            if (value := setting(scenario, name)) is not None]
+    return [
+        Setting(name, value, "own choice" if own(name, value) else str(source))
+        for name, source in paper.sources.settings.items()
+        if (value := setting(scenario, name)) is not None
+    ]
 
 
 def _row_sources(cell: Cell, algorithm: str, root: Path) -> dict[str, Source]:

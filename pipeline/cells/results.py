@@ -4,6 +4,7 @@ A cell leaves `papers/<paper>/runs/<scenario>/<method>/` with result.json (every
 sealed by its own hash) and history.csv (one row per seed and evaluated round), and
 `papers/<paper>/metrics/<scenario>/<method>.json` (a few flat keys, for DVC).
 """
+
 import csv
 import io
 import json
@@ -40,32 +41,64 @@ from pipeline.sealing import is_sealed
 # A column of history.csv: 16 hex digits of a digest of the state of server and clients after the round.
 STATE = "state"
 COLUMNS = ["paper", "scenario", "method", "measure", "mean", "std", "seeds"]
-FIRST = ("average", "weighted", "clients_std")    # the order in which a reader wants the measures
+FIRST = ("average", "weighted", "clients_std")  # the order in which a reader wants the measures
 LOWER_IS_BETTER = ("clients_std", "loss", "traffic", "memory", "seconds")
-Measures = dict[str, list[Finite]]                # of every seed
-MEANS = {"final": 1, "last3": 3, "last5": 5}      # further means over the last so many rounds
+Measures = dict[str, list[Finite]]  # of every seed
+MEANS = {"final": 1, "last3": 3, "last5": 5}  # further means over the last so many rounds
 KEYS: dict[str, Any] = {
-    "cell": str, "paper": str, "scenario": str, "method": str, "label": str, "algorithm": str,
-    "hyper": dict[str, Any], "seeds": list[Whole], "rounds": Count, "hook": Literal["pre", "post"],
-    "last": Count, "headline": str, "measures": Measures, **dict.fromkeys(MEANS, Measures),
-    "clients": list[list[Percent | None]], "traffic": dict[str, NonNegative], "data": dict[str, str],
-    "public": dict[str, str] | None, "partition": str, "warnings": list[str], "device": str,
-    "precision": str, "executor": str, "versions": dict[str, str], "started": str,
-    "seconds": list[NonNegative], "git": dict[str, Any], "digest": str}
+    "cell": str,
+    "paper": str,
+    "scenario": str,
+    "method": str,
+    "label": str,
+    "algorithm": str,
+    "hyper": dict[str, Any],
+    "seeds": list[Whole],
+    "rounds": Count,
+    "hook": Literal["pre", "post"],
+    "last": Count,
+    "headline": str,
+    "measures": Measures,
+    **dict.fromkeys(MEANS, Measures),
+    "clients": list[list[Percent | None]],
+    "traffic": dict[str, NonNegative],
+    "data": dict[str, str],
+    "public": dict[str, str] | None,
+    "partition": str,
+    "warnings": list[str],
+    "device": str,
+    "precision": str,
+    "executor": str,
+    "versions": dict[str, str],
+    "started": str,
+    "seconds": list[NonNegative],
+    "git": dict[str, Any],
+    "digest": str,
+}
 # of results recorded since these were
-OPTIONAL: dict[str, Any] = {"code": str, "history": str, "holdings": dict[str, list[list[Whole]]],
-                            "by_class": list[list[Percent | None]],
-                            "traffic_of_seeds": dict[str, list[NonNegative]]}
+OPTIONAL: dict[str, Any] = {
+    "code": str,
+    "history": str,
+    "holdings": dict[str, list[list[Whole]]],
+    "by_class": list[list[Percent | None]],
+    "traffic_of_seeds": dict[str, list[NonNegative]],
+}
 # of those, what holds a value for each seed under every name
 OF_SEEDS = {"traffic_of_seeds": (SENT := ("up", "down", "bytes")), "holdings": ("images", "classes")}
-INSIDE = {"traffic": SENT, "data": (DATA := ("set", "source", "digest", "deviation")),
-          "public": DATA, "versions": ("torch",), "git": ("commit",)}
+INSIDE = {
+    "traffic": SENT,
+    "data": (DATA := ("set", "source", "digest", "deviation")),
+    "public": DATA,
+    "versions": ("torch",),
+    "git": ("commit",),
+}
 ROUNDED = 0.002  # largest gap between the mean of numbers with four decimals and the rounded mean
 
 
 @dataclass(frozen=True)
 class Summary:
     """One measured number: mean over the seeds, and their standard deviation (ddof 1; None for one seed)."""
+
     mean: float
     std: float | None
     seeds: int
@@ -80,8 +113,9 @@ def summarise(values: list[float]) -> Summary:
 def traffic(result: dict, name: Literal["up", "down", "bytes"] = "bytes") -> Summary:
     """What a client sends (`up`, scalars) or receives (`down`) in a round, or both in bytes. Of a result that
     has the first seed's alone, recorded before every seed had its own, this is that one value."""
-    return summarise(traffic_of_seeds(result, name) if "traffic_of_seeds" in result else
-                     [result["traffic"][name]])
+    return summarise(
+        traffic_of_seeds(result, name) if "traffic_of_seeds" in result else [result["traffic"][name]]
+    )
 
 
 def traffic_of_seeds(result: dict, name: Literal["up", "down", "bytes"]) -> list[float]:
@@ -96,6 +130,7 @@ def lower_is_better(measure: str) -> bool:
 
 
 # -- reading -----------------------------------------------------------------------------------------------
+
 
 def read(path: Path) -> dict:
     """One result.json; FedReproError where it cannot be parsed, was altered or lies in another cell's
@@ -172,8 +207,11 @@ def _check_optional(document: dict, seeds: list[int]) -> None:
         if lost := [name for name in OF_SEEDS[key] if name not in document[key]]:
             raise FedReproError(f"the key {key + '.' + lost[0]!r} is missing")
         _check_length(document[key], seeds)
-    if any(len(held) != len(clients) for values in document.get("holdings", {}).values()
-           for held, clients in zip(values, document["clients"])):
+    if any(
+        len(held) != len(clients)
+        for values in document.get("holdings", {}).values()
+        for held, clients in zip(values, document["clients"])
+    ):
         raise FedReproError("holdings: not a number for every client of 'clients'")
 
 
@@ -203,23 +241,29 @@ def of_tuning(cell: Cell, root: Path = ROOT) -> dict[Cell, dict]:
     try:
         choices.asked(cell, root)
     except FedReproError as error:
-        raise FedReproError(f"{shorten(choices.path(cell, root))}: nothing asks for it any more ({error}); "
-                            "delete it, or ask for it") from None
-    return {one: read(file) for one in (choices.tuned(cell, root), choices.published(cell, root))
-            if (file := one.folder(root) / "result.json").exists()}
+        raise FedReproError(
+            f"{shorten(choices.path(cell, root))}: nothing asks for it any more ({error}); "
+            "delete it, or ask for it"
+        ) from None
+    return {
+        one: read(file)
+        for one in (choices.tuned(cell, root), choices.published(cell, root))
+        if (file := one.folder(root) / "result.json").exists()
+    }
 
 
 @dataclass(frozen=True)
 class Problem:
     """A file that cannot be used, and the cell that is missing for it."""
-    text: str                                     # one line that names the file
+
+    text: str  # one line that names the file
     cell: Cell | None = None
 
 
 def survey(root: Path = ROOT) -> tuple[dict[Cell, dict], list[Problem]]:
     """As `collect`, but a cell with a file that cannot be trusted becomes a Problem instead of ending the
     call. Besides what `read` refuses, that is a cell that paper.yaml does not know, or a history.csv or
-    metrics file that disagrees with result.json. """
+    metrics file that disagrees with result.json."""
     found, problems = {}, []
     for path in visible(root, "papers/*/runs/*/*/result.json"):
         cell = Cell(path.parts[-5], *path.parts[-3:-1])
@@ -270,8 +314,10 @@ def check_history(result: dict, table: pd.DataFrame, file: Path) -> None:
             f"{path}: the column {lost[0]!r} is missing; the file was altered, run the cell again"
         )
     if others := sorted(set(table["seed"]) - set(result["seeds"])):
-        raise FedReproError(f"{path}: rows of seed {others[0]}, which result.json does not have; the file "
-                            "was altered, run the cell again")
+        raise FedReproError(
+            f"{path}: rows of seed {others[0]}, which result.json does not have; the file "
+            "was altered, run the cell again"
+        )
     values = {name: table[name].to_numpy() for name in names}
     for at, seed in enumerate(result["seeds"]):
         here = (table["seed"] == seed).to_numpy()
@@ -316,8 +362,8 @@ def parse_history(content: bytes, path: Path) -> pd.DataFrame:
     try:
         text = content.decode()
         table = pd.read_csv(io.StringIO(text), dtype={STATE: str})
-        rows = list(csv.reader(io.StringIO(text)))    # a domain's name may hold a comma
-    except (ValueError, OverflowError, csv.Error) as error:         # also pandas' own and UnicodeDecodeError
+        rows = list(csv.reader(io.StringIO(text)))  # a domain's name may hold a comma
+    except (ValueError, OverflowError, csv.Error) as error:  # also pandas' own and UnicodeDecodeError
         raise FedReproError(f"{shorten(path)}: not a table: {' '.join(str(error).split())}") from None
     for line, row in enumerate(rows, 1):
         if len(row) != len(table.columns):

@@ -1,4 +1,5 @@
 """One seed of a cell, round by round, and the numbers that a result takes from all of its seeds."""
+
 import os
 import resource
 import statistics
@@ -27,12 +28,13 @@ from pipeline.schema import Cell, Scenario, load_paper
 from pipeline.sealing import seal
 
 CHECKPOINT_SECONDS = 20.0
-BYTES = 4                                                     # of a float32 scalar on the wire
+BYTES = 4  # of a float32 scalar on the wire
 
 
 @dataclass(frozen=True)
 class Job:
     """One seed of a cell, as a worker process gets it."""
+
     cell: Cell
     seed: int
     digest: str
@@ -147,15 +149,19 @@ def _device_name(device: torch.device) -> str:
 
 def _peak_memory(device: torch.device) -> dict[str, int | None]:
     """The most memory so far in MB (2**20 bytes): of this process, and on a GPU of what torch holds there."""
-    scale = 2**20 if sys.platform == "darwin" else 2**10      # of ru_maxrss: bytes there, kibibytes on Linux
-    return {"process_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // scale,
-            "device_mb": torch.cuda.max_memory_allocated(device) // 2**20 if device.type == "cuda" else None}
+    scale = 2**20 if sys.platform == "darwin" else 2**10  # of ru_maxrss: bytes there, kibibytes on Linux
+    return {
+        "process_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // scale,
+        "device_mb": torch.cuda.max_memory_allocated(device) // 2**20 if device.type == "cuda" else None,
+    }
 
 
 # -- one round's measures ------------------------------------------------------------------------------------
 
-def _row(world: World, method, state, tests, scenario: Scenario,
-         trained: Trained | None) -> tuple[dict, list[float | None]]:
+
+def _row(
+    world: World, method, state, tests, scenario: Scenario, trained: Trained | None
+) -> tuple[dict, list[float | None]]:
     """A line of history.csv, and every client's accuracy under the headline hook.
 
     The headline hook carries plain names, the other one its own prefix. Where each model must face large
@@ -168,7 +174,7 @@ def _row(world: World, method, state, tests, scenario: Scenario,
     if scenario.training.participation is not None:
         row["participants"] = len(world.participants) if world.round else 0
     row |= {f"method.{name}": _rounded(value) for name, value in method.diagnostics(state).items()}
-    world = world.whole                                       # absent clients are scored, too
+    world = world.whole  # absent clients are scored, too
     protocol, left = scenario.evaluation, scenario.training.rounds - world.round
     if left >= protocol.last and world.round % protocol.every:
         return row, []
@@ -230,6 +236,7 @@ def holdings(world: World) -> dict[str, list[int]]:
 
 # -- a result ------------------------------------------------------------------------------------------------
 
+
 def summarise(cell, scenario, algorithm, hyper, resolved, runs, metas, digest, root) -> dict:
     """result.json: the reported numbers of every seed and where they come from. `hyper` as written,
     `resolved` with the defaults; `partition` and `digest` are the first seed's, `partitions` those of every
@@ -240,8 +247,11 @@ def summarise(cell, scenario, algorithm, hyper, resolved, runs, metas, digest, r
     that the headline hook scores after the last round. `pipeline.cells.measures` reads them.
     """
     last = scenario.evaluation.last
-    names = [n for n in dict.fromkeys(n for run in runs for row in run["rows"] for n in row)
-             if n not in ("round", "participants", STATE)]
+    names = [
+        n
+        for n in dict.fromkeys(n for run in runs for row in run["rows"] for n in row)
+        if n not in ("round", "participants", STATE)
+    ]
 
     def means(k: int) -> dict[str, list]:
         values = {n: [_rounded(evaluation.last_mean(run["rows"], n, k)) for run in runs] for n in names}

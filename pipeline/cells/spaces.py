@@ -1,5 +1,6 @@
 """Which configurations of a method are tried: its own values, then quasi-random points of its search space
 (pipeline/methods/spaces.yaml)."""
+
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from pipeline.schema import RATE, ROOT, SPACES, Cell, Changes, Finite, check, re
 @dataclass(frozen=True)
 class Axis:
     """The values of one hyper-parameter: from `low` to `high`, or one of `choices`."""
+
     source: str
     low: Finite | None = None
     high: Finite | None = None
@@ -57,16 +59,20 @@ def configurations(cell: Cell, count: int, root: Path = ROOT) -> list[Changes]:
     """
     units = space(cell, root)
     points = shares(len(units), count - 1, cell.paper, cell.partition)
-    return [(), *(
-        tuple((name, axis.at(share, unit)) for (name, (axis, unit)), share in zip(units.items(), point))
-        for point in points
-    )]
+    return [
+        (),
+        *(
+            tuple((name, axis.at(share, unit)) for (name, (axis, unit)), share in zip(units.items(), point))
+            for point in points
+        ),
+    ]
 
 
 def shares(axes: int, count: int, *key: str) -> np.ndarray:
     """(count, axes) points of the unit cube, scrambled by the key. A further axis leaves the others as they
     are."""
     from scipy.stats import qmc
+
     rng = np.random.default_rng(keys.key("configurations", *key))
     return qmc.Halton(axes, scramble=True, rng=rng).random(count)
 

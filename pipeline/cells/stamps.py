@@ -8,6 +8,7 @@ edited by hand counts for nothing and is named on stderr.
       of history.csv>, how: 'replay, same bits', made: <digest of the code that trained>, processor: ...,
       result: <self of result.json>, rounds: 1-15 of 15, seed: '0', self: <sha256 of the rest>}
 """
+
 import hashlib
 import sys
 from functools import cache
@@ -24,7 +25,7 @@ from pipeline.sealing import is_sealed, seal
 FILE = "verified.yaml"
 HEADER = "# Results whose rounds today's code walked again. Written by `fedrepro verify` alone.\n"
 BITS, NUMBERS, ROUNDING = "replay, same bits", "replay, same numbers", "replay, within rounding"
-LEDGER = "ledger"         # until 2026-11-26: short forms of cells trained under both versions of the code
+LEDGER = "ledger"  # until 2026-11-26: short forms of cells trained under both versions of the code
 # seed and rounds are empty where nothing was walked, but the result was certified in another way.
 KEYS = dict.fromkeys(
     ("result", "made", "code", "history", "seed", "rounds", "how", "commit", "processor", "date", "self"), str
@@ -44,8 +45,10 @@ def read(paper: str, root: Path = ROOT) -> dict[str, dict[str, Any]]:
         try:
             check_keys(entry, KEYS, f"papers/{paper}/{FILE}: {cell}:")
             if not is_sealed(entry):
-                raise ParamError(f"papers/{paper}/{FILE}: {cell}: 'self' is not the hash of the rest; it was "
-                                 "edited by hand")
+                raise ParamError(
+                    f"papers/{paper}/{FILE}: {cell}: 'self' is not the hash of the rest; it was "
+                    "edited by hand"
+                )
         except FedReproError as error:
             bad.append(str(error))
         else:
@@ -66,8 +69,11 @@ def write(entries: dict[Cell, dict[str, Any]], root: Path = ROOT) -> None:
     go."""
     for paper in dict.fromkeys(cell.paper for cell in entries):
         fresh = {str(cell): seal(entry) for cell, entry in entries.items() if cell.paper == paper}
-        kept = {name: entry for name, entry in (_listed(paper, root) | fresh).items()
-                if (Cell.parse(name).folder(root) / "result.json").exists()}
+        kept = {
+            name: entry
+            for name, entry in (_listed(paper, root) | fresh).items()
+            if (Cell.parse(name).folder(root) / "result.json").exists()
+        }
         lines = [f"{name}: {_one_line(kept[name])}\n" for name in sorted(kept)]
         files.write_text(root / "papers" / paper / FILE, HEADER + "".join(lines))
     read.cache_clear()

@@ -3,6 +3,7 @@
 `fedrepro import` brings in every finished seed that the tracking server does not know yet; it can
 be called at any time and as often as one likes. The files under papers/*/runs are the truth.
 """
+
 import contextlib
 import dataclasses
 import fcntl
@@ -27,10 +28,10 @@ from pipeline.cells import choices, results
 from pipeline.errors import FedReproError
 from pipeline.schema import LISTED, ROOT, Cell, Trial, Tuned, load_paper
 
-LIVE_AFTER = 30.0                                     # seconds after which a cell is followed live
-FLUSH = 10.0                                          # seconds between two batches of a live run
-BATCH = 1000                                          # metrics that MLflow takes in one call
-Printed = Mapping[Cell, Mapping[str, float]]          # a cell's measures -> the numbers that the paper prints
+LIVE_AFTER = 30.0  # seconds after which a cell is followed live
+FLUSH = 10.0  # seconds between two batches of a live run
+BATCH = 1000  # metrics that MLflow takes in one call
+Printed = Mapping[Cell, Mapping[str, float]]  # a cell's measures -> the numbers that the paper prints
 NOTE = """{title}
 
 A run is a seed of a cell, named scenario/method/seed. A column block of a table: search
@@ -92,7 +93,7 @@ class Follower:
     def __init__(self, cell: Cell, values: dict, root: Path = ROOT):
         self.cell, self.values, self.root = cell, values, root
         self.begun = self.flushed = time.monotonic()
-        self.waiting: dict[int, list[tuple[int, dict]]] = defaultdict(list)     # seed -> (time stamp, row)
+        self.waiting: dict[int, list[tuple[int, dict]]] = defaultdict(list)  # seed -> (time stamp, row)
         self.store: Store | None = None
         self.runs: dict[int, str] = {}
         # A configuration becomes a run when its tuning is done, below that of the tuning.
@@ -132,10 +133,14 @@ class Follower:
             return
         try:
             action()
-        except Exception as error:                    # whatever MLflow, SQLite or the network raises
+        except Exception as error:  # whatever MLflow, SQLite or the network raises
             self.failed = True
-            print(f"warning: {no_answer(error, self.root)}; training goes on, `fedrepro import` brings the "
-                  "runs in later", file=sys.stderr, flush=True)
+            print(
+                f"warning: {no_answer(error, self.root)}; training goes on, `fedrepro import` brings the "
+                "runs in later",
+                file=sys.stderr,
+                flush=True,
+            )
 
 
 class Store:
@@ -148,6 +153,7 @@ class Store:
         os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
         import mlflow  # seconds to import, and absent on machines that only train
         from sqlalchemy import Engine, event
+
         event.listen(Engine, "connect", _without_waiting)
         make_usable(root)
         self.root, self.client, self.checkout = root, mlflow.MlflowClient(uri(root)), _checkout(root)
@@ -159,7 +165,7 @@ class Store:
         """The id of the paper's experiment, made where it is missing."""
         if paper not in self.experiments:
             found = self.client.get_experiment_by_name(paper)
-            if found and found.lifecycle_stage == "deleted":      # by its own pages; its name stays taken
+            if found and found.lifecycle_stage == "deleted":  # by its own pages; its name stays taken
                 self.client.restore_experiment(found.experiment_id)
             self.experiments[paper] = found.experiment_id if found else self._new_experiment(paper)
         return self.experiments[paper]
@@ -171,7 +177,7 @@ class Store:
         tags = {"mlflow.experimentKind": "custom_model_development", "mlflow.note.content": note}
         try:
             return self.client.create_experiment(paper, artifact_location=local, tags=tags)
-        except Exception:                             # another process may have been quicker
+        except Exception:  # another process may have been quicker
             if found := self.client.get_experiment_by_name(paper):
                 return found.experiment_id
             raise
@@ -179,8 +185,10 @@ class Store:
     def finished(self, paper: str) -> dict[tuple[str, str], str]:
         """(result, seed) of every run that is logged to its end -> its id."""
         runs = self._search(paper, "attributes.status = 'FINISHED'")
-        return {(run.data.tags.get("fedrepro.result", ""), run.data.tags.get("seed", "")): run.info.run_id
-                for run in runs}
+        return {
+            (run.data.tags.get("fedrepro.result", ""), run.data.tags.get("seed", "")): run.info.run_id
+            for run in runs
+        }
 
     def remove_unfinished(self, paper: str, which: str = "") -> None:
         """Remove the runs that processes of this working copy left when they were killed. Others' runs, and
@@ -228,12 +236,12 @@ class Store:
             and not pd.isna(value)
         ]
         for first in range(0, len(metrics), BATCH):
-            self.client.log_batch(run, metrics=metrics[first:first + BATCH])
+            self.client.log_batch(run, metrics=metrics[first : first + BATCH])
 
     def complete(self, run: str, cell: Cell, result: dict, k: int, ended: int) -> None:
         """Reported numbers, provenance tags and files; last of all the status, which `finished` looks for."""
         reported = [
-            self.entities.Metric(f"reported/{name}", values[k], ended, 0)         # no step: drawn as bars
+            self.entities.Metric(f"reported/{name}", values[k], ended, 0)  # no step: drawn as bars
             for name, values in result["measures"].items()
             if "." not in name or name.endswith(".AVG")
         ]
@@ -340,6 +348,7 @@ def _flat(values: dict, prefix: str = "") -> dict:
 
 # -- the database ------------------------------------------------------------------------------------------
 
+
 def make_usable(root: Path = ROOT) -> None:
     """See that the SQLite file is a whole MLflow database; nothing to do where a server has the runs.
 
@@ -354,8 +363,12 @@ def make_usable(root: Path = ROOT) -> None:
         if path.exists() and (fault := _fault(path) or _elsewhere(path, root)):
             aside = f"{path.name}.unusable-{datetime.now():%Y%m%d-%H%M%S}"
             _rename(path, aside)
-            print(f"warning: {path.name} cannot be used ({fault}): set aside as {aside}; a new one is made, "
-                  "and `fedrepro import` brings in what is in git", file=sys.stderr, flush=True)
+            print(
+                f"warning: {path.name} cannot be used ({fault}): set aside as {aside}; a new one is made, "
+                "and `fedrepro import` brings in what is in git",
+                file=sys.stderr,
+                flush=True,
+            )
         if not path.exists():
             _create(path)
 
@@ -382,8 +395,9 @@ def _without_waiting(connection: Any, _: Any) -> None:
 
 def _create(path: Path) -> None:
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
     new = path.with_name(path.name + ".new")
-    for part in _parts(new):                          # of a killed process
+    for part in _parts(new):  # of a killed process
         part.unlink(missing_ok=True)
     SqlAlchemyStore(f"sqlite:///{new}", _artifacts(path)).engine.dispose()
     files.sync(new)
@@ -395,6 +409,7 @@ def _fault(path: Path) -> str | None:
     raises sqlite3.OperationalError."""
     from alembic.script import ScriptDirectory
     from mlflow.store import db_migrations
+
     try:
         with contextlib.closing(sqlite3.connect(path, timeout=60)) as base:
             if (said := base.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
@@ -415,7 +430,7 @@ def _elsewhere(path: Path, root: Path) -> str | None:
     if path != root / "mlflow.db":
         return None
     with contextlib.closing(sqlite3.connect(path, timeout=60)) as base:
-        places = {place or "" for place, in base.execute("SELECT artifact_location FROM experiments")}
+        places = {place or "" for (place,) in base.execute("SELECT artifact_location FROM experiments")}
     others = {place for place in places if place.endswith("/mlartifacts")} - {_artifacts(path)}
     return f"its files go to {min(others)}, of a checkout that was copied or moved" if others else None
 
@@ -451,7 +466,7 @@ def _locked(root: Path, purpose: str):
     base = database(root) or root / ".cells" / "mlflow"
     base.parent.mkdir(exist_ok=True)
     with open(base.with_name(f"{base.name}.{purpose}"), "w") as handle:
-        with contextlib.suppress(OSError):            # a shared file system without locks
+        with contextlib.suppress(OSError):  # a shared file system without locks
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 

@@ -1,4 +1,5 @@
 """Trains a cell: its seeds, with checkpoints, from parameters and partition to result files."""
+
 import dataclasses
 import errno
 import fcntl
@@ -30,12 +31,13 @@ from pipeline.errors import FedReproError, TrainingError
 from pipeline.schema import ROOT, Cell, Scenario, load_paper, load_params
 from pipeline.sealing import seal
 
-NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)     # of some shared file systems
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # of some shared file systems
 
 
 @dataclass(frozen=True)
 class Plan:
     """What training a cell comes down to: its parameters, what each seed trains on, and a job for each."""
+
     cell: Cell
     scenario: Scenario
     algorithm: str
@@ -44,22 +46,33 @@ class Plan:
     metas: list[dict]
     jobs: list[Job]
     root: Path
-    asked: dict                                   # parameters, as paper.yaml and params.yaml have them
-    code: str                                     # digest of the code that trains
+    asked: dict  # parameters, as paper.yaml and params.yaml have them
+    code: str  # digest of the code that trains
 
     def result(self) -> dict:
         """result.json of the finished seeds."""
         resolved = dataclasses.asdict(self.method)
-        result = summarise(self.cell, self.scenario, self.algorithm, self.hyper, resolved, self.runs,
-                           self.metas, self.jobs[0].digest, self.root)
+        result = summarise(
+            self.cell,
+            self.scenario,
+            self.algorithm,
+            self.hyper,
+            resolved,
+            self.runs,
+            self.metas,
+            self.jobs[0].digest,
+            self.root,
+        )
         return seal({**result, "code": self.code, "history": stamps.digest(_history(self.runs))})
 
     def write(self, result: dict) -> None:
         """The files of a result, where DVC and the reports look for them. TrainingError where the parameters
         have changed since: DVC would note those of now beside it."""
         if _asked(self.cell, self.root) != self.asked:
-            raise TrainingError(f"{self.cell}: its parameters or its code in sources.yaml changed while it "
-                                "trained; run it again: seeds of the earlier ones are kept in .cells")
+            raise TrainingError(
+                f"{self.cell}: its parameters or its code in sources.yaml changed while it "
+                "trained; run it again: seeds of the earlier ones are kept in .cells"
+            )
         _write(self.cell, result, self.runs, self.jobs[0].kept.pictures, self.root)
 
     @cached_property
@@ -70,8 +83,10 @@ class Plan:
             raise TrainingError(f"{self.cell}: seed {self.jobs[found.index(None)].seed} is not finished")
         devices = {run["device"] for run in found if run is not None}
         if "cpu" in devices and len(devices) > 1:
-            raise TrainingError(f"{self.cell}: some of its seeds were trained on cpu, others on "
-                                f"{', '.join(sorted(devices - {'cpu'}))}; train all on one: --force")
+            raise TrainingError(
+                f"{self.cell}: some of its seeds were trained on cpu, others on "
+                f"{', '.join(sorted(devices - {'cpu'}))}; train all on one: --force"
+            )
         return [run for run in found if run is not None]
 
 

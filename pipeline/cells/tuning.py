@@ -1,5 +1,6 @@
 """Tunes a method in a scenario: trains its configurations on a part of every client's training images and
 chooses by the rest of them (docs/decisions/tuning.md)."""
+
 from pathlib import Path
 
 from pipeline import files
@@ -40,9 +41,13 @@ def _tried(trial: Trial, names: list[str], root: Path) -> dict:
     tried = {"changes": dict(trial.changes), "values": values}
     try:
         result = train_cell(trial, root, write=False)
-    except WorkerError:                               # says nothing about the values
+    except WorkerError:  # says nothing about the values
         raise
     except TrainingError as error:
         return {**tried, "error": str(error)}
-    return {**tried, "accuracy": result["measures"]["average"], "seconds": result["seconds"],
-            "digest": result["digest"]}
+    return {
+        **tried,
+        "accuracy": result["measures"]["average"],
+        "seconds": result["seconds"],
+        "digest": result["digest"],
+    }

@@ -5,6 +5,7 @@ It is the training of the stage, on the cell's own data, in a new FOLDER where e
 `fedrepro verify` reads the lines: {"machine": ...}, a line of history.csv for each round, and {"result": ...}
 once the last round is over.
 """
+
 import json
 import sys
 from pathlib import Path
@@ -21,6 +22,7 @@ def walk(cell: Cell, seed: int, folder: Path, root: Path = ROOT) -> None:
     check_environment()
     from pipeline.cells import provenance
     from pipeline.cells.training import train_cell
+
     _say({"machine": provenance.machine()})
     folder.mkdir()
     for path in root.iterdir():

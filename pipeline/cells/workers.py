@@ -1,4 +1,5 @@
 """The seeds of a cell at once: each in a process of its own, or stacked together in this one."""
+
 import multiprocessing
 import os
 import signal
@@ -41,10 +42,10 @@ def train_seeds(jobs: list[Job], report: Callable[[dict], None]) -> Iterator[dic
         yield from (train_seed(job, report) for job in jobs)
         return
     if forks and len({partition_folder(job.cell, job.seed, job.root) for job in left}) == 1:
-        load(left[0].cell, left[0].seed, left[0].root)        # forked workers inherit the loaded data
+        load(left[0].cell, left[0].seed, left[0].root)  # forked workers inherit the loaded data
     context: ForkContext | SpawnContext = get_context("fork") if forks else get_context("spawn")
     waiting = list(jobs)
-    running: dict[Any, tuple[BaseProcess, Job]] = {}      # by the receiving end of each worker's pipe
+    running: dict[Any, tuple[BaseProcess, Job]] = {}  # by the receiving end of each worker's pipe
     try:
         while waiting or running:
             while waiting and len(running) < workers:
@@ -71,12 +72,12 @@ def train_seeds(jobs: list[Job], report: Callable[[dict], None]) -> Iterator[dic
 
 def _worker(job: Job, sender) -> None:
     """Train one seed and send ("row", ...) after every round, then ("done", ...) or ("error", ...)."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)              # Ctrl-C is for the parent, which stops us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which stops us
 
     parent = multiprocessing.parent_process()
 
     def tell(row: dict) -> None:
-        if parent is not None and not parent.is_alive():      # the parent was killed: end too
+        if parent is not None and not parent.is_alive():  # the parent was killed: end too
             os._exit(1)
         sender.send(("row", row))
 

@@ -1,5 +1,6 @@
 """What a number of a paper is: the cell behind it, what that cell trains on and how, where each value comes
 from, and its state."""
+
 import dataclasses
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -24,9 +25,9 @@ from pipeline.schema import (
     shorten,
 )
 
-WIDTH = 100                                           # columns at most
-MOST = 2                                              # cells explained in one call at most
-PARTS = ("data", "public", "partition", "training", "evaluation")      # of a scenario, as sections
+WIDTH = 100  # columns at most
+MOST = 2  # cells explained in one call at most
+PARTS = ("data", "public", "partition", "training", "evaluation")  # of a scenario, as sections
 # cell -> (row of the CSV, measure of ours; "" for none)
 Printed = dict[Cell, list[tuple[dict[str, str], str]]]
 
@@ -65,6 +66,7 @@ def chosen(key: str, paper: Paper, table: Table, words: Sequence[str], root: Pat
     method, or a part of one."""
     # Imported late: its package imports pandas and matplotlib.
     from pipeline.report.published import read_published
+
     rows = read_published(key, table, root)
     fields = ("setting", "dataset", "column", "method")
     for word in words:
@@ -100,6 +102,7 @@ def _table(paper: Paper, name: str) -> Table:
 
 
 # -- as text -------------------------------------------------------------------------------------------------
+
 
 def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = ROOT) -> Iterator[str]:
     """Everything about a cell, a line each."""
@@ -162,9 +165,12 @@ def _tuned(cell: Cell, root: Path) -> Iterator[str]:
     if published != cell:
         yield from _entry("untuned", f"{_headline(published, root)} with its own values")
     values = ", ".join(f"{name} {value}" for name, value in best["values"].items())
-    yield from _entry("tuned", f"{_headline(tuned, root)} with {values}: "
-                               f"{'the best' if best['changes'] else 'its own values, the best'} of {count} "
-                               f"configurations in {shorten(choices.path(cell, root))}")
+    yield from _entry(
+        "tuned",
+        f"{_headline(tuned, root)} with {values}: "
+        f"{'the best' if best['changes'] else 'its own values, the best'} of {count} "
+        f"configurations in {shorten(choices.path(cell, root))}",
+    )
 
 
 def _headline(cell: Cell, root: Path) -> str:
@@ -178,8 +184,9 @@ def _measured(result: dict, measure: str, cell: Cell, root: Path = ROOT) -> str:
     if not result or not measure:
         return "no run measures it" if result else "not yet"
     found = dict(zip(result["seeds"], result["measures"].get(measure, [])))
-    if not found:                                     # of a curve, a figure or a cost; a second, for pandas
+    if not found:  # of a curve, a figure or a cost; a second, for pandas
         from pipeline.report.measures import numbers
+
         found = numbers(cell, result, measure, root)
     if not found:
         return "not in the result"
@@ -258,8 +265,13 @@ def _values(values: dict[str, Any], sources: dict[str, str], at: str) -> Iterato
 
 
 def _entry(name: str, text: object) -> list[str]:
-    return textwrap.wrap(f"{name + ':':<10}{text}", status.columns(WIDTH), subsequent_indent=" " * 10,
-                         break_long_words=False, break_on_hyphens=False)
+    return textwrap.wrap(
+        f"{name + ':':<10}{text}",
+        status.columns(WIDTH),
+        subsequent_indent=" " * 10,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _item(name: str, value: object, source: str = "") -> list[str]:

@@ -1,4 +1,5 @@
 """Calls of git, for commands that cannot do without."""
+
 import os
 import subprocess
 from pathlib import Path
@@ -12,8 +13,11 @@ def git(root: Path, *arguments: str) -> str:
     fails."""
     try:
         return subprocess.run(
-            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True,
-            env={**os.environ, "LC_ALL": "C"}
+            ["git", "-C", str(root), *arguments],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "LC_ALL": "C"},
         ).stdout.rstrip("\n")
     except FileNotFoundError:
         raise FedReproError("FedRepro needs git, which is not installed") from None
@@ -21,5 +25,5 @@ def git(root: Path, *arguments: str) -> str:
         if problem := distrusted(error.stderr, root):
             raise FedReproError(problem) from None
         lines = error.stderr.strip().splitlines() or ["failed"]
-        none = any("not a git repository" in line for line in lines)       # a hint may come after it
+        none = any("not a git repository" in line for line in lines)  # a hint may come after it
         raise FedReproError(NO_REPOSITORY if none else f"git {arguments[0]}: {lines[-1]}") from None

@@ -1,4 +1,5 @@
 """Processes that never outlive the one that started them."""
+
 import contextlib
 import os
 import signal
@@ -29,7 +30,7 @@ class Group:
 
     def close(self) -> None:
         """End whatever still runs; returns when it has ended."""
-        self.guard.communicate()         # closes the pipe and waits
+        self.guard.communicate()  # closes the pipe and waits
 
     def kill(self) -> None:
         """End it at once."""
@@ -41,8 +42,9 @@ def _guard(lock: str) -> None:
     """Wait for the end of the pipe, then end the other processes of our group: SIGINT, then SIGTERM, then
     SIGKILL.
 
-    It first takes DVC's lock, so that no DVC is writing dvc.lock when the signal comes. """
+    It first takes DVC's lock, so that no DVC is writing dvc.lock when the signal comes."""
     import zc.lockfile
+
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sys.stdin.buffer.read()
@@ -52,7 +54,7 @@ def _guard(lock: str) -> None:
             held = zc.lockfile.LockFile(lock)
         except zc.lockfile.LockError:
             time.sleep(0.05)
-        except OSError:                  # where nobody may write, no DVC writes
+        except OSError:  # where nobody may write, no DVC writes
             break
     for number, patience in ((signal.SIGINT, 2), (signal.SIGTERM, 3), (signal.SIGKILL, 0)):
         if not _others():
@@ -66,6 +68,7 @@ def _guard(lock: str) -> None:
 def _others() -> bool:
     """Does any other process of our group live?"""
     import psutil
+
     for pid in psutil.pids():
         with contextlib.suppress(ProcessLookupError, PermissionError, psutil.Error):
             if pid != os.getpid() and os.getpgid(pid) == os.getpgid(0):

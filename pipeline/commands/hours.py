@@ -9,6 +9,7 @@ classes: the multiply-adds, and WRITTEN for every number that a layer puts out, 
 and activations wait for memory and not for arithmetic. Counting them anew would cost the import of torch,
 which `fedrepro status` does without.
 """
+
 import csv
 import math
 import os
@@ -34,29 +35,33 @@ INDEX_TEST = 0.2  # share of a domain whose test part is index mod 10 in {8, 9}
 @dataclass(frozen=True)
 class Rate:
     """The speed of a finished cell."""
+
     networks: tuple[str, ...]
     data: str
     algorithm: str
     device: str
-    step: float                                       # operations of a batch's forward pass, on the average
-    seconds: float                                    # of one process per operation
+    step: float  # operations of a batch's forward pass, on the average
+    seconds: float  # of one process per operation
 
 
 @dataclass(frozen=True)
 class Images:
     """What one seed goes through."""
+
     train: dict[str, float]  # client -> its images; one entry "" where they are not known client by client
-    test: float                                       # that a round scores, by one network
+    test: float  # that a round scores, by one network
 
 
 @dataclass(frozen=True)
 class Work:
     """Operations of one seed."""
+
     whole: float
-    step: float                                       # of a batch's forward pass, on the average
+    step: float  # of a batch's forward pass, on the average
 
 
 # -- seconds -------------------------------------------------------------------------------------------------
+
 
 def rates_of(results: dict[Cell, dict], root: Path = ROOT) -> list[Rate]:
     """The speed of every finished cell. Cells of unknown size or with other parameters than today's are left
@@ -69,8 +74,9 @@ def rates_of(results: dict[Cell, dict], root: Path = ROOT) -> list[Rate]:
             seconds = statistics.fmean(result["seconds"])
             if done and seconds > 0 and result["rounds"] == scenario.training.rounds:
                 speed = seconds / done.whole
-                found.append(Rate(networks(scenario), scenario.data.set, algorithm, result["device"],
-                                  done.step, speed))
+                found.append(
+                    Rate(networks(scenario), scenario.data.set, algorithm, result["device"], done.step, speed)
+                )
         except (KeyError, TypeError, ParamError, statistics.StatisticsError):
             continue
     return found
@@ -112,13 +118,18 @@ def _slower(algorithm: str, rates: list[Rate]) -> float:
     groups: dict[tuple, tuple[list[float], list[float]]] = {}
     for rate in rates:
         groups.setdefault((rate.networks, rate.data, rate.step), ([], []))[
-            rate.algorithm == algorithm].append(rate.seconds)
-    found = [statistics.median(own) / statistics.median(others)
-             for others, own in groups.values() if own and others]
+            rate.algorithm == algorithm
+        ].append(rate.seconds)
+    found = [
+        statistics.median(own) / statistics.median(others)
+        for others, own in groups.values()
+        if own and others
+    ]
     return max(min(found, default=1.0), 1.0)
 
 
 # -- operations ----------------------------------------------------------------------------------------------
+
 
 def work(cell: Cell, scenario: Scenario, algorithm: str, root: Path = ROOT) -> Work | None:
     """None where the size of the data is not known, or a network's operations."""
@@ -130,7 +141,7 @@ def work(cell: Cell, scenario: Scenario, algorithm: str, root: Path = ROOT) -> W
     if images is None:
         return None
     each, mean = dict(zip(scenario.models or {}, forward)), statistics.fmean(forward)
-    every = sum(forward) if scenario.models else mean * scenario.clients       # one image, by every client
+    every = sum(forward) if scenario.models else mean * scenario.clients  # one image, by every client
     epoch = sum(count * each.get(client, mean) for client, count in images.train.items())
     # Elsewhere all clients share the model that is scored, or each has test images of its own.
     alone = scored.tests == "cross" or (scored.tests != "clients" and scenario.models)
@@ -153,7 +164,7 @@ def _operations(model: Model, data: Data) -> float:
     table = _table()
     sizes = table.get((model.name, data.channels)) or table[model.name, 3]
     near = min(sizes, key=lambda size: abs(math.log(size / data.size)))
-    fixed = len(set(sizes.values())) == 1             # the network reads features, not pixels
+    fixed = len(set(sizes.values())) == 1  # the network reads features, not pixels
     return sizes[near] if fixed else sizes[near] * (data.size / near) ** 2
 
 
@@ -161,8 +172,10 @@ def _operations(model: Model, data: Data) -> float:
 def _table() -> dict[tuple[str, int], dict[int, int]]:
     """{(network, channels): {image side: operations of one image}}."""
     with TABLE.open(encoding="utf-8", newline="") as file:
-        return {(row.pop("network"), int(row.pop("channels"))): {int(k): int(v) for k, v in row.items()}
-                for row in csv.DictReader(file)}
+        return {
+            (row.pop("network"), int(row.pop("channels"))): {int(k): int(v) for k, v in row.items()}
+            for row in csv.DictReader(file)
+        }
 
 
 def _attack_steps(kind: Class | None, hyper: dict) -> int:
@@ -170,10 +183,11 @@ def _attack_steps(kind: Class | None, hyper: dict) -> int:
     if kind is None or "AdversarialTraining" not in kind.lineage:
         return 0
     steps = (kind.options | hyper)["steps"]
-    return steps if isinstance(steps, int) else 0     # a wrong value is named when the cell is to be trained
+    return steps if isinstance(steps, int) else 0  # a wrong value is named when the cell is to be trained
 
 
 # -- images --------------------------------------------------------------------------------------------------
+
 
 def images_of(cell: Cell, scenario: Scenario, root: Path = ROOT) -> Images | None:
     """Counted where the partition was made, else from its parameters and the data set's size; None where that
@@ -190,7 +204,7 @@ def images_of(cell: Cell, scenario: Scenario, root: Path = ROOT) -> Images | Non
     except (OSError, KeyError, TypeError, ValueError):
         train, test = _training_images(scenario), _test_images(scenario)
     if kind == "pooled" and scenario.corruption is not None:
-        test *= 2                                     # as they are, and corrupted
+        test *= 2  # as they are, and corrupted
     return Images(train, test) if sum(train.values()) else None
 
 

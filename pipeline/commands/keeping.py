@@ -5,6 +5,7 @@ in between leaves an empty or a cut file, or none (docs/dvc-lock.md). `fedrepro 
 module, where a lock file is written whole, and keeps the outputs until the stage has ended; for what a
 plain `dvc repro` left cut, a copy of every whole lock file lies in .cells/locks.
 """
+
 import contextlib
 import fcntl
 import json
@@ -28,6 +29,7 @@ LOCKS = "dvc.lock", "data/dvc.lock", "papers/*/dvc.lock", "papers/*/*/dvc.lock",
 
 
 # -- lock files ----------------------------------------------------------------------------------------------
+
 
 def mend_locks(root: Path = ROOT) -> list[str]:
     """Copy every lock file that is whole; replace one that is not by its copy, else by git's, else remove it,
@@ -71,6 +73,7 @@ def damage(content: bytes, copy: bytes | None = None) -> str:
     """What is wrong with a lock file: empty, or no YAML of DVC's, or cut; "" where it is whole. A cut that is
     good YAML shows by what an earlier `copy` has behind its end."""
     import yaml
+
     if not content.strip(b"\0 \n"):
         return "is empty"
     try:
@@ -78,15 +81,16 @@ def damage(content: bytes, copy: bytes | None = None) -> str:
         before = list(_entries(copy)) if copy else []
     except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
         return "is cut"
-    last = re.split(rb"\n(?=  \S)", content)[-1]      # the entry of one stage
+    last = re.split(rb"\n(?=  \S)", content)[-1]  # the entry of one stage
     lost = [name for name in before if name not in stages]
     if not content.endswith(b"\n") or copy and last + b"    " in copy:
         return "is cut"
-    return f"lacks {len(lost)} of {len(before)} stages" if lost and lost == before[-len(lost):] else ""
+    return f"lacks {len(lost)} of {len(before)} stages" if lost and lost == before[-len(lost) :] else ""
 
 
 def _entries(content: bytes) -> dict:
     import yaml
+
     stages = yaml.load(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))["stages"]
     for entry in stages.values():
         entry["cmd"]
@@ -123,6 +127,7 @@ def _dvcs_lock(root: Path) -> Iterator[bool]:
 
 # -- outputs of stages ---------------------------------------------------------------------------------------
 
+
 def keep(outputs: Iterable[Path], folder: Path) -> None:
     """Link the files of those outputs that are there into the folder, which is new: .cells/kept/RUN/STAGE."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -135,7 +140,7 @@ def keep(outputs: Iterable[Path], folder: Path) -> None:
         else:
             _link(str(place), folder / str(number))
     listed = [path.relative_to(root).as_posix() for path in places]
-    files.write_json(folder / "places.json", seal({"places": listed}))        # last: else nothing is put back
+    files.write_json(folder / "places.json", seal({"places": listed}))  # last: else nothing is put back
 
 
 def _places(folder: Path) -> list[str]:
@@ -165,8 +170,11 @@ def put_back(folder: Path, when: str, allowed: Container[Path] | None = None) ->
         shutil.rmtree(folder, ignore_errors=True)
         raise
     left = {number for number in range(len(places)) if os.path.lexists(folder / str(number))}
-    wanted = when == ALWAYS or when == MISSING and (
-        len(left) < len(places) or not all(map(os.path.exists, places)))
+    wanted = (
+        when == ALWAYS
+        or when == MISSING
+        and (len(left) < len(places) or not all(map(os.path.exists, places)))
+    )
     for number, place in enumerate(places if wanted else []):
         if number not in left:
             continue
@@ -175,7 +183,7 @@ def put_back(folder: Path, when: str, allowed: Container[Path] | None = None) ->
         os.replace(folder / str(number), place)
     (folder / "places.json").unlink(missing_ok=True)  # first: a kill must not leave the rest to be put back
     shutil.rmtree(folder, ignore_errors=True)
-    with contextlib.suppress(OSError):                # others run still
+    with contextlib.suppress(OSError):  # others run still
         folder.parent.rmdir()
     return wanted and bool(places)
 
@@ -200,11 +208,12 @@ def put_back_of_the_dead(root: Path, outputs: Container[Path]) -> list[str]:
 def _link(source: str, target: str | Path) -> None:
     try:
         os.link(source, target)
-    except OSError:                                   # another file system
+    except OSError:  # another file system
         shutil.copy2(source, target)
 
 
 # -- DVC -----------------------------------------------------------------------------------------------------
+
 
 def write_whole(root: Path) -> None:
     """From now on DVC's YAML files are whole or absent in this process: they get their name once they are
@@ -230,7 +239,7 @@ def dvc() -> None:
 
     begin()
     write_whole(Path(Repo.find_root()))
-    sys.argv[0] = "dvc"                               # for its list of who reads and writes what
+    sys.argv[0] = "dvc"  # for its list of who reads and writes what
     sys.exit(main())
 
 

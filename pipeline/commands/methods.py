@@ -1,5 +1,6 @@
 """`fedrepro methods`: every method that there is, in a line each; `--page` renews the table of
 docs/methods.md."""
+
 import importlib
 import textwrap
 

@@ -1,4 +1,5 @@
 """Begins a paper or a method: files that run as they are, to be changed."""
+
 import keyword
 import re
 from pathlib import Path
@@ -45,9 +46,9 @@ tables:
       label skew|Digits: {{scenario: mini}}
     columns: {{Acc.: weighted}}
 """
-PUBLISHED = '''paper,table,setting,dataset,column,method,value,std,note
+PUBLISHED = """paper,table,setting,dataset,column,method,value,std,note
 {key},1,label skew,Digits,Acc.,FedAvg,,,a number of the paper goes before the last two commas
-'''
+"""
 METHOD = '''"""{kind}: in one line what it does (Authors, year, Algorithm 1)."""
 from dataclasses import dataclass
 
@@ -88,7 +89,7 @@ def paper(name: str, root: Path = ROOT) -> int:
     folder = root / "papers" / name
     if folder.exists():
         raise FedReproError(f"{shorten(folder)}: there is such a folder already")
-    written(root)                                     # what is wrong with another paper is said before
+    written(root)  # what is wrong with another paper is said before
     order = max((load_paper(key, root).order for key in papers(root)), default=0) + 1
     _write(folder / "paper.yaml", PAPER.format(name=name, order=order))
     _write(folder / "published" / "table1.csv", PUBLISHED.format(key=name))
@@ -106,8 +107,11 @@ def method(name: str, paper: str | None = None, root: Path = ROOT) -> int:
         )
     if paper:
         load_paper(paper, root)
-    folder, tests = (root / "papers" / paper / "methods", root / "papers" / paper / "tests") if paper else \
-        (root / "pipeline" / "methods", root / "tests")
+    folder, tests = (
+        (root / "papers" / paper / "methods", root / "papers" / paper / "tests")
+        if paper
+        else (root / "pipeline" / "methods", root / "tests")
+    )
     file, test = folder / f"{name}.py", tests / f"test_{name}.py"
     if there := [path for path in (method_file(name, paper, root), file, test) if path and path.exists()]:
         raise FedReproError(f"{shorten(there[0])}: there is such a file already")

@@ -1,4 +1,5 @@
 """`fedrepro run CELL --seeds 7,8`: train with seeds of one's own, outside of what git and the tables hold."""
+
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -55,7 +56,7 @@ def train(chosen: Sequence[Cell], seeds: tuple[int, ...]) -> None:
     kinds = {cell.resolve()[0].arithmetic for cell in chosen}
     if len(kinds) > 1:
         raise ParamError("--seeds: the cells differ in `arithmetic`: name those of one kind at a time")
-    arithmetic.adopt(*kinds)                          # before torch is imported
+    arithmetic.adopt(*kinds)  # before torch is imported
     from pipeline.cells.training import train_cell
     from stages.partition import deal
 
@@ -68,8 +69,10 @@ def train(chosen: Sequence[Cell], seeds: tuple[int, ...]) -> None:
             deal(replace(scenario, seeds=list(seeds)), _where(cell), folder, f"{cell.paper}/{cell.scenario}")
             dealt.add(folder)
         print("\n".join(summary(own, train_cell(own))), flush=True)
-    print(f"To have them in the tables: add the seeds to `seeds` of {_where(chosen[0])}, then\n"
-          f"`fedrepro run {chosen[0]}`; a seed that was trained here is not trained again")
+    print(
+        f"To have them in the tables: add the seeds to `seeds` of {_where(chosen[0])}, then\n"
+        f"`fedrepro run {chosen[0]}`; a seed that was trained here is not trained again"
+    )
 
 
 def summary(cell: OwnSeeds, result: dict) -> list[str]:

@@ -1,4 +1,5 @@
 """`fedrepro report [PAPER]`, and the stages `report`: the pages from the results that are there."""
+
 import os
 
 from pipeline.report import render
@@ -8,6 +9,6 @@ from pipeline.schema import papers
 def main(paper: str | None = None) -> None:
     """Write reports/: the pages of one paper, or of all, and those over all papers. A file that cannot be
     used ends it with an error after the rest is written."""
-    os.environ.pop("FEDREPRO_MIRROR", None)           # pages are the same where data come from a mirror
+    os.environ.pop("FEDREPRO_MIRROR", None)  # pages are the same where data come from a mirror
     written = render([paper] if paper else papers())
     print(f"reports: {len(written)} files, start at reports/index.html")

@@ -5,6 +5,7 @@ verdict's outlook names. Cells are shared between claims, so that this is a budg
 (Khuller, Moss and Naor 1999): the most claims an hour first, and where few sets of cells fit at all, the best
 of every choice.
 """
+
 import math
 import textwrap
 from collections import Counter
@@ -25,30 +26,38 @@ from pipeline.report.verdicts import MOST, Chip, Evidence, Source, Verdict, judg
 from pipeline.report.words import counted, hours_words
 from pipeline.schema import MINIATURES, ROOT, Cell, load_paper
 
-FEW = 12                                          # sets of cells of which every choice is tried
-EVEN = 0.5       # chance that the seeds that would decide a claim do, if difference and spread stay
-WIDTH = 110                                       # columns at most
-Run = tuple[Cell, int]                            # the n-th seed of a cell, from 0
+FEW = 12  # sets of cells of which every choice is tried
+EVEN = 0.5  # chance that the seeds that would decide a claim do, if difference and spread stay
+WIDTH = 110  # columns at most
+Run = tuple[Cell, int]  # the n-th seed of a cell, from 0
 
 
 @dataclass(frozen=True)
 class Price:
     """What a cell costs."""
-    have: int                                     # seeds that are finished
-    hours: float                                  # of one process, for one more
+
+    have: int  # seeds that are finished
+    hours: float  # of one process, for one more
 
 
 @dataclass(frozen=True)
 class Need:
     """What a claim still needs."""
-    claim: str                                    # in words, with its paper and table
+
+    claim: str  # in words, with its paper and table
     runs: frozenset[Run]
-    value: float = 1.0                            # the chance that these runs settle it
-    figures: tuple[str, ...] = ()                 # stages that compute its numbers from the runs
+    value: float = 1.0  # the chance that these runs settle it
+    figures: tuple[str, ...] = ()  # stages that compute its numbers from the runs
 
     @classmethod
-    def of(cls, claim: str, seeds: dict[Cell, int], prices: dict[Cell, Price], value: float = 1.0,
-           figures: Iterable[str] = ()) -> "Need":
+    def of(
+        cls,
+        claim: str,
+        seeds: dict[Cell, int],
+        prices: dict[Cell, Price],
+        value: float = 1.0,
+        figures: Iterable[str] = (),
+    ) -> "Need":
         """From the seeds that each of its cells must have."""
         runs = {(cell, seed) for cell, count in seeds.items() for seed in range(prices[cell].have, count)}
         return cls(claim, frozenset(runs), value, tuple(figures))
@@ -57,20 +66,23 @@ class Need:
 @dataclass(frozen=True)
 class Bundle:
     """Runs that are worth making together, and the claims that they settle."""
+
     needs: list[Need]
-    cells: list[Cell]                             # that no earlier bundle has
+    cells: list[Cell]  # that no earlier bundle has
     hours: float
 
 
 @dataclass
 class Outlay:
     """What is still to be had: claims with what they need, the prices, and why other claims are left out."""
+
     needs: list[Need] = field(default_factory=list)
     prices: dict[Cell, Price] = field(default_factory=dict)
     without: Counter[str] = field(default_factory=Counter)
 
 
 # -- which runs to buy ---------------------------------------------------------------------------------------
+
 
 def hours_of(runs: Iterable[Run], prices: dict[Cell, Price]) -> float:
     """Of one process. All cells of a scenario that are trained have as many seeds as the one with the most,
@@ -88,17 +100,19 @@ def choose(needs: Sequence[Need], prices: dict[Cell, Price], budget: float) -> l
     every = {need.runs for need in needs}
     sets = sorted((runs for runs in every if hours_of(runs, prices) <= budget), key=_name)
     if len(sets) <= FEW:
-        unions = [frozenset().union(*some) for count in range(len(sets) + 1)
-                  for some in combinations(sets, count)]
+        unions = [
+            frozenset().union(*some) for count in range(len(sets) + 1) for some in combinations(sets, count)
+        ]
         fits = [runs for runs in unions if hours_of(runs, prices) <= budget]
         best = max(fits, key=lambda runs: (_value(needs, runs), -hours_of(runs, prices)))
         return _greedy(needs, [runs for runs in sets if runs <= best], prices, math.inf)
     return _greedy(needs, sets + _whole_scenarios(sets), prices, budget)
 
 
-def _greedy(needs: Sequence[Need], sets: list[frozenset[Run]], prices: dict[Cell, Price],
-            budget: float) -> list[Bundle]:
-    taken: dict[tuple[str, str], set[Run]] = {}       # by scenario, on whose runs alone a price depends
+def _greedy(
+    needs: Sequence[Need], sets: list[frozenset[Run]], prices: dict[Cell, Price], budget: float
+) -> list[Bundle]:
+    taken: dict[tuple[str, str], set[Run]] = {}  # by scenario, on whose runs alone a price depends
     have: frozenset[Run] = frozenset()
     found: list[Bundle] = []
     spent = 0.0
@@ -145,6 +159,7 @@ def _name(runs: frozenset[Run]) -> str:
 
 # -- what claims need ----------------------------------------------------------------------------------------
 
+
 def outlay(wanted: Sequence[str] = (), root: Path = ROOT) -> Outlay:
     """Of the papers named, or of all."""
     found = Outlay()
@@ -160,8 +175,9 @@ def outlay(wanted: Sequence[str] = (), root: Path = ROOT) -> Outlay:
     return found
 
 
-def _add(found: Outlay, verdict: Verdict, evidence: Evidence, cells: dict[Cell, status.Status],
-         root: Path) -> None:
+def _add(
+    found: Outlay, verdict: Verdict, evidence: Evidence, cells: dict[Cell, status.Status], root: Path
+) -> None:
     """What one claim needs, or why it is left out; nothing of one that is settled."""
     seeds, value, why = _wanted(verdict, evidence, cells, root)
     for cell in seeds:
@@ -181,13 +197,17 @@ def _add(found: Outlay, verdict: Verdict, evidence: Evidence, cells: dict[Cell, 
         found.without[why] += 1
 
 
-def _wanted(verdict: Verdict, evidence: Evidence, cells: dict[Cell, status.Status],
-            root: Path) -> tuple[dict[Cell, int], float, str]:
+def _wanted(
+    verdict: Verdict, evidence: Evidence, cells: dict[Cell, status.Status], root: Path
+) -> tuple[dict[Cell, int], float, str]:
     """(seeds that each cell must have, the chance that they settle the claim, why nothing can be planned)."""
     if verdict.chip == Chip.NOT_RUN:
         sources = {cell for cell, _ in _sources(verdict.claim, evidence)}
-        seeds = {cell: _seeds(cell, root) for cell in sources
-                 if cell not in cells or cells[cell].state != status.DONE}
+        seeds = {
+            cell: _seeds(cell, root)
+            for cell in sources
+            if cell not in cells or cells[cell].state != status.DONE
+        }
         return seeds, 1.0, "" if seeds else "wait for figures or for further seeds of cells that have run"
     if verdict.chip == Chip.UNDECIDED:
         if verdict.needed:
@@ -232,12 +252,13 @@ def _words(claim: Claim, evidence: Evidence) -> str:
 
 # -- what is printed -----------------------------------------------------------------------------------------
 
+
 def plan(budget: float, wanted: Sequence[str] = (), jobs: int | None = None, root: Path = ROOT) -> int:
     """Print the plan; returns the exit code. budget: hours, of `jobs` processes each."""
     if not math.isfinite(budget):
         raise ParamError(f"HOURS: expected a number of hours, found {budget}")
     for name in wanted:
-        load_paper(name, root)                        # reports a wrong name before anything is read
+        load_paper(name, root)  # reports a wrong name before anything is read
     print("\n".join(lines(outlay(wanted, root), budget, jobs, root)))
     return 0
 
@@ -252,24 +273,36 @@ def lines(found: Outlay, budget: float, jobs: int | None = None, root: Path = RO
         text = [*_chosen(bundles, budget, jobs), *_more_seeds(bundles, root), *_command(bundles, jobs)]
     rest = len(found.needs) - sum(len(bundle.needs) for bundle in bundles)
     text += [f"{counted(rest, 'other claim').capitalize()} would take more hours."] * bool(bundles and rest)
-    return text + [line for why, count in found.without.items() for line in textwrap.wrap(
-        f"Left out: {counted(count, 'claim')} that {why}.", status.columns(WIDTH), subsequent_indent="  ")]
+    return text + [
+        line
+        for why, count in found.without.items()
+        for line in textwrap.wrap(
+            f"Left out: {counted(count, 'claim')} that {why}.", status.columns(WIDTH), subsequent_indent="  "
+        )
+    ]
 
 
 def _chosen(bundles: list[Bundle], budget: float, jobs: int | None) -> list[str]:
     needs = [need for bundle in bundles for need in bundle.needs]
     spent, most = sum(bundle.hours for bundle in bundles), budget * (jobs or 1)
     times = f" ({jobs} processes for {hours_words(budget)})" if jobs and jobs > 1 else ""
-    text = [f"{counted(len(needs), 'claim').capitalize()} for about {_long(spent)} of one process, of "
-            f"{_long(most)}{times}:"]
+    text = [
+        f"{counted(len(needs), 'claim').capitalize()} for about {_long(spent)} of one process, of "
+        f"{_long(most)}{times}:"
+    ]
     for number, bundle in enumerate(bundles, 1):
         text += ["", f"{number:>2}. {_long(bundle.hours)}, {counted(len(bundle.needs), 'claim')}"]
         text += [_shortened(need.claim, f" ({need.value:.0%})" * (need.value < 1)) for need in bundle.needs]
-    said = ["", "A claim that waits counts as one, although its runs may leave it undecided.",
-            "Fetching, partitions and features come on top."]
+    said = [
+        "",
+        "A claim that waits counts as one, although its runs may leave it undecided.",
+        "Fetching, partitions and features come on top.",
+    ]
     if any(need.value < 1 for need in needs):
-        said += [f"({EVEN:.0%}) is the chance that so many seeds decide a claim, if difference and spread",
-                 "stay as they are."]
+        said += [
+            f"({EVEN:.0%}) is the chance that so many seeds decide a claim, if difference and spread",
+            "stay as they are.",
+        ]
     return text + said
 
 
@@ -288,11 +321,23 @@ def _more_seeds(bundles: list[Bundle], root: Path) -> list[str]:
         fresh = [seed for seed in range(last + 1 + len(mine)) if seed not in mine]
         key = _key(cell)
         if last >= len(mine):
-            seeds[key] = max(seeds.get(key, []), mine + fresh[:last + 1 - len(mine)], key=len)
-    lists = [textwrap.wrap(f"  {key}: {numbers}", status.columns(WIDTH), subsequent_indent="    ",
-                           break_on_hyphens=False) for key, numbers in seeds.items()]
-    return ["", "First write more seeds. Those that are finished stay; other cells of the",
-            "scenario count as stale until they have the new ones too.", *sum(lists, [])] if seeds else []
+            seeds[key] = max(seeds.get(key, []), mine + fresh[: last + 1 - len(mine)], key=len)
+    lists = [
+        textwrap.wrap(
+            f"  {key}: {numbers}", status.columns(WIDTH), subsequent_indent="    ", break_on_hyphens=False
+        )
+        for key, numbers in seeds.items()
+    ]
+    return (
+        [
+            "",
+            "First write more seeds. Those that are finished stay; other cells of the",
+            "scenario count as stale until they have the new ones too.",
+            *sum(lists, []),
+        ]
+        if seeds
+        else []
+    )
 
 
 def _key(cell: Cell) -> str:
@@ -315,9 +360,11 @@ def _too_little(found: Outlay) -> list[str]:
         return ["Nothing to plan: no claim waits for cells that could be trained."]
     least = min(found.needs, key=lambda need: hours_of(need.runs, found.prices))
     cells = ", ".join(sorted({str(cell) for cell, _ in least.runs}))
-    return [f"Too little for any claim. The cheapest takes {_long(hours_of(least.runs, found.prices))}:",
-            _shortened(least.claim),
-            *textwrap.wrap(f"It needs {cells}.", status.columns(WIDTH), break_on_hyphens=False)]
+    return [
+        f"Too little for any claim. The cheapest takes {_long(hours_of(least.runs, found.prices))}:",
+        _shortened(least.claim),
+        *textwrap.wrap(f"It needs {cells}.", status.columns(WIDTH), break_on_hyphens=False),
+    ]
 
 
 def _long(hours: float) -> str:

@@ -13,6 +13,7 @@ by the spread over the seeds of its scenario: s is the residual standard deviati
 (block design), of a cell that spreads more than the others its own, and means of n seeds agree within
 t s sqrt(2 / n).
 """
+
 import csv
 import io
 import shutil
@@ -39,7 +40,7 @@ from pipeline.report.statistics import Design
 from pipeline.schema import MINIATURE, ROOT, Cell, load_paper, papers
 
 FOLDER = "reproduction"
-DONE = ".cells/reproduced"                       # of the clone: the papers whose stages have all run once
+DONE = ".cells/reproduced"  # of the clone: the papers whose stages have all run once
 LEVEL = 0.05
 COLUMNS = ["cell", "committed", "here", "difference", "tolerance", "agreement"]
 SAME, WITHIN, BEYOND = "same bits", "within the seeds' spread", "beyond the seeds' spread"
@@ -48,6 +49,7 @@ SAME, WITHIN, BEYOND = "same bits", "within the seeds' spread", "beyond the seed
 @dataclass(frozen=True)
 class Comparison:
     """A cell's accuracy in git and on this machine, percent; `tolerance` is None where no spread is known."""
+
     cell: Cell
     label: str
     committed: float
@@ -130,7 +132,7 @@ def prepare(root: Path, again: bool = False) -> Path:
             git(root, "clone", "--quiet", "--no-hardlinks", str(root), str(new))
     if moved := git(clone, "rev-parse", "HEAD") != commit:
         git(clone, "fetch", "--quiet", str(root), commit)
-    if moved or again:                               # first: a kill must not leave them to the new commit
+    if moved or again:  # first: a kill must not leave them to the new commit
         (clone / DONE).unlink(missing_ok=True)
         shutil.rmtree(clone / ".cells", ignore_errors=True)
     if moved:
@@ -143,7 +145,7 @@ def committed(clone: Path, names: Iterable[str]) -> Iterator[Path]:
     """A folder with the results of these papers' miniatures at the clone's commit."""
     with tempfile.TemporaryDirectory(prefix="fedrepro-committed-") as folder:
         runs = git(clone, "ls-files", *[f"papers/{name}/runs/{MINIATURE}/*" for name in names]).splitlines()
-        if runs:                                     # without a name it would be the whole commit
+        if runs:  # without a name it would be the whole commit
             git(clone, "archive", "--output", f"{folder}/results.tar", "HEAD", "--", *runs)
             with tarfile.open(f"{folder}/results.tar") as archive:
                 archive.extractall(folder, filter="data")
@@ -159,6 +161,7 @@ def _environment(root: Path, clone: Path) -> dict[str, str]:
 
 # -- comparing -----------------------------------------------------------------------------------------------
 
+
 def compare(committed: Path, here: Path) -> list[Comparison]:
     """The cells of the miniatures that both folders have."""
     old, new = (_miniatures(root) for root in (committed, here))
@@ -169,8 +172,16 @@ def compare(committed: Path, here: Path) -> list[Comparison]:
     for cell in sorted(old.keys() & new.keys(), key=str):
         before, now = (float(np.mean(_accuracies(side[cell]))) for side in (old, new))
         texts = [(cell.folder(root) / "history.csv").read_bytes() for root in (committed, here)]
-        found.append(Comparison(cell, load_paper(cell.paper).label(cell.method), before, now,
-                                tolerance(spread[cell], len(old[cell]["seeds"])), texts[0] == texts[1]))
+        found.append(
+            Comparison(
+                cell,
+                load_paper(cell.paper).label(cell.method),
+                before,
+                now,
+                tolerance(spread[cell], len(old[cell]["seeds"])),
+                texts[0] == texts[1],
+            )
+        )
     return found
 
 
@@ -178,8 +189,10 @@ def spreads(cells: dict[Cell, dict]) -> dict[Cell, tuple[float, int]]:
     """(s, df) of every cell of a scenario: the residual standard deviation of accuracy over methods and
     seeds, method and seed taken out; of a cell that spreads more than the others, its own. (0, 0) where there
     are too few."""
-    rows = {str(cell): dict(zip(result["seeds"], _accuracies(result), strict=True))
-            for cell, result in cells.items()}
+    rows = {
+        str(cell): dict(zip(result["seeds"], _accuracies(result), strict=True))
+        for cell, result in cells.items()
+    }
     design = Design(rows, rows)
     found = dict.fromkeys(cells, (design.s, design.df))
     for cell in cells:
@@ -206,6 +219,7 @@ def _accuracies(result: dict) -> list[float]:
 
 
 # -- saying it -----------------------------------------------------------------------------------------------
+
 
 def summary(found: list[Comparison], committed: Path, here: Path) -> list[str]:
     """Same type of processor or not; how many cells have the same bits; of the others how many agree, and the
@@ -242,8 +256,10 @@ def machine_words(committed: Path, here: Path) -> str:
         key: value for cell in old.keys() & new.keys() for key, value in new[cell]["versions"].items()
     } or machine()
     if recorded.get("processor") != ours.get("processor"):
-        return (f"Processor:     {ours.get('processor')}; the committed numbers come from another type, "
-                f"{recorded.get('processor')}")
+        return (
+            f"Processor:     {ours.get('processor')}; the committed numbers come from another type, "
+            f"{recorded.get('processor')}"
+        )
     others = [
         f"{key} {ours.get(key)} (committed: {recorded[key]})"
         for key in recorded

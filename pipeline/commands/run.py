@@ -5,6 +5,7 @@ without one, all of ./dvc.yaml. A cell whose results are in git is not trained f
 unless a stage that is run needs them. A failed stage stops only what needs it; the exit code is then 1. After
 Ctrl-C (130) the next call goes on.
 """
+
 import difflib
 import json
 import os
@@ -40,18 +41,24 @@ from pipeline.errors import NO_REPOSITORY, FedReproError, ParamError, conflict, 
 from pipeline.place import cores
 from pipeline.schema import MINIATURE, MINIATURES, ROOT, Cell, load_paper, papers, planned, shorten
 
-SECONDS_BETWEEN_LINES = 10.0             # without a terminal
+SECONDS_BETWEEN_LINES = 10.0  # without a terminal
 SECONDS_BETWEEN_TABLES = 0.5
-PROJECT = "dvc.yaml"                     # what is run without a target
-FEW = 5                                  # names of stages in an error
-MOST = 8                                 # stages that run, in a line
-NARROWEST = 20                           # columns of a stage's name, in 80 of a terminal
-QUEUED = ("queued", "waits")             # in a cluster's queue, or for room there
-TAIL = 8                                 # lines of the log of a failed stage
+PROJECT = "dvc.yaml"  # what is run without a target
+FEW = 5  # names of stages in an error
+MOST = 8  # stages that run, in a line
+NARROWEST = 20  # columns of a stage's name, in 80 of a terminal
+QUEUED = ("queued", "waits")  # in a cluster's queue, or for room there
+TAIL = 8  # lines of the log of a failed stage
 
 
-def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = False, on: str = "local",
-         seeds: str = "", **options: str) -> int:
+def main(
+    stages: Sequence[str] = (),
+    jobs: int | None = None,
+    force: bool = False,
+    on: str = "local",
+    seeds: str = "",
+    **options: str,
+) -> int:
     """Run the stages; returns the exit code. `seeds`: train cells with these instead, outside of git; `on`
     and `options`: see `pipeline.engines.engine`."""
     check_environment(here=on == "local")
@@ -61,7 +68,7 @@ def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = Fals
         raise ParamError("--force: a cluster trains what is missing; train again on this machine")
     chosen = [target for stage in stages for target in targets(stage)]
     if stages and Path.cwd().is_relative_to(ROOT) and not any(map(_is_place, stages)):
-        os.chdir(ROOT)                   # a paper's or a cell's name means the same in every folder
+        os.chdir(ROOT)  # a paper's or a cell's name means the same in every folder
     if Path.cwd().is_relative_to(ROOT) and (other := sync(check=True)):
         raise FedReproError(f"{shorten(other[0])}: not as paper.yaml says; `fedrepro sync` writes it")
     if not chosen and not Path(PROJECT).exists():
@@ -83,8 +90,10 @@ def main(stages: Sequence[str] = (), jobs: int | None = None, force: bool = Fals
         if near or len(groups) <= FEW:
             raise FedReproError(unknown("stage", target, near or groups)) from None
         some = ", ".join(map(repr, difflib.get_close_matches(target, groups, n=FEW, cutoff=0.0)))
-        raise FedReproError(f"unknown stage {target!r} ({some} and {len(groups) - FEW} others; "
-                            "a paper, a cell or `mini` will do)") from None
+        raise FedReproError(
+            f"unknown stage {target!r} ({some} and {len(groups) - FEW} others; "
+            "a paper, a cell or `mini` will do)"
+        ) from None
     except DvcException as error:
         raise FedReproError(_told(error)) from None
     except KeyboardInterrupt:
@@ -131,7 +140,7 @@ def _is_place(name: str) -> bool:
 def targets(name: str) -> list[str]:
     """What `dvc repro --glob` takes for a stage, a cell (fedcrl/mini/fedprox), a scenario (fedcrl/mini), a
     paper (fedcrl) or `mini` and `across`, of every paper."""
-    if not name.strip(":"):                          # of a variable that is not set; to DVC it is every stage
+    if not name.strip(":"):  # of a variable that is not set; to DVC it is every stage
         raise ParamError("run: a stage without a name")
     if name in MINIATURES:
         return [
@@ -152,7 +161,7 @@ def targets(name: str) -> list[str]:
         return [cell.stage(paper) for cell in cells]
     if name.count("/") == 2:
         cell = Cell.parse(name)
-        cell.resolve()                               # reports a wrong name before DVC reads everything
+        cell.resolve()  # reports a wrong name before DVC reads everything
         return [cell.stage(load_paper(cell.paper)) or name]
     return [name]
 
@@ -165,7 +174,7 @@ def run(schedule: Schedule, jobs: int, engine: Engine) -> int:
     # Sets a flag: an exception could interrupt DVC while it writes a file in this process.
     def stop(number, frame) -> None:
         if stopped:
-            engine.kill()                # on the second signal
+            engine.kill()  # on the second signal
         stopped.append(number)
 
     before = {
@@ -176,7 +185,7 @@ def run(schedule: Schedule, jobs: int, engine: Engine) -> int:
             while not stopped and schedule.of(WAITING, READY, RUNNING):
                 schedule.check(SECONDS_BETWEEN_TABLES)
                 if unchecked and schedule.of(READY):
-                    for cell in unchecked:           # now, not hours of other stages later
+                    for cell in unchecked:  # now, not hours of other stages later
                         runnable(cell)
                     unchecked = []
                 schedule.launch(engine)
@@ -216,7 +225,7 @@ def _summary(schedule: Schedule, display: "Plain", stopped: bool) -> int:
     if stopped:
         running = [task.name for task in schedule.of(RUNNING)]
         names = ", ".join(running[:MOST]) + f" and {len(running) - MOST} more" * (len(running) > MOST)
-        anew = schedule.force and os.environ.get("FEDREPRO_FORCE", "1")         # not so in `make repro`
+        anew = schedule.force and os.environ.get("FEDREPRO_FORCE", "1")  # not so in `make repro`
         way = "begins again, since it has --force" if anew else "goes on from here"
         print(f"stopped{': ' * bool(names)}{names}; the same command {way}", file=sys.stderr)
         return 130
@@ -224,6 +233,7 @@ def _summary(schedule: Schedule, display: "Plain", stopped: bool) -> int:
 
 
 # -- what is shown -------------------------------------------------------------------------------------------
+
 
 class Plain:
     """A line for every stage that ended; now and then one about those that run."""
@@ -346,6 +356,7 @@ class Table(Plain):
 
     def __init__(self, schedule: Schedule, jobs: int, console):
         from rich.live import Live
+
         super().__init__(schedule, jobs)
         self.every = SECONDS_BETWEEN_TABLES
         self.live = Live(console=console, auto_refresh=False, transient=True)
@@ -367,13 +378,21 @@ class Table(Plain):
         from rich.table import Table as Grid
 
         columns: list[tuple[str, int, Literal["left", "right"]]] = [
-            ("training", 22, "left"), ("accuracy", 8, "right"), ("time", 7, "right"), ("left", 7, "right")]
+            ("training", 22, "left"),
+            ("accuracy", 8, "right"),
+            ("time", 7, "right"),
+            ("left", 7, "right"),
+        ]
         size, total = self.live.console.size, self.total(now)
         room = max(size.width - sum(width + 3 for _, width, _ in columns) - 4, NARROWEST)
-        lines = -(-len(total) // size.width) + 6                      # of all but the rows
+        lines = -(-len(total) // size.width) + 6  # of all but the rows
         rows, rest = self.rows(now, max(size.height - lines, 1), room)
-        grid = Grid(box=box.SIMPLE_HEAD, caption=f"  and {rest}\n{total}" if rest else total,
-                    caption_justify="left", caption_style="bold")
+        grid = Grid(
+            box=box.SIMPLE_HEAD,
+            caption=f"  and {rest}\n{total}" if rest else total,
+            caption_justify="left",
+            caption_style="bold",
+        )
         grid.add_column("stage", min_width=NARROWEST, no_wrap=True)
         for title, width, side in columns:
             grid.add_column(title, justify=side, min_width=width, no_wrap=True)
@@ -391,10 +410,11 @@ def _fitted(name: str, where: str, width: int) -> str:
     room for both."""
     place = f" ({where})" if where and width - len(where) - 3 >= min(len(name), NARROWEST) else ""
     room = width - len(place)
-    return (name if len(name) <= room else f"…{name[1 - room:]}") + place
+    return (name if len(name) <= room else f"…{name[1 - room :]}") + place
 
 
 def _display(schedule: Schedule, jobs: int) -> Plain:
     from rich.console import Console
+
     console = Console()
     return Table(schedule, jobs, console) if console.is_terminal else Plain(schedule, jobs)

@@ -1,7 +1,8 @@
 """Which DVC stage may run when, and the processes that run them. `pipeline/commands/run.py` is the command.
 
 DVC itself says what depends on what and what has changed. It lets several `dvc repro -s` work at once if each
-waits for the lock (`--wait-for-lock`) and something else keeps the order; this module does. """
+waits for the lock (`--wait-for-lock`) and something else keeps the order; this module does."""
+
 import contextlib
 import json
 import logging
@@ -25,7 +26,7 @@ TAIL = 20  # lines of a log, in which DVC's last words are
 # Seconds of one core, on the processor of benchmarks/README.md.
 OVERHEAD = 5.0  # what a stage costs besides its training: DVC, imports, files
 ENDING = 2.0  # of these, after the last round
-EXPECTED = {"stages.report": 14.0, "stages.figures": 3.0, "pipeline import": 8.0}      # on top
+EXPECTED = {"stages.report": 14.0, "stages.figures": 3.0, "pipeline import": 8.0}  # on top
 IMPORTED = 0.2  # the runs of a cell, or of its tuning, in MLflow
 # What becomes of a stage.
 WAITING, READY, RUNNING = "waiting", "ready", "running"
@@ -35,22 +36,23 @@ DONE, UNCHANGED, FAILED, SKIPPED = "done", "unchanged", "failed", "skipped"
 @dataclass(eq=False)
 class Task:
     """A stage, what is known of it and what has become of it."""
-    stage: Any                           # DVC's own
-    name: str                            # as `dvc repro` takes it
+
+    stage: Any  # DVC's own
+    name: str  # as `dvc repro` takes it
     log: Path
-    cell: str | None = None              # <paper>/<scenario>/<method> where the stage trains one
-    known: list[float] = field(default_factory=list)     # seconds of each seed when it was last trained
-    work: float = OVERHEAD               # seconds of one core that are expected
-    rank: float = 0.0                    # work of the longest chain of stages that begins here
+    cell: str | None = None  # <paper>/<scenario>/<method> where the stage trains one
+    known: list[float] = field(default_factory=list)  # seconds of each seed when it was last trained
+    work: float = OVERHEAD  # seconds of one core that are expected
+    rank: float = 0.0  # work of the longest chain of stages that begins here
     state: str = WAITING
     upstream: list["Task"] = field(default_factory=list)
     downstream: list["Task"] = field(default_factory=list)
     process: "Job | None" = None
-    workers: int = 1                     # cores that it was given
+    workers: int = 1  # cores that it was given
     begun: float = 0.0
-    seconds: float = 0.0                 # how long it took
-    blocker: str = ""                    # who uses its files: another process, which it waits for
-    ask_at: float = 0.0                  # when to ask again whether that one has ended
+    seconds: float = 0.0  # how long it took
+    blocker: str = ""  # who uses its files: another process, which it waits for
+    ask_at: float = 0.0  # when to ask again whether that one has ended
 
     @property
     def events(self) -> Path:
@@ -90,8 +92,8 @@ class Task:
             if line.strip() and not re.match("Running stage |> ", line)
         ]
         at = next((k for k, line in enumerate(lines) if line.startswith("ERROR: ")), len(lines))
-        ours, dvcs = lines[:at], lines[at:at + 1]
-        if dvcs and "failed to run: " not in dvcs[0]:                 # an error of DVC itself
+        ours, dvcs = lines[:at], lines[at : at + 1]
+        if dvcs and "failed to run: " not in dvcs[0]:  # an error of DVC itself
             return dvcs[0]
         return next(
             (line for line in reversed(ours) if line.startswith("error: ")),
@@ -118,10 +120,11 @@ class Schedule:
     def __init__(self, targets: list[str], force: bool = False, say: Callable[[str], object] = print):
         from dvc.repo import Repo
         from dvc.repo.reproduce import get_active_graph, plan_repro
+
         logging.getLogger("dvc").setLevel(logging.CRITICAL)  # its warnings and bars would break our table
         self.repo, self.force = Repo(), force
         root = Path(self.repo.root_dir)
-        keeping.write_whole(root)                     # also of cells that a cluster has trained
+        keeping.write_whole(root)  # also of cells that a cluster has trained
         with _alone(self.repo, say):
             for line in keeping.mend_held_locks(root):
                 say(line)
@@ -131,7 +134,7 @@ class Schedule:
                 say(line)
             planned = plan_repro(graph, self._collect(targets))
         logs = root / ".cells" / "logs"
-        self.tasks: list[Task] = []                                   # upstream before downstream
+        self.tasks: list[Task] = []  # upstream before downstream
         by_stage = {}
         for stage in planned:
             name = stage.addressing
@@ -152,6 +155,7 @@ class Schedule:
         """
         from dvc.lock import LockError
         from dvc.repo import lock_repo
+
         until = time.monotonic() + seconds
         if next(self._unchecked(), None) is None:
             return
@@ -165,6 +169,7 @@ class Schedule:
 
     def _check(self, task: Task) -> None:
         from dvc.lock import LockError
+
         task.blocker = ""
         try:
             changed = task.stage.changed(allow_missing=not self.force and task.pictures_alone_missing())
@@ -172,7 +177,7 @@ class Schedule:
             if task.waits(str(error)):
                 return
             changed = True
-        except Exception:                # `dvc repro` will report it in the stage's log
+        except Exception:  # `dvc repro` will report it in the stage's log
             changed = True
         task.state = READY if self.force or changed else UNCHANGED
 
@@ -200,7 +205,7 @@ class Schedule:
                 continue
             task.seconds = time.monotonic() - task.begun
             task.state = DONE if code == 0 else FAILED
-            blocked = code and task.waits("\n".join(task.tail(TAIL)))   # its DVC has deleted nothing
+            blocked = code and task.waits("\n".join(task.tail(TAIL)))  # its DVC has deleted nothing
             keeping.put_back(task.kept, when=keeping.NEVER if code == 0 or blocked else keeping.MISSING)
             if blocked:
                 continue
@@ -249,6 +254,7 @@ class Schedule:
     def _collect(self, targets: list[str]) -> list:
         from dvc.repo.stage import PROJECT_FILE
         from dvc.stage.exceptions import StageFileDoesNotExistError, StageNotFound
+
         stages = []
         for target in targets or [PROJECT_FILE]:
             found = []
@@ -284,11 +290,14 @@ class Schedule:
         """About how many files of results MLflow does not know: those of this run, or all where it has no
         database yet."""
         from pipeline.cells.tracking import database  # here: it brings pandas, which most runs do without
+
         root = Path(self.repo.root_dir)
         if (file := database(root)) is None or (root / file).exists():
             return sum(task.cell is not None for task in self.tasks)
-        return sum(len(list(root.glob(f"papers/*/{files}")))
-                   for files in ("runs/*/*/result.json", "tuning/*/*/result.json", "tuning/*/*.json"))
+        return sum(
+            len(list(root.glob(f"papers/*/{files}")))
+            for files in ("runs/*/*/result.json", "tuning/*/*/result.json", "tuning/*/*.json")
+        )
 
     def _unchecked(self) -> Iterator[Task]:
         waiting = sorted(self.of(WAITING), key=lambda task: -task.rank)
@@ -300,7 +309,7 @@ class Schedule:
         )
 
     def _start(self, task: Task, engine: "Engine") -> None:
-        if not engine.far(task):         # DVC deletes them first; what comes back from elsewhere is renamed
+        if not engine.far(task):  # DVC deletes them first; what comes back from elsewhere is renamed
             keeping.keep((Path(out.fs_path) for out in task.stage.outs), task.kept)
         task.process = engine.submit(task, self.force)
         task.state, task.begun = RUNNING, time.monotonic()
@@ -310,10 +319,11 @@ class Schedule:
 def _alone(repo, say: Callable[[str], object]) -> Iterator[None]:
     """With DVC's lock; where another process has it, says which and waits."""
     from dvc.lock import LockError
+
     told = False
     while True:
         try:
-            repo.lock.lock()             # tries for three seconds
+            repo.lock.lock()  # tries for three seconds
             break
         except LockError:
             if not told:
@@ -328,6 +338,7 @@ def _alone(repo, say: Callable[[str], object]) -> Iterator[None]:
 def _holder(lock: Path) -> str:
     """`process 123: dvc repro`, from the number that DVC leaves in its lock file."""
     import psutil
+
     try:
         pid = int(lock.read_text(encoding="utf-8"))
         return f"process {pid}: {_shown(' '.join(psutil.Process(pid).cmdline()))}"
@@ -344,15 +355,15 @@ def _forget_the_dead(path: Path) -> None:
     """Mend DVC's list of which process reads and writes what, which a killed DVC leaves wrong. The caller
     holds the lock. A truncated list stops every command; an entry of a zombie process, as kill -9 leaves one
     in a container, blocks its stage; so does one of this process, which DVC could not take out again after
-    it had looked at a stage: the list could not be written. """
+    it had looked at a stage: the list could not be written."""
+
     def holds(user: dict) -> bool:
         return user["pid"] != os.getpid() and alive(user["pid"])
 
     try:
         lists = json.loads(path.read_text(encoding="utf-8"))
         readers = {
-            name: [user for user in users if holds(user)]
-            for name, users in lists.get("read", {}).items()
+            name: [user for user in users if holds(user)] for name, users in lists.get("read", {}).items()
         }
         writers = {name: user for name, user in lists.get("write", {}).items() if holds(user)}
         path.write_text(

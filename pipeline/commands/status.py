@@ -5,6 +5,7 @@ A cell is done, stale (its result was made by other code, parameters, seeds or p
 cannot be read), failed (its last run ended with an error), missing, or without a stage (no grid of paper.yaml
 holds it yet). Neither torch nor DVC is loaded, so that it takes only seconds.
 """
+
 import contextlib
 import dataclasses
 import json
@@ -45,19 +46,20 @@ from pipeline.sealing import is_sealed
 
 DONE, STALE, FAILED, MISSING, UNPLANNED = STATES = "done", "stale", "failed", "missing", "no stage"
 LEFT = (STALE, FAILED, MISSING)
-NAME = 20                                             # columns of a name; a longer one has a line of its own
+NAME = 20  # columns of a name; a longer one has a line of its own
 WIDTH = 80
 
 
 @dataclass(frozen=True)
 class Status:
     """A cell: its state, the stage that trains it, and the hours of training left."""
+
     state: str
-    stage: str = ""                                   # as `dvc repro` takes it; empty where there is none
+    stage: str = ""  # as `dvc repro` takes it; empty where there is none
     error: str = ""
     hours: float | None = None  # of one process; None where nothing is left or no estimate is possible
-    like: bool = True                                 # the estimate comes from the same networks and data set
-    machines: tuple[str, ...] = ()                    # kinds of machine that a finished cell was trained on
+    like: bool = True  # the estimate comes from the same networks and data set
+    machines: tuple[str, ...] = ()  # kinds of machine that a finished cell was trained on
     verified: str = ""  # what shows that today's code gives a result of earlier code
 
     def document(self) -> dict:
@@ -75,6 +77,7 @@ class Status:
 @dataclass(frozen=True)
 class Overview:
     """A paper: its cells, and which of them each table shows."""
+
     paper: Paper
     cells: dict[Cell, Status]
     tables: dict[str, list[Cell]]  # name of the table ("miniature", "table II") -> its cells
@@ -89,6 +92,7 @@ class Overview:
 
 
 # -- which cells there are -----------------------------------------------------------------------------------
+
 
 def table_cells(key: str, paper: Paper, table: Table, root: Path = ROOT) -> list[Cell]:
     """The cells whose numbers a table prints, in its order."""
@@ -126,8 +130,12 @@ def overview(key: str, results: dict[Cell, dict], rates: list[Rate], root: Path 
     for cell in dict.fromkeys([*stages, *(cell for found in tables.values() for cell in found)]):
         cells[cell] = _status(cell, stages.get(cell, ""), results.get(cell), errors, rates, root)
     tables = {name: found for name, found in tables.items() if found}
-    return Overview(paper, cells, tables, {f"tuning of {scenario}": _tuned(key, scenario, errors, rates, root)
-                                           for scenario in paper.tuning})
+    return Overview(
+        paper,
+        cells,
+        tables,
+        {f"tuning of {scenario}": _tuned(key, scenario, errors, rates, root) for scenario in paper.tuning},
+    )
 
 
 def _tuned(key: str, scenario: str, errors: "Failures", rates: list[Rate], root: Path) -> dict[Cell, Status]:
@@ -138,7 +146,7 @@ def _tuned(key: str, scenario: str, errors: "Failures", rates: list[Rate], root:
         choosing = 0.0
         try:
             chosen = choices.tuned(cell, root)
-        except FedReproError:                         # not chosen yet, or to be chosen again
+        except FedReproError:  # not chosen yet, or to be chosen again
             chosen = Tuned.of(cell, (), seeds=tuple(asked.test_seeds))
             trial = Trial.of(cell, (), number=0, seeds=tuple(asked.seeds))
             choosing = asked.configurations * (estimate(trial, rates, root)[0] or 0)
@@ -171,6 +179,7 @@ def _status(
 
 
 # -- stale and failed ----------------------------------------------------------------------------------------
+
 
 def read_results(root: Path = ROOT) -> dict[Cell, dict]:
     """Every result, whole or not: one that cannot be read, was altered or has lost lines of its history is
@@ -208,8 +217,11 @@ def stale(cell: Cell, result: dict, root: Path = ROOT) -> bool:
     """
     try:
         scenario = cell.resolve(root)[0]
-        return (not provenance.current(result, cell, root) or set(result["seeds"]) != set(scenario.seeds)
-                or provenance.redrawn(result, scenario))
+        return (
+            not provenance.current(result, cell, root)
+            or set(result["seeds"]) != set(scenario.seeds)
+            or provenance.redrawn(result, scenario)
+        )
     # an unreadable result, or a scenario or method that no longer exists
     except (KeyError, TypeError, ParamError):
         return True
@@ -219,6 +231,7 @@ def stale(cell: Cell, result: dict, root: Path = ROOT) -> bool:
 class Failures:
     """Errors of cells whose last training failed: from the mark beside the checkpoints, or from the log of
     `pipeline.commands.run`."""
+
     root: Path
     marks: dict[Cell, str] = field(default_factory=dict)
 
@@ -264,6 +277,7 @@ def _digest_today(cell: Cell, mark: dict, root: Path) -> str:
 
 # -- what is shown -------------------------------------------------------------------------------------------
 
+
 def columns(most: int) -> int:
     """Of the terminal, or `most` where it is wider or there is none."""
     return min(most, shutil.get_terminal_size((most, 24)).columns)
@@ -301,8 +315,11 @@ def _mixed(overviews: dict[str, Overview]) -> Iterator[str]:
             count = Counter(kind for cell in cells for kind in found.cells[cell].machines)
             if len(count) > 1:
                 told = ", ".join(f"{cells} on {kind}" for kind, cells in count.most_common())
-                yield from textwrap.wrap(f"{key}, {name}: mixed machines, which round differently: {told}",
-                                         WIDTH, subsequent_indent="   ")
+                yield from textwrap.wrap(
+                    f"{key}, {name}: mixed machines, which round differently: {told}",
+                    WIDTH,
+                    subsequent_indent="   ",
+                )
 
 
 def _row(name: str, counts: tuple, left: str) -> str:
@@ -329,8 +346,12 @@ def _hours(statuses: list[Status]) -> str:
 
 
 def _legend(overviews: dict[str, Overview], rates: list[Rate]) -> Iterator[str]:
-    every = [one for found in overviews.values() for part in (found.cells, *found.tunings.values())
-             for one in part.values()]
+    every = [
+        one
+        for found in overviews.values()
+        for part in (found.cells, *found.tunings.values())
+        for one in part.values()
+    ]
     if any(status.state in LEFT for status in every):
         devices = " and ".join(sorted({rate.device for rate in rates}))
         yield from textwrap.wrap(
@@ -359,8 +380,12 @@ def _advice(overviews: dict[str, Overview]) -> Iterator[str]:
             own = f"papers/{key}/dvc.yaml"
             files = dict.fromkeys(found.cells[cell].stage.partition(":")[0] for cell in left)
             all_of = "all" if len(files) == 1 else "most"
-            commands += [(f"fedrepro run {key}", f"# {all_of} of {key}") if file == own else
-                         (f"fedrepro run {file}", "# a large grid of it") for file in files]
+            commands += [
+                (f"fedrepro run {key}", f"# {all_of} of {key}")
+                if file == own
+                else (f"fedrepro run {file}", "# a large grid of it")
+                for file in files
+            ]
         if any(one.state in LEFT for cells in found.tunings.values() for one in cells.values()):
             commands.append((f"fedrepro tune {key}", "# its tunings"))
     if not commands:
@@ -385,6 +410,7 @@ def _advice(overviews: dict[str, Overview]) -> Iterator[str]:
 
 def document(overviews: dict[str, Overview]) -> dict:
     """The same as JSON."""
+
     def counts(statuses: list[Status]) -> dict:
         count, (known, like, unknown) = Counter(status.state for status in statuses), hours(statuses)
         return {
@@ -415,8 +441,8 @@ def status(
     this table still needs."""
     try:
         for name in wanted:
-            load_paper(name, root)                    # reports a wrong name before anything is read
-        with contextlib.suppress(FedReproError):      # of a checkout where nobody may write
+            load_paper(name, root)  # reports a wrong name before anything is read
+        with contextlib.suppress(FedReproError):  # of a checkout where nobody may write
             for line in keeping.mend_locks(root):
                 print(line, file=sys.stderr)
         results = read_results(root)
@@ -428,7 +454,7 @@ def status(
             print(json.dumps(document(overviews), indent=2))
         else:
             print("\n".join(lines(overviews, rates)))
-    except BrokenPipeError:                           # `| head`
+    except BrokenPipeError:  # `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
@@ -437,6 +463,9 @@ def _stages(overviews: dict[str, Overview], table: str) -> list[str]:
     known = list(dict.fromkeys(name for found in overviews.values() for name in found.parts))
     if table not in known:
         raise ParamError(unknown("table", table, known))
-    return [one.stage for found in overviews.values() for one in found.parts.get(table, {}).values()
-            if one.state in LEFT and one.stage]
-
+    return [
+        one.stage
+        for found in overviews.values()
+        for one in found.parts.get(table, {}).values()
+        if one.state in LEFT and one.stage
+    ]

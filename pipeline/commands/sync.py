@@ -5,6 +5,7 @@ DVC has no way to include a file or to list folders, so the stages are written o
 and committed. The root's dvc.yaml knows no paper: it depends on folders under reports/ into which every
 paper's `results` stage writes.
 """
+
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -34,7 +35,7 @@ from pipeline.schema import (
 )
 
 TEMPLATE, TUNING = "dvc.yaml.j2", "tuning.yaml.j2"
-ENDS = (".csv", ".json")                              # of the files that a computed figure is drawn from
+ENDS = (".csv", ".json")  # of the files that a computed figure is drawn from
 
 
 def sync(root: Path = ROOT, check: bool = False) -> list[Path]:
@@ -58,8 +59,12 @@ def _others(root: Path, texts: dict[Path, str]) -> Iterator[Path]:
     """What DVC would read below papers/ beside the files written: another dvc.yaml, or a *.dvc."""
     for folder, inside, names in os.walk(root / "papers"):
         inside[:] = [name for name in inside if name not in (".git", ".dvc")]
-        yield from (path for name in names if name == "dvc.yaml" or name.endswith(".dvc")
-                    if (path := Path(folder, name)) not in texts)
+        yield from (
+            path
+            for name in names
+            if name == "dvc.yaml" or name.endswith(".dvc")
+            if (path := Path(folder, name)) not in texts
+        )
 
 
 def written(root: Path = ROOT) -> dict[Path, str]:
@@ -76,7 +81,7 @@ def written(root: Path = ROOT) -> dict[Path, str]:
             for name, grid in grids.items()
             if grid.apart
         }
-        if not (folder / stamps.FILE).exists():       # DVC waits for it
+        if not (folder / stamps.FILE).exists():  # DVC waits for it
             texts[folder / stamps.FILE] = stamps.HEADER
         if load_paper(key, root).tuning:
             texts[folder / "tuning" / "dvc.yaml"] = _tuning(key, root)
@@ -153,8 +158,10 @@ def _dependencies(key: str, folder: Path, context: dict) -> dict[str, list[str]]
         f"{mine}/{name}" for name in ("paper.yaml", "claims.csv", "published") if (folder / name).exists()
     ]
     sources = f"{mine}/sources.yaml"
-    return {"inputs": [*texts, sources, f"{mine}/runs/{MINIATURE}", *figures],
-            "report_deps": [sources, f"{mine}/runs", *[f"{mine}/figures"] * bool(figures)]}
+    return {
+        "inputs": [*texts, sources, f"{mine}/runs/{MINIATURE}", *figures],
+        "report_deps": [sources, f"{mine}/runs", *[f"{mine}/figures"] * bool(figures)],
+    }
 
 
 def _sets(scenario: Scenario) -> list[str]:

@@ -1,5 +1,6 @@
 """`fedrepro tune [PAPER[/SCENARIO[/METHOD]]]`: the stages of papers/<paper>/tuning/dvc.yaml, and the cells to
 compare with."""
+
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,8 +33,11 @@ def targets(name: str) -> list[str]:
         raise ParamError(f"{at}: not there; docs/running.md has an example")
     if rest and rest[0] not in tuning:
         known = rest[0] in paper.scenarios
-        raise ParamError(f"{at}: it does not list {rest[0]!r}; docs/running.md has an example" if known
-                         else f"{at}: {unknown('scenario', rest[0], tuning)}")
+        raise ParamError(
+            f"{at}: it does not list {rest[0]!r}; docs/running.md has an example"
+            if known
+            else f"{at}: {unknown('scenario', rest[0], tuning)}"
+        )
     cells = planned(key)
     for scenario in rest[:1] or tuning:
         for method in tuning[scenario].methods:

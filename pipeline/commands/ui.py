@@ -3,6 +3,7 @@
 A link names a view that is kept as a tag of the experiment, as MLflow's own button Share does: which runs,
 which columns, how they are grouped and sorted.
 """
+
 import json
 import os
 import re
@@ -23,11 +24,11 @@ from pipeline.commands.status import table_cells
 from pipeline.errors import FedReproError
 from pipeline.schema import MINIATURE, ROOT, Cell, load_paper, papers
 
-HOST = "127.0.0.1"                                    # MLflow asks for no password
-PATIENCE = 180.0                                      # seconds that the server may take to start
-COLUMNS = 6                                           # measures in a view at most
-SECONDS = 5.0                                         # between two lines of progress
-LONGEST = 5000                                        # characters that MLflow takes in a tag
+HOST = "127.0.0.1"  # MLflow asks for no password
+PATIENCE = 180.0  # seconds that the server may take to start
+COLUMNS = 6  # measures in a view at most
+SECONDS = 5.0  # between two lines of progress
+LONGEST = 5000  # characters that MLflow takes in a tag
 Results = dict[Cell, dict]
 
 
@@ -36,7 +37,7 @@ def ui(paper: str | None, port: int, root: Path = ROOT) -> int:
     A server that MLFLOW_TRACKING_URI names is not started, only linked to."""
     keys = [paper] if paper else list(papers(root))
     for key in keys:
-        load_paper(key, root)                         # an unknown one is said
+        load_paper(key, root)  # an unknown one is said
     try:
         click.echo("Bringing results into MLflow that it does not know yet")
         tracking.import_results(root, printed(root), _Progress())
@@ -47,7 +48,7 @@ def ui(paper: str | None, port: int, root: Path = ROOT) -> int:
         }
     except FedReproError:
         raise
-    except Exception as error:                        # whatever MLflow, SQLite or the network raises
+    except Exception as error:  # whatever MLflow, SQLite or the network raises
         raise FedReproError(tracking.no_answer(error, root)) from error
     if (address := tracking.uri(root)).startswith("http"):
         _show(links, address.rstrip("/"), root)
@@ -84,6 +85,7 @@ class _Progress:
 
 # -- views ---------------------------------------------------------------------------------------------------
 
+
 def views(key: str, found: Results, store: tracking.Store) -> Iterator[tuple[str, str]]:
     """(what it shows, path of the link) of a paper's views, which are written into its experiment: all runs
     of cells grouped by cell last, before them the methods of each table side by side, where two or more are
@@ -105,8 +107,13 @@ def views(key: str, found: Results, store: tracking.Store) -> Iterator[tuple[str
         name = re.sub(r"[^a-z0-9]+", "-", title.lower())
         store.client.set_experiment_tag(experiment, f"mlflow.sharedViewState.{name}", json.dumps(document))
         mode = "" if title == "all runs" else "&compareRunsMode=CHART"
-        yield title, (f"/#/experiments/{experiment}/runs?workflowType=machine_learning"
-                      f"&viewStateShareKey={name}{mode}")
+        yield (
+            title,
+            (
+                f"/#/experiments/{experiment}/runs?workflowType=machine_learning"
+                f"&viewStateShareKey={name}{mode}"
+            ),
+        )
 
 
 def comparisons(key: str, found: Results, root: Path) -> dict[str, list[Cell]]:
@@ -154,6 +161,7 @@ def columns(found: Results) -> list[str]:
 
 # -- the server ----------------------------------------------------------------------------------------------
 
+
 def free_port(first: int) -> int:
     """The port, or the next one on which nothing answers, which is said."""
     for port in range(first, min(first + 100, 65536)):
@@ -166,12 +174,29 @@ def free_port(first: int) -> int:
 
 
 def _serve(links: dict[str, dict[str, str]], port: int, root: Path) -> int:
-    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", tracking.uri(root),
-               "--host", HOST, "--port", str(port), "--workers", "1",
-               "--uvicorn-opts", "--log-level warning"]
+    command = [
+        sys.executable,
+        "-m",
+        "mlflow",
+        "server",
+        "--backend-store-uri",
+        tracking.uri(root),
+        "--host",
+        HOST,
+        "--port",
+        str(port),
+        "--workers",
+        "1",
+        "--uvicorn-opts",
+        "--log-level warning",
+    ]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    server = subprocess.Popen(command, cwd=root, start_new_session=True,
-                              env=os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"})
+    server = subprocess.Popen(
+        command,
+        cwd=root,
+        start_new_session=True,
+        env=os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+    )
     try:
         begun = time.monotonic()
         while not _answers(f"http://{HOST}:{port}/health"):
@@ -190,7 +215,7 @@ def _serve(links: dict[str, dict[str, str]], port: int, root: Path) -> int:
 
 
 def _answers(address: str) -> bool:
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))       # a proxy has another loopback
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy has another loopback
     try:
         with direct.open(address, timeout=5) as reply:
             return reply.status == 200

@@ -6,6 +6,7 @@ and every round is compared with what history.csv has of it. Where all agree, pa
 says so, and the result counts as today's. Where a value differs, its cell, round and name are printed,
 nothing is recorded, and the exit code is 1.
 """
+
 import json
 import os
 import signal
@@ -27,14 +28,14 @@ from pipeline.cells.progress import clock
 from pipeline.errors import FedReproError, unknown
 from pipeline.schema import ROOT, Cell, Seeded
 
-ALIKE = ("torch", "numpy")                        # of machines that round alike; else also the processor
+ALIKE = ("torch", "numpy")  # of machines that round alike; else also the processor
 NOT_COMPARED = ("seed", "round")
 # Between an Intel and an AMD processor without portable arithmetic, rounds of FedLSA's Office-Caltech
 # differ by less than 0.0001 of the loss until training has amplified the last bits (round 11), from a round
 # to the next by at most ten times more, and later by up to 1 % of the loss and 7 points (two images) of a
 # domain's accuracy.
-LEAST, GROWTH, MOST = 1e-4, 20.0, 0.05            # of the loss, as a share of it
-POINTS, MORE, MOST_POINTS = 4.0, 1000.0, 15.0     # of an accuracy, and for each unit of the loss's share
+LEAST, GROWTH, MOST = 1e-4, 20.0, 0.05  # of the loss, as a share of it
+POINTS, MORE, MOST_POINTS = 4.0, 1000.0, 15.0  # of an accuracy, and for each unit of the loss's share
 
 
 class Differs(Exception):
@@ -44,17 +45,18 @@ class Differs(Exception):
 @dataclass
 class Walk:
     """A cell's result, the seed that is trained once more, and how far that came."""
+
     cell: Cell
     result: dict
-    made: str                                     # digest of the code that trained the result
-    code: str                                     # and of today's
+    made: str  # digest of the code that trained the result
+    code: str  # and of today's
     root: Path
     seed: int
-    rows: dict[int, dict]                         # of the seed in history.csv, by round
-    history: str                                  # digest of that file
-    exact: bool = True                            # do the two machines round alike?
-    states: bool = True                           # had every round a state to compare?
-    grown: float = LEAST                          # largest difference of the loss so far, as a share of it
+    rows: dict[int, dict]  # of the seed in history.csv, by round
+    history: str  # digest of that file
+    exact: bool = True  # do the two machines round alike?
+    states: bool = True  # had every round a state to compare?
+    grown: float = LEAST  # largest difference of the loss so far, as a share of it
     machine: dict = field(default_factory=dict)
     walked: int = 0
     ended: bool = False
@@ -70,8 +72,14 @@ class Walk:
             raise FedReproError("its parameters have changed since; train it again")
         table = results.checked_history(cell, result, root)
         here = provenance.machine()["processor"]
-        seed = next((seed for seed, made_on in zip(result["seeds"], _machines(result))
-                     if made_on.get("processor") == here), result["seeds"][0])
+        seed = next(
+            (
+                seed
+                for seed, made_on in zip(result["seeds"], _machines(result))
+                if made_on.get("processor") == here
+            ),
+            result["seeds"][0],
+        )
         inputs.verify(Seeded(cell.paper, cell.scenario, cell.method, (seed,)), root)
         rows = {row["round"]: row for row in table[table["seed"] == seed].to_dict("records")}
         code = provenance.digest_of(cell, root, result["executor"])
@@ -90,14 +98,33 @@ class Walk:
 
     def start(self, folder: Path) -> subprocess.Popen:
         """Begin the training in an empty folder; its errors go to `errors` there."""
-        settings = {"DEVICE": "cpu", "EXECUTOR": self.result["executor"], "WORKERS": "1", "FORCE": "",
-                    "PRECISION": self.result["precision"], "TRACKING": "off", "EVENTS": ""}
+        settings = {
+            "DEVICE": "cpu",
+            "EXECUTOR": self.result["executor"],
+            "WORKERS": "1",
+            "FORCE": "",
+            "PRECISION": self.result["precision"],
+            "TRACKING": "off",
+            "EVENTS": "",
+        }
         with open(folder / "errors", "wb") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "pipeline.cells.walk", str(self.cell), str(self.seed),
-                 str(folder / "root"), str(self.root)],
-                cwd=self.root, text=True, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
-                env=os.environ | {f"FEDREPRO_{name}": value for name, value in settings.items()})
+                [
+                    sys.executable,
+                    "-m",
+                    "pipeline.cells.walk",
+                    str(self.cell),
+                    str(self.seed),
+                    str(folder / "root"),
+                    str(self.root),
+                ],
+                cwd=self.root,
+                text=True,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+                env=os.environ | {f"FEDREPRO_{name}": value for name, value in settings.items()},
+            )
         return self.process
 
     def stop(self, late: bool = False) -> None:
@@ -202,11 +229,13 @@ def verify(what: Iterable[str] = (), seconds: float = 60.0, jobs: int = 1, root:
             papers.add(walk.cell.paper)
         print(f"  {_kind(walk, outcome):<10} {walk.cell}: {outcome or walk.words(seconds)}", flush=True)
         found[_kind(walk, outcome)] += 1
-    for paper in sorted(papers):                      # by which DVC knows which cells are stale
+    for paper in sorted(papers):  # by which DVC knows which cells are stale
         subprocess.run([sys.executable, "-m", "stages.sources", paper], cwd=root, check=True)
     same, different = found["same"], found["DIFFERENT"]
-    print(f"{same} the same, {different} different, {found['no round'] + len(lacking)} not compared, in "
-          f"{clock(time.monotonic() - begun)}")
+    print(
+        f"{same} the same, {different} different, {found['no round'] + len(lacking)} not compared, in "
+        f"{clock(time.monotonic() - begun)}"
+    )
     return 1 if different or found["no round"] or lacking and asked else 0
 
 
@@ -226,7 +255,7 @@ def _outcomes(walks: list[Walk], seconds: float, jobs: int) -> Iterator[tuple[Wa
                     yield futures[done], str(error)
                 else:
                     yield futures[done], ""
-        finally:                                      # Ctrl-C waits for no training
+        finally:  # Ctrl-C waits for no training
             for future, walk in futures.items():
                 future.cancel()
                 walk.stop()
@@ -234,8 +263,10 @@ def _outcomes(walks: list[Walk], seconds: float, jobs: int) -> Iterator[tuple[Wa
 
 def _walks(asked: list[str], root: Path) -> tuple[list[Walk], list[str]]:
     """What is to be walked, the quickest round first, and a line for each cell that cannot be."""
-    cells = {Cell(path.parts[-5], *path.parts[-3:-1]): path
-             for path in sorted(root.glob("papers/*/runs/*/*/result.json"))}
+    cells = {
+        Cell(path.parts[-5], *path.parts[-3:-1]): path
+        for path in sorted(root.glob("papers/*/runs/*/*/result.json"))
+    }
     names = {name for cell in cells for name in (str(cell), f"{cell.paper}/{cell.scenario}", cell.paper)}
     for name in asked:
         if name not in names:
@@ -263,7 +294,7 @@ def _follow(walk: Walk, seconds: float) -> None:
             for line in process.stdout or ():
                 if not walk.machine:
                     timer.start()
-                if line.endswith("\n"):               # else it was stopped in the middle of it
+                if line.endswith("\n"):  # else it was stopped in the middle of it
                     walk.take(json.loads(line))
         finally:
             timer.cancel()

@@ -13,6 +13,7 @@ that one seed gives one result whatever the images. Views are uint8 of the same 
 | `weak`, `strong` | FCCL+'s public images; with `crop="padded"` as its release crops them |
 | `crop_flip_rotate` | RAHFL's and FCCL's public images; FCCL+'s Fashion-MNIST, strongly augmented |
 """
+
 import math
 from collections.abc import Callable
 from typing import Literal
@@ -24,13 +25,13 @@ from pipeline.data import image_operations as pillow
 from pipeline.data.image_operations import take
 from pipeline.devices import beside
 
-PAD = 4                                               # pixels around an image before a random crop
-TURN = 15.0                                           # degrees either way (RAHFL's public images)
+PAD = 4  # pixels around an image before a random crop
+TURN = 15.0  # degrees either way (RAHFL's public images)
 # A random resized crop's share of the area, its width : height, and the tries to fit it.
 SCALE, RATIO, TRIES = (0.2, 1.0), (3 / 4, 4 / 3), 10
 JITTER, HUE = 0.4, 0.1  # brightness, contrast and colour 1 +- .4; hue +- .1 of the circle
 P_JITTER, P_GREY, P_BLUR, P_FLIP = 0.8, 0.2, 0.5, 0.5
-RADIUS = (0.1, 2.0)                                   # of the Gaussian blur, pixels
+RADIUS = (0.1, 2.0)  # of the Gaussian blur, pixels
 
 WIDTH, DEPTH, SEVERITY = 3, 3, 3  # AugMix: chains, operations in one at most, strength of an operation
 NINE = (
@@ -49,6 +50,7 @@ ALL = (*NINE, "color", "contrast", "brightness", "sharpness")
 
 
 # -- whole views ---------------------------------------------------------------------------------------------
+
 
 def crop_flip(images: Tensor, generator: Generator) -> Tensor:
     """Reflect 4 pixels around, crop at random, flip half of them (FangXiuwen/RAHFL, Dataset/utils.py;
@@ -118,6 +120,7 @@ def augmix(images: Tensor, generator: Generator, operations: Literal["nine", "al
 
 # -- AugMix's parts ------------------------------------------------------------------------------------------
 
+
 def magnitude(operation: str, level: Tensor, side: int = 32) -> Tensor:
     """An operation's parameter at a level, 0.1 .. 3: bits kept, degrees, threshold, slope, pixels, or a
     factor; float64, without sign."""
@@ -153,7 +156,7 @@ def apply(images: Tensor, drawn: Tensor, level: Tensor, sign: Tensor) -> Tensor:
         out = _where(is_[name], out, getattr(pillow, name))
     for name in ("posterize", "solarize"):
         out = _where(is_[name], out, getattr(pillow, name), magnitude(name, level).long())
-    for name in ALL[len(NINE):]:
+    for name in ALL[len(NINE) :]:
         out = _where(is_[name], out, getattr(pillow, name), magnitude(name, level))
     maps = pillow.rotation(sign * magnitude("rotate", level) * is_["rotate"], *images.shape[2:])
     for column, name in ((1, "shear_x"), (3, "shear_y"), (2, "translate_x"), (5, "translate_y")):
@@ -171,6 +174,7 @@ def mix(images: Tensor, chained: Tensor, weights: Tensor, share: Tensor) -> Tens
 
 
 # -- draws and the parts of views ----------------------------------------------------------------------------
+
 
 def _uniform(generator: Generator, shape: int | tuple[int, ...], low: float, high: float) -> Tensor:
     """U(low, high), float64."""
@@ -226,8 +230,10 @@ def _resized_crop(images: Tensor, generator: Generator, size: int) -> Tensor:
     height, width = (area / ratio).sqrt().round(), (area * ratio).sqrt().round()
     fits = (height <= rows) & (width <= columns) & (height > 0) & (width > 0)
     first = fits.int().argmax(1, keepdim=True)
-    height, width = (torch.where(fits.any(1), side.gather(1, first)[:, 0], whole).long()
-                     for side, whole in ((height, rows), (width, columns)))
+    height, width = (
+        torch.where(fits.any(1), side.gather(1, first)[:, 0], whole).long()
+        for side, whole in ((height, rows), (width, columns))
+    )
     place = _uniform(generator, (2, n), 0.0, 1.0)
     top, left = (place[0] * (rows - height + 1)).long(), (place[1] * (columns - width + 1)).long()
     return pillow.resized_crop(images, top, left, height, width, size)

@@ -4,6 +4,7 @@ deterministic.
 `digits`: the 1,797 scans of 8x8 pixels. `digit_domains`: four domains derived from them. `photo_patches`:
 unlabelled patches of the two sample photographs.
 """
+
 from importlib import resources
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from pipeline.data.registry import REGISTRY
 from pipeline.data.store import TEST, TRAIN, Arrays
 
 SEED = 0
-SIDE = 16                                             # pixels of the derived domains and of the patches
+SIDE = 16  # pixels of the derived domains and of the patches
 TEST_SHARE = 0.2
 
 
@@ -83,7 +84,7 @@ def _photo_patches() -> tuple[Arrays, str, dict]:
     patches = []
     for photo in photos.images:
         rows, columns = photo.shape[0] // SIDE, photo.shape[1] // SIDE
-        cut = photo[:rows * SIDE, :columns * SIDE].reshape(rows, SIDE, columns, SIDE, 3)
+        cut = photo[: rows * SIDE, : columns * SIDE].reshape(rows, SIDE, columns, SIDE, 3)
         patches.append(cut.swapaxes(1, 2).reshape(-1, SIDE, SIDE, 3))
     images = np.concatenate(patches)
     none = np.zeros(len(images), np.int64)
@@ -96,6 +97,7 @@ def _photo_patches() -> tuple[Arrays, str, dict]:
 
 
 # -- the scans and how they are rendered -------------------------------------------------------------------
+
 
 def _scans() -> tuple[np.ndarray, np.ndarray, dict]:
     """(N, 8, 8) uint8, light ink on dark ground, the scans' 16 becoming 255; labels (N,); digest of

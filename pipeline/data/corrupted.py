@@ -5,6 +5,7 @@ The store's own form (pipeline/data/store.py), images 32x32 RGB in the order of 
 arrays (N,): kind.npy uint8, an index into meta["corruption"]["kinds"]; severity.npy uint8; rank.npy int32,
 the image's place in a random order of the training part, -1 for test images. Reading needs NumPy and Pillow.
 """
+
 import hashlib
 import math
 from collections.abc import Callable
@@ -23,7 +24,9 @@ from pipeline.schema import shorten
 SIDE = 32
 SUFFIX = "-corrupted"
 ARRAYS: dict[str, np.dtype] = {
-    "kind.npy": np.dtype(np.uint8), "severity.npy": np.dtype(np.uint8), "rank.npy": np.dtype(np.int32),
+    "kind.npy": np.dtype(np.uint8),
+    "severity.npy": np.dtype(np.uint8),
+    "rank.npy": np.dtype(np.int32),
 }
 
 
@@ -31,6 +34,7 @@ ARRAYS: dict[str, np.dtype] = {
 class Corrupted:
     """images uint8 (N, 32, 32, 3) mapped read-only, all of them corrupted; kind, severity, rank (N,);
     meta.json as a dict."""
+
     images: np.ndarray
     kind: np.ndarray
     severity: np.ndarray
@@ -145,8 +149,10 @@ def read(folder: Path) -> Corrupted:
                 f"{shorten(folder / name)} cannot be read ({' '.join(str(error).split())}); {again}"
             ) from None
         if values.dtype != dtype or values.shape != stored.labels.shape:
-            raise DataError(f"{shorten(folder / name)} holds {values.dtype} {values.shape}, "
-                            f"expected {dtype} {stored.labels.shape}; {again}")
+            raise DataError(
+                f"{shorten(folder / name)} holds {values.dtype} {values.shape}, "
+                f"expected {dtype} {stored.labels.shape}; {again}"
+            )
         arrays[name] = values
     if not np.array_equal(arrays["rank.npy"] < 0, stored.split == TEST):
         raise DataError(f"{shorten(folder / 'rank.npy')} does not fit split.npy; {again}")

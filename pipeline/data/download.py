@@ -1,4 +1,5 @@
 """Downloads files and unpacks archives: the result is whole and verified, or not there at all."""
+
 import contextlib
 import http.client
 import lzma
@@ -30,13 +31,13 @@ from pipeline.errors import DataError, FedReproError
 from pipeline.schema import shorten
 
 BLOCK = 1 << 20
-TIMEOUT = 30.0                                        # seconds without a byte
+TIMEOUT = 30.0  # seconds without a byte
 TRIES = 5
-PAUSE = 2.0                                           # seconds before the second try, doubled from try to try
-FINAL = {400, 401, 403, 404, 405, 410, 451}           # HTTP answers that another try does not change
+PAUSE = 2.0  # seconds before the second try, doubled from try to try
+FINAL = {400, 401, 403, 404, 405, 410, 451}  # HTTP answers that another try does not change
 MIB = 1 << 20
 LARGEST = 200  # an archive that unpacks to more than this many times its size ...
-SMALL = 1024 * MIB                                    # ... and to more than this is refused
+SMALL = 1024 * MIB  # ... and to more than this is refused
 # What tarfile, zipfile and the decompressors raise for a damaged (RuntimeError: encrypted) archive.
 DAMAGED = (
     tarfile.TarError,
@@ -51,6 +52,7 @@ DAMAGED = (
 
 
 # -- fetching ----------------------------------------------------------------------------------------------
+
 
 def fetch(
     url: str,
@@ -86,7 +88,7 @@ def fetch(
     try:
         check(part, checksum, shown=target, origin=f" from {url}")
     except DataError:
-        part.unlink()                                 # a wrong file cannot be continued into a right one
+        part.unlink()  # a wrong file cannot be continued into a right one
         raise
     os.replace(part, target)
     return target
@@ -116,12 +118,12 @@ def _transfer(url: str, part: Path, timeout: float) -> None:
         if error.code != 416:
             raise
         if error.headers.get("Content-Range") == f"bytes */{have}":
-            return                                    # it was complete already
+            return  # it was complete already
         part.unlink()
         raise urllib.error.URLError("the server holds another file than the one begun") from None
     with answer:
         if answer.status != 206 or not answer.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
-            have = 0                                  # the server ignored Range and sends the whole file
+            have = 0  # the server ignored Range and sends the whole file
         length = answer.headers.get("Content-Length")
         total = have + int(length) if length else None
         with _progress(part.name.removesuffix(".part"), have, total) as advance:
@@ -161,9 +163,15 @@ def _writing(part: Path) -> Iterator[None]:
 def _opener() -> urllib.request.OpenerDirector:
     """An opener that accepts only http and https, also when a server redirects."""
     opener = urllib.request.OpenerDirector()
-    for handler in (urllib.request.ProxyHandler, urllib.request.UnknownHandler, urllib.request.HTTPHandler,
-                    urllib.request.HTTPSHandler, urllib.request.HTTPDefaultErrorHandler,
-                    urllib.request.HTTPRedirectHandler, urllib.request.HTTPErrorProcessor):
+    for handler in (
+        urllib.request.ProxyHandler,
+        urllib.request.UnknownHandler,
+        urllib.request.HTTPHandler,
+        urllib.request.HTTPSHandler,
+        urllib.request.HTTPDefaultErrorHandler,
+        urllib.request.HTTPRedirectHandler,
+        urllib.request.HTTPErrorProcessor,
+    ):
         opener.add_handler(handler())
     return opener
 
@@ -208,6 +216,7 @@ def say(text: str) -> None:
 
 # -- unpacking ---------------------------------------------------------------------------------------------
 
+
 def extract(archive: Path, target: Path, wanted: Callable[[str], bool] = lambda name: True) -> Path:
     """Unpack the wanted files of a .zip or .tar(.gz, .bz2, .xz) into the folder `target`, which appears whole
     or not at all.
@@ -230,7 +239,7 @@ def _unzip(archive: Path, target: Path, wanted: Callable[[str], bool]) -> None:
     with zipfile.ZipFile(archive) as source:
         chosen = []
         for member in source.infolist():
-            kind = stat.S_IFMT(member.external_attr >> 16)        # 0 where the archive was not made on Unix
+            kind = stat.S_IFMT(member.external_attr >> 16)  # 0 where the archive was not made on Unix
             _refuse_escape(archive, member.filename, kind not in (0, stat.S_IFREG, stat.S_IFDIR))
             if not member.is_dir() and wanted(member.filename):
                 chosen.append(member)
@@ -245,7 +254,7 @@ def _untar(archive: Path, target: Path, wanted: Callable[[str], bool]) -> None:
             _refuse_escape(archive, member.name, not (member.isfile() or member.isdir()))
             if member.isfile() and wanted(member.name):
                 chosen.append(member)
-        while source.fileobj.read(BLOCK):             # to the very end, where gzip compares its own checksum
+        while source.fileobj.read(BLOCK):  # to the very end, where gzip compares its own checksum
             pass
         _refuse_bomb(archive, sum(member.size for member in chosen))
         for member in chosen:

@@ -4,6 +4,7 @@ data/<set>-<features>/.
 features.npy float32 (N, d), row i of image i of data/<set>; meta.json with the weights' origin and SHA-256
 and the digest of the images. Reading needs NumPy alone; computing needs timm.
 """
+
 import hashlib
 import json
 import logging
@@ -100,11 +101,11 @@ def write(
     model, origin = vit_tiny(pretrained)
     how = Data(stored.meta["set"], size=SIDE)
     with files.replace_folder(folder) as new:
-        out = np.empty((len(stored), WIDTH), np.float32)       # a memory map on a full disk ends the process
+        out = np.empty((len(stored), WIDTH), np.float32)  # a memory map on a full disk ends the process
         with torch.inference_mode():
             for first in range(0, len(stored), BATCH):
-                images = to_tensor(stored.images[first:first + BATCH], how)
-                out[first:first + BATCH] = model.forward_features(images)[:, 0].numpy()
+                images = to_tensor(stored.images[first : first + BATCH], how)
+                out[first : first + BATCH] = model.forward_features(images)[:, 0].numpy()
                 report(min(first + BATCH, len(stored)), len(stored))
         np.save(new / ARRAY, out)
         files.sync(new / ARRAY)
@@ -122,7 +123,8 @@ def vit_tiny(pretrained: bool):
     except ImportError:
         raise DataError("features vit_tiny need timm: `pip install timm`") from None
     import torch
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)              # it reports every retry
+
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it reports every retry
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)

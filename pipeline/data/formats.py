@@ -4,6 +4,7 @@ A reader gets the files in the registry's order, a folder to unpack into, and th
 would not fit into memory come as blocks. No reader executes anything that a file says: no pickle is ever
 loaded.
 """
+
 import contextlib
 import gzip
 import re
@@ -26,11 +27,11 @@ from pipeline.data.store import TEST, TRAIN, Arrays
 from pipeline.errors import DataError
 from pipeline.schema import shorten
 
-BLOCK = 64                                            # decoded photographs held in memory
+BLOCK = 64  # decoded photographs held in memory
 # Formats that Pillow lists and does not decode by itself: EPS starts Ghostscript, the others need a plug-in.
 NOT_DECODED = {"EPS", "MPEG", "WMF", "HDF5", "GRIB", "BUFR"}
-NAMED = 3                                             # files that a line names
-SEVERITY = 10_000                                     # images per severity of CIFAR-10-C
+NAMED = 3  # files that a line names
+SEVERITY = 10_000  # images per severity of CIFAR-10-C
 # What the parsers raise for damaged files; a broken PNG is a SyntaxError to Pillow.
 DAMAGED = (
     OSError,
@@ -43,13 +44,14 @@ DAMAGED = (
     zlib.error,
     MatReadError,
     Image.DecompressionBombError,
-    NotImplementedError,                              # SciPy, of a MATLAB file of version 7.3
+    NotImplementedError,  # SciPy, of a MATLAB file of version 7.3
 )
 
 Reader = Callable[[list[Path], Path, DataSet], Arrays]
 
 
 # -- shared ------------------------------------------------------------------------------------------------
+
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
@@ -97,20 +99,28 @@ def _in_colour(image: Image.Image) -> Image.Image:
 def blocks(paths: list[Path], side: int) -> Iterator[np.ndarray]:
     """Decoded images, some at a time."""
     for start in range(0, len(paths), BLOCK):
-        yield np.stack([open_image(path, side) for path in paths[start:start + BLOCK]])
+        yield np.stack([open_image(path, side) for path in paths[start : start + BLOCK]])
 
 
 def unpack(archive: Path, target: Path, wanted: Callable[[str], bool] = lambda name: True) -> Path:
     """`extract` without the hidden files and shadow folders that a Mac leaves in archives."""
-    return extract(archive, target, lambda name: wanted(name) and not any(
-        part.startswith((".", "__MACOSX")) for part in Path(name).parts))
+    return extract(
+        archive,
+        target,
+        lambda name: (
+            wanted(name) and not any(part.startswith((".", "__MACOSX")) for part in Path(name).parts)
+        ),
+    )
 
 
 @cache
 def _suffixes() -> frozenset[str]:
     """Endings of the files that Pillow decodes."""
-    return frozenset(end for end, kind in Image.registered_extensions().items()
-                     if kind in Image.OPEN and kind not in NOT_DECODED)
+    return frozenset(
+        end
+        for end, kind in Image.registered_extensions().items()
+        if kind in Image.OPEN and kind not in NOT_DECODED
+    )
 
 
 def _listed(folder: Path) -> list[Path]:
@@ -146,15 +156,20 @@ def _holding(root: Path, names: tuple[str, ...], archive: Path) -> dict[str, Pat
     one of just this name, else the only one whose name is plainly the same."""
     for folder in [root, *sorted(path for path in root.rglob("*") if path.is_dir())]:
         inside = _subfolders(folder)
-        found = {name: [path for path in inside if _composed(path.name) == _composed(name)]
-                 or [path for path in inside if _plain(path.name) == _plain(name)] for name in names}
+        found = {
+            name: [path for path in inside if _composed(path.name) == _composed(name)]
+            or [path for path in inside if _plain(path.name) == _plain(name)]
+            for name in names
+        }
         if all(len(paths) == 1 for paths in found.values()) and len(
-                {path for (path,) in found.values()}) == len(names):
+            {path for (path,) in found.values()}
+        ) == len(names):
             return {name: path for name, (path,) in found.items()}
     raise DataError(f"{shorten(archive)}: no folder in it has the subfolders {', '.join(names)}")
 
 
 # -- digits and characters ---------------------------------------------------------------------------------
+
 
 def idx(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     """MNIST's format: training images, training labels, test images, test labels."""
@@ -174,16 +189,21 @@ def emnist(split: str, first: int, files: list[Path], scratch: Path, entry: Data
     if set(found) != set(names):
         raise DataError(f"{shorten(files[0])}: lacks {', '.join(sorted(set(names) - set(found)))}")
     train_images, train_labels, test_images, test_labels = (_idx_array(found[name]) for name in names)
-    return two_parts([(train_images.swapaxes(1, 2), train_labels.astype(np.int64) - first),
-                      (test_images.swapaxes(1, 2), test_labels.astype(np.int64) - first)], entry.names)
+    return two_parts(
+        [
+            (train_images.swapaxes(1, 2), train_labels.astype(np.int64) - first),
+            (test_images.swapaxes(1, 2), test_labels.astype(np.int64) - first),
+        ],
+        entry.names,
+    )
 
 
 def _idx_array(path: Path) -> np.ndarray:
     with reading(path), gzip.open(path) as file:
         content = file.read()
         kind, dimensions = struct.unpack(">HBB", content[:4])[1:]
-        shape = struct.unpack(f">{dimensions}I", content[4:4 + 4 * dimensions])
-        if kind != 8:                                 # unsigned bytes
+        shape = struct.unpack(f">{dimensions}I", content[4 : 4 + 4 * dimensions])
+        if kind != 8:  # unsigned bytes
             raise ValueError(f"number type {kind}, expected 8")
         return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
 
@@ -260,11 +280,13 @@ def _of_classes(folders: list[Path], archive: Path) -> list[tuple[Path, int]]:
     _say_left_out((path for paths in listed for path in paths), folders, archive)
     if empty := [folder for folder, paths in zip(folders, listed) if not paths]:
         raise DataError(
-            f"{shorten(archive)}: {empty[0].parent.name}/{empty[0].name} has no image that Pillow decodes")
+            f"{shorten(archive)}: {empty[0].parent.name}/{empty[0].name} has no image that Pillow decodes"
+        )
     return [(path, label) for label, paths in enumerate(listed) for path in paths]
 
 
 # -- photographs, one domain -------------------------------------------------------------------------------
+
 
 def cifar(
     train: tuple[str, ...],
@@ -317,8 +339,13 @@ def cifar10_c(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
         stack[start : start + SEVERITY] for stack in corrupted for start in range(0, len(stack), SEVERITY)
     )
     count = len(entry.domains)
-    return Arrays(images, np.tile(labels, count), np.repeat(np.arange(count), len(labels)),
-                  np.full(count * len(labels), TEST, np.uint8), list(entry.names))
+    return Arrays(
+        images,
+        np.tile(labels, count),
+        np.repeat(np.arange(count), len(labels)),
+        np.full(count * len(labels), TEST, np.uint8),
+        list(entry.names),
+    )
 
 
 def tiny_imagenet(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
@@ -331,8 +358,10 @@ def tiny_imagenet(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
         )
     annotations = root / "val" / "val_annotations.txt"
     with reading(annotations):
-        validation = sorted((root / "val" / "images" / line[0], numbers.index(line[1]))
-                            for line in (text.split("\t") for text in annotations.read_text().splitlines()))
+        validation = sorted(
+            (root / "val" / "images" / line[0], numbers.index(line[1]))
+            for line in (text.split("\t") for text in annotations.read_text().splitlines())
+        )
     train = _of_classes([root / "train" / number / "images" for number in numbers], files[0])
     listed = train + validation
     return Arrays(
@@ -345,6 +374,7 @@ def tiny_imagenet(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
 
 
 # -- several domains ---------------------------------------------------------------------------------------
+
 
 def folders(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     """<domain>/<class>/ or <domain>/images/<class>/, anywhere in the archive. Order: domain, class name, file
@@ -383,7 +413,7 @@ def domainnet(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     unpacked."""
     listed = []
     for number, start in enumerate(range(0, len(files), 3)):
-        archive, *lists = files[start:start + 3]
+        archive, *lists = files[start : start + 3]
         folder = unpack(
             archive, scratch / entry.domains[number], lambda name: Path(name).parent.name in entry.names
         )
@@ -395,7 +425,7 @@ def domainnet(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
                 for name in names
                 if Path(name).parent.name in entry.names
             ]
-    listed.sort()                                     # domain, class name, file name
+    listed.sort()  # domain, class name, file name
     labels = [entry.names.index(Path(name).parent.name) for _, name, _, _ in listed]
     return Arrays(
         blocks([path for *_, path in listed], entry.shape[0]),

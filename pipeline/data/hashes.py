@@ -1,4 +1,5 @@
 """Digests of big files, remembered for as long as the file's inode, size and times stay what they are."""
+
 import contextlib
 import json
 import time
@@ -30,7 +31,7 @@ class Hashes:
         digest = compute(file)
         if self.path and time.time() - max(found.st_mtime, found.st_ctime) > SETTLED:
             self.known[key] = [mark, digest]
-            with contextlib.suppress(FedReproError):           # then the next call computes it again
+            with contextlib.suppress(FedReproError):  # then the next call computes it again
                 files.write_json(self.path, seal({"files": {**_read(self.path), key: self.known[key]}}))
         return digest
 

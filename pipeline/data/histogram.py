@@ -1,4 +1,5 @@
 """How many images of each class every client trains on, as a table and as a figure."""
+
 from typing import Any
 
 import matplotlib
@@ -10,12 +11,15 @@ import matplotlib.pyplot as plt
 
 from pipeline.data.partition import Parts
 
-STYLE: dict[Any, Any] = {                             # matplotlib types the keys as literals
-    "svg.hashsalt": "fedrepro", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9,
+STYLE: dict[Any, Any] = {  # matplotlib types the keys as literals
+    "svg.hashsalt": "fedrepro",
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.size": 9,
 }
 
 
-OURS = ("client", "domain", "train", "test")          # the first columns; those of the classes come behind
+OURS = ("client", "domain", "train", "test")  # the first columns; those of the classes come behind
 MARKED = "class "
 
 
@@ -23,7 +27,8 @@ def class_columns(classes: list[str]) -> list[str]:
     """Names of the classes' columns: as the classes are called, or `class 90: train` for all of them where
     one has no name, the name of another, or one that reads as a column of ours or as such a mark."""
     clear = len({*classes}) == len(classes) and all(
-        name and name not in OURS and not name.startswith(MARKED) for name in classes)
+        name and name not in OURS and not name.startswith(MARKED) for name in classes
+    )
     return classes if clear else [f"{MARKED}{label}: {name}" for label, name in enumerate(classes)]
 
 
@@ -48,7 +53,7 @@ def label_counts(parts: Parts, labels: np.ndarray, classes: list[str]) -> pd.Dat
 def draw(table: pd.DataFrame, path) -> None:
     """Stacked bars, one per client and one colour per class, as an SVG that is the same for the same
     table."""
-    classes = list(table.columns[len(OURS):])
+    classes = list(table.columns[len(OURS) :])
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(figsize=(7.2, 1.1 + 0.22 * min(len(table), 100)), layout="constrained")
         colours = plt.get_cmap("tab20")(np.arange(len(classes)) % 20)

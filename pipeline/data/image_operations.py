@@ -5,13 +5,14 @@ of the same shape. Strengths are tensors (B,). Values are Pillow's to the bit, a
 sums taken in another order or in 32 bits cross a bound: less than one value in a thousand of a blur, by one
 grey level. What has no meaning for grey images leaves them as they are, as in Pillow.
 """
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.devices import beside
 
-SLACK = 2.0 ** -32  # Pillow cuts fractions off: 199.99999999999 stands for 200
+SLACK = 2.0**-32  # Pillow cuts fractions off: 199.99999999999 stands for 200
 
 
 def per_image(values: Tensor, images: Tensor) -> Tensor:
@@ -20,6 +21,7 @@ def per_image(values: Tensor, images: Tensor) -> Tensor:
 
 
 # -- one value at a time -------------------------------------------------------------------------------------
+
 
 def posterize(images: Tensor, bits: Tensor) -> Tensor:
     """Keep the upper `bits` (B,) int64 of each value, 1 .. 8."""
@@ -44,7 +46,7 @@ def autocontrast(images: Tensor) -> Tensor:
 def equalize(images: Tensor) -> Tensor:
     """Flatten each channel's histogram, in whole numbers as Pillow: a channel whose steps round down to 0
     stays."""
-    values = images.flatten(2).long()                 # (B, C, H W)
+    values = images.flatten(2).long()  # (B, C, H W)
     counts = torch.zeros(*values.shape[:2], 256, dtype=torch.long, device=images.device)
     counts.scatter_add_(2, values, torch.ones_like(values))
     last = counts.gather(2, values.amax(2, keepdim=True))
@@ -55,6 +57,7 @@ def equalize(images: Tensor) -> Tensor:
 
 
 # -- colour and sharpness ------------------------------------------------------------------------------------
+
 
 def grey(images: Tensor) -> Tensor:
     """(B, 1, H, W): luma of ITU-R 601 in Pillow's whole numbers."""
@@ -100,7 +103,7 @@ def sharpness(images: Tensor, factor: Tensor) -> Tensor:
     rows = values[:, :, :-2] + values[:, :, 1:-1] + values[:, :, 2:]
     total = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:] + 4 * values[:, :, 1:-1, 1:-1]
     smooth = images.clone()
-    smooth[:, :, 1:-1, 1:-1] = ((2 * total + 13) // 26).to(torch.uint8)      # rounded to the nearest
+    smooth[:, :, 1:-1, 1:-1] = ((2 * total + 13) // 26).to(torch.uint8)  # rounded to the nearest
     return blend(smooth, images, factor)
 
 
@@ -112,8 +115,11 @@ def hue(images: Tensor, turn: Tensor) -> Tensor:
     value, low = images.amax(1).float(), images.amin(1).float()
     span = value - low
     red, green, blue = ((value - channel) / span.clamp(min=1) for channel in images.unbind(1))
-    angle = torch.where(images[:, 0] == value, (blue - green).double(),
-                        torch.where(images[:, 1] == value, 2 + red.double() - blue, 4 + green.double() - red))
+    angle = torch.where(
+        images[:, 0] == value,
+        (blue - green).double(),
+        torch.where(images[:, 1] == value, 2 + red.double() - blue, 4 + green.double() - red),
+    )
     # 32 and 64 bits where Pillow has them
     angle = ((angle.float().double() / 6 + 1).fmod(1).float().double() * 255).int()
     shift = beside((turn.double() * 255).trunc().int(), images)[:, None, None]
@@ -136,6 +142,7 @@ def hue(images: Tensor, turn: Tensor) -> Tensor:
 
 
 # -- places --------------------------------------------------------------------------------------------------
+
 
 def rotation(degrees: Tensor, height: int, width: int) -> Tensor:
     """(B, 6) float64: the map of `affine` that turns counter-clockwise about the centre."""
@@ -164,8 +171,10 @@ def affine_nearest(images: Tensor, maps: Tensor) -> Tensor:
     """As `affine` with the nearest pixel's value, in Pillow's fixed point of 16 bits."""
     height, width = images.shape[2:]
     a, b, c, d, e, f = maps.unbind(1)
-    a, b, c, d, e, f = (beside((v * 65536 + 0.5).floor().long(), images)[:, None, None]
-                        for v in (a, b, c + (a + b) / 2, d, e, f + (d + e) / 2))
+    a, b, c, d, e, f = (
+        beside((v * 65536 + 0.5).floor().long(), images)[:, None, None]
+        for v in (a, b, c + (a + b) / 2, d, e, f + (d + e) / 2)
+    )
     x = torch.arange(width, device=images.device)
     y = torch.arange(height, device=images.device)[:, None]
     x, y = (a * x + b * y + c) >> 16, (d * x + e * y + f) >> 16
@@ -202,7 +211,7 @@ def _triangles(start: Tensor, length: Tensor, side: int, size: int) -> Tensor:
     centre = (torch.arange(size)[:, None] + 0.5) * scale
     weights = (1 - (pixel + 0.5 - centre).abs() / scale.clamp(min=1)).clamp(min=0)
     weights = torch.where((pixel >= 0) & (pixel < length), weights, 0.0)
-    return _rounded(weights / weights.sum(2, keepdim=True) * 2 ** 22) / 2 ** 22
+    return _rounded(weights / weights.sum(2, keepdim=True) * 2**22) / 2**22
 
 
 def _rounded(x: Tensor) -> Tensor:
@@ -222,7 +231,7 @@ def gaussian_blur(images: Tensor, radius: Tensor) -> Tensor:
     near, far = torch.where(whole > 0, inner, outer), torch.where(whole > 0, outer, 0.0)
     weights = [per_image(w.float(), images) for w in (inner, near, far)]
     x = images.float()
-    for _ in range(2):                                # rows, then columns
+    for _ in range(2):  # rows, then columns
         for _ in range(3):
             x = _box(x, *weights)
         x = x.mT.contiguous()
@@ -234,6 +243,6 @@ def _box(x: Tensor, middle: Tensor, near: Tensor, far: Tensor) -> Tensor:
     width = x.shape[3]
     wide = F.pad(x, (2, 2, 0, 0), mode="replicate")
     out = x * middle
-    out += (wide[..., 1:width + 1] + wide[..., 3:width + 3]) * near
+    out += (wide[..., 1 : width + 1] + wide[..., 3 : width + 3]) * near
     out += (wide[..., :width] + wide[..., 4:]) * far
     return _rounded(out)

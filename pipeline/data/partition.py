@@ -3,6 +3,7 @@ PFLlib's rules, FedLSA and FedCCL with FPL's and FedPCL's counts, FCCL+ Table 5,
 
 Every function works on index arrays. `Pool` is what a partition may use; `Parts` is what it gives.
 """
+
 import hashlib
 import itertools
 import json
@@ -17,7 +18,7 @@ import numpy as np
 from pipeline.errors import ParamError, unknown
 from pipeline.schema import Data, Dirichlet, Domains, Partition, Pathological, Subset, shorten
 
-BLOCK = 4096                                          # Dirichlet draws tried at once
+BLOCK = 4096  # Dirichlet draws tried at once
 PRIVATE, PUBLIC, HELDOUT = 0, 1, 2  # purposes, whose random numbers are independent of each other
 
 
@@ -27,6 +28,7 @@ class Pool:
 
     labels (N,), domains (N,) index into `names`, -1 where the scenario leaves the domain out; test (N,) bool.
     """
+
     labels: np.ndarray
     domains: np.ndarray
     test: np.ndarray
@@ -61,7 +63,8 @@ class Pool:
 class Parts:
     """Index arrays into the stored set: each client's training and own test images, each domain's test
     images, and the training images that no client gets; `public` indexes the public set."""
-    clients: list[tuple[str, str]]                    # (printed name, printed domain)
+
+    clients: list[tuple[str, str]]  # (printed name, printed domain)
     train: list[np.ndarray]
     own_test: list[np.ndarray]
     domain_test: dict[str, np.ndarray]
@@ -84,6 +87,7 @@ def generator(settings: Partition, purpose: int, draw: int) -> np.random.Generat
 
 # -- label skew ----------------------------------------------------------------------------------------------
 
+
 def _by_label(settings, pool, draw, where) -> Parts:
     rng = generator(settings, PRIVATE, draw)
     whole = settings.pool == "train+test"
@@ -93,7 +97,7 @@ def _by_label(settings, pool, draw, where) -> Parts:
     if settings.samples is not None:
         if settings.samples > len(indices):
             raise ParamError(f"{where}.samples: {settings.samples} of only {len(indices)} images")
-        indices = indices[np.sort(rng.permutation(len(indices))[:settings.samples])]
+        indices = indices[np.sort(rng.permutation(len(indices))[: settings.samples])]
     if settings.clients > len(indices):
         raise ParamError(f"{where}.clients: {settings.clients} clients for only {len(indices)} images")
     sizes = np.bincount(pool.labels[indices], minlength=pool.classes)
@@ -104,8 +108,16 @@ def _by_label(settings, pool, draw, where) -> Parts:
     )
     warnings = []
     if isinstance(settings, Dirichlet):
-        counts = dirichlet_counts(sizes, settings.clients, settings.beta, rng, least=least, cap=settings.cap,
-                                  tries=settings.tries, where=where)
+        counts = dirichlet_counts(
+            sizes,
+            settings.clients,
+            settings.beta,
+            rng,
+            least=least,
+            cap=settings.cap,
+            tries=settings.tries,
+            where=where,
+        )
         by_class = [rng.permutation(indices[pool.labels[indices] == c]) for c in range(pool.classes)]
     else:
         counts = pathological_counts(sizes, settings, rng, least, where)
@@ -262,6 +274,7 @@ def train_test(part: np.ndarray, share: float, rng: np.random.Generator) -> tupl
 
 # -- domain skew ---------------------------------------------------------------------------------------------
 
+
 def _by_domain(settings: Domains, pool: Pool, draw: int, where: str) -> Parts:
     rng = generator(settings, PRIVATE, draw)
     _known(settings.clients, pool.names, f"{where}.clients", "domain")
@@ -271,10 +284,13 @@ def _by_domain(settings: Domains, pool: Pool, draw: int, where: str) -> Parts:
     for domain, count in settings.clients.items():
         inside, tests[domain] = domain_split(pool, pool.names.index(domain), settings, rng)
         names += [(domain if count == 1 else f"{domain}-{i}", domain) for i in range(count)]
-        train.append(rng.permutation(inside)[:settings.samples])
+        train.append(rng.permutation(inside)[: settings.samples])
     if settings.per_class is None:
-        parts = [part for (domain, count), inside in zip(settings.clients.items(), train, strict=True)
-                 for part in _equal_shares(inside, domain, count, settings.share, where)]
+        parts = [
+            part
+            for (domain, count), inside in zip(settings.clients.items(), train, strict=True)
+            for part in _equal_shares(inside, domain, count, settings.share, where)
+        ]
     else:
         parts = _per_class(settings, pool, train, rng, where)
     if settings.validation:
@@ -300,9 +316,9 @@ def domain_split(pool: Pool, domain: int, settings: Domains | Subset, rng) -> tu
     elif settings.test == "index_mod_10":
         test = np.arange(len(inside)) % 10 >= 8
     else:
-        assert settings.test_share is not None        # the schema asks for it with `test: random`
+        assert settings.test_share is not None  # the schema asks for it with `test: random`
         test = np.zeros(len(inside), bool)
-        test[rng.permutation(len(inside))[:math.ceil(settings.test_share * len(inside))]] = True
+        test[rng.permutation(len(inside))[: math.ceil(settings.test_share * len(inside))]] = True
     return inside[~test], _at_most_per_class(inside[test], pool.labels, settings.test_per_class, rng)
 
 
@@ -322,7 +338,7 @@ def _equal_shares(inside, domain, count, share, where) -> list[np.ndarray]:
     size = len(inside) // count if share is None else math.floor(share * len(inside) + 1e-9)
     if size < 1:
         raise ParamError(f"{where}.clients.{domain}: {count} clients for only {len(inside)} images")
-    return [inside[i * size:(i + 1) * size] for i in range(count)]
+    return [inside[i * size : (i + 1) * size] for i in range(count)]
 
 
 def _per_class(settings, pool, train, rng, where) -> list[np.ndarray]:
@@ -339,8 +355,8 @@ def _per_class(settings, pool, train, rng, where) -> list[np.ndarray]:
     for inside, count in zip(train, counts, strict=True):
         by_class = [inside[pool.labels[inside] == c] for c in range(pool.classes)]
         for _ in range(count):
-            parts.append(np.concatenate([found[:wanted[client, c]] for c, found in enumerate(by_class)]))
-            by_class = [found[wanted[client, c]:] for c, found in enumerate(by_class)]
+            parts.append(np.concatenate([found[: wanted[client, c]] for c, found in enumerate(by_class)]))
+            by_class = [found[wanted[client, c] :] for c, found in enumerate(by_class)]
             client += 1
     empty = [k for k, part in enumerate(parts) if not len(part)]
     if len(empty) == n:
@@ -349,6 +365,7 @@ def _per_class(settings, pool, train, rng, where) -> list[np.ndarray]:
 
 
 # -- fixed private subsets -----------------------------------------------------------------------------------
+
 
 def _subsets(settings: Subset, pool: Pool, draw: int, where: str) -> Parts:
     """Client k draws sizes[k] images of the domain of its name, or of the one pool when there are no such
@@ -359,7 +376,7 @@ def _subsets(settings: Subset, pool: Pool, draw: int, where: str) -> Parts:
         _known(settings.sizes, pool.names, f"{where}.sizes", "domain")
     tests = {name: domain_split(pool, i, settings, rng) for i, name in enumerate(pool.names)}
     first = pool.names[0]
-    apart = generator(settings, HELDOUT, draw).permutation(tests[first][0])[:settings.heldout or 0]
+    apart = generator(settings, HELDOUT, draw).permutation(tests[first][0])[: settings.heldout or 0]
     tests = {name: (inside[~np.isin(inside, apart)], test) for name, (inside, test) in tests.items()}
     left = {name: rng.permutation(inside) for name, (inside, _) in tests.items()}
     clients, train, own_test = [], [], []
@@ -403,7 +420,7 @@ def _fill(p: np.ndarray, total: int, available: np.ndarray) -> np.ndarray:
         exact = weight / weight.sum() * (total - counts.sum())
         step = np.floor(exact).astype(np.int64)
         remainders = np.where(room > 0, exact - step, -1)
-        step[np.argsort(-remainders, kind="stable")[:total - counts.sum() - step.sum()]] += 1
+        step[np.argsort(-remainders, kind="stable")[: total - counts.sum() - step.sum()]] += 1
         counts += np.minimum(step, room)
     return counts
 
@@ -418,6 +435,7 @@ def _known(names, known, where, kind) -> None:
 
 
 # -- on disk -------------------------------------------------------------------------------------------------
+
 
 def to_arrays(parts: Parts) -> dict[str, np.ndarray]:
     """The arrays of indices.npz."""
@@ -453,7 +471,7 @@ def read(folder: Path) -> tuple[Parts, dict]:
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
         with np.load(folder / "indices.npz", allow_pickle=False) as arrays:
             count = len(meta["clients"])
-            _ = meta["digest"], meta["data"]              # which readers use
+            _ = meta["digest"], meta["data"]  # which readers use
             return Parts(
                 [tuple(c) for c in meta["clients"]],
                 [arrays[f"train.{k}"] for k in range(count)],
@@ -463,8 +481,18 @@ def read(folder: Path) -> tuple[Parts, dict]:
                 arrays["public"],
                 arrays["heldout"],
             ), meta
-    except (OSError, EOFError, LookupError, TypeError, ValueError, AttributeError, NotImplementedError,
-            RecursionError, zipfile.BadZipFile, zlib.error) as error:
+    except (
+        OSError,
+        EOFError,
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        NotImplementedError,
+        RecursionError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
         reason = " ".join(str(error).split())[:120]
         raise ParamError(
             f"{shorten(folder)}: not a complete partition ({reason}); run the partition stage of this "
@@ -476,8 +504,11 @@ def verify(folder: Path) -> tuple[Parts, dict]:
     """As `read`, and recompute the digest. Raises ParamError also where the partition was altered."""
     parts, meta = read(folder)
     listed = [*parts.clients, parts.domain_test, parts.warnings]
-    if (any(len(client) != 2 for client in parts.clients) or not isinstance(parts.warnings, list)
-            or not all(isinstance(text, str) for text in itertools.chain(*listed))):
+    if (
+        any(len(client) != 2 for client in parts.clients)
+        or not isinstance(parts.warnings, list)
+        or not all(isinstance(text, str) for text in itertools.chain(*listed))
+    ):
         raise ParamError(
             f"{shorten(folder / 'meta.json')}: expected clients as pairs of names, and texts; run the "
             "partition "

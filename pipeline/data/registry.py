@@ -6,6 +6,7 @@ which none is known is fetched by hand and its digest is recorded. That is so of
 office_caltech10.zip and PACS.zip anew for whoever asks, no source was found for synthetic-digits.zip, and one
 alone for syn_number.mat. Mirror files are described in `sources.from_mirror`.
 """
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -67,6 +68,7 @@ CORRUPTIONS = (
 class File:
     """An official file. urls are tried in order; without any it is fetched by hand. checksum: "md5:..." or
     "sha256:..."."""
+
     name: str
     urls: tuple[str, ...] = ()
     checksum: str = ""
@@ -75,6 +77,7 @@ class File:
 @dataclass(frozen=True)
 class Mirror:
     """The set's file in a mirror folder. counts: None where the mirror holds the whole set."""
+
     file: str
     sha256: str
     deviation: str = ""
@@ -84,11 +87,12 @@ class Mirror:
 @dataclass(frozen=True)
 class Canonical:
     """The official distribution. reader: a name of `formats.READERS`; page: where a person finds it."""
+
     reader: str
     files: tuple[File, ...]
     page: str
     deviation: str = ""
-    note: str = ""                                    # shown before a download: size, licence
+    note: str = ""  # shown before a download: size, licence
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,7 @@ class DataSet:
     names: class names where the official files hold none. shape: stored (H, W, C) when read from the official
     files. counts: (training, test) images per domain; empty where they are not known beforehand.
     """
+
     title: str
     classes: int
     shape: tuple[int, int, int]
@@ -143,8 +148,10 @@ def _idx(bases: tuple[str, ...], **checksums: str) -> tuple[File, ...]:
         "t10k-images-idx3-ubyte.gz",
         "t10k-labels-idx1-ubyte.gz",
     )
-    return tuple(File(name, tuple(base + name for base in bases), f"md5:{md5}")
-                 for name, md5 in zip(names, checksums.values(), strict=True))
+    return tuple(
+        File(name, tuple(base + name for base in bases), f"md5:{md5}")
+        for name, md5 in zip(names, checksums.values(), strict=True)
+    )
 
 
 def _domainnet_files() -> tuple[File, ...]:
@@ -186,14 +193,21 @@ def _domainnet_files() -> tuple[File, ...]:
     files = []
     for domain, (archive, train, test) in md5.items():
         cleaned = "groundtruth/" if domain in ("clipart", "painting") else ""
-        files += [File(f"{domain}.zip", (f"{base}{cleaned}{domain}.zip",), f"md5:{archive}"),
-                  File(f"{domain}_train.txt", (f"{base}domainnet/txt/{domain}_train.txt",), f"md5:{train}"),
-                  File(f"{domain}_test.txt", (f"{base}domainnet/txt/{domain}_test.txt",), f"md5:{test}")]
+        files += [
+            File(f"{domain}.zip", (f"{base}{cleaned}{domain}.zip",), f"md5:{archive}"),
+            File(f"{domain}_train.txt", (f"{base}domainnet/txt/{domain}_train.txt",), f"md5:{train}"),
+            File(f"{domain}_test.txt", (f"{base}domainnet/txt/{domain}_test.txt",), f"md5:{test}"),
+        ]
     return tuple(files)
 
 
-_EMNIST = (File("emnist-gzip.zip", ("https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",),
-                "md5:58c8d27c78d21e728a6bc7b3cc06412e"),)
+_EMNIST = (
+    File(
+        "emnist-gzip.zip",
+        ("https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",),
+        "md5:58c8d27c78d21e728a6bc7b3cc06412e",
+    ),
+)
 _EMNIST_PAGE = "https://www.nist.gov/itl/products-and-services/emnist-dataset"
 _SQUASHED = "images squashed to 224x224 (bilinear, antialiased)"
 _CIFAR_PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"

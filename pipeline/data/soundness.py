@@ -1,5 +1,6 @@
 """Is a stored partition what its scenario promises? Its digest says whether it was altered, this whether it
 makes sense."""
+
 import numpy as np
 
 from pipeline.data.partition import Parts, Pool
@@ -14,10 +15,14 @@ def check(parts: Parts, scenario: Scenario, stored: Stored, public: Stored | Non
     images of the set's own split among the training images, and for clients other than the scenario's."""
     settings = scenario.partition
     pool = Pool.of(scenario.data, stored.labels, stored.domains, stored.split, stored.meta, where)
-    named = {f"the training images of client {name}": part
-             for (name, _), part in zip(parts.clients, parts.train, strict=True)}
-    tests = {f"the test images of client {name}": part
-             for (name, _), part in zip(parts.clients, parts.own_test, strict=True)}
+    named = {
+        f"the training images of client {name}": part
+        for (name, _), part in zip(parts.clients, parts.train, strict=True)
+    }
+    tests = {
+        f"the test images of client {name}": part
+        for (name, _), part in zip(parts.clients, parts.own_test, strict=True)
+    }
     tests |= {f"the test images of {name}": part for name, part in parts.domain_test.items()}
     apart = {"the held-out images": parts.heldout}
     for what, indices in (named | tests | apart).items():
@@ -39,11 +44,15 @@ def _clients(parts: Parts, settings, pool: Pool, where: str) -> None:
         promised = list(settings.sizes)
         sizes = [len(part) for part in parts.train]
         if sizes != list(settings.sizes.values()):
-            raise ParamError(f"{where}: clients of {sizes} images, the scenario says "
-                             f"{list(settings.sizes.values())}")
+            raise ParamError(
+                f"{where}: clients of {sizes} images, the scenario says {list(settings.sizes.values())}"
+            )
     elif isinstance(settings, Domains):
-        promised = [domain if count == 1 else f"{domain}-{i}"
-                    for domain, count in settings.clients.items() for i in range(count)]
+        promised = [
+            domain if count == 1 else f"{domain}-{i}"
+            for domain, count in settings.clients.items()
+            for i in range(count)
+        ]
     else:
         promised = [str(k) for k in range(settings.clients)]
     if [name for name, _ in parts.clients] != promised:
@@ -59,8 +68,9 @@ def _indices(indices: np.ndarray, total: int, what: str, where: str) -> None:
     if indices.ndim != 1 or not np.issubdtype(indices.dtype, np.integer):
         raise ParamError(f"{where}: {what} are {indices.dtype} {indices.shape}, expected a list of indices")
     if len(indices) and not (0 <= indices.min() and indices.max() < total):
-        raise ParamError(f"{where}: {what} go from {indices.min()} to {indices.max()}, "
-                         f"expected 0 to {total - 1}")
+        raise ParamError(
+            f"{where}: {what} go from {indices.min()} to {indices.max()}, expected 0 to {total - 1}"
+        )
     if len(np.unique(indices)) != len(indices):
         raise ParamError(f"{where}: {what} name an image twice")
 

@@ -1,5 +1,6 @@
 """Where a data set comes from: bundled, else a mirror folder, else the official files. meta.json records
 which one was used."""
+
 import io
 import os
 import shutil
@@ -17,8 +18,8 @@ from pipeline.errors import DataError, unknown
 from pipeline.schema import shorten
 
 SOURCES = ("auto", "mirror", "canonical")
-MIRROR = "FEDREPRO_MIRROR"                            # a folder of .npz files, one per set
-GRID = 40                                             # images in a row of a mirror's mosaic
+MIRROR = "FEDREPRO_MIRROR"  # a folder of .npz files, one per set
+GRID = 40  # images in a row of a mirror's mosaic
 CHUNK = 4096
 
 
@@ -38,8 +39,13 @@ def prepare(name: str, out_folder: Path, source: str = "auto") -> dict:
     try:
         arrays, facts = _from(name, entry, out_folder, scratch, source)
         _check_counts(name, entry, arrays, facts)
-        meta = {"set": name, "classes": arrays.classes, "domains": list(entry.domains),
-                "official_split": entry.official_split, **facts}
+        meta = {
+            "set": name,
+            "classes": arrays.classes,
+            "domains": list(entry.domains),
+            "official_split": entry.official_split,
+            **facts,
+        }
         return store.write(out_folder, arrays.images, arrays.labels, arrays.domains, arrays.split, meta)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -79,6 +85,7 @@ def _check_counts(name: str, entry: DataSet, arrays: Arrays, facts: dict) -> Non
 
 # -- the mirror --------------------------------------------------------------------------------------------
 
+
 def _mirror_folder() -> Path | None:
     """The folder that FEDREPRO_MIRROR names. If it is missing, that is an error and not a reason to
     download."""
@@ -112,9 +119,14 @@ def from_mirror(name: str, entry: DataSet) -> tuple[Arrays, dict]:
         raise DataError(f"{name}: {path} is missing; expected {wanted}")
     download.check(path, f"sha256:{entry.mirror.sha256}")
     with formats.reading(path), np.load(path, allow_pickle=False) as content:
-        arrays = _by_domain(content, entry) if "domain" in content else formats.two_parts(
-            [(_images(content, f"x_{part}"), content[f"y_{part}"]) for part in ("train", "test")],
-            content["classes"].tolist())
+        arrays = (
+            _by_domain(content, entry)
+            if "domain" in content
+            else formats.two_parts(
+                [(_images(content, f"x_{part}"), content[f"y_{part}"]) for part in ("train", "test")],
+                content["classes"].tolist(),
+            )
+        )
     return arrays, {
         "source": "mirror",
         "deviation": entry.mirror.deviation,
@@ -151,19 +163,20 @@ def _tiles(content, name: str) -> np.ndarray:
     per_tile = int(content["per_tile"])
     images = np.empty((len(content["y" + name[1:]]), height, width, channels), np.uint8)
     for tile in range(len(offsets) - 1):
-        with Image.open(io.BytesIO(blob[offsets[tile]:offsets[tile + 1]])) as picture:
+        with Image.open(io.BytesIO(blob[offsets[tile] : offsets[tile + 1]])) as picture:
             mosaic = np.asarray(picture.convert("RGB"))
         cut = (
             mosaic.reshape(-1, height, GRID, width, channels)
             .swapaxes(1, 2)
             .reshape(-1, height, width, channels)
         )
-        target = images[tile * per_tile:(tile + 1) * per_tile]
-        target[:] = cut[:len(target)]                 # the last tile is padded
+        target = images[tile * per_tile : (tile + 1) * per_tile]
+        target[:] = cut[: len(target)]  # the last tile is padded
     return images
 
 
 # -- the official files ------------------------------------------------------------------------------------
+
 
 def from_canonical(name: str, entry: DataSet, out_folder: Path, scratch: Path) -> tuple[Arrays, dict]:
     """A set from its official files in raw/<set>/, which are downloaded where that can be done without a
@@ -207,8 +220,10 @@ def _official(file: registry.File, raw: Path, name: str, entry: DataSet) -> Path
         except DataError as error:
             failures.append(str(error))
     other = f"; or name a folder with {entry.mirror.file} in {MIRROR}" if entry.mirror else ""
-    raise DataError(f"{name}: {'; '.join(failures)}. By hand: get {file.name} "
-                    f"from {_canonical(name, entry).page} and put it into {shorten(raw)}/{other}")
+    raise DataError(
+        f"{name}: {'; '.join(failures)}. By hand: get {file.name} "
+        f"from {_canonical(name, entry).page} and put it into {shorten(raw)}/{other}"
+    )
 
 
 def manual_step(name: str, entry: DataSet, out_folder: Path) -> str:
@@ -216,11 +231,14 @@ def manual_step(name: str, entry: DataSet, out_folder: Path) -> str:
     canonical = _canonical(name, entry)
     names = ", ".join(file.name for file in canonical.files if not file.urls)
     other = f"; or name a folder with {entry.mirror.file} in {MIRROR}" if entry.mirror else ""
-    return (f"{name}: download {entry.title} from {canonical.page}, put it as {names} "
-            f"into {shorten(_raw(name, out_folder))}/, then run: {store.remake(out_folder)}{other}")
+    return (
+        f"{name}: download {entry.title} from {canonical.page}, put it as {names} "
+        f"into {shorten(_raw(name, out_folder))}/, then run: {store.remake(out_folder)}{other}"
+    )
 
 
 # -- unions of prepared sets -------------------------------------------------------------------------------
+
 
 def from_parts(name: str, entry: DataSet, out_folder: Path) -> tuple[Arrays, dict]:
     """A union of sets that are prepared beside `out_folder`, one domain per part, at the entry's size and in
@@ -240,14 +258,17 @@ def from_parts(name: str, entry: DataSet, out_folder: Path) -> tuple[Arrays, dic
     )
     sources = sorted({part.meta["source"] for part in parts.values()})
     deviations = [f"{key}: {part.meta['deviation']}" for key, part in parts.items() if part.meta["deviation"]]
-    return arrays, {"source": " + ".join(sources), "deviation": "; ".join(deviations),
-                    "inputs": {key: part.meta["digest"] for key, part in parts.items()}}
+    return arrays, {
+        "source": " + ".join(sources),
+        "deviation": "; ".join(deviations),
+        "inputs": {key: part.meta["digest"] for key, part in parts.items()},
+    }
 
 
 def _coloured(images: np.ndarray, side: int) -> Iterator[np.ndarray]:
     """Blocks of (n, side, side, 3): resized (bilinear, antialiased), grey repeated over three channels."""
     for start in range(0, len(images), CHUNK):
-        block = np.asarray(images[start:start + CHUNK])
+        block = np.asarray(images[start : start + CHUNK])
         if block.shape[1:3] != (side, side):
             squeezed = block[..., 0] if block.shape[3] == 1 else block
             block = np.stack(

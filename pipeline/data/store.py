@@ -4,6 +4,7 @@ images.npy uint8 (N, H, W, C) with C 1 or 3; labels.npy int64 (N,), -1 where the
 int64 (N,), an index into meta["domains"]; split.npy uint8 (N,), 0 training, 1 test; meta.json with the names,
 the source and the SHA-256 digest of each array. Reading needs NumPy alone.
 """
+
 import contextlib
 import hashlib
 import json
@@ -19,14 +20,23 @@ from pipeline.errors import DataError
 from pipeline.schema import shorten
 
 ARRAYS: dict[str, np.dtype] = {
-    "images.npy": np.dtype(np.uint8), "labels.npy": np.dtype(np.int64),
-    "domains.npy": np.dtype(np.int64), "split.npy": np.dtype(np.uint8),
+    "images.npy": np.dtype(np.uint8),
+    "labels.npy": np.dtype(np.int64),
+    "domains.npy": np.dtype(np.int64),
+    "split.npy": np.dtype(np.uint8),
 }
 META = "meta.json"
 # Types of its values, and of what is inside them (in a text: its characters).
 KINDS: dict[str, tuple[type, type]] = {
-    "set": (str, str), "source": (str, str), "deviation": (str, str), "classes": (list, str),
-    "domains": (list, str), "shape": (list, int), "digest": (str, str), "digests": (dict, str)}
+    "set": (str, str),
+    "source": (str, str),
+    "deviation": (str, str),
+    "classes": (list, str),
+    "domains": (list, str),
+    "shape": (list, int),
+    "digest": (str, str),
+    "digests": (dict, str),
+}
 TRAIN, TEST = 0, 1
 # The sets that come with scikit-learn, so that no download and no copy is needed. The list is repeated here
 # because asking the registry would make its wording part of the code that every trained cell depends on.
@@ -41,6 +51,7 @@ class Arrays:
     images: uint8 (N, H, W, C), or an iterable of blocks (n, H, W, C) for sets that are too big for memory;
     labels, domains, split: (N,); classes: name of every label.
     """
+
     images: np.ndarray | Iterable[np.ndarray]
     labels: np.ndarray
     domains: np.ndarray
@@ -52,6 +63,7 @@ class Arrays:
 class Stored:
     """A data set on disk: images (N, H, W, C) uint8 mapped read-only, the other arrays (N,) in memory,
     meta.json as a dict."""
+
     images: np.ndarray
     labels: np.ndarray
     domains: np.ndarray

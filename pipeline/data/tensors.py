@@ -1,4 +1,5 @@
 """Stored images to network inputs."""
+
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,8 +16,8 @@ STATISTICS = {  # mean and standard deviation per channel, of images in [0, 1]
     # These are (125.3, 123.0, 113.9) / 255 and (63.0, 62.1, 66.7) / 255.
     "cifar10": ((0.4914, 0.4824, 0.4467), (0.2471, 0.2435, 0.2616)),
 }
-GREY = (0.299, 0.587, 0.114)                          # ITU-R 601, as Pillow converts
-CHUNK = 4096                                          # images resized at once
+GREY = (0.299, 0.587, 0.114)  # ITU-R 601, as Pillow converts
+CHUNK = 4096  # images resized at once
 
 
 def to_tensor(images: np.ndarray, data: Data) -> Tensor:
@@ -45,6 +46,7 @@ def to_tensor(images: np.ndarray, data: Data) -> Tensor:
 class Pixels:
     """Converts between network inputs and image pixels, for operations on pixels: augmentations and
     corruptions."""
+
     normalise: str = "half"
 
     def bytes(self, images: Tensor) -> Tensor:
@@ -86,5 +88,5 @@ def _resize(x: Tensor, side: int) -> Tensor:
 def _normalise(x: Tensor, how: str) -> Tensor:
     if how == "none":
         return x
-    mean, std = (torch.tensor(values[:x.shape[1]]).view(1, -1, 1, 1) for values in STATISTICS[how])
+    mean, std = (torch.tensor(values[: x.shape[1]]).view(1, -1, 1, 1) for values in STATISTICS[how])
     return (x - mean) / std

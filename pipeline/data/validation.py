@@ -1,11 +1,12 @@
 """Validation images to tune by: a part of every client's training images. No test image is among them."""
+
 from collections.abc import Iterable
 
 import numpy as np
 
 from pipeline.data.partition import Parts
 
-SHARE = 0.25                                          # of a client's training images
+SHARE = 0.25  # of a client's training images
 
 
 def tested(draws: Iterable[Parts]) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Which local phases may be stepped as one: those of several seeds of a cell, or a phase with the steps that
 an earlier one recorded."""
+
 import dataclasses
 from collections.abc import Callable, Iterator
 from types import MethodType

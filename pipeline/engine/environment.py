@@ -1,4 +1,5 @@
 """What the environment says of a training: its device, executor and precision."""
+
 import importlib
 import os
 
@@ -6,7 +7,7 @@ import torch
 
 from pipeline.errors import ParamError, unknown
 
-EXECUTORS = {"sequential": "Sequential", "stacked": "Stacked"}      # module of pipeline.engine: class
+EXECUTORS = {"sequential": "Sequential", "stacked": "Stacked"}  # module of pipeline.engine: class
 PRECISIONS = {"fp32": None, "tf32": None, "bf16": torch.bfloat16}
 
 

@@ -1,4 +1,5 @@
 """One client's model as a method sees it inside a loss or a step."""
+
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from pipeline.models import Dropout, Network
 class Batch(NamedTuple):
     """Images (B, C, H, W), labels (B,) in int64, and further views of the same images where the phase makes
     some."""
+
     images: Tensor
     labels: Tensor
     views: tuple[Tensor, ...] = ()
@@ -84,7 +86,7 @@ class Handle:
         return self._network.head.out_features
 
     def __call__(self, images: Tensor) -> Tensor:
-        return self.head(self.features(images)[:, :self._network.width])
+        return self.head(self.features(images)[:, : self._network.width])
 
     def project(self, representations: Tensor) -> Tensor:
         """Embeddings (B, e) by the network's projector, where its scenario gives it one
@@ -167,6 +169,7 @@ class Handle:
 
 class Teacher(Handle):
     """A model that is only evaluated and never trained, see Handle.other."""
+
     _tensors: Mapping[str, Tensor]
 
     def __init__(self, network: Network, model: Params, training: bool):

@@ -4,6 +4,7 @@ Every seed runs as it would alone, in a thread of its own; one thread runs at a 
 local phase waits until all the others have come to one or have ended; then the executor steps all that wait
 together.
 """
+
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +26,7 @@ class _Lockstep:
     def __init__(self, seeds: int):
         self.turn = threading.Condition()
         self.running, self.stopped = seeds, False
-        self.waiting: dict[int, tuple[object, Phase]] = {}    # seed's place -> (its executor, its phase)
+        self.waiting: dict[int, tuple[object, Phase]] = {}  # seed's place -> (its executor, its phase)
         self.outcomes: dict[int, Trained | BaseException] = {}
 
     def run(self, place: int, executor, phase: Phase) -> Trained:
@@ -95,7 +96,7 @@ def together(train: Callable, jobs: Sequence) -> Iterator[tuple[str, object]]:
             except Stopped:
                 pass
             except BaseException as error:
-                lockstep.stopped = True                       # before the others go on
+                lockstep.stopped = True  # before the others go on
                 lockstep.turn.notify_all()
                 events.put(("error", error))
             finally:
@@ -114,7 +115,7 @@ def together(train: Callable, jobs: Sequence) -> Iterator[tuple[str, object]]:
             yield kind, value
     finally:
         lockstep.stopped = True
-        with_turn = lockstep.turn.acquire(timeout=STOP_SECONDS)       # after the phase that runs now
+        with_turn = lockstep.turn.acquire(timeout=STOP_SECONDS)  # after the phase that runs now
         if with_turn:
             lockstep.turn.notify_all()
             lockstep.turn.release()

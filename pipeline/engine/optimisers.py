@@ -4,6 +4,7 @@ The classes of torch.optim do the same arithmetic, but making the first one impo
 CPU in every worker, more than a miniature cell trains. Adam is torch's fused form, whose root is correctly
 rounded: the plain form takes MKL's, which is not, and rounds differently on another maker's processor.
 """
+
 from collections.abc import Sequence
 
 import torch
@@ -14,7 +15,7 @@ from torch.optim.sgd import sgd
 from pipeline.schema import Optimiser
 
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
-FUSED = ("cpu", "cuda")                               # devices for which torch has the fused form
+FUSED = ("cpu", "cuda")  # devices for which torch has the fused form
 
 
 class Steps:
@@ -24,7 +25,7 @@ class Steps:
     def __init__(self, settings: Optimiser, parameters: Sequence[Tensor]):
         self.settings = settings
         self.parameters = list(parameters)
-        self.buffers: list[Tensor | None] = [None] * len(self.parameters)      # SGD: momentum
+        self.buffers: list[Tensor | None] = [None] * len(self.parameters)  # SGD: momentum
         self.moments: list[tuple[Tensor, Tensor, Tensor]] = []  # Adam: first, second, step count
         if settings.name == "adam":
             self.moments = [
@@ -43,13 +44,40 @@ class Steps:
             first, second, count = map(list, zip(*(self.moments[k] for k in used))) if used else ([], [], [])
             # The fused form walks through memory and ignores strides: a gradient needs the strides of its
             # parameter.
-            slopes = [g if g.stride() == p.stride() else torch.empty_like(p).copy_(g)
-                      for p, g in zip(parameters, slopes)]
-            adam(parameters, slopes, first, second, [], count, foreach=False, fused=fused, amsgrad=False,
-                 beta1=BETA1, beta2=BETA2, lr=s.lr, weight_decay=s.weight_decay, eps=EPS, maximize=False)
+            slopes = [
+                g if g.stride() == p.stride() else torch.empty_like(p).copy_(g)
+                for p, g in zip(parameters, slopes)
+            ]
+            adam(
+                parameters,
+                slopes,
+                first,
+                second,
+                [],
+                count,
+                foreach=False,
+                fused=fused,
+                amsgrad=False,
+                beta1=BETA1,
+                beta2=BETA2,
+                lr=s.lr,
+                weight_decay=s.weight_decay,
+                eps=EPS,
+                maximize=False,
+            )
             return
         buffers = [self.buffers[k] for k in used]
-        sgd(parameters, slopes, buffers, foreach=False, weight_decay=s.weight_decay, momentum=s.momentum,
-            lr=s.lr, dampening=0.0, nesterov=False, maximize=False)
+        sgd(
+            parameters,
+            slopes,
+            buffers,
+            foreach=False,
+            weight_decay=s.weight_decay,
+            momentum=s.momentum,
+            lr=s.lr,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+        )
         for k, buffer in zip(used, buffers):
             self.buffers[k] = buffer

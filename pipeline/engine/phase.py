@@ -1,5 +1,6 @@
 """A local phase: what every client does with its data, and the random draws for it. Executors carry it
 out."""
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -19,8 +20,8 @@ Part = Literal["all", "features", "head"]
 # epoch alone.
 Logged = dict[str, Tensor]
 LAST_EPOCH = "last_epoch."
-Objective = Tensor | tuple[Tensor, Logged]            # what a loss gives, see `split_loss`
-Loss = Callable[[Handle, Batch, Any, Any], Objective]    # (model, batch, shared, own), see World.local_epochs
+Objective = Tensor | tuple[Tensor, Logged]  # what a loss gives, see `split_loss`
+Loss = Callable[[Handle, Batch, Any, Any], Objective]  # (model, batch, shared, own), see World.local_epochs
 Views = Callable[[Tensor, torch.Generator], tuple[Tensor, ...]]
 Step = Callable[[Handle, list[Batch], Any, Any], tuple[Params, object] | tuple[Params, object, Logged]]
 
@@ -28,11 +29,12 @@ Step = Callable[[Handle, list[Batch], Any, Any], tuple[Params, object] | tuple[P
 @dataclass(frozen=True)
 class Client:
     """A client's name, domain, network and training data, in memory on the device."""
+
     name: str
     domain: str
     model: Model
-    images: Tensor                                    # (n, C, H, W), channels last
-    labels: Tensor                                    # (n,)
+    images: Tensor  # (n, C, H, W), channels last
+    labels: Tensor  # (n,)
 
 
 def without_data(client: Client) -> Client:
@@ -61,18 +63,19 @@ def draw(candidates: Sequence[int], wanted: float | int, of: int, *key: int | st
 class Phase:
     """Either `loss` (an optimiser descends it) or `step` (a rule of the method's own) over `epochs`
     passes."""
-    clients: tuple[Client, ...]                       # as the round has them: an absent one without data
+
+    clients: tuple[Client, ...]  # as the round has them: an absent one without data
     models: Clients
     loss: Loss | None
     step: Step | None
     trainable: Part
     epochs: int
-    shared: Any                                       # the same for every client
-    own: Any                                          # None, Clients, tensor (clients, ...), dict of these
+    shared: Any  # the same for every client
+    own: Any  # None, Clients, tensor (clients, ...), dict of these
     optimiser: Optimiser
-    together: int                                     # batches that one step takes
-    key: tuple                                        # (seed, stream, round)
-    views: Views | None = None                        # what a batch's images become before a loss sees them
+    together: int  # batches that one step takes
+    key: tuple  # (seed, stream, round)
+    views: Views | None = None  # what a batch's images become before a loss sees them
     # Further values that each client's optimiser trains; its loss sees them as `own`.
     extra: Clients | None = None
 

@@ -1,4 +1,5 @@
 """Public images that server and clients share, and the step that clients take together on a batch of them."""
+
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ Look = Callable[[Handle, Any, Any], Shown]
 class PublicBatch(NamedTuple):
     """A public batch, a tensor (B, C, H, W), or what each client sees of it, [(images, view, ...)], and the
     key of the draws that go with it."""
+
     images: Any
     key: tuple[int, ...]
 
@@ -44,6 +46,7 @@ class PublicBatch(NamedTuple):
 @dataclass(frozen=True)
 class Public:
     """Unlabelled images (N, C, H, W) as network inputs, and how a round goes through them."""
+
     images: Tensor
     settings: Settings
     pixels: Pixels

@@ -3,6 +3,7 @@
 There, one thread, the channels-last layout and data in memory are fast; stacking clients is slower
 (benchmarks/README.md).
 """
+
 import math
 from collections.abc import Sequence
 from functools import partial
@@ -38,7 +39,7 @@ from pipeline.models.layers import set_generator
 from pipeline.schema import Model, Training
 
 FEATURE_BATCH = 256
-Found = tuple[Params, float, Logged, Logged, Any]              # model, loss, logged means, last logged, own
+Found = tuple[Params, float, Logged, Logged, Any]  # model, loss, logged means, last logged, own
 
 
 class Sequential:

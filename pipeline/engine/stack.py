@@ -1,5 +1,6 @@
 """Clients of one network as a stack of models, and one step of it: its kernels, which a GPU records and
 replays, and what each client's loss sees of it."""
+
 import math
 import sys
 import threading
@@ -53,10 +54,11 @@ NO_ROOM = ("unable to find an engine", "valid cuDNN algorithm", "ALLOC_FAILED")
 class Turn(NamedTuple):
     """A step of an epoch: `active` of the rows, in order, have a batch of `size` images; the others fill up a
     shape."""
+
     rows: tuple[int, ...]
     active: int
     size: int
-    step: int                                                 # which batch of these clients it is
+    step: int  # which batch of these clients it is
 
 
 class Stack:
@@ -154,13 +156,13 @@ class Stack:
         index = torch.cat(
             [self._index(turn, orders) for turn in self.turns] or [torch.zeros(0, dtype=torch.int64)]
         )
-        index = beside(index, self.clients[0].images)         # one copy per epoch
+        index = beside(index, self.clients[0].images)  # one copy per epoch
         for name, total in self.sums.items():
             if name.startswith(LAST_EPOCH):
                 total.zero_()
         for turn, chosen in zip(self.turns, index.split([len(turn.rows) * turn.size for turn in self.turns])):
             self._step(turn).take(turn, chosen)
-            for row in turn.rows[:turn.active]:
+            for row in turn.rows[: turn.active]:
                 self.seen[row] += turn.size
 
     def _index(self, turn: Turn, orders: list[Tensor]) -> Tensor:
@@ -219,7 +221,7 @@ class Step:
         self.batch: Batch | None = None
         self.graph: torch.cuda.CUDAGraph | None = None
         self.taken = 0
-        self.used: set[str] = set()                            # the tensors that the loss depends on
+        self.used: set[str] = set()  # the tensors that the loss depends on
         # Threads that have run this step; each has its own handles of CUDA's libraries.
         self.takers: set[int] = set()
 
@@ -333,7 +335,7 @@ class Step:
         stack = self.stack
 
         def loss(moving):
-            for name, value in moving.items():                 # a gradient of zeros says nothing of use
+            for name, value in moving.items():  # a gradient of zeros says nothing of use
                 value.register_hook(lambda gradient, name=name: self.used.add(name))
             buffers = {name: rest[name].clone() for name in stack.buffers}
             self.inside = place
@@ -346,6 +348,7 @@ class Step:
                     stack.phase.loss(handle, Batch(*batch), self._shared(whose), extra or wrap(own))
                 )
             return value, (buffers, {"": value, **logged})
+
         gradients, (buffers, scalars) = torch.func.grad(loss, has_aux=True)(moving)
         return gradients, buffers, scalars
 
@@ -369,6 +372,7 @@ class Step:
             return with_tensors(
                 value, (leaf[0] if len(stack.phases) == 1 else pick(leaf, whose) for leaf in leaves)
             )
+
         if type(shared) is not State:
             return mine(shared, stack.shared)
         leaves = iter(stack.shared)

@@ -8,6 +8,7 @@ is recorded as a CUDA graph the second time it is taken and replayed from then o
 eighths of the stack, so that there are few shapes. Nothing is fetched from the device before a phase has
 ended.
 """
+
 import itertools
 import math
 import operator
@@ -58,9 +59,9 @@ class Stacked:
         # One memory pool for all graphs: they are replayed one after another, and no value that outlives a
         # replay lies in it.
         self.memory = torch.cuda.graph_pool_handle() if self.records else None
-        self._tried = 0                                       # clients of the stack that was stepped last
-        self._pool: tuple[Tensor, ...] = ()           # images and labels of all seeds' clients, end to end
-        self.starts: dict[Client, int] = {}                   # where each client's images begin in the pool
+        self._tried = 0  # clients of the stack that was stepped last
+        self._pool: tuple[Tensor, ...] = ()  # images and labels of all seeds' clients, end to end
+        self.starts: dict[Client, int] = {}  # where each client's images begin in the pool
 
     def run(self, phase: Phase) -> Trained:
         """As Sequential.run, with the same batches, dropout masks and arithmetic up to the order of sums."""
@@ -116,10 +117,10 @@ class Stacked:
                 if clients[p][k].model == model and len(clients[p][k].labels)
             ]
             members.sort(key=lambda member: -len(clients[member[0]][member[1]].labels))
-            most = self.most or max(1, len(members))          # a network's clients may all be without data
+            most = self.most or max(1, len(members))  # a network's clients may all be without data
             for first in range(0, len(members), most):
-                self._tried = len(members[first:first + most])
-                stack = self._stack(phases, members[first:first + most], clients)
+                self._tried = len(members[first : first + most])
+                stack = self._stack(phases, members[first : first + most], clients)
                 stack.train()
                 for row, (p, k) in enumerate(stack.members):
                     models[p][k], owns[p][k] = stack.result(row)
@@ -131,8 +132,9 @@ class Stacked:
                             )[k] = rows[row]
         return [self._outcome(*parts, n) for parts in zip(phases, models, owns, logged, last, strict=True)]
 
-    def _outcome(self, phase: Phase, models: list[Params], owns: list, logged: Logged, last: Logged,
-                 n: int) -> Trained:
+    def _outcome(
+        self, phase: Phase, models: list[Params], owns: list, logged: Logged, last: Logged, n: int
+    ) -> Trained:
         losses = logged.pop("", torch.full((n,), math.nan)).tolist()
         last.pop("", None)
         own = (
@@ -146,12 +148,21 @@ class Stacked:
         """A stack that holds these phases' values: an earlier one with its recorded steps where it fits, else
         a new one."""
         mine = [clients[p][k] for p, k in members]
-        known = next((s for s in self.kept if s.members == members and all(map(operator.is_, s.clients, mine))
-                      and len(s.phases) == len(phases) and all(map(alike, s.phases, phases))), None)
+        known = next(
+            (
+                s
+                for s in self.kept
+                if s.members == members
+                and all(map(operator.is_, s.clients, mine))
+                and len(s.phases) == len(phases)
+                and all(map(alike, s.phases, phases))
+            ),
+            None,
+        )
         stack = known or Stack(self, phases, members, mine)
         stack.fill(phases)
         if self.fixed:
-            self.kept = [s for s in self.kept if s is not stack][-KEPT + 1:] + [stack]
+            self.kept = [s for s in self.kept if s is not stack][-KEPT + 1 :] + [stack]
         return stack
 
     def _gather(self, clients: Iterable[Client]) -> None:
@@ -165,11 +176,9 @@ class Stacked:
             ]
             ends = list(itertools.accumulate(len(labels) for _, labels in parts))
             self._pool = tuple(map(torch.cat, zip(*parts)))
-            self.starts |= zip(new, ([0] + ends)[-len(new) - 1:-1])
+            self.starts |= zip(new, ([0] + ends)[-len(new) - 1 : -1])
 
     def images(self, index: Tensor, shape: tuple[int, int]) -> tuple[Tensor, Tensor]:
         """Images (rows, batch, ...) and labels (rows, batch) by their places in the pool."""
         images, labels = (values.index_select(0, index).unflatten(0, shape) for values in self._pool)
         return images, labels
-
-

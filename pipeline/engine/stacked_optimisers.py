@@ -1,4 +1,5 @@
 """Optimisers for stacked models, and the rows of a stack that a step moves."""
+
 import torch
 from torch import Tensor
 
@@ -50,8 +51,8 @@ class StackedSteps:
         second = BETA2 * rows.read(self.moments[1][name]) + (1 - BETA2) * gradient * gradient
         rows.write(self.moments[0][name], first)
         rows.write(self.moments[1][name], second)
-        scale = (1 - BETA2 ** count).sqrt().to(gradient.dtype)
-        return first / (1 - BETA1 ** count).to(gradient.dtype) / (second.sqrt() / scale + EPS)
+        scale = (1 - BETA2**count).sqrt().to(gradient.dtype)
+        return first / (1 - BETA1**count).to(gradient.dtype) / (second.sqrt() / scale + EPS)
 
 
 class Rows:
@@ -68,13 +69,13 @@ class Rows:
         self.active, self.place = active, torch.arange(len(chosen), device=device)
 
     def read(self, stack: Tensor) -> Tensor:
-        return stack[:self.count] if self.index is None else stack.index_select(0, self.index)
+        return stack[: self.count] if self.index is None else stack.index_select(0, self.index)
 
     def write(self, stack: Tensor, values: Tensor) -> None:
         if self.active is not None:
             moves = (self.place < self.active).view(-1, *[1] * (stack.ndim - 1))
             values = torch.where(moves, values, self.read(stack))
         if self.index is None:
-            stack[:self.count] = values
+            stack[: self.count] = values
         else:
             stack.index_copy_(0, self.index, values)

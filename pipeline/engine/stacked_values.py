@@ -1,5 +1,6 @@
 """Clients' values as stacked tensors: models, the extra values that are trained with them, and `own`, as
 nested dicts that torch.func accepts."""
+
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import torch
@@ -9,7 +10,7 @@ from pipeline.engine.stacked_optimisers import Rows
 from pipeline.engine.state import Clients, Params
 
 EXTRA = "extra."  # prefix of the extra values that a phase trains with the models
-Member = tuple[int, int]                                      # (phase, client)
+Member = tuple[int, int]  # (phase, client)
 
 
 def joined(values: Iterable[Tensor]) -> Tensor:

@@ -1,5 +1,6 @@
 """Models and method state as plain values, so that a method can pass them around and a checkpoint can hold
 them."""
+
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -106,7 +107,7 @@ def combine(models: Iterable[Params], weights: Iterable[float]) -> Params:
 
 def _mean(pairs: list[tuple[torch.Tensor, float]], alone: bool = True) -> torch.Tensor:
     if alone and len(pairs) == 1:
-        return pairs[0][0].clone()                    # exactly: no rounding through its weight
+        return pairs[0][0].clone()  # exactly: no rounding through its weight
     mean = torch.zeros_like(pairs[0][0], dtype=torch.float64)
     for value, weight in pairs:
         mean.add_(value, alpha=weight)

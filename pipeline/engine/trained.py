@@ -1,4 +1,5 @@
 """What local training leaves, as values."""
+
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ class ClassMeans:
     means (clients, classes, d), zero where a client has no sample of the class; counts (clients, classes)
     int64.
     """
+
     means: Tensor
     counts: Tensor
 
@@ -33,10 +35,11 @@ class Trained:
     """What a local phase leaves: the clients' models, their mean training losses (NaN without data, or where
     a rule of a method's own has none), the means of what was logged, and what each client keeps beside its
     model (`own` after steps, `extra` after training)."""
+
     models: Clients
     losses: list[float]
-    logged: dict[str, Tensor] = field(default_factory=dict)   # name -> (clients, ...) in float64 on the CPU
-    last: dict[str, Tensor] = field(default_factory=dict)     # the same of each client's last batch alone
+    logged: dict[str, Tensor] = field(default_factory=dict)  # name -> (clients, ...) in float64 on the CPU
+    last: dict[str, Tensor] = field(default_factory=dict)  # the same of each client's last batch alone
     own: Any = None
 
     def mean_loss(self, sizes: Sequence[int]) -> float:

@@ -1,4 +1,5 @@
 """What a method sees of the federation, and the verbs that it composes."""
+
 import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -50,23 +51,24 @@ class World:
     A client with images but no usable batch cannot train, and is a client without data to every method: it
     has no weight and no class mean. See `batches`.
     """
+
     clients: tuple[Client, ...]
     training: Training
     classes: int
     seed: int
     device: torch.device
-    round: int                                                # 0 while a method initialises, then 1, 2, ...
-    sizes: tuple[int, ...]                                    # the clients' numbers of training samples, n_k
+    round: int  # 0 while a method initialises, then 1, 2, ...
+    sizes: tuple[int, ...]  # the clients' numbers of training samples, n_k
     heldout: Batch | None  # labelled images that no client has, where a scenario sets some aside
-    test: Batch | None                                        # test images under the scenario's corruption
-    scored: dict[str, Batch]                  # the common test sets by which clients are scored, by name
+    test: Batch | None  # test images under the scenario's corruption
+    scored: dict[str, Batch]  # the common test sets by which clients are scored, by name
     pixels: Pixels
-    participants: tuple[int, ...]                     # who takes part in the round; the others are absent
+    participants: tuple[int, ...]  # who takes part in the round; the others are absent
     executor: Any  # carries out local phases: Sequential, Stacked, or one around these
-    _networks: dict[Model, Network]                           # one of each, for any client's values
+    _networks: dict[Model, Network]  # one of each, for any client's values
     _public: Public | None
     _augmentation: Callable[[Tensor, torch.Generator], Tensor] | None
-    _whole: "World | None"                                    # where clients are absent: with their data
+    _whole: "World | None"  # where clients are absent: with their data
 
     def __init__(
         self,
@@ -134,13 +136,18 @@ class World:
 
     def _able(self, together: int = 1) -> list[int]:
         """The clients with at least one usable batch."""
-        return [k for k, client in enumerate(self.clients)
-                if batches(len(client.labels), self.training, self._networks[client.model], together)]
+        return [
+            k
+            for k, client in enumerate(self.clients)
+            if batches(len(client.labels), self.training, self._networks[client.model], together)
+        ]
 
     def _data_of(self, present: Sequence[int]) -> dict[str, tuple]:
         """`clients` and `sizes` where only these have data."""
-        clients = tuple(client if k in present or not len(client.labels) else without_data(client)
-                        for k, client in enumerate(self.whole.clients))
+        clients = tuple(
+            client if k in present or not len(client.labels) else without_data(client)
+            for k, client in enumerate(self.whole.clients)
+        )
         return {"clients": clients, "sizes": tuple(len(client.labels) for client in clients)}
 
     def _drawn(self, wanted: float | int) -> tuple[int, ...]:
@@ -182,8 +189,10 @@ class World:
         """Fresh parameters of the one network that all clients share, the same for every method at this
         seed."""
         if not self.homogeneous:
-            raise TrainingError(f"this method averages models, but the clients hold different networks: "
-                                f"{', '.join(sorted({client.model.name for client in self.clients}))}")
+            raise TrainingError(
+                f"this method averages models, but the clients hold different networks: "
+                f"{', '.join(sorted({client.model.name for client in self.clients}))}"
+            )
         return self._initial(self.clients[0].model, "shared")
 
     def new_models(self, pretraining: int = 0, *, own: bool = False) -> Clients:
@@ -326,8 +335,10 @@ class World:
         """The views as network inputs; without any, the scenario's augmentation, if it has one."""
         augment = self._augmentation
         if views is None and augment is not None:
+
             def views(pixels, numbers):
                 return (augment(pixels, numbers),)
+
         if views is None:
             return None
         return lambda images, numbers: tuple(
@@ -477,9 +488,11 @@ class World:
         data. TrainingError where no client has any."""
         weights = [int(n > 0) for n in self.sizes] if uniform else self.weights
         if not any(weights):
-            raise TrainingError(f"seed {self.seed}, round {self.round}: no client has enough images for one "
-                                f"step with batches of {self.training.batch_size}, so there is no model to "
-                                "average")
+            raise TrainingError(
+                f"seed {self.seed}, round {self.round}: no client has enough images for one "
+                f"step with batches of {self.training.batch_size}, so there is no model to "
+                "average"
+            )
         return weighted_mean(models, weights)
 
     def network(self, client: int, model: Params) -> Network:

@@ -4,6 +4,7 @@ An engine takes a stage, says what became of it, and can cancel it; the schedule
 (pipeline/commands/schedule.py) does not know which engine it has. DVC stays on the user's machine: a cluster
 trains cells and leaves their seeds in `.cells`; `pipeline/engines/recording.py` makes results of them.
 """
+
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +22,8 @@ def file_name(stage: str) -> str:
 
 class Task(Protocol):
     """What an engine needs to know of a stage (pipeline/commands/schedule.py)."""
-    stage: Any                           # DVC's own
+
+    stage: Any  # DVC's own
     name: str
     log: Path
     cell: str | None
@@ -48,7 +50,8 @@ class Job(Protocol):
 
 class Engine(Protocol):
     """Runs stages."""
-    cores: int                           # that stages of this machine may share
+
+    cores: int  # that stages of this machine may share
 
     def far(self, task: Task) -> bool:
         """Does the stage take no core of this machine?"""
@@ -83,8 +86,10 @@ def engine(on: str, local: Engine, jobs: int | None, options: dict[str, str]) ->
     try:
         if on == "slurm":
             from pipeline.engines.slurm import Slurm
+
             return Slurm(local, jobs, options["slurm"])
         from pipeline.engines.ray import Ray
+
         return Ray(local, jobs, options["address"], options["gpus"])
     except ImportError as error:
         raise FedReproError(

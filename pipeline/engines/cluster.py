@@ -1,4 +1,5 @@
 """What clusters share: cells go there, other stages stay here; what comes back is recorded in bulk."""
+
 import itertools
 import json
 import os
@@ -15,8 +16,8 @@ from pipeline.engines.recording import record
 from pipeline.errors import FedReproError
 from pipeline.schema import Cell, check
 
-SECONDS_BETWEEN_LOOKS = 1.0              # at the folders of deliveries
-SECONDS_BETWEEN_POLLS = 5.0              # of the cluster's queue
+SECONDS_BETWEEN_LOOKS = 1.0  # at the folders of deliveries
+SECONDS_BETWEEN_POLLS = 5.0  # of the cluster's queue
 GRACE = 30.0  # seconds until a job that the queue forgot counts as failed: its files may come late
 AT_ONCE = 50  # cells that are recorded together: writing a long dvc.lock takes seconds, once for all of them
 PASSED_ON = ("FEDREPRO_DEVICE", "FEDREPRO_EXECUTOR", "FEDREPRO_PRECISION", "FEDREPRO_CHECKPOINT_SECONDS")
@@ -25,6 +26,7 @@ PASSED_ON = ("FEDREPRO_DEVICE", "FEDREPRO_EXECUTOR", "FEDREPRO_PRECISION", "FEDR
 @dataclass(frozen=True)
 class State:
     """What the cluster says of a job that has not ended."""
+
     where: str = "queued"
 
 
@@ -32,9 +34,10 @@ class State:
 class Sent:
     """A cell that a cluster has taken. `id` is the cluster's, `name` tells jobs of re-created clusters, which
     use the same ids again, apart."""
+
     task: Task
     order: Order
-    mark: Path                           # the file that outlives this process
+    mark: Path  # the file that outlives this process
     id: str = ""
     name: str = ""
     where: str = "queued"
@@ -62,8 +65,9 @@ class Sent:
 class Cluster:
     """Base of the engines that train elsewhere. A subclass sends jobs, lists those that have not ended and
     ends them."""
-    title: str                           # which cluster: `slurm cluster 'mini'`
-    outlives = True                      # whether jobs go on when this process ends
+
+    title: str  # which cluster: `slurm cluster 'mini'`
+    outlives = True  # whether jobs go on when this process ends
 
     def __init__(self, local: Engine, root: Path):
         self.local, self.root, self.cores = local, root, local.cores
@@ -71,9 +75,9 @@ class Cluster:
         self.sent: list[Sent] = []
         self.looked = self.polled = 0.0
         self.grown = False
-        self.full = 0                    # jobs that had not ended when the cluster took no more
-        self.refused = 0.0               # when it took no more; 0: it took all
-        self.hope = 0.0                  # when one of ours last held a place that will be free
+        self.full = 0  # jobs that had not ended when the cluster took no more
+        self.refused = 0.0  # when it took no more; 0: it took all
+        self.hope = 0.0  # when one of ours last held a place that will be free
 
     # A subclass has these three.
     def send(self, jobs: list[Sent]) -> list[Sent]:
@@ -115,15 +119,19 @@ class Cluster:
         if delivered(job.order, self.root):
             self.sent.append(job)
         elif left and left.title != self.title:
-            job.refuse(f"error: {task.cell} is at {left.title} as job {left.id}; end it there with "
-                       f"--cancel, or delete {os.path.relpath(mark)}")
+            job.refuse(
+                f"error: {task.cell} is at {left.title} as job {left.id}; end it there with "
+                f"--cancel, or delete {os.path.relpath(mark)}"
+            )
         elif left and (left.id, left.name) in self.earlier:
             job.id, job.name = left.id, left.name
             if left.digests == job.order.digests:
                 self.sent.append(job)
             else:
-                job.refuse(f"error: {task.cell}: job {job.id} trains it with other parameters or code than "
-                           "today's; --cancel ends it")
+                job.refuse(
+                    f"error: {task.cell}: job {job.id} trains it with other parameters or code than "
+                    "today's; --cancel ends it"
+                )
         else:
             for path in (task.log, task.events):
                 path.unlink(missing_ok=True)
@@ -170,8 +178,10 @@ class Cluster:
 
     def farewell(self, jobs: int) -> str:
         """What becomes of jobs that have not ended."""
-        return (f"{jobs} {'job goes' if jobs == 1 else 'jobs go'} on at {self.title}: the same command "
-                "attaches again and records what has ended, with --cancel it ends them")
+        return (
+            f"{jobs} {'job goes' if jobs == 1 else 'jobs go'} on at {self.title}: the same command "
+            "attaches again and records what has ended, with --cancel it ends them"
+        )
 
     @cached_property
     def earlier(self) -> set[tuple[str, str]]:
@@ -187,9 +197,11 @@ class Cluster:
         """What a worker must know of ours. Only a server can take runs from several machines."""
         tracked = os.environ.get("MLFLOW_TRACKING_URI", "")
         server = tracked.startswith("http")
-        return {"OMP_NUM_THREADS": "1",
-                **({"MLFLOW_TRACKING_URI": tracked} if server else {"FEDREPRO_TRACKING": "off"}),
-                **{name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}}
+        return {
+            "OMP_NUM_THREADS": "1",
+            **({"MLFLOW_TRACKING_URI": tracked} if server else {"FEDREPRO_TRACKING": "off"}),
+            **{name: os.environ[name] for name in PASSED_ON if os.environ.get(name)},
+        }
 
     def _send(self) -> None:
         """What finds no room waits until a job has ended, and fails where none is left that could."""
@@ -200,15 +212,23 @@ class Cluster:
                 self.sent.append(job)
                 if not self.outlives:
                     continue
-                files.write_json(job.mark, {"cell": job.order.cell, "title": self.title, "id": job.id,
-                                            "name": job.name, "digests": job.order.digests})
+                files.write_json(
+                    job.mark,
+                    {
+                        "cell": job.order.cell,
+                        "title": self.title,
+                        "id": job.id,
+                        "name": job.name,
+                        "digests": job.order.digests,
+                    },
+                )
         now = time.monotonic()
         self.full = sum(job.code is None for job in self.sent)
         if self.full or not self.refused:
             self.hope = now
         self.refused = now if held else 0.0
         for job in held:
-            if now - self.hope <= GRACE:             # the cluster counts a job for a while after its end
+            if now - self.hope <= GRACE:  # the cluster counts a job for a while after its end
                 job.where = "waits for room in the queue"
                 self.pending.append(job)
             else:
@@ -217,8 +237,9 @@ class Cluster:
 
     def _record(self) -> None:
         """Record what has been handed over since the last time."""
-        back = ((job, path) for job in self.sent
-                if job.code is None and (path := delivered(job.order, self.root)))
+        back = (
+            (job, path) for job in self.sent if job.code is None and (path := delivered(job.order, self.root))
+        )
         arrived = {job.task: (job, path) for job, path in itertools.islice(back, AT_ONCE)}
         if not arrived:
             return
@@ -238,7 +259,7 @@ class Cluster:
         """Where jobs are; one that the cluster forgot, and whose delivery does not come, has failed."""
         try:
             states = self.states()
-        except FedReproError:                        # a controller that restarts; the jobs know nothing of it
+        except FedReproError:  # a controller that restarts; the jobs know nothing of it
             for job in jobs:
                 job.seen = time.monotonic()
             return
@@ -246,13 +267,16 @@ class Cluster:
             if state := states.get((job.id, job.name)):
                 job.where, job.seen = state.where, time.monotonic()
             elif job.id and time.monotonic() - job.seen > GRACE:
-                job.fail(*self.last_words(job), f"ERROR: failed to run: job {job.id} of {self.title} ended "
-                                                "without a result")
+                job.fail(
+                    *self.last_words(job),
+                    f"ERROR: failed to run: job {job.id} of {self.title} ended without a result",
+                )
 
 
 @dataclass(frozen=True)
 class Mark:
     """What outlives this process of a job: `title` is the cluster's, `id` and `name` are the job's there."""
+
     cell: str
     title: str
     id: str

@@ -1,5 +1,6 @@
 """What a worker hands over when it has trained a cell: `.cells/<digest>/delivered.json`, sealed, with the
 hash of every seed's files. Nothing is recorded that is not sealed, whole and of today's parameters."""
+
 import contextlib
 import json
 import time
@@ -17,13 +18,14 @@ from pipeline.sealing import is_sealed, seal
 
 NAME = "delivered.json"
 EXECUTORS = ("sequential", "stacked")
-AHEAD = 60.0                             # seconds that another machine's clock may be ahead
+AHEAD = 60.0  # seconds that another machine's clock may be ahead
 
 
 @dataclass(frozen=True)
 class Order:
     """A cell to be trained elsewhere: the digests that it has here, with each executor, and this machine's
     versions of what makes numbers."""
+
     cell: str
     precision: str
     digests: dict[str, str]
@@ -51,6 +53,7 @@ def versions() -> dict[str, str]:
 @dataclass(frozen=True)
 class Delivery:
     """What a worker hands over: `files` are those of the seeds, with their SHA-256; `ended` is its time."""
+
     cell: str
     digest: str
     precision: str
@@ -125,8 +128,10 @@ def clock_ahead(path: Path) -> float:
 def refused(path: Path, order: Order, why: str) -> FedReproError:
     """The error of a delivery that cannot be used, which steps aside."""
     _aside(path)
-    return TrainingError(f"{order.cell}: refused: {path.parent.name[:12]}/{path.name} {why}; the next call "
-                         "trains what is missing")
+    return TrainingError(
+        f"{order.cell}: refused: {path.parent.name[:12]}/{path.name} {why}; the next call "
+        "trains what is missing"
+    )
 
 
 def _aside(path: Path) -> None:

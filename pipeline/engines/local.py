@@ -1,4 +1,5 @@
 """Stages as processes of this machine: `dvc repro --single-item` for each."""
+
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pipeline.place import HOME, surroundings
 
 class Process:
     """A stage that runs here."""
+
     where = ""
 
     def __init__(self, process: subprocess.Popen):
@@ -63,10 +65,10 @@ class Local:
             return Process(self.group.start(command, log, environment))
 
     def poll(self) -> None:
-        pass                             # a process is asked itself
+        pass  # a process is asked itself
 
     def cancel(self, tasks: Sequence[Task]) -> int:
-        return 0                         # nothing outlives a call
+        return 0  # nothing outlives a call
 
     def close(self) -> str:
         if "group" in self.__dict__:

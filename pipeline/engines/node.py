@@ -4,6 +4,7 @@ with the user's machine.
 `Keeper` is the one door to the user's `.cells`; `train` unpacks code and data, runs the worker of
 pipeline/engines/worker.py as a process, and sends on what it saves.
 """
+
 import ctypes
 import io
 import json
@@ -18,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-SECONDS = 0.5                            # between two looks at what the worker has saved
+SECONDS = 0.5  # between two looks at what the worker has saved
 # What a worker may bring: a cell's folder, named by its digest, and files that `_stamps` sends.
 FOLDER, FILE = r"\w{1,64}", r"(seed-\d{1,9}\.(json|npz|pt)|delivered\.json|error\.json)"
 
@@ -71,8 +72,15 @@ def _check(pattern: str, name: str) -> None:
         raise ValueError(f"{name!r:.80} is no file that a worker saves")
 
 
-def train(order: dict, folders: list[str], logs: list[str], code: list, inputs: dict, keeper,
-          environment: dict[str, str]) -> tuple[int, str]:
+def train(
+    order: dict,
+    folders: list[str],
+    logs: list[str],
+    code: list,
+    inputs: dict,
+    keeper,
+    environment: dict[str, str],
+) -> tuple[int, str]:
     """Train a cell; returns the exit code and what went wrong here, as text: an exception may not be readable
     elsewhere. `code` holds a reference to an archive, `inputs` path in the repository -> (hash, reference):
     Ray fetches what it is given bare, wanted or not."""
@@ -100,13 +108,25 @@ def _worked(order: dict, root: Path, logs: list[str], keeper, environment: dict[
     import ray
 
     ours = [root / "log", root / "events"]
-    values = {**os.environ, "FEDREPRO_EVENTS": str(ours[1]), "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(root),
-              **environment}
+    values = {
+        **os.environ,
+        "FEDREPRO_EVENTS": str(ours[1]),
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONPATH": str(root),
+        **environment,
+    }
     command = [sys.executable, "-m", "pipeline.engines.worker", json.dumps(order)]
     offsets, sent = [0, 0], _stamps(root)
     with open(ours[0], "ab") as said:
-        process = subprocess.Popen(command, cwd=root, env=values, stdin=subprocess.DEVNULL, stdout=said,
-                                   stderr=subprocess.STDOUT, preexec_fn=_end_with_the_parent)
+        process = subprocess.Popen(
+            command,
+            cwd=root,
+            env=values,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            preexec_fn=_end_with_the_parent,
+        )
     try:
         while True:
             ended = process.poll() is not None
@@ -115,12 +135,12 @@ def _worked(order: dict, root: Path, logs: list[str], keeper, environment: dict[
                     continue
                 try:
                     data = path.read_bytes()
-                except FileNotFoundError:        # a checkpoint goes when its seed is finished
+                except FileNotFoundError:  # a checkpoint goes when its seed is finished
                     continue
                 ray.get(keeper.save.remote(path.relative_to(root / ".cells").as_posix(), data))
                 sent[path] = stamp
             for at, (path, theirs) in enumerate(zip(ours, logs)):
-                data = path.read_bytes()[offsets[at]:] if path.exists() else b""
+                data = path.read_bytes()[offsets[at] :] if path.exists() else b""
                 if data:
                     ray.get(keeper.tell.remote(theirs, data))
                     offsets[at] += len(data)
@@ -134,13 +154,15 @@ def _worked(order: dict, root: Path, logs: list[str], keeper, environment: dict[
 def _stamps(root: Path) -> dict[Path, tuple[int, int]]:
     """The files of `.cells` that matter elsewhere, and when they were written. A delivery and a finished seed
     name other files, which must be there when it arrives: it is looked for first and sent last."""
-    kinds = [list(root.glob(f".cells/*/{kind}"))
-             for kind in ("delivered.json", "error.json", "seed-*.json", "seed-*.npz", "seed-*.pt")]
+    kinds = [
+        list(root.glob(f".cells/*/{kind}"))
+        for kind in ("delivered.json", "error.json", "seed-*.json", "seed-*.npz", "seed-*.pt")
+    ]
     stamps = {}
     for path in (path for found in reversed(kinds) for path in found):
         try:
             stamps[path] = (path.stat().st_mtime_ns, path.stat().st_size)
-        except FileNotFoundError:        # a checkpoint goes when its seed is finished
+        except FileNotFoundError:  # a checkpoint goes when its seed is finished
             continue
     return stamps
 
@@ -156,7 +178,7 @@ def _stored(digest: str, archive) -> Path:
             (unpacked,) = Path(folder).iterdir()
             try:
                 unpacked.rename(place / digest)
-            except OSError:              # another cell was faster
+            except OSError:  # another cell was faster
                 if not (place / digest).exists():
                     raise
     return place / digest
@@ -188,4 +210,4 @@ def _unpack(data: bytes, folder: Path) -> None:
 def _end_with_the_parent() -> None:
     """A worker whose node dies must not train on (Linux)."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)            # PR_SET_PDEATHSIG
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG

@@ -4,6 +4,7 @@ cluster, such as its head.
 Code and data travel through Ray's object store; checkpoints and results come back as they are saved, into
 this machine's `.cells`. A cell whose node dies goes on elsewhere. Tasks end with this process.
 """
+
 import hashlib
 import io
 import re
@@ -25,13 +26,22 @@ from pipeline.engines.delivery import EXECUTORS, Order
 from pipeline.errors import FedReproError, ParamError
 from pipeline.schema import ROOT, Cell
 
-CODE = ("pipeline", "stages", "params.yaml", "papers/*/verified.yaml", "sources.yaml", "papers/*/paper.yaml",
-        "papers/*/sources.yaml", "papers/*/methods")
-RETRIES = 100                            # of a task whose node dies
+CODE = (
+    "pipeline",
+    "stages",
+    "params.yaml",
+    "papers/*/verified.yaml",
+    "sources.yaml",
+    "papers/*/paper.yaml",
+    "papers/*/sources.yaml",
+    "papers/*/methods",
+)
+RETRIES = 100  # of a task whose node dies
 
 
 class Ray(Cluster):
     """A Ray cluster. `jobs`: cells at once, None for as many as it takes; `gpus`: share of a GPU for each."""
+
     outlives = False
 
     def __init__(self, local: Engine, jobs: int | None, address: str, gpus: str, root: Path = ROOT):
@@ -44,8 +54,9 @@ class Ray(Cluster):
         except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise FedReproError(f"--on ray: {address}: {' '.join(str(error).split())[:300]}") from None
         if self.share > ray.cluster_resources().get("GPU", 0):
-            raise FedReproError(f"--gpus {gpus}: the cluster at {address} has "
-                                f"{ray.cluster_resources().get('GPU', 0):g} GPUs")
+            raise FedReproError(
+                f"--gpus {gpus}: the cluster at {address} has {ray.cluster_resources().get('GPU', 0):g} GPUs"
+            )
         cloudpickle.register_pickle_by_value(node)
         # Pinned here: elsewhere it could be put on a node that dies.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
@@ -75,8 +86,10 @@ class Ray(Cluster):
     def states(self) -> dict[tuple[str, str], State]:
         """Of this process's own tasks: there are no others."""
         begun = ray.get(self.keeper.begun.remote())
-        return {(job.id, job.name): State(_where(begun.get(job.id, [])))
-                for job in [*self.waiting, *self.running.values()]}
+        return {
+            (job.id, job.name): State(_where(begun.get(job.id, [])))
+            for job in [*self.waiting, *self.running.values()]
+        }
 
     def end(self, jobs: list[tuple[str, str]]) -> None:
         """None outlives a call."""
@@ -94,11 +107,19 @@ class Ray(Cluster):
         while self.waiting and (self.jobs is None or len(self.running) < self.jobs):
             job = self.waiting.pop(0)
             logs = [str(job.task.log), str(job.task.events)]
-            needed = {path.relative_to(self.root).as_posix(): self._archive(path)
-                      for path in _made_before(job.task)}
+            needed = {
+                path.relative_to(self.root).as_posix(): self._archive(path) for path in _made_before(job.task)
+            }
             environment = self.environment() | {"FEDREPRO_WORKERS": "1"}
-            reference = self.task.remote(asdict(job.order), _folders(job.order, self.root), logs, [self.code],
-                                         needed, self.keeper, environment)
+            reference = self.task.remote(
+                asdict(job.order),
+                _folders(job.order, self.root),
+                logs,
+                [self.code],
+                needed,
+                self.keeper,
+                environment,
+            )
             self.running[reference] = job
 
     def _ended(self, job: Sent, reference) -> None:
@@ -158,12 +179,16 @@ def _folders(order: Order, root: Path) -> list[str]:
     """The folders of `.cells` in which seeds of the cell may lie."""
     cell = Cell.parse(order.cell)
     partitions = {inputs(cell, seed, root)["digest"] for seed in cell.resolve(root)[0].seeds}
-    return [provenance.cell_digest(cell, partition, order.precision, root, executor)
-            for partition in partitions for executor in EXECUTORS]
+    return [
+        provenance.cell_digest(cell, partition, order.precision, root, executor)
+        for partition in partitions
+        for executor in EXECUTORS
+    ]
 
 
 def _packed(base: Path, paths: list[Path]) -> bytes:
     """A tar archive, the same for the same content."""
+
     def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
         entry.mtime = entry.uid = entry.gid = 0
         entry.uname = entry.gname = ""

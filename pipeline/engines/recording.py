@@ -1,5 +1,6 @@
 """Makes results of what clusters have trained, many cells in one process: the files of each, then DVC's
 lock files, once for all."""
+
 from collections import defaultdict
 from pathlib import Path
 
@@ -17,6 +18,7 @@ def record(arrived: list[tuple[Task, Order, Path]], root: Path) -> dict[Task, st
     from dvc.repo import lock_repo
 
     from pipeline.cells import training  # with torch: seconds, once
+
     errors: dict[Task, str] = {}
     by_file = defaultdict(list)
     try:
@@ -30,7 +32,7 @@ def record(arrived: list[tuple[Task, Order, Path]], root: Path) -> dict[Task, st
                     task.stage.commit()
                     by_file[task.stage.dvcfile.path].append(task)
                 except LockError:
-                    continue                                  # a stage reads its folder: the next call
+                    continue  # a stage reads its folder: the next call
                 except (FedReproError, DvcException, OSError) as error:
                     errors[task] = " ".join(str(error).split())
                 except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:

@@ -5,6 +5,7 @@ A task that loses its node, is preempted or comes near its time limit is requeue
 checkpoints. That a cell has ended is seen by its delivery in `.cells`, not by asking the cluster's
 accounting.
 """
+
 import contextlib
 import io
 import itertools
@@ -25,13 +26,29 @@ from pipeline.errors import FedReproError, ParamError, unknown
 from pipeline.schema import ROOT
 
 # What --slurm may name: options of sbatch, as its manual describes them.
-OPTIONS = ("account", "constraint", "cpus-per-task", "exclude", "gpus-per-node", "gres", "licenses", "mem",
-           "mem-per-cpu", "mem-per-gpu", "nice", "nodelist", "partition", "qos", "reservation", "time")
-MINUTES = 24 * 60                        # where --slurm names no time
-AT_ONCE = 256                            # tasks of a submission, where --jobs names no number
-NOTICE = 90                              # seconds before the time limit at which a task is told to requeue
-FULL = "MaxSubmitJob"                    # of sbatch's reasons: this user's jobs are as many as may be
-TIME_OUTS = 10_000                       # how often a task may be requeued for its time limit
+OPTIONS = (
+    "account",
+    "constraint",
+    "cpus-per-task",
+    "exclude",
+    "gpus-per-node",
+    "gres",
+    "licenses",
+    "mem",
+    "mem-per-cpu",
+    "mem-per-gpu",
+    "nice",
+    "nodelist",
+    "partition",
+    "qos",
+    "reservation",
+    "time",
+)
+MINUTES = 24 * 60  # where --slurm names no time
+AT_ONCE = 256  # tasks of a submission, where --jobs names no number
+NOTICE = 90  # seconds before the time limit at which a task is told to requeue
+FULL = "MaxSubmitJob"  # of sbatch's reasons: this user's jobs are as many as may be
+TIME_OUTS = 10_000  # how often a task may be requeued for its time limit
 
 
 class Train(submitit.helpers.Checkpointable):
@@ -61,7 +78,7 @@ class Slurm(Cluster):
 
     def send(self, jobs: list[Sent]) -> list[Sent]:
         """Arrays below MaxArraySize; a user's limit of jobs halves them, and what has no room waits."""
-        chunks = [jobs[first:first + self.largest] for first in range(0, len(jobs), self.largest)]
+        chunks = [jobs[first : first + self.largest] for first in range(0, len(jobs), self.largest)]
         while chunks:
             chunk = chunks.pop(0)
             reason = self._submit(chunk, math.ceil(self.jobs * len(chunk) / len(jobs)))
@@ -69,7 +86,7 @@ class Slurm(Cluster):
                 for job in chunk if reason else ():
                     job.fail(f"error: {self.title} refuses the job: {_last(reason)}")
             elif len(chunk) > 1:
-                chunks[:0] = [chunk[:len(chunk) // 2], chunk[len(chunk) // 2:]]
+                chunks[:0] = [chunk[: len(chunk) // 2], chunk[len(chunk) // 2 :]]
             else:
                 return [*chunk, *itertools.chain(*chunks)]
         return []
@@ -87,12 +104,15 @@ class Slurm(Cluster):
             slurm_array_parallelism=at_once,
             slurm_signal_delay_s=min(NOTICE, limit * 20),
             slurm_additional_parameters={
-                "requeue": True, "open-mode": "append", "chdir": str(self.root),
-                **{name: value for name, value in self.options.items() if name != "time"}},
+                "requeue": True,
+                "open-mode": "append",
+                "chdir": str(self.root),
+                **{name: value for name, value in self.options.items() if name != "time"},
+            },
         )
         environment = self.environment() | {"FEDREPRO_WORKERS": self.options.get("cpus-per-task", "1")}
         try:
-            with contextlib.redirect_stderr(io.StringIO()):      # sbatch's words, which the reason holds too
+            with contextlib.redirect_stderr(io.StringIO()):  # sbatch's words, which the reason holds too
                 sent = executor.map_array(
                     Train(self.root, environment),
                     [asdict(job.order) for job in jobs],

@@ -3,6 +3,7 @@
 It never calls DVC and writes only to `.cells`: checkpoints and seeds as every training does, and a sealed
 delivery at the end. ORDER is an `Order` as JSON.
 """
+
 import json
 import os
 import signal
@@ -22,13 +23,23 @@ def run(order: dict, root: Path, log: Path, events: Path, environment: dict[str,
     """Train in a process of its own; returns its exit code. The signal that announces a time limit is for the
     caller, which has the job requeued; this process goes on to the end and is resumed from its checkpoint."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    values = {**os.environ, "FEDREPRO_EVENTS": str(events), "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(root),
-              **environment}
+    values = {
+        **os.environ,
+        "FEDREPRO_EVENTS": str(events),
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONPATH": str(root),
+        **environment,
+    }
     command = [sys.executable, "-m", "pipeline.engines.worker", json.dumps(order)]
     with open(log, "ab") as said:
         return subprocess.Popen(
-            command, cwd=root, env=values, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT,
-            preexec_fn=lambda: signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+            command,
+            cwd=root,
+            env=values,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            preexec_fn=lambda: signal.signal(signal.SIGUSR2, signal.SIG_IGN),
         ).wait()
 
 
@@ -39,16 +50,22 @@ def work(order: str) -> None:
     check_environment()
     cell = Cell.parse(wanted.cell)
     node = os.uname().nodename
-    wrong = [f"{name} {found} (asked for: {wanted.versions[name]})" for name, found in versions().items()
-             if found != wanted.versions[name]]
+    wrong = [
+        f"{name} {found} (asked for: {wanted.versions[name]})"
+        for name, found in versions().items()
+        if found != wanted.versions[name]
+    ]
     if wrong:
         raise TrainingError(f"{cell}: {node} has {', '.join(wrong)}; install requirements.lock there")
     arithmetic.adopt(cell.resolve()[0].arithmetic)
     from pipeline.cells import training
+
     plan = training.plan(cell)
     if plan.jobs[0].digest not in wanted.digests.values():
-        raise TrainingError(f"{cell}: code, parameters or data at {ROOT} on {node} are not those that were "
-                            "submitted; cancel the job and submit it again")
+        raise TrainingError(
+            f"{cell}: code, parameters or data at {ROOT} on {node} are not those that were "
+            "submitted; cancel the job and submit it again"
+        )
     deliver(plan, training.train_cell(cell, write=False))
 
 

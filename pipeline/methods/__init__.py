@@ -1,4 +1,5 @@
 """One file per method. A method's name is its file's name."""
+
 import importlib
 import importlib.util
 import sys
@@ -22,8 +23,14 @@ def load(algorithm: str, hyper: dict, where: str, paper: str | None = None, root
     if file is None or name is None:
         raise ParamError(f"{where}: {unknown('method', algorithm, method_names(paper, root))}")
     module = importlib.import_module(name) if name.startswith("pipeline.") else _imported(name, file)
-    kind = next((value for value in vars(module).values()
-                 if isinstance(value, type) and issubclass(value, Method) and value.__module__ == name), None)
+    kind = next(
+        (
+            value
+            for value in vars(module).values()
+            if isinstance(value, type) and issubclass(value, Method) and value.__module__ == name
+        ),
+        None,
+    )
     if kind is None:
         raise ParamError(f"{shorten(file)}: no class of pipeline.methods.base.Method in it")
     return check(kind, hyper, where)

@@ -1,4 +1,5 @@
 """Training on attacked images, which FedAvg+ and FedCCL+ share (FedCCL, Sec. 5.5)."""
+
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +19,10 @@ class AdversarialTraining:
 
     The paper states no numbers. Those here are for MNIST; with eps = 0 nothing is attacked.
     """
+
     needs = frozenset({"one network", "pixels in [0, 1]"})
-    eps: NonNegative = 0.3                # Fashion-MNIST: 0.1
-    step: Positive | None = None          # None: eps / 4
+    eps: NonNegative = 0.3  # Fashion-MNIST: 0.1
+    step: Positive | None = None  # None: eps / 4
     steps: Count = 10
     random_start: bool = True
 
@@ -31,11 +33,11 @@ class AdversarialTraining:
                     f"client {client.name}: attacks need pixels in [0, 1]; set the scenario's data.normalise "
                     "to none"
                 )
-        return super().init(world)    # type: ignore[misc]    # the next base is a method's class
+        return super().init(world)  # type: ignore[misc]    # the next base is a method's class
 
     def loss(self, model: Handle, batch: Batch, shared: Any, own: Any) -> Objective:
         if self.eps:
             step = self.eps / 4 if self.step is None else self.step
             attacked = pgd(model, batch.images, batch.labels, self.eps, step, self.steps, self.random_start)
             batch = batch._replace(images=attacked)
-        return super().loss(model, batch, shared, own)    # type: ignore[misc]    # likewise
+        return super().loss(model, batch, shared, own)  # type: ignore[misc]    # likewise

@@ -1,5 +1,6 @@
 """The base of the methods that agree on public data instead of averaging models (FCCL+, Algorithm 1; RAHFL
 Sec. 3.3)."""
+
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ class Collaborative(Method):
     client and batch. `schedule`: constant as in the papers' text, or the decay of FCCL+'s code, for public
     and private steps alike.
     """
+
     public_optimiser: Literal["adam", "sgd"] = "adam"
     schedule: Literal["constant", "release"] = "constant"
 
@@ -96,10 +98,12 @@ class Collaborative(Method):
     def collaborate(self, state: State, world: World) -> Clients:
         def agree(shown: list) -> list:
             return self.agree(shown, state, world)
+
         models, own, step = state.models, self.own(state, world), self.step(world)
         for batch in self.batches(state, world):
-            models = world.collaborate(models, batch, self.look, agree, self.agreement, own=own,
-                                       optimiser=step)
+            models = world.collaborate(
+                models, batch, self.look, agree, self.agreement, own=own, optimiser=step
+            )
         return models
 
     def deployed(self, state: State, world: World) -> Clients:
@@ -159,6 +163,7 @@ class MeanLogits(Collaborative):
     `second_forward`: a released code computes Zbar without gradient and forwards once more for its loss.
     Logits are the same but for dropout; the running statistics of BatchNorm move twice.
     """
+
     second_forward: bool = False
 
     def look(self, model: Handle, images: Tensor, own: object) -> dict[str, Tensor]:

@@ -5,6 +5,7 @@ A step is some twenty operations on tensors of a few kilobytes, and a round has 
 gradients are written out, which is three times as fast as autograd's, and everything happens on the CPU,
 whatever trains the clients.
 """
+
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
@@ -22,8 +23,10 @@ SMALLEST_NORM = 1e-12
 def new_network(classes: int, inputs: int, outputs: int, generator: torch.Generator, like: Tensor) -> Params:
     """Rows R (classes, inputs) from N(0, 1), Linear(inputs, inputs) and Linear(inputs, outputs) with
     PyTorch's default initialisation, in the type and on the device of `like`."""
+
     def uniform(*shape: int) -> Tensor:
-        return (torch.rand(shape, generator=generator) * 2 - 1) / inputs ** 0.5
+        return (torch.rand(shape, generator=generator) * 2 - 1) / inputs**0.5
+
     table = torch.randn(classes, inputs, generator=generator)
     values = (table, uniform(inputs, inputs), uniform(inputs), uniform(outputs, inputs), uniform(outputs))
     return Params((name, value.to(like)) for name, value in zip(NAMES, values, strict=True))
@@ -52,7 +55,3 @@ def descend(
             values, [inner @ weight, inner.T @ table, inner.sum(0), outer.T @ hidden, outer.sum(0)], alpha=-lr
         )
     return Params((name, value.to(home)) for name, value in zip(NAMES, values, strict=True))
-
-
-
-

@@ -1,4 +1,5 @@
 """What a server that does more than average must know of a round: everybody's steps, and what is learned."""
+
 from collections.abc import Iterable, Sequence
 from typing import Annotated
 
@@ -8,7 +9,7 @@ from pipeline.engine.world import World
 from pipeline.errors import TrainingError
 from pipeline.schema import Optimiser, Range
 
-Decay = Annotated[float, Range(low=0, high=0.9999)]           # what is left of a running mean after a round
+Decay = Annotated[float, Range(low=0, high=0.9999)]  # what is left of a running mean after a round
 
 
 def steps_taken(world: World, model: Params) -> list[int]:
@@ -44,6 +45,8 @@ def plain_sgd(world: World, lr: float | None, why: str, momentum: bool = False) 
         return Optimiser("sgd", lr, weight_decay=given.weight_decay if given.name == "sgd" else 0.0)
     if given.name != "sgd" or given.momentum and not momentum:
         found = given.name + (f" with momentum {given.momentum:g}" if given.momentum else "")
-        raise TrainingError(f"{why}, but the scenario's optimiser is {found}: "
-                            "give the method's row an `lr`, a rate of plain SGD")
+        raise TrainingError(
+            f"{why}, but the scenario's optimiser is {found}: "
+            "give the method's row an `lr`, a rate of plain SGD"
+        )
     return given

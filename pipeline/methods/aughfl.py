@@ -1,5 +1,6 @@
 """AugHFL: clients learn from each other, with more weight on those whose predictions change least under
 augmentation (Fang, Ye, Yang 2023)."""
+
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -18,9 +19,9 @@ from pipeline.losses import consistent_cross_entropy, knowledge_distillation, to
 from pipeline.methods._collaborative import Collaborative, averaged
 from pipeline.schema import NonNegative
 
-SMALLEST_SPREAD = 1e-12                               # kappa of a client whose views agree to the last digit
-SMALLEST_SUM = 1e-7                                   # added to the sum of all 1 / kappa, as released
-CLAMP = (1e-7, 1.0)                                   # of the released collaborative loss
+SMALLEST_SPREAD = 1e-12  # kappa of a client whose views agree to the last digit
+SMALLEST_SUM = 1e-7  # added to the sum of all 1 / kappa, as released
+CLAMP = (1e-7, 1.0)  # of the released collaborative loss
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class AugHFL(Collaborative):
     `released_bug` has the released one: it cuts the student's *log*-probabilities to [1e-7, 1], where none
     lies, so that no gradient is left and only BatchNorm's statistics move.
     """
+
     mu: NonNegative = 12.0
     operations: Literal["nine", "all"] = "nine"
     released_bug: bool = False
@@ -90,5 +92,7 @@ def released_loss(student: Tensor, teachers: Tensor, weights: Tensor) -> Tensor:
     logits, weights (m,)."""
     log_q = F.log_softmax(student, dim=1).clamp(*CLAMP)
     targets = F.softmax(teachers, dim=-1).clamp(*CLAMP)
-    return total(weight * F.kl_div(log_q, target, reduction="batchmean")
-                 for weight, target in zip(weights, targets, strict=True))
+    return total(
+        weight * F.kl_div(log_q, target, reduction="batchmean")
+        for weight, target in zip(weights, targets, strict=True)
+    )

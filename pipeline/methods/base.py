@@ -1,4 +1,5 @@
 """What a federated method is: state, a round, and what the clients hold between rounds."""
+
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,7 +25,7 @@ class Method:
     """
 
     def __init_subclass__(cls):
-        cls.can = vars(cls).get("can", Method.can)     # type: ignore[method-assign]
+        cls.can = vars(cls).get("can", Method.can)  # type: ignore[method-assign]
 
     @property
     def headline(self) -> Literal["pre", "post"]:

@@ -1,4 +1,5 @@
 """Centralised: one model trained on all clients' images together, a ceiling and no federated method."""
+
 from dataclasses import dataclass
 
 from pipeline.engine.state import Clients, Params, State

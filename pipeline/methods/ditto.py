@@ -1,5 +1,6 @@
 """Ditto: FedAvg, and for every client a personal model regularised towards the global one (Li et al. 2021,
 Algorithm 1)."""
+
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -20,10 +21,11 @@ class Ditto(FedAvg):
     Two passes with optimisers of their own. Both draw from the stream that FedAvg and Local draw from, so
     that w is FedAvg's for every lambda, and v is Local's for lambda 0, bit for bit.
     """
+
     can = frozenset({"partial participation", "unseen clients"})
     headline = "post"
     copies = 2
-    lam: NonNegative = 1.0                # the released scripts'
+    lam: NonNegative = 1.0  # the released scripts'
     personal_epochs: Count = 1
 
     def init(self, world: World) -> State:

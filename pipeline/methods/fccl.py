@@ -1,5 +1,6 @@
 """FCCL: clients correlate their logits class by class on public data, and distil from earlier models at home
 (Huang et al. 2022)."""
+
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -26,21 +27,22 @@ class FCCL(MeanLogits):
     reading of teachers for FCCL and FCCL+ within a comparison: `teacher_mode: train` of the journal code,
     `eval` of the conference's.
     """
+
     lam: NonNegative = 0.0051
     # Target correlation of different classes; 0: decorrelated, as in Barlow Twins.
     off_target: Annotated[float, Range(low=-1, high=1)] = -1.0
-    pearson: bool = False                 # Eq. 1 to the letter; the codes have (B - 1) / B of it
+    pearson: bool = False  # Eq. 1 to the letter; the codes have (B - 1) / B of it
     # conference: as in that code, the own share of Zbar comes from the last round's model in evaluation mode.
     consensus: Literal["mean", "conference"] = "mean"
-    teacher_mode: Literal["train", "eval"] = "train"          # of BatchNorm in the teachers
-    pretraining: Count = 50               # epochs of BASE (FCCL+ Sec. 4.1)
+    teacher_mode: Literal["train", "eval"] = "train"  # of BatchNorm in the teachers
+    pretraining: Count = 50  # epochs of BASE (FCCL+ Sec. 4.1)
 
     @property
     def copies(self) -> int:
-        return 3                                                         # the model and two teachers
+        return 3  # the model and two teachers
 
     def init(self, world: World) -> State:
-        models = world.new_models(self.pretraining, own=True)            # theta*
+        models = world.new_models(self.pretraining, own=True)  # theta*
         return State(models=models, pretrained=models)
 
     def own(self, state: State, world: World) -> Clients | None:

@@ -1,5 +1,6 @@
 """FCCL+: FCCL's correlation and the similarity of instances on public data; non-target distillation at home
 (Huang et al. 2023, Algorithm 1)."""
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +19,7 @@ from pipeline.methods._collaborative import mean
 from pipeline.methods.fccl import FCCL
 from pipeline.schema import NonNegative, Positive, Share
 
-FISHER_CHUNK = 8                                              # samples whose gradients are held at once
+FISHER_CHUNK = 8  # samples whose gradients are held at once
 
 
 @dataclass(frozen=True)
@@ -32,15 +33,16 @@ class FCCLPlus(FCCL):
     17), each part with its own optimiser. `second_forward`: features for FISL by a forward of their own, as
     in the code. They are taken before dropout.
     """
-    mu: Positive = 0.02                   # Sec. 4.1 and the code; Table 7 prints 0.002
+
+    mu: Positive = 0.02  # Sec. 4.1 and the code; Table 7 prints 0.002
     omega: NonNegative = 3.0
-    tau: Positive = 3.0                   # the code has 1 for Office-Caltech and Office-Home
+    tau: Positive = 3.0  # the code has 1 for Office-Caltech and Office-Home
     fccm: bool = True
     local: Literal["fntd", "kd", "ce", "ewc", "fccl"] = "fntd"
     kd_share: Share = 0.0
     ewc: NonNegative = 0.7
-    renormalise: bool = False             # FNTD over the C - 1 other classes: Eq. 12 in place of Eq. 13
-    tau_squared: bool = True              # as the code and Eq. 10; Eq. 14 has no factor
+    renormalise: bool = False  # FNTD over the C - 1 other classes: Eq. 12 in place of Eq. 13
+    tau_squared: bool = True  # as the code and Eq. 10; Eq. 14 has no factor
     # collaborated: theta^e, the model after this round's public phase (Fig. 9).
     teacher: Literal["previous", "collaborated"] = "previous"
 
@@ -112,7 +114,7 @@ class FCCLPlus(FCCL):
 
     @property
     def scale(self) -> float:
-        return self.tau ** 2 if self.tau_squared else 1.0
+        return self.tau**2 if self.tau_squared else 1.0
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         """The logits, and the B (B - 1) similarities of every public batch, up and down."""
@@ -140,11 +142,13 @@ def fisher(models: Clients, world: World) -> Clients:
             for name, value in torch.func.vmap(squares)(images, labels).items() if len(labels) else ():
                 found[name] += value.sum(0) / len(client.labels)
         return found
+
     return Clients(of(k, *both) for k, both in enumerate(zip(world.clients, models, strict=True)))
 
 
-def non_target_distillation(student: Tensor, teacher: Tensor, labels: Tensor, tau: float = 1.0,
-                            renormalise: bool = False) -> Tensor:
+def non_target_distillation(
+    student: Tensor, teacher: Tensor, labels: Tensor, tau: float = 1.0, renormalise: bool = False
+) -> Tensor:
     """Mean over the batch of sum_{u != y} p_T^u log(p_T^u / p_S^u), p = softmax(. / tau), without a factor
     tau^2 (FCCL+, Huang et al. 2023, Eq. 13). student, teacher (B, C) logits, labels (B,).
 
@@ -155,7 +159,7 @@ def non_target_distillation(student: Tensor, teacher: Tensor, labels: Tensor, ta
     target = torch.arange(student.shape[1], device=labels.device) == labels[:, None]
     student, teacher = student / tau, teacher.detach() / tau
     if renormalise:
-        never = torch.finfo(student.dtype).min                # not -inf, whose gradient is NaN
+        never = torch.finfo(student.dtype).min  # not -inf, whose gradient is NaN
         student, teacher = student.masked_fill(target, never), teacher.masked_fill(target, never)
     log_teacher = F.log_softmax(teacher, dim=1)
     terms = log_teacher.exp() * (log_teacher - F.log_softmax(student, dim=1))
@@ -178,9 +182,11 @@ def similarity_distillation(similarity: Tensor, consensus: Tensor) -> Tensor:
     return knowledge_distillation(similarity, consensus)
 
 
-def elastic_penalty(params: Mapping[str, Tensor], anchor: Mapping[str, Tensor],
-                    fisher: Mapping[str, Tensor]) -> Tensor:
+def elastic_penalty(
+    params: Mapping[str, Tensor], anchor: Mapping[str, Tensor], fisher: Mapping[str, Tensor]
+) -> Tensor:
     """sum_p F_p (theta_p - anchor_p)^2 over all trainable tensors, without a factor 1/2 (EWC, Kirkpatrick
     et al. 2017, as FCCL+ Table 16 has it). All three map a tensor's name to values of its shape."""
-    return total((fisher[name] * (value - anchor[name].detach()).pow(2)).sum()
-                 for name, value in params.items())
+    return total(
+        (fisher[name] * (value - anchor[name].detach()).pow(2)).sum() for name, value in params.items()
+    )

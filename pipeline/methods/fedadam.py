@@ -1,4 +1,5 @@
 """FedAdam, FedYogi, FedAdagrad: FedAvg whose server takes adaptive steps (Reddi et al. 2021, Algorithm 2)."""
+
 from dataclasses import dataclass
 from math import sqrt
 from typing import Literal
@@ -19,12 +20,13 @@ class FedAdam(FedAvg):
 
     An entry moves by about server_lr however large Delta is, so tune it. Running statistics are averaged.
     """
+
     can = frozenset({"partial participation", "unseen clients"})
-    beta1: Decay = 0.9                    # the paper has 0 with adagrad
+    beta1: Decay = 0.9  # the paper has 0 with adagrad
     beta2: Decay = 0.99
     tau: Positive = 0.001
     server_lr: Positive = 0.01
-    v0: NonNegative | None = None         # v at first; None: tau^2
+    v0: NonNegative | None = None  # v at first; None: tau^2
     second: Literal["adam", "yogi", "adagrad"] = "adam"
     bias_correction: bool = False
 
@@ -34,7 +36,7 @@ class FedAdam(FedAvg):
 
     def init(self, world: World) -> State:
         start = super().init(world)
-        m, v0 = zeros(learned(world, start.model)), self.tau ** 2 if self.v0 is None else self.v0
+        m, v0 = zeros(learned(world, start.model)), self.tau**2 if self.v0 is None else self.v0
         return State(**start, m=m, v=entries(lambda value: value + v0, m), steps=0)
 
     def round(self, state: State, world: World) -> State:
@@ -46,7 +48,7 @@ class FedAdam(FedAvg):
         change = combine([x, *models], [-1, *shares(weights)])
         m = combine([state.m, change], [self.beta1, 1 - self.beta1])
         v = entries(lambda value, moved: self.spread(value, moved.square()), state.v, change)
-        corrected = sqrt(1 - self.beta2 ** t) / (1 - self.beta1 ** t) if self.bias_correction else 1
+        corrected = sqrt(1 - self.beta2**t) / (1 - self.beta1**t) if self.bias_correction else 1
         step = entries(lambda m, v: m / (v.double().sqrt() + self.tau).to(m.dtype), m, v)
         model = weighted_mean(models, weights).joined(combine([x, step], [1, self.server_lr * corrected]))
         return State(model=model, m=m, v=v, steps=t)

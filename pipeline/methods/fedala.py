@@ -1,5 +1,6 @@
 """FedALA: each client learns, element by element, how much of the global model to take (Zhang et al. 2023,
 Algorithm 1)."""
+
 import statistics
 import sys
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from pipeline.methods.fedavg import FedAvg
 from pipeline.models import Network, set_generator
 from pipeline.schema import Count, Fraction, NonNegative, Positive, Whole
 
-MOST_EPOCHS = 1000                        # the start phase may never settle: a noisy loss keeps its spread
+MOST_EPOCHS = 1000  # the start phase may never settle: a noisy loss keeps its spread
 
 
 @dataclass(frozen=True)
@@ -28,26 +29,33 @@ class FedALA(FedAvg):
     The state holds what each client starts its next round from (scored before training), A_k, whether the
     client is still to go through its start phase (1 or 0), and how many epochs its last weight learning took.
     """
-    eta: NonNegative = 1.0                # the default of this and the next four is the released code's
-    share: Fraction = 0.8                 # of the training samples, for the weights
-    tensors: Whole = 2                    # last parameter tensors that have weights: 2 is the head; 0: all
-    threshold: Positive = 0.1             # the start phase ends when the std of the last losses is below
-    losses: Count = 10                    # how many last losses
+
+    eta: NonNegative = 1.0  # the default of this and the next four is the released code's
+    share: Fraction = 0.8  # of the training samples, for the weights
+    tensors: Whole = 2  # last parameter tensors that have weights: 2 is the head; 0: all
+    threshold: Positive = 0.1  # the start phase ends when the std of the last losses is below
+    losses: Count = 10  # how many last losses
     # slice: of one fixed order, contiguous, as released; random: a draw, as in FL-bench.
     subset: Literal["slice", "random"] = "slice"
-    dropout: bool = False                 # the released code leaves it on while weights are learnt
+    dropout: bool = False  # the released code leaves it on while weights are learnt
 
     def init(self, world: World) -> State:
         model, n = world.new_model(), len(world.clients)
         ones = Params((name, torch.ones_like(model[name])) for name in self._top(world.network(0, model)))
-        return State(models=world.everyone(model), weights=world.everyone(ones),
-                     starting=torch.ones(n), epochs=torch.zeros(n))
+        return State(
+            models=world.everyone(model),
+            weights=world.everyone(ones),
+            starting=torch.ones(n),
+            epochs=torch.zeros(n),
+        )
 
     def round(self, state: State, world: World) -> State:
         local = world.local_epochs(state.models, self.loss).models
         received = world.average(local)
-        learnt = [self._learn(world, k, local[k], received, state.weights[k], bool(state.starting[k]))
-                  for k in range(len(world.clients))]
+        learnt = [
+            self._learn(world, k, local[k], received, state.weights[k], bool(state.starting[k]))
+            for k in range(len(world.clients))
+        ]
         weights, epochs = Clients(w for w, _ in learnt), torch.tensor([float(e) for _, e in learnt])
         models = Clients(adaptive_mix(mine, received, a) for mine, a in zip(local, weights, strict=True))
         starting = state.starting.cpu() * (epochs == 0)
@@ -59,13 +67,14 @@ class FedALA(FedAvg):
     def deployed(self, state: State, world: World) -> Clients:
         return state.models
 
-    def _learn(self, world: World, k: int, local: Params, received: Params, weights: Params,
-               starting: bool) -> tuple[Params, int]:
+    def _learn(
+        self, world: World, k: int, local: Params, received: Params, weights: Params, starting: bool
+    ) -> tuple[Params, int]:
         """(A_k, epochs): one pass over the subset, or in the start phase passes until the loss has settled;
         none where there are no data or where the two models are equal."""
         if not world.sizes[k] or all(torch.equal(local[name], received[name]) for name in received):
             return weights, 0
-        above = all(name.startswith("head.") for name in weights)    # then the features are computed once
+        above = all(name.startswith("head.") for name in weights)  # then the features are computed once
         inputs = world.representations(k, received) if above else world.clients[k].images
         batches, network = self._batches(world, k, inputs), self._network(world, k, received)
         scores = nn.Sequential(network.dropout, network.head) if above else network
@@ -79,15 +88,19 @@ class FedALA(FedAvg):
                 slopes = torch.autograd.grad(loss, [mixed[name] for name in weights])
                 for (name, a), slope in zip(weights.items(), slopes):
                     a.sub_(self.eta * slope * (received[name] - local[name])).clamp_(0, 1)
-            seen.append(loss.item())                                  # of the last batch, before its step
+            seen.append(loss.item())  # of the last batch, before its step
         if starting and not self._settled(seen):
-            print(f"warning: seed {world.seed}, round {world.round}, client {world.clients[k].name}: the "
-                  f"mixing weights did not settle in {MOST_EPOCHS} epochs", file=sys.stderr, flush=True)
+            print(
+                f"warning: seed {world.seed}, round {world.round}, client {world.clients[k].name}: the "
+                f"mixing weights did not settle in {MOST_EPOCHS} epochs",
+                file=sys.stderr,
+                flush=True,
+            )
         return weights, len(seen)
 
     def _settled(self, seen: list[float]) -> bool:
         """More than `losses` epochs, and the last losses nearly equal."""
-        return len(seen) > self.losses and statistics.pstdev(seen[-self.losses:]) < self.threshold
+        return len(seen) > self.losses and statistics.pstdev(seen[-self.losses :]) < self.threshold
 
     def _network(self, world: World, k: int, model: Params) -> Network:
         network, name = world.network(k, model), world.clients[k].name
@@ -109,11 +122,11 @@ class FedALA(FedAvg):
             return torch.randperm(n, generator=keys.torch_generator("mixing subset", *key))[:size]
         order = torch.randperm(n, generator=keys.torch_generator("mixing order", world.seed, name))
         first = int(torch.randint(n - size + 1, (), generator=keys.torch_generator("mixing slice", *key)))
-        return order[first:first + size]
+        return order[first : first + size]
 
     def _top(self, network: Network) -> list[str]:
         names = [name for name, value in network.named_parameters() if value.requires_grad]
-        return names[-self.tensors:] if self.tensors else names
+        return names[-self.tensors :] if self.tensors else names
 
 
 @torch.no_grad()
@@ -126,5 +139,6 @@ def adaptive_mix(local: Params, received: Params, weights: Mapping[str, Tensor])
     """local + (received - local) * weight, element-wise, for the tensors that have weights; the others as
     received (FedALA, Zhang et al. 2023, Eq. 4). Exact at weights 0 and 1; a weight has its tensor's shape
     or is one number for it."""
-    return received.joined({name: torch.lerp(local[name], received[name], weight)
-                            for name, weight in weights.items()})
+    return received.joined(
+        {name: torch.lerp(local[name], received[name], weight) for name, weight in weights.items()}
+    )

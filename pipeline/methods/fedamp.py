@@ -1,4 +1,5 @@
 """FedAMP: clients with like models attract each other more (Huang et al. 2021, Algorithm 1)."""
+
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -23,16 +24,17 @@ class FedAMP(Method):
     were before the guard: `self_weight`, the smallest xi_kk (1: clients see only themselves; below 0:
     overshoot), and `rescaled`, how many rows the guard has met so far.
     """
+
     headline = "post"
-    alpha: Positive = 1000.0              # alpha_k; with sigma and lam from a former PFLlib command
+    alpha: Positive = 1000.0  # alpha_k; with sigma and lam from a former PFLlib command
     sigma: Positive = 0.1
     lam: NonNegative = 1.0
     raw: bool = False  # leave negative xi_kk as they are: the paper's weights, which overshoot
-    penalty: Literal["squared", "norm"] = "squared"    # norm: PFLlib's, whose gradient has a constant length
+    penalty: Literal["squared", "norm"] = "squared"  # norm: PFLlib's, whose gradient has a constant length
 
     @property
     def copies(self) -> int:
-        return 2 if self.lam else 1                     # w_k and u_k
+        return 2 if self.lam else 1  # w_k and u_k
 
     def init(self, world: World) -> State:
         models = world.everyone(world.new_model())
@@ -44,8 +46,12 @@ class FedAMP(Method):
         models = world.local_epochs(state.models, self.loss, own=mix(state.models, state.weights)).models
         weights = attention_weights(self._distances(models, world), self.alpha, self.sigma)
         own = weights.diagonal()
-        return State(models=models, weights=weights if self.raw else without_overshoot(weights),
-                     self_weight=float(own.min()), rescaled=state.rescaled + int((own < 0).sum()))
+        return State(
+            models=models,
+            weights=weights if self.raw else without_overshoot(weights),
+            self_weight=float(own.min()),
+            rescaled=state.rescaled + int((own < 0).sum()),
+        )
 
     def loss(self, model: Handle, batch: Batch, shared: object, own: Params) -> Tensor:
         fit = cross_entropy(model(batch.images), batch.labels)

@@ -1,4 +1,5 @@
 """FedAvg: train at home, average by samples (McMahan et al. 2017, Algorithm 1)."""
+
 from dataclasses import dataclass
 
 from pipeline.engine.state import Clients, State
@@ -9,6 +10,7 @@ from pipeline.methods.base import Method
 @dataclass(frozen=True)
 class FedAvg(Method):
     """w <- sum_k (n_k / sum_j n_j) w_k after every client trained from w."""
+
     can = frozenset({"partial participation", "unseen clients"})
 
     def init(self, world: World) -> State:

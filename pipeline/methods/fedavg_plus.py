@@ -1,4 +1,5 @@
 """FedAvg+: FedAvg on adversarial examples (FedCCL, Sec. 5.5, Eq. 21)."""
+
 from dataclasses import dataclass
 
 from pipeline.methods._adversarial import AdversarialTraining

@@ -1,4 +1,5 @@
 """FedAvgM: FedAvg whose server has momentum (Hsu, Qi & Brown 2019)."""
+
 from dataclasses import dataclass
 
 from pipeline.engine.state import State, combine, weighted_mean, zeros
@@ -14,6 +15,7 @@ class FedAvgM(FedAvg):
 
     With beta 0 and server_lr 1 it is FedAvg, bit for bit. Running statistics are averaged.
     """
+
     can = frozenset({"partial participation", "unseen clients"})
     beta: Decay = 0.9
     server_lr: Positive = 1.0
@@ -29,7 +31,7 @@ class FedAvgM(FedAvg):
             return state
         models = world.local_epochs(world.everyone(state.model), self.loss).models
         p, x, beta = shares(weights), part(state.model, state.m), self.beta
-        new, old = (1 + beta, beta ** 2) if self.nesterov else (1, beta)      # the step is new Delta + old m
+        new, old = (1 + beta, beta**2) if self.nesterov else (1, beta)  # the step is new Delta + old m
         step = self.server_lr * new
         moved = combine([x, *models, state.m], [1 - step, *(step * s for s in p), self.server_lr * old])
         m = combine([state.m, *models, x], [beta, *p, -1])

@@ -1,4 +1,5 @@
 """FedBN: FedAvg of everything but BatchNorm, which stays at home (Li et al. 2021, Algorithm 1)."""
+
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,16 +16,19 @@ from pipeline.methods.fedavg import FedAvg
 class FedBN(FedAvg):
     """phi_k <- phi, one joint pass over (phi_k, b_k), phi <- sum_k p_k phi_k. b_k, all entries of a client's
     BatchNorm layers, is neither sent nor overwritten. A layer's type decides, not its name."""
-    local: Literal["all", "statistics"] = "all"   # statistics: weight and bias are averaged
-    allow_plain: bool = False             # run on a network without BatchNorm, where this is FedAvg
+
+    local: Literal["all", "statistics"] = "all"  # statistics: weight and bias are averaged
+    allow_plain: bool = False  # run on a network without BatchNorm, where this is FedAvg
 
     def init(self, world: World) -> State:
         model = world.new_model()
         names = self.at_home(world, model)
         if not names and not self.allow_plain:
             lacks = world.clients[0].model.name
-            raise TrainingError(f"fedbn: {lacks} has no BatchNorm, which leaves FedAvg: give the method's "
-                                "row a `model` that has, or `allow_plain: true`")
+            raise TrainingError(
+                f"fedbn: {lacks} has no BatchNorm, which leaves FedAvg: give the method's "
+                "row a `model` that has, or `allow_plain: true`"
+            )
         shared = part(model, [name for name in model if name not in names])
         return State(shared=shared, norms=world.everyone(part(model, names)))
 
@@ -34,8 +38,10 @@ class FedBN(FedAvg):
         if not any(weights):
             return state
         models = world.local_epochs(start, self.loss).models
-        return State(shared=weighted_mean((part(model, state.shared) for model in models), weights),
-                     norms=Clients(part(model, state.norms[0]) for model in models))
+        return State(
+            shared=weighted_mean((part(model, state.shared) for model in models), weights),
+            norms=Clients(part(model, state.norms[0]) for model in models),
+        )
 
     def deployed(self, state: State, world: World) -> Clients:
         return world.everyone(state.shared).joined(state.norms)
@@ -48,6 +54,10 @@ class FedBN(FedAvg):
 
     def at_home(self, world: World, model: Params) -> list[str]:
         """The entries that never leave a client."""
-        return [f"{path}.{name}" for path, layer in world.network(0, model).named_modules()
-                if isinstance(layer, nn.modules.batchnorm._BatchNorm) for name in layer.state_dict()
-                if self.local == "all" or name not in ("weight", "bias")]
+        return [
+            f"{path}.{name}"
+            for path, layer in world.network(0, model).named_modules()
+            if isinstance(layer, nn.modules.batchnorm._BatchNorm)
+            for name in layer.state_dict()
+            if self.local == "all" or name not in ("weight", "bias")
+        ]

@@ -1,5 +1,6 @@
 """FedCCL: representations are contrasted with the clusters of every client's classes and with one balanced
 signal per class (Qiao et al. 2024, Algorithm 1)."""
+
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,13 +28,14 @@ class FedCCL(FedAvg):
     its code does: "only one cluster left", to the letter, would always end in plain averages. The first round
     is plain cross-entropy.
     """
+
     tau: Positive = 0.07
     local_contrast: bool = True
     global_contrast: bool = True
-    local_signals: Literal["finch", "mean"] = "finch"     # mean: a client's class means (Eq. 7, Table 7)
+    local_signals: Literal["finch", "mean"] = "finch"  # mean: a client's class means (Eq. 7, Table 7)
     # mean: the mean of all local signals of the class (Eq. 12, Table 7).
     global_signals: Literal["finch", "mean"] = "finch"
-    exclude_own: bool = False             # contrast with the other clients' local signals only
+    exclude_own: bool = False  # contrast with the other clients' local signals only
     # How a contrast is reduced over a batch: Eq. 16 and 17 sum, but the cross-entropy is a mean.
     reduction: Literal["mean", "sum"] = "mean"
 
@@ -56,8 +58,10 @@ class FedCCL(FedAvg):
             if len(client.labels):
                 mine = by_class(world.representations(k, model), client.labels, self.local_signals)
                 found.append(State(**mine, owners=torch.full_like(mine.classes, k)))
-        union = keep_missing(State((name, torch.cat([mine[name] for mine in found])) for name in found[0]),
-                             None if previous is None else previous.everyone)
+        union = keep_missing(
+            State((name, torch.cat([mine[name] for mine in found])) for name in found[0]),
+            None if previous is None else previous.everyone,
+        )
         clusters = by_class(union.vectors, union.classes, self.global_signals)
         return State(
             everyone=union,

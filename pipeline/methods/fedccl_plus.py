@@ -1,4 +1,5 @@
 """FedCCL+: FedCCL on adversarial examples (FedCCL, Sec. 5.5, Eq. 22 to 24)."""
+
 from dataclasses import dataclass
 
 from pipeline.methods._adversarial import AdversarialTraining

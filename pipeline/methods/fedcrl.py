@@ -1,5 +1,6 @@
 """FedCRL: shared features and class representations, a contrastive pull towards them, and a local mix of the
 features by how well they fit (Huang et al. 2024, Algorithm 1)."""
+
 from dataclasses import dataclass
 from typing import Literal
 
@@ -33,15 +34,16 @@ class FedCRL(Method):
     to [0, 1], since that deletes every negative weight. A client that did not train takes the server's
     features.
     """
+
     headline = "post"
-    alpha: NonNegative = 1.0              # Table I, as the next two
-    tau: Positive = 0.1                   # temperature tau_CL
+    alpha: NonNegative = 1.0  # Table I, as the next two
+    tau: Positive = 0.1  # temperature tau_CL
     gamma: NonNegative = 0.8
     # post_eval: one more pass with the trained features
     contrast: Literal["epoch", "last_batch", "post_eval"] = "epoch"
     # At the first mix, global means tau = 0 and own means tau = 1.
     first_tau: Literal["evaluate", "global", "own"] = "evaluate"
-    clip_params: bool = False             # Algorithm 1, line 22, to the letter
+    clip_params: bool = False  # Algorithm 1, line 22, to the letter
 
     def init(self, world: World) -> State:
         return State(models=world.new_models(), prototypes=None, share=None)
@@ -83,8 +85,10 @@ class FedCRL(Method):
     def evaluate(self, models: Clients, prototypes: State, world: World) -> Tensor:
         """L_Reg (K,) over each client's training set in evaluation mode; NaN without data."""
         seen = [world.representations(k, model) for k, model in enumerate(models)]
-        found = [prototype_contrast(z, client.labels, tau=self.tau, **prototypes)
-                 for z, client in zip(seen, world.clients, strict=True)]
+        found = [
+            prototype_contrast(z, client.labels, tau=self.tau, **prototypes)
+            for z, client in zip(seen, world.clients, strict=True)
+        ]
         return torch.stack([value.cpu().double() for value in found])
 
     def clip(self, model: Handle, batches: list[Batch], shared: object, own: object) -> tuple[Params, object]:

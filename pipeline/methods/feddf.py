@@ -1,4 +1,5 @@
 """FedDF: distil the ensemble of all clients on unlabelled data (Lin et al. 2020)."""
+
 import dataclasses
 import itertools
 import math
@@ -20,7 +21,7 @@ from pipeline.methods._collaborative import MeanLogits, mean
 from pipeline.models import set_generator
 from pipeline.schema import Count, Optimiser, Positive
 
-SERVER_RATE = 1e-3                                            # of the original's Adam, as the next
+SERVER_RATE = 1e-3  # of the original's Adam, as the next
 LONGEST_GRADIENT = 5.0
 
 
@@ -35,12 +36,13 @@ class FedDF(MeanLogits):
     and distils one student per architecture from all clients' models, frozen; the students go back. Adam with
     cosine decay, as Lin et al.; their early stop needs labelled images of the server's own and is left out.
     """
+
     public_optimiser: Literal["adam", "sgd"] = "sgd"
     second_forward: bool = True
     form: Literal["clients", "original"] = "clients"
     tau: Positive = 1.0
-    server_steps: Count = 10_000          # original: at most so many of the public batches, again and again
-    weighted: bool = True                 # original: first average by samples (paper) or uniform (code)
+    server_steps: Count = 10_000  # original: at most so many of the public batches, again and again
+    weighted: bool = True  # original: first average by samples (paper) or uniform (code)
 
     @property
     def headline(self) -> Literal["pre", "post"]:

@@ -1,4 +1,5 @@
 """FedDyn: a pull whose centre moves with the client, so that all agree (Acar et al. 2021, Algorithm 1)."""
+
 import sys
 from dataclasses import dataclass
 from typing import Literal
@@ -25,17 +26,22 @@ class FedDyn(FedAvg):
     loss of all samples; where the scenario averages uniformly it is alpha. The mean of the v_k is over all
     clients, that of the y_k over those who take part. Running statistics are averaged.
     """
+
     can = frozenset({"partial participation", "unseen clients"})
-    copies = 2                            # y_k and the centre of its pull
-    alpha: Positive = 0.01                # released; the paper tunes it over 0.1, 0.01 and 0.001
-    scored: Literal["sent", "mean"] = "sent"      # x, or mean_k y_k
+    copies = 2  # y_k and the centre of its pull
+    alpha: Positive = 0.01  # released; the paper tunes it over 0.1, 0.01 and 0.001
+    scored: Literal["sent", "mean"] = "sent"  # x, or mean_k y_k
 
     def init(self, world: World) -> State:
         start, local = super().init(world), world.training.optimiser
         reach = local.lr * max(self.alphas(world.weights))
         if local.name == "sgd" and reach >= 1:
-            print(f"warning: feddyn: lr alpha_k is {reach:.3g} at the smallest client, so steps overshoot: "
-                  "lower alpha", file=sys.stderr, flush=True)
+            print(
+                f"warning: feddyn: lr alpha_k is {reach:.3g} at the smallest client, so steps overshoot: "
+                "lower alpha",
+                file=sys.stderr,
+                flush=True,
+            )
         drift = zeros(learned(world, start.model))
         return State(**start, mean=start.model, drifts=world.everyone(drift))
 
@@ -49,8 +55,10 @@ class FedDyn(FedAvg):
         alphas = torch.tensor(self.alphas(everyone), dtype=world.clients[0].images.dtype, device=world.device)
         own = State(centre=centres, alpha=alphas)
         models = world.local_epochs(world.everyone(state.model), self.loss, own=own).models
-        drifts = Clients(combine([drift, y, x], [1, 1, -1]) if step else drift
-                         for drift, y, step in zip(state.drifts, models, steps))
+        drifts = Clients(
+            combine([drift, y, x], [1, 1, -1]) if step else drift
+            for drift, y, step in zip(state.drifts, models, steps)
+        )
         mean = weighted_mean(models, weights).joined(weighted_mean((part(y, x) for y in models), steps))
         moved = combine([weighted_mean(drifts, [weight > 0 for weight in everyone]), mean], [1, 1])
         return State(model=mean.joined(moved), mean=mean, drifts=drifts)

@@ -1,5 +1,6 @@
 """FedGA: clients whose loss rises most by averaging get more weight in the next average (Zhang et al. 2023,
 FedDG-GA)."""
+
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,7 +24,8 @@ class FedGA(FedAvg):
     never on test data. A client without data has weight 0. MarsFL's version differs (the sign is reversed and
     the two losses are on different data) and is not followed.
     """
-    step: NonNegative = 0.2               # d of the released code
+
+    step: NonNegative = 0.2  # d of the released code
     metric: Literal["loss", "accuracy"] = "loss"  # the paper's; the released code's default is the accuracy
     schedule: Literal["code", "paper"] = "code"  # step_r = d (1 - (r - 1) / R) or d (1 - r / R), r from 0
 

@@ -1,4 +1,5 @@
 """FedGH: one global head, trained at the server on the clients' class means (Yi et al. 2023, Algorithm 1)."""
+
 from dataclasses import dataclass
 
 import torch
@@ -22,7 +23,8 @@ class FedGH(Method):
     whatever the number of samples behind it. The released codes differ: one never moves the server's head,
     the other lets client 0 share it; neither is followed.
     """
-    server_lr: NonNegative = 0.01         # as declared in the released code; PFLlib has 1, which can diverge
+
+    server_lr: NonNegative = 0.01  # as declared in the released code; PFLlib has 1, which can diverge
     server_batch: Count = 16  # PFLlib: the clients' batch size; 1 goes pair by pair, as the paper does
 
     def init(self, world: World) -> State:

@@ -1,5 +1,6 @@
 """FedLSA: anchors on the sphere, learned at the server, that the clients' representations gather around (Fu
 et al. 2025, Algorithm 1)."""
+
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Literal
@@ -31,25 +32,27 @@ class FedLSA(FedAvg):
     Read so where the text is silent or cannot be meant: tau divides inside the exponent, anchors have length
     one, both R and Theta learn. Learning rates are not stated.
     """
+
     alpha: NonNegative = 0.02  # the paper has 0.02 or 0.4; like the next two, it depends on the data set
-    lam: NonNegative = 0.1                # 0.1 or 0.7
-    tau: Positive = 0.1                   # 0.1 or 0.2
-    server_epochs: Whole = 500            # steps over all anchors at once
+    lam: NonNegative = 0.1  # 0.1 or 0.7
+    tau: Positive = 0.1  # 0.1 or 0.2
+    server_epochs: Whole = 500  # steps over all anchors at once
     server_lr: Positive = 0.01
     inputs: Count | None = None  # width of R and Theta; None: that of the network's encoder, else of h
     separation: bool = True  # False: anchors are trained on the classifier's loss alone (Tables 4 and 5)
     # distance: the mean of ||h - a_y|| (Tables 4 and 5).
     compactness: Literal["anchor", "distance", "none"] = "anchor"
-    temperature: Literal["inside", "outside"] = "inside"      # outside: Eq. 4 to the letter
-    unit: bool = True                     # False: anchors of any length
-    sent: Literal["newest", "before_last_step"] = "newest"    # before_last_step: line 17 to the letter
+    temperature: Literal["inside", "outside"] = "inside"  # outside: Eq. 4 to the letter
+    unit: bool = True  # False: anchors of any length
+    sent: Literal["newest", "before_last_step"] = "newest"  # before_last_step: line 17 to the letter
 
     def init(self, world: World) -> State:
         start = super().init(world)
         encoded = start.model.get("features.projector.0.weight", start.model["head.weight"]).shape[1]
         generator = keys.torch_generator("server", world.seed, "anchors")
-        network = new_network(world.classes, self.inputs or encoded, world.width, generator,
-                              start.model["head.weight"])
+        network = new_network(
+            world.classes, self.inputs or encoded, world.width, generator, start.model["head.weight"]
+        )
         return State(**start, network=network, anchors=self.anchors(network))
 
     def round(self, state: State, world: World) -> State:
@@ -68,6 +71,7 @@ class FedLSA(FedAvg):
 
         def gradient(raw: Tensor, _: None) -> Tensor:
             return anchor_gradient(raw, weight, bias, alpha, tau, self.unit)
+
         return descend(network, gradient, repeat(None, steps), self.server_lr)
 
     def anchors(self, network: Params) -> Tensor:
@@ -82,7 +86,7 @@ class FedLSA(FedAvg):
         fit = cross_entropy(model.head(h), batch.labels)
         if self.compactness == "distance":
             return fit + self.lam * anchor_distance(h, batch.labels, shared)
-        likeness = cosine if self.unit else F.linear          # of h (B, L) with anchors (C, L)
+        likeness = cosine if self.unit else F.linear  # of h (B, L) with anchors (C, L)
         return fit + self.lam * prototype_contrast(h, batch.labels, shared, self.tau, similarity=likeness)
 
     def vectors(self, state: State) -> Tensor:
@@ -98,8 +102,9 @@ def anchor_distance(z: Tensor, labels: Tensor, anchors: Tensor) -> Tensor:
     return torch.linalg.vector_norm(z - anchors.detach()[labels], dim=1).mean()
 
 
-def anchor_gradient(raw: Tensor, weight: Tensor, bias: Tensor, alpha: float, tau: float,
-                    unit: bool) -> Tensor:
+def anchor_gradient(
+    raw: Tensor, weight: Tensor, bias: Tensor, alpha: float, tau: float, unit: bool
+) -> Tensor:
     """(C, d): d / d raw of mean_i CE(W a_i + b, i) + alpha mean_i log( 1 / (C - 1) sum_{j != i} e^{a_i . a_j
     / tau} ), where a = nor(raw) if `unit`, else raw. The head, weight (C, d) and bias (C,), is constant.
     (FedLSA, Fu et al. 2025, Eq. 3 to 5.)"""

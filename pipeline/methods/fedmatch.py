@@ -1,5 +1,6 @@
 """FedMatch among different networks: consistency between clients on public data, and weights in two parts
 (after Jeong et al. 2021)."""
+
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +18,7 @@ from pipeline.losses import SMALLEST_SHARE, cross_entropy, total
 from pipeline.methods._collaborative import Collaborative, averaged, synchronised
 from pipeline.schema import NonNegative, Share, Whole
 
-PSI_START = 0.2                                               # psi begins as this share of sigma
+PSI_START = 0.2  # psi begins as this share of sigma
 PROBE = 256  # public images on which clients are compared
 
 
@@ -37,11 +38,12 @@ class FedMatch(Collaborative):
     consistency alone. Each part moves by a step of theta with the other held, so a scenario's weight decay is
     of theta.
     """
+
     helpers: Whole = 2
     kappa: Share = 0.75
     lam_i: NonNegative = 1e-2
     lam_a: NonNegative = 1e-2
-    lam_s: NonNegative = 1.0              # the original's 10 means little under Adam
+    lam_s: NonNegative = 1.0  # the original's 10 means little under Adam
     lam_l1: NonNegative = 1e-4
     lam_l2: NonNegative = 10.0
     decomposed: bool = True
@@ -49,7 +51,7 @@ class FedMatch(Collaborative):
 
     @property
     def copies(self) -> int:
-        return 2 if self.decomposed else 1                  # sigma and psi
+        return 2 if self.decomposed else 1  # sigma and psi
 
     def init(self, world: World) -> State:
         """`models` are theta, what a client answers with; psi holds trainable tensors alone."""
@@ -120,14 +122,18 @@ def nearest(answers: Tensor, count: int) -> list[list[int]]:
     the first."""
     rows = answers.double()
     distances = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").tolist()
-    return [sorted((j for j in range(len(row)) if j != k), key=row.__getitem__)[:count]
-            for k, row in enumerate(distances)]
+    return [
+        sorted((j for j in range(len(row)) if j != k), key=row.__getitem__)[:count]
+        for k, row in enumerate(distances)
+    ]
 
 
 def difference(models: Clients, parts: Clients) -> Clients:
     """models - parts for the tensors that `parts` has."""
-    return Clients(entries(lambda value, whole: whole - value, part, model)
-                   for model, part in zip(models, parts, strict=True))
+    return Clients(
+        entries(lambda value, whole: whole - value, part, model)
+        for model, part in zip(models, parts, strict=True)
+    )
 
 
 def inter_client_consistency(local: Tensor, helpers: Tensor, confident: Tensor) -> Tensor:
@@ -146,7 +152,7 @@ def majority_labels(local: Tensor, helpers: Tensor) -> Tensor:
     """(B,): the class that most of the local model and its helpers name; the smallest index of equals.
     Probabilities as above."""
     votes = F.one_hot(torch.cat([local.detach()[None], helpers]).argmax(-1), local.shape[-1]).sum(0)
-    return votes.argmax(-1)                                   # the first of equal maxima
+    return votes.argmax(-1)  # the first of equal maxima
 
 
 def pseudo_label_loss(logits: Tensor, labels: Tensor, confident: Tensor) -> Tensor:
@@ -158,8 +164,10 @@ def pseudo_label_loss(logits: Tensor, labels: Tensor, confident: Tensor) -> Tens
 def disjoint_penalty(sigma: Mapping[str, Tensor], psi: Mapping[str, Tensor], l1: float, l2: float) -> Tensor:
     """l2 ||sigma - psi||^2 + l1 ||psi||_1 over all trainable tensors, which sigma and psi name alike
     (FedMatch, Eq. 5)."""
-    return total(l2 * (sigma[name].detach() - value).pow(2).sum() + l1 * value.abs().sum()
-                 for name, value in psi.items())
+    return total(
+        l2 * (sigma[name].detach() - value).pow(2).sum() + l1 * value.abs().sum()
+        for name, value in psi.items()
+    )
 
 
 def _mean_where(chosen: Tensor, values: Tensor) -> Tensor:

@@ -1,4 +1,5 @@
 """FedMD: clients fit their logits on public data to the mean logits (Li & Wang 2019, Algorithm 1)."""
+
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +17,7 @@ class FedMD(MeanLogits):
     absolute one. The public data have no labels here, so the original's initial training on them is left out.
     MarsFL's variant: `second_forward: true, public_optimiser: sgd`.
     """
+
     distance: Literal["l1", "mse"] = "l1"
 
     def agreement(self, shown: dict[str, Tensor], received: Tensor, own: object) -> Tensor:

@@ -1,4 +1,5 @@
 """FedNova: clients' changes over the length of their walk: more steps weigh no more (Wang et al. 2020)."""
+
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -27,11 +28,12 @@ class FedNova(FedAvg):
 
     For SGD alone: Adam's change is no such sum. Running statistics are averaged.
     """
+
     can = frozenset({"partial participation", "unseen clients"})
-    tau_eff: Literal["normaliser", "steps"] = "normaliser"    # sum_k p_k |a_k|, or sum_k p_k tau_k
-    mu: NonNegative = 0.0                 # of FedProx's pull at home
+    tau_eff: Literal["normaliser", "steps"] = "normaliser"  # sum_k p_k |a_k|, or sum_k p_k tau_k
+    mu: NonNegative = 0.0  # of FedProx's pull at home
     server_momentum: Decay = 0.0
-    lr: Positive | None = None            # of plain SGD; None: the scenario's optimiser
+    lr: Positive | None = None  # of plain SGD; None: the scenario's optimiser
 
     @property
     def copies(self) -> int:

@@ -1,5 +1,6 @@
 """FedPAC: features aligned to global class means, heads combined for each client (Xu, Tong, Huang 2023,
 Algorithm 1)."""
+
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,8 +30,9 @@ class FedPAC(FedPer):
     The first round has no global means and no pull. All clients take part in every round, so that afterwards
     each of their classes has one.
     """
-    lam: NonNegative = 1.0                # the paper's
-    head_epochs: Whole = 1                # the paper's; the features train for the round's epochs
+
+    lam: NonNegative = 1.0  # the paper's
+    head_epochs: Whole = 1  # the paper's; the features train for the round's epochs
     # None: the scenario's. The released code has SGD at 0.1, momentum 0.5, decay 5e-4.
     head_optimiser: Optimiser | None = None
     weighted: bool = True  # global means over samples (paper, released code); PFLlib: over owners
@@ -41,19 +43,29 @@ class FedPAC(FedPer):
     def round(self, state: State, world: World) -> State:
         received = self.deployed(state, world)
         h, spread = self.statistics(received, world)
-        models = world.local_epochs(received, super().loss, trainable="head", epochs=self.head_epochs,
-                                    optimiser=self.head_optimiser, stream="head").models
+        models = world.local_epochs(
+            received,
+            super().loss,
+            trainable="head",
+            epochs=self.head_epochs,
+            optimiser=self.head_optimiser,
+            stream="head",
+        ).models
         models = world.local_epochs(models, self.loss, trainable="features", shared=state.prototypes).models
         seen = world.class_means(models)
         weights = seen.counts if self.weighted else seen.present
-        return State(features=world.average(models.features),
-                     heads=mix(models.heads, combine_heads(h, spread)),
-                     prototypes=aggregate_means(seen.means, weights, state.prototypes))
+        return State(
+            features=world.average(models.features),
+            heads=mix(models.heads, combine_heads(h, spread)),
+            prototypes=aggregate_means(seen.means, weights, state.prototypes),
+        )
 
     def statistics(self, models: Clients, world: World) -> tuple[Tensor, Tensor]:
         """h (K, C, d) and V (K,) of `label_statistics`."""
-        found = [label_statistics(world.representations(k, model), client.labels, world.classes)
-                 for k, (client, model) in enumerate(zip(world.clients, models, strict=True))]
+        found = [
+            label_statistics(world.representations(k, model), client.labels, world.classes)
+            for k, (client, model) in enumerate(zip(world.clients, models, strict=True))
+        ]
         return torch.stack([h for h, _ in found]), torch.stack([spread for _, spread in found])
 
     def loss(self, model: Handle, batch: Batch, shared: State | None, own: object) -> Objective:
@@ -94,8 +106,10 @@ def combine_heads(h: Tensor, spread: Tensor) -> Tensor:
     usable = (h.flatten(1).isfinite().all(1) & spread.isfinite()).cpu()
     members = usable.nonzero()[:, 0]
     if len(members):
-        rows = _combinations(h.detach().cpu().double().flatten(1)[usable].numpy(),
-                             spread.detach().cpu().double()[usable].numpy())
+        rows = _combinations(
+            h.detach().cpu().double().flatten(1)[usable].numpy(),
+            spread.detach().cpu().double()[usable].numpy(),
+        )
         weights[members[:, None], members[None, :]] = torch.from_numpy(rows)
     return weights
 
@@ -106,18 +120,19 @@ def _combinations(h: np.ndarray, spread: np.ndarray) -> np.ndarray:
     so that the non-negative least squares solution, scaled to sum to one, is exact. Raises TrainingError
     where SciPy's solver does not settle."""
     from scipy.optimize import nnls  # here, because a report that names the method needs none
+
     # The same distances between clients in at most K numbers.
-    near = np.linalg.qr(h.T, mode="r").T    # type: ignore[attr-defined]    # R alone, whatever the stub says
+    near = np.linalg.qr(h.T, mode="r").T  # type: ignore[attr-defined]    # R alone, whatever the stub says
     rows = np.eye(len(h))
     for i in range(len(h)):
         factor = np.vstack([np.diag(np.sqrt(spread)), (near[i] - near).T])
-        scale = np.sqrt((factor ** 2).sum() / len(h)) or 1.0
+        scale = np.sqrt((factor**2).sum() / len(h)) or 1.0
         try:
             x, _ = nnls(np.vstack([factor / scale, np.ones(len(h))]), np.append(np.zeros(len(factor)), 1.0))
         except RuntimeError as error:
             raise TrainingError(f"FedPAC's weights of {len(h)} heads did not settle: {error}") from None
         x = np.where(x / x.sum() < LEAST_SHARE, 0.0, x)
         x = x / x.sum()
-        if spread[i] > ((factor @ x) ** 2).sum():             # what the own head alone gives
+        if spread[i] > ((factor @ x) ** 2).sum():  # what the own head alone gives
             rows[i] = x
     return rows

@@ -1,5 +1,6 @@
 """FedPCL: representations are contrasted with the global class means and with every client's own (Tan et al.
 2022)."""
+
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,14 +27,15 @@ class FedPCL(Method):
     normalise_head=True`: models stay home, the first round only collects class means, and the nearest of a
     client's own class means predicts.
     """
+
     tau: Positive = 0.07
-    global_weight: NonNegative = 1.0      # of L_g
-    local_weight: NonNegative = 1.0       # of L_p
+    global_weight: NonNegative = 1.0  # of L_g
+    local_weight: NonNegative = 1.0  # of L_p
     averaging: bool = True
     ce: bool = True
     inference: Literal["classifier", "local_prototype"] = "classifier"
     normalise_head: bool = False  # the classifier sees unit representations too, as in the released network
-    exclude_positive: bool = False        # the paper's denominators: only labels other than the sample's
+    exclude_positive: bool = False  # the paper's denominators: only labels other than the sample's
     # official: the released loss; anchors are class means, summed over the sets, and there is no L_g.
     contrast: Literal["paper", "official"] = "paper"
 
@@ -47,8 +49,12 @@ class FedPCL(Method):
             models = world.local_epochs(models, self.loss, shared=self.message(state, world)).models
         seen = world.class_means(models, unit)
         prototypes = aggregate_means(seen.means, seen.present, state.prototypes)
-        return State(**{"model": world.average(models)} if self.averaging else {"models": models},
-                     prototypes=prototypes, means=seen.means, present=seen.present)
+        return State(
+            **{"model": world.average(models)} if self.averaging else {"models": models},
+            prototypes=prototypes,
+            means=seen.means,
+            present=seen.present,
+        )
 
     def message(self, state: State, world: World) -> State | None:
         """Global prototypes (C, d), and the padded sets (N, C, d) of the clients with data."""
@@ -72,8 +78,9 @@ class FedPCL(Method):
         average, known = shared.prototypes.vectors, shared.prototypes.known
         for weight, sets in ((self.global_weight, average[None]), (self.local_weight, shared.sets)):
             if weight:
-                value = value + weight * prototype_sets_contrast(unit(z), batch.labels, sets, self.tau, known,
-                                                                 self.exclude_positive)
+                value = value + weight * prototype_sets_contrast(
+                    unit(z), batch.labels, sets, self.tau, known, self.exclude_positive
+                )
         return value
 
     def trained(self, state: State, world: World) -> Clients:
@@ -101,8 +108,14 @@ class FedPCL(Method):
         return model + up, model + world.classes * world.width + up * len(world.clients)
 
 
-def prototype_sets_contrast(z: Tensor, labels: Tensor, sets: Tensor, tau: float, known: Tensor | None = None,
-                            exclude_positive: bool = False) -> Tensor:
+def prototype_sets_contrast(
+    z: Tensor,
+    labels: Tensor,
+    sets: Tensor,
+    tau: float,
+    known: Tensor | None = None,
+    exclude_positive: bool = False,
+) -> Tensor:
     """Mean over batch and sets of -log( e^{z.p_y / tau} / sum_a e^{z.p_a / tau} ), p from one set at a time
     (FedPCL, Tan et al. 2022).
 
@@ -113,11 +126,11 @@ def prototype_sets_contrast(z: Tensor, labels: Tensor, sets: Tensor, tau: float,
     classes = torch.arange(sets.shape[1], device=labels.device)
     known = torch.ones_like(classes, dtype=torch.bool) if known is None else known
     logits = torch.einsum("bd,ncd->bnc", z, sets.detach()) / tau
-    positive = classes == labels[:, None]                                              # (B, C)
-    against = (known & ~positive if exclude_positive else known.expand_as(positive))
+    positive = classes == labels[:, None]  # (B, C)
+    against = known & ~positive if exclude_positive else known.expand_as(positive)
     never = torch.finfo(logits.dtype).min
     nearness = torch.where(positive[:, None], logits, 0.0).sum(2)
-    missed = logits.masked_fill(~against[:, None], never).logsumexp(2) - nearness      # (B, N)
+    missed = logits.masked_fill(~against[:, None], never).logsumexp(2) - nearness  # (B, N)
     counted = known[labels] & against.any(1)
     return torch.where(counted[:, None], missed, 0.0).mean()
 

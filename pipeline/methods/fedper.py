@@ -1,4 +1,5 @@
 """FedPer: shared features, heads that stay home, trained together (Arivazhagan et al. 2019, Algorithm 1)."""
+
 from dataclasses import dataclass
 
 from pipeline.engine.state import Clients, State
@@ -10,6 +11,7 @@ from pipeline.methods.base import Method
 class FedPer(Method):
     """phi_k <- phi, one joint pass over (phi_k, pi_k), phi <- mean of the phi_k. The personal layers are the
     last one."""
+
     can = frozenset({"partial participation", "unseen clients"})
 
     def init(self, world: World) -> State:

@@ -1,5 +1,6 @@
 """FedProc: a contrast with the global class means at first, and with growing weight the cross-entropy (Mu et
 al. 2023)."""
+
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -21,8 +22,9 @@ class FedProc(FedAvg):
     Prototypes are means of unit representations over all clients' samples, computed by the trained local
     models. The first round is plain cross-entropy. Classes that nobody ever held are left out of l_gpc.
     """
+
     alpha: Share | None = None  # a constant a_t (FCCL+ Table 7: 0.5); None: t / T, the paper's and the code's
-    tau: Positive = 1.0                   # the method has no temperature
+    tau: Positive = 1.0  # the method has no temperature
     weighted: bool = True  # prototypes by samples, as the code; false: the plain mean over owners
     # True: the classifier sees unit representations too, as in the released network.
     normalise_features: bool = False

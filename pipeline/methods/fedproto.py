@@ -1,5 +1,6 @@
 """FedProto: clients exchange class means, and fit their representations to the global ones (Tan et al. 2022,
 Algorithm 1)."""
+
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,14 +35,14 @@ class FedProto(Method):
     are computed after local training, in evaluation mode. The first round is plain cross-entropy.
     """
 
-    lam: NonNegative = 1.0                # released code: 1 for MNIST and FEMNIST, 0.1 for CIFAR-10
+    lam: NonNegative = 1.0  # released code: 1 for MNIST and FEMNIST, 0.1 for CIFAR-10
     averaging: bool = False
-    weighted: bool = False                # owners by their samples of the class; the code has the plain mean
+    weighted: bool = False  # owners by their samples of the class; the code has the plain mean
     # None: the prototype, but the classifier where models are averaged.
     prediction: Literal["prototype", "classifier"] | None = None
     # Classes that may be predicted: every class with a prototype, or those that the client trains on.
     candidates: Literal["all", "own"] = "all"
-    means: Means = "eval"                 # last_epoch in the authors' code, running in PFLlib
+    means: Means = "eval"  # last_epoch in the authors' code, running in PFLlib
 
     def __post_init__(self):
         if self.averaging and self.candidates == "own":

@@ -1,5 +1,6 @@
 """FedProto where the clients' networks differ: class means in a space that all of them project into (Tan et
 al. 2022; as a baseline of RAHFL)."""
+
 from dataclasses import dataclass
 from typing import Literal
 
@@ -36,11 +37,12 @@ class FedProtoHetero(Method):
     The class means are by default those of the embeddings that local training makes in passing, each before
     its step. RAHFL has one epoch; of several the authors' code counts the last alone (`last_epoch`).
     """
+
     headline = "post"
     lam: NonNegative = 1.0
     space: Literal["projector", "features"] = "projector"
     means: Means = "running"
-    weighted: bool = False                # owners by their samples of the class; the code has the plain mean
+    weighted: bool = False  # owners by their samples of the class; the code has the plain mean
     prediction: Literal["classifier", "prototype"] = "classifier"
 
     @property
@@ -72,6 +74,7 @@ class FedProtoHetero(Method):
 
     def class_means(self, models: Clients, world: World) -> ClassMeans:
         """As World.class_means, of embeddings."""
+
         def seen(model: Handle, images: Tensor, labels: Tensor, own: object) -> tuple[Tensor, Tensor]:
             with torch.no_grad():
                 h = torch.cat(
@@ -80,6 +83,7 @@ class FedProtoHetero(Method):
             sums = class_sums(h, labels, world.classes)
             counts = torch.bincount(labels, minlength=world.classes)
             return sums["class_sum"] * (len(labels) / counts.clamp(min=1))[:, None], counts
+
         found = world.each(models, seen)
         means, counts = next(one for one in found if one is not None)
         none = torch.zeros_like(means), torch.zeros_like(counts)
@@ -97,5 +101,5 @@ class FedProtoHetero(Method):
         projector = world.clients[0].model.projector if self.space == "projector" else None
         width = projector or world.width
         up, down = vectors_sent([client.labels for client in world.clients], width)
-        counts = up / width if self.weighted else 0.0         # one number for every class mean
+        counts = up / width if self.weighted else 0.0  # one number for every class mean
         return up + counts, down

@@ -1,4 +1,5 @@
 """FedProx: FedAvg with a pull towards the round's global model (Li et al. 2020, Eq. 2)."""
+
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -13,6 +14,7 @@ from pipeline.schema import NonNegative
 @dataclass(frozen=True)
 class FedProx(FedAvg):
     """CE + (mu / 2) ||w_k - w||^2 over all trainable tensors; w is what the server sent this round."""
+
     can = frozenset({"partial participation", "unseen clients"})
     mu: NonNegative = 0.01  # no default works for all (the authors' README); FCCL+ Table 7 has 0.01
     # 0.01 gives the smaller penalty of RethinkFL's code, for comparison only.

@@ -1,5 +1,6 @@
 """FedRep: shared features, heads that stay home; the head first, then the features (Collins et al. 2021,
 Algorithm 1)."""
+
 from dataclasses import dataclass
 
 from pipeline.engine.state import State
@@ -12,8 +13,9 @@ from pipeline.schema import Whole
 class FedRep(FedPer):
     """tau_h epochs on the head with the received features frozen, then tau_b on the features with the new
     head frozen."""
+
     can = frozenset({"partial participation", "unseen clients"})
-    head_epochs: Whole = 10               # tau_h, as in the authors' commands for CIFAR-10 and CIFAR-100
+    head_epochs: Whole = 10  # tau_h, as in the authors' commands for CIFAR-10 and CIFAR-100
     # tau_b: the authors' commands have 1 for CIFAR-10 and 5 for CIFAR-100; None: the scenario's local epochs.
     feature_epochs: Whole | None = None
     uniform: bool = False  # the paper's mean over clients; False: weighted by samples, as PFLlib

@@ -1,4 +1,5 @@
 """FedRS: the logits of classes that a client lacks are scaled down in its softmax (Li & Zhan 2021)."""
+
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,9 +22,10 @@ class FedRS(FedAvg):
 
     The released classifier has no bias: it is zero from the start, and no step moves it.
     """
-    alpha: Share = 0.5                    # recommended in the paper
-    mode: Literal["hard", "soft"] = "hard"    # soft: by the classes' sizes, as in the released code
-    bias: bool = False                    # True: a bias that is learned, added without the scale
+
+    alpha: Share = 0.5  # recommended in the paper
+    mode: Literal["hard", "soft"] = "hard"  # soft: by the classes' sizes, as in the released code
+    bias: bool = False  # True: a bias that is learned, added without the scale
 
     def init(self, world: World) -> State:
         if world.network(0, model := world.new_model()).dropout.p:
@@ -66,7 +68,7 @@ def restricted_scale(counts: Tensor, alpha: float, mode: Literal["hard", "soft"]
         if mode == "hard"
         else counts.double() / counts.amax(-1, keepdim=True).clamp(min=1)
     )
-    return 1 - (1 - alpha) * (1 - held)                       # exactly 1 where the class is held in full
+    return 1 - (1 - alpha) * (1 - held)  # exactly 1 where the class is held in full
 
 
 def restricted_cross_entropy(

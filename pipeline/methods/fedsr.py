@@ -1,5 +1,6 @@
 """FedSR: representations are Gaussians, kept short and close to one Gaussian per class (Nguyen, Torr, Lim
 2022)."""
+
 import math
 from dataclasses import dataclass
 from typing import Literal
@@ -29,12 +30,13 @@ class FedSR(FedAvg):
     client, as in the released code. Predictions are the mean softmax over draws. Clients train whole epochs;
     the code takes five steps.
     """
-    l2r: NonNegative = 0.01               # released code
-    cmi: NonNegative = 0.0005             # released code; its README's example 0.001
-    norm: Literal["plain", "squared"] = "plain"    # of z in L2R; squared: the paper's
+
+    l2r: NonNegative = 0.01  # released code
+    cmi: NonNegative = 0.0005  # released code; its README's example 0.001
+    norm: Literal["plain", "squared"] = "plain"  # of z in L2R; squared: the paper's
     # True: the references are averaged with the models; the paper argues for one r(z | y) for all.
     share_reference: bool = False
-    samples: Count = 20                   # draws per test image
+    samples: Count = 20  # draws per test image
 
     def init(self, world: World) -> State:
         start = super().init(world)

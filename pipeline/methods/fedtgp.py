@@ -1,4 +1,5 @@
 """FedTGP: the server trains prototypes that lie apart by a margin (Zhang et al. 2024, Algorithm 1)."""
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -27,12 +28,13 @@ class FedTGP(FedProto):
 
     The generator lives on from round to round; its optimiser, plain SGD, is new in each.
     """
+
     # None: 10, as in the released command, or 1 where models are averaged; a number after __post_init__.
-    lam: NonNegative | None = None        # type: ignore[assignment]    # FedProto's is never None
-    server_epochs: Whole = 500            # FedLSA, for its server; released command 100, its default 1000
-    server_lr: Positive | None = None     # None: the clients' rate, as released
-    server_batch: Count | None = None     # None: the clients' batch size, as released
-    full_batch: bool = False              # all class means in one batch, instead of shuffled ones
+    lam: NonNegative | None = None  # type: ignore[assignment]    # FedProto's is never None
+    server_epochs: Whole = 500  # FedLSA, for its server; released command 100, its default 1000
+    server_lr: Positive | None = None  # None: the clients' rate, as released
+    server_batch: Count | None = None  # None: the clients' batch size, as released
+    full_batch: bool = False  # all class means in one batch, instead of shuffled ones
     cap: Positive = 100.0
     # nearest: the released code's; farthest: the largest distance of all pairs.
     margin: Literal["nearest", "farthest"] = "nearest"

@@ -1,5 +1,6 @@
 """FPL: representations are contrasted with the clients' class means, clustered at the server, and fitted to
 the mean of these (Huang et al. 2023)."""
+
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,10 +23,11 @@ class FPL(FedAvg):
     P_c are the means of the FINCH clusters of the clients' means of class c (Eq. 4 and 5). The first round is
     plain cross-entropy.
     """
+
     tau: Positive = 0.02
-    clusters: Literal["finch", "first"] = "finch"     # first: FINCH's first level only, as the paper's text
+    clusters: Literal["finch", "first"] = "finch"  # first: FINCH's first level only, as the paper's text
     upcr: Literal["mean", "sum"] = "mean"  # over the d dimensions: the code's mean, or the sum of Eq. 10
-    means: Means = "eval"                             # last_epoch in the released code
+    means: Means = "eval"  # last_epoch in the released code
 
     def init(self, world: World) -> State:
         return State(**super().init(world), prototypes=None)

@@ -1,5 +1,6 @@
 """KT-pFL: a matrix of knowledge coefficients, learned at the server, says whose predictions each client
 learns from (Zhang et al. 2021, Eq. 5 to 8)."""
+
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,9 +14,9 @@ from pipeline.engine.world import World, outputs
 from pipeline.methods._collaborative import Collaborative
 from pipeline.schema import NonNegative, Positive
 
-LEAST = 1e-12                                         # of a probability whose logarithm is taken
+LEAST = 1e-12  # of a probability whose logarithm is taken
 ENOUGH = 0.01  # the mean change of a row that the released code aims at
-SHARPNESS = 5.0                                       # of the softmax that it puts over a row
+SHARPNESS = 5.0  # of the softmax that it puts over a row
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,12 @@ class KTpFL(Collaborative):
     to one, which the paper leaves open; `code`, the released mean squared error with its own step size and a
     softmax over each row.
     """
+
     update: Literal["paper", "code"] = "paper"
-    eta: Positive = 0.1                   # step of c (eta_3); like lam it is not stated and is our own choice
+    eta: Positive = 0.1  # step of c (eta_3); like lam it is not stated and is our own choice
     lam: NonNegative = 1.0
-    rho: NonNegative = 0.7                # penalty_ratio of the released configurations
-    tau: Positive = 1.0                   # released: 10
+    rho: NonNegative = 0.7  # penalty_ratio of the released configurations
+    tau: Positive = 1.0  # released: 10
     reduction: Literal["batchmean", "mean"] = "batchmean"  # mean: over all elements, the released code's
 
     def init(self, world: World) -> State:
@@ -55,8 +57,10 @@ class KTpFL(Collaborative):
     def predictions(self, models: Clients, world: World) -> Tensor:
         """P (K, n, C) in float64 on the CPU."""
         batches = [batch.images for batch in world.public_batches()]
-        logits = [torch.cat([outputs(world, k, model, images) for images in batches])
-                  for k, model in enumerate(models)]
+        logits = [
+            torch.cat([outputs(world, k, model, images) for images in batches])
+            for k, model in enumerate(models)
+        ]
         return torch.stack([self.soft(z).cpu().double() for z in logits])
 
     def soft(self, logits: Tensor) -> Tensor:
@@ -118,7 +122,7 @@ def released_coefficients(c: Tensor, predictions: Tensor, rho: float) -> Tensor:
         for _ in range(5):
             if size > ENOUGH:
                 step, size = step / 5, size / 5
-            if size < ENOUGH:                             # in the same pass, as released
+            if size < ENOUGH:  # in the same pass, as released
                 step, size = step * 5, size * 5
         moved.append(row - step * slope)
     return F.softmax(SHARPNESS * torch.stack(moved), dim=1)

@@ -1,4 +1,5 @@
 """LG-FedAvg: features that stay home under one shared head (Liang et al. 2020)."""
+
 from dataclasses import dataclass
 
 from pipeline.engine.state import Clients, State
@@ -12,6 +13,7 @@ class LGFedAvg(Method):
 
     All start from one random model; the released code starts from a trained FedAvg model instead.
     """
+
     can = frozenset({"partial participation"})
     uniform: bool = False  # the released code's mean over clients; False: weighted by samples, as FedAvg
 

@@ -1,4 +1,5 @@
 """Local: every client trains alone (the papers' Local, BASE and Baseline rows)."""
+
 from dataclasses import dataclass
 
 from pipeline.engine.state import Clients, State
@@ -10,6 +11,7 @@ from pipeline.methods.base import Method
 class Local(Method):
     """No transfer. All clients of one network start from the same parameters, unless the scenario has public
     data and averages no models: its methods have no model at the server, and each client draws its own."""
+
     can = frozenset({"partial participation", "unseen clients"})
     needs = frozenset()
 

@@ -1,5 +1,6 @@
 """MOON: FedAvg whose representations are drawn to the global model's and away from the client's last ones
 (Li, He, Song 2021, Eq. 3 and Algorithm 1)."""
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,10 +23,11 @@ class Moon(FedAvg):
 
     The first round has no previous model and is a FedAvg round, as in the released code.
     """
+
     can = frozenset({"partial participation", "unseen clients"})
-    mu: NonNegative = 5.0                 # released example for CIFAR-10; 1 elsewhere
+    mu: NonNegative = 5.0  # released example for CIFAR-10; 1 elsewhere
     tau: Positive = 0.5
-    buffer: Count = 1                     # how many of a client's previous models are negatives
+    buffer: Count = 1  # how many of a client's previous models are negatives
 
     @property
     def copies(self) -> int:
@@ -39,7 +41,7 @@ class Moon(FedAvg):
             world.everyone(state.model), self.loss, shared=state.model, own=state.previous
         ).models
         held = world.renewed(state.previous["0"], models) if state.previous else models
-        previous = [held, *state.previous.values()][:self.buffer]
+        previous = [held, *state.previous.values()][: self.buffer]
         return State(
             model=world.average(models), previous=State((str(age), last) for age, last in enumerate(previous))
         )

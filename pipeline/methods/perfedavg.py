@@ -1,4 +1,5 @@
 """Per-FedAvg: a global model that one gradient step makes personal (Fallah et al. 2020, Algorithm 1)."""
+
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,13 +24,14 @@ class PerFedAvg(FedAvg):
     A last incomplete chunk is cut evenly; with fewer samples than batches it is left out. Each client is
     scored by a copy of the global model after one adaptation step on one local training batch.
     """
+
     can = frozenset({"partial participation", "unseen clients"})
     # fo: first-order, as PFLlib implements it; hf: the paper's Hessian-free form.
     variant: Literal["fo", "hf"] = "fo"
-    alpha: NonNegative = 0.01             # adaptation step
-    beta: NonNegative = 0.001             # meta step
-    delta: Positive = 0.001               # of the differences; float32 loses about four digits to it
-    meta: Literal["plain", "adam"] = "plain"      # adam: d goes to Adam, new every round
+    alpha: NonNegative = 0.01  # adaptation step
+    beta: NonNegative = 0.001  # meta step
+    delta: Positive = 0.001  # of the differences; float32 loses about four digits to it
+    meta: Literal["plain", "adam"] = "plain"  # adam: d goes to Adam, new every round
     adam_lr: Positive = 0.003
     uniform: bool = False  # the paper's mean over clients; False: weighted by samples, as PFLlib
 
@@ -39,8 +41,9 @@ class PerFedAvg(FedAvg):
         trained = world.local_steps(start, self.step, own=own, together=together)
         return State(model=world.average(trained.models, self.uniform))
 
-    def step(self, model: Handle, batches: list[Batch], shared: object,
-             own: dict | None) -> tuple[Params, dict | None, Logged]:
+    def step(
+        self, model: Handle, batches: list[Batch], shared: object, own: dict | None
+    ) -> tuple[Params, dict | None, Logged]:
         """w after one meta step, Adam's moments, and the loss of the adapted model on D'."""
         adapted = _moved(model.params, model.gradient(self._fit, batches[0]), self.alpha)
         direction, loss = model.at(adapted).gradient_and_loss(self._fit, batches[1])
@@ -65,7 +68,7 @@ class PerFedAvg(FedAvg):
     def _batch(world: World, client: int) -> Tensor:
         generator = keys.torch_generator("adaptation", world.seed, world.round, world.clients[client].name)
         order = torch.randperm(world.sizes[client], generator=generator)
-        return order[:world.training.batch_size].to(world.device)
+        return order[: world.training.batch_size].to(world.device)
 
     def _fit(self, model: Handle, batch: Batch) -> Tensor:
         return split_loss(self.loss(model, batch, None, None))[0]
@@ -73,9 +76,11 @@ class PerFedAvg(FedAvg):
     def _hessian_times(self, model: Handle, direction: Params, batch: Batch) -> Params:
         """(grad f(w + delta d) - grad f(w - delta d)) / (2 delta). Both in one vmap, which draws one dropout
         mask for the two: with different ones the quotient would be noise over 2 delta."""
+
         def gradient(sign: Tensor) -> dict[str, Tensor]:
             there = entries(lambda value, d: value + sign * self.delta * d, model.params, direction)
             return torch.func.grad(lambda params: self._fit(model.at(params), batch))(dict(there))
+
         # Created on the device, so that nothing is copied.
         signs = 1 - 2 * torch.arange(2, device=batch.images.device, dtype=batch.images.dtype)
         both = torch.func.vmap(gradient, randomness="same")(signs)
@@ -90,8 +95,12 @@ class PerFedAvg(FedAvg):
         def moved(value: Tensor, m: Tensor, v: Tensor) -> Tensor:
             change = m / (1 - BETA1**count) / ((v / (1 - BETA2**count)).sqrt() + EPS)
             return value - self.adam_lr * change.to(value.dtype)
+
         return entries(moved, params, first, second), {
-            "first": own["first"].joined(first), "second": own["second"].joined(second), "count": count}
+            "first": own["first"].joined(first),
+            "second": own["second"].joined(second),
+            "count": count,
+        }
 
 
 def _moved(params: Params, direction: Params, step: float) -> Params:

@@ -1,5 +1,6 @@
 """pFedMe: personal models with a quadratic penalty towards the client's copy of the global one (T. Dinh et
 al. 2020, Algorithm 1)."""
+
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,16 +23,17 @@ class PFedMe(FedAvg):
 
     After training theta is scored, before it the global w. Both levels take plain gradient steps.
     """
+
     can = frozenset({"partial participation", "unseen clients"})
     headline = "post"
-    copies = 2                            # theta and w_k
-    lam: NonNegative = 15.0               # released code, as are inner_steps and beta
-    inner_steps: Count = 5                # K
-    inner_lr: Positive = 0.01             # PFLlib's; the released code has 0.09 and, tuned, 0.1 to 0.01
-    lr: NonNegative = 0.01                # eta of the step on w_k; the released code's tuned value
-    beta: NonNegative = 1.0               # w <- (1 - beta) w + beta mean(w_k); up to 2 in the released code
+    copies = 2  # theta and w_k
+    lam: NonNegative = 15.0  # released code, as are inner_steps and beta
+    inner_steps: Count = 5  # K
+    inner_lr: Positive = 0.01  # PFLlib's; the released code has 0.09 and, tuned, 0.1 to 0.01
+    lr: NonNegative = 0.01  # eta of the step on w_k; the released code's tuned value
+    beta: NonNegative = 1.0  # w <- (1 - beta) w + beta mean(w_k); up to 2 in the released code
     start: Literal["warm", "reset"] = "warm"  # a batch's theta: the last batch's (all public codes), or w_k
-    decay: NonNegative = 0.0              # of theta: 0.001 in the released code, not in the paper
+    decay: NonNegative = 0.0  # of theta: 0.001 in the released code, not in the paper
     uniform: bool = False  # the paper's mean over clients; False: weighted by samples, as the released code
 
     def init(self, world: World) -> State:
@@ -53,8 +55,9 @@ class PFedMe(FedAvg):
         received = world.everyone(state.model)
         return world.local_steps(received, self.step, own=received).own
 
-    def step(self, model: Handle, batches: list[Batch], shared: object,
-             theta: Params) -> tuple[Params, Params, Logged]:
+    def step(
+        self, model: Handle, batches: list[Batch], shared: object, theta: Params
+    ) -> tuple[Params, Params, Logged]:
         """w_k and theta after one batch; the loss of the theta that the batch found."""
         w = model.params
         inner = Params((name, (theta if self.start == "warm" else w)[name]) for name in w)

@@ -1,5 +1,6 @@
 """RAHFL: clients learn only from those that do at least as well, and at home from several views of each image
 (Fang, Ye, Du 2025, Eq. 2 to 13)."""
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -47,7 +48,8 @@ class RAHFL(Collaborative):
     8: sums over anchors instead of means, no factor tau_c / 0.07, no inner exponential, the own view left
     out, no stopped gradient.
     """
-    mu: NonNegative = 12.0                # Sec. 4.1, as the next three
+
+    mu: NonNegative = 12.0  # Sec. 4.1, as the next three
     gamma: NonNegative = 1.0
     tau_c: Positive = 0.2
     tau_d: Positive = 0.2
@@ -65,8 +67,11 @@ class RAHFL(Collaborative):
 
     @property
     def needs(self) -> frozenset[str]:
-        return frozenset({"public data", "held-out images"}
-                         if self.asymmetric and self.acc_source == "heldout" else {"public data"})
+        return frozenset(
+            {"public data", "held-out images"}
+            if self.asymmetric and self.acc_source == "heldout"
+            else {"public data"}
+        )
 
     # -- learning from others -----------------------------------------------------------------------------
 
@@ -82,13 +87,17 @@ class RAHFL(Collaborative):
         common = {"heldout": world.heldout, "test": world.test}
         if self.acc_source.startswith("test_"):
             common[self.acc_source] = world.scored.get(self.acc_source.removeprefix("test_"))
-        found = State((name, shares_right(world, models, [seen] * len(models)))
-                      for name, seen in common.items() if seen is not None)
+        found = State(
+            (name, shares_right(world, models, [seen] * len(models)))
+            for name, seen in common.items()
+            if seen is not None
+        )
         if self.acc_source == "private":
             found["private"] = shares_right(world, models, world.clients)
         if self.acc_source not in found:
-            raise TrainingError(f"acc_source: {self.acc_source} needs labelled images that this scenario "
-                                "does not set aside")
+            raise TrainingError(
+                f"acc_source: {self.acc_source} needs labelled images that this scenario does not set aside"
+            )
         return found
 
     def agree(self, shown: list[Tensor], state: State, world: World) -> list[Tensor | None]:
@@ -140,11 +149,17 @@ class RAHFL(Collaborative):
     def diagnostics(self, state: State) -> dict[str, float]:
         """Mean accuracy in percent on every source of images by which teachers could be chosen, and M by its
         elements off the diagonal: `learns.<p>.<q>` is 1 where client p learns from client q, else 0."""
-        found = {f"accuracy.{name}": 100 * float(share.nanmean())
-                 for name, share in state.get("accuracies", {}).items()}
+        found = {
+            f"accuracy.{name}": 100 * float(share.nanmean())
+            for name, share in state.get("accuracies", {}).items()
+        }
         rows = state["matrix"].tolist() if "matrix" in state else []
-        return found | {f"learns.{p}.{q}": float(learns) for p, row in enumerate(rows)
-                        for q, learns in enumerate(row) if p != q}
+        return found | {
+            f"learns.{p}.{q}": float(learns)
+            for p, row in enumerate(rows)
+            for q, learns in enumerate(row)
+            if p != q
+        }
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         """Down go the logits of as many teachers as the matrix of `state` has, mean over clients: (K - 1) / 2
@@ -188,8 +203,9 @@ def supervised_contrast(z: Tensor, labels: Tensor, tau: float) -> Tensor:
     return -found.mean()
 
 
-def view_distillation(plain: Tensor, weak: Tensor, strong: Tensor, tau: float,
-                      form: Literal["code", "paper"] = "code") -> Tensor:
+def view_distillation(
+    plain: Tensor, weak: Tensor, strong: Tensor, tau: float, form: Literal["code", "paper"] = "code"
+) -> Tensor:
     """Mean over rows of KL(q_i || s_i): the weak view's similarities to a batch are the teacher of the strong
     view's (RAHFL Eq. 6 to 8).
 
@@ -204,6 +220,5 @@ def view_distillation(plain: Tensor, weak: Tensor, strong: Tensor, tau: float,
         q, s = (F.softmax(z.exp() / tau, dim=1) for z in likeness)
         return F.kl_div((s + LEAST_SIMILARITY).log(), q.detach(), reduction="sum") / len(weak)
     itself = torch.eye(len(weak), len(rows), dtype=torch.bool, device=rows.device)
-    q, s = (F.log_softmax((z / tau).masked_fill(itself, torch.finfo(z.dtype).min), dim=1)
-            for z in likeness)
+    q, s = (F.log_softmax((z / tau).masked_fill(itself, torch.finfo(z.dtype).min), dim=1) for z in likeness)
     return torch.where(itself, 0.0, q.exp() * (q - s)).sum() / len(weak)

@@ -1,5 +1,6 @@
 """RHFL: clients learn from each other's predictions on public data, more from confident clients, and at home
 with a loss that is robust to wrong labels (Fang & Ye 2022, Algorithm 1)."""
+
 import math
 from dataclasses import dataclass
 
@@ -27,9 +28,10 @@ class RHFL(Collaborative):
 
     Pretraining, where a scenario has it, is the engine's and on plain cross-entropy (RHFL's own was on SL).
     """
+
     alpha: NonNegative = 0.1
     beta: NonNegative = 1.0
-    eta: NonNegative = 0.5                # `beta` in RHFL's code
+    eta: NonNegative = 0.5  # `beta` in RHFL's code
     reweighted: bool = True
     guarded: bool = False  # uniform W where the losses rise in total, which would reverse its order
 

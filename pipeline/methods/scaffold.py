@@ -1,4 +1,5 @@
 """SCAFFOLD: local steps corrected by how a client's gradients differ from all (Karimireddy et al. 2020)."""
+
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -24,19 +25,22 @@ class Scaffold(FedAvg):
     Controls start at zero, so that sum_k p_k c_k is what c + sum_k p_k (c_k^+ - c_k) of Algorithm 1 comes to,
     without its rounding. Plain SGD alone: of no other rule is (x - y_k) / (K_k lr) a mean of gradients.
     """
+
     can = frozenset({"partial participation", "unseen clients"})
-    copies = 2                            # y_k and c - c_k
+    copies = 2  # y_k and c - c_k
     option: Literal["II", "I"] = "II"
-    server_lr: NonNegative = 1.0          # eta_g
-    lr: Positive | None = None            # of plain SGD; None: the scenario's optimiser
+    server_lr: NonNegative = 1.0  # eta_g
+    lr: Positive | None = None  # of plain SGD; None: the scenario's optimiser
 
     def init(self, world: World) -> State:
         start = super().init(world)
-        self.local_rule(world)            # refused before anything trains
+        self.local_rule(world)  # refused before anything trains
         network = world.network(0, start.model)
         if self.option == "I" and (has_batchnorm(network) or network.dropout.p):
-            raise TrainingError("scaffold: option I takes one gradient of all data, which leaves open what "
-                                "BatchNorm and dropout do: take `option: II`")
+            raise TrainingError(
+                "scaffold: option I takes one gradient of all data, which leaves open what "
+                "BatchNorm and dropout do: take `option: II`"
+            )
         control = zeros(learned(world, start.model))
         return State(**start, control=control, controls=world.everyone(control))
 
@@ -63,11 +67,15 @@ class Scaffold(FedAvg):
         steps = steps_taken(world, state.model)
         if self.option == "I":
             gradients = world.each(world.everyone(state.model), self.gradient)
-            return Clients(combine([gradient, state.model], [1, rule.weight_decay]) if k else mine
-                           for gradient, mine, k in zip(gradients, state.controls, steps))
+            return Clients(
+                combine([gradient, state.model], [1, rule.weight_decay]) if k else mine
+                for gradient, mine, k in zip(gradients, state.controls, steps)
+            )
         scales = [1 / (k * rule.lr) if k else 0 for k in steps]
-        return Clients(combine([mine, state.control, state.model, y], [1, -1, s, -s]) if s else mine
-                       for mine, y, s in zip(state.controls, models, scales))
+        return Clients(
+            combine([mine, state.control, state.model, y], [1, -1, s, -s]) if s else mine
+            for mine, y, s in zip(state.controls, models, scales)
+        )
 
     def gradient(self, model: Handle, images: Tensor, labels: Tensor, own: object) -> Params:
         """Of the mean loss over a client's images, which are not augmented here."""

@@ -1,4 +1,5 @@
 """The papers' networks, all of one form: features, then a linear head."""
+
 from collections.abc import Callable
 from functools import partial
 
@@ -14,10 +15,15 @@ from pipeline.models.small import STACKS, small
 from pipeline.schema import Model
 
 DEEP: dict[str, Callable[[int], tuple[nn.Sequential, int]]] = {
-    "resnet10": partial(resnet, "resnet10"), "resnet12": partial(resnet, "resnet12"),
-    "resnet18": partial(resnet, "resnet18"), "resnet34": partial(resnet, "resnet34"),
-    "efficientnet": efficientnet, "mobilenetv2": mobilenetv2, "googlenet": googlenet,
-    "shufflenet": shufflenet, "cnn3_bn": cnn3_bn,
+    "resnet10": partial(resnet, "resnet10"),
+    "resnet12": partial(resnet, "resnet12"),
+    "resnet18": partial(resnet, "resnet18"),
+    "resnet34": partial(resnet, "resnet34"),
+    "efficientnet": efficientnet,
+    "mobilenetv2": mobilenetv2,
+    "googlenet": googlenet,
+    "shufflenet": shufflenet,
+    "cnn3_bn": cnn3_bn,
 }
 NAMES = (*STACKS, *DEEP)
 # rates of networks with dropout of their own; a rate in the parameters replaces them

@@ -1,5 +1,6 @@
 """GoogLeNet for small images as the code of FCCL+ has it: a 3 x 3 stem, BatchNorm, 5 x 5 as two 3 x 3, no
 side classifiers."""
+
 from functools import partial
 
 from torch import nn
@@ -31,11 +32,17 @@ def googlenet(channels: int) -> tuple[nn.Sequential, int]:
         if stage > 0:
             layers.append(nn.MaxPool2d(3, 2, 1))
         for one, reduced3, three, reduced5, five, pool in blocks:
-            layers.append(Recomputed([         # keeping all activations would take 42 MB per 32 x 32 image
-                _conv(width, one, 1),
-                nn.Sequential(_conv(width, reduced3, 1), _conv(reduced3, three, 3)),
-                nn.Sequential(_conv(width, reduced5, 1), _conv(reduced5, five, 3), _conv(five, five, 3)),
-                nn.Sequential(nn.MaxPool2d(3, 1, 1), _conv(width, pool, 1)),
-            ]))
+            layers.append(
+                Recomputed(
+                    [  # keeping all activations would take 42 MB per 32 x 32 image
+                        _conv(width, one, 1),
+                        nn.Sequential(_conv(width, reduced3, 1), _conv(reduced3, three, 3)),
+                        nn.Sequential(
+                            _conv(width, reduced5, 1), _conv(reduced5, five, 3), _conv(five, five, 3)
+                        ),
+                        nn.Sequential(nn.MaxPool2d(3, 1, 1), _conv(width, pool, 1)),
+                    ]
+                )
+            )
             width = one + three + five + pool
     return pooled(layers), width

@@ -1,4 +1,5 @@
 """The building blocks that the networks share, and the network itself: features, then a head."""
+
 from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import add
@@ -9,7 +10,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-LARGE = 1 << 24                            # numbers in what a Recomputed is given
+LARGE = 1 << 24  # numbers in what a Recomputed is given
 
 
 class Dropout(nn.Module):
@@ -74,7 +75,7 @@ class Network(nn.Module):
         self.width = head.in_features
 
     def forward(self, x):
-        return self.head(self.dropout(self.features(x)[:, :self.width]))
+        return self.head(self.dropout(self.features(x)[:, : self.width]))
 
 
 class Normalise(nn.Module):
@@ -131,11 +132,19 @@ def _recomputed(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
         # In the second pass only copies of the buffers change.
         buffers.update((name, value.clone()) for name, value in buffers.items())
         return made
+
     return checkpoint(run, x, use_reentrant=False, preserve_rng_state=False)
 
 
-def conv_bn(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1,
-            bias: bool = False, activation: type[nn.Module] | None = nn.ReLU) -> nn.Sequential:
+def conv_bn(
+    inputs: int,
+    outputs: int,
+    kernel: int,
+    stride: int = 1,
+    groups: int = 1,
+    bias: bool = False,
+    activation: type[nn.Module] | None = nn.ReLU,
+) -> nn.Sequential:
     """Convolution that keeps the side (at stride 1), BatchNorm, activation."""
     layers = [
         nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=bias),
@@ -147,9 +156,16 @@ def conv_bn(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int
 def projector(width: int, outputs: int) -> nn.Sequential:
     """The projector of RAHFL's networks: three linear layers without bias, each with BatchNorm, the last
     one's without weights."""
-    return nn.Sequential(nn.Linear(width, outputs, bias=False), nn.BatchNorm1d(outputs), nn.ReLU(),
-                         nn.Linear(outputs, outputs, bias=False), nn.BatchNorm1d(outputs), nn.ReLU(),
-                         nn.Linear(outputs, outputs, bias=False), nn.BatchNorm1d(outputs, affine=False))
+    return nn.Sequential(
+        nn.Linear(width, outputs, bias=False),
+        nn.BatchNorm1d(outputs),
+        nn.ReLU(),
+        nn.Linear(outputs, outputs, bias=False),
+        nn.BatchNorm1d(outputs),
+        nn.ReLU(),
+        nn.Linear(outputs, outputs, bias=False),
+        nn.BatchNorm1d(outputs, affine=False),
+    )
 
 
 def pooled(layers: Sequence[nn.Module]) -> nn.Sequential:

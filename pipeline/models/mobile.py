@@ -2,6 +2,7 @@
 
 They differ from the networks they are named after; the differences are noted where they are made.
 """
+
 from torch import nn
 
 from pipeline.models.layers import Concat, Sum, conv_bn, pooled
@@ -17,8 +18,15 @@ MOBILENET = (
     (6, 320, 1, 1),
 )
 # Columns: expansion, outputs, blocks, kernel, stride of the first block.
-EFFICIENTNET = ((1, 16, 1, 3, 1), (6, 24, 2, 3, 2), (6, 40, 2, 5, 2), (6, 80, 3, 3, 2), (6, 112, 3, 5, 1),
-                (6, 192, 4, 5, 2), (6, 320, 1, 3, 1))
+EFFICIENTNET = (
+    (1, 16, 1, 3, 1),
+    (6, 24, 2, 3, 2),
+    (6, 40, 2, 5, 2),
+    (6, 80, 3, 3, 2),
+    (6, 112, 3, 5, 1),
+    (6, 192, 4, 5, 2),
+    (6, 320, 1, 3, 1),
+)
 # Columns: outputs, blocks.
 SHUFFLENET = ((200, 4), (400, 8), (800, 4))
 SHUFFLENET_STEM, SHUFFLENET_GROUPS = 24, 2
@@ -37,8 +45,11 @@ def mobilenetv2(channels: int) -> tuple[nn.Sequential, int]:
 
 def _inverted_residual(inputs, outputs, expansion, stride):
     middle = expansion * inputs
-    body = nn.Sequential(conv_bn(inputs, middle, 1), conv_bn(middle, middle, 3, stride, groups=middle),
-                         conv_bn(middle, outputs, 1, activation=None))
+    body = nn.Sequential(
+        conv_bn(inputs, middle, 1),
+        conv_bn(middle, middle, 3, stride, groups=middle),
+        conv_bn(middle, outputs, 1, activation=None),
+    )
     if stride > 1:
         return body
     # The original has a shortcut only where the widths agree.
@@ -59,10 +70,12 @@ def efficientnet(channels: int) -> tuple[nn.Sequential, int]:
 def _squeezed_block(inputs, outputs, expansion, kernel, stride):
     middle = expansion * inputs
     expand = conv_bn(inputs, middle, 1, activation=nn.SiLU)
-    body = nn.Sequential(expand if expansion > 1 else Unused(expand),
-                         conv_bn(middle, middle, kernel, stride, groups=middle, activation=nn.SiLU),
-                         SqueezeExcitation(middle, hidden=inputs // 4),
-                         conv_bn(middle, outputs, 1, activation=None))
+    body = nn.Sequential(
+        expand if expansion > 1 else Unused(expand),
+        conv_bn(middle, middle, kernel, stride, groups=middle, activation=nn.SiLU),
+        SqueezeExcitation(middle, hidden=inputs // 4),
+        conv_bn(middle, outputs, 1, activation=None),
+    )
     return Sum([body, nn.Identity()]) if stride == 1 and inputs == outputs else body
 
 
@@ -71,8 +84,13 @@ class SqueezeExcitation(nn.Module):
 
     def __init__(self, channels: int, hidden: int):
         super().__init__()
-        self.gate = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(channels, hidden, 1), nn.SiLU(),
-                                  nn.Conv2d(hidden, channels, 1), nn.Sigmoid())
+        self.gate = nn.Sequential(
+            nn.AdaptiveAvgPool2d(1),
+            nn.Conv2d(channels, hidden, 1),
+            nn.SiLU(),
+            nn.Conv2d(hidden, channels, 1),
+            nn.Sigmoid(),
+        )
 
     def forward(self, x):
         return x * self.gate(x)
@@ -106,9 +124,12 @@ def _shuffle_unit(inputs, outputs, first):
     made = outputs - inputs if first else outputs
     middle = made // 4
     groups = 1 if inputs == SHUFFLENET_STEM else SHUFFLENET_GROUPS
-    body = nn.Sequential(conv_bn(inputs, middle, 1, groups=groups), Shuffle(groups),
-                         conv_bn(middle, middle, 3, 2 if first else 1, groups=middle),
-                         conv_bn(middle, made, 1, groups=SHUFFLENET_GROUPS, activation=None))
+    body = nn.Sequential(
+        conv_bn(inputs, middle, 1, groups=groups),
+        Shuffle(groups),
+        conv_bn(middle, middle, 3, 2 if first else 1, groups=middle),
+        conv_bn(middle, made, 1, groups=SHUFFLENET_GROUPS, activation=None),
+    )
     joined = Concat([body, nn.AvgPool2d(3, 2, 1)]) if first else Sum([body, nn.Identity()])
     return nn.Sequential(joined, nn.ReLU())
 

@@ -1,5 +1,6 @@
 """ResNets for small images as FCCL+ and RAHFL use them: a 3 x 3 stem, no max-pooling, four stages of basic
 blocks."""
+
 from torch import nn
 
 from pipeline.models.layers import Sum, conv_bn, pooled

@@ -1,5 +1,6 @@
 """The small networks of FedCCL, FedLSA and FedCRL: 5 x 5 convolutions without padding, then linear layers; no
 BatchNorm."""
+
 from dataclasses import dataclass
 
 from torch import nn
@@ -18,27 +19,28 @@ class Stack:
     projector  one linear layer to the representation, ReLU if `relu`, rows at length one if `normalised`;
                twice as wide if `gaussian`: mean and spread of every entry
     """
+
     convolutions: tuple[int, ...]
     hidden: tuple[int, ...]
     features: int
     relu: bool = True
     normalised: bool = False
     gaussian: bool = False
-    inputs: int | None = None            # numbers per sample, where the input is a vector
+    inputs: int | None = None  # numbers per sample, where the input is a vector
 
 
 STACKS = {
     "cnn2": Stack((32, 64), (), 128),  # FedCRL, Sec. V.A; kernels and channels from PFLlib
-    "fedavg_cnn": Stack((32, 64), (), 512),                         # PFLlib's FedAvgCNN
+    "fedavg_cnn": Stack((32, 64), (), 512),  # PFLlib's FedAvgCNN
     "cnn4": Stack((10, 20), (), 128),  # FedCCL, MNIST; layers from FedProto's CNNMnist
     "cnn5": Stack((6, 16), (120,), 128),  # FedCCL, CIFAR-10; layers from FedProto's CNNCifar
-    "lenet": Stack((6, 16), (120,), 84),                            # FedLSA's baselines
+    "lenet": Stack((6, 16), (120,), 84),  # FedLSA's baselines
     # FedLSA's network: z = encoder(x), h = nor(projector(z)).
     "fedlsa": Stack((6, 16), (120,), 84, relu=False, normalised=True),
     # FedSR's form of the network of FedLSA's baselines.
     "lenet_gaussian": Stack((6, 16), (120,), 84, relu=False, gaussian=True),
     "cnn4_gaussian": Stack((10, 20), (), 128, relu=False, gaussian=True),
-    "simple_cnn": Stack((6, 16), (120, 84, 84), 256, relu=False),   # FCCL+, Table 18; MarsFL's SimpleCNN
+    "simple_cnn": Stack((6, 16), (120, 84, 84), 256, relu=False),  # FCCL+, Table 18; MarsFL's SimpleCNN
     "vit_head": Stack((), (), 128, inputs=192),  # FedCCL, on the class token of a frozen ViT-Ti/16
 }
 
@@ -62,7 +64,7 @@ def small(name: str, channels: int, size: int, features: int | None, relu: bool)
             f"{_least_side(stack)}"
         )
     layers.append(nn.Flatten(1))
-    inputs = stack.inputs or channels * side ** 2
+    inputs = stack.inputs or channels * side**2
     for outputs in stack.hidden:
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
         inputs = outputs

@@ -1,4 +1,5 @@
 """What a user writes, typed and checked: `params.yaml` and each `papers/<paper>/paper.yaml`."""
+
 from pipeline.schema.cell import (
     RATE,
     Cell,

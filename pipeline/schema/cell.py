@@ -1,4 +1,5 @@
 """A cell: a scenario and a method of a paper."""
+
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -35,13 +36,18 @@ def printed(key: str, root: Path = ROOT) -> "list[Cell]":
 
 
 def _of_grids(key: str, grids: Iterable[Grid]) -> "list[Cell]":
-    return [Cell(key, scenario, method) for grid in grids
-            for scenario in grid.scenarios for method in grid.methods]
+    return [
+        Cell(key, scenario, method)
+        for grid in grids
+        for scenario in grid.scenarios
+        for method in grid.methods
+    ]
 
 
 @dataclass(frozen=True)
 class Cell:
     """A scenario and a method of a paper: the unit that DVC runs and caches."""
+
     paper: str
     scenario: str
     method: str
@@ -100,7 +106,7 @@ class Cell:
         # These hyper-parameters differ in some scenarios.
         values |= values.pop("scenarios", {}).get(self.scenario, {})
         scenario = paper.scenarios[self.scenario]
-        if (network := values.pop("model", None)) is not None:           # the method has a network of its own
+        if (network := values.pop("model", None)) is not None:  # the method has a network of its own
             scenario = scenario.with_networks(network, f"{file}: methods.{self.method}.model")
         return scenario, paper.algorithm(self.method), values
 
@@ -108,6 +114,7 @@ class Cell:
 @dataclass(frozen=True)
 class Seeded(Cell):
     """A cell with other seeds than its scenario's; partition and parameters are the cell's own."""
+
     seeds: tuple[int, ...]
 
     def resolve(self, root: Path = ROOT) -> tuple[Scenario, str, dict]:
@@ -141,6 +148,7 @@ class Tuned(Cell):
 
     seeds: all on the first draw of the partition, where the tuning was; none: the scenario's own.
     """
+
     base: Cell
     changes: Changes
     seeds: tuple[int, ...] = ()
@@ -184,6 +192,7 @@ class Published(Tuned):
 class Trial(Tuned):
     """A configuration that is tried: trained with the seeds of the tuning on a part of every client's
     training images, and scored by each client's model on the rest of its own."""
+
     number: int = field(kw_only=True)
 
     def __str__(self) -> str:
@@ -196,5 +205,5 @@ class Trial(Tuned):
     def resolve(self, root: Path = ROOT) -> tuple[Scenario, str, dict]:
         scenario, algorithm, hyper = super().resolve(root)
         evaluation = dataclasses.replace(scenario.evaluation, tests="clients", attack=None)
-        partition = self.base.resolve(root)[0].partition                     # each seed on its own draw
+        partition = self.base.resolve(root)[0].partition  # each seed on its own draw
         return dataclasses.replace(scenario, evaluation=evaluation, partition=partition), algorithm, hyper

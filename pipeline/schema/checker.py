@@ -2,6 +2,7 @@
 
 It uses dataclasses instead of pydantic because a training stage must run on machines that have only torch,
 numpy, pandas, PyYAML and Jinja2."""
+
 import dataclasses
 import math
 import re
@@ -21,6 +22,7 @@ CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 @dataclass(frozen=True)
 class Range:
     """Bounds of a number: low <= x <= high, or above < x."""
+
     low: float = -math.inf
     high: float = math.inf
     above: float = -math.inf
@@ -42,6 +44,7 @@ class Range:
 class Spelling:
     """What names may look like that become parts of paths, of stages and of the commands that a shell runs.
     A dot is left out because DVC takes the keys of parameters apart at it."""
+
     pattern: str = r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}"
     means: str = "letters, digits, - and _, a letter or digit first, at most 100"
 
@@ -53,8 +56,13 @@ class Spelling:
 Name = Annotated[str, Spelling()]
 
 
-FileName = Annotated[str, Spelling(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", "letters, digits, ., - and _, "
-                                   "a letter or digit first, at most 100")]
+FileName = Annotated[
+    str,
+    Spelling(
+        r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}",
+        "letters, digits, ., - and _, a letter or digit first, at most 100",
+    ),
+]
 
 
 Count = Annotated[int, Range(low=1)]
@@ -97,7 +105,7 @@ def check(kind: Any, value: Any, where: str) -> Any:
             raise ParamError(f"{where}: {problem}, found {value!r:.80}")
         return number
     if origin is Literal:
-        if not any(value == one and type(value) is type(one) for one in args):        # true is no 1
+        if not any(value == one and type(value) is type(one) for one in args):  # true is no 1
             raise ParamError(f"{where}: {unknown('value', value, args)}")
         return value
     if origin in (Union, types.UnionType):
@@ -127,8 +135,10 @@ def _check_union(kinds, value, where):
     kinds = [k for k in kinds if k is not type(None)]
     tagged = {k.kind: k for k in kinds if dataclasses.is_dataclass(k) and hasattr(k, "kind")}
     if not tagged:  # only one dataclass, or kinds that YAML tells apart: numbers, lists, mappings
-        forms = {typing.get_args(k)[0] if typing.get_origin(k) is Annotated else typing.get_origin(k): k
-                 for k in kinds}
+        forms = {
+            typing.get_args(k)[0] if typing.get_origin(k) is Annotated else typing.get_origin(k): k
+            for k in kinds
+        }
         return check(forms.get(type(value), kinds[0]), value, where)
     if not isinstance(value, dict) or "kind" not in value:
         raise ParamError(f"{where}: expected a mapping with the key 'kind', one of {', '.join(tagged)}")
@@ -156,7 +166,7 @@ def _check_dataclass(kind, value, where):
     made = {k: check(hints[k], v, _at(where, k)) for k, v in value.items()}
     try:
         return kind(**made)
-    except ValueError as error:                       # a rule over several keys, raised in __post_init__
+    except ValueError as error:  # a rule over several keys, raised in __post_init__
         raise ParamError(f"{where}: {error}") from None
 
 

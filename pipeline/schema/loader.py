@@ -1,4 +1,5 @@
 """Reading params.yaml and papers/<paper>/paper.yaml, checked."""
+
 import dataclasses
 import os
 import re
@@ -23,7 +24,7 @@ MOST_VALUES = 100_000
 DEEPEST = 50
 # What may stand in a method's row beside hyper-parameters, which the method itself checks.
 ROW = {"algorithm": Name, "label": str, "scenarios": dict[str, dict[str, Any]]}
-TAKEN = (*MINIATURES, "index")                # names that commands and pages give to something else
+TAKEN = (*MINIATURES, "index")  # names that commands and pages give to something else
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class DataChoice:
 class Common:
     """Values that the miniatures of all papers share unless a paper's miniature has its own; None: the
     scenario's default."""
+
     seeds: list[Whole] | None = None
     arithmetic: Literal["portable"] | None = None
 
@@ -49,6 +51,7 @@ class Common:
 @dataclass(frozen=True)
 class Params:
     """params.yaml: the settings that a user tunes."""
+
     data: DataChoice = field(default_factory=DataChoice)
     miniature: Common = field(default_factory=Common)
 
@@ -75,7 +78,11 @@ def read_yaml(path: Path) -> dict:
 def _told(error: yaml.MarkedYAMLError, text: str) -> str:
     """`:12: what is wrong`."""
     said, mark = ", ".join(filter(None, (error.context, error.problem))), error.problem_mark
-    if mark and text.splitlines()[mark.line:] and text.splitlines()[mark.line][mark.column:].startswith("\t"):
+    if (
+        mark
+        and text.splitlines()[mark.line :]
+        and text.splitlines()[mark.line][mark.column :].startswith("\t")
+    ):
         said = "a tab; YAML is indented with spaces"
     return f"{f':{mark.line + 1}' if mark else ''}: {' '.join(said.split())}"
 
@@ -98,12 +105,15 @@ class _UniqueKeys(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignor
 
     def _check_spelling(self, key: yaml.ScalarNode) -> None:
         """YAML 1.1 reads the names `on`, `007` and `12:30` as True, 7 and 750."""
-        if key.value in ("true", "false", "null"):    # values of an option, as readings have them
+        if key.value in ("true", "false", "null"):  # values of an option, as readings have them
             return
         if key.tag != "tag:yaml.org,2002:str" and str(value := self.construct_object(key)) != key.value:
             raise yaml.constructor.ConstructorError(
-                None, None, f"YAML reads the key {key.value!r:.80} as {value!r:.80}: put it in quotes",
-                key.start_mark)
+                None,
+                None,
+                f"YAML reads the key {key.value!r:.80} as {value!r:.80}: put it in quotes",
+                key.start_mark,
+            )
 
     def construct_object(self, node, deep=False):
         try:
@@ -133,8 +143,8 @@ def _not_a_value(node: yaml.Node) -> yaml.MarkedYAMLError:
 def _check_size(text: str) -> None:
     """MarkedYAMLError for a document that is nested too deeply or, with every alias written out, has too many
     values: each level of aliases may multiply those of the one before."""
-    whole: dict[str, int] = {}                        # anchor -> the values below it, aliases written out
-    inside: list[tuple[str | None, int]] = [(None, 0)]          # (anchor, values before it) of what is open
+    whole: dict[str, int] = {}  # anchor -> the values below it, aliases written out
+    inside: list[tuple[str | None, int]] = [(None, 0)]  # (anchor, values before it) of what is open
     count = 0
     for event in yaml.parse(text, _UniqueKeys):
         if isinstance(event, yaml.AliasEvent):
@@ -183,8 +193,11 @@ def folders(root: Path = ROOT) -> list[str]:
 
 def visible(root: Path, pattern: str) -> list[Path]:
     """The files of a pattern by their paths, without what tools hide beside ours (`._fedprox.json`)."""
-    return sorted(path for path in root.glob(pattern)
-                  if not any(part.startswith(".") for part in path.relative_to(root).parts))
+    return sorted(
+        path
+        for path in root.glob(pattern)
+        if not any(part.startswith(".") for part in path.relative_to(root).parts)
+    )
 
 
 def _special(folder: Path) -> Iterator[Path]:
@@ -241,8 +254,10 @@ def load_paper(name: str, root: Path = ROOT) -> Paper:
         scenario = paper.scenarios[name]
         drawn = {0, *map(scenario.draw, scenario.seeds)}
         if not tuning.seeds or not drawn.issuperset(map(scenario.draw, tuning.seeds)):
-            raise ParamError(f"{shorten(path)}: tuning.{name}.seeds: must be 0 or some of the scenario's "
-                             f"{scenario.seeds}, found {tuning.seeds}")
+            raise ParamError(
+                f"{shorten(path)}: tuning.{name}.seeds: must be 0 or some of the scenario's "
+                f"{scenario.seeds}, found {tuning.seeds}"
+            )
     for name in paper.sources.settings:
         if all(setting(scenario, name) is None for scenario in paper.scenarios.values()):
             raise ParamError(f"{shorten(path)}: sources.settings.{name}: no scenario has such a value")
@@ -257,8 +272,9 @@ def _references(paper: Paper) -> Iterator[tuple[str, str, str]]:
             yield from ((f"{kind}.{key}.scenarios", "scenario", name) for name in named.scenarios)
             yield from ((f"{kind}.{key}.methods", "method", name) for name in named.methods)
     for key, table in paper.tables.items():
-        yield from ((f"tables.{key}.blocks.{at}", "scenario", block.scenario)
-                    for at, block in table.blocks.items())
+        yield from (
+            (f"tables.{key}.blocks.{at}", "scenario", block.scenario) for at, block in table.blocks.items()
+        )
         yield from (
             (f"tables.{key}.rows.{row}", "method", name)
             for row, name in table.rows.items()

@@ -1,19 +1,26 @@
 """Where methods are defined: in a file of pipeline/methods, or of the folder methods/ of the one paper that
 uses it."""
+
 from pathlib import Path
 
 from pipeline.schema.checker import Spelling
 from pipeline.schema.loader import ROOT
 
 CEILING = "centralised"  # no federated method: shown with the others, neither marked nor ranked with them
-SPACES = "pipeline/methods/spaces.yaml"               # where tuning looks, of every method
+SPACES = "pipeline/methods/spaces.yaml"  # where tuning looks, of every method
 
 
 def method_names(paper: str | None = None, root: Path = ROOT) -> list[str]:
     """Every method that has a file; with `paper`, also this paper's own. What an editor or a disk of another
     system leaves there (`.#fedavg.py`, `._fedavg.py`) has no name that a method can have."""
-    return sorted({path.stem for folder in _folders(paper, root).values() for path in folder.glob("*.py")
-                   if path.stem != "base" and not Spelling().problem(path.stem) and path.is_file()})
+    return sorted(
+        {
+            path.stem
+            for folder in _folders(paper, root).values()
+            for path in folder.glob("*.py")
+            if path.stem != "base" and not Spelling().problem(path.stem) and path.is_file()
+        }
+    )
 
 
 def method_file(name: str, paper: str | None = None, root: Path = ROOT) -> Path | None:
@@ -25,8 +32,14 @@ def method_file(name: str, paper: str | None = None, root: Path = ROOT) -> Path 
 def method_module(name: str, paper: str | None = None, root: Path = ROOT) -> str | None:
     """The dotted name of the file's module: pipeline.methods.fedavg, papers.mine.methods.ours."""
     known = name in method_names(paper, root)
-    return next((f"{package}.{name}" for package, folder in _folders(paper, root).items()
-                 if known and (folder / f"{name}.py").is_file()), None)
+    return next(
+        (
+            f"{package}.{name}"
+            for package, folder in _folders(paper, root).items()
+            if known and (folder / f"{name}.py").is_file()
+        ),
+        None,
+    )
 
 
 def _folders(paper: str | None, root: Path) -> dict[str, Path]:

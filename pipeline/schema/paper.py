@@ -1,19 +1,20 @@
 """papers/<paper>/paper.yaml: a paper as data, its scenarios, methods, grids, tables and figures."""
+
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pipeline.schema.checker import Count, FileName, Name, Whole
 from pipeline.schema.scenario import Scenario, check_seeds
 
-MINIATURE = "mini"                       # the name of the scenario that every paper's miniature becomes
+MINIATURE = "mini"  # the name of the scenario that every paper's miniature becomes
 
 
-ACROSS = "across"                        # the same scenario, when a method of another paper runs in it
-LISTED = {MINIATURE: "miniature", ACROSS: "across papers"}      # their names beside the tables
+ACROSS = "across"  # the same scenario, when a method of another paper runs in it
+LISTED = {MINIATURE: "miniature", ACROSS: "across papers"}  # their names beside the tables
 MINIATURES = (*LISTED,)
 
 
-DELTA = "delta"                          # the printed column that subtracts the baseline's row
+DELTA = "delta"  # the printed column that subtracts the baseline's row
 
 
 # Kinds of figures that are computed from a cell's representations.
@@ -22,16 +23,17 @@ COMPUTED = ("embedding", "sphere", "margins", "matrix", "transfer", "corruptions
 
 # Columns of published/*.csv.
 PUBLISHED = ["paper", "table", "setting", "dataset", "column", "method", "value", "std", "note"]
-MOST_POINTS, MOST_WORDS = 5, 40          # of "why do numbers differ" on a paper's page
-PICTURE = "images"                       # the kind that is drawn from a scenario's data
+MOST_POINTS, MOST_WORDS = 5, 40  # of "why do numbers differ" on a paper's page
+PICTURE = "images"  # the kind that is drawn from a scenario's data
 
 
 @dataclass(frozen=True)
 class Block:
     """Which scenario fills one (setting, dataset) block of a table, and which of its measures."""
+
     scenario: str
-    measure: str = ""                                 # prefix of every measure of the block, e.g. "inter."
-    only: list[str] = field(default_factory=list)     # columns that it fills, printed or ours; empty: all
+    measure: str = ""  # prefix of every measure of the block, e.g. "inter."
+    only: list[str] = field(default_factory=list)  # columns that it fills, printed or ours; empty: all
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,10 @@ class Table:
     also     heading -> measure of a column of ours behind the printed ones of every block
     hook     whether a column says which of a client's models each row scores
     """
-    number: str                                       # as printed: "2", "III"
+
+    number: str  # as printed: "2", "III"
     title: str
-    published: FileName                               # CSV under published/
+    published: FileName  # CSV under published/
     blocks: dict[str, Block] = field(default_factory=dict)
     columns: dict[str, str | None] = field(default_factory=dict)
     rows: dict[str, str | None] = field(default_factory=dict)
@@ -86,6 +89,7 @@ class Figure:
     accuracy by corruption and by severity; pairs, two measures of every method beside each other;
     clients, images per class and client; images, an example of every class and domain.
     """
+
     number: str
     title: str
     scenarios: list[str]
@@ -108,7 +112,7 @@ class Figure:
     ) = None  # see above; null: not drawn
     # Of curves: columns of history.csv; of a sweep and of pairs: measures; empty: the headline.
     measures: list[str] = field(default_factory=list)
-    window: Count = 1                                 # of curves: trailing mean over so many rounds
+    window: Count = 1  # of curves: trailing mean over so many rounds
     # Of a sweep, with a panel each: a number of the scenario (partition.beta) or of the method (tau).
     over: list[str] = field(default_factory=list)
 
@@ -127,6 +131,7 @@ class Grid:
     papers/<paper>/dvc.yaml` should carry it. beside: of methods that the paper does not compare; they are no
     cells of its tables.
     """
+
     scenarios: list[str]
     methods: list[str]
     apart: bool = False
@@ -137,14 +142,16 @@ class Grid:
 class Communication:
     """The paper's own count of what a client sends and receives in a round, which reports compare with the
     methods' count."""
-    source: str                                       # where it says so, and its symbols
-    counts: dict[str, str]                            # key of `methods` -> "2|θ|"
+
+    source: str  # where it says so, and its symbols
+    counts: dict[str, str]  # key of `methods` -> "2|θ|"
 
 
 @dataclass(frozen=True)
 class Source:
     """Where a value comes from: the paper (its place), released code (repository, file) or a choice of our
     own (its reason)."""
+
     paper: str = ""
     code: str = ""
     own: str = ""
@@ -165,6 +172,7 @@ class Sources:
     methods   row or algorithm -> hyper-parameter -> source; a row's own comes before its algorithm's
     settings  key of the scenarios ("training.rounds") -> source
     """
+
     methods: dict[str, dict[str, Source]] = field(default_factory=dict)
     settings: dict[str, Source] = field(default_factory=dict)
 
@@ -173,12 +181,13 @@ class Sources:
 class Choice:
     """What is run where the paper says something else, says it twice or is silent
     (pipeline.cells.readings.Reading), and in which cells."""
+
     paper: str
     run: str
     why: str
     option: str = ""
-    methods: list[str] = field(default_factory=list)      # rows; empty: all
-    scenarios: list[str] = field(default_factory=list)    # empty: all but the miniature
+    methods: list[str] = field(default_factory=list)  # rows; empty: all
+    scenarios: list[str] = field(default_factory=list)  # empty: all but the miniature
 
 
 @dataclass(frozen=True)
@@ -189,6 +198,7 @@ class Miniature:
     stage of the root's dvc.yaml reads, so that `dvc repro` need not run them and the paper's own tables do
     not show them.
     """
+
     scenario: Scenario
     methods: list[str]
     others: list[str] = field(default_factory=list)
@@ -206,6 +216,7 @@ class Tuning:
     test_seeds  with which the row's own values and the chosen ones are then trained, all on the first draw of
                 the partition; empty: the chosen ones with the seeds of the scenario, beside its own cells
     """
+
     configurations: Count
     seeds: list[Whole]
     methods: list[str]
@@ -219,6 +230,7 @@ class Tuning:
 @dataclass(frozen=True)
 class Links:
     """Addresses for the pages: of the paper (DOI or arXiv), and of its authors' code where there is any."""
+
     paper: str = ""
     code: str = ""
 
@@ -230,12 +242,13 @@ class Links:
 @dataclass(frozen=True)
 class Paper:
     """papers/<paper>/paper.yaml: the paper as data."""
-    name: str                                         # as the paper spells its method, for headings: "FCCL+"
+
+    name: str  # as the paper spells its method, for headings: "FCCL+"
     title: str
     authors: str
     reference: str
-    idea: str                                         # one sentence
-    order: Count                                      # its place on the pages
+    idea: str  # one sentence
+    order: Count  # its place on the pages
     scenarios: dict[Name, Scenario]
     # key -> {algorithm?, label?, model?, hyper-parameters..., scenarios?}
     methods: dict[Name, dict[str, Any]]
@@ -246,14 +259,14 @@ class Paper:
     # Scenarios that are in no table of the paper, such as smaller ones; each gets a table of its own.
     beside: list[str] = field(default_factory=list)
     miniature: Miniature | None = None
-    tuning: dict[Name, Tuning] = field(default_factory=dict)      # scenario -> what is tuned there
+    tuning: dict[Name, Tuning] = field(default_factory=dict)  # scenario -> what is tuned there
     communication: Communication | None = None
     # The paper's own readings; those of a method are in pipeline/methods/readings.yaml.
     readings: list[Choice] = field(default_factory=list)
     sources: Sources = field(default_factory=Sources)
     # Ids of the four to six claims of claims.csv that matter most to the paper, the first the most.
     main: list[str] = field(default_factory=list)
-    headline: str = ""                                # what the runs say of it: one sentence, no digits
+    headline: str = ""  # what the runs say of it: one sentence, no digits
     # Why numbers differ from the printed ones: at most five points, `{method measure}` for a measured number.
     why: list[str] = field(default_factory=list)
     runs: Count = 1  # that a printed number is the mean of; 1 where the paper does not say
@@ -261,7 +274,7 @@ class Paper:
     titles: dict[str, str] = field(default_factory=dict)
     # scenario -> deviations from the paper, a point each, or one as plain text; kept apart likewise.
     notes: dict[str, str | list[str]] = field(default_factory=dict)
-    defaults: Any = None                              # YAML anchors to merge into scenarios; not read
+    defaults: Any = None  # YAML anchors to merge into scenarios; not read
 
     def __post_init__(self):
         if len(self.why) > MOST_POINTS or any(len(text.split()) >= MOST_WORDS for text in self.why):

@@ -1,4 +1,5 @@
 """A scenario: data, partition, networks, training and evaluation of one column block of a table."""
+
 import dataclasses
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -14,10 +15,11 @@ Clients = Annotated[int, Range(low=1, high=100_000)]
 @dataclass(frozen=True)
 class Data:
     """Which images, and how they enter the network."""
-    set: Name                                         # a name of pipeline.data.registry
+
+    set: Name  # a name of pipeline.data.registry
     # printed name -> domain of the set; empty: all domains under their own names
     domains: dict[str, str] = field(default_factory=dict)
-    size: Side = 32                                   # side in pixels after resizing
+    size: Side = 32  # side in pixels after resizing
     channels: Literal[1, 3] = 3
     # half: (x - .5) / .5; imagenet, cifar10: by that set's statistics; none: [0, 1].
     normalise: Literal["half", "imagenet", "cifar10", "none"] = "half"
@@ -33,10 +35,11 @@ class Data:
 @dataclass(frozen=True)
 class Public:
     """Unlabelled images that server and clients share."""
+
     set: Name
-    size: Count = 5000                                # images drawn once
+    size: Count = 5000  # images drawn once
     batch_size: Count = 512
-    epochs: Count = 1                                 # passes over them per round
+    epochs: Count = 1  # passes over them per round
     # weak, strong: FCCL+ Sec. 4.1 and, padded, its release; crop_flip_rotate: RAHFL's code, FCCL's, and that
     # of FCCL+ for strongly augmented Fashion-MNIST
     augmentation: Literal["none", "weak", "strong", "weak_padded", "strong_padded", "crop_flip_rotate"] = (
@@ -53,16 +56,17 @@ class Public:
 class Dirichlet:
     """Label skew: class c is cut over the clients by p ~ Dir(beta) (PFLlib,
     dataset/utils/dataset_utils.py)."""
+
     kind = "dirichlet"
     clients: Clients
     beta: Positive
     # train+test: each client's part is split; train: the official test set is kept.
     pool: Literal["train+test", "train"] = "train+test"
     train_share: Share = 0.75
-    cap: bool = True                                  # a client that holds n/N samples gets no more
-    min_samples: Whole | None = None                  # None: floor(min(10 / (1 - train_share), n / N / 2))
+    cap: bool = True  # a client that holds n/N samples gets no more
+    min_samples: Whole | None = None  # None: floor(min(10 / (1 - train_share), n / N / 2))
     tries: Count = 1_000_000
-    samples: Count | None = None                      # use only so many images of the pool
+    samples: Count | None = None  # use only so many images of the pool
     seed: Whole = 1
     fixed: bool = False  # of every kind: one draw serves all seeds; else each seed has its own
 
@@ -70,6 +74,7 @@ class Dirichlet:
 @dataclass(frozen=True)
 class Pathological:
     """Each client owns `classes` classes (PFLlib's `pat`)."""
+
     kind = "pathological"
     clients: Clients
     classes: Count
@@ -87,16 +92,17 @@ class Pathological:
 @dataclass(frozen=True)
 class Domains:
     """Domain skew: a domain belongs to one or several clients, who share it without overlap."""
+
     kind = "domains"
-    clients: dict[str, Clients]                         # printed domain name -> number of clients
+    clients: dict[str, Clients]  # printed domain name -> number of clients
     # Each client's share of the domain's training part; None: equal parts.
     share: Fraction | dict[str, Fraction] | None = None
-    per_class: Count | None = None                    # images of each class per client, instead of a share
+    per_class: Count | None = None  # images of each class per client, instead of a share
     beta: Positive | None = None  # imbalanced: class c gives client k int(base * N * p_k), p ~ Dir(beta)
     test: Literal["official", "index_mod_10", "random"] = "official"
-    test_share: Share = 0.3                           # for test: random
-    test_per_class: Count | None = None               # keep at most so many test images of each class
-    samples: Count | None = None                      # at most so many training images per domain
+    test_share: Share = 0.3  # for test: random
+    test_per_class: Count | None = None  # keep at most so many test images of each class
+    samples: Count | None = None  # at most so many training images per domain
     validation: bool = False  # score on the training images that no client has, and never on the test part
     seed: Whole = 1
     fixed: bool = False
@@ -111,12 +117,13 @@ class Domains:
 @dataclass(frozen=True)
 class Subset:
     """A fixed number of private images per client, one domain each (FCCL+) or all from one pool (RAHFL)."""
+
     kind = "subset"
-    sizes: dict[str, Count]                           # printed client name -> images
-    overlap: bool = False                             # clients of one domain draw independently
+    sizes: dict[str, Count]  # printed client name -> images
+    overlap: bool = False  # clients of one domain draw independently
     beta: Positive | None = None  # labels of a client follow Dir(beta) (RAHFL, supplement B)
     test: Literal["official", "index_mod_10", "random"] = "official"
-    test_share: Fraction | None = None                # for test: random
+    test_share: Fraction | None = None  # for test: random
     test_per_class: Count | None = None
     stratified: bool = False
     # Labelled training images that no client gets, on which clients are compared (RAHFL).
@@ -143,7 +150,7 @@ NEEDS = {
     "public data": "`public`, unlabelled images that all clients see",
     "one network": "`model`, one network for all clients; a method's row may give one",
     "projector": "`projector`, its width, in every network; a method's row may give it: `model: {projector: "
-                 "1024}`",
+    "1024}`",
     "held-out images": "`partition.heldout`, labelled training images that no client gets",
     "pixels in [0, 1]": "`data.normalise: none`",
 }
@@ -152,6 +159,7 @@ NEEDS = {
 @dataclass(frozen=True)
 class Model:
     """A network of pipeline.models; the widths that the papers vary."""
+
     name: str
     features: Width | None = None  # width of the representation, where the network has a choice
     # None: the network's own (EfficientNet 0.2, all others 0).
@@ -165,7 +173,7 @@ class Model:
 class Optimiser:
     name: Literal["sgd", "adam"] = "sgd"
     lr: Positive = 0.01
-    momentum: Share = 0.0                             # SGD only
+    momentum: Share = 0.0  # SGD only
     weight_decay: NonNegative = 0.0
 
     def __post_init__(self):
@@ -179,7 +187,7 @@ class Training:
     batch_size: Count
     local_epochs: Count = 1
     optimiser: Optimiser = field(default_factory=Optimiser)
-    drop_last: bool = False                           # skip a last incomplete batch
+    drop_last: bool = False  # skip a last incomplete batch
     # How the server averages models; None: weighted by training samples n_k.
     averaging: Literal["uniform"] | None = None
     pretraining: Count | None = None  # epochs that every client trains alone before round 1 (RAHFL)
@@ -198,8 +206,9 @@ class Training:
 class Attack:
     """White-box attack on every test image, l_infinity in units of [0, 1] pixels: FGSM (one step of eps) and
     PGD."""
+
     eps: Positive
-    step: Positive                                    # of PGD
+    step: Positive  # of PGD
     steps: Count
     random_start: bool = False
 
@@ -211,26 +220,28 @@ class Evaluation:
     tests: `clients` every client's own test part; `domains` every domain's test set, mean over domains;
     `pooled` the one test set of all domains; `cross` each client's model on every domain (intra and inter).
     """
+
     tests: Literal["clients", "domains", "pooled", "cross"]
     every: Count = 1  # rounds between evaluations; the last ones are always evaluated
     last: Count = 5  # the reported number is the mean over the last so many rounds
-    top: Count = 1                                    # top-k accuracy
+    top: Count = 1  # top-k accuracy
     # Which model the table scores; None: the method's own choice.
     hook: Literal["pre", "post"] | None = None
-    attack: Attack | None = None                      # adds the measures `fgsm` and `pgd` (FedCCL Table 8)
+    attack: Attack | None = None  # adds the measures `fgsm` and `pgd` (FedCCL Table 8)
 
 
 @dataclass(frozen=True)
 class Scenario:
     """One column block of a table: data, partition, models, training and evaluation protocol."""
+
     data: Data
     partition: Partition
     training: Training
     evaluation: Evaluation
-    model: Model | None = None                        # one network for all clients
-    models: dict[str, Model] | None = None            # printed client name -> network (heterogeneous models)
+    model: Model | None = None  # one network for all clients
+    models: dict[str, Model] | None = None  # printed client name -> network (heterogeneous models)
     public: Public | None = None
-    corruption: Share | None = None                   # share of the private images that are corrupted (RAHFL)
+    corruption: Share | None = None  # share of the private images that are corrupted (RAHFL)
     # portable: processors of different makers round alike, see pipeline.cells.arithmetic.
     arithmetic: Literal["portable"] | None = None
     seeds: list[Whole] = field(default_factory=lambda: [0, 1, 2])
@@ -251,12 +262,17 @@ class Scenario:
                 f"{sorted(self.partition.sizes)}"
             )
         if self.evaluation.last > self.training.rounds:
-            raise ValueError(f"'evaluation.last' reports the mean over {self.evaluation.last} rounds, and "
-                             f"'training.rounds' is {self.training.rounds}")
+            raise ValueError(
+                f"'evaluation.last' reports the mean over {self.evaluation.last} rounds, and "
+                f"'training.rounds' is {self.training.rounds}"
+            )
         if self.corruption is not None and {"train", "official"}.isdisjoint(
-                (getattr(self.partition, "pool", ""), getattr(self.partition, "test", ""))):
-            raise ValueError("'corruption' chooses among the official training images: set 'partition.pool' "
-                             "to train, or 'partition.test' to official")
+            (getattr(self.partition, "pool", ""), getattr(self.partition, "test", ""))
+        ):
+            raise ValueError(
+                "'corruption' chooses among the official training images: set 'partition.pool' "
+                "to train, or 'partition.test' to official"
+            )
         if self.evaluation.attack is not None and self.data.normalise != "none":
             raise ValueError("'evaluation.attack' needs images in [0, 1]: set 'data.normalise' to none")
         if self.training.unseen is not None and self.evaluation.tests != "clients":
@@ -307,6 +323,7 @@ class Scenario:
     def with_networks(self, changes: object, where: str) -> "Scenario":
         """This scenario with `changes` (keys of Model) over the network of every client: {name: fedlsa},
         {projector: 1024}."""
+
         def changed(model: Model) -> Model:
             given = {k: v for k, v in dataclasses.asdict(model).items() if v is not None}
             return check(Model, {**given, **changes} if isinstance(changes, dict) else changes, where)

@@ -8,6 +8,7 @@
 All of it happens in small repositories in a temporary folder. `--seed` repeats a campaign. What went wrong is
 a line on the terminal, and the exit code is 1.
 """
+
 import argparse
 import random
 import shutil
@@ -43,15 +44,29 @@ def main() -> int:
         project.finish(whole)
         expected = project.outcome(whole)
         wrong = [
-            campaign(kind, arguments.count, arguments.seconds / len(kinds), random.Random(arguments.seed),
-                     Path(place), (fresh, whole), expected)
+            campaign(
+                kind,
+                arguments.count,
+                arguments.seconds / len(kinds),
+                random.Random(arguments.seed),
+                Path(place),
+                (fresh, whole),
+                expected,
+            )
             for kind in kinds
         ]
     return 1 if any(wrong) else 0
 
 
-def campaign(kind: str, count: float, seconds: float, draw: random.Random, place: Path,
-             bases: tuple[Path, Path], expected: dict[str, str]) -> int:
+def campaign(
+    kind: str,
+    count: float,
+    seconds: float,
+    draw: random.Random,
+    place: Path,
+    bases: tuple[Path, Path],
+    expected: dict[str, str],
+) -> int:
     """How often something was wrong; prints what."""
     began, done, wrong = time.monotonic(), 0, 0
     while done < count and time.monotonic() - began < seconds:
@@ -59,8 +74,12 @@ def campaign(kind: str, count: float, seconds: float, draw: random.Random, place
         shutil.copytree(draw.choice(bases) if kind != "inputs" else bases[1], folder, symlinks=True)
         steps, said = KINDS[kind](folder, draw, expected)
         done, wrong = done + steps, wrong + bool(said)
-        print(f"{kind}: {done}, {wrong} wrong; {time.monotonic() - began:.0f} s", *filter(None, [said]),
-              sep="\n     ", flush=True)
+        print(
+            f"{kind}: {done}, {wrong} wrong; {time.monotonic() - began:.0f} s",
+            *filter(None, [said]),
+            sep="\n     ",
+            flush=True,
+        )
         shutil.rmtree(folder)
     return wrong
 

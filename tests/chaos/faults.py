@@ -1,6 +1,7 @@
 """The n-th file operation of a command fails (no space left, input/output error, read-only file system), once
 or from there on. Wrong is a traceback, a command that never ends, and what is not as expected after the same
 command was run again."""
+
 import errno
 import random
 from pathlib import Path
@@ -17,8 +18,14 @@ def fault(folder: Path, draw: random.Random, expected: dict[str, str]) -> tuple[
     at, stays = draw.randint(1, MOST[name]), draw.random() < 0.5
     what = f"{name}, {errno.errorcode[number]} at operation {at}{' and after' if stays else ''}"
     process = project.start(
-        folder, *project.COMMANDS[name], PYTHONPATH=str(Path(__file__).parent / "faulty"), FAULT_AT=str(at),
-        FAULT_ERRNO=str(number), FAULT_ROOT=str(folder), FAULT_STAYS="1" if stays else "")
+        folder,
+        *project.COMMANDS[name],
+        PYTHONPATH=str(Path(__file__).parent / "faulty"),
+        FAULT_AT=str(at),
+        FAULT_ERRNO=str(number),
+        FAULT_ROOT=str(folder),
+        FAULT_STAYS="1" if stays else "",
+    )
     try:
         said = project.heard(process)
         wrong = f"a traceback: {said[-1500:]}" if "Traceback" in said else project.compare(folder, expected)

@@ -2,6 +2,7 @@
 what seeds keep, results, pages. Wrong is anything but one line of refusal or, where a change is allowed to
 mean something (a parameter, a printed number), pages that show it: a traceback, ten seconds of computing
 without an end, an altered number in data, partition, result or kept seed that is taken as it stands."""
+
 import os
 import pickle
 import random
@@ -21,14 +22,21 @@ from pipeline.report import render
 from pipeline.schema import Cell, load_paper, load_params
 
 CELL = Cell("tiny", "mini", "fedavg")
-CHANGES = 25                                      # of one repository
-SECONDS = 10                                      # of computing
+CHANGES = 25  # of one repository
+SECONDS = 10  # of computing
 # What may change without being refused: it is the user's to write.
 OWN = ("params.yaml", "paper.yaml", "verified.yaml", "table1.csv", "claims.csv", "history.csv")
 FILES = [
-    "params.yaml", "papers/tiny/verified.yaml", "papers/tiny/paper.yaml", "papers/tiny/published/*.csv",
-    "papers/tiny/claims.csv", "papers/tiny/runs/mini/fedavg/*", "papers/tiny/metrics/mini/*.json",
-    "papers/tiny/partitions/mini/*", "data/digits/*", ".cells/*/seed-*",
+    "params.yaml",
+    "papers/tiny/verified.yaml",
+    "papers/tiny/paper.yaml",
+    "papers/tiny/published/*.csv",
+    "papers/tiny/claims.csv",
+    "papers/tiny/runs/mini/fedavg/*",
+    "papers/tiny/metrics/mini/*.json",
+    "papers/tiny/partitions/mini/*",
+    "data/digits/*",
+    ".cells/*/seed-*",
 ]
 
 
@@ -42,7 +50,7 @@ def changes(folder: Path, draw: random.Random, expected: dict[str, str]) -> tupl
         path = draw.choice(found)
         content = path.read_bytes()
         changed = _changed(path, content, draw)
-        path.unlink()                             # a file from DVC's cache may be linked
+        path.unlink()  # a file from DVC's cache may be linked
         path.write_bytes(changed)
         answer = _in_a_child(folder)
         for aside in folder.glob(".cells/*/*.damaged"):
@@ -51,8 +59,11 @@ def changes(folder: Path, draw: random.Random, expected: dict[str, str]) -> tupl
         path.write_bytes(content)
         if isinstance(answer, dict) and (path.name in OWN or changed == content):
             continue
-        wrong = (answer if isinstance(answer, str) else
-                 ", ".join(name for name in whole if answer.get(name) not in (whole[name], None)))
+        wrong = (
+            answer
+            if isinstance(answer, str)
+            else ", ".join(name for name in whole if answer.get(name) not in (whole[name], None))
+        )
         if wrong:
             kept = folder.parent / f"changed-{number}-{path.name}"
             kept.write_bytes(changed)
@@ -90,7 +101,7 @@ def _in_a_child(folder: Path) -> dict[str, object] | str:
     if os.WIFSIGNALED(status):
         name = signal.Signals(os.WTERMSIG(status)).name
         return f"no end after {SECONDS} seconds" if name == "SIGXCPU" else f"ended by {name}"
-    return pickle.loads(content) if content else "ended without a word"      # of our own process
+    return pickle.loads(content) if content else "ended without a word"  # of our own process
 
 
 def _read(folder: Path) -> dict[str, object] | str:
@@ -119,13 +130,19 @@ def _data(folder: Path) -> list[bytes]:
     stored = store.verify(folder / "data/digits")
     parts, _ = partition.verify(folder / "papers/tiny/partitions/mini")
     arrays = partition.to_arrays(parts)
-    return [stored.images.tobytes(), stored.labels.tobytes(), stored.split.tobytes(),
-            *(arrays[name].tobytes() for name in sorted(arrays))]
+    return [
+        stored.images.tobytes(),
+        stored.labels.tobytes(),
+        stored.split.tobytes(),
+        *(arrays[name].tobytes() for name in sorted(arrays)),
+    ]
 
 
 def _kept(folder: Path) -> list | None:
-    found = [Kept(path.parent, int(path.stem.removeprefix("seed-"))).run()
-             for path in sorted(folder.glob(".cells/*/seed-*.json"))]
+    found = [
+        Kept(path.parent, int(path.stem.removeprefix("seed-"))).run()
+        for path in sorted(folder.glob(".cells/*/seed-*.json"))
+    ]
     return None if None in found or not found else found
 
 

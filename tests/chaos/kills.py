@@ -2,6 +2,7 @@
 the first process alone, so that its children live on), and then what a user does: `fedrepro run`.
 Every file that a run leaves must have the bits of an undisturbed run, MLflow every run once, and nothing may
 lie about that git does not ignore."""
+
 import contextlib
 import os
 import random
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import project
 
-CHAIN = 5                                         # kills before what is left is finished and compared
+CHAIN = 5  # kills before what is left is finished and compared
 LONGEST = {"run": 40, "force": 15, "repro": 30, "train": 12, "partition": 2.5, "report": 6, "import": 8}
 
 
@@ -26,7 +27,7 @@ def chain(folder: Path, draw: random.Random, expected: dict[str, str]) -> tuple[
         started.append(project.start(folder, *project.COMMANDS[name]))
         kill(started[-1], after, whole_group)
     wrong = project.compare(folder, expected)
-    for process in started:                       # children of a process that was killed alone
+    for process in started:  # children of a process that was killed alone
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
     return CHAIN, f"after {', '.join(steps)}: {wrong}" if wrong else ""

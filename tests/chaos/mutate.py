@@ -4,6 +4,7 @@ the same random.Random state give the same bytes.
 `damaged` knows nothing of a format; `altered_yaml`, `altered_json` and `altered_csv` change one place of a
 well-formed file to something that a careless or hostile hand might write there, so that readers are tested
 behind the parser, too."""
+
 import copy
 import csv
 import io
@@ -15,18 +16,73 @@ from typing import Any
 import yaml
 
 NAMES = [
-    "x; touch PWNED; #", "x/../../../ESCAPED", "../..", "", " ", "a b", "$(touch PWNED)", "`x`", "a\n\nb",
-    "-rf", "mini", "across", "index", "NUL\x00", "é", "漢", "a" * 300, "<b>", "${item}", "{{ x }}", "%",
-    "1", "null",
+    "x; touch PWNED; #",
+    "x/../../../ESCAPED",
+    "../..",
+    "",
+    " ",
+    "a b",
+    "$(touch PWNED)",
+    "`x`",
+    "a\n\nb",
+    "-rf",
+    "mini",
+    "across",
+    "index",
+    "NUL\x00",
+    "é",
+    "漢",
+    "a" * 300,
+    "<b>",
+    "${item}",
+    "{{ x }}",
+    "%",
+    "1",
+    "null",
 ]
 TEXTS = [
-    *NAMES, "$x^", "$\\frac{$", "\\input{/etc/passwd}", "a|b", "`<img src=x>`", "\x1b[31m", "\u202e",
-    "\ufeff", "7x.1", "O7.1", "1e999", "nan", "-inf", "1_0", "0x10", "1.18e21",
-    "9" * 5000, "max(" * 400, "=1" * 200,
+    *NAMES,
+    "$x^",
+    "$\\frac{$",
+    "\\input{/etc/passwd}",
+    "a|b",
+    "`<img src=x>`",
+    "\x1b[31m",
+    "\u202e",
+    "\ufeff",
+    "7x.1",
+    "O7.1",
+    "1e999",
+    "nan",
+    "-inf",
+    "1_0",
+    "0x10",
+    "1.18e21",
+    "9" * 5000,
+    "max(" * 400,
+    "=1" * 200,
 ]
 VALUES: list[Any] = [
-    None, True, False, 0, -1, 10**18, 10**400, 1e308, -1e-308, 1.18e21, float("nan"), float("inf"), [], {},
-    [[]], {"": {}}, [None], {"kind": "x"}, [1, 1], *TEXTS,
+    None,
+    True,
+    False,
+    0,
+    -1,
+    10**18,
+    10**400,
+    1e308,
+    -1e-308,
+    1.18e21,
+    float("nan"),
+    float("inf"),
+    [],
+    {},
+    [[]],
+    {"": {}},
+    [None],
+    {"kind": "x"},
+    [1, 1],
+    *TEXTS,
 ]
 
 
@@ -37,13 +93,35 @@ def _aliases(form: str, first: str) -> str:
 
 
 YAMLS = [
-    _aliases("[{}]", "[x]"), _aliases("{{<<: [{}]}}", "{k: 1}"), "a: &a [*a]\n", "<<: 1\n", "<<: [1]\n",
+    _aliases("[{}]", "[x]"),
+    _aliases("{{<<: [{}]}}", "{k: 1}"),
+    "a: &a [*a]\n",
+    "<<: 1\n",
+    "<<: [1]\n",
     "*x\n",
-    "when: 2024-13-45\n", "when: 2024-02-30 25:61:61\n", "n: " + "9" * 5000 + "\n",
-    "n: !!int x\n", "n: !!float x\n", "n: !!timestamp x\n", "n: !!bool x\n", "n: !!binary '*'\n",
-    "n: !!python/name:os.system\n", "? [a]\n: b\n", "? {a: 1}\n: b\n", "n: " + "[" * 3000 + "]" * 3000 + "\n",
-    "n: " + "{a: " * 3000 + "}" * 3000 + "\n", "- " * 3000 + "a\n", "[]\n", "x\n", "--- a\n--- b\n",
-    "%YAML 9.9\n---\na: 1\n", "\t- a\n", 'a: "\\uD800"\n', 'a: "\\0"\n', "!!set {a, b}\n", "",
+    "when: 2024-13-45\n",
+    "when: 2024-02-30 25:61:61\n",
+    "n: " + "9" * 5000 + "\n",
+    "n: !!int x\n",
+    "n: !!float x\n",
+    "n: !!timestamp x\n",
+    "n: !!bool x\n",
+    "n: !!binary '*'\n",
+    "n: !!python/name:os.system\n",
+    "? [a]\n: b\n",
+    "? {a: 1}\n: b\n",
+    "n: " + "[" * 3000 + "]" * 3000 + "\n",
+    "n: " + "{a: " * 3000 + "}" * 3000 + "\n",
+    "- " * 3000 + "a\n",
+    "[]\n",
+    "x\n",
+    "--- a\n--- b\n",
+    "%YAML 9.9\n---\na: 1\n",
+    "\t- a\n",
+    'a: "\\uD800"\n',
+    'a: "\\0"\n',
+    "!!set {a, b}\n",
+    "",
 ]
 
 
@@ -56,7 +134,7 @@ def damaged(content: bytes, draw: random.Random) -> bytes:
     piece = content[begin:end]
     found = [
         content[:begin],
-        content[:begin] + bytes([content[begin] ^ 1 << draw.randrange(8)]) + content[begin + 1:],
+        content[:begin] + bytes([content[begin] ^ 1 << draw.randrange(8)]) + content[begin + 1 :],
         content[:begin] + content[end:],
         content[:end] + piece * draw.choice([1, 2, 1000]) + content[end:],
         content[:begin] + bytes(len(piece)) + content[end:],
@@ -86,7 +164,7 @@ def altered_json(content: bytes, draw: random.Random, seal: Callable[[dict], dic
     if seal and isinstance(document, dict):
         try:
             document = seal(document)
-        except (ValueError, TypeError):               # a NaN cannot be sealed: the old hash stays
+        except (ValueError, TypeError):  # a NaN cannot be sealed: the old hash stays
             pass
     return json.dumps(document, indent=2).encode("utf-8", "replace")
 
@@ -107,7 +185,7 @@ def altered_csv(content: bytes, draw: random.Random) -> bytes:
             line.pop(column % len(line))
         case 6:
             for each in rows:
-                del each[column:column + 1]
+                del each[column : column + 1]
         case 7:
             rows = rows[: draw.choice([0, 1, row])]
     text = io.StringIO()

@@ -1,4 +1,5 @@
 """A small repository of its own to destroy: one paper, FedAvg on the bundled digits, a few rounds."""
+
 import hashlib
 import json
 import os
@@ -12,12 +13,17 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 CELL = "tiny/mini/fedavg"
-STAGES = ("sources", "data", "results", "track", "report")       # of the root; the rest serves other papers
-VOLATILE = ("started", "seconds", "memory", "git", "self")        # of result.json: when and how fast
+STAGES = ("sources", "data", "results", "track", "report")  # of the root; the rest serves other papers
+VOLATILE = ("started", "seconds", "memory", "git", "self")  # of result.json: when and how fast
 ENVIRONMENT = {
     **{key: value for key, value in os.environ.items() if not key.startswith("FEDREPRO_")},
-    "OMP_NUM_THREADS": "1", "DVC_NO_ANALYTICS": "1", "MLFLOW_TRACKING_URI": "sqlite:///mlflow.db",
-    "FEDREPRO_CHECKPOINT_SECONDS": "0", "FEDREPRO_MIRROR": "", "FEDREPRO_DEVICE": "cpu", "COLUMNS": "200",
+    "OMP_NUM_THREADS": "1",
+    "DVC_NO_ANALYTICS": "1",
+    "MLFLOW_TRACKING_URI": "sqlite:///mlflow.db",
+    "FEDREPRO_CHECKPOINT_SECONDS": "0",
+    "FEDREPRO_MIRROR": "",
+    "FEDREPRO_DEVICE": "cpu",
+    "COLUMNS": "200",
     "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
 }
 COMMANDS = {
@@ -45,16 +51,25 @@ def make(folder: Path) -> Path:
     (folder / "dvc.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
     done(folder, "pipeline", "new", "paper", "tiny")
     for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "A small repository"]):
-        subprocess.run(["git", "-c", "user.name=chaos", "-c", "user.email=chaos@localhost", *command],
-                       cwd=folder, check=True)
+        subprocess.run(
+            ["git", "-c", "user.name=chaos", "-c", "user.email=chaos@localhost", *command],
+            cwd=folder,
+            check=True,
+        )
     return folder
 
 
 def start(folder: Path, module: str, *arguments: str, **environment: str) -> subprocess.Popen:
     """A command of the repository in a session of its own, its output in a pipe."""
-    return subprocess.Popen([sys.executable, "-m", module, *arguments], cwd=folder, text=True,
-                            env={**ENVIRONMENT, **environment}, start_new_session=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return subprocess.Popen(
+        [sys.executable, "-m", module, *arguments],
+        cwd=folder,
+        text=True,
+        env={**ENVIRONMENT, **environment},
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
 
 
 def done(folder: Path, module: str, *arguments: str, **environment: str) -> str:
@@ -129,12 +144,13 @@ def _digest(path: Path) -> str:
     content = path.read_bytes()
     if path.name == "result.json":
         document = json.loads(content)
-        content = json.dumps({key: value for key, value in document.items() if key not in VOLATILE},
-                             sort_keys=True).encode()
+        content = json.dumps(
+            {key: value for key, value in document.items() if key not in VOLATILE}, sort_keys=True
+        ).encode()
     elif path.name == "dvc.lock":
         content = repr(sorted(yaml.safe_load(content)["stages"])).encode()
     elif path.suffix in (".html", ".md", ".tex", ".npz") or path.parent.name == "inputs":
-        content = b""                             # they tell when and how long, or are archives with times
+        content = b""  # they tell when and how long, or are archives with times
     return hashlib.sha256(content).hexdigest()
 
 

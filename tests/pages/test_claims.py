@@ -61,8 +61,10 @@ def test_every_number_of_a_claim_is_a_measure_of_a_run(key):
 def test_examples_of_the_papers_numbers():
     printed = Printed(Study("fedcrl", load_paper("fedcrl")))
     claims = {claim.id: claim for claim in read_claims(printed)}
-    value = {name: claims[name].value(claims[name].tree, printed.numbers.__getitem__)
-             for name in ("R02a", "R03a", "R13i")}
+    value = {
+        name: claims[name].value(claims[name].tree, printed.numbers.__getitem__)
+        for name in ("R02a", "R03a", "R13i")
+    }
     assert value == {"R02a": pytest.approx(0.49), "R03a": pytest.approx(2.37 - 0.71), "R13i": 6}
     # FedPAC has no number at beta 0.01.
     assert len(claims["R10a"].spots) == 15 + 15

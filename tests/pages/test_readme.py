@@ -1,4 +1,5 @@
 """The README: short, and its numbers are those of the committed results."""
+
 import re
 
 import pytest

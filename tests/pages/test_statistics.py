@@ -131,12 +131,15 @@ def test_nine_methods_of_which_two_are_outliers():
     assert (1 + sides.count(-1), 1 + len(sides) - sides.count(1)) == (1, 6)
 
 
-@pytest.mark.parametrize("rows, one, other, d, ends", [
-    (OFFICE, "fedproto", "fedavg", -0.95, (-3.11, 1.21)),
-    (OFFICE, "fedlsa", "fedavg", 4.01, (1.85, 6.17)),
-    (AUGMENTED, "fedproto", "fedavg", -0.65, (-3.88, 2.59)),
-    (AUGMENTED, "fedlsa", "fedavg", 6.89, (3.65, 10.13)),
-])
+@pytest.mark.parametrize(
+    "rows, one, other, d, ends",
+    [
+        (OFFICE, "fedproto", "fedavg", -0.95, (-3.11, 1.21)),
+        (OFFICE, "fedlsa", "fedavg", 4.01, (1.85, 6.17)),
+        (AUGMENTED, "fedproto", "fedavg", -0.65, (-3.88, 2.59)),
+        (AUGMENTED, "fedlsa", "fedavg", 6.89, (3.65, 10.13)),
+    ],
+)
 def test_two_of_the_nine(rows, one, other, d, ends):
     found = pair(design(rows), one, other)
     assert found.d == pytest.approx(d, abs=0.006) and found.interval() == pytest.approx(ends, abs=0.006)
@@ -266,6 +269,7 @@ def test_holm_is_that_of_statsmodels_and_its_levels_agree_with_its_p():
     assert holm([0.01, 0.04, 0.03, 0.005])[0] == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.01, 0.04, 0.03, 0.005])[1] == pytest.approx([0.05 / 3, 0.025, 0.025, 0.0125])
     from statsmodels.stats.multitest import multipletests
+
     rng = np.random.default_rng(8)
     for m in (1, 2, 5, 9):
         p = rng.uniform(0, 0.1, m)

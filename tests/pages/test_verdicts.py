@@ -224,8 +224,9 @@ def test_runs_that_share_one_seed_or_none_decide_nothing(root):
         for method, first in (("fedavg", 0), ("ours", other)):
             path = write_run(root, f"balanced/{method}", BALANCED[method])
             lines = [line.split(",", 1) for line in path.with_name("history.csv").read_text().splitlines()]
-            path.with_name("history.csv").write_text("".join(
-                f"{first + int(seed) if seed.isdigit() else seed},{rest}\n" for seed, rest in lines))
+            path.with_name("history.csv").write_text(
+                "".join(f"{first + int(seed) if seed.isdigit() else seed},{rest}\n" for seed, rest in lines)
+            )
             alter(path, seeds=[first, first + 1])
         found = judged(root, "more")
         assert (found.chip, found.low) == (chip, None)

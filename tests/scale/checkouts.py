@@ -1,4 +1,5 @@
 """Checkouts with a short miniature, in which `fedrepro` runs as a user runs it."""
+
 import json
 import os
 import shutil
@@ -19,8 +20,9 @@ def prepare(target: Path) -> Path:
         shutil.rmtree(copy / "papers/fedcrl" / folder, ignore_errors=True)
 
     def shorten(document):
-        document["miniature"]["scenario"]["training"]["rounds"] = 30    # seconds, for a node to die in
+        document["miniature"]["scenario"]["training"]["rounds"] = 30  # seconds, for a node to die in
         document["miniature"]["scenario"]["evaluation"]["last"] = 2
+
     edit(copy / "papers/fedcrl/paper.yaml", shorten)
     paper = "papers/fedcrl/dvc.yaml"
     fedrepro(copy, "run", f"{paper}:partition-mini", f"{paper}:sources", "sources")
@@ -29,22 +31,37 @@ def prepare(target: Path) -> Path:
 
 def copied(project: Path, factory) -> Path:
     """A copy; DVC's folders of absolute paths are left behind."""
-    return shutil.copytree(project, factory.mktemp("project") / "checkout",
-                           ignore=shutil.ignore_patterns("__pycache__", "logs"))
+    return shutil.copytree(
+        project, factory.mktemp("project") / "checkout", ignore=shutil.ignore_patterns("__pycache__", "logs")
+    )
 
 
 def fedrepro(project: Path, *arguments: str, expect: int = 0, **environment: str) -> str:
-    done = subprocess.run([sys.executable, "-m", "pipeline", *arguments], cwd=project, capture_output=True,
-                          text=True, env=surroundings(**environment), timeout=PATIENCE)
+    done = subprocess.run(
+        [sys.executable, "-m", "pipeline", *arguments],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        env=surroundings(**environment),
+        timeout=PATIENCE,
+    )
     assert done.returncode == expect, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout + done.stderr
 
 
 def surroundings(**environment: str) -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1", "DVC_NO_ANALYTICS": "1", "FEDREPRO_MIRROR": "",
-            "MLFLOW_TRACKING_URI": "", "FEDREPRO_TRACKING": "off", "FEDREPRO_CHECKPOINT_SECONDS": "1",
-            "PYTHONPATH": "", "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            **environment}
+    return {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "DVC_NO_ANALYTICS": "1",
+        "FEDREPRO_MIRROR": "",
+        "MLFLOW_TRACKING_URI": "",
+        "FEDREPRO_TRACKING": "off",
+        "FEDREPRO_CHECKPOINT_SECONDS": "1",
+        "PYTHONPATH": "",
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        **environment,
+    }
 
 
 def result(project: Path, cell: str) -> dict:
@@ -54,6 +71,12 @@ def result(project: Path, cell: str) -> dict:
 
 def clean(project: Path) -> bool:
     stages = [f"papers/fedcrl/dvc.yaml:mini@{cell.rpartition('/')[2]}" for cell in CELLS]
-    done = subprocess.run([sys.executable, "-m", "dvc", "status", "--json", *stages], cwd=project,
-                          env=surroundings(), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "dvc", "status", "--json", *stages],
+        cwd=project,
+        env=surroundings(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return json.loads(done.stdout) == {}

@@ -1,4 +1,5 @@
 """Clusters on this machine: real daemons on loopback, ended by their process ids."""
+
 import contextlib
 import os
 import secrets
@@ -41,8 +42,10 @@ MpiDefault=none
 MaxArraySize={largest}
 AccountingStorageType=accounting_storage/none
 """
-NODE = ("NodeName=n{n} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=1 Boards=1 SocketsPerBoard=1 "
-        "CoresPerSocket=1 ThreadsPerCore=1 RealMemory=4000\n")
+NODE = (
+    "NodeName=n{n} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=1 Boards=1 SocketsPerBoard=1 "
+    "CoresPerSocket=1 ThreadsPerCore=1 RealMemory=4000\n"
+)
 
 
 class Slurm:
@@ -64,8 +67,15 @@ class Slurm:
         munge = self.at / "munge"
         (munge / "key").write_bytes(secrets.token_bytes(1024))
         (munge / "key").chmod(0o600)
-        self._run("munged", "--force", f"--key-file={munge}/key", f"--socket={munge}/socket",
-                  f"--pid-file={self.at}/munged.pid", f"--log-file={munge}/log", f"--seed-file={munge}/seed")
+        self._run(
+            "munged",
+            "--force",
+            f"--key-file={munge}/key",
+            f"--socket={munge}/socket",
+            f"--pid-file={self.at}/munged.pid",
+            f"--log-file={munge}/log",
+            f"--seed-file={munge}/seed",
+        )
         self._run("slurmctld")
         for n in range(1, self.nodes + 1):
             self.add(f"n{n}")
@@ -99,8 +109,14 @@ class Slurm:
 
     def _run(self, *command: str) -> str:
         program = shutil.which(command[0]) or f"/usr/sbin/{command[0]}"
-        return subprocess.run([program, *command[1:]], env={**os.environ, **self.variables}, check=True,
-                              stdout=subprocess.PIPE, text=True, timeout=PATIENCE).stdout
+        return subprocess.run(
+            [program, *command[1:]],
+            env={**os.environ, **self.variables},
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=PATIENCE,
+        ).stdout
 
 
 def end(pid: int) -> None:
@@ -110,7 +126,7 @@ def end(pid: int) -> None:
         process.send_signal(signal.SIGTERM)
         try:
             process.wait(30)
-        except psutil.TimeoutExpired:             # it finishes what it does first
+        except psutil.TimeoutExpired:  # it finishes what it does first
             process.kill()
     except psutil.NoSuchProcess:
         pass
@@ -123,18 +139,33 @@ class Ray:
     def __init__(self, at: Path, program: str, port: int = 26379):
         self.at, self.program, self.address = at, program, f"127.0.0.1:{port}"
         health = {"period_ms": 1000, "failure_threshold": 3, "initial_delay_ms": 1000}
-        self.variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(),
-                          "RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_METRICS_COLLECTION": "1",
-                          **{f"RAY_health_check_{name}": str(value) for name, value in health.items()}}
+        self.variables = {
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": secrets.token_hex(),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_DISABLE_METRICS_COLLECTION": "1",
+            **{f"RAY_health_check_{name}": str(value) for name, value in health.items()},
+        }
 
     def start(self) -> None:
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-        self._start("--head", f"--port={self.address.split(':')[1]}", "--num-cpus=0",
-                    "--include-dashboard=false", "--object-store-memory=200000000", f"--temp-dir={self.at}")
+        self._start(
+            "--head",
+            f"--port={self.address.split(':')[1]}",
+            "--num-cpus=0",
+            "--include-dashboard=false",
+            "--object-store-memory=200000000",
+            f"--temp-dir={self.at}",
+        )
         for n in (1, 2):
-            self._start(f"--address={self.address}", "--num-cpus=1", f'--resources={{"n{n}": 1}}',
-                        "--object-store-memory=100000000", f"--min-worker-port={11000 + n * 1000}",
-                        f"--max-worker-port={11900 + n * 1000}")
+            self._start(
+                f"--address={self.address}",
+                "--num-cpus=1",
+                f'--resources={{"n{n}": 1}}',
+                "--object-store-memory=100000000",
+                f"--min-worker-port={11000 + n * 1000}",
+                f"--max-worker-port={11900 + n * 1000}",
+            )
 
     def kill(self, node: str) -> None:
         """As if its power went: its raylet and all that it started."""
@@ -151,18 +182,31 @@ class Ray:
 
     def _start(self, *options: str) -> None:
         command = [self.program, "start", "--node-ip-address=127.0.0.1", "--disable-usage-stats", *options]
-        subprocess.run(command, cwd="/", env={**os.environ, **self.variables}, check=True, timeout=PATIENCE,
-                       stdout=subprocess.DEVNULL)
+        subprocess.run(
+            command,
+            cwd="/",
+            env={**os.environ, **self.variables},
+            check=True,
+            timeout=PATIENCE,
+            stdout=subprocess.DEVNULL,
+        )
 
     def _processes(self) -> list[psutil.Process]:
-        return [process for process in psutil.process_iter(["cmdline"])
-                if str(self.at) in " ".join(process.info["cmdline"] or [])]
+        return [
+            process
+            for process in psutil.process_iter(["cmdline"])
+            if str(self.at) in " ".join(process.info["cmdline"] or [])
+        ]
 
 
 class S3:
     """SeaweedFS as an S3 server on loopback, with a bucket `fedrepro`."""
-    access = {"AWS_ACCESS_KEY_ID": "fedrepro", "AWS_SECRET_ACCESS_KEY": "fedrepro-secret",
-              "AWS_DEFAULT_REGION": "us-east-1"}
+
+    access = {
+        "AWS_ACCESS_KEY_ID": "fedrepro",
+        "AWS_SECRET_ACCESS_KEY": "fedrepro-secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
 
     def __init__(self, at: Path, weed: str):
         port = 20000 + secrets.randbelow(5000)
@@ -170,9 +214,20 @@ class S3:
         ports = {"s3": port, "master": port + 5001, "volume": port + 5002, "filer": port + 5003}
         with open(at / "log", "wb") as log:
             self.process = subprocess.Popen(
-                [weed, "mini", f"-dir={at}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-admin.ui=false",
-                 "-webdav=false", *[f"-{name}.port={number}" for name, number in ports.items()]],
-                env={**os.environ, **self.access, "S3_BUCKET": "fedrepro"}, stdout=log, stderr=log)
+                [
+                    weed,
+                    "mini",
+                    f"-dir={at}",
+                    "-ip=127.0.0.1",
+                    "-ip.bind=127.0.0.1",
+                    "-admin.ui=false",
+                    "-webdav=false",
+                    *[f"-{name}.port={number}" for name, number in ports.items()],
+                ],
+                env={**os.environ, **self.access, "S3_BUCKET": "fedrepro"},
+                stdout=log,
+                stderr=log,
+            )
         wait_for(lambda: answers(self.url + "/healthz"))
 
     def stop(self) -> None:
@@ -188,9 +243,10 @@ class Ssh:
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(at / name)], check=True)
         (at / "config").write_text(
             f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {at}/host\nAuthorizedKeysFile {at}/key.pub\n"
-            "PasswordAuthentication no\nStrictModes no\nPidFile none\nSubsystem sftp internal-sftp\n")
+            "PasswordAuthentication no\nStrictModes no\nPidFile none\nSubsystem sftp internal-sftp\n"
+        )
         if os.getuid() == 0:
-            Path("/run/sshd").mkdir(exist_ok=True)   # which Debian's service makes
+            Path("/run/sshd").mkdir(exist_ok=True)  # which Debian's service makes
         with open(at / "log", "wb") as log:
             self.process = subprocess.Popen([program, "-D", "-e", "-f", str(at / "config")], stderr=log)
         wait_for(self._listens)
@@ -221,8 +277,13 @@ class Postgres:
         self._run("pg_ctl", "-D", f"{self.at}/db", "-m", "fast", "stop")
 
     def _run(self, program: str, *arguments: str) -> None:
-        subprocess.run(["runuser", "-u", "postgres", "--", str(self.binaries / program), *arguments], cwd="/",
-                       check=True, timeout=PATIENCE, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            ["runuser", "-u", "postgres", "--", str(self.binaries / program), *arguments],
+            cwd="/",
+            check=True,
+            timeout=PATIENCE,
+            stdout=subprocess.DEVNULL,
+        )
 
 
 def answers(url: str) -> bool:

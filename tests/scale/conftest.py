@@ -1,5 +1,6 @@
 """Real servers on this machine, as root from Debian's and Python's packages; a test whose packages are
 missing is skipped with the reason. `make test-scale` installs what they need."""
+
 import shutil
 from pathlib import Path
 

@@ -1,5 +1,6 @@
 """`unshare -n python on_ray.py CHECKOUT FOLDER CELL...`: cells on a Ray cluster of two nodes, one of which
 dies; prints what `fedrepro run` said."""
+
 import subprocess
 import sys
 import tempfile
@@ -12,15 +13,20 @@ from repository import wait_for
 
 
 def main(checkout: Path, at: Path, *cells: str) -> None:
-    with tempfile.TemporaryDirectory(dir="/tmp") as short:                # sockets' names must be short
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:  # sockets' names must be short
         cluster = Ray(Path(short), str(Path(sys.executable).with_name("ray")))
         try:
             cluster.start()
             command = [sys.executable, "-m", "pipeline", "run", *cells, "--on", "ray"]
             command += ["--address", cluster.address]
             with open(at / "said", "w") as said:
-                process = subprocess.Popen(command, cwd=checkout, stdout=said, stderr=subprocess.STDOUT,
-                                           env=surroundings(**cluster.variables))
+                process = subprocess.Popen(
+                    command,
+                    cwd=checkout,
+                    stdout=said,
+                    stderr=subprocess.STDOUT,
+                    env=surroundings(**cluster.variables),
+                )
             wait_for(lambda: len(list(checkout.glob(".cells/*/seed-*.pt"))) >= 2)
             killed = time.monotonic()
             cluster.kill("n2")

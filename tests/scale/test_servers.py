@@ -1,5 +1,6 @@
 """A DVC remote on a real S3 server and over SSH; MLflow on a real PostgreSQL with its artifacts on S3, many
 writers at once."""
+
 import getpass
 import os
 import shutil
@@ -14,7 +15,7 @@ from reporting import BALANCED, found, write_run
 from repository import ROOT, wait_for
 
 WRITERS = 8
-LOCAL = ("cache", "tmp", "config.local")             # of .dvc: what a second clone does not have
+LOCAL = ("cache", "tmp", "config.local")  # of .dvc: what a second clone does not have
 WRITE = """
 import sys; from pathlib import Path
 from pipeline.cells import results, tracking; from pipeline.schema import Cell
@@ -61,14 +62,24 @@ def ssh(tmp_path_factory):
 
 
 def test_a_second_clone_pulls_from_s3(undisturbed, tmp_path_factory, s3):
-    second_clone_pulls(undisturbed, tmp_path_factory, "s3://fedrepro/cache", {"endpointurl": s3.url},
-                       {"access_key_id": "fedrepro", "secret_access_key": "fedrepro-secret"})
+    second_clone_pulls(
+        undisturbed,
+        tmp_path_factory,
+        "s3://fedrepro/cache",
+        {"endpointurl": s3.url},
+        {"access_key_id": "fedrepro", "secret_access_key": "fedrepro-secret"},
+    )
 
 
 def test_a_second_clone_pulls_over_ssh(undisturbed, tmp_path_factory, ssh):
     store = tmp_path_factory.mktemp("store")
-    second_clone_pulls(undisturbed, tmp_path_factory, f"ssh://{getpass.getuser()}@127.0.0.1{store}",
-                       {"port": str(ssh.port)}, {"keyfile": str(ssh.key)})
+    second_clone_pulls(
+        undisturbed,
+        tmp_path_factory,
+        f"ssh://{getpass.getuser()}@127.0.0.1{store}",
+        {"port": str(ssh.port)},
+        {"keyfile": str(ssh.key)},
+    )
     assert [*store.glob("files/md5/*/*")]
 
 
@@ -97,30 +108,60 @@ def test_eight_machines_write_to_one_mlflow(tmp_path_factory, s3):
         pytest.skip("no PostgreSQL here: apt-get install postgresql")
     at = tmp_path_factory.mktemp("postgres", numbered=False)
     for folder in at.parents[:2]:
-        folder.chmod(0o755)                          # the server's user must get there
+        folder.chmod(0o755)  # the server's user must get there
     base, port = Postgres(at, binaries[-1]), 29000
-    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", base.url, "--workers", "2",
-               "--artifacts-destination", "s3://fedrepro/artifacts", "--host", "127.0.0.1",
-               "--port", str(port)]
+    command = [
+        sys.executable,
+        "-m",
+        "mlflow",
+        "server",
+        "--backend-store-uri",
+        base.url,
+        "--workers",
+        "2",
+        "--artifacts-destination",
+        "s3://fedrepro/artifacts",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
     with open(at / "server", "wb") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=log, cwd=at,
-                                  env=surroundings(**S3.access, MLFLOW_S3_ENDPOINT_URL=s3.url))
+        server = subprocess.Popen(
+            command,
+            stdout=log,
+            stderr=log,
+            cwd=at,
+            env=surroundings(**S3.access, MLFLOW_S3_ENDPOINT_URL=s3.url),
+        )
     try:
         wait_for(lambda: answers(f"http://127.0.0.1:{port}/health"))
         roots = []
         for number in range(WRITERS):
             roots.append(found(tmp_path_factory.mktemp(f"writer{number}")))
-            write_run(roots[-1], f"balanced/{list(BALANCED)[number % 2]}", list(BALANCED.values())[0],
-                      paper=["fedcrl", "fedlsa", "rahfl", "fedccl"][number // 2])
-        told = surroundings(MLFLOW_TRACKING_URI=f"http://127.0.0.1:{port}", PYTHONPATH=str(ROOT),
-                            FEDREPRO_TRACKING="")
+            write_run(
+                roots[-1],
+                f"balanced/{list(BALANCED)[number % 2]}",
+                list(BALANCED.values())[0],
+                paper=["fedcrl", "fedlsa", "rahfl", "fedccl"][number // 2],
+            )
+        told = surroundings(
+            MLFLOW_TRACKING_URI=f"http://127.0.0.1:{port}", PYTHONPATH=str(ROOT), FEDREPRO_TRACKING=""
+        )
         writers = [subprocess.Popen([sys.executable, "-c", WRITE, str(root)], env=told) for root in roots]
         assert [writer.wait(200) for writer in writers] == [0] * WRITERS
-        count = ("import sys; from pathlib import Path; from pipeline.cells.tracking import import_results; "
-                 "print([import_results(Path(root)) for root in sys.argv[1:]])")
-        done = subprocess.run([sys.executable, "-c", count, *map(str, roots)], env=told, capture_output=True,
-                              text=True, check=True)
-        assert done.stdout == f"{[(0, 2)] * WRITERS}\n"           # the seeds of each are there, whole
+        count = (
+            "import sys; from pathlib import Path; from pipeline.cells.tracking import import_results; "
+            "print([import_results(Path(root)) for root in sys.argv[1:]])"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", count, *map(str, roots)],
+            env=told,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout == f"{[(0, 2)] * WRITERS}\n"  # the seeds of each are there, whole
         done = subprocess.run([sys.executable, "-c", FILES], env=told, capture_output=True, text=True)
         assert done.stdout == "history.csv result.json\n" * 2 * WRITERS, done.stderr
     finally:
@@ -129,8 +170,11 @@ def test_eight_machines_write_to_one_mlflow(tmp_path_factory, s3):
 
 
 def stages() -> list[str]:
-    return ["data@digits", "papers/fedcrl/dvc.yaml:partition-mini",
-            *[f"papers/fedcrl/dvc.yaml:mini@{cell.rpartition('/')[2]}" for cell in CELLS]]
+    return [
+        "data@digits",
+        "papers/fedcrl/dvc.yaml:partition-mini",
+        *[f"papers/fedcrl/dvc.yaml:mini@{cell.rpartition('/')[2]}" for cell in CELLS],
+    ]
 
 
 def modify(project: Path, options: dict[str, str], *where: str) -> None:
@@ -139,6 +183,12 @@ def modify(project: Path, options: dict[str, str], *where: str) -> None:
 
 
 def dvc(project: Path, *arguments: str) -> None:
-    done = subprocess.run([sys.executable, "-m", "dvc", *arguments], cwd=project, timeout=600,
-                          env=surroundings(**S3.access), capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "dvc", *arguments],
+        cwd=project,
+        timeout=600,
+        env=surroundings(**S3.access),
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout + done.stderr

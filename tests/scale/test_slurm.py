@@ -1,4 +1,5 @@
 """Cells on a real SLURM cluster of this machine."""
+
 import os
 import shutil
 import signal
@@ -14,9 +15,14 @@ OPTIONS = ["--on", "slurm", "--slurm", "partition=main,mem=1500M,time=20", "--jo
 
 def test_a_node_dies_and_the_numbers_are_those_of_an_undisturbed_run(slurm, project, undisturbed):
     """Ctrl-C leaves the jobs; a node dies; the next call attaches to them and records all three cells."""
-    process = subprocess.Popen([sys.executable, "-m", "pipeline", "run", *CELLS, *OPTIONS], cwd=project,
-                               env=surroundings(**slurm.variables), stdout=subprocess.PIPE,
-                               stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pipeline", "run", *CELLS, *OPTIONS],
+        cwd=project,
+        env=surroundings(**slurm.variables),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     wait_for(lambda: len(slurm.running()) == 2 and len(list(project.glob(".cells/*/seed-*.pt"))) == 2)
     process.send_signal(signal.SIGINT)
     said = process.communicate(timeout=PATIENCE)[0]
@@ -26,7 +32,7 @@ def test_a_node_dies_and_the_numbers_are_those_of_an_undisturbed_run(slurm, proj
     slurm.add("n2")
     said = fedrepro(project, "run", *CELLS, *OPTIONS, **slurm.variables)
     assert "requeued 1x" in said and "3 of" in said
-    assert len(before) == 2 and len(submissions(project)) == 1              # nothing was submitted twice
+    assert len(before) == 2 and len(submissions(project)) == 1  # nothing was submitted twice
     for cell in CELLS:
         assert outputs(project, cell) == outputs(undisturbed, cell)
         assert result(project, cell)["measures"] == result(undisturbed, cell)["measures"]
@@ -35,10 +41,17 @@ def test_a_node_dies_and_the_numbers_are_those_of_an_undisturbed_run(slurm, proj
 
 def test_cancelled_jobs_are_gone_and_the_rest_is_one_line(slurm, project):
     cell = CELLS[0]
-    edit(project / "papers/fedcrl/paper.yaml",              # it must not end before it is cancelled
-         lambda document: document["miniature"]["scenario"]["training"].update(rounds=100_000))
-    process = subprocess.Popen([sys.executable, "-m", "pipeline", "run", cell, *OPTIONS], cwd=project,
-                               env=surroundings(**slurm.variables), stdout=subprocess.PIPE, text=True)
+    edit(
+        project / "papers/fedcrl/paper.yaml",  # it must not end before it is cancelled
+        lambda document: document["miniature"]["scenario"]["training"].update(rounds=100_000),
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pipeline", "run", cell, *OPTIONS],
+        cwd=project,
+        env=surroundings(**slurm.variables),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     wait_for(slurm.running)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=PATIENCE)
@@ -69,10 +82,11 @@ def test_what_a_limit_of_jobs_refuses_follows_when_a_job_has_ended(slurm, projec
     (tmp_path / "sbatch").write_text(SBATCH)
     (tmp_path / "sbatch").chmod(0o755)
     path = os.pathsep.join([str(Path(sys.executable).parent), str(tmp_path), os.environ["PATH"]])
-    said = fedrepro(project, "run", *CELLS, *OPTIONS, **slurm.variables, PATH=path,
-                    REAL_SBATCH=shutil.which("sbatch"))
+    said = fedrepro(
+        project, "run", *CELLS, *OPTIONS, **slurm.variables, PATH=path, REAL_SBATCH=shutil.which("sbatch")
+    )
     assert "waits for room in the queue" in said and "3 of" in said
-    assert "sbatch: error" not in said and len(submissions(project)) >= 6       # of 3, 1, 2, 1, 1 and 1 cells
+    assert "sbatch: error" not in said and len(submissions(project)) >= 6  # of 3, 1, 2, 1, 1 and 1 cells
     assert clean(project) and not list(project.glob(".cells/jobs/*.json"))
 
 

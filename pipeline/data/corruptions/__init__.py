@@ -4,6 +4,7 @@ The constants are those of the reference's make_cifar_c.py; ImageNet-C's differ.
 returns uint8 (N, 32, 32, 3). Random numbers are drawn from the key (seed, part, corruption, index of the
 image).
 """
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -45,14 +46,22 @@ class CorruptSet:
 
     At the rate xi the corrupted images are those of a rank below floor(xi N).
     """
+
     images: np.ndarray
     kind: np.ndarray
     severity: np.ndarray
     rank: np.ndarray
 
 
-def corrupt(images: np.ndarray, name: str, severity: int, seed: int = 0,
-            indices: Sequence[int] | np.ndarray | None = None, part: str = "train", **options) -> np.ndarray:
+def corrupt(
+    images: np.ndarray,
+    name: str,
+    severity: int,
+    seed: int = 0,
+    indices: Sequence[int] | np.ndarray | None = None,
+    part: str = "train",
+    **options,
+) -> np.ndarray:
     """Images under one corruption at one severity; severity 0 gives a copy.
 
     indices: the images' numbers in their set (default 0, 1, ...), part: the part of the set; both enter the
@@ -69,8 +78,13 @@ def corrupt(images: np.ndarray, name: str, severity: int, seed: int = 0,
     return CORRUPTIONS[name](images, severity, Draws(name, indices, seed, part), **options)
 
 
-def corrupt_set(images: np.ndarray, seed: int, max_severity: int = 4, part: str = "train",
-                progress: Callable[[int], None] = lambda done: None) -> CorruptSet:
+def corrupt_set(
+    images: np.ndarray,
+    seed: int,
+    max_severity: int = 4,
+    part: str = "train",
+    progress: Callable[[int], None] = lambda done: None,
+) -> CorruptSet:
     """Every image with a random corruption of a random severity from 1 to max_severity, and a random order of
     the images.
 

@@ -1,4 +1,5 @@
 """Defocus, glass, motion and zoom blur. uint8 (N, 32, 32, 3) -> the same."""
+
 from typing import Literal
 
 import numpy as np
@@ -18,7 +19,7 @@ def defocus_kernel(radius: float, alias: float) -> np.ndarray:
     side = np.exp(-0.5 / alias**2)
     smooth = np.array([side, 1, side]) / (1 + 2 * side)
     kernel = ndimage.correlate(disk / disk.sum(), np.outer(smooth, smooth), mode="constant")
-    return kernel / kernel.sum()                      # the sum is 1 up to rounding
+    return kernel / kernel.sum()  # the sum is 1 up to rounding
 
 
 def defocus_blur(images: np.ndarray, severity: int, draws: Draws) -> np.ndarray:
@@ -40,7 +41,7 @@ def glass_blur(
     sigma, rounds = ((0.05, 1), (0.25, 1), (0.4, 1), (0.25, 2), (0.4, 2))[severity - 1]
     x = to_bytes(_gaussian(images / 255, sigma), SLACK)
     for _ in range(rounds):
-        steps = draws.integers(-1, 1, SIDE - 2, SIDE - 2, 2)                  # [n, h - 2, w - 2] = (dx, dy)
+        steps = draws.integers(-1, 1, SIDE - 2, SIDE - 2, 2)  # [n, h - 2, w - 2] = (dx, dy)
         x = _copy(x, steps) if exchange == "copy" else _swap(x, steps)
     return to_bytes(_gaussian(x / 255, sigma), SLACK)
 

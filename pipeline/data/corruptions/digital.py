@@ -1,4 +1,5 @@
 """Brightness, contrast, elastic transform, pixelation and JPEG. uint8 (N, 32, 32, 3) -> the same."""
+
 import io
 
 import numpy as np
@@ -13,7 +14,7 @@ def brightness(images: np.ndarray, severity: int, draws: Draws) -> np.ndarray:
     amount = (0.05, 0.1, 0.15, 0.2, 0.3)[severity - 1]
     x = images / 255
     value = x.max(3, keepdims=True)
-    colour = np.divide(x, value, out=np.ones_like(x), where=value > 0)       # black becomes grey
+    colour = np.divide(x, value, out=np.ones_like(x), where=value > 0)  # black becomes grey
     return to_bytes(colour * np.clip(value + amount, 0, 1))
 
 

@@ -1,4 +1,5 @@
 """Gaussian, shot and impulse noise. uint8 (N, 32, 32, 3) -> the same."""
+
 import numpy as np
 
 from pipeline.data.corruptions.tools import Draws, to_bytes

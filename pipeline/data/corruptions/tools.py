@@ -2,6 +2,7 @@
 
 Float images hold values in [0, 1]; all have shape (N, 32, 32, C).
 """
+
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -76,7 +77,7 @@ def zoomed(planes: np.ndarray, factor: float) -> np.ndarray:
 
 def motion_weights(radius: int, sigma: float) -> np.ndarray:
     """(2 radius + 1,): the falling half of a Gaussian, as ImageMagick blurs."""
-    weights = np.exp(-np.arange(2 * radius + 1) ** 2 / (2 * sigma**2))
+    weights = np.exp(-(np.arange(2 * radius + 1) ** 2) / (2 * sigma**2))
     return weights / weights.sum()
 
 

@@ -1,4 +1,5 @@
 """Snow, frost and fog. uint8 (N, 32, 32, 3) -> the same."""
+
 import importlib.util
 from dataclasses import dataclass
 from functools import cache
@@ -16,14 +17,18 @@ PACKAGE = "imagecorruptions"
 # The reference holds a sixth photograph and draws from five.
 PHOTOS = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
 SYNTHETIC = "synthetic texture"
-PHOTO_STEP = 5                                        # photographs are shrunk by this factor
+PHOTO_STEP = 5  # photographs are shrunk by this factor
 
 
 def snow(images: np.ndarray, severity: int, draws: Draws) -> np.ndarray:
     """Flakes: sparse noise, enlarged and blurred along a direction near the vertical; the image pales."""
     mean, std, zoom, threshold, radius, sigma, keep = (
-        (0.1, 0.2, 1, 0.6, 8, 3, 0.95), (0.1, 0.2, 1, 0.5, 10, 4, 0.9), (0.15, 0.3, 1.75, 0.55, 10, 4, 0.9),
-        (0.25, 0.3, 2.25, 0.6, 12, 6, 0.85), (0.3, 0.3, 1.25, 0.65, 14, 12, 0.8))[severity - 1]
+        (0.1, 0.2, 1, 0.6, 8, 3, 0.95),
+        (0.1, 0.2, 1, 0.5, 10, 4, 0.9),
+        (0.15, 0.3, 1.75, 0.55, 10, 4, 0.9),
+        (0.25, 0.3, 2.25, 0.6, 12, 6, 0.85),
+        (0.3, 0.3, 1.25, 0.65, 14, 12, 0.8),
+    )[severity - 1]
     layer = zoomed(mean + std * draws.normal(SIDE, SIDE), zoom)
     layer = to_bytes(np.where(layer < threshold, 0, layer))[..., None] / 255
     layer = to_bytes(motion(layer, radius, sigma, draws.uniform(-135, -45))) / 255
@@ -55,7 +60,7 @@ def plasma(noise: np.ndarray, decay: float) -> np.ndarray:
         nonlocal used
         count = (SIDE // step) ** 2
         used += count
-        return four / 4 + wibble**2 * noise[:, used - count:used].reshape(four.shape)
+        return four / 4 + wibble**2 * noise[:, used - count : used].reshape(four.shape)
 
     while step >= 2:
         half = step // 2
@@ -76,9 +81,11 @@ def plasma(noise: np.ndarray, decay: float) -> np.ndarray:
 
 # -- frost -------------------------------------------------------------------------------------------------
 
+
 @dataclass(frozen=True)
 class Ice:
     """Five pictures uint8 (H, W, 3) to cut frost from, their origin, and the digests of their files."""
+
     pictures: tuple[np.ndarray, ...]
     source: str
     inputs: dict[str, str]
@@ -93,7 +100,7 @@ def frost(images: np.ndarray, severity: int, draws: Draws, ice: Ice | None = Non
     for i, (which, row, column) in enumerate(zip(chosen, rows, columns, strict=True)):
         picture = pictures[which]
         top, left = int(row * (picture.shape[0] - SIDE)), int(column * (picture.shape[1] - SIDE))
-        cuts[i] = picture[top:top + SIDE, left:left + SIDE]
+        cuts[i] = picture[top : top + SIDE, left : left + SIDE]
     return to_bytes((keep * images + amount * cuts) / 255)
 
 
@@ -118,7 +125,7 @@ def photographs(folder: Path) -> Ice:
         with Image.open(folder / name) as file:
             photo = np.asarray(file.convert("RGB"))
         height, width = round(photo.shape[0] / PHOTO_STEP), round(photo.shape[1] / PHOTO_STEP)
-        pictures.append(photo[PHOTO_STEP // 2::PHOTO_STEP, PHOTO_STEP // 2::PHOTO_STEP][:height, :width])
+        pictures.append(photo[PHOTO_STEP // 2 :: PHOTO_STEP, PHOTO_STEP // 2 :: PHOTO_STEP][:height, :width])
     return Ice(
         tuple(pictures),
         f"photographs of the package {PACKAGE}",

@@ -4,6 +4,7 @@ its path.
 
 Operations are what CPython's audit events tell of: opening to write, making, renaming, linking, removing.
 """
+
 import os
 import sys
 
