@@ -30,8 +30,9 @@ test-scale: $(BIN)/.installed-scale      ## clusters and servers on this machine
 	@tests/scale/install
 	python -m pytest -q tests/scale
 
-check: $(BIN)/.installed-test    ## ruff, mypy, and whether the papers' dvc.yaml are as written
+check: $(BIN)/.installed-test    ## ruff (rules and format), mypy, and whether the papers' dvc.yaml are as written
 	ruff check .
+	ruff format --check --quiet .
 	mypy
 	fedrepro sync --check
 

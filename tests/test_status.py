@@ -179,7 +179,8 @@ def test_a_tuning_is_listed_with_what_it_has_chosen_and_trained(root):
                     "cell": str(MINI),
                     "seeds": [0],
                     "chosen": 0,
-                    "configurations": [{"changes": {}, "values": {}, "accuracy": [50.0]}] * tried,
+                    "configurations": [{"changes": {}, "values": {}, "accuracy": [50.0], "seconds": [1.0]}]
+                    * tried,
                 }
             ),
         )
