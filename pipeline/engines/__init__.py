@@ -94,5 +94,5 @@ def engine(on: str, local: Engine, jobs: int | None, options: dict[str, str]) ->
     except ImportError as error:
         raise FedReproError(
             f"--on {on} needs the package {error.name}, which is not installed here: "
-            f"`.venv/bin/uv pip install --no-deps --require-hashes -r requirements-{on}.lock`"
+            f"`.venv/bin/uv pip install --no-deps --require-hashes -r requirements/{on}.lock`"
         ) from None

@@ -56,7 +56,7 @@ def work(order: str) -> None:
         if found != wanted.versions[name]
     ]
     if wrong:
-        raise TrainingError(f"{cell}: {node} has {', '.join(wrong)}; install requirements.lock there")
+        raise TrainingError(f"{cell}: {node} has {', '.join(wrong)}; install requirements/base.lock there")
     arithmetic.adopt(cell.resolve()[0].arithmetic)
     from pipeline.cells import training
 
