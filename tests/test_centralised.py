@@ -108,8 +108,8 @@ def test_the_union_is_made_once_and_the_world_stays_as_it_was():
 def test_different_networks_are_refused_unless_the_row_gives_one():
     paper = load_paper("rahfl")
     method, mini = load(CEILING, {}, "here"), paper.scenarios["mini"]
-    assert method.needs - mini.offers == {"one network"} and not method.can
-    assert runnable(Cell("rahfl", "mini", CEILING))[0].offers >= method.needs
+    assert method.requires - mini.provides == {"one network"} and not method.supports
+    assert runnable(Cell("rahfl", "mini", CEILING))[0].provides >= method.requires
     clients = image_clients((20, 33), [CNN4, Model("cnn2")])
     with pytest.raises(TrainingError, match="the clients hold different networks: cnn2, cnn4"):
         Centralised().init(World(clients, training(), 10, 0))

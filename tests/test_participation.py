@@ -48,7 +48,7 @@ PARTIAL = [
     PerFedAvg(alpha=0.05, beta=0.05),
     Local(),
 ]
-LATE = [method for method in PARTIAL if "unseen clients" in method.can] + [FedProto()]
+LATE = [method for method in PARTIAL if "unseen clients" in method.supports] + [FedProto()]
 
 
 def named(method) -> str:
@@ -303,10 +303,10 @@ def test_fedprotos_newcomers_train_with_the_prototypes():
 # -- who cannot ----------------------------------------------------------------------------------------------
 
 
-def test_a_subclass_has_no_rule_until_it_says_so():
+def test_a_subclass_inherits_what_its_base_supports():
     class Child(FedAvg):
         pass
 
-    assert not Child().can and FedAvg().can and not FedProto(candidates="own").can
-    cannot = {name for name in methods.names() if not methods.load(name, {}, "here").can}
+    assert Child().supports == FedAvg().supports and not FedProto(candidates="own").supports
+    cannot = {name for name in methods.names() if not methods.load(name, {}, "here").supports}
     assert {"fedala", "fedcrl", "fedlsa", "fedccl", "rahfl", "fedpac", "fedbn"} <= cannot

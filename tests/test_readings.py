@@ -71,9 +71,9 @@ def test_a_class_is_described_as_it_is(algorithm):
     ):
         if options.keys() <= found.options.keys():
             method = kind(**options)
-            assert (method.headline, method.needs) == (
+            assert (method.headline, method.requires) == (
                 found.says("headline", options),
-                found.says("needs", options),
+                found.says("requires", options),
             )
 
 
@@ -365,7 +365,7 @@ class Mine(FedAvg):
     mu: float = {default}
 
     @property
-    def needs(self):
+    def requires(self):
         """What a scenario must have."""
 {body}
 '''
@@ -375,7 +375,11 @@ class Mine(FedAvg):
     "default, body, message",
     [
         ("1 / 3", "return frozenset()", ":4: the default of 'mu' must be a value, found '1 / 3'"),
-        ("0.5", "found = frozenset()\n        return found", ":7: the property 'needs' must be one return"),
+        (
+            "0.5",
+            "found = frozenset()\n        return found",
+            ":7: the property 'requires' must be one return",
+        ),
     ],
 )
 def test_what_cannot_be_read_from_a_methods_source_is_one_line(tmp_path, default, body, message):
@@ -386,7 +390,7 @@ def test_what_cannot_be_read_from_a_methods_source_is_one_line(tmp_path, default
         _class.cache_clear()
 
     write("0.5", 'return frozenset({"public data"})')
-    assert described("own", "mine", tmp_path).says("needs", {}) == {"public data"}
+    assert described("own", "mine", tmp_path).says("requires", {}) == {"public data"}
     write(default, body)
     with pytest.raises(ParamError, match=f"own.py{re.escape(message)}$"):
         described("own", "mine", tmp_path)

@@ -12,7 +12,7 @@ from pipeline.schema import (
     COMPUTED,
     DEMANDS,
     MINIATURES,
-    NEEDS,
+    REQUIREMENTS,
     ROOT,
     Cell,
     Count,
@@ -159,12 +159,12 @@ def runnable(cell: Cell, root: Path = ROOT) -> tuple[Scenario, str, dict, Any]:
     scenario, algorithm, hyper = cell.resolve(root)
     where = f"papers/{cell.paper}/paper.yaml: methods.{cell.method}"
     method = methods.load(algorithm, hyper, where, cell.paper, root)
-    if lacking := sorted(method.needs - scenario.offers):
+    if lacking := sorted(method.requires - scenario.provides):
         raise ParamError(
             f"{where}: {algorithm} needs {lacking[0]}, which the scenario {cell.scenario!r} does not offer; "
-            f"what would give it: {NEEDS[lacking[0]]}"
+            f"what would give it: {REQUIREMENTS[lacking[0]]}"
         )
-    if refused := sorted(scenario.asks - method.can):
+    if refused := sorted(scenario.demands - method.supports):
         raise ParamError(
             f"{where}: {algorithm} has no rule for {refused[0]}, which the scenario {cell.scenario!r} asks "
             f"for by `{DEMANDS[refused[0]]}`"

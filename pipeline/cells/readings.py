@@ -110,7 +110,7 @@ class Class:
     said: dict[str, ast.expr]
 
     def says(self, name: str, hyper: dict) -> Any:
-        """`headline`, `needs` or `copies` of the method with these hyper-parameters."""
+        """`headline`, `requires` or `copies` of the method with these hyper-parameters."""
         code = compile(ast.Expression(self.said[name]), name, "eval")
         return eval(
             code,
@@ -196,7 +196,7 @@ def _described(found: ast.ClassDef, bases: list[Class], file: Path) -> Class:
                 decorator_list=[ast.Name("property")],
             ) if len(documented) == (ast.get_docstring(node) is not None):
                 said[target] = value
-            case ast.FunctionDef("headline" | "needs" | "copies" as target, lineno=line):
+            case ast.FunctionDef("headline" | "requires" | "copies" as target, lineno=line):
                 raise ParamError(f"{shorten(file)}:{line}: the property {target!r} must be one return")
     return Class(lineage, options, said)
 

@@ -154,7 +154,7 @@ def work(cell: Cell, scenario: Scenario, algorithm: str, root: Path = ROOT) -> W
     whole += tests * training.rounds / scored.every
     if scored.attack:
         whole += PASSES * tests * (1 + scored.attack.steps) * min(scored.last, training.rounds)
-    if (public := scenario.public) and kind and "public data" in kind.says("needs", hyper):
+    if (public := scenario.public) and kind and "public data" in kind.says("requires", hyper):
         whole += PASSES * every * public.size * public.epochs * training.rounds
     return Work(whole, training.batch_size * epoch / sum(images.train.values()))
 

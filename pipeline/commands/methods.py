@@ -38,9 +38,9 @@ def _rows() -> list[tuple[str, ...]]:
     for name in methods.names():
         title, what = _said(name)
         found = methods.load(name, {}, name)
-        can = ["yes" if demand in found.can else "" for demand in DEMANDS]
+        can = ["yes" if demand in found.supports else "" for demand in DEMANDS]
         link = f"[{title}](../pipeline/methods/{name}.py) `{name}`"
-        rows.append((link, what, ", ".join(_papers(name)), ", ".join(sorted(found.needs)), *can))
+        rows.append((link, what, ", ".join(_papers(name)), ", ".join(sorted(found.requires)), *can))
     return rows
 
 

@@ -20,7 +20,8 @@ class AdversarialTraining:
     The paper states no numbers. Those here are for MNIST; with eps = 0 nothing is attacked.
     """
 
-    needs = frozenset({"one network", "pixels in [0, 1]"})
+    supports = frozenset()
+    requires = frozenset({"one network", "pixels in [0, 1]"})
     eps: NonNegative = 0.3  # Fashion-MNIST: 0.1
     step: Positive | None = None  # None: eps / 4
     steps: Count = 10

@@ -54,7 +54,7 @@ class Collaborative(Method):
         return "post"
 
     @property
-    def needs(self) -> frozenset[str]:
+    def requires(self) -> frozenset[str]:
         return frozenset({"public data"})
 
     # -- what methods state -------------------------------------------------------------------------------

@@ -16,34 +16,33 @@ from pipeline.losses import cross_entropy
 class Method:
     """Base of all methods: a subclass overrides what differs, and its fields are its hyper-parameters.
 
-    `headline` is the hook of the paper's tables: `pre`, before local training (what `deployed` returns), or
-    `post`, after local training and before upload (`after_training`). Both are measured. `needs`: what a
-    scenario must offer (`schema.NEEDS`). `can`: what a scenario may ask for (`schema.DEMANDS`) because the
-    paper has a rule for it; a subclass does not inherit it, since what it adds may assume that all clients
-    are there. Each of these, and `copies`, is a class attribute, or a property, one `return` of an expression
-    of options.
-    """
+    Four facts about a method are a class attribute, or a property whose body is one `return` of an expression
+    of hyper-parameters, so that they can be read without torch. Subclasses inherit them.
 
-    def __init_subclass__(cls):
-        cls.can = vars(cls).get("can", Method.can)  # type: ignore[method-assign]
+    headline: which models a paper's tables score, `pre` (what `deployed` returns, before local training; the
+        default) or `post` (`after_training`, before upload). Both are measured.
+    requires: what a scenario must provide, names of `schema.REQUIREMENTS`; by default one network for all.
+    supports: what a scenario may demand because the paper has a rule for it, names of `schema.DEMANDS`; by
+        default nothing. A subclass that needs all clients in every round empties it.
+    copies: models that a client holds while it trains, 1 by default: the one it moves, and those that its
+        loss reads, such as the server's or its own earlier one (FCCL+, Tables 3 and 4: the parameter space,
+        in |theta|).
+    """
 
     @property
     def headline(self) -> Literal["pre", "post"]:
         return "pre"
 
     @property
-    def needs(self) -> frozenset[str]:
+    def requires(self) -> frozenset[str]:
         return frozenset({"one network"})
 
     @property
-    def can(self) -> frozenset[str]:
+    def supports(self) -> frozenset[str]:
         return frozenset()
 
     @property
     def copies(self) -> int:
-        """Models that a client holds while it trains: the one that it moves, and those that its loss reads,
-        such as the server's or its own earlier one (FCCL+, Tables 3 and 4: the parameter space, in |theta|).
-        """
         return 1
 
     def init(self, world: World) -> State:

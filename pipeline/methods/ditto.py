@@ -22,7 +22,6 @@ class Ditto(FedAvg):
     that w is FedAvg's for every lambda, and v is Local's for lambda 0, bit for bit.
     """
 
-    can = frozenset({"partial participation", "unseen clients"})
     headline = "post"
     copies = 2
     lam: NonNegative = 1.0  # the released scripts'

@@ -21,7 +21,6 @@ class FedAdam(FedAvg):
     An entry moves by about server_lr however large Delta is, so tune it. Running statistics are averaged.
     """
 
-    can = frozenset({"partial participation", "unseen clients"})
     beta1: Decay = 0.9  # the paper has 0 with adagrad
     beta2: Decay = 0.99
     tau: Positive = 0.001

@@ -30,6 +30,7 @@ class FedALA(FedAvg):
     client is still to go through its start phase (1 or 0), and how many epochs its last weight learning took.
     """
 
+    supports = frozenset()
     eta: NonNegative = 1.0  # the default of this and the next four is the released code's
     share: Fraction = 0.8  # of the training samples, for the weights
     tensors: Whole = 2  # last parameter tensors that have weights: 2 is the head; 0: all

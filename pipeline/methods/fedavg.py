@@ -11,7 +11,7 @@ from pipeline.methods.base import Method
 class FedAvg(Method):
     """w <- sum_k (n_k / sum_j n_j) w_k after every client trained from w."""
 
-    can = frozenset({"partial participation", "unseen clients"})
+    supports = frozenset({"partial participation", "unseen clients"})
 
     def init(self, world: World) -> State:
         return State(model=world.new_model())

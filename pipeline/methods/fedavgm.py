@@ -16,7 +16,6 @@ class FedAvgM(FedAvg):
     With beta 0 and server_lr 1 it is FedAvg, bit for bit. Running statistics are averaged.
     """
 
-    can = frozenset({"partial participation", "unseen clients"})
     beta: Decay = 0.9
     server_lr: Positive = 1.0
     nesterov: bool = False

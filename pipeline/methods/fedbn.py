@@ -17,6 +17,7 @@ class FedBN(FedAvg):
     """phi_k <- phi, one joint pass over (phi_k, b_k), phi <- sum_k p_k phi_k. b_k, all entries of a client's
     BatchNorm layers, is neither sent nor overwritten. A layer's type decides, not its name."""
 
+    supports = frozenset()
     local: Literal["all", "statistics"] = "all"  # statistics: weight and bias are averaged
     allow_plain: bool = False  # run on a network without BatchNorm, where this is FedAvg
 

@@ -29,6 +29,7 @@ class FedCCL(FedAvg):
     is plain cross-entropy.
     """
 
+    supports = frozenset()
     tau: Positive = 0.07
     local_contrast: bool = True
     global_contrast: bool = True

@@ -27,7 +27,6 @@ class FedDyn(FedAvg):
     clients, that of the y_k over those who take part. Running statistics are averaged.
     """
 
-    can = frozenset({"partial participation", "unseen clients"})
     copies = 2  # y_k and the centre of its pull
     alpha: Positive = 0.01  # released; the paper tunes it over 0.1, 0.01 and 0.001
     scored: Literal["sent", "mean"] = "sent"  # x, or mean_k y_k

@@ -25,6 +25,7 @@ class FedGA(FedAvg):
     the two losses are on different data) and is not followed.
     """
 
+    supports = frozenset()
     step: NonNegative = 0.2  # d of the released code
     metric: Literal["loss", "accuracy"] = "loss"  # the paper's; the released code's default is the accuracy
     schedule: Literal["code", "paper"] = "code"  # step_r = d (1 - (r - 1) / R) or d (1 - r / R), r from 0

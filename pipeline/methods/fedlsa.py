@@ -33,6 +33,7 @@ class FedLSA(FedAvg):
     one, both R and Theta learn. Learning rates are not stated.
     """
 
+    supports = frozenset()
     alpha: NonNegative = 0.02  # the paper has 0.02 or 0.4; like the next two, it depends on the data set
     lam: NonNegative = 0.1  # 0.1 or 0.7
     tau: Positive = 0.1  # 0.1 or 0.2

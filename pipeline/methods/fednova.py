@@ -29,7 +29,6 @@ class FedNova(FedAvg):
     For SGD alone: Adam's change is no such sum. Running statistics are averaged.
     """
 
-    can = frozenset({"partial participation", "unseen clients"})
     tau_eff: Literal["normaliser", "steps"] = "normaliser"  # sum_k p_k |a_k|, or sum_k p_k tau_k
     mu: NonNegative = 0.0  # of FedProx's pull at home
     server_momentum: Decay = 0.0

@@ -31,6 +31,7 @@ class FedPAC(FedPer):
     each of their classes has one.
     """
 
+    supports = frozenset()
     lam: NonNegative = 1.0  # the paper's
     head_epochs: Whole = 1  # the paper's; the features train for the round's epochs
     # None: the scenario's. The released code has SGD at 0.1, momentum 0.5, decay 5e-4.

@@ -12,7 +12,7 @@ class FedPer(Method):
     """phi_k <- phi, one joint pass over (phi_k, pi_k), phi <- mean of the phi_k. The personal layers are the
     last one."""
 
-    can = frozenset({"partial participation", "unseen clients"})
+    supports = frozenset({"partial participation", "unseen clients"})
 
     def init(self, world: World) -> State:
         models = world.new_models()

@@ -23,6 +23,7 @@ class FedProc(FedAvg):
     models. The first round is plain cross-entropy. Classes that nobody ever held are left out of l_gpc.
     """
 
+    supports = frozenset()
     alpha: Share | None = None  # a constant a_t (FCCL+ Table 7: 0.5); None: t / T, the paper's and the code's
     tau: Positive = 1.0  # the method has no temperature
     weighted: bool = True  # prototypes by samples, as the code; false: the plain mean over owners

@@ -49,7 +49,7 @@ class FedProto(Method):
             raise ValueError("'candidates: own' needs models of the clients' own, not 'averaging: true'")
 
     @property
-    def can(self) -> frozenset[str]:
+    def supports(self) -> frozenset[str]:
         return frozenset({"unseen clients"} if self.candidates == "all" else ())
 
     @property

@@ -46,7 +46,7 @@ class FedProtoHetero(Method):
     prediction: Literal["classifier", "prototype"] = "classifier"
 
     @property
-    def needs(self) -> frozenset[str]:
+    def requires(self) -> frozenset[str]:
         return frozenset({"projector"} if self.space == "projector" else ())
 
     def init(self, world: World) -> State:

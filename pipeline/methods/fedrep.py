@@ -14,7 +14,6 @@ class FedRep(FedPer):
     """tau_h epochs on the head with the received features frozen, then tau_b on the features with the new
     head frozen."""
 
-    can = frozenset({"partial participation", "unseen clients"})
     head_epochs: Whole = 10  # tau_h, as in the authors' commands for CIFAR-10 and CIFAR-100
     # tau_b: the authors' commands have 1 for CIFAR-10 and 5 for CIFAR-100; None: the scenario's local epochs.
     feature_epochs: Whole | None = None

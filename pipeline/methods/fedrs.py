@@ -23,6 +23,7 @@ class FedRS(FedAvg):
     The released classifier has no bias: it is zero from the start, and no step moves it.
     """
 
+    supports = frozenset()
     alpha: Share = 0.5  # recommended in the paper
     mode: Literal["hard", "soft"] = "hard"  # soft: by the classes' sizes, as in the released code
     bias: bool = False  # True: a bias that is learned, added without the scale

@@ -31,6 +31,7 @@ class FedSR(FedAvg):
     the code takes five steps.
     """
 
+    supports = frozenset()
     l2r: NonNegative = 0.01  # released code
     cmi: NonNegative = 0.0005  # released code; its README's example 0.001
     norm: Literal["plain", "squared"] = "plain"  # of z in L2R; squared: the paper's

@@ -29,6 +29,7 @@ class FedTGP(FedProto):
     The generator lives on from round to round; its optimiser, plain SGD, is new in each.
     """
 
+    supports = frozenset()
     # None: 10, as in the released command, or 1 where models are averaged; a number after __post_init__.
     lam: NonNegative | None = None  # type: ignore[assignment]    # FedProto's is never None
     server_epochs: Whole = 500  # FedLSA, for its server; released command 100, its default 1000

@@ -24,6 +24,7 @@ class FPL(FedAvg):
     plain cross-entropy.
     """
 
+    supports = frozenset()
     tau: Positive = 0.02
     clusters: Literal["finch", "first"] = "finch"  # first: FINCH's first level only, as the paper's text
     upcr: Literal["mean", "sum"] = "mean"  # over the d dimensions: the code's mean, or the sum of Eq. 10

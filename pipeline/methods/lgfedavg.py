@@ -14,7 +14,7 @@ class LGFedAvg(Method):
     All start from one random model; the released code starts from a trained FedAvg model instead.
     """
 
-    can = frozenset({"partial participation"})
+    supports = frozenset({"partial participation"})
     uniform: bool = False  # the released code's mean over clients; False: weighted by samples, as FedAvg
 
     def init(self, world: World) -> State:

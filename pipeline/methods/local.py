@@ -12,8 +12,8 @@ class Local(Method):
     """No transfer. All clients of one network start from the same parameters, unless the scenario has public
     data and averages no models: its methods have no model at the server, and each client draws its own."""
 
-    can = frozenset({"partial participation", "unseen clients"})
-    needs = frozenset()
+    supports = frozenset({"partial participation", "unseen clients"})
+    requires = frozenset()
 
     def init(self, world: World) -> State:
         return State(models=world.new_models(own=True))

@@ -24,7 +24,6 @@ class Moon(FedAvg):
     The first round has no previous model and is a FedAvg round, as in the released code.
     """
 
-    can = frozenset({"partial participation", "unseen clients"})
     mu: NonNegative = 5.0  # released example for CIFAR-10; 1 elsewhere
     tau: Positive = 0.5
     buffer: Count = 1  # how many of a client's previous models are negatives

@@ -25,7 +25,6 @@ class PerFedAvg(FedAvg):
     scored by a copy of the global model after one adaptation step on one local training batch.
     """
 
-    can = frozenset({"partial participation", "unseen clients"})
     # fo: first-order, as PFLlib implements it; hf: the paper's Hessian-free form.
     variant: Literal["fo", "hf"] = "fo"
     alpha: NonNegative = 0.01  # adaptation step

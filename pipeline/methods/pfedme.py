@@ -24,7 +24,6 @@ class PFedMe(FedAvg):
     After training theta is scored, before it the global w. Both levels take plain gradient steps.
     """
 
-    can = frozenset({"partial participation", "unseen clients"})
     headline = "post"
     copies = 2  # theta and w_k
     lam: NonNegative = 15.0  # released code, as are inner_steps and beta

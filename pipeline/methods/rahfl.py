@@ -66,7 +66,7 @@ class RAHFL(Collaborative):
             raise ValueError(f"contrast: {self.contrast} compares AugMix views, so it needs augmix: true")
 
     @property
-    def needs(self) -> frozenset[str]:
+    def requires(self) -> frozenset[str]:
         return frozenset(
             {"public data", "held-out images"}
             if self.asymmetric and self.acc_source == "heldout"

@@ -26,7 +26,6 @@ class Scaffold(FedAvg):
     without its rounding. Plain SGD alone: of no other rule is (x - y_k) / (K_k lr) a mean of gradients.
     """
 
-    can = frozenset({"partial participation", "unseen clients"})
     copies = 2  # y_k and c - c_k
     option: Literal["II", "I"] = "II"
     server_lr: NonNegative = 1.0  # eta_g

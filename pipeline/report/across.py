@@ -116,7 +116,7 @@ def excluded(algorithm: str, scenario: Scenario) -> str:
     """What an algorithm needs and a scenario lacks, a key of REASONS; empty where it can run. A projector
     does not count, as the algorithm's row would add it."""
     kind = described(algorithm)
-    lacking = kind.says("needs", {}) - scenario.offers if kind else ()
+    lacking = kind.says("requires", {}) - scenario.provides if kind else ()
     return next((need for need in REASONS if need in lacking), "")
 
 

@@ -66,7 +66,7 @@ from pipeline.schema.paper import (
 )
 from pipeline.schema.scenario import (
     DEMANDS,
-    NEEDS,
+    REQUIREMENTS,
     Attack,
     Data,
     Dirichlet,

@@ -141,12 +141,12 @@ class Subset:
 Partition = Dirichlet | Pathological | Domains | Subset
 
 
-# What a scenario may ask of a method beyond that (methods.base.Method.can), and the key that asks for it.
+# What a scenario may demand of a method beyond that (methods.base.Method.supports), and the key for it.
 DEMANDS = {"partial participation": "training.participation", "unseen clients": "training.unseen"}
 
 
-# What a method may need of a scenario (methods.base.Method.needs), and which key gives it.
-NEEDS = {
+# What a method may need of a scenario (methods.base.Method.requires), and which key gives it.
+REQUIREMENTS = {
     "public data": "`public`, unlabelled images that all clients see",
     "one network": "`model`, one network for all clients; a method's row may give one",
     "projector": "`projector`, its width, in every network; a method's row may give it: `model: {projector: "
@@ -304,8 +304,8 @@ class Scenario:
         return [self.model] if self.model else list((self.models or {}).values())
 
     @property
-    def offers(self) -> set[str]:
-        """Those of NEEDS that it has."""
+    def provides(self) -> set[str]:
+        """Those of REQUIREMENTS that it has."""
         has = {
             "public data": self.public is not None,
             "one network": len(set(self.networks)) == 1,
@@ -313,10 +313,10 @@ class Scenario:
             "held-out images": bool(getattr(self.partition, "heldout", None)),
             "pixels in [0, 1]": self.data.normalise == "none",
         }
-        return {need for need in NEEDS if has[need]}
+        return {need for need in REQUIREMENTS if has[need]}
 
     @property
-    def asks(self) -> set[str]:
+    def demands(self) -> set[str]:
         """Those of DEMANDS that it makes."""
         return {demand for demand, key in DEMANDS.items() if setting(self, key) is not None}
 

@@ -15,7 +15,7 @@ from pipeline.methods._collaborative import Collaborative
 from pipeline.report import across, experiments, fill
 from pipeline.report.study import studies
 from pipeline.report.words import citation
-from pipeline.schema import NEEDS, ROOT, Cell, Model, load_paper, load_params, papers
+from pipeline.schema import REQUIREMENTS, ROOT, Cell, Model, load_paper, load_params, papers
 
 PAPERS = papers()
 LACKING = {
@@ -46,11 +46,11 @@ def test_an_algorithm_needs_what_it_declares(algorithm):
     """One round with clients of different networks, without public data, held-out images, a projector or the
     scale of pixels."""
     method = methods.load(algorithm, {}, "test")
-    assert method.needs <= NEEDS.keys() < {*across.REASONS, "projector"}
-    assert isinstance(method, Collaborative) == ("public data" in method.needs)
+    assert method.requires <= REQUIREMENTS.keys() < {*across.REASONS, "projector"}
+    assert isinstance(method, Collaborative) == ("public data" in method.requires)
     world = image_world(model=[Model(name) for name in ("cnn4", "cnn5", "simple_cnn")]).at(1)
     order = ("held-out images", "public data", "pixels in [0, 1]", "projector", "one network")
-    first = next((need for need in order if need in method.needs), None)
+    first = next((need for need in order if need in method.requires), None)
     if first is None:
         run(method, world, 1)
     else:
