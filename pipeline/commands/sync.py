@@ -7,10 +7,11 @@ paper's `results` stage writes.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import jinja2
+import yaml
 
 from pipeline.cells import stamps
 from pipeline.cells.checks import check_names
@@ -34,37 +35,59 @@ from pipeline.schema import (
     shorten,
 )
 
-TEMPLATE, TUNING = "dvc.yaml.j2", "tuning.yaml.j2"
 ENDS = (".csv", ".json")  # of the files that a computed figure is drawn from
+WRITTEN = "# Written by `fedrepro sync` from paper.yaml; what is changed here by hand is lost.\n"
+PAPER = f"""{WRITTEN}\
+# `dvc repro papers/{{key}}/dvc.yaml` runs the whole paper, and with `:mini@<method>` at its end one cell.
+#   sources      digests of the code behind every cell
+#   partition*   each scenario's data, cut over its clients
+#   mini         the small protocol that `dvc repro` runs
+#   across       the same with the other papers' methods
+#   corruptions  one photograph under the 15 corruptions at 5 severities
+#   results      what the reports take from the miniature
+#   report       the page of the paper, with whatever was run of its grids
+# The others are grids and figures of paper.yaml. `persist`: outputs stay until a stage replaces them.
+"""
+GRID = f"{WRITTEN}# A large grid of its own, which `dvc repro papers/{{key}}/dvc.yaml` leaves out.\n"
+TUNING = f"""{WRITTEN}\
+# `fedrepro tune {{key}}` runs it; no stage outside this file needs it.
+#   split-*      validation images, of every client's training images
+#   tune-*       method -> its algorithm, of whose search space the configurations are
+#   tuned-*      with the chosen values, on all training images, scored on test images
+#   published-*  the same with the row's own values
+"""
+Stages = dict[str, dict[str, Any]]
+
+
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
 
 
 def sync(root: Path = ROOT, check: bool = False) -> list[Path]:
     """Write what differs, and return it; with `check` nothing is written. ParamError for a further file of
-    DVC's in a paper's folder, whose commands would run beside the written ones."""
+    DVC's in a paper's folder, whose commands would run as well."""
     texts = written(root)
     for path in _others(root, texts):
         raise ParamError(f"{shorten(path)}: no file of DVC's that `fedrepro sync` writes: remove it")
-    found = {
+    changed = {
         path: text
         for path, text in texts.items()
         if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != text
     }
     if not check:
-        for path, text in found.items():
+        for path, text in changed.items():
             write_text(path, text)
-    return list(found)
+    return list(changed)
 
 
 def _others(root: Path, texts: dict[Path, str]) -> Iterator[Path]:
-    """What DVC would read below papers/ beside the files written: another dvc.yaml, or a *.dvc."""
+    """What else DVC would read below papers/: another dvc.yaml, or a *.dvc."""
     for folder, inside, names in os.walk(root / "papers"):
         inside[:] = [name for name in inside if name not in (".git", ".dvc")]
-        yield from (
-            path
-            for name in names
-            if name == "dvc.yaml" or name.endswith(".dvc")
-            if (path := Path(folder, name)) not in texts
-        )
+        for name in names:
+            if (name == "dvc.yaml" or name.endswith(".dvc")) and Path(folder, name) not in texts:
+                yield Path(folder, name)
 
 
 def written(root: Path = ROOT) -> dict[Path, str]:
@@ -72,196 +95,274 @@ def written(root: Path = ROOT) -> dict[Path, str]:
     texts = {}
     for key in papers(root):
         check_names(key, root)
-        folder, grids = root / "papers" / key, load_paper(key, root).grids
-        texts[folder / "dvc.yaml"] = _filled(
-            key, [name for name, grid in grids.items() if not grid.apart], root
-        )
-        texts |= {
-            folder / name / "dvc.yaml": _filled(key, [name], root, apart=True)
-            for name, grid in grids.items()
-            if grid.apart
-        }
+        folder, paper = root / "papers" / key, load_paper(key, root)
+        texts[folder / "dvc.yaml"] = _text(PAPER, key, _paper(key, paper, root))
+        for name, grid in paper.grids.items():
+            if grid.apart:
+                document = {"vars": ["../paper.yaml"], "stages": {name: _grid(key, name, paper, "../../..")}}
+                texts[folder / name / "dvc.yaml"] = _text(GRID, key, document)
         if not (folder / stamps.FILE).exists():  # DVC waits for it
             texts[folder / stamps.FILE] = stamps.HEADER
-        if load_paper(key, root).tuning:
-            texts[folder / "tuning" / "dvc.yaml"] = _tuning(key, root)
+        if paper.tuning:
+            texts[folder / "tuning" / "dvc.yaml"] = _text(TUNING, key, {"stages": _tuning(key, paper, root)})
     return texts
 
 
-def _tuning(key: str, root: Path) -> str:
-    paper, document = load_paper(key, root), read_yaml(root / "papers" / key / "paper.yaml")
-
-    def settings(name: str) -> list[str]:
-        """A configuration trains with the tuning's seeds: more of the scenario's change no choice."""
-        scenario = document["miniature"]["scenario"] if name in MINIATURES else document["scenarios"][name]
-        return [setting for setting in scenario if setting != "seeds"]
-
-    tunings = [
-        {
-            "scenario": name,
-            "partition": Cell(key, name, "").partition,
-            "mini": (mini := name in MINIATURES),
-            "at": "miniature.scenario" if mini else f"scenarios.{name}",
-            "settings": settings(name),
-            "extra": _extra(paper.scenarios[name]),
-            "methods": [f"{m}: {paper.algorithm(m)}" for m in tuning.methods],
-            "seeds": bool(tuning.test_seeds),
-        }
-        for name, tuning in paper.tuning.items()
-    ]
-    splits = dict.fromkeys(str(one["partition"]) for one in tunings)
-    return _environment().get_template(TUNING).render(key=key, tunings=tunings, splits=splits, spaces=SPACES)
-
-
-def _environment() -> jinja2.Environment:
-    made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        undefined=jinja2.StrictUndefined,
-        keep_trailing_newline=True,
-        trim_blocks=False,
-        lstrip_blocks=True,
+def _text(header: str, key: str, document: dict) -> str:
+    return header.format(key=key) + yaml.dump(
+        document, Dumper=_Dumper, sort_keys=False, default_flow_style=None, width=160, allow_unicode=True
     )
-    made.filters["quoted"] = _quoted
-    return made
 
 
-def _quoted(text: str) -> str:
-    """A user's text between YAML's single quotes, in which DVC replaces nothing."""
-    return " ".join(text.split()).replace("'", "''").replace("${", "\\${")
+# -- the parts of a stage ------------------------------------------------------------------------------------
 
 
-def _filled(key: str, names: list[str], root: Path, apart: bool = False) -> str:
-    paper, folder = load_paper(key, root), root / "papers" / key
-    grids = [_grid(key, name, paper, at > 0) for at, name in enumerate(names)]
-    figures = [] if apart else list(_figures(key, paper, root))
-    context = {
-        "key": key,
-        "paper": paper,
-        "apart": apart,
-        "grids": grids,
-        "figures": figures,
-        "mini": None if apart else _mini(paper),
-        "own": (folder / "methods").is_dir(),
-        "partitions": [] if apart else list(_partitions(paper)),
-        "corruptions": not apart
-        and any(scenario.corruption is not None for scenario in paper.scenarios.values()),
+def _stage(command: str, *, wdir: str = "../..", matrix: dict | None = None, **rest: Any) -> dict[str, Any]:
+    """A stage; `deps`, `params` and `outs` as DVC takes them, left out where empty."""
+    items = {"matrix": matrix} if matrix else {}
+    return {"wdir": wdir, **items, "cmd": f"python -m stages.{command}"} | {
+        k: v for k, v in rest.items() if v
     }
-    return _environment().get_template(TEMPLATE).render(**context, **_dependencies(key, folder, context))
 
 
-def _dependencies(key: str, folder: Path, context: dict) -> dict[str, list[str]]:
-    """What the stages `results` and `report` read."""
-    mine = f"papers/{key}"
-    figures = [out for figure in context["figures"] for out in figure["of_mini"]]
-    figures += [f"{mine}/figures/corruptions.png"] if context["corruptions"] else []
-    texts = [
-        f"{mine}/{name}" for name in ("paper.yaml", "claims.csv", "published") if (folder / name).exists()
+def _committed(*paths: str) -> list:
+    """Outputs that git has instead of DVC's cache."""
+    return [{path: {"cache": False, "persist": True}} for path in paths]
+
+
+def _cached(*paths: str) -> list:
+    return [{path: {"persist": True}} for path in paths]
+
+
+def _results(key: str, folder: str, scenario: str, method: str) -> list:
+    """What training a cell writes."""
+    at, name = f"papers/{key}", f"{scenario}/{method}"
+    return [
+        *_committed(f"{at}/{folder}/{name}/result.json", f"{at}/{folder}/{name}/history.csv"),
+        *_cached(f"{at}/representations/{name}.npz"),
+        *_committed(f"{at}/metrics/{name}.json"),
     ]
-    sources = f"{mine}/sources.yaml"
-    return {
-        "inputs": [*texts, sources, f"{mine}/runs/{MINIATURE}", *figures],
-        "report_deps": [sources, f"{mine}/runs", *[f"{mine}/figures"] * bool(figures)],
-    }
 
 
 def _sets(scenario: Scenario) -> list[str]:
     return [f"data/{part.set}" for part in (scenario.data, scenario.public) if part]
 
 
-def _extra(scenario: Scenario) -> str:
+def _extra(scenario: Scenario) -> list[str]:
     """What a cell reads besides its partition's sets."""
-    found = [f"data/{scenario.data.set}-corrupted"] if scenario.corruption is not None else []
-    found += (
-        [f"data/{scenario.data.set}-{scenario.data.features}"] if scenario.data.features != "pixels" else []
+    name = scenario.data.set
+    corrupted = [f"data/{name}-corrupted"] if scenario.corruption is not None else []
+    features = [f"data/{name}-{scenario.data.features}"] if scenario.data.features != "pixels" else []
+    return corrupted + features
+
+
+# -- a paper's stages ----------------------------------------------------------------------------------------
+
+
+def _paper(key: str, paper: Paper, root: Path) -> dict[str, Any]:
+    at, mini = f"papers/{key}", paper.miniature
+    own = [f"{at}/methods"] if (root / at / "methods").is_dir() else []
+    code = ["pipeline", "stages", f"{at}/verified.yaml", "params.yaml", f"{at}/paper.yaml", *own]
+    stages = {"sources": _stage(f"sources {key}", deps=code, outs=_committed(f"{at}/sources.yaml"))}
+    stages |= _partitions(key, paper)
+    if mini:
+        stages |= _miniature(key, paper)
+    stages |= {name: _grid(key, name, paper) for name, grid in paper.grids.items() if not grid.apart}
+    drawn, of_mini = _figures(key, paper, root)
+    stages |= drawn
+    if any(scenario.corruption is not None for scenario in paper.scenarios.values()):
+        sheet = f"{at}/figures/corruptions.png"
+        of_mini.append(sheet)
+        code_of = [{"sources.yaml": ["contact_sheet"]}]
+        stages["corruptions"] = _stage(f"contact_sheet {key}", params=code_of, outs=_committed(sheet))
+    if mini:
+        texts = [name for name in ("paper.yaml", "claims.csv", "published") if (root / at / name).exists()]
+        inputs = [f"{at}/{name}" for name in (*texts, "sources.yaml", f"runs/{MINIATURE}")] + of_mini
+        outs = _committed(f"reports/curves/{key}.csv", f"reports/inputs/{key}.json")
+        params = [{"sources.yaml": ["results"]}]
+        stages["results"] = _stage(f"results {key}", deps=inputs, params=params, outs=outs)
+    shown = [f"{at}/sources.yaml", f"{at}/runs", *[f"{at}/figures"] * bool(of_mini)]
+    stages["report"] = _stage(f"report {key}", deps=shown, params=[{"sources.yaml": ["report"]}])
+    plots = {"plots": [_curves(key, paper.name)]} if mini else {}
+    return {"vars": ["paper.yaml"], "metrics": ["metrics"], **plots, "stages": stages}
+
+
+def _curves(key: str, name: str) -> dict[str, dict[str, str]]:
+    """Of `dvc plots show`; DVC replaces nothing in the paper's name."""
+    title = " ".join(name.split()).replace("${", "\\${")
+    return {
+        f"../../reports/curves/{key}.csv": {
+            "x": "round",
+            "y": "accuracy",
+            "y_label": "accuracy, %",
+            "template": "methods",
+            "title": f"{title}, miniature",
+        }
+    }
+
+
+def _partition(key: str, scenario: str, name: str, deps: list[str], params: list) -> dict[str, Any]:
+    at = f"papers/{key}"
+    shown = _committed(f"{at}/runs/{scenario}/clients.csv", f"{at}/runs/{scenario}/clients.svg")
+    return _stage(
+        f"partition {key}/{scenario}",
+        deps=deps,
+        params=[*params, {f"{at}/sources.yaml": [f"partition.{name}"]}],
+        outs=_cached(f"{at}/partitions/{scenario}") + shown,
     )
-    return "".join(f", {name}" for name in found)
 
 
-def _mini(paper: Paper) -> dict | None:
-    mini = paper.miniature
-    if mini is None:
-        return None
-    stages = [(MINIATURE, "methods", "the small protocol that `dvc repro` runs")]
-    stages += [(ACROSS, "others", "the same with the other papers' methods")] if mini.others else []
-    return {"sets": _sets(mini.scenario), "extra": _extra(mini.scenario), "stages": stages}
-
-
-def _partitions(paper: Paper) -> Iterator[dict]:
+def _partitions(key: str, paper: Paper) -> Stages:
     """One stage for the scenarios without public images and one for those with them."""
-    own = {key: scenario for key, scenario in paper.scenarios.items() if key not in MINIATURES}
-    for stage, public in (("partition", False), ("partition-public", True)):
-        names = [key for key, scenario in own.items() if (scenario.public is not None) == public]
-        everything = len(names) == len(own)
-        sets = {"data": ".data.set", **({"public": ".public.set"} if public else {})}
-        if names:
-            of = ", ".join(f"{name}: {{{_sets_of(own[name], sets)}}}" for name in names)
-            yield {
-                "stage": "partition" if everything else stage,
-                "foreach": "${scenarios}" if everything else f"{{{of}}}",
-                "deps": [f'"data/${{item{path}}}"' for path in sets.values()],
+    own = {name: scenario for name, scenario in paper.scenarios.items() if name not in MINIATURES}
+    stages: Stages = {}
+    for stage, parts in (("partition", ["data"]), ("partition-public", ["data", "public"])):
+        some = {name: one for name, one in own.items() if (one.public is not None) == ("public" in parts)}
+        if not some:
+            continue
+        items: Any = "${scenarios}"
+        if len(some) < len(own):
+            items = {
+                name: {part: {"set": getattr(one, part).set} for part in parts} for name, one in some.items()
             }
+        deps = [f"data/${{item.{part}.set}}" for part in parts]
+        params = [{f"papers/{key}/paper.yaml": ["scenarios.${key}"]}]
+        name = "partition" if len(some) == len(own) else stage
+        stages[name] = {"foreach": items, "do": _partition(key, "${key}", "${key}", deps, params)}
+    return stages
 
 
-def _sets_of(scenario: Scenario, parts: Iterable[str]) -> str:
-    return ", ".join(f"{part}: {{set: {getattr(scenario, part).set}}}" for part in parts)
+def _miniature(key: str, paper: Paper) -> Stages:
+    assert paper.miniature is not None
+    scenario, at = paper.miniature.scenario, f"papers/{key}"
+    params = [{"params.yaml": ["miniature"]}, {f"{at}/paper.yaml": ["miniature.scenario"]}]
+    stages = {"partition-mini": _partition(key, MINIATURE, MINIATURE, _sets(scenario), params)}
+    method = "${item.method}"
+    for name, rows in ((MINIATURE, "methods"), *[(ACROSS, "others")] * bool(paper.miniature.others)):
+        stages[name] = _stage(
+            f"train {key}/{name}/{method}",
+            matrix={"method": f"${{miniature.{rows}}}"},
+            deps=[f"{at}/partitions/{MINIATURE}", *_extra(scenario)],
+            params=[
+                {"params.yaml": ["miniature"]},
+                {f"{at}/paper.yaml": ["miniature.scenario", f"methods.{method}"]},
+                {f"{at}/sources.yaml": [f"cells.{name}.{method}"]},
+            ],
+            outs=_results(key, "runs", name, method),
+        )
+    return stages
 
 
-def _grid(key: str, name: str, paper: Paper, same: bool) -> dict:
-    grid = paper.grids[name]
-    deps = {_extra(paper.scenarios[scenario]) for scenario in grid.scenarios}
-    if len(deps) > 1:
+def _grid(key: str, name: str, paper: Paper, wdir: str = "../..") -> dict[str, Any]:
+    extra = {tuple(_extra(paper.scenarios[scenario])) for scenario in paper.grids[name].scenarios}
+    if len(extra) > 1:
         raise ParamError(
             f"papers/{key}/paper.yaml: grids.{name}: its scenarios read different sets of corrupted images "
             "or frozen features; give each a grid of its own"
         )
-    return {"name": name, "same": same, "deps": deps.pop() if deps else ""}
+    at, scenario, method = f"papers/{key}", "${item.scenario}", "${item.method}"
+    return _stage(
+        f"train {key}/{scenario}/{method}",
+        wdir=wdir,
+        matrix={part: f"${{grids.{name}.{part}s}}" for part in ("scenario", "method")},
+        deps=[f"{at}/partitions/{scenario}", *next(iter(extra), ())],
+        params=[
+            {f"{at}/paper.yaml": [f"scenarios.{scenario}", f"methods.{method}"]},
+            {f"{at}/sources.yaml": [f"cells.{scenario}.{method}"]},
+        ],
+        outs=_results(key, "runs", scenario, method),
+    )
 
 
-def _figures(key: str, paper: Paper, root: Path) -> Iterator[dict]:
-    """For every computed figure a stage for the miniature's cells and one for the paper's own."""
-    cells = set(planned(key, root))
+def _figures(key: str, paper: Paper, root: Path) -> tuple[Stages, list[str]]:
+    """For every computed figure a stage for the miniature's cells and one for the paper's own; and what the
+    miniature's write."""
+    cells, stages, of_mini = set(planned(key, root)), {}, []
+    params = [{"sources.yaml": ["figures"]}]
     for name, figure in paper.figures.items():
+        at = f"papers/{key}/figures/{name}"
         if figure.kind == PICTURE:
             for scenario in [MINIATURE] * bool(paper.miniature) + figure.scenarios:
-                outs = [f"papers/{key}/figures/{name}-{scenario}.png"]
-                yield {
-                    "stage": f"{name}-{scenario}",
-                    "key": name,
-                    "cell": scenario,
-                    "matrix": "",
-                    "outs": outs,
-                    "dep": f"data/{paper.scenarios[scenario].data.set}",
-                    "of_mini": outs if scenario == MINIATURE else [],
-                }
+                picture, data = f"{at}-{scenario}.png", f"data/{paper.scenarios[scenario].data.set}"
+                of_mini += [picture] * (scenario == MINIATURE)
+                command = f"figures {key}/{scenario} {name}"
+                outs = _committed(picture)
+                stages[f"{name}-{scenario}"] = _stage(command, deps=[data], params=params, outs=outs)
         elif figure.kind in COMPUTED:
             methods = [method for method in figure.methods if Cell(key, MINIATURE, method) in cells]
+            every = f"${{figures.{name}.methods}}"
             if methods:
-                chosen = (
-                    f'"${{figures.{name}.methods}}"'
-                    if methods == figure.methods
-                    else f"[{', '.join(methods)}]"
-                )
-                yield _computed(key, name, f"{name}-{MINIATURE}", MINIATURE, f"{{method: {chosen}}}", methods)
+                matrix = {"method": every if methods == figure.methods else methods}
+                stages[f"{name}-{MINIATURE}"] = _computed(key, name, MINIATURE, matrix)
+                of_mini += [f"{at}-{MINIATURE}-{method}{end}" for method in methods for end in ENDS]
             if figure.scenarios:
-                yield _computed(
-                    key,
-                    name,
-                    name,
-                    "${item.scenario}",
-                    f'{{scenario: "${{figures.{name}.scenarios}}", method: "${{figures.{name}.methods}}"}}',
-                )
+                matrix = {"scenario": f"${{figures.{name}.scenarios}}", "method": every}
+                stages[name] = _computed(key, name, "${item.scenario}", matrix)
+    return stages, of_mini
 
 
-def _computed(
-    key: str, name: str, stage: str, scenario: str, matrix: str, of_mini: Sequence[str] = ()
-) -> dict:
-    at = f"papers/{key}/figures/{name}-{scenario}-"
-    return {
-        "stage": stage,
-        "key": name,
-        "cell": scenario + "/${item.method}",
-        "matrix": matrix,
-        "dep": f'"papers/{key}/representations/{scenario}/${{item.method}}.npz"',
-        "outs": [f"{at}${{item.method}}{end}" for end in ENDS],
-        "of_mini": [at + method + end for method in of_mini for end in ENDS],
-    }
+def _computed(key: str, name: str, scenario: str, matrix: dict) -> dict[str, Any]:
+    cell = f"{scenario}/${{item.method}}"
+    at = f"papers/{key}/figures/{name}-{scenario}-${{item.method}}"
+    return _stage(
+        f"figures {key}/{cell} {name}",
+        matrix=matrix,
+        deps=[f"papers/{key}/representations/{cell}.npz"],
+        params=[{"sources.yaml": ["figures"]}],
+        outs=_committed(*(at + end for end in ENDS)),
+    )
+
+
+# -- tuning --------------------------------------------------------------------------------------------------
+
+
+def _tuning(key: str, paper: Paper, root: Path) -> Stages:
+    stages: Stages = {}
+    for partition in dict.fromkeys(Cell(key, name, "").partition for name in paper.tuning):
+        at = f"papers/{key}/partitions/{partition}"
+        stages[f"split-{partition}"] = _stage(
+            f"split {key}/{partition}",
+            wdir="../../..",
+            deps=[at],
+            params=[{"sources.yaml": ["split"]}],
+            outs=_cached(f"{at}-trial"),
+        )
+    for name in paper.tuning:
+        stages |= _tuned(key, name, paper, root)
+    return stages
+
+
+def _tuned(key: str, name: str, paper: Paper, root: Path) -> Stages:
+    """Of a scenario: choosing for each method, then training with the chosen and with the row's values."""
+    document, tuning, mini = (
+        read_yaml(root / "papers" / key / "paper.yaml"),
+        paper.tuning[name],
+        name in MINIATURES,
+    )
+    place = "miniature.scenario" if mini else f"scenarios.{name}"
+    settings = document["miniature"]["scenario"] if mini else document["scenarios"][name]
+    at, partition = f"papers/{key}", f"papers/{key}/partitions/{Cell(key, name, '').partition}"
+    extra, chosen = _extra(paper.scenarios[name]), f"{at}/tuning/{name}/${{key}}.json"
+    shared = [{"params.yaml": ["miniature"]}] * mini
+    shared += [{f"{at}/sources.yaml": [f"cells.{name}.${{key}}"]}]
+
+    def stage(word: str, deps: list[str], params: list, outs: list) -> dict[str, Any]:
+        command = f"tune {key}/{name}/${{key}} {word}".rstrip()
+        do = _stage(command, wdir="../../..", deps=deps, params=params, outs=outs)
+        return {"foreach": {method: paper.algorithm(method) for method in tuning.methods}, "do": do}
+
+    # A configuration trains with the tuning's seeds: more of the scenario's change no choice.
+    of_choice = [f"{place}.{setting}" for setting in settings if setting != "seeds"]
+    of_choice += ["methods.${key}", f"tuning.{name}.configurations", f"tuning.{name}.seeds"]
+    params = [{f"{at}/paper.yaml": of_choice}, *shared]
+    params += [{"sources.yaml": ["tune"]}, {SPACES: ["learning_rate", "${item}"]}]
+    stages = {f"tune-{name}": stage("", [f"{partition}-trial", *extra], params, _committed(chosen))}
+    of_final = [place, "methods.${key}", *[f"tuning.{name}.test_seeds"] * bool(tuning.test_seeds)]
+    for kind, word in (("tuned", "chosen"), ("published", "published"))[: 2 if tuning.test_seeds else 1]:
+        stages[f"{kind}-{name}"] = stage(
+            word,
+            [partition, *extra, *[chosen] * (kind == "tuned")],
+            [{f"{at}/paper.yaml": of_final}, *shared],
+            _results(key, "tuning", f"{name}-{kind}", "${key}"),
+        )
+    return stages
