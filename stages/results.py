@@ -1,22 +1,23 @@
-"""Writes reports/results.csv, every measured number of the miniatures, one row each; or of a paper what the
-reports take from it."""
+"""Writes reports/results.csv, every measured number of the miniatures, one row each; or of a paper what DVC
+reads: curves, metrics and the digests of its page's inputs."""
 
 import hashlib
 from pathlib import Path
 
-from pipeline.cells.results import as_csv, collect, curves, tidy
+from pipeline.cells.results import as_csv, collect, curves, metrics, tidy
 from pipeline.files import write_json, write_text
 from pipeline.schema import MINIATURE, ROOT, load_paper, visible
 from stages._stage import stage
 
 
 def main(paper: str | None = None) -> None:
-    """Collect the miniatures' numbers into one table. For a paper: write its curves for `dvc plots` to
-    reports/curves, and the digests of its page's inputs to reports/inputs, by which DVC knows when to render
-    the reports."""
+    """Collect the miniatures' numbers into one table. For a paper: write to reports/curves what `dvc plots`
+    shows, to reports/metrics what `dvc metrics` shows, and to reports/inputs the digests of its page's
+    inputs, by which DVC knows when to render the reports."""
+    results = collect()
     cells = {
         cell: result
-        for cell, result in collect().items()
+        for cell, result in results.items()
         if cell.scenario == MINIATURE and paper in (None, cell.paper)
     }
     if paper is None:
@@ -25,6 +26,7 @@ def main(paper: str | None = None) -> None:
         return
     load_paper(paper)
     write_text(ROOT / "reports" / "curves" / f"{paper}.csv", as_csv(curves(cells)))
+    write_text(ROOT / "reports" / "metrics" / f"{paper}.json", metrics(paper, results))
     folder = ROOT / "papers" / paper
     parts = {
         "paper.yaml": ["paper.yaml"],

@@ -1,5 +1,6 @@
 """A copy of the repository, in which stages and commands run as a user runs them."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -9,6 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import yaml
+
+from pipeline.cells.outputs import metrics
+from pipeline.schema import Cell
 
 ROOT = Path(__file__).resolve().parent.parent
 CELL = "fedcrl/mini/fedprox"
@@ -62,11 +66,10 @@ def edit(path: Path, change) -> None:
 
 
 def outputs(project: Path, cell: str = CELL) -> tuple[str, str]:
-    paper, scenario, method = cell.split("/")
-    return (
-        (project / f"papers/{paper}/metrics/{scenario}/{method}.json").read_text(),
-        (project / f"papers/{paper}/runs/{scenario}/{method}/history.csv").read_text(),
-    )
+    """The numbers of a trained cell's result, as JSON, and its history."""
+    folder = Cell.parse(cell).folder(project)
+    result = json.loads((folder / "result.json").read_text())
+    return json.dumps(metrics(result)), (folder / "history.csv").read_text()
 
 
 def forget(project: Path) -> None:

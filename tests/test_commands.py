@@ -144,7 +144,6 @@ def test_dvc_has_a_stage_for_every_planned_cell_and_no_other(paper, stages):
         paths = (
             cell.folder() / "result.json",
             cell.folder() / "history.csv",
-            cell.metrics(),
             cell.representations(),
         )
         return {str(path.relative_to(ROOT)) for path in paths}

@@ -34,7 +34,6 @@ COPIED = (
     "reports/templates",
     "papers/fedlsa",
     ":!papers/fedlsa/runs",
-    ":!papers/fedlsa/metrics",
 )
 
 

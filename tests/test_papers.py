@@ -617,7 +617,6 @@ def test_a_stage_writes_what_its_cell_says(stages):
                 cell.folder() / "result.json",
                 cell.folder() / "history.csv",
                 cell.representations(),
-                cell.metrics(),
             )
         }
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from repository import ROOT, copy_of_the_repository, run
 
-from pipeline.schema import papers
+from pipeline.schema import Cell, papers
 
 LOADER = SourceFileLoader("ci_reports", str(ROOT / ".ci" / "reports"))
 ci = module_from_spec(spec_from_loader("ci_reports", LOADER))
@@ -84,7 +84,7 @@ def test_a_change_that_was_not_run_is_named(repository):
 def test_the_cell_is_random_unless_it_is_given(repository, capsys):
     drawn = {ci.choose(repository, None) for _ in range(40)}
     assert len(drawn) > 3 and all(
-        (repository / "papers/{}/metrics/{}/{}.json".format(*cell.split("/"))).exists() for cell in drawn
+        (Cell.parse(cell).folder(repository) / "result.json").exists() for cell in drawn
     )
     assert "drawn: " in capsys.readouterr().out
     assert ci.choose(repository, "fedcrl/mini/fedavg") == "fedcrl/mini/fedavg"
@@ -102,13 +102,13 @@ def test_the_cell_is_random_unless_it_is_given(repository, capsys):
 def test_a_method_of_another_paper_is_trained_again_by_its_own_stage(tmp_path, monkeypatch):
     run(tmp_path, "git", "init", "-q")
     for name in (
-        "papers/fedcrl/metrics/mini/fedavg.json",
-        "papers/fedccl/metrics/across/fedsr.json",
-        "papers/fedccl/metrics/digits/fedavg.json",
+        "papers/fedcrl/runs/mini/fedavg/result.json",
+        "papers/fedccl/runs/across/fedsr/result.json",
+        "papers/fedccl/runs/digits/fedavg/result.json",
     ):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text("{}")
-    commit(tmp_path, "metrics")
+    commit(tmp_path, "results")
     assert {ci.choose(tmp_path, None) for _ in range(40)} == {"fedcrl/mini/fedavg", "fedccl/across/fedsr"}
     trained = []
     monkeypatch.setattr(ci, "run", lambda clone, *command, **environment: trained.append(command[-1]))

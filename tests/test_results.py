@@ -156,14 +156,6 @@ DAMAGES = {
         "ours/history.csv:4: average: 166.5 is not between 0 and 100",
     ),
     "history gone": (lambda path: (path.parent / "history.csv").unlink(), "ours/history.csv: no such file"),
-    "metrics cut": (
-        lambda path: _metrics(path, '{"accuracy": '),
-        "metrics/balanced/ours.json: not the metrics of a cell",
-    ),
-    "metrics altered": (
-        lambda path: _metrics(path, '{"accuracy": 99.0}'),
-        "metrics/balanced/ours.json: its numbers are not those of result.json",
-    ),
 }
 
 
@@ -175,10 +167,15 @@ def _swap(path, old, new):
     path.write_text(path.read_text().replace(old, new))
 
 
-def _metrics(path, text):
-    folder = path.parents[3] / "metrics" / "balanced"
-    folder.mkdir(parents=True)
-    (folder / "ours.json").write_text(text)
+def test_metrics_of_a_paper_are_the_headline_numbers_of_its_cells(measured):
+    found = results.collect(measured)
+    cell = Cell("fedcrl", "balanced", "ours")
+    numbers = json.loads(results.metrics("fedcrl", found, measured))
+    assert numbers["balanced"]["ours"]["accuracy"] == 66.5
+    assert {(s, m) for s, methods in numbers.items() for m in methods} == {
+        (cell.scenario, cell.method) for cell in found if cell.paper == "fedcrl"
+    }
+    assert json.loads(results.metrics("fedlsa", found, measured)) == {}
 
 
 @pytest.mark.parametrize("name", DAMAGES)

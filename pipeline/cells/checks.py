@@ -62,7 +62,6 @@ SECTIONS = (
 FOLDERS = (
     "figures",
     "methods",
-    "metrics",
     "own-seeds",
     "partitions",
     "published",

@@ -1,7 +1,6 @@
-"""What a result's files beside result.json must hold, checked without importing pandas or torch, so that
-`fedrepro status` sees what the reports and DVC see."""
+"""A result's headline numbers for DVC, and the check of its history; neither pandas nor torch is imported, so
+that `fedrepro status` sees what the reports see."""
 
-import json
 import math
 import statistics
 from pathlib import Path
@@ -12,8 +11,7 @@ from pipeline.schema import ROOT, Cell, shorten
 
 
 def metrics(result: dict) -> dict:
-    """papers/<paper>/metrics/<scenario>/<method>.json: the few numbers that `dvc metrics show` lists,
-    percent."""
+    """The few numbers of a cell that `dvc metrics` lists, percent."""
     headline = result["headline"]
     seeds = result["measures"][headline]
     spread = result["measures"].get("clients_std") or [
@@ -37,27 +35,9 @@ def rounded(value: float) -> float | None:
     return None if math.isnan(value) else round(value, 4)
 
 
-def check(cell: Cell, result: dict, root: Path = ROOT) -> None:
-    """FedReproError where history.csv or the metrics are not those that were written with the result. The
-    metrics may be absent; a history from before results had its digest is as its stamp says, where it has
-    one."""
-    check_history(cell, result, (cell.folder(root) / "history.csv").read_bytes(), root)
-    path = cell.metrics(root)
-    if not path.exists():
-        return
-    try:
-        same = json.loads(path.read_text(encoding="utf-8")) == metrics(result)
-    except (ValueError, KeyError, TypeError) as error:
-        raise FedReproError(f"{shorten(path)}: not the metrics of a cell: {error!r}") from None
-    if not same:
-        raise FedReproError(
-            f"{shorten(path)}: its numbers are not those of result.json; the file was altered, run the cell "
-            "again"
-        )
-
-
 def check_history(cell: Cell, result: dict, content: bytes, root: Path = ROOT) -> None:
-    """FedReproError where the content of history.csv is not what was written with the result."""
+    """FedReproError where the content of history.csv is not what was written with the result. A history from
+    before results had its digest is as its stamp says, where it has one."""
     stamp = stamps.of(cell, root) or {}
     stamped = stamp.get("history") if stamp.get("result") == result["self"] else None
     written = result.get("history") or stamped

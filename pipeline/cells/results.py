@@ -1,10 +1,10 @@
 """The measured numbers: reading, checking and flattening what the training stage wrote.
 
 A cell leaves `papers/<paper>/runs/<scenario>/<method>/` with result.json (everything that was measured,
-sealed by its own hash) and history.csv (one row per seed and evaluated round), and
-`papers/<paper>/metrics/<scenario>/<method>.json` (a few flat keys, for DVC).
+sealed by its own hash) and history.csv (one row per seed and evaluated round).
 """
 
+import contextlib
 import csv
 import io
 import json
@@ -262,8 +262,8 @@ class Problem:
 
 def survey(root: Path = ROOT) -> tuple[dict[Cell, dict], list[Problem]]:
     """As `collect`, but a cell with a file that cannot be trusted becomes a Problem instead of ending the
-    call. Besides what `read` refuses, that is a cell that paper.yaml does not know, or a history.csv or
-    metrics file that disagrees with result.json."""
+    call. Besides what `read` refuses, that is a cell that paper.yaml does not know, or a history.csv that
+    disagrees with result.json."""
     found, problems = {}, []
     for path in visible(root, "papers/*/runs/*/*/result.json"):
         cell = Cell(path.parts[-5], *path.parts[-3:-1])
@@ -296,10 +296,10 @@ def _check_names(cell: Cell, path: Path, root: Path) -> None:
 
 
 def checked_history(cell: Cell, result: dict, root: Path) -> pd.DataFrame:
-    """As `history`; FedReproError also where it, or the metrics, are not the result's."""
-    table = history(cell, root)
-    outputs.check(cell, result, root)
-    check_history(result, table, cell.folder(root) / "history.csv")
+    """As `history`; FedReproError also where it is not the result's."""
+    table, path = history(cell, root), cell.folder(root) / "history.csv"
+    outputs.check_history(cell, result, path.read_bytes(), root)
+    check_history(result, table, path)
     return table
 
 
@@ -417,6 +417,20 @@ def tidy(results: dict[Cell, dict]) -> pd.DataFrame:
                 (cell.paper, cell.scenario, cell.method, measure, number.mean, number.std, number.seeds)
             )
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def metrics(paper: str, results: dict[Cell, dict], root: Path = ROOT) -> str:
+    """reports/metrics/<paper>.json, from which `dvc metrics` reads: {scenario: {method: outputs.metrics}} of
+    the paper's cells among `results` and of its tuned cells; one whose file cannot be used is left out."""
+    own = {cell: result for cell, result in results.items() if cell.paper == paper}
+    for path in visible(root, f"papers/{paper}/tuning/*/*/result.json"):
+        with contextlib.suppress(FedReproError):
+            result = read(path)
+            own[Cell.parse(result["cell"])] = result
+    numbers: dict[str, dict] = {}
+    for cell, result in own.items():
+        numbers.setdefault(cell.scenario, {})[cell.method] = outputs.metrics(result)
+    return json.dumps(numbers, indent=1, sort_keys=True) + "\n"
 
 
 def as_csv(table: pd.DataFrame) -> str:

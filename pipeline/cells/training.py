@@ -21,7 +21,6 @@ from pipeline.cells.adoption import adopt
 from pipeline.cells.checks import runnable
 from pipeline.cells.inputs import inputs, verify
 from pipeline.cells.kept import FORCE
-from pipeline.cells.outputs import metrics
 from pipeline.cells.progress import Progress
 from pipeline.cells.seeds import Job, summarise
 from pipeline.cells.workers import train_seeds
@@ -117,7 +116,7 @@ def _asked(cell: Cell, root: Path) -> dict:
 def train_cell(
     cell: Cell, root: Path = ROOT, write: bool = True, watch: Callable[[dict], None] = lambda row: None
 ) -> dict:
-    """Train the missing seeds of the cell and write its metrics, history.csv and result.json; returns the
+    """Train the missing seeds of the cell and write its history.csv and result.json; returns the
     result. Without `write` the seeds stay in .cells/<digest>, and `Plan.write` makes the files of them.
     `watch` gets every round's line of history.csv.
 
@@ -203,7 +202,6 @@ def _write(cell: Cell, result: dict, runs: list[dict], pictures: Path, root: Pat
     files.write_with(cell.representations(root), lambda temporary: shutil.copyfile(pictures, temporary))
     files.write_text(folder / "history.csv", _history(runs).decode())
     files.write_json(folder / "result.json", result)
-    files.write_json(cell.metrics(root), metrics(result))
 
 
 def _history(runs: list[dict]) -> bytes:

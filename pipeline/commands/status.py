@@ -192,8 +192,8 @@ def read_results(root: Path = ROOT) -> dict[Cell, dict]:
 
 
 def read_result(cell: Cell, root: Path = ROOT) -> dict | None:
-    """A result.json, empty if it cannot be read or was altered, or if history.csv or the metrics are not
-    those that were written with it; None where there is none."""
+    """A result.json, empty if it cannot be read or was altered, or if history.csv is not the one that was
+    written with it; None where there is none."""
     folder = cell.folder(root)
     try:
         document = json.loads((folder / "result.json").read_text(encoding="utf-8"))
@@ -204,7 +204,7 @@ def read_result(cell: Cell, root: Path = ROOT) -> dict | None:
     try:
         lines = (folder / "history.csv").read_bytes().count(b"\n")
         whole = lines == 1 + len(document["seeds"]) * (document["rounds"] + 1)
-        outputs.check(cell, document, root)
+        outputs.check_history(cell, document, (folder / "history.csv").read_bytes(), root)
         return document if whole and is_sealed(document) else {}
     except (OSError, KeyError, TypeError, ValueError, FedReproError):
         return {}

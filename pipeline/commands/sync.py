@@ -44,7 +44,7 @@ PAPER = f"""{WRITTEN}\
 #   mini         the small protocol that `dvc repro` runs
 #   across       the same with the other papers' methods
 #   corruptions  one photograph under the 15 corruptions at 5 severities
-#   results      what the reports take from the miniature
+#   results      what DVC shows, and by what it knows when to render the reports
 #   report       the page of the paper, with whatever was run of its grids
 # The others are grids and figures of paper.yaml. `persist`: outputs stay until a stage replaces them.
 """
@@ -140,7 +140,6 @@ def _results(key: str, folder: str, scenario: str, method: str) -> list:
     return [
         *_committed(f"{at}/{folder}/{name}/result.json", f"{at}/{folder}/{name}/history.csv"),
         *_cached(f"{at}/representations/{name}.npz"),
-        *_committed(f"{at}/metrics/{name}.json"),
     ]
 
 
@@ -175,16 +174,26 @@ def _paper(key: str, paper: Paper, root: Path) -> dict[str, Any]:
         of_mini.append(sheet)
         code_of = [{"sources.yaml": ["contact_sheet"]}]
         stages["corruptions"] = _stage(f"contact_sheet {key}", params=code_of, outs=_committed(sheet))
-    if mini:
-        texts = [name for name in ("paper.yaml", "claims.csv", "published") if (root / at / name).exists()]
-        inputs = [f"{at}/{name}" for name in (*texts, "sources.yaml", f"runs/{MINIATURE}")] + of_mini
-        outs = _committed(f"reports/curves/{key}.csv", f"reports/inputs/{key}.json")
-        params = [{"sources.yaml": ["results"]}]
-        stages["results"] = _stage(f"results {key}", deps=inputs, params=params, outs=outs)
+    stages["results"] = _read_by_dvc(key, root, bool(mini), of_mini)
     shown = [f"{at}/sources.yaml", f"{at}/runs", *[f"{at}/figures"] * bool(of_mini)]
     stages["report"] = _stage(f"report {key}", deps=shown, params=[{"sources.yaml": ["report"]}])
     plots = {"plots": [_curves(key, paper.name)]} if mini else {}
-    return {"vars": ["paper.yaml"], "metrics": ["metrics"], **plots, "stages": stages}
+    return {
+        "vars": ["paper.yaml"],
+        "metrics": [f"../../reports/metrics/{key}.json"],
+        **plots,
+        "stages": stages,
+    }
+
+
+def _read_by_dvc(key: str, root: Path, mini: bool, drawings: list[str]) -> dict[str, Any]:
+    """The stage that writes curves, metrics and the digests of the page's inputs."""
+    at = f"papers/{key}"
+    texts = [name for name in ("paper.yaml", "claims.csv", "published") if (root / at / name).exists()]
+    inputs = [f"{at}/{name}" for name in (*texts, "sources.yaml", *[f"runs/{MINIATURE}"] * mini)] + drawings
+    files = (f"reports/curves/{key}.csv", f"reports/inputs/{key}.json", f"reports/metrics/{key}.json")
+    params = [{"sources.yaml": ["results"]}]
+    return _stage(f"results {key}", deps=inputs, params=params, outs=_committed(*files))
 
 
 def _curves(key: str, name: str) -> dict[str, dict[str, str]]:

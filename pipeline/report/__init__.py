@@ -9,7 +9,7 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-from pipeline.cells.results import as_csv, survey, tidy
+from pipeline.cells.results import as_csv, metrics, survey, tidy
 from pipeline.errors import FedReproError
 from pipeline.files import write_text
 from pipeline.report import across, latex, markdown
@@ -50,6 +50,7 @@ def render(papers: Iterable[str] | None = None, root: Path = ROOT, out: Path | N
         files[f"{name}.html"] = fill("paper.html", page=pages[name], pages=pages, cite=cite)
         files[f"{name}.md"] = markdown.paper(pages[name])
         files |= latex.files(pages[name])
+        files[f"metrics/{name}.json"] = metrics(name, results, root)
     files |= across.files(known, fill, pages=pages, cite=cite)
     files["measured.csv"] = as_csv(tidy(results))
     for name, text in files.items():

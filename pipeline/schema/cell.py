@@ -73,9 +73,6 @@ class Cell:
     def folder(self, root: Path = ROOT) -> Path:
         return root / "papers" / self.paper / "runs" / self.scenario / self.method
 
-    def metrics(self, root: Path = ROOT) -> Path:
-        return root / "papers" / self.paper / "metrics" / self.scenario / f"{self.method}.json"
-
     def representations(self, root: Path = ROOT) -> Path:
         """The folder of the cell's representations, kept out of `runs/`, which is in git: reports must not
         depend on files that a fresh clone lacks."""
@@ -133,9 +130,6 @@ class OwnSeeds(Seeded):
 
     def folder(self, root: Path = ROOT) -> Path:
         return root / "papers" / self.paper / "own-seeds" / self.scenario / self.method
-
-    def metrics(self, root: Path = ROOT) -> Path:
-        return self.folder(root) / "metrics.json"
 
     def representations(self, root: Path = ROOT) -> Path:
         return self.folder(root) / "representations.npz"

@@ -33,7 +33,6 @@ FILES = [
     "papers/tiny/published/*.csv",
     "papers/tiny/claims.csv",
     "papers/tiny/runs/mini/fedavg/*",
-    "papers/tiny/metrics/mini/*.json",
     "papers/tiny/partitions/mini/*",
     "data/digits/*",
     ".cells/*/seed-*",

@@ -16,7 +16,7 @@ def prepare(target: Path) -> Path:
     """A DVC repository with a short miniature of FedCRL, partitioned; nothing of it is trained."""
     copy = copy_of_the_repository(target)
     (copy / ".dvc" / "config").write_text("[core]\n    no_scm = True\n")
-    for folder in ("runs", "metrics", "representations"):
+    for folder in ("runs", "representations"):
         shutil.rmtree(copy / "papers/fedcrl" / folder, ignore_errors=True)
 
     def shorten(document):
