@@ -169,7 +169,6 @@ def _swap(path, old, new):
 
 def test_metrics_of_a_paper_are_the_headline_numbers_of_its_cells(measured):
     found = results.collect(measured)
-    cell = Cell("fedcrl", "balanced", "ours")
     numbers = json.loads(results.metrics("fedcrl", found, measured))
     assert numbers["balanced"]["ours"]["accuracy"] == 66.5
     assert {(s, m) for s, methods in numbers.items() for m in methods} == {
