@@ -83,6 +83,9 @@ class Stack:
         self.optimiser = StackedSteps(
             self.phase.optimiser, {name: self.tensors[name] for name in self.names}, len(members)
         )
+        self.tensors |= self.optimiser.views
+        # Few shapes: the leading slice of a shrinking stack is a multiple of this many rows.
+        self.bucket = -(-len(members) // BUCKETS)
         self.starts = [executor.starts[client] for client in clients]
         self.cuts = [
             batches(len(c.labels), executor.training, self.network, self.phase.together) for c in self.clients
@@ -126,13 +129,12 @@ class Stack:
         self.seen = [0] * len(self.members)
 
     def _turns(self) -> Iterator[Turn]:
-        bucket = -(-len(self.members) // BUCKETS)
         full = self.executor.training.batch_size * self.phase.together
         for step in range(max(map(len, self.cuts))):
             for size, rows in _groups(self.cuts, step):
                 active = len(rows)
                 if self.executor.fixed and size == full and rows == list(range(active)):
-                    rows = list(range(min(len(self.members), -(-active // bucket) * bucket)))
+                    rows = list(range(min(len(self.members), -(-active // self.bucket) * self.bucket)))
                 yield Turn(tuple(rows), active, size, step)
 
     def train(self) -> None:
@@ -214,7 +216,8 @@ class Step:
         device = stack.device
         leading = turn.rows == tuple(range(len(turn.rows)))
         self.active = torch.tensor(turn.active, device=device) if stack.executor.fixed and leading else None
-        self.rows = Rows(list(turn.rows), device, self.active)
+        certain = (len(turn.rows) - 1) // stack.bucket * stack.bucket
+        self.rows = Rows(list(turn.rows), device, self.active, certain)
         self.place = torch.arange(len(turn.rows), device=device)  # by which vmap's function finds its client
         self.whose = torch.tensor([stack.members[row][0] for row in turn.rows], device=device)
         self.dropout, self.noise = (_Draws(self, purpose) for purpose in ("dropout", "noise"))
