@@ -89,35 +89,48 @@ def measured(module: str, checkout: Path) -> list[dict]:
 # -- the page ------------------------------------------------------------------------------------------------
 
 
-def tables(found: dict[str, dict], names: list[str]) -> str:
-    """docs/fidelity.md's tables: all that was measured, method by method, then the methods without any."""
+def tables(results: dict[str, dict], names: list[str]) -> str:
+    """docs/fidelity.md's tables: a line for each method and repository, then the methods without any."""
     lines = [
-        "| method | original | compared | largest difference | effect | verdict |",
-        "|---|---|---|---|---|---|",
+        "| method | public code | equal | difference | effect | otherwise |",
+        "|---|---|--:|--:|--:|---|",
     ]
-    rows = [(row, repository) for repository, entry in found.items() for row in entry["rows"]]
-    for row, repository in sorted(rows, key=lambda one: one[0]["method"]):
-        effect = "" if row["effect"] is None else f"{row['effect']:.1e}"
-        options = ", ".join(f"{name}: {str(value).lower()}" for name, value in (row["options"] or {}).items())
-        what = row["compared"] + (f" ({options})" if options else "")
-        verdict = f"**{row['verdict']}**" + (f": {row['remark']}" if row["remark"] else "")
-        cells = (row["method"], repository, what, f"{row['difference']:.1e}", effect, verdict)
-        lines.append("| " + " | ".join(cells) + " |")
-    lines += ["", "| repository | commit | processor | torch | executor |", "|---|---|---|---|---|"]
-    for repository, entry in sorted(found.items()):
-        at = f"[{entry['commit'][:7]}](https://github.com/{repository}/tree/{entry['commit']})"
-        by = entry["machine"]
-        lines.append(f"| {repository} | {at} | {by['processor']} | {by['torch']} | {entry['executor']} |")
+    pairs: dict[tuple[str, str], list[dict]] = {}
+    for repository, entry in results.items():
+        for row in entry["rows"]:
+            pairs.setdefault((row["method"], repository), []).append(row)
+    for (method, repository), rows in sorted(pairs.items()):
+        equal = [row for row in rows if row["verdict"] == "equal"]
+        effects = [row["effect"] for row in equal if row["effect"] is not None]
+        commit = results[repository]["commit"]
+        code = f"[{repository.split('/')[1]}](https://github.com/{repository}/tree/{commit})"
+        most = f"{max(row['difference'] for row in equal):.0e}" if equal else ""
+        effect = f"{min(effects):.0e}" if effects else ""
+        share = f"{len(equal)}/{len(rows)}"
+        lines.append(f"| {method} | {code} | {share} | {most} | {effect} | {_otherwise(rows)} |")
     lines += ["", "| method | not compared, because |", "|---|---|"]
-    compared = {row["method"] for row, _ in rows}
+    compared = {method for method, _ in pairs}
     why = {name: NOT_COMPARED.get(name, "nobody has done it yet") for name in names if name not in compared}
     lines += [f"| {name} | {reason} |" for name, reason in why.items()]
     return "\n".join(lines)
 
 
-def with_tables(page: str, found: dict[str, dict], names: list[str]) -> str:
+def _otherwise(rows: list[dict]) -> str:
+    """What is not equal: the largest difference of each verdict and remark, without what holds for the equal
+    rows too."""
+    common = {part for row in rows if row["verdict"] == "equal" for part in (row["remark"] or "").split("; ")}
+    largest: dict[tuple[str, str], float] = {}
+    for row in rows:
+        if row["verdict"] != "equal":
+            parts = [part for part in row["remark"].split("; ") if part not in common]
+            key = row["verdict"], "; ".join(parts)
+            largest[key] = max(row["difference"], largest.get(key, 0.0))
+    return "; ".join(f"**{verdict}** ({most:.0e}): {remark}" for (verdict, remark), most in largest.items())
+
+
+def with_tables(page: str, results: dict[str, dict], names: list[str]) -> str:
     before, rest = page.split(BEGIN)
-    return f"{before}{BEGIN}\n\n{tables(found, names)}\n\n{END}{rest.split(END)[1]}"
+    return f"{before}{BEGIN}\n\n{tables(results, names)}\n\n{END}{rest.split(END)[1]}"
 
 
 def main() -> int:

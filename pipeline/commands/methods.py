@@ -12,7 +12,8 @@ from pipeline.schema import DEMANDS, ROOT, load_paper, papers, shorten
 WIDTH = 110
 PAGE = ROOT / "docs" / "methods.md"
 MARK = "<!-- what follows is written by `fedrepro methods --page` -->"
-HEAD = ("method", "what it does", "papers", "needs", "some take part", "some come later")
+HEAD = ("method", "what it does", "papers", "needs", "supports")
+USUAL = "one network"
 
 
 def main(renew: bool = False) -> int:
@@ -38,9 +39,10 @@ def _rows() -> list[tuple[str, ...]]:
     for name in methods.names():
         title, what = _said(name)
         found = methods.load(name, {}, name)
-        can = ["yes" if demand in found.supports else "" for demand in DEMANDS]
+        needs = ", ".join(sorted(found.requires - {USUAL})) if found.requires else "nothing"
+        supports = ", ".join(demand.split()[0] for demand in DEMANDS if demand in found.supports)
         link = f"[{title}](../pipeline/methods/{name}.py) `{name}`"
-        rows.append((link, what, ", ".join(_papers(name)), ", ".join(sorted(found.requires)), *can))
+        rows.append((link, what, ", ".join(_papers(name)), needs, supports))
     return rows
 
 

@@ -17,7 +17,7 @@ def main(what: Sequence[str], jobs: int | None = None, force: bool = False) -> i
     every = [key for key in papers() if load_paper(key).tuning]
     chosen = [target for name in what or every for target in targets(name)]
     if not chosen:
-        raise ParamError("tune: no paper.yaml has the key 'tuning'; docs/running.md has an example")
+        raise ParamError("tune: no paper.yaml has the key 'tuning'; docs/tuning.md has an example")
     if Path.cwd().is_relative_to(ROOT):
         os.chdir(ROOT)
     return run.main(chosen, jobs, force)
@@ -30,11 +30,11 @@ def targets(name: str) -> list[str]:
     paper = load_paper(key)
     tuning, at = paper.tuning, f"papers/{key}/paper.yaml: tuning"
     if not tuning:
-        raise ParamError(f"{at}: not there; docs/running.md has an example")
+        raise ParamError(f"{at}: not there; docs/tuning.md has an example")
     if rest and rest[0] not in tuning:
         known = rest[0] in paper.scenarios
         raise ParamError(
-            f"{at}: it does not list {rest[0]!r}; docs/running.md has an example"
+            f"{at}: it does not list {rest[0]!r}; docs/tuning.md has an example"
             if known
             else f"{at}: {unknown('scenario', rest[0], tuning)}"
         )
