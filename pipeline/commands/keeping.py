@@ -1,9 +1,9 @@
 """What an interrupted run of DVC could lose: its lock files, and the former outputs of stages.
 
 DVC empties dvc.lock before it writes it anew, and deletes a stage's outputs before it runs the stage. A kill
-in between leaves an empty or a cut file, or none (docs/decisions/lock-files.md). `fedrepro run` calls DVC through this
-module, where a lock file is written whole, and keeps the outputs until the stage has ended; for what a
-plain `dvc repro` left cut, a copy of every whole lock file lies in .cells/locks.
+in between leaves an empty or a cut file, or none (docs/decisions/lock-files.md). `fedrepro run` calls DVC
+through this module, where a lock file is written whole, and keeps the outputs until the stage has ended; for
+what a plain `dvc repro` left cut, a copy of every whole lock file lies in .cells/locks.
 """
 
 import contextlib
