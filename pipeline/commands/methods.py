@@ -2,6 +2,7 @@
 docs/methods.md."""
 
 import importlib
+import re
 import textwrap
 
 from pipeline import methods
@@ -42,6 +43,7 @@ def _rows() -> list[tuple[str, ...]]:
         needs = ", ".join(sorted(found.requires - {USUAL})) if found.requires else "nothing"
         supports = ", ".join(demand.split()[0] for demand in DEMANDS if demand in found.supports)
         link = f"[{title}](../pipeline/methods/{name}.py) `{name}`"
+        what = re.sub(r"(\d{4}), [^()]*\)", r"\1)", what)
         rows.append((link, what, ", ".join(_papers(name)), needs, supports))
     return rows
 
